@@ -1,0 +1,93 @@
+"""What the edge is told and what it answers: the whole surface of `Edge.step(event, now) -> effects`.
+
+An edge owns what belongs to connections. It talks to the logic in few, large messages: the logic's `EdgeEffect`s are
+events here, and the logic's `PublishRequest`, `Attach` and `NextPage` are effects here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from migratory_broker.core.logic.events import (
+    Attach,
+    EdgeEffect,
+    NextPage,
+    Note,
+    Observe,
+    PublishRequest,
+    Tick,
+)
+
+
+class Sink(Protocol):
+    """Where bytes for one connection go: the transport's `write` in production. Never called inside the core."""
+
+    def __call__(self, data: bytes, /) -> object: ...
+
+
+@dataclass(slots=True, frozen=True)
+class Opened:
+    """A WebSocket handshake was finished (subprotocol `wire`); the connection has until the handshake limit to send
+    `connect`. `connection` is never used twice in the life of an edge. `opened` is when TCP accepted it."""
+
+    connection: int
+    sink: Sink
+    wire: Literal["json", "msgpack"]
+    remote: str
+    deflate: bool = False
+    opened: float | None = None
+
+
+@dataclass(slots=True, frozen=True)
+class Received:
+    """Raw bytes from the connection's socket: WebSocket frames, cut anywhere."""
+
+    connection: int
+    data: bytes
+
+
+@dataclass(slots=True, frozen=True)
+class Paused:
+    """The transport holds more than its high-water mark: queue here until `Resumed`."""
+
+    connection: int
+
+
+@dataclass(slots=True, frozen=True)
+class Resumed:
+    connection: int
+
+
+@dataclass(slots=True, frozen=True)
+class Lost:
+    connection: int
+
+
+Event = Opened | Received | Paused | Resumed | Lost | Tick | EdgeEffect
+
+
+@dataclass(slots=True, frozen=True)
+class Multicast:
+    """The same bytes to every sink: what a fan-out costs is this loop."""
+
+    data: bytes
+    sinks: Iterable[Sink]
+
+
+@dataclass(slots=True, frozen=True)
+class Send:
+    connection: int
+    data: bytes
+
+
+@dataclass(slots=True, frozen=True)
+class Close:
+    """Write what is pending, then close the socket (the close frame was sent before). `abort`: drop pending bytes."""
+
+    connection: int
+    abort: bool = False
+
+
+Effect = Multicast | Send | Close | PublishRequest | Attach | NextPage | Observe | Note

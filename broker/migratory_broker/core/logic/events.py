@@ -1,0 +1,351 @@
+"""What the logic is told and what it answers: the whole surface of `Logic.step(event, now) -> effects`.
+
+Times are seconds: `now` is the process's own monotonic clock, `sent` and `Publication.time` are wall-clock. Nothing
+here touches a socket, a clock or ZooKeeper; the runtime and the simulation carry the effects out alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from migratory_protocol.messages import Server
+from migratory_protocol.peer import PeerMessage, Publication
+from migratory_protocol.positions import Position
+
+# ---- ZooKeeper, as plain operations ----------------------------------------------------------------------------
+
+
+@dataclass(slots=True, frozen=True)
+class Create:
+    path: str
+    data: bytes
+    ephemeral: bool = False
+
+
+@dataclass(slots=True, frozen=True)
+class Write:
+    """Set the data; `version` -1 writes whatever is there."""
+
+    path: str
+    data: bytes
+    version: int
+
+
+@dataclass(slots=True, frozen=True)
+class Delete:
+    path: str
+    version: int = -1
+
+
+@dataclass(slots=True, frozen=True)
+class Check:
+    path: str
+    version: int
+
+
+ZkOperation = Create | Write | Delete | Check
+
+
+@dataclass(slots=True, frozen=True)
+class Node:
+    """What a read found. `owner` is the session of an ephemeral, 0 for a persistent node."""
+
+    data: bytes
+    version: int
+    owner: int = 0
+
+
+@dataclass(slots=True, frozen=True)
+class ZkReply:
+    """Event. The answer to the request of the same number. `node` answers a get (None: there is no such node),
+    `children` a listing (None: no such node), `committed` a transaction. `outcome`:
+
+    ok       the request was carried out (a read of a missing node is ok, too)
+    refused  a transaction whose check, create, set or delete failed as a whole: nothing was changed
+    unknown  the connection went while it was under way: it may have been carried out or not
+    """
+
+    request: int
+    outcome: Literal["ok", "refused", "unknown"]
+    node: Node | None = None
+    children: tuple[str, ...] | None = None
+    versions: tuple[int, ...] = ()  # ok transaction: the version of each created or written node, -1 for others
+    error: str = ""
+
+
+@dataclass(slots=True, frozen=True)
+class ZkSession:
+    """Event. State of the ZooKeeper session; `session` is the id that owns our ephemerals (0: none)."""
+
+    state: Literal["connected", "suspended", "lost"]
+    session: int = 0
+
+
+@dataclass(slots=True, frozen=True)
+class ZkChanged:
+    """Event. A watch that was left by a read fired (once); read again to learn what is there now."""
+
+    path: str
+
+
+@dataclass(slots=True, frozen=True)
+class ZkGet:
+    """Effect."""
+
+    request: int
+    path: str
+    watch: bool = False
+
+
+@dataclass(slots=True, frozen=True)
+class ZkChildren:
+    """Effect."""
+
+    request: int
+    path: str
+    watch: bool = False
+
+
+@dataclass(slots=True, frozen=True)
+class ZkCommit:
+    """Effect: one transaction, all or nothing."""
+
+    request: int
+    operations: tuple[ZkOperation, ...]
+
+
+# ---- other events ----------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, frozen=True)
+class Start:
+    """The first event of a process's life. `wall_ms` is the wall clock at `now`; `seed` feeds every random choice."""
+
+    wall_ms: int
+    seed: int
+
+
+@dataclass(slots=True, frozen=True)
+class Tick:
+    """Comes about every 100 ms; every time limit is kept by it."""
+
+
+@dataclass(slots=True, frozen=True)
+class Flush:
+    """Comes once at the end of each loop turn in which other events came: batches leave now."""
+
+
+@dataclass(slots=True, frozen=True)
+class PeerUp:
+    """A link to `peer` stands. Until `PeerDown`, messages arrive in order, none lost; of a link that broke, nothing
+    arrives any more. Never given for a link with another cluster or protocol version."""
+
+    peer: str
+    incarnation: int
+
+
+@dataclass(slots=True, frozen=True)
+class PeerDown:
+    peer: str
+
+
+@dataclass(slots=True, frozen=True)
+class PeerReceived:
+    peer: str
+    message: PeerMessage
+
+
+@dataclass(slots=True, frozen=True)
+class PublishRequest:
+    """A client of `edge` publishes. `reference` is the edge's own and comes back in the `PublishAnswer`. QoS 0 has no
+    publisher, id or mark and gets no answer."""
+
+    edge: int
+    reference: int
+    topic: str
+    payload: bytes
+    qos: int
+    publisher: str = ""
+    id: int = 0
+    mark: int = 0
+    sent: float | None = None
+
+
+@dataclass(slots=True, frozen=True)
+class Attach:
+    """A subscriber wants `topic`, from behind `after` (None: from now on; with `snapshot` the latest publication
+    too). Answered by one `Attached`, at most the resume wait later."""
+
+    edge: int
+    reference: int
+    topic: str
+    after: Position | None
+    snapshot: bool = False
+    max_bytes: int = 65536
+
+
+@dataclass(slots=True, frozen=True)
+class NextPage:
+    """A replay goes on behind sequence number `after`. Answered at once by a `Page`."""
+
+    edge: int
+    reference: int
+    topic: str
+    after: Position
+    max_bytes: int = 65536
+
+
+@dataclass(slots=True, frozen=True)
+class DrainRequest:
+    """The process is to end within `period` seconds: hand the groups over, leave the server list."""
+
+    period: float
+
+
+Event = (
+    Start | Tick | Flush | ZkReply | ZkSession | ZkChanged | PeerUp | PeerDown | PeerReceived | PublishRequest
+    | Attach | NextPage | DrainRequest
+)
+
+# ---- other effects ---------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, frozen=True)
+class ConnectPeers:
+    """The peers that links are wanted to, by name: (incarnation, "host:port"). Replaces the list before."""
+
+    peers: dict[str, tuple[int, str]]
+
+
+@dataclass(slots=True, frozen=True)
+class SendPeer:
+    peer: str
+    message: PeerMessage
+
+
+@dataclass(slots=True, frozen=True)
+class Fanout:
+    """To every edge, in order: publications of one topic that were just committed here, oldest first."""
+
+    topic: str
+    publications: tuple[Publication, ...]
+
+
+Receipt = Literal["complete", "truncated", "reset"]
+
+
+@dataclass(slots=True, frozen=True)
+class Gap:
+    """To every edge: live subscribers of `topic` lose something, and are told. `truncated`: sequence numbers
+    `first`..`last` were evicted before they reached this broker. `reset`: another history starts at `position`."""
+
+    topic: str
+    receipt: Literal["truncated", "reset"]
+    position: Position
+    first: int = 0
+    last: int = 0
+
+
+@dataclass(slots=True, frozen=True)
+class Attached:
+    """To one edge. `position` is the current (committed) position, `publications` the first page of the replay.
+    With `done` every later publication of the topic comes as a `Fanout` after this effect; otherwise ask `NextPage`
+    behind the last publication given here. `first`..`last` are the missing sequence numbers of `truncated`."""
+
+    edge: int
+    reference: int
+    topic: str
+    receipt: Receipt
+    position: Position
+    publications: tuple[Publication, ...] = ()
+    done: bool = True
+    first: int = 0
+    last: int = 0
+
+
+@dataclass(slots=True, frozen=True)
+class Page:
+    """To one edge: more of a replay, as in `Attached`. When eviction overtook the replay, `receipt` is `truncated`
+    and `first`..`last` are missing before `publications`; when the history ended, `reset`."""
+
+    edge: int
+    reference: int
+    topic: str
+    publications: tuple[Publication, ...]
+    done: bool
+    receipt: Receipt = "complete"
+    position: Position = field(default_factory=lambda: Position(0, 0))
+    first: int = 0
+    last: int = 0
+
+
+@dataclass(slots=True, frozen=True)
+class PublishAnswer:
+    """To one edge. `code` is "" for an acknowledgement (`position` None: a duplicate whose entry is no longer
+    cached), "gap" (send again from the lowest waiting id), "retry" (no coordinator now; again after `retry_after`
+    seconds), or the code of a final error."""
+
+    edge: int
+    reference: int
+    topic: str
+    publisher: str
+    id: int
+    code: str = ""
+    position: Position | None = None
+    text: str = ""
+    retry_after: float = 0.0
+
+
+@dataclass(slots=True, frozen=True)
+class Admission:
+    """To every edge: take clients or not. Closing with a reason ends the connected ones as well: "fenced" (go
+    elsewhere, the blacklist applies) or "stopping"; "learning" only refuses new ones."""
+
+    open: bool
+    reason: Literal["", "learning", "fenced", "stopping", "draining"] = ""
+
+
+@dataclass(slots=True, frozen=True)
+class ServerList:
+    """To every edge: the brokers that take clients, for `welcome`, `servers` and `/v1/servers`."""
+
+    servers: tuple[Server, ...]
+
+
+@dataclass(slots=True, frozen=True)
+class DrainClients:
+    """To every edge: tell clients to leave within `period` seconds, to `servers`."""
+
+    period: float
+    servers: tuple[Server, ...]
+
+
+@dataclass(slots=True, frozen=True)
+class Observe:
+    """A sample for a histogram or a counter of metrics.md, without its common labels."""
+
+    metric: str
+    value: float = 1.0
+    label: str = ""
+
+
+@dataclass(slots=True, frozen=True)
+class Note:
+    """A structured log line: what a person who is paged wants to read."""
+
+    level: Literal["debug", "info", "warning", "error"]
+    event: str
+    fields: dict[str, object] = field(default_factory=dict)
+
+
+@dataclass(slots=True, frozen=True)
+class Stop:
+    """The process must end at once (a newer incarnation of its own name lives, or after a finished drain)."""
+
+    reason: str
+    code: int = 0
+
+
+EdgeEffect = Fanout | Gap | Attached | Page | PublishAnswer | Admission | ServerList | DrainClients
+Effect = ZkGet | ZkChildren | ZkCommit | ConnectPeers | SendPeer | EdgeEffect | Observe | Note | Stop
