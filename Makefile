@@ -1,0 +1,84 @@
+# What a person who works on Migratory types. `make help` lists it; each target runs alone.
+SHELL := /bin/bash
+.DELETE_ON_ERROR:
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# Tests share the machine with the clusters they start: as many workers as cores, four at most.
+WORKERS ?= $(shell n=$$(nproc); echo $$(( n > 4 ? 4 : n )))
+SEEDS ?= 200
+DEMO ?=
+
+.PHONY: help install demo test check lint types layers unit sim planted integration bench debian clean
+
+help: ## list the targets
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed, $$($(PYTHON) --version) is what '$(PYTHON)' names; try make PYTHON=python3.12" >&2; exit 1; }
+	@echo "Making $(VENV) with $$($(PYTHON) --version)"
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+
+# pip's own cache makes a second run quick; the stamps keep `make demo` from asking the index each time.
+$(VENV)/.product: pyproject.toml | $(VENV)/bin/python
+	@echo "Installing the product and its libraries into $(VENV) (some minutes the first time: Spark alone is 450 MB)"
+	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(BIN)/python -m pip install --quiet --editable '.[all]'
+	@touch $@
+
+$(VENV)/.tests: pyproject.toml $(VENV)/.product
+	$(BIN)/python -m pip install --quiet --group dev
+	@touch $@
+
+install: $(VENV)/.product ## make .venv with the product at .venv/bin/migratory
+
+demo: install ## three brokers, 2,000 subscribers, one broker killed, an SLA report (options: make demo DEMO='--kill coordinator')
+	$(BIN)/migratory demo $(DEMO)
+
+test: check unit sim integration ## everything that can fail, cheapest first
+
+check: lint types layers ## style, types and import layers
+
+lint: $(VENV)/.tests ## ruff
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.tests ## mypy --strict
+	$(BIN)/mypy
+
+layers: $(VENV)/.tests ## which part may import what
+	$(BIN)/lint-imports
+
+unit: $(VENV)/.tests ## unit, property, scenario and conformance tests; full branch coverage of protocol and cores
+	rm -f .coverage.unit*
+	COVERAGE_FILE=.coverage.unit $(BIN)/python -m pytest tests/unit tests/properties tests/scenarios tests/conformance \
+	    -n $(WORKERS) --cov=migratory_protocol --cov=migratory_broker.core --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=100
+
+sim: $(VENV)/.tests ## simulated clusters under faults (SEEDS=200)
+	$(BIN)/python -m pytest tests/simulation -n $(WORKERS)
+	cd tests/simulation && ../../$(BIN)/python -m simulator --seeds $(SEEDS)
+
+planted: $(VENV)/.tests ## small wrong versions of the cores, each of which the simulation must catch
+	cd tests/simulation && ../../$(BIN)/python -m planted
+
+# Debian packages that the integration tests and benchmarks use; nothing of the product needs them.
+DEBIAN_PACKAGES := g++ prometheus
+debian:
+	@missing=$$(for p in $(DEBIAN_PACKAGES); do dpkg -s $$p >/dev/null 2>&1 || echo -n "$$p "; done); \
+	if [ -n "$$missing" ]; then \
+	  root=""; [ "$$(id -u)" = 0 ] || root=sudo; \
+	  command -v apt-get >/dev/null && { [ -z "$$root" ] || command -v sudo >/dev/null; } || { echo "The tests want these Debian packages: $$missing; install them, or expect skips" >&2; exit 0; }; \
+	  echo "Installing Debian packages for the tests: $$missing"; \
+	  $$root apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$root apt-get install -y -qq --no-install-recommends $$missing >/dev/null; \
+	fi
+
+integration: $(VENV)/.tests debian ## real processes: ZooKeeper ensembles, brokers, Spark, the demo
+	$(BIN)/python -m pytest tests/integration
+
+bench: $(VENV)/.tests debian ## CPU per delivery and memory per client beside the raw limit (JSON=FILE)
+	$(BIN)/python -m benchmarks $(if $(JSON),--json $(JSON))
+
+clean: ## remove what make and the tests made
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage* build dist out
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
