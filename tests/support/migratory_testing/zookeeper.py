@@ -1,0 +1,34 @@
+"""A real ZooKeeper ensemble for tests, on free ports; ended with the test, and with the test process however that ends.
+
+Use it as a context manager, or through the fixtures: in a conftest.py,
+`from migratory_testing.zookeeper import zookeeper, zookeeper_ensemble` (and name them in `__all__`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from migratory_local.zookeeper import Ensemble
+
+__all__ = ["ensemble", "zookeeper", "zookeeper_ensemble"]
+
+
+def ensemble(folder: Path, size: int = 3) -> Ensemble:
+    """`with ensemble(tmp_path, 3) as zk: zk.servers, zk.leader(), zk.kill(member), member.process.start()`."""
+    return Ensemble(folder, size)
+
+
+@pytest.fixture
+def zookeeper(tmp_path: Path) -> Iterator[Ensemble]:
+    """One member: about a second to start."""
+    with Ensemble(tmp_path / "zookeeper", 1) as running:
+        yield running
+
+
+@pytest.fixture
+def zookeeper_ensemble(tmp_path: Path) -> Iterator[Ensemble]:
+    """Three members: about two seconds to start."""
+    with Ensemble(tmp_path / "zookeeper", 3) as running:
+        yield running
