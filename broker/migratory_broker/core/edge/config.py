@@ -1,0 +1,49 @@
+"""The limits of an edge and what it says of itself. Seconds, bytes and counts; every default is justified beside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True, frozen=True)
+class EdgeConfig:
+    """One for all edges of a broker. Raises ValueError for a limit that can't work."""
+
+    cluster: str = "cluster"
+    broker: str = "broker"
+    incarnation: int = 0
+
+    handshake: float = 10.0  # from TCP accept to a valid `connect`: a slow or silent peer holds a descriptor no longer
+    heartbeat: float = 15.0  # silent for one interval: pinged; for two: dead. Proxies commonly cut idle links after 60 s
+    closing: float = 2.0  # for the peer's half of the closing handshake, and to take what is still in the transport
+    max_clients: int = 100_000  # per edge; a process usually meets its descriptor limit first
+
+    max_payload: int = 1_048_576
+    envelope: int = 65_536  # a frame may be this much longer than the largest payload
+    max_topic: int = 255  # bytes of UTF-8
+    max_name: int = 255  # bytes of UTF-8 of a client id or a publisher id; a token may have `envelope` bytes
+
+    subscriptions_per_client: int = 1_000
+    publishes_per_client: int = 10_000  # QoS 1 publications without an answer yet; more are told to come again
+    repeats: int = 8  # requests that may wait for one topic's receipt: repeating a subscribe must not grow memory
+
+    queue_per_client: int = 1_048_576  # what waits for a paused connection, besides the last write
+    queue_total: int = 268_435_456  # over all clients of this edge: the longest queue goes first
+    page: int = 65_536  # bytes of payload in one page of a replay: a replay never fills a queue by itself
+    encodings: int = 4_194_304  # bytes of replayed publications kept encoded: many clients resume from one place
+
+    @property
+    def max_message(self) -> int:
+        """Bytes of the longest message that a client may send, after defragmentation and inflation."""
+        return self.max_payload + self.envelope
+
+    def __post_init__(self) -> None:
+        for name in ("handshake", "heartbeat", "closing"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} is {getattr(self, name)!r}, must be more than 0 seconds")
+        for name in (
+            "max_clients", "max_payload", "envelope", "max_topic", "max_name", "subscriptions_per_client",
+            "publishes_per_client", "repeats", "queue_per_client", "queue_total", "page",
+        ):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)!r}, must be at least 1")
