@@ -1,0 +1,50 @@
+"""A Spark session on this machine. The one place that sets Spark's own options."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+
+@contextmanager
+def local_session(java_home: Path | None = None, work_dir: Path | None = None, cores: int | None = None) -> Iterator[SparkSession]:
+    """A session on `cores` local cores (all when None), ended with the block.
+
+    `java_home` names the JRE to use where the machine's own `JAVA_HOME` is not to be taken. Spark's scratch files go
+    below `work_dir`. Raises what PySpark raises when no usable Java is found.
+    """
+    # Workers must be the same interpreter as this one, with the same packages.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    # The driver is reached on loopback only, whatever this machine's name resolves to.
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if java_home is not None:
+        os.environ["JAVA_HOME"] = str(java_home)
+    builder = (
+        SparkSession.builder.master(f"local[{cores}]" if cores else "local[*]")
+        .appName("migratory-sla")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        # Windows are computed in UTC; a zone is a matter of display.
+        .config("spark.sql.session.timeZone", "UTC")
+        # A report reads little: the default of 200 shuffle partitions would be 200 tiny tasks.
+        .config("spark.sql.shuffle.partitions", "4")
+        .config("spark.sql.ansi.enabled", "true")
+        .config("spark.log.level", "ERROR")
+    )
+    if work_dir is not None:
+        builder = builder.config("spark.local.dir", str(work_dir)).config(
+            "spark.sql.warehouse.dir", str(work_dir / "warehouse")
+        )
+    session = builder.getOrCreate()
+    try:
+        yield session
+    finally:
+        session.stop()

@@ -1,0 +1,93 @@
+"""A report for people at a terminal. Layout only: nothing is computed here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+COLUMNS = ("count", "median", "mean", "stdev", "p90", "p95", "p99", "max")
+COLOURS = {"met": "bold green", "missed": "bold red", "insufficient": "bold yellow"}
+
+
+def number(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"
+
+
+def render(report: dict[str, Any]) -> RenderableType:
+    """The report as tables: latency, resume and publish gaps, delivery, objectives, verdict."""
+    parts: list[RenderableType] = [_latency(report), _gaps(report), _delivery(report), _objectives(report)]
+    verdict = report["verdict"]
+    parts.append(Text.assemble("verdict: ", (verdict, COLOURS[verdict])))
+    return Group(*parts)
+
+
+def show(report: dict[str, Any], console: Console | None = None) -> None:
+    (console or Console()).print(render(report))
+
+
+def _distributions(title: str, first: str, rows: list[tuple[str, dict[str, float | None]]]) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold")
+    table.add_column(first)
+    for column in COLUMNS:
+        table.add_column(column, justify="right")
+    for name, values in rows:
+        table.add_row(name, *(number(values[column]) for column in COLUMNS))
+    return table
+
+
+def _latency(report: dict[str, Any]) -> Table:
+    latency = report["latency_ms"]
+    rows = [("all brokers", latency["all"]), *latency["by_broker"].items()]
+    for incident in report["incidents"]:
+        label = f"{incident['kind']} {incident['broker']}".strip()
+        rows += [(f"{when} {label}", incident["latency_ms"][when]) for when in ("before", "during", "after")]
+    if report["replay_latency_ms"]["count"]:
+        rows.append(("replayed", report["replay_latency_ms"]))
+    return _distributions("Latency of deliveries, ms", "broker", rows)
+
+
+def _gaps(report: dict[str, Any]) -> Table:
+    return _distributions(
+        "Interruptions, s",
+        "of",
+        [("resume (clients)", report["resume_seconds"]), ("publish gap (publishers)", report["publish_gap_seconds"])],
+    )
+
+
+def _delivery(report: dict[str, Any]) -> Table:
+    delivery = report["delivery"]
+    names = ["expected", "received", "lost", "duplicates", "reordered", "reconnects"]
+    table = Table(title="Deliveries", title_justify="left", title_style="bold")
+    for name in [*names, "truncated", "reset"]:
+        table.add_column(name, justify="right")
+    table.add_row(*(number(delivery[name]) for name in names), *(number(delivery["gaps"][x]) for x in ("truncated", "reset")))
+    return table
+
+
+def _objectives(report: dict[str, Any]) -> Table:
+    table = Table(title="Objectives", title_justify="left", title_style="bold")
+    for column, justify in (
+        ("objective", "left"), ("type", "left"), ("target", "right"), ("compliance", "right"),
+        ("good", "right"), ("total", "right"), ("budget left", "right"), ("verdict", "left"), ("reason", "left"),
+    ):  # fmt: skip
+        table.add_column(column, justify=justify)  # type: ignore[arg-type]
+    for result in report["objectives"]:
+        share = result["compliance"]
+        left = result["budget_left"]
+        table.add_row(
+            result["name"],
+            result["type"],
+            f"{result['target']}%",
+            "-" if share is None else f"{share:.4%}",
+            number(None if result["good"] is None else round(result["good"])),
+            number(None if result["total"] is None else round(result["total"])),
+            "-" if left is None else f"{left:.1%}",
+            Text(result["verdict"], style=COLOURS[result["verdict"]]),
+            result["reason"],
+        )
+    return table
