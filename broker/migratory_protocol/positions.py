@@ -6,16 +6,21 @@ in MessagePack and the string `"epoch:sequence"` in JSON, so that no digit is lo
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import re
+from typing import Annotated, NamedTuple
+
+from msgspec import Meta
 
 LARGEST = 2**63 - 1
+_Part = Annotated[int, Meta(ge=0, le=LARGEST)]
+_TEXT = re.compile(r"([0-9]{1,19}):([0-9]{1,19})")
 
 
 class Position(NamedTuple):
     """`sequence` 0 stands before a topic's first publication; both are whole numbers in 0..2**63 - 1."""
 
-    epoch: int
-    sequence: int
+    epoch: _Part
+    sequence: _Part
 
     def __str__(self) -> str:
         return f"{self.epoch}:{self.sequence}"
@@ -27,18 +32,21 @@ def parse_position(value: object) -> Position:
     Raises ValueError, naming what is wrong, for everything that is not one.
     """
     if isinstance(value, str):
-        parts: list[object] = []
-        for part in value.split(":"):
-            if not (part.isascii() and part.isdigit()) or len(part) > 19:
-                raise ValueError(f'position {value[:60]!r} is not "epoch:sequence", two whole numbers')
-            parts.append(int(part))
+        found = _TEXT.fullmatch(value)
+        if found is None:
+            raise ValueError(f'position {ascii(value[:60])} is not "epoch:sequence", two whole numbers of up to 19 digits')
+        parts: list[object] = [int(found[1]), int(found[2])]
     elif isinstance(value, (list, tuple)):
         parts = list(value)
     else:
         raise ValueError('a position is "epoch:sequence" in JSON and [epoch, sequence] in MessagePack')
     if len(parts) != 2:
         raise ValueError("a position has two parts, epoch and sequence")
+    epoch, sequence = parts
     for part in parts:
+        # `type`, not `isinstance`: true is an int in Python and not a number on the wire
         if type(part) is not int or not 0 <= part <= LARGEST:
             raise ValueError(f"epoch and sequence of a position are whole numbers from 0 to {LARGEST}")
-    return Position(parts[0], parts[1])  # type: ignore[arg-type]
+    assert isinstance(epoch, int)
+    assert isinstance(sequence, int)
+    return Position(epoch, sequence)

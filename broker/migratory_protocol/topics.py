@@ -1,0 +1,47 @@
+"""Topic names, and the topic group that a name falls into.
+
+A name is what it is, byte for byte: nothing is normalised, so that two spellings of "cafe with an accent" are two topics, and a
+name that begins with a byte order mark is not the one without.
+"""
+
+from __future__ import annotations
+
+import re
+from zlib import crc32
+
+from migratory_protocol import limits
+
+_FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+class BadTopic(ValueError):
+    """A name that no topic can have; `code` is the error code that a client gets."""
+
+    code = "bad_topic"
+
+
+def check_topic(name: str, limit: int = limits.TOPIC) -> str:
+    """`name`, when it is 1 to `limit` bytes of UTF-8 without control characters (C0, DEL, C1) or lone surrogates.
+
+    Raises BadTopic, naming what is wrong, otherwise. The text holds the name as ASCII, cut to 40 characters.
+    """
+    if name.isprintable():  # neither controls nor surrogates are; a few harmless characters are not, either
+        pass
+    elif found := _FORBIDDEN.search(name):
+        kind = "a lone surrogate" if found[0] >= "\ud800" else "the control character"
+        raise BadTopic(
+            f"topic {ascii(name[:40])} holds {kind} U+{ord(found[0]):04X} at character {found.start()}; "
+            "names are well-formed text without control characters"
+        )
+    size = len(name) if name.isascii() else len(name.encode())
+    if size > limit:
+        raise BadTopic(f"topic {ascii(name[:40])}... has {size} bytes in UTF-8; a name has 1 to {limit}")
+    if not name:
+        raise BadTopic(f"the topic name is empty; a name has 1 to {limit} bytes in UTF-8")
+    return name
+
+
+def topic_group(topic: str, groups: int) -> int:
+    """The group, 0 to `groups` - 1, of a topic: CRC-32 (the one of zlib, polynomial 0xEDB88320) of its UTF-8 bytes,
+    modulo the number of groups. The same for ever and in every language: it decides who numbers the topic."""
+    return crc32(topic.encode()) % groups
