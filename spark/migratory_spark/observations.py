@@ -179,7 +179,6 @@ def coverage(samples: DataFrame, start_ms: int, end_ms: int, metric: str = "migr
 
 def _interval_ms(samples: DataFrame, start_ms: int, end_ms: int, metric: str) -> float | None:
 
-
     earlier = F.lag("timestamp").over(Window.partitionBy("series").orderBy("timestamp"))
     row = (
         samples.where(F.col("metric") == metric)

@@ -7,12 +7,16 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from subprocess import TimeoutExpired
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 
 @contextmanager
-def local_session(java_home: Path | None = None, work_dir: Path | None = None, cores: int | None = None) -> Iterator[SparkSession]:
+def local_session(
+    java_home: Path | None = None, work_dir: Path | None = None, cores: int | None = None
+) -> Iterator[SparkSession]:
     """A session on `cores` local cores (all when None), ended with the block.
 
     `java_home` names the JRE to use where the machine's own `JAVA_HOME` is not to be taken. Spark's scratch files go
@@ -48,3 +52,21 @@ def local_session(java_home: Path | None = None, work_dir: Path | None = None, c
         yield session
     finally:
         session.stop()
+        _end_java()
+
+
+def _end_java() -> None:
+    """PySpark keeps its Java process until the interpreter ends; a report that is done leaves none behind."""
+    gateway = SparkContext._gateway
+    if gateway is None:
+        return
+    gateway.shutdown()
+    SparkContext._gateway = SparkContext._jvm = None
+    process = gateway.proc
+    # The gateway reads its standard input and ends when that does.
+    process.stdin.close()
+    try:
+        process.wait(timeout=10)
+    except TimeoutExpired:
+        process.kill()
+        process.wait(timeout=10)

@@ -65,7 +65,9 @@ def _delivery(report: dict[str, Any]) -> Table:
     table = Table(title="Deliveries", title_justify="left", title_style="bold")
     for name in [*names, "truncated", "reset"]:
         table.add_column(name, justify="right")
-    table.add_row(*(number(delivery[name]) for name in names), *(number(delivery["gaps"][x]) for x in ("truncated", "reset")))
+    table.add_row(
+        *(number(delivery[name]) for name in names), *(number(delivery["gaps"][x]) for x in ("truncated", "reset"))
+    )
     return table
 
 
