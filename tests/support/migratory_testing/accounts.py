@@ -1,0 +1,99 @@
+"""Accounts of load runs for tests: built by hand, broken on purpose, and counted again by other means."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from migratory_loadtest.account import Entry, Sent, SubscriberAccount, TopicAccount
+from migratory_protocol.positions import Position
+
+
+def perfect(topic: str = "bench/0", subscribers: int = 3, publications: int = 6, epoch: int = 1) -> TopicAccount:
+    """Everything was acknowledged and delivered to everybody; one publisher."""
+    entries = [Entry(Position(epoch, number), f"{topic}#{number}") for number in range(1, publications + 1)]
+    sent = [Sent(entry.digest, 0, entry.position.sequence, entry.position) for entry in entries]
+    return TopicAccount(
+        topic=topic,
+        acknowledged=sent,
+        transcripts=[entries],
+        subscribers=[
+            SubscriberAccount(number, Position(epoch, 0), 0, [(0, publications)], ["broker-0"])
+            for number in range(subscribers)
+        ],
+    )
+
+
+def rewrite(account: TopicAccount, place: int, change: Callable[[list[Entry]], list[Entry]]) -> SubscriberAccount:
+    """Changes the history of the subscriber at `place` of the account and leaves all others as they are."""
+    subscriber = account.subscribers[place]
+    changed = change(list(account.deliveries(subscriber)))
+    account.transcripts.append(changed)
+    subscriber.transcript = len(account.transcripts) - 1
+    subscriber.runs = [(0, len(changed))]
+    return subscriber
+
+
+def drop(account: TopicAccount, place: int, delivery: int) -> Position:
+    """Takes one delivery away; returns its position."""
+    position = list(account.deliveries(account.subscribers[place]))[delivery].position
+    rewrite(account, place, lambda entries: entries[:delivery] + entries[delivery + 1 :])
+    return position
+
+
+def double(account: TopicAccount, place: int, delivery: int) -> Position:
+    """Delivers one again, right behind itself; returns its position."""
+    position = list(account.deliveries(account.subscribers[place]))[delivery].position
+    rewrite(account, place, lambda entries: entries[: delivery + 1] + entries[delivery:])
+    return position
+
+
+def swap(account: TopicAccount, place: int, delivery: int) -> Position:
+    """Exchanges one delivery and the next; returns the position that now comes too late."""
+    position = list(account.deliveries(account.subscribers[place]))[delivery].position
+
+    def change(entries: list[Entry]) -> list[Entry]:
+        first, second = entries[delivery : delivery + 2]
+        return [*entries[:delivery], second, first, *entries[delivery + 2 :]]
+
+    rewrite(account, place, change)
+    return position
+
+
+def recount(path: Path) -> dict[str, int]:
+    """The totals of an account file, by plain JSON and brute force: none of the product's code is used."""
+    totals = dict.fromkeys(
+        ("acknowledged", "expected", "delivered", "received", "lost", "duplicates", "reordered", "unexpected", "unknown"), 0
+    )
+    for line in path.read_text().splitlines():
+        topic = json.loads(line)
+        acknowledged = {digest: position for digest, _, _, position in topic["acknowledged"]}
+        unanswered = [sent[0] for sent in topic["unanswered"]]
+        totals["acknowledged"] += len(topic["acknowledged"])
+        for subscriber in topic["subscribers"]:
+            start = subscriber["start"]
+            owed = [
+                digest
+                for digest, position in acknowledged.items()
+                if start is not None and (position is None or tuple(position) > tuple(start))
+            ]
+            got = []
+            for first, end in subscriber["runs"]:
+                got += topic["transcripts"][subscriber["transcript"]][first:end]
+            digests = [digest for _, digest in got]
+            totals["received"] += len(got)
+            totals["expected"] += len(owed)
+            totals["delivered"] += sum(digest in digests for digest in owed)
+            totals["lost"] += sum(digest not in digests for digest in owed)
+            totals["duplicates"] += len(digests) - len(set(digests))
+            once = [entry for place, entry in enumerate(got) if entry[1] not in digests[:place]]
+            wanted = [entry for entry in once if entry[1] in owed or entry[1] in unanswered]
+            totals["unexpected"] += len(once) - len(wanted)
+            totals["unknown"] += sum(entry[1] not in owed for entry in wanted)
+            highest = tuple(start or (0, 0))
+            for position, _ in wanted:
+                if tuple(position) <= highest:
+                    totals["reordered"] += 1
+                highest = max(highest, tuple(position))
+    return totals
