@@ -105,9 +105,11 @@ def _latency_slices(objective: Objective, slices: Slices, seen: Observations) ->
     bounds = seen.bounds(LATENCY)
     for first in range(0, len(seen.windows), per_slice):
         inside = range(first, first + per_slice)
-        distribution = seen.distribution(
-            LATENCY, lambda row, inside=inside: judged_latency(row) and row.window in inside
-        )  # type: ignore[misc]
+
+        def in_slice(row: Row, inside: range = inside) -> bool:
+            return judged_latency(row) and row.window in inside
+
+        distribution = seen.distribution(LATENCY, in_slice)
         value = distribution.quantile(share, bounds)
         if value is not None:
             total += 1
