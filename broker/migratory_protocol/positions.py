@@ -1,7 +1,8 @@
 """Positions: where a publication stands in its topic.
 
-A position is (epoch, sequence number); positions of one topic compare as tuples do. On the wire it is `[epoch, sequence]`
-in MessagePack and the string `"epoch:sequence"` in JSON, so that no digit is lost above 2**53 (docs/protocol.md).
+A position is (epoch, sequence number); positions of one topic compare as tuples do. On the wire it is
+`[epoch, sequence]` in MessagePack and the string `"epoch:sequence"` in JSON, so that no digit is lost above 2**53
+(docs/decisions/0001-positions-on-the-wire.md).
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def parse_position(value: object) -> Position:
     if isinstance(value, str):
         found = _TEXT.fullmatch(value)
         if found is None:
-            raise ValueError(f'position {ascii(value[:60])} is not "epoch:sequence", two whole numbers of up to 19 digits')
+            raise ValueError(f'position {value[:60]!a} is not "epoch:sequence", two whole numbers of up to 19 digits')
         parts: list[object] = [int(found[1]), int(found[2])]
     elif isinstance(value, (list, tuple)):
         parts = list(value)

@@ -1,6 +1,6 @@
 """Topic names, and the topic group that a name falls into.
 
-A name is what it is, byte for byte: nothing is normalised, so that two spellings of "cafe with an accent" are two topics, and a
+A name is what it is, byte for byte: nothing is normalised. Two spellings of an accented letter make two topics, and a
 name that begins with a byte order mark is not the one without.
 """
 
@@ -30,12 +30,12 @@ def check_topic(name: str, limit: int = limits.TOPIC) -> str:
     elif found := _FORBIDDEN.search(name):
         kind = "a lone surrogate" if found[0] >= "\ud800" else "the control character"
         raise BadTopic(
-            f"topic {ascii(name[:40])} holds {kind} U+{ord(found[0]):04X} at character {found.start()}; "
+            f"topic {name[:40]!a} holds {kind} U+{ord(found[0]):04X} at character {found.start()}; "
             "names are well-formed text without control characters"
         )
     size = len(name) if name.isascii() else len(name.encode())
     if size > limit:
-        raise BadTopic(f"topic {ascii(name[:40])}... has {size} bytes in UTF-8; a name has 1 to {limit}")
+        raise BadTopic(f"topic {name[:40]!a}... has {size} bytes in UTF-8; a name has 1 to {limit}")
     if not name:
         raise BadTopic(f"the topic name is empty; a name has 1 to {limit} bytes in UTF-8")
     return name

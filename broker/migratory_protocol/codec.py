@@ -1,0 +1,207 @@
+"""Messages to bytes and back, in both wire formats. A frame holds one message or an array of messages.
+
+Good frames take a short way: one call of a msgspec decoder, then a few checks that types alone can't make. Only when
+that fails, `diagnosis.py` looks for what was wrong, message by message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, TypeAlias, get_args
+
+import msgspec
+from msgspec import Struct
+
+from migratory_protocol import messages as m
+from migratory_protocol.diagnosis import Side, diagnose_json, diagnose_msgpack
+from migratory_protocol.errors import BAD_MESSAGE, BadMessage
+from migratory_protocol.jsonwire import FieldError, JsonKind, family
+from migratory_protocol.messages import BrokerMessage, ClientMessage, Publish
+
+__all__ = ["CODECS", "JSON", "MSGPACK", "BadMessage", "Codec", "codec_named"]
+
+Data: TypeAlias = bytes | bytearray
+
+# What msgspec raises for input that it can't decode: its own errors, ill-formed UTF-8, nesting beyond the interpreter's
+# limit.
+UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+class Codec:
+    """One wire format. `binary` says which kind of WebSocket frame carries it."""
+
+    name: str
+    subprotocol: str
+    binary: bool
+
+    def encode(self, message: ClientMessage | BrokerMessage) -> bytes:
+        """One message, without a frame. Raises UnicodeEncodeError for text with lone surrogates, which no decoder of
+        this package ever lets in."""
+        raise NotImplementedError
+
+    def join(self, encoded: Sequence[bytes]) -> bytes:
+        """Several encoded messages as the content of one frame."""
+        raise NotImplementedError
+
+    def decode_client(self, data: Data) -> list[ClientMessage]:
+        """The messages of a frame that a client sent, at least one. Raises BadMessage."""
+        raise NotImplementedError
+
+    def decode_broker(self, data: Data) -> list[BrokerMessage]:
+        """The messages of a frame that a broker sent, at least one. Raises BadMessage."""
+        raise NotImplementedError
+
+
+def _check_publish(message: Publish) -> None:
+    """What types can't say: QoS 1 has a publisher, an id, and a mark that is not above the id."""
+    if message.qos == 0:
+        return
+    if not message.publisher:
+        raise FieldError("publisher", "empty: QoS 1 needs the publisher's id")
+    if message.id < 1:
+        raise FieldError("id", "expected a whole number from 1, the message id: QoS 1 needs one")
+    if not 1 <= message.mark <= message.id:
+        raise FieldError("mark", f"expected 1 to {message.id}, the lowest id that waits for an answer, at most `id`")
+
+
+def _check(found: list[Any]) -> None:
+    for message in found:
+        if type(message) is Publish and message.qos:
+            _check_publish(message)
+
+
+class _Msgpack(Codec):
+    name = "msgpack"
+    subprotocol = "migratory.v1.msgpack"
+    binary = True
+
+    def __init__(self) -> None:
+        self._encoder = msgspec.msgpack.Encoder()
+        self._client = _MsgpackSide(ClientMessage, get_args(ClientMessage))
+        self._broker = _MsgpackSide(BrokerMessage, get_args(BrokerMessage))
+
+    def encode(self, message: ClientMessage | BrokerMessage) -> bytes:
+        return self._encoder.encode(message)
+
+    def join(self, encoded: Sequence[bytes]) -> bytes:
+        count = len(encoded)
+        if count < 16:
+            header = bytes((0x90 | count,))
+        elif count < 65536:
+            header = b"\xdc" + count.to_bytes(2, "big")
+        else:
+            header = b"\xdd" + count.to_bytes(4, "big")
+        return header + b"".join(encoded)
+
+    def decode_client(self, data: Data) -> list[ClientMessage]:
+        return self._client.decode(data)
+
+    def decode_broker(self, data: Data) -> list[BrokerMessage]:
+        return self._broker.decode(data)
+
+
+def _holds_array(data: Data) -> bool:
+    """A MessagePack array whose first item is an array as well: several messages, not one."""
+    head = data[:6]
+    if not head:
+        return False
+    first = head[0]
+    at = 1 if 0x90 <= first <= 0x9F else 3 if first == 0xDC else 5 if first == 0xDD else 6
+    return len(head) > at and (0x90 <= head[at] <= 0x9F or head[at] in (0xDC, 0xDD))
+
+
+class _MsgpackSide:
+    """The decoders of what one end sends."""
+
+    def __init__(self, union: Any, kinds: tuple[type[Struct], ...]) -> None:
+        self._one = msgspec.msgpack.Decoder(union)
+        self._many = msgspec.msgpack.Decoder(list[union])
+        self._side = Side({kind.__struct_config__.tag: kind for kind in kinds})
+
+    def decode(self, data: Data) -> list[Any]:
+        several = _holds_array(data)
+        try:
+            found: list[Any] = self._many.decode(data) if several else [self._one.decode(data)]
+            _check(found)
+        except UNDECODABLE as error:
+            raise diagnose_msgpack(data, several, self._side, self._read, error) from None
+        except FieldError:
+            raise diagnose_msgpack(data, several, self._side, self._read, None) from None
+        return found
+
+    def _read(self, raw: msgspec.Raw) -> Any:
+        message = self._one.decode(raw)
+        _check([message])
+        return message
+
+
+class _Json(Codec):
+    name = "json"
+    subprotocol = "migratory.v1.json"
+    binary = False
+
+    def __init__(self) -> None:
+        parts = (m.Server, m.TopicRequest, m.Limits, m.TopicReceipt)
+        self._kinds = family(get_args(ClientMessage) + get_args(BrokerMessage), parts)
+        self._encoder = msgspec.json.Encoder()
+        self._client = _JsonSide([self._kinds[kind] for kind in get_args(ClientMessage)])
+        self._broker = _JsonSide([self._kinds[kind] for kind in get_args(BrokerMessage)])
+
+    def encode(self, message: ClientMessage | BrokerMessage) -> bytes:
+        return self._encoder.encode(self._kinds[type(message)].to_wire(message))
+
+    def join(self, encoded: Sequence[bytes]) -> bytes:
+        return b"[" + b",".join(encoded) + b"]"
+
+    def decode_client(self, data: Data) -> list[ClientMessage]:
+        return self._client.decode(data)
+
+    def decode_broker(self, data: Data) -> list[BrokerMessage]:
+        return self._broker.decode(data)
+
+
+class _JsonSide:
+    """The decoders of what one end sends."""
+
+    def __init__(self, kinds: list[JsonKind]) -> None:
+        union: Any = kinds[0].wire
+        for kind in kinds[1:]:
+            union = union | kind.wire
+        self._union = union
+        self._one = msgspec.json.Decoder(union)
+        self._many = msgspec.json.Decoder(list[union])
+        self._kinds = {kind.wire: kind for kind in kinds}
+        self._side = Side({kind.wire.__struct_config__.tag: kind.message for kind in kinds})
+
+    def decode(self, data: Data) -> list[Any]:
+        several = data.lstrip(b" \t\r\n")[:1] == b"["
+        try:
+            wires = self._many.decode(data) if several else [self._one.decode(data)]
+            found = [self._kinds[type(wire)].from_wire(wire) for wire in wires]
+            _check(found)
+        except UNDECODABLE as error:
+            raise diagnose_json(data, several, self._side, self._read, error) from None
+        except FieldError:
+            raise diagnose_json(data, several, self._side, self._read, None) from None
+        if not found:
+            raise BadMessage(BAD_MESSAGE, "an empty array: a frame holds one message, or an array of them")
+        return found
+
+    def _read(self, value: object) -> Any:
+        wire = msgspec.convert(value, self._union)
+        message = self._kinds[type(wire)].from_wire(wire)
+        _check([message])
+        return message
+
+
+JSON: Final[Codec] = _Json()
+MSGPACK: Final[Codec] = _Msgpack()
+CODECS: Final = (MSGPACK, JSON)
+
+
+def codec_named(name: str) -> Codec:
+    """The codec of this name ("json", "msgpack") or subprotocol. Raises ValueError."""
+    for codec in CODECS:
+        if name in (codec.name, codec.subprotocol):
+            return codec
+    raise ValueError(f"{name!r} is no wire format: expected json or msgpack")
