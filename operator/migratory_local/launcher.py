@@ -1,7 +1,7 @@
 """Becomes another program that can't outlive its parent. Run as a script: `launcher.py PARENT COMMAND...`.
 
-Linux sends the signal that is set here when the parent dies, however it dies, and keeps the setting over exec. It is set
-by a process of its own, not between fork and exec in the runner, where a thread may hold any lock. It uses the
+Linux sends the signal that is set here when the parent dies, however it dies, and keeps the setting over exec. It is
+set by a process of its own, not between fork and exec in the runner, where a thread may hold any lock. It uses the
 standard library only, so that Python can start with -I -S, which takes a few milliseconds.
 """
 

@@ -1,7 +1,7 @@
 """TCP ports on the loopback address that stay usable over a restart of the process that listens on them.
 
-Not ports that the kernel picks (`bind` to 0): those lie in the range of outgoing connections, and while a killed broker is
-away, one of thousands of reconnecting clients may be given its port, or even connect to itself.
+Not ports that the kernel picks (`bind` to 0): those lie in the range of outgoing connections, and while a killed broker
+is away, one of thousands of reconnecting clients may be given its port, or even connect to itself.
 """
 
 from __future__ import annotations

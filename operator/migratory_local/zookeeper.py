@@ -1,7 +1,7 @@
 """A real ZooKeeper ensemble of 1, 3 or 5 members, from the jars that PySpark brings.
 
-Ready is what `srvr` says: a member that names its mode (leader, follower, standalone) has a quorum; one that merely runs
-answers "not currently serving requests". ("ruok" is no sign of a quorum.)
+Ready is what `srvr` says: a member that names its mode (leader, follower, standalone) has a quorum; one that merely
+runs answers "not currently serving requests". ("ruok" is no sign of a quorum.)
 """
 
 from __future__ import annotations

@@ -1,0 +1,91 @@
+"""One YAML document from text that anybody may have written: bounded, and wrong in words that a person understands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+from yaml.nodes import MappingNode, Node
+
+MAX_BYTES = 128 * 1024
+MAX_DEPTH = 32
+
+
+class DocumentError(Exception):
+    """The text is no such document; says where and why."""
+
+
+class _Loader(yaml.SafeLoader):
+    """SafeLoader without aliases (they can make megabytes of a few lines), double keys and deep nesting."""
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self._depth = 0
+
+    def compose_node(self, parent: Node | None, index: Any) -> Node | None:
+        event = self.peek_event()  # type: ignore[no-untyped-call]
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
+            raise DocumentError(f"{_place(event.start_mark)}: anchors and aliases (& and *) are not allowed")
+        if self._depth >= MAX_DEPTH:
+            raise DocumentError(f"{_place(event.start_mark)}: nested deeper than {MAX_DEPTH} levels")
+        self._depth += 1
+        try:
+            return super().compose_node(parent, index)
+        finally:
+            self._depth -= 1
+
+    def construct_mapping(self, node: MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if key.tag != "tag:yaml.org,2002:str":
+                raise DocumentError(f"{_place(key.start_mark)}: key {key.value!r} is not text; put it in quotes")
+            if key.value in seen:
+                raise DocumentError(f"{_place(key.start_mark)}: key {key.value!r} stands twice in one mapping")
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def parse_document(data: bytes | str) -> dict[str, Any]:
+    """The only document in `data`, a mapping.
+
+    :raises DocumentError: too large, not UTF-8, not YAML, several documents, none, or not a mapping.
+    """
+    if isinstance(data, str):
+        data = data.encode("utf-8", errors="surrogatepass")
+    if len(data) > MAX_BYTES:
+        raise DocumentError(f"{len(data):,} bytes; allowed are up to {MAX_BYTES:,}")
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DocumentError(f"not UTF-8 text (byte {error.start})") from error
+    try:
+        documents = _all_documents(text)
+    except yaml.MarkedYAMLError as error:
+        raise DocumentError(f"{_place(error.problem_mark)}: not valid YAML: {error.problem}") from error
+    except (yaml.YAMLError, ValueError) as error:
+        # ValueError: a number of thousands of digits, a date such as 2026-99-99.
+        raise DocumentError(f"not valid YAML: {str(error).splitlines()[0]}") from error
+    if not documents:
+        raise DocumentError("empty: a MigratoryCluster is expected")
+    if len(documents) > 1:
+        raise DocumentError(f"{len(documents)} documents; exactly one is expected in a file")
+    document = documents[0]
+    if not isinstance(document, dict):
+        raise DocumentError(f"a mapping (apiVersion, kind, metadata, spec) is expected, not {type(document).__name__}")
+    return document
+
+
+def _all_documents(text: str) -> list[Any]:
+    loader = _Loader(text)
+    try:
+        documents = []
+        while loader.check_data():  # type: ignore[no-untyped-call]
+            documents.append(loader.get_data())
+        # `---` at the end, or comments between two of them, make documents of nothing.
+        return [document for document in documents if document is not None]
+    finally:
+        loader.dispose()
+
+
+def _place(mark: yaml.Mark | None) -> str:
+    return "somewhere" if mark is None else f"line {mark.line + 1}, column {mark.column + 1}"

@@ -1,0 +1,82 @@
+"""Durations ("4s", "250ms", "2m") and sizes ("256Mi") as Kubernetes writes them; inside, seconds and bytes."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", re.ASCII)
+_UNIT_SECONDS = {"ms": Decimal("0.001"), "s": Decimal(1), "m": Decimal(60), "h": Decimal(3600), "d": Decimal(86_400)}
+
+_SIZE = re.compile(r"(\d+)(Ki|Mi|Gi|Ti|k|M|G|T)?", re.ASCII)
+_UNIT_BYTES = {
+    "": 1,
+    "Ki": 2**10,
+    "Mi": 2**20,
+    "Gi": 2**30,
+    "Ti": 2**40,
+    "k": 10**3,
+    "M": 10**6,
+    "G": 10**9,
+    "T": 10**12,
+}
+_MAX_TEXT = 40
+"""Longer than any quantity that makes sense: keeps arithmetic on hostile input short."""
+
+DURATION_FORM = 'a duration with its unit, such as "250ms", "4s", "2m", "1h" or "1m30s"'
+SIZE_FORM = 'a size such as "64Ki", "256Mi" or "1Gi", or a whole number of bytes'
+
+
+def parse_duration(value: object) -> float:
+    """Seconds. Parts may follow one another, largest unit first ("1m30s"). "0" needs no unit, all others do.
+
+    :raises ValueError: with what is allowed.
+    """
+    if value in ("0", 0) and not isinstance(value, bool):
+        return 0.0
+    if not isinstance(value, str) or len(value) > _MAX_TEXT:
+        raise ValueError(DURATION_FORM)
+    total, end, last = Decimal(0), 0, None
+    for part in _DURATION.finditer(value):
+        unit = _UNIT_SECONDS[part[2]]
+        if part.start() != end or (last is not None and unit >= last):
+            raise ValueError(DURATION_FORM)
+        total += Decimal(part[1]) * unit
+        end, last = part.end(), unit
+    if end != len(value) or not value:
+        raise ValueError(DURATION_FORM)
+    return float(total)
+
+
+def parse_size(value: object) -> int:
+    """Bytes.
+
+    :raises ValueError: with what is allowed.
+    """
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    if not isinstance(value, str) or len(value) > _MAX_TEXT:
+        raise ValueError(SIZE_FORM)
+    found = _SIZE.fullmatch(value)
+    if found is None:
+        raise ValueError(SIZE_FORM)
+    return int(found[1]) * _UNIT_BYTES[found[2] or ""]
+
+
+def format_duration(seconds: float) -> str:
+    """The shortest form that `parse_duration` reads back: the largest unit that leaves a whole number."""
+    exact = Decimal(str(seconds))
+    if exact == 0:
+        return "0s"
+    for unit in ("d", "h", "m", "s", "ms"):
+        if exact % _UNIT_SECONDS[unit] == 0:
+            return f"{int(exact / _UNIT_SECONDS[unit])}{unit}"
+    return f"{(exact / _UNIT_SECONDS['ms']).normalize():f}ms"
+
+
+def format_size(size: int) -> str:
+    """The shortest form that `parse_size` reads back."""
+    for unit in ("Ti", "Gi", "Mi", "Ki"):
+        if size and size % _UNIT_BYTES[unit] == 0:
+            return f"{size // _UNIT_BYTES[unit]}{unit}"
+    return str(size)

@@ -1,0 +1,45 @@
+"""Hostile and mistaken YAML: each gives one clear sentence, quickly."""
+
+from __future__ import annotations
+
+import pytest
+from migratory_resources.document import MAX_BYTES, DocumentError, parse_document
+
+BOMB = 'a: &a ["lol"]\nb: &b [*a, *a, *a]\nc: [*b, *b, *b]\n'
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        ("", "empty"),
+        ("# only a comment\n---\n", "empty"),
+        ("a: 1\n---\nb: 2\n", "2 documents"),
+        ("- a\n", "a mapping .* is expected, not list"),
+        ("text\n", "not str"),
+        (BOMB, "line 1, column 4: anchors and aliases"),
+        ("a: *unknown\n", "anchors and aliases"),
+        ("a: 1\nb: 2\na: 3\n", "line 3, column 1: key 'a' stands twice"),
+        ("spec:\n  x: {y: 1, y: 2}\n", "line 2, column 13: key 'y' stands twice"),
+        ("1: a\n", "key '1' is not text"),
+        ("on: a\n", "key 'on' is not text"),
+        ("? [a]\n: b\n", "is not text"),
+        ("<<: {a: 1}\n", "key '<<' is not text"),
+        ("a: [1\nb: 2\n", "line 2, column 2: not valid YAML"),
+        ("a:\t- b: c: d\n", "not valid YAML"),
+        ("a: !!python/object/apply:os.system [id]\n", "could not determine a constructor"),
+        ("a: " + "9" * 5000, "not valid YAML"),
+        ("a: 2026-99-99\n", "not valid YAML"),
+        (b"a: \xff\n", "not UTF-8 text .byte 3."),
+        (b"a: \x00\n", "not valid YAML"),
+        ("a: \ud800", "not UTF-8"),
+        ("a: " + "[" * 1000 + "]" * 1000, "nested deeper than 32"),
+        ("a: " + "x" * MAX_BYTES, "allowed are up to"),
+    ],
+)
+def test_refused(data: bytes | str, says: str) -> None:
+    with pytest.raises(DocumentError, match=says):
+        parse_document(data)
+
+
+def test_one_document_may_have_marks_and_comments_around_it() -> None:
+    assert parse_document("# head\n---\na: {b: [1, x]}\n---\n# tail\n") == {"a": {"b": [1, "x"]}}

@@ -1,0 +1,253 @@
+"""From a cluster file to a cluster: defaults, every error at once with path, value and what is allowed, warnings."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+import yaml
+from migratory_resources import ClusterFileError, MigratoryCluster, broker_config, load_cluster, load_cluster_file
+from migratory_resources.validation import KUBERNETES_ONLY, NOT_YET
+
+EXAMPLES = Path(__file__).parents[3] / "manifests" / "examples"
+HEAD = "apiVersion: migratory.dev/v1alpha1\nkind: MigratoryCluster\nmetadata: {name: quotes}\n"
+
+
+def cluster(spec: str = "") -> str:
+    return HEAD + (f"spec: {spec}\n" if spec else "")
+
+
+def errors(text: str | bytes) -> list[str]:
+    with pytest.raises(ClusterFileError) as caught:
+        load_cluster(text, "c.yaml")
+    lines = str(caught.value).splitlines()
+    assert all(line.startswith("c.yaml: ") for line in lines)
+    return [line.removeprefix("c.yaml: ") for line in lines]
+
+
+def test_the_smallest_cluster_has_the_documented_defaults() -> None:
+    loaded = load_cluster(cluster())
+    spec = loaded.cluster.spec
+    assert loaded.warnings == []
+    assert loaded.cluster.broker_names == ["quotes-broker-0", "quotes-broker-1", "quotes-broker-2"]
+    assert (spec.zookeeper.replicas, spec.zookeeper.session_timeout) == (3, 4.0)
+    assert (spec.topics.groups, spec.topics.cache.min_age, spec.topics.cache.max_bytes) == (100, 60.0, 256 * 2**20)
+    assert (spec.delivery.min_copies, spec.delivery.duplicate_window, spec.delivery.on_history_loss) == (
+        2,
+        120,
+        "reset",
+    )
+    assert spec.limits.heartbeat == 15.0
+    assert spec.sla.objectives == []
+
+
+@pytest.mark.parametrize("name", ["cluster.yaml", "demo.yaml"])
+def test_the_examples_are_valid_without_a_warning(name: str) -> None:
+    assert load_cluster_file(EXAMPLES / name).warnings == []
+
+
+def test_the_example_with_every_field_shows_the_defaults() -> None:
+    example = load_cluster_file(EXAMPLES / "cluster.yaml").cluster
+    default = load_cluster(cluster()).cluster
+    assert example.model_copy(update={"spec": example.spec.model_copy(update={"sla": default.spec.sla})}) == default
+
+
+def test_a_cluster_written_as_json_reads_back_the_same() -> None:
+    example = load_cluster_file(EXAMPLES / "cluster.yaml").cluster
+    text = yaml.safe_dump(example.model_dump(mode="json", by_alias=True, exclude_none=True))
+    assert load_cluster(text).cluster == example
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        ("{brokers: {replicas: 0}}", "spec.brokers.replicas: 0 is not allowed; allowed: a whole number from 1 to 99"),
+        ("{brokers: {replicas: 3.0}}", "spec.brokers.replicas: 3.0 is"),
+        ("{brokers: {replicas: true}}", "spec.brokers.replicas: True is"),
+        ('{brokers: {replicas: "3"}}', "spec.brokers.replicas: '3' is"),
+        ("{brokers: {replicas: }}", "spec.brokers.replicas: None is"),
+        ("{brokers: []}", "spec.brokers: [] is not allowed; allowed: a mapping"),
+        ("{brokers: {weights: [1]}}", "spec.brokers.weights: [1] is not allowed; allowed: a mapping"),
+        ("{brokers: {weights: {quotes-broker-0: -1}}}", "spec.brokers.weights.quotes-broker-0: -1 is"),
+        ("{brokers: {weights: {quotes-broker-3: 1}}}", "names of this cluster's brokers, quotes-broker-0 to"),
+        (
+            "{brokers: {weights: {quotes-broker-0: 0, quotes-broker-1: 0, quotes-broker-2: 0}}}",
+            "a weight above 0 for one broker at least",
+        ),
+        ("{brokers: {drain: {period: 1x}}}", "spec.brokers.drain.period: '1x' is"),
+        ("{zookeeper: {replicas: 2}}", "spec.zookeeper.replicas: 2 is not allowed; allowed: 1, 3, 5"),
+        (
+            "{zookeeper: {sessionTimeout: 100ms}}",
+            "spec.zookeeper.sessionTimeout: '100ms' is not allowed; allowed: 1s to",
+        ),
+        (
+            "{brokers: {replicas: 2}}",
+            "3 or more with delivery.minCopies 2 (2 x minCopies - 1), or delivery.minCopies 1",
+        ),
+        ("{delivery: {minCopies: 3}}", "spec.brokers.replicas: 3 is not allowed; allowed: 5 or more"),
+        ("{topics: {cache: {minAge: 20s}}}", "spec.topics.cache.minAge: '20s' is not allowed; allowed: 36s or more"),
+        ("{topics: {cache: {maxAge: 59s}}}", "spec.topics.cache.maxAge: '59s' is not allowed; allowed: minAge (1m)"),
+        ("{delivery: {duplicateWindow: 10s}}", "spec.delivery.duplicateWindow: '10s' is"),
+        ("{delivery: {onHistoryLoss: stop}}", "'stop' is not allowed; allowed: reset, halt"),
+        ("{limits: {maxPayload: 1MB}}", "spec.limits.maxPayload: '1MB' is not allowed; allowed: a size"),
+        ("{limits: {maxPayload: 2Mi}}", "spec.limits.queuePerClient: '1Mi' is not allowed; allowed: limits.maxPayload"),
+        ("{limits: {queueTotal: 1Mi, queuePerClient: 2Mi}}", "spec.limits.queueTotal: '1Mi' is"),
+        ("{topics: {cache: {maxBytes: 1Mi}}, limits: {maxPayload: 2Mi, queuePerClient: 2Mi}}", "cache.maxBytes: '1Mi'"),
+        ("{security: {}}", "spec.security: {} is not allowed"),
+        (
+            "{brokers: {replica: 3}}",
+            "spec.brokers.replica: no such field (value 3); did you mean spec.brokers.replicas?",
+        ),
+        ("{securty: {}}", "did you mean spec.security?"),
+        ("{sla: {objectives: {}}}", "spec.sla.objectives: {} is not allowed; allowed: a list"),
+        ("{sla: {window: 59s}}", "spec.sla.window: '59s' is not allowed; allowed: 1m to 30d"),
+    ],
+)
+def test_one_error(spec: str, says: str) -> None:
+    found = errors(cluster(spec))
+    assert len(found) == 1
+    assert says in found[0]
+
+
+@pytest.mark.parametrize(
+    ("objective", "says"),
+    [
+        ('{name: a, type: latency, target: "99"}', "either threshold or slices"),
+        ('{name: a, type: resume, target: "99"}', "a threshold for an objective of type resume"),
+        ('{name: a, type: delivery, target: "99", threshold: 1s}', "no threshold for an objective of type delivery"),
+        (
+            '{name: a, type: resume, target: "99", slices: {length: 1m, percentile: "99", threshold: 1s}}',
+            "slices only for type latency, not for resume",
+        ),
+        ("{name: a, type: delivery, target: 99.9}", "target: 99.9 is not allowed; allowed: a decimal in quotes"),
+        ('{name: a, type: delivery, target: "100.1"}', "target: '100.1' is"),
+        ('{name: a, type: delivery, target: "0"}', "target: '0' is"),
+        ('{name: a, type: delivery, target: "1e1"}', "target: '1e1' is"),
+        ('{name: A, type: delivery, target: "1"}', "name: 'A' is"),
+        ('{name: a, type: speed, target: "1"}', "allowed: latency, delivery, resume, publish, availability"),
+        ('{type: delivery, target: "1"}', "spec.sla.objectives[0].name: required, but not given"),
+        (
+            '{name: a, type: latency, target: "9", slices: {length: 1h, percentile: "99", threshold: 1s}}',
+            "slices.length: '1h' is not allowed; allowed: sla.window (30m) or less",
+        ),
+        (
+            '{name: a, type: latency, target: "9", slices: {length: 1m, percentile: "100", threshold: 1s}}',
+            "percentile: '100' is not allowed; allowed: a decimal in quotes, above 0 and below 100",
+        ),
+        ("[]", "spec.sla.objectives[0]: [] is not allowed; allowed: a mapping"),
+    ],
+)
+def test_one_wrong_objective(objective: str, says: str) -> None:
+    found = errors(cluster(f"{{sla: {{objectives: [{objective}]}}}}"))
+    assert len(found) == 1
+    assert says in found[0]
+
+
+def test_two_objectives_with_one_name() -> None:
+    one = '{name: a, type: delivery, target: "99"}'
+    assert "[1].name: 'a' is not allowed" in errors(cluster(f"{{sla: {{objectives: [{one}, {one}]}}}}"))[0]
+
+
+def test_all_errors_are_told_at_once() -> None:
+    found = errors(
+        "apiVersion: v1\nkind: Pod\nmetadata: {}\n"
+        "spec: {brokers: {replicas: x, replica: 1}, zookeeper: {replicas: 4}, topics: 7}\n"
+    )
+    paths = [line.split(":")[0] for line in found]
+    assert sorted(paths) == sorted(
+        [
+            "spec.brokers.replica",
+            "apiVersion",
+            "kind",
+            "metadata.name",
+            "spec.brokers.replicas",
+            "spec.zookeeper.replicas",
+            "spec.topics",
+        ]
+    )
+
+
+def test_errors_of_objectives_do_not_hide_broken_rules() -> None:
+    found = errors(cluster("{brokers: {replicas: 2}, sla: {objectives: [{}]}}"))
+    assert any("spec.brokers.replicas" in line for line in found)
+    assert any("objectives[0].target: required" in line for line in found)
+
+
+def test_values_in_errors_are_short() -> None:
+    found = errors(cluster("{brokers: {replicas: " + "x" * 50_000 + "}}"))
+    assert len(found[0]) < 300
+
+
+@pytest.mark.parametrize("path", sorted({**KUBERNETES_ONLY, **NOT_YET}))
+def test_a_field_without_effect_is_named_in_a_warning(path: str) -> None:
+    document = yaml.safe_load(cluster())
+    place = document
+    *parents, last = path.split(".")
+    for part in parents:
+        place = place.setdefault(part, {})
+    place[last] = {"any": "thing"}
+    loaded = load_cluster(yaml.safe_dump(document))
+    assert len(loaded.warnings) == 1
+    assert loaded.warnings[0].startswith(f"{path} has no effect")
+    assert loaded.cluster == load_cluster(cluster()).cluster
+
+
+def test_an_unknown_field_unlike_all_others_is_named_in_a_warning() -> None:
+    loaded = load_cluster(cluster("{colour: red, sla: {objectives: [{name: a, type: delivery, target: '9', x: 1}]}}"))
+    assert loaded.warnings == [
+        "spec.colour is not known and has no effect",
+        "spec.sla.objectives[0].x is not known and has no effect",
+    ]
+
+
+def test_labels_and_annotations_are_no_matter_of_warnings() -> None:
+    text = cluster().replace("{name: quotes}", "{name: quotes, labels: {a: b}, annotations: {c: d}}")
+    assert load_cluster(text).warnings == []
+
+
+@pytest.mark.parametrize("name", ["Quotes", "1a", "a-", "a" * 41, "a_b", "", "ä"])
+def test_names_that_kubernetes_would_refuse(name: str) -> None:
+    assert "metadata.name" in errors(cluster().replace("quotes", f'"{name}"'))[0]
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(ClusterFileError, match=r"none.yaml: cannot be read: No such file"):
+        load_cluster_file(tmp_path / "none.yaml")
+    with pytest.raises(ClusterFileError, match="Is a directory"):
+        load_cluster_file(tmp_path)
+
+
+def test_one_broker_with_one_copy_is_allowed() -> None:
+    assert load_cluster(cluster("{brokers: {replicas: 1}, delivery: {minCopies: 1}}")).cluster.broker_names == [
+        "quotes-broker-0"
+    ]
+
+
+def test_the_brokers_configuration() -> None:
+    text = cluster("{brokers: {weights: {quotes-broker-2: 50}, drain: {period: 5s}}, delivery: {onHistoryLoss: halt}}")
+    config = broker_config(load_cluster(text).cluster, "127.0.0.1:2181")
+    assert config["cluster"] == "quotes"
+    assert config["brokers"] == ["quotes-broker-0", "quotes-broker-1", "quotes-broker-2"]
+    assert config["zookeeper"] == {"servers": "127.0.0.1:2181", "sessionTimeout": 4.0}
+    assert config["topics"]["cache"] == {
+        "messagesPerTopic": 300,
+        "minAge": 60.0,
+        "maxAge": 600.0,
+        "maxBytes": 268435456,
+    }
+    assert config["limits"]["connectsPerSecond"] == 5000
+    assert config["delivery"] == {"minCopies": 2, "duplicateWindow": 120.0, "onHistoryLoss": "halt"}
+    assert config["weights"] == {"quotes-broker-2": 50}
+    assert config["drain"] == {"period": 5.0}
+
+
+def test_objectives_are_exact() -> None:
+    spec = load_cluster_file(EXAMPLES / "cluster.yaml").cluster.spec
+    assert spec.sla.objectives[0].target == Decimal("99.9")
+    assert [objective.thresholds for objective in spec.sla.objectives] == [(0.25,), (), ()]
+
+
+def test_the_model_refuses_unknown_fields_itself() -> None:
+    with pytest.raises(ValueError, match="extra"):
+        MigratoryCluster.model_validate({**yaml.safe_load(cluster()), "extra": 1})
