@@ -1,0 +1,207 @@
+"""The opening handshake (RFC 6455, 4): what a client writes and reads, and what a server decides. Pure functions.
+
+The server's side of HTTP belongs to its HTTP library; here are only the decisions: subprotocol and permessage-deflate.
+Who may connect at all is decided in `origins.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64decode, b64encode
+from binascii import Error as NotBase64
+from collections.abc import Iterable, Sequence
+from hashlib import sha1
+
+from msgspec import Struct
+
+from migratory_protocol.codec import CODECS, JSON, Codec
+
+_GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+_HEAD_LIMIT = 16 * 1024
+_HEADER_TEXT = re.compile(r"[\x21-\x7e\x80-\xff]([\x20-\x7e\x80-\xff]*[\x21-\x7e\x80-\xff])?")
+_STATUS = re.compile(rb"HTTP/1\.1 ([0-9]{3})(?: [\x20-\x7e\x80-\xff]*)?")
+_TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_PARAMETER = re.compile(rf'\s*({_TOKEN})\s*(?:=\s*(?:({_TOKEN})|"({_TOKEN})")\s*)?')
+_WINDOW_BITS = re.compile(r"8|9|1[0-5]")
+
+DEFLATE_OFFER = "permessage-deflate; server_no_context_takeover; client_no_context_takeover"
+
+
+class HandshakeError(Exception):
+    """The server did not open a WebSocket. `status` is its HTTP status, 0 when it did not speak HTTP."""
+
+    def __init__(self, text: str, status: int = 0) -> None:
+        super().__init__(text)
+        self.text = text
+        self.status = status
+
+
+class Response(Struct, frozen=True):
+    """The server agreed. `rest` are bytes that came behind the response: the first frames."""
+
+    subprotocol: str | None
+    deflate: bool
+    rest: bytes
+
+
+def accept_key(key: str) -> str:
+    """The server's proof that it has read `key` and speaks WebSocket (4.2.2)."""
+    return b64encode(sha1(key.encode("ascii") + _GUID, usedforsecurity=False).digest()).decode("ascii")
+
+
+def valid_key(key: str) -> bool:
+    """Whether a client's Sec-WebSocket-Key is 16 bytes in base64."""
+    try:
+        return len(b64decode(key.encode("ascii"), validate=True)) == 16
+    except (NotBase64, UnicodeEncodeError):
+        return False
+
+
+def client_request(
+    host: str,
+    path: str,
+    nonce: bytes,
+    subprotocols: Sequence[str] = (),
+    *,
+    deflate: bool = False,
+    headers: Iterable[tuple[str, str]] = (),
+) -> bytes:
+    """The client's request. `host` is "name:port", `nonce` 16 random bytes that were not used before.
+
+    Raises ValueError for text that would break out of its line.
+    """
+    if len(nonce) != 16:
+        raise ValueError(f"the nonce has {len(nonce)} bytes, expected 16")
+    lines = [
+        ("Host", host),
+        ("Upgrade", "websocket"),
+        ("Connection", "Upgrade"),
+        ("Sec-WebSocket-Key", b64encode(nonce).decode("ascii")),
+        ("Sec-WebSocket-Version", "13"),
+    ]
+    if subprotocols:
+        lines.append(("Sec-WebSocket-Protocol", ", ".join(subprotocols)))
+    if deflate:
+        lines.append(("Sec-WebSocket-Extensions", DEFLATE_OFFER))
+    lines += headers
+    for name, value in lines:
+        if not re.fullmatch(_TOKEN, name) or not _HEADER_TEXT.fullmatch(value):
+            raise ValueError(f"{name!a}: {value!a} cannot be sent as a header")
+    if not re.fullmatch(r"/[\x21-\x7e]*", path):
+        raise ValueError(f"path {path!a} cannot be requested: expected / and printable ASCII without spaces")
+    head = f"GET {path} HTTP/1.1\r\n" + "".join(f"{name}: {value}\r\n" for name, value in lines) + "\r\n"
+    return head.encode("latin-1")
+
+
+def parse_response(
+    data: bytes | bytearray, nonce: bytes, subprotocols: Sequence[str] = (), *, deflate: bool = False
+) -> Response | None:
+    """What the server answered to the request with `nonce`; None while the answer is not all there.
+
+    Raises HandshakeError for everything but an agreement to what was asked for.
+    """
+    end = data.find(b"\r\n\r\n", 0, _HEAD_LIMIT)
+    if end < 0:
+        if len(data) >= _HEAD_LIMIT:
+            raise HandshakeError(f"the server's response has more than {_HEAD_LIMIT} bytes of headers")
+        return None
+    first, *lines = bytes(data[:end]).split(b"\r\n")
+    found = _STATUS.fullmatch(first)
+    if found is None:
+        raise HandshakeError(f"the server did not answer with HTTP/1.1 but with {first[:60].decode('latin-1')!a}")
+    status = int(found[1])
+    if status != 101:
+        shown = first.decode("latin-1").removeprefix("HTTP/1.1 ")[:100]
+        raise HandshakeError(f"the server refused the WebSocket: {shown}", status)
+    headers = _headers(lines)
+    if headers.get("upgrade", "").lower() != "websocket":
+        raise HandshakeError("the response has no `Upgrade: websocket`", status)
+    if "upgrade" not in [item.strip().lower() for item in headers.get("connection", "").split(",")]:
+        raise HandshakeError("the response has no `Connection: Upgrade`", status)
+    if headers.get("sec-websocket-accept") != accept_key(b64encode(nonce).decode("ascii")):
+        raise HandshakeError("Sec-WebSocket-Accept does not answer the key that was sent", status)
+    chosen = headers.get("sec-websocket-protocol")
+    if chosen is not None and chosen not in subprotocols:
+        raise HandshakeError(f"the server chose the subprotocol {chosen[:60]!a}, which was not asked for", status)
+    return Response(chosen, _agreed(headers.get("sec-websocket-extensions"), deflate), bytes(data[end + 4 :]))
+
+
+def _headers(lines: list[bytes]) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    for line in lines:
+        name, colon, value = line.decode("latin-1").partition(":")
+        if not colon or not re.fullmatch(_TOKEN, name):
+            raise HandshakeError(f"the response has the malformed header line {line[:60].decode('latin-1')!a}", 101)
+        known = headers.get(name.lower())
+        headers[name.lower()] = value.strip() if known is None else f"{known}, {value.strip()}"
+    return headers
+
+
+def _agreed(extensions: str | None, offered: bool) -> bool:
+    """Whether the server took the one extension that was offered, as it was offered."""
+    if extensions is None:
+        return False
+    parsed = _extension(extensions)
+    if not offered or parsed is None or parsed[0] != "permessage-deflate":
+        raise HandshakeError(f"the server uses {extensions[:60]!a}, which was not asked for", 101)
+    parameters = parsed[1]
+    for name, value in parameters.items():
+        plain = name in ("server_no_context_takeover", "client_no_context_takeover") and value is None
+        # any window of the server's can be inflated with the largest; ours was not offered to be limited
+        window = name == "server_max_window_bits" and value is not None and _WINDOW_BITS.fullmatch(value)
+        if not plain and not window:
+            raise HandshakeError(f"the server answers permessage-deflate with {name[:60]!a}", 101)
+    if "server_no_context_takeover" not in parameters:
+        raise HandshakeError("the server keeps its deflate context, against what was asked for", 101)
+    return True
+
+
+def agree_deflate(offers: str) -> str | None:
+    """The server's answer to the client's Sec-WebSocket-Extensions (joined with commas), None to go without.
+
+    The first offer that can be met is taken: neither side keeps a context, and the window is the largest one, because
+    a publication is compressed once for all of its subscribers (RFC 7692, 7.1).
+    """
+    for offer in offers.split(","):
+        parsed = _extension(offer)
+        if parsed is None or parsed[0] != "permessage-deflate":
+            continue
+        parameters = parsed[1]
+        if all(_can_meet(name, value) for name, value in parameters.items()):
+            window = "; server_max_window_bits=15" if "server_max_window_bits" in parameters else ""
+            return DEFLATE_OFFER + window
+    return None
+
+
+def _can_meet(name: str, value: str | None) -> bool:
+    if name in ("server_no_context_takeover", "client_no_context_takeover"):
+        return value is None
+    if name == "client_max_window_bits":
+        return value is None or _WINDOW_BITS.fullmatch(value) is not None
+    return name == "server_max_window_bits" and value == "15"
+
+
+def _extension(text: str) -> tuple[str, dict[str, str | None]] | None:
+    """One extension with its parameters; None when it is malformed or names a parameter twice."""
+    parameters: dict[str, str | None] = {}
+    name, *rest = text.split(";")
+    for item in rest:
+        found = _PARAMETER.fullmatch(item)
+        if found is None or found[1] in parameters:
+            return None
+        parameters[found[1]] = found[2] or found[3]
+    return name.strip(), parameters
+
+
+def choose_codec(offered: str | None) -> Codec | None:
+    """The codec for the client's Sec-WebSocket-Protocol, the first that is known in the client's own order.
+
+    None asked for means JSON. None is returned when only unknown ones are asked for: then the server must refuse.
+    """
+    if offered is None:
+        return JSON
+    for name in offered.split(","):
+        for codec in CODECS:
+            if codec.subprotocol == name.strip():
+                return codec
+    return None

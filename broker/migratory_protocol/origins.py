@@ -1,0 +1,105 @@
+"""Who may open a connection, by the request's Origin and Host: one rule for WebSocket and its HTTP fallback.
+
+WebSocket is exempt from the same-origin policy, so that any page that a user visits could connect with the user's
+cookies; and a page whose DNS name was rebound to the broker's address arrives with a foreign Host.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+_ORIGIN = re.compile(r"([a-z][a-z0-9+.-]*)://([a-z0-9_.*-]+|\[[0-9a-f:.]+\])(?::([0-9]{1,5}))?")
+_HOST = re.compile(r"([a-z0-9_.*-]+|\[[0-9a-f:.]+\])(?::([0-9]{1,5}))?")
+_DEFAULT_PORTS = {"http": "80", "ws": "80", "https": "443", "wss": "443"}
+
+
+@dataclass(slots=True, frozen=True)
+class Refusal:
+    """An HTTP status and its reason, for the client's eyes."""
+
+    status: int
+    text: str
+
+
+@dataclass(slots=True, frozen=True)
+class _Pattern:
+    scheme: str  # "" for a Host
+    name: str  # a host name, or "*.example.org": every name below that one, not itself
+    port: str  # "" in a Host pattern: any
+
+    def matches(self, scheme: str, name: str, port: str) -> bool:
+        if scheme != self.scheme or self.port not in ("", port):
+            return False
+        if self.name.startswith("*."):
+            return name.endswith(self.name[1:]) and len(name) > len(self.name) - 1
+        return name == self.name
+
+
+class OriginPolicy:
+    """What is allowed, parsed once.
+
+    origins          "https://app.example.com", "https://*.example.org" (names below it), "*" for all
+    hosts            "push.example.com" (with any port), "localhost:8080", "*.example.org", "*" for all
+    without_origin   whether requests without Origin are allowed: those of programs; browsers always send one
+
+    Raises ValueError for an entry that can't match anything.
+    """
+
+    __slots__ = ("_any_host", "_any_origin", "_hosts", "_origins", "_without_origin")
+
+    def __init__(self, origins: Sequence[str], hosts: Sequence[str], without_origin: bool = True) -> None:
+        self._any_origin = "*" in origins
+        self._any_host = "*" in hosts
+        self._origins = [_origin_pattern(entry) for entry in origins if entry != "*"]
+        self._hosts = [_host_pattern(entry) for entry in hosts if entry != "*"]
+        self._without_origin = without_origin
+
+    def check(self, origins: Sequence[str], hosts: Sequence[str]) -> Refusal | None:
+        """None when a request with these Origin and Host headers (all of them, as they came) is allowed."""
+        if len(hosts) != 1:
+            return Refusal(400, "expected one Host header")
+        if len(origins) > 1:
+            return Refusal(400, "more than one Origin header")
+        if not self._any_host and not _matches(_split_host(hosts[0]), self._hosts):
+            return Refusal(421, "this Host is not served here: see `hosts` in the broker's configuration")
+        if not origins:
+            return None if self._without_origin else Refusal(403, "an Origin header is required here")
+        if not self._any_origin and not _matches(_split_origin(origins[0]), self._origins):
+            return Refusal(403, "this Origin is not allowed: see `allowed` in the broker's configuration of origins")
+        return None
+
+
+def _matches(found: tuple[str, str, str] | None, patterns: list[_Pattern]) -> bool:
+    return found is not None and any(pattern.matches(*found) for pattern in patterns)
+
+
+def _split_origin(text: str) -> tuple[str, str, str] | None:
+    found = _ORIGIN.fullmatch(text.strip(" \t").lower())
+    if found is None:
+        return None
+    scheme, name, port = found.groups()
+    return scheme, name, port or _DEFAULT_PORTS.get(scheme, "")
+
+
+def _split_host(text: str) -> tuple[str, str, str] | None:
+    found = _HOST.fullmatch(text.strip(" \t").lower())
+    if found is None:
+        return None
+    name, port = found.groups()
+    return "", name.removesuffix("."), port or ""
+
+
+def _origin_pattern(entry: str) -> _Pattern:
+    found = _split_origin(entry)
+    if found is None or "*" in found[1].removeprefix("*."):
+        raise ValueError(f'{entry!a} is no origin: expected "https://name[:port]", "https://*.name[:port]" or "*"')
+    return _Pattern(*found)
+
+
+def _host_pattern(entry: str) -> _Pattern:
+    found = _split_host(entry)
+    if found is None or "*" in found[1].removeprefix("*."):
+        raise ValueError(f'{entry!a} is no host: expected "name", "name:port", "*.name" or "*"')
+    return _Pattern(*found)
