@@ -1,0 +1,77 @@
+"""The Python client. Start with `client.py`; scripts without an event loop take `sync.py`.
+
+    async with Client(["ws://127.0.0.1:8800/ws"]) as client:
+        async for message in client.subscribe("quotes/eur"):
+            print(message.position, message.payload)
+
+Below the two faces lies a core without I/O, `session.ClientCore`, that others may drive with a transport of their own: its
+events and effects are in `events.py`. Names are loaded when they are used, so that the core does not import aiohttp.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from migratory_client.client import Client, Gap, Subscription
+    from migratory_client.errors import (
+        Closed,
+        ConnectError,
+        MigratoryError,
+        NotConnected,
+        PublishError,
+        PublishTimeout,
+        SubscribeError,
+        TooManyWaiting,
+    )
+    from migratory_client.session import ClientCore
+    from migratory_client.settings import Settings
+    from migratory_client.sync import SyncClient
+    from migratory_protocol.messages import Message
+    from migratory_protocol.positions import Position
+
+_HOME = {
+    "Client": "migratory_client.client",
+    "ClientCore": "migratory_client.session",
+    "Closed": "migratory_client.errors",
+    "ConnectError": "migratory_client.errors",
+    "Gap": "migratory_client.client",
+    "Message": "migratory_protocol.messages",
+    "MigratoryError": "migratory_client.errors",
+    "NotConnected": "migratory_client.errors",
+    "Position": "migratory_protocol.positions",
+    "PublishError": "migratory_client.errors",
+    "PublishTimeout": "migratory_client.errors",
+    "Settings": "migratory_client.settings",
+    "SubscribeError": "migratory_client.errors",
+    "Subscription": "migratory_client.client",
+    "SyncClient": "migratory_client.sync",
+    "TooManyWaiting": "migratory_client.errors",
+}
+
+__all__ = [
+    "Client",
+    "ClientCore",
+    "Closed",
+    "ConnectError",
+    "Gap",
+    "Message",
+    "MigratoryError",
+    "NotConnected",
+    "Position",
+    "PublishError",
+    "PublishTimeout",
+    "Settings",
+    "SubscribeError",
+    "Subscription",
+    "SyncClient",
+    "TooManyWaiting",
+]
+
+
+def __getattr__(name: str) -> object:
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(home), name)

@@ -1,0 +1,43 @@
+"""What a client raises. Each error says who is at fault and what the caller can do."""
+
+from __future__ import annotations
+
+
+class MigratoryError(Exception):
+    """Any failure of this client. `code` is the protocol's error code, or one of the client's own."""
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class ConnectError(MigratoryError):
+    """No broker could be reached within the time given, or all refused; the text names the last reason."""
+
+
+class PublishError(MigratoryError):
+    """The broker refused this publication for good: it was not published. Change it before trying again."""
+
+
+class PublishTimeout(PublishError):
+    """No answer within the time limit, or the client was closed first. The publication may still appear, but never
+    after a later one of this client; publishing it again may double it."""
+
+
+class TooManyWaiting(PublishError):
+    """The bound on unanswered publications is reached: await earlier ones first. It was not published."""
+
+
+class NotConnected(PublishError):
+    """QoS 0 and no broker at this moment. It was not published."""
+
+
+class SubscribeError(MigratoryError):
+    """The broker refused a subscription. The client's other subscriptions are not touched."""
+
+
+class Closed(MigratoryError):
+    """The client is closed; open it, or use another one."""
+
+    def __init__(self, text: str = "the client is closed") -> None:
+        super().__init__("closed", text)
