@@ -4,8 +4,8 @@
         async for message in client.subscribe("quotes/eur"):
             print(message.position, message.payload)
 
-Below the two faces lies a core without I/O, `session.ClientCore`, that others may drive with a transport of their own: its
-events and effects are in `events.py`. Names are loaded when they are used, so that the core does not import aiohttp.
+Below the two faces lies a core without I/O, `session.ClientCore`, that others may drive with a transport of their
+own: its events and effects are in `events.py`. Names are loaded when they are used, so that the core does not import aiohttp.
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from migratory_protocol.messages import Message
+    from migratory_protocol.positions import Position
+
     from migratory_client.client import Client, Gap, Subscription
     from migratory_client.errors import (
         Closed,
@@ -28,8 +31,6 @@ if TYPE_CHECKING:
     from migratory_client.session import ClientCore
     from migratory_client.settings import Settings
     from migratory_client.sync import SyncClient
-    from migratory_protocol.messages import Message
-    from migratory_protocol.positions import Position
 
 _HOME = {
     "Client": "migratory_client.client",
