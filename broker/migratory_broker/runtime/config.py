@@ -1,0 +1,235 @@
+"""The broker's configuration file: JSON, camel case names, durations in seconds, sizes in bytes.
+
+`load` and `parse` refuse unknown and ill-typed fields with a `ConfigError` that names the field's path, the value that
+is there and what is allowed. What differs from broker to broker of a cluster (`Identity`) comes from the command line.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+from migratory_protocol.origins import OriginPolicy
+from msgspec import Meta, Struct, field
+
+from migratory_broker.runtime.errors import ConfigError
+
+Seconds = Annotated[float, Meta(gt=0, le=86400)]
+Count = Annotated[int, Meta(ge=1, le=2**31)]
+Bytes = Annotated[int, Meta(ge=1024, le=2**46)]
+Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?\Z")]
+
+
+class _Section(Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
+    pass
+
+
+class ZooKeeperSection(_Section, frozen=True):
+    """`servers` as ZooKeeper's clients write it. `start_timeout`: how long a starting broker waits for it."""
+
+    servers: Annotated[str, Meta(min_length=1)]
+    session_timeout: Annotated[float, Meta(ge=1, le=60)] = 4.0
+    start_timeout: Seconds = 60.0
+
+
+class CacheSection(_Section, frozen=True):
+    messages_per_topic: Count = 300
+    min_age: Annotated[float, Meta(ge=0, le=86400)] = 60.0
+    max_age: Seconds = 600.0
+    max_bytes: Bytes = 268_435_456
+
+
+class TopicsSection(_Section, frozen=True):
+    groups: Annotated[int, Meta(ge=1, le=10_000)] = 100
+    max_topics: Count = 100_000
+    cache: CacheSection = field(default_factory=CacheSection)
+
+
+class LimitsSection(_Section, frozen=True):
+    """`connects_per_second` holds over all listeners together; `handshake` counts from TCP accept."""
+
+    connects_per_second: Count = 5000
+    max_payload: Annotated[int, Meta(ge=0, le=67_108_864)] = 1_048_576
+    queue_per_client: Bytes = 1_048_576
+    queue_total: Bytes = 268_435_456
+    subscriptions_per_client: Count = 1000
+    heartbeat: Annotated[float, Meta(ge=0.1, le=3600)] = 15.0
+    handshake: Annotated[float, Meta(ge=0.1, le=300)] = 10.0
+
+
+class DeliverySection(_Section, frozen=True):
+    min_copies: Annotated[int, Meta(ge=1, le=16)] = 2
+    duplicate_window: Seconds = 120.0
+    on_history_loss: Literal["reset", "halt"] = "reset"
+
+
+class DrainSection(_Section, frozen=True):
+    period: Annotated[float, Meta(ge=0, le=3600)] = 30.0
+
+
+class OriginsSection(_Section, frozen=True):
+    """Who may connect from a browser: `*`, `https://app.example.com`, `https://*.example.org`; and under which Host."""
+
+    allowed: tuple[str, ...] = ("*",)
+    hosts: tuple[str, ...] = ("*",)
+    without_origin: bool = True
+
+
+class BrokerConfig(_Section, frozen=True):
+    """One cluster's brokers; alike on each of them."""
+
+    cluster: Name
+    brokers: Annotated[tuple[Name, ...], Meta(min_length=1, max_length=100)]
+    zookeeper: ZooKeeperSection
+    topics: TopicsSection = field(default_factory=TopicsSection)
+    limits: LimitsSection = field(default_factory=LimitsSection)
+    delivery: DeliverySection = field(default_factory=DeliverySection)
+    weights: dict[str, Annotated[int, Meta(ge=0, le=10_000)]] = field(default_factory=dict)
+    drain: DrainSection = field(default_factory=DrainSection)
+    origins: OriginsSection = field(default_factory=OriginsSection)
+    compression: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """One broker: its name, where it listens (HOST:PORT; port 0 picks a free one) and what it tells others to dial.
+
+    Without `advertise_url` or `advertise_peer` the bound address is given out, which is of use on one machine only.
+    """
+
+    name: str
+    clients: str = "127.0.0.1:0"
+    peers: str = "127.0.0.1:0"
+    admin: str = "127.0.0.1:0"
+    advertise_url: str = ""
+    advertise_peer: str = ""
+
+
+def load(path: Path) -> BrokerConfig:
+    """The configuration in a file. Raises ConfigError, which names the file."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"cannot read the configuration {path}: {error.strerror}") from error
+    try:
+        return parse(data)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+def parse(data: bytes) -> BrokerConfig:
+    """The configuration in JSON text. Raises ConfigError."""
+    try:
+        raw = msgspec.json.decode(data)
+    except msgspec.DecodeError as error:
+        raise ConfigError(f"not valid JSON: {error}") from error
+    try:
+        config = msgspec.convert(raw, BrokerConfig)
+    except msgspec.ValidationError as error:
+        raise ConfigError(_explain(str(error), raw)) from error
+    _check(config)
+    return config
+
+
+def check_identity(config: BrokerConfig, identity: Identity) -> None:
+    """Raises ConfigError when this broker's own values do not fit the cluster's configuration."""
+    if identity.name not in config.brokers:
+        raise ConfigError(f"--name: {identity.name!r} is not one of brokers: {', '.join(config.brokers)}")
+    for option, value in (("--clients", identity.clients), ("--peers", identity.peers), ("--admin", identity.admin)):
+        split_address(value, option)
+    if identity.advertise_peer:
+        split_address(identity.advertise_peer, "--advertise-peer")
+    if identity.advertise_url and not re.match(r"^wss?://[^/\s]+(/\S*)?\Z", identity.advertise_url):
+        raise ConfigError(f"--advertise-url: {identity.advertise_url!r}; allowed is ws://HOST:PORT/ws or wss://...")
+
+
+def split_address(value: str, field_path: str) -> tuple[str, int]:
+    """HOST:PORT or [IPv6]:PORT as (host, port); an empty host means every address. Raises ConfigError."""
+    host, colon, port = value.rpartition(":")
+    if not colon or not (port.isascii() and port.isdigit() and int(port) <= 65535):
+        raise ConfigError(f"{field_path}: {value!r}; allowed is HOST:PORT with a port from 0 to 65535")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise ConfigError(f"{field_path}: {value!r}; an IPv6 address is written as [ADDRESS]:PORT")
+    return host, int(port)
+
+
+def _check(config: BrokerConfig) -> None:
+    """What one field alone cannot show."""
+    brokers = config.brokers
+    if len(set(brokers)) != len(brokers):
+        raise ConfigError(f"brokers: {list(brokers)} names one broker twice; allowed are different names")
+    needed = 2 * config.delivery.min_copies - 1
+    if len(brokers) < needed:
+        raise ConfigError(
+            f"delivery.minCopies: {config.delivery.min_copies} needs {needed} or more brokers, but brokers names "
+            f"{len(brokers)}"
+        )
+    for name in config.weights:
+        if name not in brokers:
+            raise ConfigError(f"weights.{name}: no such broker; allowed are {', '.join(brokers)}")
+    cache = config.topics.cache
+    if cache.min_age > cache.max_age:
+        raise ConfigError(
+            f"topics.cache.minAge: {cache.min_age}; allowed is at most topics.cache.maxAge, {cache.max_age}"
+        )
+    if config.limits.queue_per_client > config.limits.queue_total:
+        raise ConfigError(
+            f"limits.queuePerClient: {config.limits.queue_per_client}; allowed is at most limits.queueTotal, "
+            f"{config.limits.queue_total}"
+        )
+    try:
+        OriginPolicy(config.origins.allowed, config.origins.hosts, config.origins.without_origin)
+    except ValueError as error:
+        raise ConfigError(f"origins: {error}") from error
+
+
+_SECTIONS: dict[str, type[Struct]] = {
+    "": BrokerConfig,
+    "zookeeper": ZooKeeperSection,
+    "topics": TopicsSection,
+    "topics.cache": CacheSection,
+    "limits": LimitsSection,
+    "delivery": DeliverySection,
+    "drain": DrainSection,
+    "origins": OriginsSection,
+}
+
+
+def _explain(message: str, raw: object) -> str:
+    """msgspec's message as "path: value; allowed is ..."."""
+    text, _, path = message.partition(" - at `")
+    path = path.removesuffix("`").removeprefix("$").removeprefix(".")
+    unknown = re.match(r"Object contains unknown field `(.*)`\Z", text)
+    if unknown:
+        allowed = ", ".join(_SECTIONS[path].__struct_encode_fields__) if path in _SECTIONS else "none"
+        return f"{_join(path, unknown[1])}: unknown field; allowed are {allowed}"
+    missing = re.match(r"Object missing required field `(.*)`\Z", text)
+    if missing:
+        return f"{_join(path, missing[1])}: missing, and has no default"
+    value = msgspec.json.encode(_value(raw, path)).decode()
+    if len(value) > 100:
+        value = value[:100] + "..."
+    allowed = text.partition(", got ")[0].removeprefix("Expected ").replace("`", "")
+    return f"{path or 'the configuration'}: {value}; allowed is {allowed}"
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _value(raw: object, path: str) -> object:
+    """The value at msgspec's path; `[...]` (some value of an object) stays the object as a whole."""
+    value = raw
+    for name, index in re.findall(r"([^.\[\]]+)|\[(\d+|\.\.\.)\]", path):
+        if index == "...":
+            break
+        if index:
+            value = value[int(index)] if isinstance(value, list) and int(index) < len(value) else None
+        else:
+            value = value.get(name) if isinstance(value, dict) else None
+    return value

@@ -1,0 +1,110 @@
+"""One client's connection after the handshake: a slotted protocol on the transport that turns it into edge events.
+
+There are very many of these: each holds three references and nothing else (1.5 KiB with its transport).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Literal
+
+from migratory_broker.core.edge.events import Close, Lost, Opened, Paused, Received, Resumed, Send
+from migratory_broker.runtime.pump import Pump
+
+HIGH_WATER = 65_536
+LOW_WATER = 16_384
+"""Bytes that the transport itself holds before the edge queues; the edge's queue is where limits are kept."""
+
+CLOSE_LIMIT = 5.0
+"""Seconds that a closing connection has to take what is still pending."""
+
+
+class Connection(asyncio.Protocol):
+    """What the socket of connection `number` reports, for the edge."""
+
+    __slots__ = ("_table", "number", "transport")
+
+    def __init__(self, table: Connections, number: int, transport: asyncio.Transport) -> None:
+        self._table = table
+        self.number = number
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._table.pump.to_edge(Received(self.number, data))
+
+    def pause_writing(self) -> None:
+        self._table.pump.to_edge(Paused(self.number))
+
+    def resume_writing(self) -> None:
+        self._table.pump.to_edge(Resumed(self.number))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._table.lost(self.number)
+
+
+class Connections:
+    """All clients' connections of this process, by number. Numbers are never used twice."""
+
+    def __init__(self, pump: Pump, clock: Callable[[], float]) -> None:
+        self.pump = pump
+        self._now = clock
+        self._open: dict[int, Connection] = {}
+        self._next = 1
+        self._closing: deque[tuple[float, int]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def adopt(
+        self,
+        transport: asyncio.Transport,
+        wire: Literal["json", "msgpack"],
+        remote: str,
+        deflate: bool,
+        opened: float,
+        early: bytes,
+    ) -> None:
+        """Take a transport over from the handshake; `early` are the bytes that came behind the request."""
+        number = self._next
+        self._next += 1
+        connection = Connection(self, number, transport)
+        transport.set_protocol(connection)
+        transport.set_write_buffer_limits(HIGH_WATER, LOW_WATER)
+        self._open[number] = connection
+        self.pump.to_edge(Opened(number, transport.write, wire, remote, deflate, opened))
+        if early:
+            connection.data_received(early)
+
+    def lost(self, number: int) -> None:
+        if self._open.pop(number, None) is not None:
+            self.pump.to_edge(Lost(number))
+
+    def send(self, effect: Send) -> None:
+        connection = self._open.get(effect.connection)
+        # the transport may have closed in this very turn; then its `Lost` is on the way
+        if connection is not None and not connection.transport.is_closing():
+            connection.transport.write(effect.data)
+
+    def close(self, effect: Close) -> None:
+        connection = self._open.get(effect.connection)
+        if connection is None:
+            return
+        if effect.abort:
+            connection.transport.abort()
+        else:
+            connection.transport.close()
+            self._closing.append((self._now(), effect.connection))
+
+    def tick(self, now: float) -> None:
+        """Drop connections that do not take what is pending: a client that stands still must not hold them."""
+        while self._closing and self._closing[0][0] + CLOSE_LIMIT <= now:
+            _, number = self._closing.popleft()
+            connection = self._open.get(number)
+            if connection is not None:
+                connection.transport.abort()
+
+    def abort_all(self) -> None:
+        for connection in list(self._open.values()):
+            connection.transport.abort()

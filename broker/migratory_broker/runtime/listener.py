@@ -1,0 +1,189 @@
+"""Accepting TCP connections, with one admission limit over all listeners of clients.
+
+The broker accepts by itself, because a server of the loop ends or spins when descriptors run out, and takes whatever
+comes. Here connections beyond the limit stay in the kernel's backlog until there is room (a storm must not starve
+those already connected), and connections beyond the descriptors are answered 503 from a reserve and closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import resource
+import socket
+import ssl
+from collections.abc import Callable
+
+from migratory_broker.runtime.errors import ListenError
+from migratory_broker.runtime.logs import Log
+
+RESERVE = 128
+"""Descriptors kept for peers, ZooKeeper, administration and for refusing."""
+
+BACKLOG = 4096
+ACCEPTS_PER_TURN = 64
+RETRY = 0.2
+"""Seconds until accepting is tried again after the system refused."""
+
+FULL = (
+    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain\r\nContent-Length: 35\r\n"
+    b"Retry-After: 5\r\nConnection: close\r\n\r\nthis broker has no more descriptors"
+)
+
+_NO_ROOM = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+
+
+class Admission:
+    """A bucket of `rate` connections a second, filled for at most a quarter of a second ahead. Shared by listeners."""
+
+    def __init__(self, rate: int, clock: Callable[[], float]) -> None:
+        self._rate = rate
+        self._burst = max(1.0, rate / 4)
+        self._clock = clock
+        self._tokens = self._burst
+        self._filled = clock()
+
+    def take(self) -> bool:
+        now = self._clock()
+        self._tokens = min(self._burst, self._tokens + (now - self._filled) * self._rate)
+        self._filled = now
+        if self._tokens < 1:
+            return False
+        self._tokens -= 1
+        return True
+
+    def wait(self) -> float:
+        """Seconds until there is room for one more."""
+        return max(0.001, (1 - self._tokens) / self._rate)
+
+
+def descriptor_room() -> int:
+    """Connections that this process can hold beside its reserve."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 2**31 if soft == resource.RLIM_INFINITY else max(16, soft - RESERVE)
+
+
+def bind(host: str, port: int, what: str) -> socket.socket:
+    """A listening socket. Raises ListenError, which names the address and what is wrong with it."""
+    where = f"{host or '*'}:{port}"
+    try:
+        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        raise ListenError(f"cannot listen for {what} on {where}: {error.strerror}") from error
+    # without a host, the address that takes IPv4 and IPv6 alike where there is IPv6
+    found.sort(key=lambda entry: entry[0] != socket.AF_INET6 if not host else 0)
+    family, kind, protocol, _, address = found[0]
+    try:
+        listening = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise ListenError(f"cannot listen for {what} on {where}: {error.strerror}") from error
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # inherited by what is accepted: no call for each connection
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if family == socket.AF_INET6:
+            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if not host else 1)
+        listening.setblocking(False)
+        listening.bind(address)
+        listening.listen(BACKLOG)
+    except OSError as error:
+        listening.close()
+        reason = "the address is in use by another process" if error.errno == errno.EADDRINUSE else error.strerror
+        raise ListenError(f"cannot listen for {what} on {where}: {reason}") from error
+    return listening
+
+
+def address_of(listening: socket.socket) -> str:
+    """HOST:PORT of a bound socket."""
+    host, port = listening.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+class Listener:
+    """Accepts on one socket and starts `factory()`'s protocol on each connection.
+
+    `admission` None takes all that come. `room` says how many more connections may be held now.
+    """
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        factory: Callable[[], asyncio.BaseProtocol],
+        log: Log,
+        *,
+        admission: Admission | None = None,
+        room: Callable[[], int] = lambda: 1,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._socket = listening
+        self._factory = factory
+        self._log = log
+        self._admission = admission
+        self._room = room
+        self._tls = tls
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._starting: set[asyncio.Task[object]] = set()
+        self._logged = -60.0
+        self.refused = 0
+        self._loop.add_reader(listening, self._accept)
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._loop.remove_reader(self._socket)
+        self._socket.close()
+
+    def _accept(self) -> None:
+        for _ in range(ACCEPTS_PER_TURN):
+            if self._admission is not None and not self._admission.take():
+                self._rest(self._admission.wait())
+                return
+            try:
+                accepted, _ = self._socket.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                if error.errno in _NO_ROOM:
+                    self._complain(error.strerror or str(error))
+                    self._rest(RETRY)
+                    return
+                continue  # the one at the head of the backlog went away
+            accepted.setblocking(False)
+            if self._room() <= len(self._starting):
+                self._refuse(accepted)
+                continue
+            task = self._loop.create_task(self._start(accepted))
+            self._starting.add(task)
+            task.add_done_callback(self._starting.discard)
+
+    async def _start(self, accepted: socket.socket) -> None:
+        try:
+            await self._loop.connect_accepted_socket(self._factory, accepted, ssl=self._tls)
+        except OSError:
+            # gone, or no TLS: harms only its sender
+            accepted.close()
+
+    def _refuse(self, accepted: socket.socket) -> None:
+        self.refused += 1
+        self._complain("no descriptors left for more clients")
+        # the answer is a courtesy: who is gone already, or speaks TLS, sees the connection end
+        with contextlib.suppress(OSError):
+            if self._tls is None:
+                accepted.send(FULL)
+        accepted.close()
+
+    def _rest(self, delay: float) -> None:
+        self._loop.remove_reader(self._socket)
+        self._timer = self._loop.call_later(delay, self._go_on)
+
+    def _go_on(self) -> None:
+        self._timer = None
+        self._loop.add_reader(self._socket, self._accept)
+
+    def _complain(self, reason: str) -> None:
+        now = self._loop.time()
+        if now - self._logged >= 10:
+            self._logged = now
+            self._log("warning", "accept_failed", reason=reason, refused=self.refused)

@@ -1,0 +1,60 @@
+"""Logs: one JSON line an event on stderr, written by a thread of its own.
+
+A full disk or a reader of the pipe that stands still must not stop the broker: the queue is bounded, lines beyond it
+and lines that cannot be written are dropped and counted, and the next line that gets out says how many.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import time
+from collections.abc import Mapping
+
+import msgspec
+
+LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+
+
+class Log:
+    """`log(level, event, **fields)`; fields are plain data, anything else is written as its `str`."""
+
+    def __init__(self, descriptor: int = 2, level: str = "info", common: Mapping[str, object] | None = None,
+                 capacity: int = 10_000) -> None:
+        self._descriptor = descriptor
+        self._level = LEVELS[level]
+        self._common = dict(common or {})
+        self._queue: queue.Queue[bytes | None] = queue.Queue(capacity)
+        self._dropped = 0
+        self._thread = threading.Thread(target=self._write_all, name="log", daemon=True)
+        self._thread.start()
+
+    def __call__(self, level: str, event: str, **fields: object) -> None:
+        if LEVELS[level] < self._level:
+            return
+        line: dict[str, object] = {"time": round(time.time(), 3), "level": level, "event": event}
+        line.update(self._common)
+        line.update(fields)
+        if self._dropped:
+            line["dropped_lines"], self._dropped = self._dropped, 0
+        try:
+            self._queue.put_nowait(msgspec.json.encode(line, enc_hook=str) + b"\n")
+        except queue.Full:
+            self._dropped += 1
+
+    def close(self, timeout: float = 1.0) -> None:
+        """Write what waits, for `timeout` seconds at most."""
+        try:
+            self._queue.put_nowait(None)
+        except queue.Full:
+            return
+        self._thread.join(timeout)
+
+    def _write_all(self) -> None:
+        while (line := self._queue.get()) is not None:
+            try:
+                while line:
+                    line = line[os.write(self._descriptor, line):]
+            except OSError:
+                self._dropped += 1

@@ -1,0 +1,121 @@
+"""Metrics in Prometheus' format, by the names of docs/metrics.md, each with the labels `cluster` and `broker`.
+
+Counting costs the cores nothing: they keep plain numbers, read when somebody asks; what they can't keep comes as
+`Observe` and is added up here.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping
+from typing import Literal
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from migratory_broker.core.logic.events import Observe
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+TAKEOVER_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+"""Seconds; the target of a takeover is `progressTimeout`, 2 s."""
+
+Kind = Literal["gauge", "counter", "histogram"]
+
+FAMILIES: dict[str, tuple[Kind, str, str]] = {
+    "migratory_clients": ("gauge", "", "Connected clients."),
+    "migratory_subscriptions": ("gauge", "", "Subscriptions of the connected clients."),
+    "migratory_topics": ("gauge", "", "Topics known to this broker."),
+    "migratory_cache_bytes": ("gauge", "", "Payload bytes in the cache."),
+    "migratory_queue_bytes": ("gauge", "", "Bytes that wait for clients that read too slowly."),
+    "migratory_published_total": ("counter", "", "Publications taken from clients of this broker."),
+    "migratory_committed_total": ("counter", "", "Publications committed, as seen by this broker."),
+    "migratory_delivered_total": ("counter", "", "Publications written, once for each subscriber."),
+    "migratory_sent_bytes_total": ("counter", "", "Bytes written to clients."),
+    "migratory_closed_total": ("counter", "reason", "Connections closed by this broker."),
+    "migratory_groups": ("gauge", "role", "Topic groups by this broker's part in them."),
+    "migratory_takeovers_total": ("counter", "", "Takeovers finished by this broker."),
+    "migratory_takeover_seconds": ("histogram", "", "From a takeover's begin to its activation."),
+    "migratory_replication_lag": ("gauge", "", "Publications numbered here and not committed yet."),
+    "migratory_fenced": ("gauge", "", "1 while this broker is cut off and has sent its clients away."),
+    "migratory_member": ("gauge", "", "1 while this broker is a synced member of every group."),
+    "migratory_waiting_groups": ("gauge", "", "Groups whose takeover waits for brokers that are away."),
+    "migratory_history_resets_total": ("counter", "", "New histories begun because the old one was lost."),
+    "migratory_cache_short": ("gauge", "", "1 while maxBytes forces entries out before minAge."),
+}
+"""Name -> kind, the label besides the common ones, help. docs/metrics.md is the contract."""
+
+Value = float | Mapping[str, float]
+"""A number, or one for each value of the family's label."""
+
+
+class Metrics(Collector):
+    """`read` gives the numbers that the cores keep, by name; called when somebody asks for the page."""
+
+    def __init__(self, cluster: str, broker: str, read: Callable[[], Mapping[str, Value]]) -> None:
+        self._common = [cluster, broker]
+        self._read = read
+        self._sums: dict[str, dict[str, float]] = {
+            name: {} if label else {"": 0.0} for name, (kind, label, _) in FAMILIES.items() if kind == "counter"
+        }
+        self._buckets = [0] * (len(TAKEOVER_BUCKETS) + 1)
+        self._seconds = 0.0
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(self)
+
+    def observe(self, effect: Observe) -> None:
+        """Add a sample. Raises KeyError for a name that docs/metrics.md does not have."""
+        if FAMILIES[effect.metric][0] == "histogram":
+            self._buckets[bisect_left(TAKEOVER_BUCKETS, effect.value)] += 1
+            self._seconds += effect.value
+        else:
+            sums = self._sums[effect.metric]
+            sums[effect.label] = sums.get(effect.label, 0.0) + effect.value
+
+    def page(self) -> tuple[int, str, bytes]:
+        return 200, CONTENT_TYPE, generate_latest(self._registry)
+
+    def describe(self) -> Iterable[Metric]:
+        return []
+
+    def collect(self) -> Iterable[Metric]:
+        read = self._read()
+        for name, (kind, label, text) in FAMILIES.items():
+            labels = ["cluster", "broker", *([label] if label else [])]
+            if kind == "histogram":
+                yield self._histogram(name, text)
+                continue
+            family: CounterMetricFamily | GaugeMetricFamily
+            if kind == "counter":
+                family = CounterMetricFamily(name, text, labels=labels)
+                values: dict[str, float] = dict(self._sums[name])
+            else:
+                family = GaugeMetricFamily(name, text, labels=labels)
+                values = {}
+            for key, value in _by_label(read.get(name)).items():
+                values[key] = values.get(key, 0.0) + value
+            for key, value in values.items():
+                family.add_metric([*self._common, *([key] if label else [])], value)
+            yield family
+
+    def _histogram(self, name: str, text: str) -> HistogramMetricFamily:
+        family = HistogramMetricFamily(name, text, labels=["cluster", "broker"])
+        buckets = []
+        total = 0
+        for border, count in zip([*map(str, TAKEOVER_BUCKETS), "+Inf"], self._buckets, strict=True):
+            total += count
+            buckets.append((border, float(total)))
+        family.add_metric(self._common, buckets, self._seconds)
+        return family
+
+
+def _by_label(value: Value | None) -> Mapping[str, float]:
+    if value is None:
+        return {}
+    return value if isinstance(value, Mapping) else {"": value}

@@ -1,0 +1,311 @@
+"""Links to the other brokers: raw TCP, each message behind its length in four bytes, `Hello` first in both directions.
+
+Of two brokers the one with the smaller name dials. A link that broke is dialled again with a backoff; what the cores
+were promised (`PeerUp`, then messages in order, then `PeerDown`) is kept by giving a link to the logic in its place
+among the events: nothing meant for an old link leaves on a new one. Malformed input ends its own link only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+
+from migratory_protocol.peer import (
+    MAX_PEER_MESSAGE,
+    PEER_VERSION,
+    BadPeerMessage,
+    Hello,
+    PeerMessage,
+    decode_peer,
+    encode_peer,
+)
+
+from migratory_broker.core.logic.events import ConnectPeers, PeerDown, PeerReceived, PeerUp, SendPeer
+from migratory_broker.runtime.logs import Log
+from migratory_broker.runtime.pump import Pump
+
+DIAL_LIMIT = 2.0
+HELLO_LIMIT = 3.0
+SILENCE_LIMIT = 5.0
+"""Seconds; brokers send a heartbeat every half second, so a link that is silent for so long is dead."""
+
+FIRST_DELAY = 0.05
+LAST_DELAY = 1.0
+"""Seconds between two attempts to dial, doubled each time, with jitter."""
+
+MAX_HELLO = 4096
+MAX_STRANGERS = 64
+"""Connections that have not said who they are."""
+
+
+class Link(asyncio.Protocol):
+    """One TCP connection to another broker. `peer` is "" until its `Hello` was accepted."""
+
+    __slots__ = ("_buffer", "_peers", "dialled", "done", "heard", "incarnation", "peer", "since", "transport")
+
+    transport: asyncio.Transport
+
+    def __init__(self, peers: Peers, dialled: str = "") -> None:
+        self._peers = peers
+        self._buffer = bytearray()
+        self.dialled = dialled
+        self.peer = ""
+        self.incarnation = 0
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.since = self.heard = peers.clock()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        self._peers.made(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._peers.lost(self)
+        if not self.done.done():
+            self.done.set_result(None)
+
+    def data_received(self, data: bytes) -> None:
+        if self.transport.is_closing():
+            return
+        self.heard = self._peers.clock()
+        buffer = self._buffer
+        buffer += data
+        start = 0
+        try:
+            while len(buffer) >= start + 4:
+                size = int.from_bytes(buffer[start : start + 4])
+                if size > (MAX_PEER_MESSAGE if self.peer else MAX_HELLO):
+                    raise BadPeerMessage(f"a message of {size} bytes is announced")
+                end = start + 4 + size
+                if len(buffer) < end:
+                    break
+                with memoryview(buffer) as view, view[start + 4 : end] as part:
+                    message = decode_peer(part)
+                start = end
+                self._peers.received(self, message)
+        except BadPeerMessage as error:
+            self._peers.refuse(self, error.text)
+            buffer.clear()
+            return
+        del buffer[:start]
+
+    def write(self, data: bytes) -> None:
+        self.transport.writelines((len(data).to_bytes(4), data))
+
+
+class Peers:
+    """All links of this broker.
+
+    `max_buffer`: bytes that may wait for a peer that does not read; beyond it the link is broken, and what is missing
+    is asked for when it stands again.
+    """
+
+    def __init__(
+        self, *, cluster: str, name: str, brokers: tuple[str, ...], groups: int, pump: Pump, log: Log,
+        clock: Callable[[], float], max_buffer: int,
+    ) -> None:
+        self.clock = clock
+        self._cluster = cluster
+        self._name = name
+        self._brokers = frozenset(brokers)
+        self._groups = groups
+        self._pump = pump
+        self._log = log
+        self._max_buffer = max_buffer
+        self._hello: Hello | None = None
+        self._wanted: dict[str, tuple[int, str]] = {}
+        self._dialling: dict[str, asyncio.Task[None]] = {}
+        self._strangers: set[Link] = set()
+        self._links: dict[str, Link] = {}  # as the sockets have it
+        self._active: dict[str, Link] = {}  # as the logic knows it
+        self._encoded: tuple[PeerMessage | None, bytes] = (None, b"")
+        self._ticked = clock()
+        self._complained: dict[str, float] = {}
+        self.refused = 0
+
+    # ---- from the process ------------------------------------------------------------------------------------------
+
+    def start(self, incarnation: int) -> None:
+        """From now on links are made and taken: this broker knows which life of its own it is."""
+        self._hello = Hello(PEER_VERSION, self._cluster, self._name, incarnation, self._groups)
+        self._dial_wanted()
+
+    def protocol(self) -> Link:
+        """For one more connection that another broker opened."""
+        return Link(self)
+
+    def connect(self, effect: ConnectPeers) -> None:
+        wanted = {peer: target for peer, target in effect.peers.items() if peer != self._name}
+        for peer in [peer for peer in self._wanted if peer not in wanted]:
+            self._drop(peer)
+        for peer, (incarnation, _) in wanted.items():
+            link = self._links.get(peer)
+            if link is not None and link.incarnation < incarnation:
+                link.transport.abort()  # of a process that is gone
+        self._wanted = wanted
+        self._dial_wanted()
+
+    def send(self, effect: SendPeer) -> None:
+        link = self._active.get(effect.peer)
+        if link is None or link.transport.is_closing():
+            return  # `PeerDown` is on its way to the logic
+        message, data = self._encoded
+        if message is not effect.message:
+            try:
+                data = encode_peer(effect.message)
+            except BadPeerMessage as error:
+                self._log("error", "peer_message_too_large", peer=effect.peer, text=error.text)
+                link.transport.abort()
+                return
+            self._encoded = (effect.message, data)
+        link.write(data)
+        waiting = link.transport.get_write_buffer_size()
+        if waiting > self._max_buffer:
+            self._log("warning", "peer_too_slow", peer=effect.peer, waiting_bytes=waiting)
+            link.transport.abort()
+
+    def tick(self, now: float) -> None:
+        self._encoded = (None, b"")  # holds no snapshot longer than needed
+        stalled = now - self._ticked > 1.0
+        self._ticked = now
+        for link in [*self._links.values()]:
+            if stalled:
+                link.heard = now  # we were frozen, not they
+            elif now - link.heard > SILENCE_LIMIT:
+                self._log("warning", "peer_silent", peer=link.peer, seconds=round(now - link.heard, 1))
+                link.transport.abort()
+        for link in [*self._strangers]:
+            if now - link.since > HELLO_LIMIT:
+                self.refuse(link, "no Hello in time")
+
+    async def close(self) -> None:
+        """Break all links and end all tasks."""
+        self._hello = None
+        tasks = list(self._dialling.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for link in [*self._strangers, *self._links.values()]:
+            link.transport.abort()
+
+    def status(self) -> dict[str, object]:
+        return {
+            peer: {"incarnation": link.incarnation, "waiting_bytes": link.transport.get_write_buffer_size()}
+            for peer, link in sorted(self._links.items())
+        }
+
+    # ---- from the links --------------------------------------------------------------------------------------------
+
+    def made(self, link: Link) -> None:
+        self._strangers.add(link)
+        if self._hello is None or len(self._strangers) > MAX_STRANGERS:
+            link.transport.abort()
+        elif link.dialled:
+            link.write(encode_peer(self._hello))
+
+    def received(self, link: Link, message: PeerMessage) -> None:
+        if link.peer:
+            if isinstance(message, Hello):
+                raise BadPeerMessage("a second Hello")
+            if self._links.get(link.peer) is link:
+                self._pump.to_logic(PeerReceived(link.peer, message))
+            return
+        if not isinstance(message, Hello):
+            raise BadPeerMessage(f"a link begins with Hello, not with {type(message).__name__}")
+        self._check(link, message)
+        if not link.dialled and self._hello is not None:
+            link.write(encode_peer(self._hello))
+        self._strangers.discard(link)
+        link.peer, link.incarnation = message.broker, message.incarnation
+        old = self._links.get(link.peer)
+        if old is not None:
+            # the other side saw the break before this one did
+            self._pump.call(self._down, old)
+            old.transport.abort()
+        self._links[link.peer] = link
+        self._pump.call(self._up, link)
+
+    def lost(self, link: Link) -> None:
+        self._strangers.discard(link)
+        if self._links.get(link.peer) is link:
+            del self._links[link.peer]
+            self._pump.call(self._down, link)
+
+    def refuse(self, link: Link, reason: str) -> None:
+        """End a link for what came over it; one log line in ten seconds for each place it comes from."""
+        self.refused += 1
+        host = (link.transport.get_extra_info("peername") or ("unknown",))[0]
+        now = self.clock()
+        if now - self._complained.get(link.peer or host, -60.0) >= 10.0:
+            if len(self._complained) >= 100:
+                self._complained.clear()
+            self._complained[link.peer or host] = now
+            self._log("warning", "peer_refused", peer=link.peer or link.dialled, remote=host, reason=reason)
+        link.transport.abort()
+
+    # ---- in their place among the events ---------------------------------------------------------------------------
+
+    def _up(self, link: Link) -> None:
+        self._active[link.peer] = link
+        self._log("info", "peer_up", peer=link.peer, incarnation=link.incarnation)
+        self._pump.step_logic(PeerUp(link.peer, link.incarnation))
+
+    def _down(self, link: Link) -> None:
+        if self._active.get(link.peer) is link:
+            del self._active[link.peer]
+            self._log("info", "peer_down", peer=link.peer, incarnation=link.incarnation)
+            self._pump.step_logic(PeerDown(link.peer))
+
+    # ---- dialling --------------------------------------------------------------------------------------------------
+
+    def _check(self, link: Link, hello: Hello) -> None:
+        if hello.version != PEER_VERSION:
+            raise BadPeerMessage(f"peer protocol {hello.version}, this broker speaks {PEER_VERSION}")
+        if hello.cluster != self._cluster:
+            raise BadPeerMessage(f"it belongs to the cluster {hello.cluster[:100]!r}, this one is {self._cluster!r}")
+        if hello.groups != self._groups:
+            raise BadPeerMessage(f"it has {hello.groups} topic groups, this broker {self._groups}")
+        if hello.broker == self._name or hello.broker not in self._brokers:
+            raise BadPeerMessage(f"it calls itself {hello.broker[:100]!r}, which is no other broker of this cluster")
+        if link.dialled and hello.broker != link.dialled:
+            raise BadPeerMessage(f"it is {hello.broker}, not {link.dialled}")
+        if not link.dialled and hello.broker > self._name:
+            raise BadPeerMessage("of two brokers the one with the smaller name dials")
+        known = self._links.get(hello.broker)
+        newest = max(self._wanted.get(hello.broker, (0, ""))[0], known.incarnation if known is not None else 0)
+        if hello.incarnation < newest:
+            raise BadPeerMessage(f"its incarnation {hello.incarnation} is over: {newest} is known")
+
+    def _drop(self, peer: str) -> None:
+        task = self._dialling.pop(peer, None)
+        if task is not None:
+            task.cancel()
+        link = self._links.get(peer)
+        if link is not None:
+            link.transport.abort()
+
+    def _dial_wanted(self) -> None:
+        if self._hello is None:
+            return
+        for peer in self._wanted:
+            if self._name < peer and peer not in self._dialling:
+                self._dialling[peer] = asyncio.get_running_loop().create_task(self._dial(peer))
+
+    async def _dial(self, peer: str) -> None:
+        """Keep a link to `peer`, as long as it is wanted."""
+        loop = asyncio.get_running_loop()
+        delay = FIRST_DELAY
+        while True:
+            host, _, port = self._wanted[peer][1].rpartition(":")
+            try:
+                async with asyncio.timeout(DIAL_LIMIT):
+                    _, link = await loop.create_connection(lambda: Link(self, peer), host.strip("[]"), int(port))
+            except (OSError, TimeoutError, ValueError) as error:
+                self._log("debug", "peer_unreachable", peer=peer, reason=str(error))
+            else:
+                await link.done
+                if link.peer:
+                    delay = FIRST_DELAY
+            await asyncio.sleep(delay * random.uniform(0.5, 1.5))
+            delay = min(LAST_DELAY, 2 * delay)

@@ -1,0 +1,163 @@
+"""The pump: how events reach the two cores and effects leave them, in order, one loop turn at a time.
+
+What sockets, ZooKeeper and timers report is collected while the loop reads and is worked off once per turn; then the
+logic gets its `Flush`, so that what it sends to a peer leaves as one message. Effects are carried out before the next
+event is looked at, each in the order it was given:
+
+- the logic's effects for the edge are stepped into the edge at once, so that `Attached` is before the `Fanout` that
+  follows it;
+- the edge's requests to the logic go to the end of the queue, behind what is there already.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+from migratory_broker.core.edge import events as edge_events
+from migratory_broker.core.logic import events as logic_events
+
+BATCH = 2000
+"""Events that one turn works off at most; the rest waits for the next, after the sockets had their turn."""
+
+
+class Core(Protocol):
+    """What both cores are to the pump."""
+
+    def step(self, event: Any, now: float, /) -> Iterable[Any]: ...
+
+
+Handler = Callable[[Any], object]
+Entry = tuple[Callable[[Any], None], Any]
+
+
+class Pump:
+    """`soon` schedules a call in this loop turn (`loop.call_soon`), `clock` is monotonic, in seconds.
+
+    `handlers` carries out the effects that leave both cores, by class: all of `logic_events.Effect` but those of the
+    edge, and the edge's `Send` and `Close`; one for an effect of the edge's may look at it and must `step_edge` it
+    then. `failed` is told what a core raised; nothing is stepped after that.
+    """
+
+    def __init__(
+        self,
+        logic: Core,
+        handlers: dict[type, Handler],
+        soon: Callable[[Callable[[], None]], object],
+        clock: Callable[[], float],
+        failed: Callable[[Exception], None],
+    ) -> None:
+        self._failed = failed
+        self._logic = logic
+        self._edge: Core | None = None
+        self._waiting: list[Any] = []
+        self._soon = soon
+        self._clock = clock
+        self._queue: deque[Entry] = deque()
+        self._scheduled = False
+        self.stopped = False
+        edge_effects = (
+            logic_events.Fanout, logic_events.Gap, logic_events.Attached, logic_events.Page, logic_events.PublishAnswer,
+            logic_events.Admission, logic_events.ServerList, logic_events.DrainClients,
+        )
+        self._logic_handlers: dict[type, Handler] = dict.fromkeys(edge_effects, self.step_edge)
+        self._logic_handlers.update(handlers)
+        self._edge_handlers: dict[type, Handler] = dict(handlers)
+        self._edge_handlers.update(
+            dict.fromkeys((logic_events.PublishRequest, logic_events.Attach, logic_events.NextPage), self.to_logic)
+        )
+        self._edge_handlers[edge_events.Multicast] = multicast
+
+    def attach(self, edge: Core) -> None:
+        """Give the pump its edge, once it is known which life of the broker this is; the edge gets what waited."""
+        self._edge = edge
+        waiting, self._waiting = self._waiting, []
+        for event in waiting:
+            self.to_edge(event)
+
+    def to_logic(self, event: logic_events.Event) -> None:
+        self._post((self._step_logic, event))
+
+    def to_edge(self, event: edge_events.Event) -> None:
+        self._post((self.step_edge, event))
+
+    def call(self, action: Callable[[Any], None], argument: Any) -> None:
+        """Run `action(argument)` in its place among the events."""
+        self._post((action, argument))
+
+    def step_logic(self, event: logic_events.Event) -> None:
+        """Only from within `call`: the logic takes the event now."""
+        self._step_logic(event)
+
+    def _post(self, entry: Entry) -> None:
+        self._queue.append(entry)
+        if not self._scheduled:
+            self._scheduled = True
+            self._soon(self._turn)
+
+    def _turn(self) -> None:
+        self._scheduled = False
+        try:
+            self._work()
+        except Exception as error:  # noqa: BLE001
+            # a core that broke its own rules must not go on: the state it holds is what acknowledgements rest on
+            self.stopped = True
+            self._queue.clear()
+            self._failed(error)
+
+    def _work(self) -> None:
+        entries = self._queue
+        for _ in range(BATCH):
+            if not entries or self.stopped:
+                break
+            step, event = entries.popleft()
+            step(event)
+        if self.stopped:
+            entries.clear()
+            return
+        self._step_logic(logic_events.Flush())
+        if entries and not self._scheduled:
+            self._scheduled = True
+            self._soon(self._turn)
+
+    def _step_logic(self, event: Any) -> None:
+        handlers = self._logic_handlers
+        for effect in self._logic.step(event, self._clock()):
+            handlers[type(effect)](effect)
+
+    def step_edge(self, event: Any) -> None:
+        """Only from within an effect or `call`: the edge takes the event now."""
+        if self._edge is None:
+            self._waiting.append(event)
+            return
+        handlers = self._edge_handlers
+        for effect in self._edge.step(event, self._clock()):
+            handlers[type(effect)](effect)
+
+
+def multicast(effect: edge_events.Multicast) -> None:
+    """Write the same bytes to every sink. What a fan-out costs is this loop.
+
+    A transport that was closed in this turn refuses the write; its `Lost` is on the way, and the others get theirs.
+    """
+    data = effect.data
+    sinks = iter(effect.sinks)
+    failed: edge_events.Sink | None = None
+    sink: edge_events.Sink | None = None
+    while True:
+        try:
+            for sink in sinks:
+                sink(data)
+            return
+        except RuntimeError:
+            # the same sink twice: the iterator itself failed, not a transport
+            if sink is failed or not is_closed(sink):
+                raise
+            failed = sink
+
+
+def is_closed(sink: edge_events.Sink | None) -> bool:
+    """Whether the transport behind a sink is closing."""
+    transport = getattr(sink, "__self__", None)
+    return transport is not None and bool(transport.is_closing())

@@ -1,0 +1,78 @@
+"""What a request for an upgrade to WebSocket must look like (RFC 6455, 4.2.1), decided from its headers alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, cast
+
+from migratory_protocol.codec import CODECS
+from migratory_protocol.handshake import accept_key, agree_deflate, choose_codec, valid_key
+from migratory_protocol.origins import OriginPolicy
+from multidict import MultiMapping
+
+Wire = Literal["json", "msgpack"]
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """`answer` is the whole response, to be written as it is."""
+
+    wire: Wire
+    deflate: bool
+    answer: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    status: int
+    text: str
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+def negotiate(
+    method: str, version: tuple[int, int], headers: MultiMapping[str], policy: OriginPolicy, compression: bool
+) -> Accepted | Refused:
+    """The answer to a request that asks for WebSocket."""
+    refusal = check_source(headers, policy)
+    if refusal is not None:
+        return refusal
+    if method != "GET" or version < (1, 1):
+        return Refused(400, "a WebSocket handshake is a GET request of HTTP/1.1")
+    if headers.get("Upgrade", "").strip().lower() != "websocket" or "upgrade" not in _tokens(headers, "Connection"):
+        return Refused(426, "this address speaks WebSocket", {"Upgrade": "websocket", "Connection": "Upgrade"})
+    if headers.get("Content-Length", "0").strip() != "0" or "Transfer-Encoding" in headers:
+        return Refused(400, "a WebSocket handshake has no body")
+    if headers.getall("Sec-WebSocket-Version", []) != ["13"]:
+        return Refused(426, "only version 13 of WebSocket is spoken here", {"Sec-WebSocket-Version": "13"})
+    keys = headers.getall("Sec-WebSocket-Key", [])
+    if len(keys) != 1 or not valid_key(keys[0].strip()):
+        return Refused(400, "Sec-WebSocket-Key must be 16 bytes in base64")
+    offered = headers.getall("Sec-WebSocket-Protocol", [])
+    codec = choose_codec(",".join(offered) if offered else None)
+    if codec is None:
+        known = ", ".join(codec.subprotocol for codec in CODECS)
+        return Refused(400, f"none of these subprotocols is spoken here; known are {known}")
+    extensions = headers.getall("Sec-WebSocket-Extensions", [])
+    deflate = agree_deflate(",".join(extensions)) if compression and extensions else None
+    lines = [
+        "HTTP/1.1 101 Switching Protocols",
+        "Upgrade: websocket",
+        "Connection: Upgrade",
+        f"Sec-WebSocket-Accept: {accept_key(keys[0].strip())}",
+    ]
+    if offered:
+        lines.append(f"Sec-WebSocket-Protocol: {codec.subprotocol}")
+    if deflate is not None:
+        lines.append(f"Sec-WebSocket-Extensions: {deflate}")
+    answer = ("\r\n".join(lines) + "\r\n\r\n").encode("ascii")
+    return Accepted(cast("Wire", codec.name), deflate is not None, answer)
+
+
+def check_source(headers: MultiMapping[str], policy: OriginPolicy) -> Refused | None:
+    """Host and Origin, for every request on the clients' listener."""
+    refusal = policy.check(headers.getall("Origin", []), headers.getall("Host", []))
+    return Refused(refusal.status, refusal.text) if refusal is not None else None
+
+
+def _tokens(headers: MultiMapping[str], name: str) -> list[str]:
+    return [token.strip().lower() for value in headers.getall(name, []) for token in value.split(",")]
