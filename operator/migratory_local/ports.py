@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import random
 import socket
-from collections.abc import Collection
 from pathlib import Path
 
 from migratory_local.errors import LocalError
@@ -42,8 +41,12 @@ def check_free(port: int, purpose: str) -> None:
         raise LocalError(f"port {port} for {purpose} is in use or not allowed: choose others with --ports BASE")
 
 
-def free_ports(count: int, taken: Collection[int] = ()) -> list[int]:
-    """`count` different free ports below the range of outgoing connections, at random so that runners rarely collide.
+_handed_out: set[int] = set()
+"""What this process has chosen, though nobody may listen there yet."""
+
+
+def free_ports(count: int) -> list[int]:
+    """`count` different free ports, none twice in a process, below the range of outgoing connections, at random so that runners rarely collide.
 
     :raises LocalError: when so many can't be found.
     """
@@ -52,10 +55,11 @@ def free_ports(count: int, taken: Collection[int] = ()) -> list[int]:
     random.shuffle(candidates)
     found: list[int] = []
     for port in candidates:
-        if len(found) == count:
-            return found
-        if port not in taken and is_free(port):
+        if port not in _handed_out and is_free(port):
             found.append(port)
+            if len(found) == count:
+                _handed_out.update(found)
+                return found
     raise LocalError(f"only {len(found)} free ports of {count} on {HOST}")
 
 

@@ -1,0 +1,273 @@
+"""A cluster on this machine: ZooKeeper members, brokers and the supervisor that starts again what dies.
+
+    cluster = LocalCluster(resource, workdir)
+    await cluster.start()          # everything ready
+    cluster.kill_broker("quotes-broker-1")
+    await cluster.stop()           # nothing is left
+
+Work folder: broker.json, zookeeper-N/, logs/NAME.log, lock. ZooKeeper begins empty each time: histories live in the
+brokers' memory, so nothing that it could remember outlives the brokers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Self
+
+import msgspec
+from migratory_resources import MigratoryCluster
+
+from migratory_local.brokers import COMMAND, Broker, Ports, wait_ready, write_config
+from migratory_local.errors import LocalError
+from migratory_local.exposition import SeriesTable
+from migratory_local.http import Http
+from migratory_local.java import Java, find_java
+from migratory_local.machine import check_platform, check_room
+from migratory_local.ports import check_free, free_ports, is_free
+from migratory_local.process import Process, stop_all
+from migratory_local.state import BrokerState, ClusterState, FolderLock, own_start_time
+from migratory_local.supervisor import Happening, Supervisor
+from migratory_local.zookeeper import Ensemble, Member
+
+FIRST_CLIENT_PORT = 8800
+READY_SECONDS = 60.0
+"""For a broker to join: bootstrap waits up to 5 s for all brokers, a new history after loss 3 sessions."""
+_ASK_SECONDS = 2.0
+_DRAIN_SPARE = 5.0
+_ZOOKEEPER_GRACE = 3.0
+# Offsets from --ports BASE; a cluster has up to 99 brokers and 5 members.
+_ADMIN, _PEERS, _ZOOKEEPER = 100, 200, 300
+
+
+class LocalCluster:
+    """:param ports: the first client port; administration, peers and ZooKeeper follow from 100, 200 and 300 above it.
+    By default clients' ports begin at 8800 where those are free, and all others are free ones.
+    :param on_happening: told of deaths and restarts.
+    :param broker_command: what runs a broker, up to and without the word `broker`.
+    """
+
+    def __init__(
+        self,
+        resource: MigratoryCluster,
+        workdir: Path,
+        *,
+        ports: int | None = None,
+        on_happening: Callable[[Happening], None] = lambda _: None,
+        java: Java | None = None,
+        broker_command: Sequence[str] = COMMAND,
+    ) -> None:
+        self.resource = resource
+        self.workdir = workdir.absolute()
+        self.http = Http(_ASK_SECONDS)
+        self.brokers: list[Broker] = []
+        self.supervisor = Supervisor(on_happening)
+        self._ports = ports
+        self._java = java
+        self._command = broker_command
+        self._lock = FolderLock(self.workdir)
+        self._ensemble: Ensemble | None = None
+        self._others: list[Process] = []
+        self._supervision: asyncio.Task[None] | None = None
+
+    # ---- its life -----------------------------------------------------------------------------------------------
+
+    async def start(self, on_step: Callable[[str], None] = lambda _: None) -> None:
+        """Starts everything and returns when every broker is ready; on an error nothing is left running.
+
+        :raises LocalError: with what to do about it.
+        """
+        try:
+            await self._start(on_step)
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self, *, drain: bool = False) -> None:
+        """Ends everything. With `drain` brokers first get the time to ask their clients to leave."""
+        if self._supervision is not None:
+            self._supervision.cancel()
+            await asyncio.gather(self._supervision, return_exceptions=True)
+            self._supervision = None
+        await self.http.close()
+        grace = _DRAIN_SPARE + (self.resource.spec.brokers.drain.period if drain else 0.0)
+        await asyncio.to_thread(stop_all, [*(broker.process for broker in self.brokers), *self._others], grace)
+        if self._ensemble is not None:
+            await asyncio.to_thread(stop_all, self._ensemble.processes, _ZOOKEEPER_GRACE)
+        self._lock.release()
+
+    def kill_now(self) -> None:
+        """SIGKILL to everything, for who can't wait."""
+        for process in self.processes:
+            process.kill()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def _start(self, on_step: Callable[[str], None]) -> None:
+        check_platform()
+        spec = self.resource.spec
+        check_room(self.workdir, spec.zookeeper.replicas)
+        java = self._java or await asyncio.to_thread(find_java)
+        self._lock.take()
+        logs = self.workdir / "logs"
+        try:
+            for old in [logs, *self.workdir.glob("zookeeper-*")]:
+                if old.exists():
+                    shutil.rmtree(old)
+        except OSError as error:
+            raise LocalError(f"cannot clear {self.workdir}: {error}") from error
+
+        ports = self._choose_ports()
+        began = time.monotonic()
+        ensemble = Ensemble(
+            self.workdir,
+            spec.zookeeper.replicas,
+            java=java,
+            first_port=None if self._ports is None else self._ports + _ZOOKEEPER,
+        )
+        self._ensemble = ensemble
+        config = write_config(self.resource, ensemble.servers, self.workdir)
+        self.brokers = [
+            Broker(name, own, config, logs, self._command)
+            for name, own in zip(self.resource.broker_names, ports, strict=True)
+        ]
+        ensemble.start()
+        await asyncio.to_thread(ensemble.wait_ready)
+        on_step(f"ZooKeeper is up: {ensemble.servers} ({time.monotonic() - began:.1f} s)")
+        for broker in self.brokers:
+            broker.process.start()
+        await wait_ready(self.brokers, self.http, READY_SECONDS)
+        on_step(f"{len(self.brokers)} brokers are ready ({time.monotonic() - began:.1f} s)")
+        for process in self.processes:
+            self.supervisor.watch(process)
+        self._supervision = asyncio.create_task(self.supervisor.run(), name="supervisor")
+
+    def add(self, process: Process) -> None:
+        """Starts one more process that lives as long as the cluster."""
+        process.start()
+        self._others.append(process)
+        self.supervisor.watch(process)
+
+    # ---- what it is ---------------------------------------------------------------------------------------------
+
+    @property
+    def ensemble(self) -> Ensemble:
+        if self._ensemble is None:
+            raise LocalError("the cluster was not started")
+        return self._ensemble
+
+    @property
+    def processes(self) -> list[Process]:
+        members = self._ensemble.processes if self._ensemble is not None else []
+        return [*(broker.process for broker in self.brokers), *self._others, *members]
+
+    @property
+    def urls(self) -> list[str]:
+        return [broker.url for broker in self.brokers]
+
+    def broker(self, name: str) -> Broker:
+        """:raises LocalError: when there is none of that name."""
+        for broker in self.brokers:
+            if broker.name == name:
+                return broker
+        raise LocalError(f"no broker {name!r}; there are {', '.join(broker.name for broker in self.brokers)}")
+
+    def state(self, metrics: str = "") -> ClusterState:
+        return ClusterState(
+            name=self.resource.name,
+            pid=os.getpid(),
+            started=own_start_time(),
+            workdir=str(self.workdir),
+            zookeeper=self.ensemble.servers,
+            brokers=[BrokerState(broker.name, broker.url, broker.admin_url) for broker in self.brokers],
+            metrics=metrics,
+        )
+
+    # ---- faults -------------------------------------------------------------------------------------------------
+
+    def kill_broker(self, name: str, *, restart: bool = True) -> None:
+        """SIGKILL. The supervisor starts it again unless `restart` is False (then: `restart_broker`)."""
+        process = self.broker(name).process
+        if not restart:
+            self.supervisor.hold(name)
+        process.kill()
+
+    async def restart_broker(self, name: str, *, within: float = READY_SECONDS) -> None:
+        """Lets a held broker start again and returns when it is ready."""
+        self.supervisor.release(name)
+        await wait_ready([self.broker(name)], self.http, within, died_is_final=False)
+
+    async def wait_ready(self, within: float = READY_SECONDS) -> None:
+        """Returns when every broker is ready, whatever died in between."""
+        await wait_ready(self.brokers, self.http, within, died_is_final=False)
+
+    async def zookeeper_leader(self) -> Member:
+        """:raises LocalError: when there is none."""
+        leader = await asyncio.to_thread(self.ensemble.leader)
+        if leader is None:
+            raise LocalError("ZooKeeper has no leader now")
+        return leader
+
+    # ---- what brokers say ---------------------------------------------------------------------------------------
+
+    async def status(self, name: str) -> dict[str, object]:
+        """A broker's /v1/status.
+
+        :raises LocalError: when it does not answer.
+        """
+        broker = self.broker(name)
+        answer = await self.http.get(broker.ports.admin, "/v1/status")
+        if answer is None or answer[0] != 200:
+            raise LocalError(f"{name} does not tell its status ({broker.admin_url}/v1/status)")
+        return msgspec.json.decode(answer[1], type=dict[str, object])
+
+    async def coordinated_groups(self) -> dict[str, int]:
+        """How many topic groups each broker that answers coordinates now."""
+        counts: dict[str, int] = {}
+        for broker in self.brokers:
+            answer = await self.http.get(broker.ports.admin, "/metrics")
+            if answer is None or answer[0] != 200:
+                continue
+            table = SeriesTable()
+            numbers, values = table.read(broker.name, answer[1], {})
+            counts[broker.name] = sum(
+                int(value)
+                for number, value in zip(numbers, values, strict=True)
+                if table.metrics[number] == "migratory_groups" and table.labels[number].get("role") == "coordinator"
+            )
+        return counts
+
+    async def busiest_coordinator(self) -> str:
+        """The broker that coordinates most groups (by name among equals).
+
+        :raises LocalError: when nobody coordinates any.
+        """
+        counts = await self.coordinated_groups()
+        if not any(counts.values()):
+            raise LocalError("no broker coordinates a topic group now")
+        return max(sorted(counts), key=lambda name: counts[name])
+
+    # ---- ports --------------------------------------------------------------------------------------------------
+
+    def _choose_ports(self) -> list[Ports]:
+        count = len(self.resource.broker_names)
+        if self._ports is not None:
+            chosen = [Ports(self._ports + i, self._ports + _PEERS + i, self._ports + _ADMIN + i) for i in range(count)]
+            for name, own in zip(self.resource.broker_names, chosen, strict=True):
+                check_free(own.clients, f"{name}'s clients")
+                check_free(own.peers, f"{name}'s peers")
+                check_free(own.admin, f"{name}'s administration")
+            return chosen
+        usual = list(range(FIRST_CLIENT_PORT, FIRST_CLIENT_PORT + count))
+        clients = usual if all(map(is_free, usual)) else free_ports(count)
+        others = free_ports(2 * count)
+        return [Ports(clients[i], others[i], others[count + i]) for i in range(count)]

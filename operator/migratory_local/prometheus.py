@@ -1,0 +1,51 @@
+"""A real Prometheus for `migratory up`, where one is on PATH."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from migratory_local.errors import LocalError
+from migratory_local.ports import HOST
+from migratory_local.process import Process
+
+
+def find_prometheus() -> Path | None:
+    found = shutil.which("prometheus")
+    return Path(found) if found else None
+
+
+def prometheus_process(
+    executable: Path, folder: Path, port: int, targets: Sequence[int], logs: Path, interval: float = 1.0
+) -> Process:
+    """Writes its configuration and makes its process, not yet started.
+
+    :param targets: ports of this machine whose /metrics are scraped, every `interval` seconds.
+    :raises LocalError: when the folder can't be written.
+    """
+    every = f"{round(interval * 1000)}ms"
+    config = {
+        "global": {"scrape_interval": every, "scrape_timeout": every},
+        "scrape_configs": [
+            {"job_name": "broker", "static_configs": [{"targets": [f"{HOST}:{target}" for target in targets]}]}
+        ],
+    }
+    path = folder / "prometheus.yml"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        # JSON is YAML.
+        path.write_text(json.dumps(config, indent=2) + "\n")
+    except OSError as error:
+        raise LocalError(f"cannot write {path}: {error.strerror}") from error
+    return Process(
+        "prometheus",
+        [
+            str(executable),
+            f"--config.file={path}",
+            f"--storage.tsdb.path={folder / 'data'}",
+            f"--web.listen-address={HOST}:{port}",
+        ],
+        logs / "prometheus.log",
+    )
