@@ -102,12 +102,11 @@ class _Msgpack(Codec):
 
 def _holds_array(data: Data) -> bool:
     """A MessagePack array whose first item is an array as well: several messages, not one."""
-    head = data[:6]
-    if not head:
+    if len(data) < 2:
         return False
-    first = head[0]
-    at = 1 if 0x90 <= first <= 0x9F else 3 if first == 0xDC else 5 if first == 0xDD else 6
-    return len(head) > at and (0x90 <= head[at] <= 0x9F or head[at] in (0xDC, 0xDD))
+    first = data[0]
+    at = 1 if 0x90 <= first <= 0x9F else 3 if first == 0xDC else 5 if first == 0xDD else len(data)
+    return at < len(data) and (0x90 <= data[at] <= 0x9F or 0xDC <= data[at] <= 0xDD)
 
 
 class _MsgpackSide:
@@ -117,12 +116,14 @@ class _MsgpackSide:
         self._one = msgspec.msgpack.Decoder(union)
         self._many = msgspec.msgpack.Decoder(list[union])
         self._side = Side({kind.__struct_config__.tag: kind for kind in kinds})
+        self._checks = Publish in kinds
 
     def decode(self, data: Data) -> list[Any]:
         several = _holds_array(data)
         try:
             found: list[Any] = self._many.decode(data) if several else [self._one.decode(data)]
-            _check(found)
+            if self._checks:
+                _check(found)
         except UNDECODABLE as error:
             raise diagnose_msgpack(data, several, self._side, self._read, error) from None
         except FieldError:

@@ -128,47 +128,43 @@ class FrameParser:
     def _frame(self, data: bytes | bytearray, start: int, size: int, events: list[FrameEvent]) -> int:
         """Takes the frame that begins at `start`. Returns where it ends, 0 when it is not all there."""
         first = data[start]
-        self._check_first(first)
+        # nearly every frame is a message of its own, not compressed: for those the checks below have nothing to say
+        plain = (first == _FIN | BINARY or first == _FIN | TEXT) and self._fragments is None
+        if not plain:
+            self._check_first(first)
         if size < start + 2:
             return 0
-        second = data[start + 1]
-        if second & _MASKED != self._mask:
+        length = data[start + 1] ^ self._mask
+        if length > 127:
             expected = "must be masked" if self._mask else "must not be masked"
             raise ProtocolError(CloseCode.PROTOCOL_ERROR, f"a frame from this end {expected}")
-        length = second & 0x7F
         body = start + 2
-        if first & 0x08:
-            if length > _CONTROL_LIMIT:
+        if length > 125:
+            if first & 0x08:
                 raise ProtocolError(CloseCode.PROTOCOL_ERROR, "a control frame has at most 125 bytes")
-        else:
-            if length == 126:
-                body += 2
-                if size < body:
-                    return 0
-                length = int.from_bytes(data[start + 2 : body], "big")
-                if length < 126:
-                    raise ProtocolError(CloseCode.PROTOCOL_ERROR, "the length of a frame is not in its shortest form")
-            elif length == 127:
-                body += 8
-                if size < body:
-                    return 0
-                length = int.from_bytes(data[start + 2 : body], "big")
-                if length < 65536 or length >> 63:
-                    raise ProtocolError(CloseCode.PROTOCOL_ERROR, "the length of a frame is not in its shortest form")
+            shortest = 126 if length == 126 else 65536
+            body += 2 if length == 126 else 8
+            if size < body:
+                return 0
+            length = int.from_bytes(data[start + 2 : body], "big")
+            if length < shortest or length >> 63:
+                raise ProtocolError(CloseCode.PROTOCOL_ERROR, "the length of a frame is not in its shortest form")
+        if length > self.max_message or not plain:
             self._check_size(first, length)
         if self._mask:
-            mask_at = body
             body += 4
             end = body + length
             if size < end:
                 return 0
-            payload = apply_mask(data[body:end], data[mask_at:body])
+            payload = apply_mask(data[body:end], data[body - 4 : body])
         else:
             end = body + length
             if size < end:
                 return 0
             payload = bytes(data[body:end])
-        if first & 0x08:
+        if plain:
+            self._message(first, payload, events)
+        elif first & 0x08:
             self._control(first & 0x0F, payload, events)
         elif first & _FIN:
             self._last(first, payload, events)
@@ -199,6 +195,8 @@ class FrameParser:
 
     def _check_size(self, first: int, length: int) -> None:
         """By the header alone, so that a message over the limit is never stored."""
+        if first & 0x08:
+            return
         if self._fragments is not None:
             length += len(self._fragments)
             first = self._opcode
@@ -226,6 +224,9 @@ class FrameParser:
                 raise ProtocolError(CloseCode.TOO_LARGE, str(error)) from None
             except ValueError as error:
                 raise ProtocolError(CloseCode.INVALID_TEXT, str(error)) from None
+        self._message(first, payload, events)
+
+    def _message(self, first: int, payload: bytes, events: list[FrameEvent]) -> None:
         text = first & 0x0F == TEXT
         if text and not payload.isascii():
             _utf8(payload, "a text message")
