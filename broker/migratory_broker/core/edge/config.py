@@ -14,14 +14,14 @@ class EdgeConfig:
     incarnation: int = 0
 
     handshake: float = 10.0  # from TCP accept to a valid `connect`: a slow or silent peer holds a descriptor no longer
-    heartbeat: float = 15.0  # silent for one interval: pinged; for two: dead. Proxies commonly cut idle links after 60 s
+    heartbeat: float = 15.0  # silent for one interval: pinged; for two: dead. proxies often cut links idle for 60 s
     closing: float = 2.0  # for the peer's half of the closing handshake, and to take what is still in the transport
     max_clients: int = 100_000  # per edge; a process usually meets its descriptor limit first
 
     max_payload: int = 1_048_576
     envelope: int = 65_536  # a frame may be this much longer than the largest payload
     max_topic: int = 255  # bytes of UTF-8
-    max_name: int = 255  # bytes of UTF-8 of a client id or a publisher id; a token may have `envelope` bytes
+    max_name: int = 255  # bytes of UTF-8 of a client id or a publisher id
 
     subscriptions_per_client: int = 1_000
     publishes_per_client: int = 10_000  # QoS 1 publications without an answer yet; more are told to come again
@@ -41,8 +41,10 @@ class EdgeConfig:
         for name in ("handshake", "heartbeat", "closing"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} is {getattr(self, name)!r}, must be more than 0 seconds")
+        if self.max_payload < 0:
+            raise ValueError(f"max_payload is {self.max_payload!r}, must be at least 0")
         for name in (
-            "max_clients", "max_payload", "envelope", "max_topic", "max_name", "subscriptions_per_client",
+            "max_clients", "envelope", "max_topic", "max_name", "subscriptions_per_client",
             "publishes_per_client", "repeats", "queue_per_client", "queue_total", "page",
         ):
             if getattr(self, name) < 1:

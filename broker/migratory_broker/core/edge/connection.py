@@ -1,0 +1,132 @@
+"""What an edge holds per connection and per topic: plain records without behaviour of their own.
+
+An idle subscribed client is one `Connection`, one entry in `Edge`'s table and one in its topic's audience. Everything
+that only a busy, slow or resuming client needs is None until then (tests/unit/core/edge/test_memory.py keeps the
+figure).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import IntEnum
+
+from migratory_protocol.frames import FrameParser
+from migratory_protocol.positions import Position
+
+from migratory_broker.core.edge.events import Sink
+from migratory_broker.core.edge.formats import Format
+
+
+class State(IntEnum):
+    OPENING = 0  # waits for `connect`
+    OPEN = 1
+    CLOSING = 2  # our close frame is sent, the other half is awaited
+    GONE = 3  # `Close` was given out, or the socket was lost
+
+
+class Queue:
+    """What waits for a paused connection, oldest first. The bytes are shared with other queues."""
+
+    __slots__ = ("chunks", "publications", "since", "size")
+
+    def __init__(self, since: float) -> None:
+        self.chunks: list[bytes] = []
+        self.size = 0
+        self.publications = 0
+        self.since = since  # when the transport stopped taking bytes
+
+
+class Connection:
+    """`queue` is there exactly while the transport is paused. `topics` is the topic's own shared tuple for a client
+    with one subscription, a dict in order of subscription for more."""
+
+    __slots__ = (
+        "client", "due", "expires", "format", "heard", "identity", "number", "pages", "paging", "parser", "publishing",
+        "queue", "remote", "sink", "slot", "state", "topics",
+    )
+
+    def __init__(self, number: int, sink: Sink, format: Format, remote: str, now: float) -> None:
+        self.number = number
+        self.sink = sink
+        self.format = format
+        self.parser: FrameParser | None = None  # there while a frame is half received
+        self.remote = remote
+        self.state = State.OPENING
+        self.client = ""
+        self.identity = ""
+        self.heard = now  # last sign of life
+        self.due = now  # when `state` is given up, unless OPEN
+        self.slot = 0  # the one place in the timer wheel that counts
+        self.expires: float | None = None  # when its token does
+        self.queue: Queue | None = None
+        self.topics: tuple[Topic, ...] | dict[Topic, None] = ()
+        self.pages: deque[Replay] | None = None  # replays that go on, in turn
+        self.paging: Replay | None = None  # the one whose page is under way
+        self.publishing = 0  # QoS 1 publications without an answer
+
+
+class Audience:
+    """The live, writable subscribers of a topic in one format. `sinks` is made when a fan-out needs it: it never
+    changes afterwards, so that an effect that holds it stays right."""
+
+    __slots__ = ("members", "sinks")
+
+    def __init__(self) -> None:
+        self.members: dict[Connection, Sink] = {}
+        self.sinks: tuple[Sink, ...] | None = None
+
+
+class Replay:
+    """A subscription that is not live yet. `requests` wait for the receipt; `cursor` is the last position sent.
+    `ahead`: all was sent that there is, but `Fanout`s that are still on their way would repeat the end of it."""
+
+    __slots__ = ("ahead", "connection", "cursor", "reference", "requests", "topic")
+
+    def __init__(self, connection: Connection, topic: Topic, request: int, cursor: Position | None) -> None:
+        self.connection = connection
+        self.topic = topic
+        self.requests: tuple[int, ...] = (request,)
+        self.reference = 0
+        self.cursor = cursor
+        self.ahead = False
+
+
+class Topic:
+    """A topic that somebody is subscribed to. `last` is the position of the newest publication that the logic has
+    given this edge, None while that is unknown."""
+
+    __slots__ = ("alone", "audiences", "last", "name", "paused", "replays")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.last: Position | None = None
+        self.alone: tuple[Topic, ...] = (self,)
+        self.audiences: dict[Format, Audience] = {}
+        self.paused: dict[Connection, None] = {}  # live, but the transport takes nothing now
+        self.replays: dict[Connection, Replay] = {}
+
+    def is_empty(self) -> bool:
+        """Nobody is subscribed."""
+        return not (self.replays or self.paused or any(audience.members for audience in self.audiences.values()))
+
+    def add_live(self, connection: Connection) -> None:
+        """The connection gets what is fanned out from now on."""
+        if connection.queue is not None:
+            self.paused[connection] = None
+            return
+        audience = self.audiences.get(connection.format)
+        if audience is None:
+            audience = self.audiences[connection.format] = Audience()
+        audience.members[connection] = connection.sink
+        audience.sinks = None
+
+    def remove_live(self, connection: Connection) -> bool:
+        """Whether it was live."""
+        audience = self.audiences.get(connection.format)
+        if audience is not None and audience.members.pop(connection, None) is not None:
+            audience.sinks = None
+            return True
+        if connection in self.paused:
+            del self.paused[connection]
+            return True
+        return False

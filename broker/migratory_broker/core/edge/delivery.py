@@ -1,0 +1,186 @@
+"""Delivery: from a committed publication to bytes for every subscriber, and what waits for those that read slowly.
+
+The fast path. `Fanout(topic, publications)` becomes one `Multicast` per wire format: encoded once, framed once, joined
+into one write, to a tuple of sinks that is only made anew after somebody came, went, or changed between writable and
+paused. Nothing is done or allocated per subscriber here.
+
+The slow path. A connection whose transport is full is moved out of the audiences into each topic's `paused`, and gets
+a queue of the same shared bytes. A queue over its limit, or the longest one when all together are over theirs, ends its
+client (`overfull`); the others never notice.
+
+Effects leave in the order in which they were put in: replies to one connection are collected and joined, and whatever
+else is put in afterwards goes behind them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from migratory_protocol.messages import BrokerMessage
+from migratory_protocol.peer import Publication
+
+from migratory_broker.core.edge.config import EdgeConfig
+from migratory_broker.core.edge.connection import Connection, Queue, Topic
+from migratory_broker.core.edge.events import Effect, Multicast, Send
+from migratory_broker.core.edge.formats import Format
+from migratory_broker.core.logic.events import Attach, NextPage, PublishRequest
+
+CLIENT_LIMIT: Final = "queue of this client"
+TOTAL_LIMIT: Final = "queues of all clients"
+
+
+class Delivery:
+    """The way out of an edge. The figures without an underscore are for /metrics and /v1/status."""
+
+    def __init__(self, config: EdgeConfig) -> None:
+        self._config = config
+        self._effects: list[Effect] = []
+        self._writing: Connection | None = None
+        self._written: list[bytes] = []
+        self._overflowing: dict[Connection, str] = {}
+        self.paused: dict[Connection, None] = {}
+        self.now = 0.0
+        self.delivered = 0  # publications, times subscribers
+        self.sent_bytes = 0
+        self.queue_bytes = 0
+
+    # ---- effects ---------------------------------------------------------------------------------------------
+
+    def put(self, effect: Effect) -> None:
+        """Behind everything that was put in before."""
+        self._join()
+        self._effects.append(effect)
+
+    def ask(self, request: Attach | NextPage | PublishRequest) -> None:
+        """To the logic: its place among the writes doesn't matter, so that it parts none of them."""
+        self._effects.append(request)
+
+    def take(self) -> list[Effect]:
+        """What this step has to say, in order."""
+        self._join()
+        effects, self._effects = self._effects, []
+        return effects
+
+    def _join(self) -> None:
+        if self._writing is not None:
+            data = b"".join(self._written)
+            self._effects.append(Send(self._writing.number, data))
+            self._writing = None
+            self._written = []
+
+    # ---- to one connection -----------------------------------------------------------------------------------
+
+    def reply(self, connection: Connection, message: BrokerMessage) -> None:
+        self.write(connection, connection.format.frame(message))
+
+    def write(self, connection: Connection, data: bytes, publications: int = 0) -> None:
+        """Now, or behind what waits already. `publications` says how many `data` holds."""
+        if connection.queue is not None:
+            self._enqueue(connection, connection.queue, data, publications)
+            return
+        self.delivered += publications
+        self.write_at_once(connection, data)
+
+    def write_at_once(self, connection: Connection, data: bytes) -> None:
+        """Past the queue: for a close frame, behind which nothing comes."""
+        if self._writing is not connection:
+            self._join()
+            self._writing = connection
+        self._written.append(data)
+        self.sent_bytes += len(data)
+
+    # ---- to many ---------------------------------------------------------------------------------------------
+
+    def fanout(self, topic: Topic, publications: Iterable[Publication], count: int) -> None:
+        """`count` publications to the live subscribers of a topic."""
+        name = topic.name
+        self.multicast(topic, lambda format: format.live(name, publications), count)
+
+    def multicast(self, topic: Topic, encode: Callable[[Format], bytes], publications: int = 0) -> None:
+        """What `encode` makes, once in each format, to the live subscribers of a topic."""
+        encoded: dict[Format, bytes] = {}
+        self._join()
+        for format, audience in topic.audiences.items():
+            if not audience.members:
+                continue
+            if audience.sinks is None:
+                audience.sinks = tuple(audience.members.values())
+            data = encoded[format] = encode(format)
+            self._effects.append(Multicast(data, audience.sinks))
+            subscribers = len(audience.sinks)
+            self.delivered += publications * subscribers
+            self.sent_bytes += len(data) * subscribers
+        for connection in topic.paused:
+            waiting = encoded.get(connection.format)
+            if waiting is None:
+                waiting = encoded[connection.format] = encode(connection.format)
+            self.write(connection, waiting, publications)
+
+    def broadcast(self, connections: Iterable[Connection], message: BrokerMessage) -> None:
+        """The same message to each connection."""
+        encoded: dict[Format, bytes] = {}
+        for connection in connections:
+            data = encoded.get(connection.format)
+            if data is None:
+                data = encoded[connection.format] = connection.format.frame(message)
+            self.write(connection, data)
+
+    # ---- queues ----------------------------------------------------------------------------------------------
+
+    def pause(self, connection: Connection) -> None:
+        """The transport holds more than its high-water mark."""
+        for topic in connection.topics:
+            if topic.remove_live(connection):
+                topic.paused[connection] = None
+        connection.queue = Queue(self.now)
+        self.paused[connection] = None
+
+    def resume(self, connection: Connection) -> None:
+        """The transport takes bytes again: what waited leaves first, in one write."""
+        queue = self.drop_queue(connection)
+        for topic in connection.topics:
+            if topic.remove_live(connection):
+                topic.add_live(connection)
+        if queue.chunks:
+            self.write(connection, b"".join(queue.chunks), queue.publications)
+
+    def drop_queue(self, connection: Connection) -> Queue:
+        """The queue of a paused connection, which is not paused any more."""
+        queue = connection.queue
+        assert queue is not None
+        connection.queue = None
+        del self.paused[connection]
+        self.queue_bytes -= queue.size
+        return queue
+
+    def _enqueue(self, connection: Connection, queue: Queue, data: bytes, publications: int) -> None:
+        # What comes first always fits: a limit below one large publication must not make its topic unreadable.
+        if queue.size and queue.size + len(data) > self._config.queue_per_client:
+            self._overflowing[connection] = CLIENT_LIMIT
+            return
+        queue.chunks.append(data)
+        queue.size += len(data)
+        queue.publications += publications
+        self.queue_bytes += len(data)
+
+    def overfull(self) -> list[tuple[Connection, str]]:
+        """Who must be closed before the step ends, and over which limit. All queues together may be over theirs by
+        what one step put in: those bytes are shared."""
+        closing = list(self._overflowing.items())
+        self._overflowing = {}
+        excess = self.queue_bytes - self._config.queue_total
+        if excess > 0:
+            excess -= sum(waiting_bytes(connection) for connection, _ in closing)
+            known = {connection for connection, _ in closing}
+            for connection in sorted(self.paused, key=waiting_bytes, reverse=True):
+                if excess <= 0:
+                    break
+                if connection not in known:
+                    closing.append((connection, TOTAL_LIMIT))
+                    excess -= waiting_bytes(connection)
+        return closing
+
+
+def waiting_bytes(connection: Connection) -> int:
+    return connection.queue.size if connection.queue is not None else 0

@@ -1,0 +1,82 @@
+"""Publishing: what a client may publish goes to the logic, and the logic's answer back to it.
+
+A refused publication harms only its sender. QoS 1 is refused with `nack`, that names the message, QoS 0 with `error`.
+"""
+
+from __future__ import annotations
+
+from migratory_protocol import errors
+from migratory_protocol.messages import Ack, Error, Nack, Publish
+from migratory_protocol.topics import BadTopic, check_topic
+
+from migratory_broker.core.edge.authorizer import Authorizer
+from migratory_broker.core.edge.config import EdgeConfig
+from migratory_broker.core.edge.connection import Connection
+from migratory_broker.core.edge.delivery import Delivery
+from migratory_broker.core.logic.events import PublishAnswer, PublishRequest
+
+BUSY_WAIT = 0.1  # seconds after which a client with too many unanswered publications may come again
+
+
+class Publishing:
+    def __init__(self, config: EdgeConfig, number: int, delivery: Delivery, authorizer: Authorizer) -> None:
+        self._config = config
+        self._number = number
+        self._delivery = delivery
+        self._authorizer = authorizer
+
+    def publish(self, connection: Connection, message: Publish) -> None:
+        """On to the logic. The reference is the connection's number: topic, publisher and id say the rest."""
+        fault = self._fault(connection, message)
+        if fault is not None:
+            self._refuse(connection, message, *fault)
+            return
+        if message.qos == 1:
+            if connection.publishing >= self._config.publishes_per_client:
+                text = f"{connection.publishing} publications have no answer yet"
+                self._refuse(connection, message, errors.RETRY, text, BUSY_WAIT)
+                return
+            connection.publishing += 1
+            self._delivery.ask(
+                PublishRequest(
+                    self._number, connection.number, message.topic, message.payload, 1,
+                    message.publisher, message.id, message.mark, message.sent,
+                )
+            )
+        else:
+            self._delivery.ask(
+                PublishRequest(self._number, connection.number, message.topic, message.payload, 0, sent=message.sent)
+            )
+
+    def answer(self, connection: Connection, event: PublishAnswer) -> None:
+        connection.publishing -= 1
+        if event.code == "":
+            self._delivery.reply(connection, Ack(event.topic, event.publisher, event.id, event.position))
+        else:
+            wait = event.retry_after if event.code == errors.RETRY else None
+            self._delivery.reply(
+                connection, Nack(event.topic, event.publisher, event.id, event.code, event.text, wait)
+            )
+
+    def _fault(self, connection: Connection, message: Publish) -> tuple[str, str] | None:
+        """Code and text of what is wrong with a publication; the codec has seen to its ids."""
+        config = self._config
+        try:
+            check_topic(message.topic, config.max_topic)
+        except BadTopic as error:
+            return errors.BAD_TOPIC, str(error)
+        if len(message.payload) > config.max_payload:
+            return errors.TOO_LARGE, f"the payload has {len(message.payload)} bytes, the limit is {config.max_payload}"
+        if len(message.publisher.encode()) > config.max_name:
+            return errors.BAD_MESSAGE, f"publisher has more than {config.max_name} bytes in UTF-8"
+        if not self._authorizer.publish(connection.identity, message.topic, message.publisher):
+            return errors.NOT_ALLOWED, "this client may not publish to the topic"
+        return None
+
+    def _refuse(
+        self, connection: Connection, message: Publish, code: str, text: str, wait: float | None = None
+    ) -> None:
+        if message.qos == 1:
+            self._delivery.reply(connection, Nack(message.topic, message.publisher, message.id, code, text, wait))
+        else:
+            self._delivery.reply(connection, Error(code, text, topic=message.topic))

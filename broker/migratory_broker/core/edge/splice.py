@@ -1,0 +1,235 @@
+"""The splice: from a resume position over the replay into the live stream, without a seam.
+
+A subscription's life:
+
+    Attach ── Attached: its receipt, then publications ──┬── done ─> live
+                                                         └── NextPage ── Page ── ... ── done ─> live
+
+The logic's effects arrive in order, and what a `Fanout` brings while a replay goes on is in one of its later pages. So
+nothing is held back and nothing merged: what is fanned out passes a replaying subscriber by, until the answer that is
+`done` says that only fan-outs follow. Every step of that is checked by sequence number: what a subscriber has is not
+sent again, and a hole that nobody reported becomes a receipt and an error in the log.
+
+Pages are asked for one at a time for each connection, in turn over its topics, and none while its transport is paused:
+a replay of any length holds one page in memory. References that are not known any more (unsubscribed, closed,
+overtaken by a reset) are answers to nobody and ignored.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from migratory_protocol.messages import Subscribed, TopicReceipt
+from migratory_protocol.peer import Publication
+from migratory_protocol.positions import Position
+
+from migratory_broker.core.edge.config import EdgeConfig
+from migratory_broker.core.edge.connection import Connection, Replay, Topic
+from migratory_broker.core.edge.delivery import Delivery
+from migratory_broker.core.logic.events import Attach, Attached, Fanout, Gap, NextPage, Note, Page
+
+
+class Splice:
+    """All replays of an edge, and the order of what its topics are given."""
+
+    def __init__(self, config: EdgeConfig, number: int, delivery: Delivery) -> None:
+        self._config = config
+        self._number = number
+        self._delivery = delivery
+        self._references = 0
+        self._waiting: dict[int, Replay] = {}  # by the reference of the request that is under way
+        self.topics: dict[str, Topic] = {}
+
+    @property
+    def waiting(self) -> int:
+        """Requests to the logic that are under way."""
+        return len(self._waiting)
+
+    # ---- asking ----------------------------------------------------------------------------------------------
+
+    def attach(
+        self, connection: Connection, topic: Topic, request: int, after: Position | None, snapshot: bool, page: int
+    ) -> None:
+        """Begins a subscription; `page` is how many bytes of publications its first answer may bring."""
+        replay = topic.replays[connection] = Replay(connection, topic, request, after)
+        reference = self._expect(replay)
+        self._delivery.ask(Attach(self._number, reference, topic.name, after, snapshot, page))
+
+    def pump(self, connection: Connection) -> None:
+        """Asks for the connection's next page, if it wants one and can take it."""
+        if connection.pages and connection.paging is None and connection.queue is None:
+            replay = connection.paging = connection.pages.popleft()
+            assert replay.cursor is not None
+            reference = self._expect(replay)
+            self._delivery.ask(NextPage(self._number, reference, replay.topic.name, replay.cursor, self._config.page))
+
+    def cancel(self, replay: Replay) -> None:
+        """What was asked for is not wanted any more."""
+        connection = replay.connection
+        self._waiting.pop(replay.reference, None)
+        del replay.topic.replays[connection]
+        if connection.pages is not None and replay in connection.pages:
+            connection.pages.remove(replay)
+        if connection.paging is replay:
+            connection.paging = None
+            self.pump(connection)
+
+    def _expect(self, replay: Replay) -> int:
+        self._references += 1
+        replay.reference = self._references
+        self._waiting[replay.reference] = replay
+        return replay.reference
+
+    # ---- answers ---------------------------------------------------------------------------------------------
+
+    def attached(self, event: Attached) -> None:
+        """The receipt, before anything that it speaks of, and the begin of the replay."""
+        replay = self._waiting.pop(event.reference, None)
+        if replay is None:
+            return
+        receipt = TopicReceipt(event.topic, event.receipt, event.position, event.first, event.last)
+        for request in replay.requests:
+            self._delivery.reply(replay.connection, Subscribed(request, [receipt]))
+        replay.requests = ()
+        self._go_on(replay, event, event.position)
+
+    def page(self, event: Page) -> None:
+        """More of a replay, or word that it was overtaken."""
+        replay = self._waiting.pop(event.reference, None)
+        if replay is None:
+            return
+        replay.connection.paging = None
+        position = replay.cursor
+        assert position is not None
+        if event.receipt != "complete":
+            position = event.position
+            receipt = TopicReceipt(event.topic, event.receipt, position, event.first, event.last)
+            self._delivery.reply(replay.connection, Subscribed(0, [receipt]))
+        self._go_on(replay, event, position)
+
+    def _go_on(self, replay: Replay, answer: Attached | Page, position: Position) -> None:
+        """Sends what the subscriber lacks of the answer. When that is done, it is live from `position` on, or from
+        the last publication."""
+        connection = replay.connection
+        if answer.receipt == "truncated":
+            replay.cursor = Position(position.epoch, answer.last)
+        elif answer.receipt == "reset":
+            replay.cursor = None
+        floor = 0 if replay.cursor is None else replay.cursor.sequence
+        fresh = [publication for publication in answer.publications if publication.sequence > floor]
+        if fresh:
+            data = connection.format.replay(replay.topic.name, fresh)
+            self._delivery.write(connection, data, len(fresh))
+            replay.cursor = fresh[-1].position
+        if answer.done:
+            if replay.cursor is None or replay.cursor.sequence < position.sequence:
+                replay.cursor = position
+            self._join(replay, replay.cursor)
+        else:
+            if replay.cursor is None:
+                replay.cursor = position
+            if connection.pages is None:
+                connection.pages = deque()
+            connection.pages.append(replay)
+        self.pump(connection)
+
+    def _join(self, replay: Replay, cursor: Position) -> None:
+        """The subscriber has everything up to its cursor, and only fan-outs follow."""
+        topic = replay.topic
+        if topic.last is None:
+            topic.last = cursor
+        if cursor.sequence > topic.last.sequence:
+            replay.ahead = True  # what is on its way to all others, it has already
+        else:
+            self._live(replay)
+
+    def _live(self, replay: Replay) -> None:
+        del replay.topic.replays[replay.connection]
+        replay.topic.add_live(replay.connection)
+
+    # ---- live ------------------------------------------------------------------------------------------------
+
+    def fanout(self, event: Fanout) -> None:
+        """To the live subscribers; those that replay get it in a page."""
+        topic = self.topics.get(event.topic)
+        if topic is None:
+            return
+        publications: Sequence[Publication] = event.publications
+        if topic.last is not None:
+            publications = self._new(topic, topic.last, publications)
+            if not publications:
+                return
+        topic.last = publications[-1].position
+        self._delivery.fanout(topic, publications, len(publications))
+        for replay, reached in ahead(topic):
+            fresh = [publication for publication in publications if publication.sequence > reached]
+            if fresh or publications[-1].sequence == reached:
+                self._live(replay)
+            if fresh:
+                data = replay.connection.format.live(topic.name, fresh)
+                self._delivery.write(replay.connection, data, len(fresh))
+
+    def _new(self, topic: Topic, last: Position, publications: Sequence[Publication]) -> Sequence[Publication]:
+        """What the topic's subscribers don't have yet. When the logic left something out without saying so, which is
+        a fault of this broker, they are told: nothing is lost silently."""
+        first = publications[0]
+        if first.sequence <= last.sequence and first.epoch > last.epoch:
+            self._fault(topic, "unreported_reset", last, first.position)
+            self.gap(Gap(topic.name, "reset", Position(first.epoch, first.sequence - 1)))
+            return publications
+        if first.sequence <= last.sequence:
+            return [publication for publication in publications if publication.sequence > last.sequence]
+        if first.sequence > last.sequence + 1:
+            self._fault(topic, "unreported_hole", last, first.position)
+            until = Position(last.epoch, first.sequence - 1)
+            self.gap(Gap(topic.name, "truncated", until, last.sequence + 1, first.sequence - 1))
+        return publications
+
+    def _fault(self, topic: Topic, event: str, last: Position, next_: Position) -> None:
+        self._delivery.put(
+            Note("error", event, {"edge": self._number, "topic": topic.name, "last": str(last), "next": str(next_)})
+        )
+
+    def gap(self, event: Gap) -> None:
+        """Live subscribers lost something. Those that replay are told by their next page what they miss of the same
+        history, but a new history ends their replay here: what comes is live."""
+        topic = self.topics.get(event.topic)
+        if topic is None:
+            return
+        if event.receipt == "reset":
+            topic.last = event.position
+            receipt = TopicReceipt(topic.name, "reset", event.position)
+            told = Subscribed(0, [receipt])
+            self._delivery.multicast(topic, lambda format: format.frame(told))
+            for replay in list(topic.replays.values()):
+                if not replay.requests:  # else its `Attached` is to come and knows of the new history
+                    self.cancel(replay)
+                    topic.add_live(replay.connection)
+                    self._delivery.reply(replay.connection, told)
+            return
+        last = 0 if topic.last is None else topic.last.sequence
+        if event.last <= last:
+            return  # they have it
+        topic.last = Position(event.position.epoch, event.last)
+        told = _truncated(event, last)
+        self._delivery.multicast(topic, lambda format: format.frame(told))
+        for replay, reached in ahead(topic):
+            if event.last >= reached:
+                self._live(replay)
+            if event.last > reached:
+                self._delivery.reply(replay.connection, _truncated(event, reached))
+
+
+def ahead(topic: Topic) -> list[tuple[Replay, int]]:
+    """The subscribers that have more than was fanned out, and up to which sequence number."""
+    return [
+        (replay, replay.cursor.sequence)
+        for replay in topic.replays.values()
+        if replay.ahead and replay.cursor is not None
+    ]
+
+
+def _truncated(gap: Gap, has: int) -> Subscribed:
+    """The receipt for a subscriber that has everything up to sequence number `has`."""
+    return Subscribed(0, [TopicReceipt(gap.topic, "truncated", gap.position, max(gap.first, has + 1), gap.last)])
