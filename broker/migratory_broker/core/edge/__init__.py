@@ -1,6 +1,6 @@
-"""The edge core: connections, subscriptions, the splice of replay and live, delivery. Begin with edge.py."""
+"""The edge core: connections, subscriptions, the splice of replay and live, delivery. Begin with core.py."""
 
 from migratory_broker.core.edge.config import EdgeConfig
-from migratory_broker.core.edge.edge import Edge
+from migratory_broker.core.edge.core import Edge
 
 __all__ = ["Edge", "EdgeConfig"]

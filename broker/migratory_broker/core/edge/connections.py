@@ -40,7 +40,7 @@ from migratory_broker.core.edge.formats import Formats
 from migratory_broker.core.edge.publishing import Publishing
 from migratory_broker.core.edge.subscriptions import Subscriptions
 from migratory_broker.core.edge.timers import Wheel
-from migratory_broker.core.logic.events import Note
+from migratory_broker.core.logic.events import Note, Observe
 
 STALL = 1.0  # seconds between two ticks, after which this process stood still and not its clients
 
@@ -123,7 +123,7 @@ class Connections:
 
     def _closed_by_peer(self, connection: Connection, event: frames.CloseReceived) -> None:
         if connection.state is not State.CLOSING:
-            self.closed["client"] += 1
+            self._count("client")
             self._leave(connection)
             self._delivery.write_at_once(connection, frames.close_frame(event.code))
         self._finish(connection, abort=False)
@@ -132,14 +132,14 @@ class Connections:
         connection = self.table.pop(event.connection, None)
         if connection is not None:
             if connection.state is not State.CLOSING:
-                self.closed["lost"] += 1
+                self._count("lost")
                 self._leave(connection)
             connection.state = State.GONE
 
     def close(self, connection: Connection, code: CloseCode, reason: str, text: str) -> None:
         """Our half of the closing handshake. `reason` is the metric's label, `text` tells the client."""
         if connection.state <= State.OPEN:
-            self.closed[reason] += 1
+            self._count(reason)
             self._leave(connection)
             self._delivery.write_at_once(connection, frames.close_frame(code, text))
             connection.state = State.CLOSING
@@ -150,6 +150,10 @@ class Connections:
         del self.table[connection.number]
         connection.state = State.GONE
         self._delivery.put(Close(connection.number, abort))
+
+    def _count(self, reason: str) -> None:
+        self.closed[reason] += 1
+        self._delivery.aside(Observe("migratory_closed_total", label=reason))
 
     def _leave(self, connection: Connection) -> None:
         """Nothing but a close frame is sent from here on."""
@@ -271,8 +275,8 @@ class Connections:
 
     def _dead(self, connection: Connection, silent: float) -> None:
         """No close frame: nobody is there to read it."""
-        self.closed["heartbeat"] += 1
-        self._delivery.put(Note("info", "dead_client", {**describe(connection), "silent_seconds": round(silent, 3)}))
+        self._count("heartbeat")
+        self._delivery.aside(Note("info", "dead_client", {**describe(connection), "silent_seconds": round(silent, 3)}))
         self._leave(connection)
         self._finish(connection, abort=True)
 

@@ -22,9 +22,9 @@ from migratory_protocol.peer import Publication
 
 from migratory_broker.core.edge.config import EdgeConfig
 from migratory_broker.core.edge.connection import Connection, Queue, Topic
-from migratory_broker.core.edge.events import Effect, Multicast, Send
+from migratory_broker.core.edge.events import Close, Effect, Multicast, Send
 from migratory_broker.core.edge.formats import Format
-from migratory_broker.core.logic.events import Attach, NextPage, PublishRequest
+from migratory_broker.core.logic.events import Attach, NextPage, Note, Observe, PublishRequest
 
 CLIENT_LIMIT: Final = "queue of this client"
 TOTAL_LIMIT: Final = "queues of all clients"
@@ -47,14 +47,14 @@ class Delivery:
 
     # ---- effects ---------------------------------------------------------------------------------------------
 
-    def put(self, effect: Effect) -> None:
-        """Behind everything that was put in before."""
+    def put(self, effect: Close) -> None:
+        """Behind everything that was written before."""
         self._join()
         self._effects.append(effect)
 
-    def ask(self, request: Attach | NextPage | PublishRequest) -> None:
-        """To the logic: its place among the writes doesn't matter, so that it parts none of them."""
-        self._effects.append(request)
+    def aside(self, effect: Attach | NextPage | PublishRequest | Observe | Note) -> None:
+        """Where it stands among the writes doesn't matter, so that it parts none of them."""
+        self._effects.append(effect)
 
     def take(self) -> list[Effect]:
         """What this step has to say, in order."""

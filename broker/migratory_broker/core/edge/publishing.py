@@ -19,11 +19,14 @@ BUSY_WAIT = 0.1  # seconds after which a client with too many unanswered publica
 
 
 class Publishing:
+    """`published` is for /metrics: publications that were taken from clients."""
+
     def __init__(self, config: EdgeConfig, number: int, delivery: Delivery, authorizer: Authorizer) -> None:
         self._config = config
         self._number = number
         self._delivery = delivery
         self._authorizer = authorizer
+        self.published = 0
 
     def publish(self, connection: Connection, message: Publish) -> None:
         """On to the logic. The reference is the connection's number: topic, publisher and id say the rest."""
@@ -37,14 +40,16 @@ class Publishing:
                 self._refuse(connection, message, errors.RETRY, text, BUSY_WAIT)
                 return
             connection.publishing += 1
-            self._delivery.ask(
+            self.published += 1
+            self._delivery.aside(
                 PublishRequest(
                     self._number, connection.number, message.topic, message.payload, 1,
                     message.publisher, message.id, message.mark, message.sent,
                 )
             )
         else:
-            self._delivery.ask(
+            self.published += 1
+            self._delivery.aside(
                 PublishRequest(self._number, connection.number, message.topic, message.payload, 0, sent=message.sent)
             )
 

@@ -54,7 +54,7 @@ class Splice:
         """Begins a subscription; `page` is how many bytes of publications its first answer may bring."""
         replay = topic.replays[connection] = Replay(connection, topic, request, after)
         reference = self._expect(replay)
-        self._delivery.ask(Attach(self._number, reference, topic.name, after, snapshot, page))
+        self._delivery.aside(Attach(self._number, reference, topic.name, after, snapshot, page))
 
     def pump(self, connection: Connection) -> None:
         """Asks for the connection's next page, if it wants one and can take it."""
@@ -62,7 +62,7 @@ class Splice:
             replay = connection.paging = connection.pages.popleft()
             assert replay.cursor is not None
             reference = self._expect(replay)
-            self._delivery.ask(NextPage(self._number, reference, replay.topic.name, replay.cursor, self._config.page))
+            self._delivery.aside(NextPage(self._number, reference, replay.topic.name, replay.cursor, self._config.page))
 
     def cancel(self, replay: Replay) -> None:
         """What was asked for is not wanted any more."""
@@ -187,7 +187,7 @@ class Splice:
         return publications
 
     def _fault(self, topic: Topic, event: str, last: Position, next_: Position) -> None:
-        self._delivery.put(
+        self._delivery.aside(
             Note("error", event, {"edge": self._number, "topic": topic.name, "last": str(last), "next": str(next_)})
         )
 

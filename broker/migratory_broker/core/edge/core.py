@@ -43,7 +43,7 @@ SLOWEST = 20  # slow clients that the status names
 
 
 class Edge:
-    """One edge of a broker. The properties are counters and gauges for /metrics."""
+    """One edge of a broker. The properties are counters and gauges for /metrics; closed connections are also observed."""
 
     def __init__(self, config: EdgeConfig, number: int = 0, authorizer: Authorizer | None = None) -> None:
         authorizer = authorizer if authorizer is not None else AllowAll()
@@ -103,7 +103,7 @@ class Edge:
             if limit == CLIENT_LIMIT
             else f"the longest queue when all together were over {self._config.queue_total} bytes"
         )
-        self._delivery.put(Note("warning", "slow_consumer", {**waiting, "reason": reason}))
+        self._delivery.aside(Note("warning", "slow_consumer", {**waiting, "reason": reason}))
         text = f"slow consumer: {waiting['queued_bytes']} bytes waited for {waiting['lag_seconds']} s; {reason}"
         self._connections.close(connection, CloseCode.SLOW_CONSUMER, "slow_consumer", text)
 
@@ -150,7 +150,7 @@ class Edge:
         for connection in closing:
             self._connections.close(connection, code, reason, text)
         if closing:
-            self._delivery.put(Note("info", "clients_closed", {"reason": reason, "clients": len(closing)}))
+            self._delivery.aside(Note("info", "clients_closed", {"reason": reason, "clients": len(closing)}))
 
     # ---- figures ---------------------------------------------------------------------------------------------
 
@@ -171,6 +171,11 @@ class Edge:
     def queue_bytes(self) -> int:
         """What waits for paused connections; bytes that several wait for count for each."""
         return self._delivery.queue_bytes
+
+    @property
+    def published(self) -> int:
+        """Publications that were taken from clients."""
+        return self._publishing.published
 
     @property
     def delivered(self) -> int:
@@ -200,6 +205,7 @@ class Edge:
             "topics": self.topics,
             "replays": self._splice.waiting,
             "queue_bytes": self.queue_bytes,
+            "published": self.published,
             "delivered": self.delivered,
             "sent_bytes": self.sent_bytes,
             "closed": dict(sorted(self.closed.items())),
