@@ -5,7 +5,8 @@
             print(message.position, message.payload)
 
 Below the two faces lies a core without I/O, `session.ClientCore`, that others may drive with a transport of their
-own: its events and effects are in `events.py`. Names are loaded when they are used, so that the core does not import aiohttp.
+own: its events and effects are in `events.py`. Names are loaded when they are used, so that the core does not import
+aiohttp.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ if TYPE_CHECKING:
     from migratory_protocol.messages import Message
     from migratory_protocol.positions import Position
 
-    from migratory_client.client import Client, Gap, Subscription
+    from migratory_client.client import Client, Subscription
     from migratory_client.errors import (
         Closed,
         ConnectError,
+        GapError,
         MigratoryError,
         NotConnected,
         PublishError,
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
         SubscribeError,
         TooManyWaiting,
     )
+    from migratory_client.events import Receipt
     from migratory_client.session import ClientCore
     from migratory_client.settings import Settings
     from migratory_client.sync import SyncClient
@@ -37,13 +40,14 @@ _HOME = {
     "ClientCore": "migratory_client.session",
     "Closed": "migratory_client.errors",
     "ConnectError": "migratory_client.errors",
-    "Gap": "migratory_client.client",
+    "GapError": "migratory_client.errors",
     "Message": "migratory_protocol.messages",
     "MigratoryError": "migratory_client.errors",
     "NotConnected": "migratory_client.errors",
     "Position": "migratory_protocol.positions",
     "PublishError": "migratory_client.errors",
     "PublishTimeout": "migratory_client.errors",
+    "Receipt": "migratory_client.events",
     "Settings": "migratory_client.settings",
     "SubscribeError": "migratory_client.errors",
     "Subscription": "migratory_client.client",
@@ -56,13 +60,14 @@ __all__ = [
     "ClientCore",
     "Closed",
     "ConnectError",
-    "Gap",
+    "GapError",
     "Message",
     "MigratoryError",
     "NotConnected",
     "Position",
     "PublishError",
     "PublishTimeout",
+    "Receipt",
     "Settings",
     "SubscribeError",
     "Subscription",

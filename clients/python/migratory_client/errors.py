@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from migratory_client.events import Receipt
+
 
 class MigratoryError(Exception):
     """Any failure of this client. `code` is the protocol's error code, or one of the client's own."""
@@ -34,6 +36,19 @@ class NotConnected(PublishError):
 
 class SubscribeError(MigratoryError):
     """The broker refused a subscription. The client's other subscriptions are not touched."""
+
+
+class GapError(MigratoryError):
+    """Publications are missing at this place of the stream; `receipt` says which. The subscription goes on: iterate
+    again to take what follows. With `on_gap` the stream is not interrupted."""
+
+    def __init__(self, receipt: Receipt) -> None:
+        if receipt.kind == "reset":
+            text = f"{receipt.topic}: the history before {receipt.position} is lost; the topic goes on behind it"
+        else:
+            text = f"{receipt.topic}: the publications {receipt.first} to {receipt.last} are missing ({receipt.kind})"
+        super().__init__(receipt.kind, text)
+        self.receipt = receipt
 
 
 class Closed(MigratoryError):

@@ -71,7 +71,8 @@ class WantTopic(Struct):
 
 
 class DropTopic(Struct):
-    """Unsubscribe. `seen` is the last position that the application was given, when it is not the last delivered."""
+    """Unsubscribe. `seen` is the last position that the application was given, when it is not the last delivered: a
+    later subscription goes on behind it. For a topic that was left before, only `seen` is noted."""
 
     topic: str
     seen: Position | None = None
@@ -143,17 +144,19 @@ class Deliver(Struct):
 
 
 class Receipt(Struct):
-    """Where a subscription stands. Never skipped, so that no gap is silent.
+    """Where a subscription stands. Never skipped, so that no gap is silent. `position` is the topic's newest as the
+    broker knows it; the stream goes on behind `after`.
 
     complete   nothing is missing up to `position`
     truncated  the sequence numbers `first`..`last` are gone for good
-    reset      another history (the old one is lost with an unknown number of publications); goes on after `position`
+    reset      another history: the old one is lost, with an unknown number of publications
     hole       `first`..`last` did not come although the broker announced no gap: a fault of the broker, reported
     """
 
     topic: str
     kind: Literal["complete", "truncated", "reset", "hole"]
     position: Position | None
+    after: Position | None
     first: int = 0
     last: int = 0
     resumed: bool = False  # of a subscription that had a position before
@@ -176,7 +179,7 @@ class Answered(Struct):
 
 class Failed(Struct):
     """Not published, or not known to be: after `timeout` and `closed` it may still appear. `code` is the broker's
-    error code, or one of: timeout, closed, too_many_waiting, not_connected, payload_too_large, bad_topic."""
+    error code, or one of: timeout, closed, too_many_waiting, not_connected, too_large, bad_topic."""
 
     ticket: object
     code: str

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from math import inf
 
+from migratory_protocol.errors import GAP, RETRY, TOO_LARGE
 from migratory_protocol.messages import Ack, ClientMessage, Nack, Publish
 from msgspec import Struct
 
@@ -93,11 +94,11 @@ class Publisher:
         queue = self.queues.get(nack.topic)
         if queue is None or nack.publisher != self.name or nack.id not in queue.waiting:
             return
-        if nack.code == "gap":
+        if nack.code == GAP:
             # Everything that was sent after a missing id is answered `gap`: one resend serves them all.
             queue.urgent = True
             self._resend_at(queue, max(now, queue.quiet_until))
-        elif nack.code == "retry":
+        elif nack.code == RETRY:
             queue.held = True
             wait = _RETRY_WAIT if nack.retry_after is None else nack.retry_after
             self._resend_at(queue, now + min(max(wait, _SHORTEST_WAIT), self._settings.resend_cap))
@@ -122,7 +123,7 @@ class Publisher:
             for number, waiting in list(queue.waiting.items()):
                 if len(waiting.payload) > limit:
                     self._remove(queue, number)
-                    out.append(Failed(waiting.ticket, "payload_too_large", too_large(waiting.payload, limit)))
+                    out.append(Failed(waiting.ticket, TOO_LARGE, too_large(waiting.payload, limit)))
             queue.pause = self._settings.ack_timeout
             self._resend_at(queue, now)
         self.tick(link, now, out)

@@ -22,6 +22,7 @@ from typing import assert_never
 
 from migratory_protocol import messages as wire
 from migratory_protocol.closecodes import FATAL, SAME_BROKER, CloseCode
+from migratory_protocol.errors import TOO_LARGE
 from migratory_protocol.messages import BrokerMessage, Message, Server
 from migratory_protocol.topics import BadTopic, check_topic
 
@@ -243,7 +244,7 @@ class ClientCore:
             return
         link = self._current
         if len(event.payload) > self._limit:
-            out.append(ev.Failed(event.ticket, "payload_too_large", too_large(event.payload, self._limit)))
+            out.append(ev.Failed(event.ticket, TOO_LARGE, too_large(event.payload, self._limit)))
         elif self.closed:
             out.append(ev.Failed(event.ticket, "closed", "the client is closed"))
         elif event.qos == 0 and link is None:

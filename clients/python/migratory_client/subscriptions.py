@@ -50,9 +50,9 @@ class Subscription:
             if sequence <= self.floor:
                 return False  # from before a gap that was reported: too late to undo
             if sequence > self.next > 0:
-                out.append(Receipt(self.topic, "hole", position, self.next, sequence - 1, True))
+                out.append(Receipt(self.topic, "hole", position, last, self.next, sequence - 1, True))
             elif self.next:
-                out.append(Receipt(self.topic, "reset", position, 0, 0, True))
+                out.append(Receipt(self.topic, "reset", position, last, 0, 0, True))
         self.snapshot = False
         self.position = position
         self.next = sequence + 1
@@ -68,7 +68,7 @@ class Subscription:
         if kind == "reset":
             self._stand(position)
             self.snapshot = False
-            out.append(Receipt(self.topic, "reset", position, 0, 0, resumed))
+            out.append(Receipt(self.topic, "reset", position, position, 0, 0, resumed))
             return
         if not resumed:
             self._stand(position)
@@ -77,9 +77,9 @@ class Subscription:
             first = max(self.next, receipt.first)
             self.floor = receipt.last
             self.next = receipt.last + 1
-            out.append(Receipt(self.topic, "truncated", position, first, receipt.last, resumed))
+            out.append(Receipt(self.topic, "truncated", position, self.position, first, receipt.last, resumed))
         else:  # or truncated below what the other link delivered, or was reported, meanwhile
-            out.append(Receipt(self.topic, "complete", position, 0, 0, resumed))
+            out.append(Receipt(self.topic, "complete", position, self.position, 0, 0, resumed))
 
     def _stand(self, position: Position | None) -> None:
         self.position = position
@@ -102,7 +102,7 @@ class Subscriptions:
     def want(self, topic: str, after: Position | None, snapshot: bool, fresh: bool) -> Subscription:
         """Begin a subscription; the caller sees to the request."""
         left = self._left.pop(topic, None)
-        if after is not None or left is None or fresh:
+        if left is None or fresh or (after is not None and after != left.position):
             subscription = Subscription(topic, after, snapshot and after is None)
         else:
             subscription = left
@@ -110,9 +110,11 @@ class Subscriptions:
         return subscription
 
     def drop(self, topic: str, seen: Position | None) -> bool:
-        """End a subscription and remember where it stood. False when there is none."""
+        """End a subscription and remember where it stood. False when there is none; `seen` is noted all the same."""
         subscription = self.active.pop(topic, None)
         if subscription is None:
+            if seen is not None and topic in self._left and self._left[topic].position != seen:
+                self._left[topic] = Subscription(topic, seen, False)
             return False
         self.asked(subscription, 0)
         subscription.link = 0

@@ -1,0 +1,374 @@
+"""The client for asyncio: the core, driven by the running loop's clock and the links of transport.py."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import random
+import ssl
+import time
+import uuid
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
+from types import TracebackType
+from typing import Self, assert_never
+
+from migratory_protocol.codec import codec_named
+from migratory_protocol.messages import Message, Server
+from migratory_protocol.positions import Position
+
+from migratory_client import errors
+from migratory_client import events as ev
+from migratory_client.servers import parse_servers
+from migratory_client.session import ClientCore
+from migratory_client.settings import DEFAULTS, Settings
+from migratory_client.subscription import Subscription
+from migratory_client.transport import Transport
+
+__all__ = ["Client", "Subscription"]
+
+TokenSource = Callable[[], str | Awaitable[str]]
+Status = ev.LinkUp | ev.LinkDown | ev.Ready | ev.Problem
+
+_log = logging.getLogger("migratory_client")
+
+
+class Client:
+    """A connection to a cluster that moves between its brokers by itself.
+
+        async with Client(["ws://a:8800/ws", "ws://b:8800/ws"]) as client:
+            position = await client.publish("quotes/eur", b"1.0842")
+            async for message in client.subscribe("quotes/eur"):
+                ...
+
+    Everything is used from the event loop that opened it. After `close` no task, timer or socket is left; the client
+    may be opened again, and goes on from the positions that it had.
+    """
+
+    def __init__(
+        self,
+        servers: Iterable[str | Server],
+        *,
+        token: str | TokenSource | None = None,
+        name: str | None = None,
+        wire: str = "msgpack",
+        settings: Settings = DEFAULTS,
+        open_timeout: float | None = 30.0,
+        queue: int = 1000,
+        ssl_context: ssl.SSLContext | None = None,
+        headers: Mapping[str, str] | None = None,
+        on_status: Callable[[Status], None] | None = None,
+        on_receipt: Callable[[ev.Receipt], None] | None = None,
+        on_delivery: Callable[[Message, float | None], None] | None = None,
+    ) -> None:
+        """`token` may be a function, also an async one: it is called before every connect. `wire` is "msgpack" or
+        "json". `open_timeout`: seconds that `open` waits for a broker, None for ever. `queue`: messages that a
+        subscription holds for a slow reader before it pauses.
+
+        `on_status` hears of connections and problems, `on_receipt` of every receipt, `on_delivery` of every message
+        with the seconds since its publisher sent it (by the two wall clocks; None when it carries no time). They run
+        in the event loop and must not block.
+
+        Raises ValueError when no usable server is given. Malformed ones among others are reported to `on_status`."""
+        self._settings = settings
+        usable, self._malformed = parse_servers(servers)
+        self._token_source = token if callable(token) else None
+        if self._token_source is not None:
+            settings = replace(settings, asks_token=True)
+        identity = uuid.uuid4().hex
+        self._core = ClientCore(
+            usable,
+            random.random,
+            client=name or f"python-{identity[:12]}",
+            publisher=identity,
+            token=token if isinstance(token, str) else None,
+            settings=settings,
+        )
+        self._codec = codec_named(wire)
+        self._open_timeout = open_timeout
+        self._queue = queue
+        self._ssl_context = ssl_context
+        self._headers = headers
+        self._on_status = on_status
+        self._on_receipt = on_receipt
+        self._on_delivery = on_delivery
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._transport: Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._effects: deque[ev.Effect] = deque()
+        self._performing = False
+        self._tokens: set[asyncio.Task[None]] = set()
+        self._subscriptions: dict[str, Subscription] = {}
+        self._connected = asyncio.Event()
+        self._changed = asyncio.Event()  # some publication was answered
+        self._last_problem: ev.Problem | None = None
+
+    # ---- life --------------------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Connect to one of the servers. Raises ConnectError, and closes, when none says welcome in time."""
+        if self._transport is not None:
+            return
+        self._loop = asyncio.get_running_loop()
+        self._transport = Transport(self._codec, self.step, ssl_context=self._ssl_context, headers=self._headers)
+        self._connected.clear()
+        for line in self._malformed:
+            self._status(ev.Problem("bad_server", line))
+        self._malformed = ()
+        self.step(ev.Open())
+        try:
+            async with asyncio.timeout(self._open_timeout):
+                await self._connected.wait()
+        except TimeoutError:
+            await self.close(flush=0.0)
+            why = f": {self._last_problem.text}" if self._last_problem else ""
+            raise errors.ConnectError("connect_failed", f"no broker within {self._open_timeout} s{why}") from None
+        except BaseException:
+            await self.close(flush=0.0)
+            raise
+
+    async def close(self, flush: float = 5.0) -> None:
+        """Wait up to `flush` seconds for answers to what was published, then leave. Subscriptions end; the client
+        keeps their positions. No effect when closed."""
+        transport = self._transport
+        if transport is None:
+            return
+        if flush > 0 and self._core.publisher.waiting:
+            try:
+                async with asyncio.timeout(flush):
+                    while self._core.publisher.waiting:
+                        self._changed.clear()
+                        await self._changed.wait()
+            except TimeoutError:
+                pass  # what waits still is answered with Closed below: never silently
+        for subscription in set(self._subscriptions.values()):
+            subscription.close()
+        self.step(ev.Close())
+        self._transport = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for task in self._tokens:
+            task.cancel()
+        if self._tokens:
+            await asyncio.wait(list(self._tokens))
+        await transport.close()
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close(flush=5.0 if kind is None else 0.0)
+
+    @property
+    def connected(self) -> bool:
+        """Whether a broker serves this client now. Nothing needs to be done when not."""
+        return self._core.connected
+
+    @property
+    def reconnects(self) -> int:
+        """Changes of broker so far, drains included."""
+        return self._core.reconnects
+
+    # ---- publishing --------------------------------------------------------------------------------------------
+
+    async def publish(self, topic: str, payload: bytes | str, *, qos: int = 1) -> Position | None:
+        """Publish and wait for the answer; text is sent as UTF-8. With QoS 1 the publication is then held by
+        `minCopies` brokers and reaches every subscriber once. The position is None for QoS 0, and for a repeat so
+        late that its publication is no longer cached.
+
+        Raises PublishError for a refusal, PublishTimeout when no answer came within `Settings.publish_timeout`,
+        TooManyWaiting, NotConnected (QoS 0 only), Closed. Cancelling gives up: it may still be published."""
+        return await self.submit(topic, payload, qos=qos)
+
+    def submit(self, topic: str, payload: bytes | str, *, qos: int = 1) -> asyncio.Future[Position | None]:
+        """As `publish`, without waiting: many may be under way, and keep their order within a topic."""
+        if self._loop is None or self._transport is None:
+            raise errors.Closed
+        if qos not in (0, 1):
+            raise ValueError("qos is 0 (at most once) or 1 (acknowledged)")
+        future: asyncio.Future[Position | None] = self._loop.create_future()
+        data = payload.encode() if isinstance(payload, str) else bytes(payload)
+        self.step(ev.Submit(future, topic, data, qos, time.time()))
+        if not future.done():
+            future.add_done_callback(self._maybe_give_up)
+        return future
+
+    def _maybe_give_up(self, future: asyncio.Future[Position | None]) -> None:
+        if future.cancelled():
+            self.step(ev.GiveUp(future))
+
+    # ---- subscribing -------------------------------------------------------------------------------------------
+
+    def subscribe(
+        self,
+        *topics: str,
+        after: Position | Mapping[str, Position] | None = None,
+        snapshot: bool = False,
+        fresh: bool = False,
+        on_gap: Callable[[ev.Receipt], None] | None = None,
+    ) -> Subscription:
+        """One ordered stream of the publications of these topics.
+
+        A topic that this client had before goes on where the application left it (`fresh`: from now on instead);
+        `after` gives the position to go on from, `snapshot` begins a new topic with its latest publication. Where
+        publications are missing, `on_gap` is called in the stream's order; without it the iteration raises GapError,
+        and may be taken up again. A topic belongs to one subscription at a time: a newer one takes it over.
+
+        Raises Closed."""
+        if self._transport is None:
+            raise errors.Closed
+        if not topics:
+            raise ValueError("name at least one topic")
+        if isinstance(after, Position):
+            if len(topics) != 1:
+                raise ValueError("one position for several topics: give a mapping from topic to position")
+            after = {topics[0]: after}
+        subscription = Subscription(self.step, self._let_go, dict.fromkeys(topics), self._queue, on_gap)
+        for topic in dict.fromkeys(topics):
+            other = self._subscriptions.get(topic)
+            if other is not None:
+                other.lose(topic)
+            self._subscriptions[topic] = subscription
+        subscription.start(dict(after or {}), snapshot, fresh)
+        return subscription
+
+    def _let_go(self, subscription: Subscription, topic: str) -> None:
+        if self._subscriptions.get(topic) is subscription:
+            del self._subscriptions[topic]
+
+    # ---- driving the core --------------------------------------------------------------------------------------
+
+    def step(self, event: ev.Event) -> None:
+        """Give the core an event and do what it answers. Called by the parts of this package. Effects are done in
+        order, also when doing one calls back into the client."""
+        if self._loop is None:
+            raise errors.Closed
+        self._effects.extend(self._core.step(event, self._loop.time()))
+        if self._performing:
+            return
+        self._performing = True
+        try:
+            while self._effects:
+                self._perform(self._effects.popleft())
+        finally:
+            self._performing = False
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        deadline = self._core.deadline
+        if self._timer is not None:
+            if self._timer.when() <= deadline and not self._timer.cancelled():
+                return  # early is harmless
+            self._timer.cancel()
+            self._timer = None
+        if deadline != float("inf") and self._loop is not None:
+            self._timer = self._loop.call_at(deadline, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self.step(ev.Tick())
+
+    def _perform(self, effect: ev.Effect) -> None:
+        transport = self._transport
+        match effect:
+            case ev.Deliver(message=message):
+                subscription = self._subscriptions.get(message.topic)
+                if subscription is not None:
+                    subscription.put(message)
+                if self._on_delivery is not None:
+                    latency = None if message.sent is None else time.time() - message.sent
+                    self._call(self._on_delivery, message, latency)
+            case ev.Send():
+                if transport is not None:
+                    transport.send(effect.link, effect.messages)
+            case ev.Answered(ticket=asyncio.Future() as future):
+                if not future.done():
+                    future.set_result(effect.position)
+                self._changed.set()
+            case ev.Failed(ticket=asyncio.Future() as future):
+                if not future.done():
+                    future.set_exception(_publish_error(effect))
+                self._changed.set()
+            case ev.Receipt():
+                subscription = self._subscriptions.get(effect.topic)
+                if subscription is not None:
+                    subscription.put(effect)
+                if self._on_receipt is not None:
+                    self._call(self._on_receipt, effect)
+            case ev.Refused():
+                subscription = self._subscriptions.pop(effect.topic, None)
+                if subscription is not None:
+                    subscription.put(effect)
+            case ev.Dial():
+                if transport is not None:
+                    transport.dial(effect.link, effect.url)
+            case ev.HangUp():
+                if transport is not None:
+                    transport.hang_up(effect.link, effect.abort)
+            case ev.AskToken():
+                task = asyncio.ensure_future(self._get_token(effect.link))
+                self._tokens.add(task)
+                task.add_done_callback(self._tokens.discard)
+            case ev.LinkUp() | ev.LinkDown() | ev.Ready() | ev.Problem():
+                self._status(effect)
+            case ev.Answered() | ev.Failed():
+                raise TypeError("a ticket that this client did not make")
+            case _:
+                assert_never(effect)
+
+    def _status(self, status: Status) -> None:
+        match status:
+            case ev.LinkUp():
+                self._connected.set()
+                _log.info("connected to %s at %s", status.broker, status.url)
+            case ev.LinkDown():
+                _log.info("left the broker: %s (%s)", status.reason, status.code)
+            case ev.Problem():
+                self._last_problem = status
+                _log.warning("%s: %s", status.code, status.text)
+            case ev.Ready():
+                pass
+            case _:
+                assert_never(status)
+        if self._on_status is not None:
+            self._call(self._on_status, status)
+
+    def _call(self, function: Callable[..., None], *args: object) -> None:
+        """The application's code: what it raises must not stop the client, and must not be hidden."""
+        try:
+            function(*args)
+        except Exception as error:  # handed to the loop's handler, which reports it
+            if self._loop is None:
+                raise
+            self._loop.call_exception_handler({"message": f"{function!r} raised", "exception": error})
+
+    async def _get_token(self, link: int) -> None:
+        if self._token_source is None:
+            raise TypeError("no token source")
+        try:
+            found = self._token_source()
+            token = await found if inspect.isawaitable(found) else found
+        except Exception as error:  # noqa: BLE001 - the application's code; the reason is reported, and tried again
+            self.step(ev.NoToken(link, f"the token callback raised {error!r}"))
+        else:
+            self.step(ev.Token(link, str(token)))
+
+
+def _publish_error(failed: ev.Failed) -> errors.MigratoryError:
+    match failed.code:
+        case "timeout":
+            return errors.PublishTimeout(failed.code, failed.text)
+        case "closed":
+            return errors.Closed(failed.text)
+        case "too_many_waiting":
+            return errors.TooManyWaiting(failed.code, failed.text)
+        case "not_connected":
+            return errors.NotConnected(failed.code, failed.text)
+        case _:
+            return errors.PublishError(failed.code, failed.text)

@@ -1,0 +1,171 @@
+"""The client for scripts without an event loop: the same client, in a thread with a loop of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from migratory_protocol.messages import Message, Server
+from migratory_protocol.positions import Position
+
+from migratory_client import errors
+from migratory_client.client import Client
+from migratory_client.events import Receipt
+from migratory_client.subscription import Subscription
+
+T = TypeVar("T")
+
+
+class SyncSubscription:
+    """An iterator of `Message`, with the errors of `Subscription`. `with` closes it."""
+
+    def __init__(self, client: SyncClient, inner: Subscription) -> None:
+        self._client = client
+        self._inner = inner
+
+    def __iter__(self) -> Iterator[Message]:
+        return self
+
+    def __next__(self) -> Message:
+        message = self.next()
+        if message is None:
+            raise StopIteration
+        return message
+
+    def next(self, timeout: float | None = None) -> Message | None:
+        """The next message, or None at the end. Raises TimeoutError when none came within `timeout` seconds: nothing
+        is lost by that."""
+        return self._client._run(self._next(timeout))
+
+    async def _next(self, seconds: float | None) -> Message | None:
+        async with asyncio.timeout(seconds):
+            return await anext(self._inner, None)
+
+    def close(self) -> None:
+        """Unsubscribe, as `Subscription.close`."""
+        self._client._run(_call(self._inner.close))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if not self._client.closed:
+            self.close()
+
+
+class SyncClient:
+    """`Client` with blocking methods; takes the same arguments.
+
+        with SyncClient(["ws://127.0.0.1:8800/ws"]) as client:
+            client.publish("quotes/eur", "1.0842")
+            for message in client.subscribe("quotes/eur"):
+                ...
+
+    May be used from several threads. Callbacks run in the client's own thread. It is closed by `close`, by leaving
+    the `with` block, and at the latest when the interpreter ends; its thread ends with it.
+    """
+
+    def __init__(self, servers: Iterable[str | Server], **options: Any) -> None:
+        self._client = Client(servers, **options)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def closed(self) -> bool:
+        return self._loop is None
+
+    def open(self) -> None:
+        """Raises ConnectError, after which no thread is left."""
+        if self._loop is not None:
+            return
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._serve, args=(self._loop,), name="migratory-client", daemon=True)
+        self._thread.start()
+        atexit.register(self.close)
+        try:
+            self._run(self._client.open())
+        except BaseException:
+            self.close(flush=0.0)
+            raise
+
+    def close(self, flush: float = 5.0) -> None:
+        """As `Client.close`; then the thread is ended. No effect when closed."""
+        loop, thread = self._loop, self._thread
+        if loop is None or thread is None:
+            return
+        try:
+            self._run(self._client.close(flush))
+        finally:
+            self._loop = self._thread = None
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+            atexit.unregister(self.close)
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close(flush=5.0 if kind is None else 0.0)
+
+    def publish(self, topic: str, payload: bytes | str, *, qos: int = 1) -> Position | None:
+        """As `Client.publish`."""
+        return self._run(self._client.publish(topic, payload, qos=qos))
+
+    def submit(self, topic: str, payload: bytes | str, *, qos: int = 1) -> Future[Position | None]:
+        """As `Client.submit`, with a future for threads. Calls from one thread keep their order."""
+        return self._start(self._client.publish(topic, payload, qos=qos))
+
+    def subscribe(
+        self,
+        *topics: str,
+        after: Position | Mapping[str, Position] | None = None,
+        snapshot: bool = False,
+        fresh: bool = False,
+        on_gap: Callable[[Receipt], None] | None = None,
+    ) -> SyncSubscription:
+        """As `Client.subscribe`."""
+
+        def subscribe() -> Subscription:
+            return self._client.subscribe(*topics, after=after, snapshot=snapshot, fresh=fresh, on_gap=on_gap)
+
+        return SyncSubscription(self, self._run(_call(subscribe)))
+
+    def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
+        asyncio.set_event_loop(loop)
+        try:
+            loop.run_forever()
+        finally:
+            left = asyncio.all_tasks(loop)  # calls that other threads still wait for
+            for task in left:
+                task.cancel()
+            loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+            loop.run_until_complete(loop.shutdown_asyncgens())
+            loop.close()
+
+    def _start(self, call: Coroutine[Any, Any, T]) -> Future[T]:
+        if self._loop is None:
+            call.close()
+            raise errors.Closed
+        return asyncio.run_coroutine_threadsafe(call, self._loop)
+
+    def _run(self, call: Coroutine[Any, Any, T]) -> T:
+        future = self._start(call)
+        try:
+            return future.result()
+        except BaseException:  # also a Ctrl-C in the waiting thread: the call ends with it
+            future.cancel()
+            raise
+
+
+async def _call(function: Callable[[], T]) -> T:
+    return function()
