@@ -53,6 +53,8 @@ class Connections:
         self._open: dict[int, Connection] = {}
         self._next = 1
         self._closing: deque[tuple[float, int]] = deque()
+        self.none_left = asyncio.Event()
+        self.none_left.set()
 
     def __len__(self) -> int:
         return len(self._open)
@@ -73,6 +75,7 @@ class Connections:
         transport.set_protocol(connection)
         transport.set_write_buffer_limits(HIGH_WATER, LOW_WATER)
         self._open[number] = connection
+        self.none_left.clear()
         self.pump.to_edge(Opened(number, transport.write, wire, remote, deflate, opened))
         if early:
             connection.data_received(early)
@@ -80,6 +83,8 @@ class Connections:
     def lost(self, number: int) -> None:
         if self._open.pop(number, None) is not None:
             self.pump.to_edge(Lost(number))
+            if not self._open:
+                self.none_left.set()
 
     def send(self, effect: Send) -> None:
         connection = self._open.get(effect.connection)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 EXIT_FAILED = 1
 EXIT_CONFIG = 2
-EXIT_BUSY = 3
+EXIT_BUSY = 5
 EXIT_ZOOKEEPER = 4
 
 

@@ -65,7 +65,7 @@ def descriptor_room() -> int:
 
 
 def bind(host: str, port: int, what: str) -> socket.socket:
-    """A listening socket. Raises ListenError, which names the address and what is wrong with it."""
+    """A bound socket, for `listen`. Raises ListenError, which names the address and what is wrong with it."""
     where = f"{host or '*'}:{port}"
     try:
         found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -86,12 +86,24 @@ def bind(host: str, port: int, what: str) -> socket.socket:
             listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if not host else 1)
         listening.setblocking(False)
         listening.bind(address)
-        listening.listen(BACKLOG)
     except OSError as error:
         listening.close()
-        reason = "the address is in use by another process" if error.errno == errno.EADDRINUSE else error.strerror
-        raise ListenError(f"cannot listen for {what} on {where}: {reason}") from error
+        raise _listen_error(what, where, error) from error
     return listening
+
+
+def listen(bound: socket.socket, what: str) -> socket.socket:
+    """From now on connections are taken; before, they are refused at once. Raises ListenError."""
+    try:
+        bound.listen(BACKLOG)
+    except OSError as error:
+        raise _listen_error(what, address_of(bound), error) from error
+    return bound
+
+
+def _listen_error(what: str, where: str, error: OSError) -> ListenError:
+    reason = "the address is in use by another process" if error.errno == errno.EADDRINUSE else error.strerror
+    return ListenError(f"cannot listen for {what} on {where}: {reason}")
 
 
 def address_of(listening: socket.socket) -> str:

@@ -6,10 +6,12 @@ and lines that cannot be written are dropped and counted, and the next line that
 
 from __future__ import annotations
 
+import logging
 import os
 import queue
 import threading
 import time
+import traceback
 from collections.abc import Mapping
 
 import msgspec
@@ -58,3 +60,16 @@ class Log:
                     line = line[os.write(self._descriptor, line):]
             except OSError:
                 self._dropped += 1
+
+
+class LibraryLog(logging.Handler):
+    """What libraries and the event loop say by `logging`, as lines of the same kind."""
+
+    def __init__(self, log: Log) -> None:
+        super().__init__(logging.WARNING)
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        trace = traceback.format_exception(record.exc_info[1]) if record.exc_info and record.exc_info[1] else None
+        level = "error" if record.levelno >= logging.ERROR else "warning"
+        self._log(level, "library", logger=record.name, message=record.getMessage(), trace=trace)

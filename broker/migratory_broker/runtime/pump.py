@@ -35,15 +35,12 @@ Entry = tuple[Callable[[Any], None], Any]
 class Pump:
     """`soon` schedules a call in this loop turn (`loop.call_soon`), `clock` is monotonic, in seconds.
 
-    `handlers` carries out the effects that leave both cores, by class: all of `logic_events.Effect` but those of the
-    edge, and the edge's `Send` and `Close`; one for an effect of the edge's may look at it and must `step_edge` it
-    then. `failed` is told what a core raised; nothing is stepped after that.
+    `failed` is told what a core raised; nothing is stepped after that.
     """
 
     def __init__(
         self,
         logic: Core,
-        handlers: dict[type, Handler],
         soon: Callable[[Callable[[], None]], object],
         clock: Callable[[], float],
         failed: Callable[[Exception], None],
@@ -57,13 +54,20 @@ class Pump:
         self._queue: deque[Entry] = deque()
         self._scheduled = False
         self.stopped = False
+        self._logic_handlers: dict[type, Handler] = {}
+        self._edge_handlers: dict[type, Handler] = {}
+
+    def carry_out(self, handlers: dict[type, Handler]) -> None:
+        """What takes the effects that leave both cores, by class: all of `logic_events.Effect` but those for the edge,
+        and the edge's `Send` and `Close`. One for an effect meant for the edge must `step_edge` it itself.
+        """
         edge_effects = (
             logic_events.Fanout, logic_events.Gap, logic_events.Attached, logic_events.Page, logic_events.PublishAnswer,
             logic_events.Admission, logic_events.ServerList, logic_events.DrainClients,
         )
-        self._logic_handlers: dict[type, Handler] = dict.fromkeys(edge_effects, self.step_edge)
+        self._logic_handlers.update(dict.fromkeys(edge_effects, self.step_edge))
         self._logic_handlers.update(handlers)
-        self._edge_handlers: dict[type, Handler] = dict(handlers)
+        self._edge_handlers.update(handlers)
         self._edge_handlers.update(
             dict.fromkeys((logic_events.PublishRequest, logic_events.Attach, logic_events.NextPage), self.to_logic)
         )

@@ -1,0 +1,362 @@
+"""One broker's life: addresses are bound, ZooKeeper is found, the cores run, clients are drained, everything ends.
+
+The order matters. The addresses come first, because others are told them. The edge and the links to other brokers come
+once the logic knows which incarnation it is. Every wait has a limit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+import signal
+import socket
+import time
+import traceback
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from migratory_protocol.messages import Server
+from migratory_protocol.origins import OriginPolicy
+
+from migratory_broker.core.edge import events as edge_events
+from migratory_broker.core.edge.config import EdgeConfig
+from migratory_broker.core.edge.edge import Edge
+from migratory_broker.core.logic import events
+from migratory_broker.core.logic.config import LogicConfig
+from migratory_broker.core.logic.core import Logic
+from migratory_broker.runtime import admin
+from migratory_broker.runtime.config import BrokerConfig, Identity, split_address
+from migratory_broker.runtime.connection import Connections
+from migratory_broker.runtime.errors import EXIT_FAILED, ListenError, ZooKeeperError
+from migratory_broker.runtime.listener import Admission, Listener, address_of, bind, descriptor_room, listen
+from migratory_broker.runtime.logs import Log
+from migratory_broker.runtime.metrics import Metrics
+from migratory_broker.runtime.peers import Peers
+from migratory_broker.runtime.pump import Pump
+from migratory_broker.runtime.readings import readings
+from migratory_broker.runtime.server import AdminServer, ClientServer
+from migratory_broker.runtime.zookeeper import ZooKeeper
+
+TICK = 0.1
+LATE = 0.5
+"""Seconds; a tick that comes later than this is told, because the loop stood still."""
+
+CLOSE_WAIT = 2.0
+"""Seconds that clients have to take the last close frame."""
+
+ZOOKEEPER_STOP = 3.0
+"""Seconds to end the session; otherwise it expires."""
+
+PEER_BUFFER = 67_108_864
+"""Bytes that may wait for a peer, besides a whole snapshot of the cache."""
+
+_GC_THRESHOLDS = (50_000, 20, 50)
+"""Young objects here are events and effects, freed by counting; the collector has little to find."""
+
+
+def logic_config(config: BrokerConfig, name: str, url: str, peer: str) -> LogicConfig:
+    """What the logic is told, of the file and of this broker's addresses."""
+    cache = config.topics.cache
+    return LogicConfig(
+        cluster=config.cluster,
+        name=name,
+        brokers=config.brokers,
+        url=url,
+        peer=peer,
+        weight=config.weights.get(name, 100),
+        groups=config.topics.groups,
+        max_topics=config.topics.max_topics,
+        messages_per_topic=cache.messages_per_topic,
+        min_age=cache.min_age,
+        max_age=cache.max_age,
+        max_bytes=cache.max_bytes,
+        min_copies=config.delivery.min_copies,
+        duplicate_window=config.delivery.duplicate_window,
+        on_history_loss=config.delivery.on_history_loss,
+        session_timeout=config.zookeeper.session_timeout,
+    )
+
+
+def edge_config(config: BrokerConfig, name: str, incarnation: int) -> EdgeConfig:
+    limits = config.limits
+    return EdgeConfig(
+        cluster=config.cluster,
+        broker=name,
+        incarnation=incarnation,
+        handshake=limits.handshake,
+        heartbeat=limits.heartbeat,
+        max_payload=limits.max_payload,
+        subscriptions_per_client=limits.subscriptions_per_client,
+        queue_per_client=limits.queue_per_client,
+        queue_total=limits.queue_total,
+    )
+
+
+class Broker:
+    """`await run()` gives the exit code. Raises BrokerError when it cannot start."""
+
+    def __init__(self, config: BrokerConfig, identity: Identity, log: Log) -> None:
+        self._config = config
+        self._identity = identity
+        self._log = log
+        self._loop = asyncio.get_running_loop()
+        self._ended: asyncio.Future[int] = self._loop.create_future()
+        self._listeners: list[Listener] = []
+        self._admission = events.Admission(False, "learning")
+        self._servers: tuple[Server, ...] = ()
+        self._edge: Edge | None = None
+        self._drain_until: float | None = None
+        self._hurry = False
+        self._next_tick = 0.0
+        self._late_ticks = 0
+        self._started = time.monotonic()
+
+    async def run(self) -> int:
+        sockets = self._bind()
+        try:
+            self._build(*sockets)
+            return await self._live()
+        finally:
+            for listening in sockets:
+                listening.close()
+
+    # ---- beginning -------------------------------------------------------------------------------------------------
+
+    def _bind(self) -> tuple[socket.socket, socket.socket, socket.socket]:
+        identity = self._identity
+        bound: list[socket.socket] = []
+        try:
+            for what, address in (
+                ("clients", identity.clients), ("peers", identity.peers), ("administration", identity.admin),
+            ):
+                bound.append(bind(*split_address(address, what), what))
+        except BaseException:
+            for listening in bound:
+                listening.close()
+            raise
+        return bound[0], bound[1], bound[2]
+
+    def _build(self, clients: socket.socket, peers: socket.socket, administration: socket.socket) -> None:
+        config, name, log = self._config, self._identity.name, self._log
+        clock = time.monotonic
+        url = self._identity.advertise_url or f"ws://{address_of(clients)}/ws"
+        peer = self._identity.advertise_peer or address_of(peers)
+        self._client_socket, self._peer_socket = clients, peers
+        self._logic = Logic(logic_config(config, name, url, peer))
+        self._pump = Pump(self._logic, self._loop.call_soon, clock, self._failed)
+        self._connections = Connections(self._pump, clock)
+        self._peers = Peers(
+            cluster=config.cluster, name=name, brokers=config.brokers, groups=config.topics.groups, pump=self._pump,
+            log=log, clock=clock, max_buffer=PEER_BUFFER + 2 * config.topics.cache.max_bytes,
+        )
+        self._zookeeper = ZooKeeper(
+            config.zookeeper.servers, f"/migratory/{config.cluster}", config.zookeeper.session_timeout,
+            self._pump.to_logic, log,
+        )
+        self._metrics = Metrics(config.cluster, name, self._readings)
+        origins = config.origins
+        self._client_server = ClientServer(
+            self._connections,
+            OriginPolicy(origins.allowed, origins.hosts, origins.without_origin),
+            admin.servers(lambda: self._servers),
+            clock,
+            handshake_limit=config.limits.handshake,
+            compression=config.compression,
+        )
+        pages = {
+            "/healthz": admin.health,
+            "/readyz": admin.readiness(self._not_ready),
+            "/metrics": self._metrics.page,
+            "/v1/status": admin.status(self._status),
+            "/v1/servers": admin.servers(lambda: self._servers),
+        }
+        self._admin_server = AdminServer(pages, clock)
+        self._pump.carry_out({
+            events.ZkGet: self._zookeeper.get,
+            events.ZkChildren: self._zookeeper.children,
+            events.ZkCommit: self._zookeeper.commit,
+            events.ConnectPeers: self._peers.connect,
+            events.SendPeer: self._peers.send,
+            events.Observe: self._metrics.observe,
+            events.Note: self._note,
+            events.Stop: self._stop,
+            events.Admission: self._admit,
+            events.ServerList: self._take_servers,
+            edge_events.Send: self._connections.send,
+            edge_events.Close: self._connections.close,
+        })
+        self._listeners.append(Listener(listen(administration, "administration"), self._admin_server.protocol, log))
+        log(
+            "info", "listening", clients=address_of(clients), peers=address_of(peers),
+            admin=address_of(administration), url=url,
+        )
+
+    # ---- life ------------------------------------------------------------------------------------------------------
+
+    async def _live(self) -> int:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(number, self._signalled, number)
+        self._pump.to_logic(events.Start(int(time.time() * 1000), random.SystemRandom().getrandbits(63)))
+        self._zookeeper.start()
+        self._next_tick = time.monotonic() + TICK
+        self._loop.call_later(TICK, self._tick)
+        try:
+            await self._find_zookeeper()
+            code = await self._ended
+        finally:
+            await self._end()
+        return code
+
+    async def _find_zookeeper(self) -> None:
+        limit = self._config.zookeeper.start_timeout
+        found = self._loop.create_task(self._zookeeper.first_connected.wait())
+        waiting: set[asyncio.Future[Any]] = {found, self._ended}
+        await asyncio.wait(waiting, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
+        found.cancel()
+        if not self._zookeeper.first_connected.is_set() and not self._ended.done():
+            raise ZooKeeperError(
+                f"no ZooKeeper answered at {self._config.zookeeper.servers} within {limit:g} s "
+                "(zookeeper.servers, zookeeper.startTimeout)"
+            )
+
+    def _tick(self) -> None:
+        now = time.monotonic()
+        if self._ended.done():
+            return
+        late = now - self._next_tick
+        if late > LATE:
+            self._late_ticks += 1
+            self._log("warning", "loop_stood_still", seconds=round(late, 3))
+        self._next_tick = now + TICK
+        self._loop.call_later(TICK, self._tick)
+        self._pump.to_logic(events.Tick())
+        self._pump.to_edge(events.Tick())
+        self._peers.tick(now)
+        self._connections.tick(now)
+        self._client_server.tick()
+        self._admin_server.tick()
+        if self._edge is None and self._logic.incarnation:
+            try:
+                self._open(self._logic.incarnation)
+            except ListenError as error:
+                self._finish(error.code, str(error))
+        if self._drain_until is not None and (now >= self._drain_until or self._drained()):
+            self._finish(0, "drained")
+
+    def _open(self, incarnation: int) -> None:
+        """Take peers and clients, once the logic knows which life of this broker it is."""
+        self._edge = Edge(edge_config(self._config, self._identity.name, incarnation), 0)
+        self._pump.attach(self._edge)
+        self._peers.start(incarnation)
+        self._listeners.append(Listener(listen(self._peer_socket, "peers"), self._peers.protocol, self._log))
+        room = descriptor_room()
+        self._listeners.append(
+            Listener(
+                listen(self._client_socket, "clients"),
+                self._client_server.protocol,
+                self._log,
+                admission=Admission(self._config.limits.connects_per_second, time.monotonic),
+                room=lambda: room - len(self._connections) - self._client_server.waiting,
+            )
+        )
+        self._log("info", "started", incarnation=incarnation)
+        # what lives until the end is not looked at again; a full collection would stop the loop for longer and longer
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*_GC_THRESHOLDS)
+
+    # ---- the end ---------------------------------------------------------------------------------------------------
+
+    def _signalled(self, number: int) -> None:
+        if self._drain_until is not None or self._ended.done():
+            self._hurry = True
+            self._log("warning", "signal_again", signal=signal.Signals(number).name)
+            self._finish(EXIT_FAILED, "second signal")
+            return
+        period = self._config.drain.period
+        self._log("info", "draining", signal=signal.Signals(number).name, period=period)
+        self._drain_until = time.monotonic() + period
+        self._pump.to_logic(events.DrainRequest(period))
+
+    def _drained(self) -> bool:
+        return self._logic.drained and not len(self._connections)
+
+    def _finish(self, code: int, reason: str) -> None:
+        if not self._ended.done():
+            self._log("info" if code == 0 else "error", "ending", reason=reason, code=code)
+            self._ended.set_result(code)
+
+    def _failed(self, error: Exception) -> None:
+        self._log(
+            "error", "broken_rule", error=repr(error), trace=traceback.format_exception(error),
+        )
+        self._hurry = True
+        self._finish(EXIT_FAILED, "a core failed")
+
+    async def _end(self) -> None:
+        """Clients are told, links broken, the session ended: at most a few seconds together."""
+        for listener in self._listeners:
+            listener.close()
+        if self._edge is not None and not self._hurry:
+            self._pump.to_edge(events.Admission(False, "stopping"))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(CLOSE_WAIT):
+                    await self._connections.none_left.wait()
+        self._pump.stopped = True
+        self._connections.abort_all()
+        await self._peers.close()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(1.0):
+                await asyncio.gather(self._client_server.close(), self._admin_server.close())
+        if not await self._zookeeper.stop(0.5 if self._hurry else ZOOKEEPER_STOP):
+            self._log("warning", "zookeeper_session_left")
+
+    # ---- effects of the logic --------------------------------------------------------------------------------------
+
+    def _note(self, effect: events.Note) -> None:
+        self._log(effect.level, effect.event, **effect.fields)
+
+    def _stop(self, effect: events.Stop) -> None:
+        self._pump.stopped = True
+        self._hurry = True
+        self._finish(effect.code, effect.reason)
+
+    def _admit(self, effect: events.Admission) -> None:
+        self._admission = effect
+        self._pump.step_edge(effect)
+
+    def _take_servers(self, effect: events.ServerList) -> None:
+        self._servers = effect.servers
+        self._pump.step_edge(effect)
+
+    # ---- for those who ask -----------------------------------------------------------------------------------------
+
+    def _not_ready(self) -> str:
+        if self._drain_until is not None or self._ended.done():
+            return "draining"
+        if self._edge is None:
+            return "starting"
+        return "" if self._admission.open else self._admission.reason or "closed"
+
+    def _readings(self) -> Mapping[str, Any]:
+        return readings(self._logic.status(), self._edge.status() if self._edge is not None else None)
+
+    def _status(self) -> Mapping[str, object]:
+        return {
+            "cluster": self._config.cluster,
+            "broker": self._identity.name,
+            "uptime_seconds": round(time.monotonic() - self._started, 3),
+            "ready": not self._not_ready(),
+            "reason": self._not_ready(),
+            "zookeeper_connected": self._zookeeper.connected,
+            "late_ticks": self._late_ticks,
+            "handshakes_waiting": self._client_server.waiting,
+            "handshakes_too_slow": self._client_server.slow_handshakes,
+            "connections_refused": sum(listener.refused for listener in self._listeners),
+            "peer_links": self._peers.status(),
+            "servers": [{"url": server.url, "weight": server.weight} for server in self._servers],
+            "logic": self._logic.status(),
+            "edge": self._edge.status() if self._edge is not None else None,
+        }

@@ -1,0 +1,54 @@
+"""`migratory broker`: one broker process, until it gets SIGTERM (drain) or a second one (at once)."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+from migratory_broker.runtime.config import Identity, load
+from migratory_broker.runtime.errors import ConfigError
+from migratory_broker.runtime.main import run
+
+
+@click.command(context_settings={"show_default": True})
+@click.option(
+    "--config", "config_path", required=True, type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+    help="The cluster's configuration in JSON, alike for all its brokers.",
+)
+@click.option("--name", required=True, metavar="NAME", help="This broker's name, one of `brokers` in the file.")
+@click.option(
+    "--clients", default="127.0.0.1:8080", metavar="HOST:PORT", help="Listen here for clients; port 0: a free one."
+)
+@click.option("--peers", default="127.0.0.1:8081", metavar="HOST:PORT", help="Listen here for the other brokers.")
+@click.option(
+    "--admin", default="127.0.0.1:8082", metavar="HOST:PORT",
+    help="Listen here for /healthz, /readyz, /metrics and /v1/status.",
+)
+@click.option("--advertise-url", default="", metavar="URL", help="What clients dial; without it ws://CLIENTS/ws.")
+@click.option(
+    "--advertise-peer", default="", metavar="HOST:PORT",
+    help="What other brokers dial; without it the address of --peers.",
+)
+@click.option(
+    "--log-level", default="info", type=click.Choice(["debug", "info", "warning", "error"]),
+    help="Log lines of this level and above, as JSON on stderr.",
+)
+def broker(
+    config_path: Path, name: str, clients: str, peers: str, admin: str, advertise_url: str, advertise_peer: str,
+    log_level: str,
+) -> None:
+    """Run one broker of a cluster.
+
+    SIGTERM drains it: it hands its topic groups over, tells its clients to move, and ends. A second one ends it at
+    once.
+
+    \b
+    Exit codes: 0 drained, 1 failed, 2 wrong configuration, 4 no ZooKeeper, 5 an address is in use.
+    """
+    identity = Identity(name, clients, peers, admin, advertise_url, advertise_peer)
+    try:
+        code = run(load(config_path), identity, log_level)
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from error
+    sys.exit(code)
