@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from migratory_protocol import messages as m
-from migratory_protocol.diagnosis import Side, diagnose_json, diagnose_msgpack
+from migratory_protocol.diagnosis import UNDECODABLE, Side, diagnose_json, diagnose_msgpack
 from migratory_protocol.errors import BAD_MESSAGE, BadMessage
 from migratory_protocol.jsonwire import FieldError, JsonKind, family
 from migratory_protocol.messages import BrokerMessage, ClientMessage, Publish
@@ -21,10 +21,6 @@ from migratory_protocol.messages import BrokerMessage, ClientMessage, Publish
 __all__ = ["CODECS", "JSON", "MSGPACK", "BadMessage", "Codec", "codec_named"]
 
 Data: TypeAlias = bytes | bytearray
-
-# What msgspec raises for input that it can't decode: its own errors, ill-formed UTF-8, nesting beyond the interpreter's
-# limit.
-UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class Codec:
@@ -125,9 +121,9 @@ class _MsgpackSide:
             if self._checks:
                 _check(found)
         except UNDECODABLE as error:
-            raise diagnose_msgpack(data, several, self._side, self._read, error) from None
+            return diagnose_msgpack(data, several, self._side, self._read, error)
         except FieldError:
-            raise diagnose_msgpack(data, several, self._side, self._read, None) from None
+            return diagnose_msgpack(data, several, self._side, self._read, None)
         return found
 
     def _read(self, raw: msgspec.Raw) -> Any:
@@ -181,9 +177,9 @@ class _JsonSide:
             found = [self._kinds[type(wire)].from_wire(wire) for wire in wires]
             _check(found)
         except UNDECODABLE as error:
-            raise diagnose_json(data, several, self._side, self._read, error) from None
+            found = diagnose_json(data, several, self._side, self._read, error)
         except FieldError:
-            raise diagnose_json(data, several, self._side, self._read, None) from None
+            found = diagnose_json(data, several, self._side, self._read, None)
         if not found:
             raise BadMessage(BAD_MESSAGE, "an empty array: a frame holds one message, or an array of them")
         return found

@@ -1,7 +1,7 @@
 """What was wrong with a frame that could not be decoded: slow, thorough, and only run for bad frames.
 
 A frame that is no JSON or no MessagePack closes the connection. Everything else refuses single messages: each is
-looked at on its own, with the error that names the field, and the good ones beside it are kept.
+looked at on its own, with an error that names the field, and the good ones beside it are kept.
 """
 
 from __future__ import annotations
@@ -13,202 +13,246 @@ from typing import Any, NoReturn, get_args, get_origin
 
 import msgspec
 from msgspec import Raw, Struct
-from msgspec.structs import fields
+from msgspec.structs import FieldInfo, fields
 
-from migratory_protocol.errors import BAD_MESSAGE, BAD_TOPIC, UNKNOWN_OP, BadMessage
+from migratory_protocol.errors import BAD_MESSAGE, BAD_POSITION, BAD_TOPIC, UNKNOWN_OP, BadMessage
 from migratory_protocol.jsonwire import FieldError
-from migratory_protocol.messages import LARGEST_INTEGER
+from migratory_protocol.messages import LARGEST_INTEGER, TopicRequest
+
+UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises for input that it can't decode: errors of its own, ill-formed UTF-8, too deep nesting."""
+
+REFUSALS = 16
+"""Bad messages of one frame that are answered one by one; a frame with more is hostile or garbage, and answers to all
+of them would be longer than the frame."""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_PLACE = re.compile(r" - at `(key in )?\$([^`]*)`$")
-_STEP = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
-_UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-_NESTED = "nested too deeply"
+_PLACE = re.compile(r" - at `(?:key in )?\$([^`]*)`$")
+_STEP = re.compile(r"\[(\d+|\.\.\.)\]")
+_BEGINNING = "expected an array that begins with the number of an operation, or an array of such arrays"
+
+Read = Callable[[Any], Any]
 
 
 class Side:
     """The messages that one end may send, by operation: a number in MessagePack, a name in JSON."""
 
     def __init__(self, kinds: dict[Any, type[Struct]]) -> None:
-        self.kinds = kinds
+        self._kinds = kinds
+        self._known = ", ".join(
+            tag if isinstance(tag, str) else f"{tag} ({_name(kind)})" for tag, kind in kinds.items()
+        )
 
     def kind(self, op: object) -> type[Struct]:
         """Raises BadMessage for an operation that is none."""
-        found = self.kinds.get(op) if type(op) in (int, str) else None
+        found = self._kinds.get(op) if type(op) in (int, str) else None
         if found is None:
-            known = ", ".join(
-                f"{kind.__name__.lower()}" if isinstance(tag, str) else f"{tag} ({kind.__name__.lower()})"
-                for tag, kind in self.kinds.items()
-            )
-            shown = json.dumps(op)[:60] if type(op) in (int, str) else "of another type"
-            raise BadMessage(UNKNOWN_OP, f"unknown operation {shown}; expected one of {known}")
+            shown = f'"{op[:40]}"' if isinstance(op, str) else str(op) if type(op) is int else "of another type"
+            raise BadMessage(UNKNOWN_OP, f"unknown operation {shown}; expected one of {self._known}")
         return found
 
 
-def diagnose_json(
-    data: bytes | bytearray, several: bool, side: Side, read: Callable[[Any], Any], error: Exception | None
-) -> BadMessage:
+def each(values: list[Any], read: Callable[[Any], Any]) -> list[Any]:
+    """All messages of a frame. Raises the first BadMessage, with everything of the frame on it."""
+    found: list[Any] = []
+    errors: list[BadMessage] = []
+    for value in values:
+        try:
+            found.append(read(value))
+        except BadMessage as error:
+            found.append(error)
+            errors.append(error)
+            if len(errors) > REFUSALS:
+                raise BadMessage(
+                    BAD_MESSAGE, f"more than {REFUSALS} bad messages in one frame, the first: {errors[0]}", closes=True
+                ) from None
+    if errors:
+        errors[0].frame = tuple(found)
+        raise errors[0]
+    return found
+
+
+# ---- JSON ------------------------------------------------------------------------------------------------------
+
+
+def diagnose_json(data: bytes | bytearray, several: bool, side: Side, read: Read, error: Exception | None) -> list[Any]:
+    """The messages, when each of them alone is good; raises BadMessage otherwise."""
     try:
-        # the standard library's decoder lets lone surrogates through, so that they harm one message, not the frame
-        value = json.loads(data)
+        # this decoder lets lone surrogates through, so that they harm one message and not the frame
+        value = json.loads(data.decode(), parse_int=_clamped, parse_constant=_not_json)
     except RecursionError:
-        return BadMessage(BAD_MESSAGE, f"not JSON that can be read: {_NESTED}", closes=True)
-    except ValueError:
-        return BadMessage(BAD_MESSAGE, f"the frame is not JSON: {error}", closes=True)
-    values: list[Any] = value if several else [value]
-    return _first(values, lambda item: _json_message(item, side, read))
+        raise BadMessage(BAD_MESSAGE, "the frame is nested too deeply", closes=True) from None
+    except ValueError as second:
+        raise BadMessage(BAD_MESSAGE, f"the frame is not JSON: {error or second}", closes=True) from None
+    return each(value if several else [value], lambda item: _json_message(item, side, read))
 
 
-def _json_message(value: object, side: Side, read: Callable[[Any], Any]) -> Any:
+def _clamped(digits: str) -> int:
+    """Integers are exact up to 64 bits; no field takes larger ones, and thousands of digits take long to convert."""
+    return int(digits) if len(digits) < 20 else -(2**64) if digits[0] == "-" else 2**64
+
+
+def _not_json(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _json_message(value: object, side: Side, read: Read) -> Any:
     if not isinstance(value, dict):
         raise BadMessage(BAD_MESSAGE, 'a message is an object with the field "op"')
     if "op" not in value:
         raise BadMessage(BAD_MESSAGE, 'missing field "op": the operation')
-    kind = side.kind(value["op"])
-    request, topic = value.get("request"), value.get("topic")
+    refuse = _Refuse(side.kind(value["op"]), value)
     try:
         message = read(value)
-    except _UNDECODABLE as error:
-        _refuse(kind, *_split(str(error)), request, topic)
+    except UNDECODABLE as error:
+        refuse(*_split(error))
     except FieldError as error:
-        _refuse(kind, error.field, str(error), request, topic)
-    # conversion passes lone surrogates on
-    for name, text in _texts(value):
+        refuse(error.field, str(error))
+    for place, text in _texts(message):
         if _SURROGATE.search(text):
-            _refuse(kind, name, "holds a lone surrogate: expected well-formed text", request, topic)
+            refuse(place, "holds a lone surrogate, expected well-formed text", ill_formed=True)
     return message
 
 
-def _texts(value: dict[Any, Any]) -> list[tuple[str, str]]:
-    """Every text in a message: where it stands, and itself; unknown fields and keys are left alone."""
-    found: list[tuple[str, str]] = []
-    stack: list[tuple[str, Any]] = list(value.items())
-    while stack:
-        name, item = stack.pop()
-        if isinstance(item, str):
-            found.append((name, item))
-        elif isinstance(item, dict):
-            stack += [(f"{name}.{key}", inner) for key, inner in item.items()]
-        elif isinstance(item, list):
-            stack += [(f"{name}[{index}]", inner) for index, inner in enumerate(item)]
-    return found
+def _texts(message: Any) -> list[tuple[str, str]]:
+    """The texts of a message and where they stand. What a topic request has as `after` is nobody's text yet."""
+    found: list[tuple[str, Any]] = []
+    for field in fields(message):
+        value = getattr(message, field.name)
+        if not isinstance(value, list):
+            found.append((field.name, value))
+        for index, item in enumerate(value if isinstance(value, list) else ()):
+            if isinstance(item, TopicRequest):
+                found.append((f"{field.name}[{index}].topic", item.topic))
+            else:
+                found.append((f"{field.name}[{index}]", item))
+    return [(place, text) for place, text in found if isinstance(text, str)]
+
+
+# ---- MessagePack -----------------------------------------------------------------------------------------------
 
 
 def diagnose_msgpack(
-    data: bytes | bytearray, several: bool, side: Side, read: Callable[[Any], Any], error: Exception | None
-) -> BadMessage:
+    data: bytes | bytearray, several: bool, side: Side, read: Read, error: Exception | None
+) -> list[Any]:
+    """The messages, when each of them alone is good; raises BadMessage otherwise."""
     try:
-        raws: list[Raw] = msgspec.msgpack.decode(data, type=list[Raw])
+        msgspec.msgpack.decode(data, type=Raw)
     except RecursionError:
-        return BadMessage(BAD_MESSAGE, f"not MessagePack that can be read: {_NESTED}", closes=True)
-    except msgspec.ValidationError:
-        return BadMessage(BAD_MESSAGE, "a message is an array that begins with the number of its operation")
+        raise BadMessage(BAD_MESSAGE, "the frame is nested too deeply", closes=True) from None
     except msgspec.DecodeError:
-        return BadMessage(BAD_MESSAGE, f"the frame is not MessagePack: {error}", closes=True)
-    if not several:
-        raws = [Raw(bytes(data))]
-    return _first(raws, lambda raw: _msgpack_message(raw, side, read))
+        raise BadMessage(BAD_MESSAGE, f"the frame is not MessagePack: {error}", closes=True) from None
+    raws = msgspec.msgpack.decode(data, type=list[Raw]) if several else [Raw(bytes(data))]
+    return each(raws, lambda raw: _msgpack_message(raw, side, read))
 
 
-def _msgpack_message(raw: Raw, side: Side, read: Callable[[Any], Any]) -> Any:
-    try:
-        items: list[Raw] = msgspec.msgpack.decode(raw, type=list[Raw])
-    except msgspec.DecodeError:
-        raise BadMessage(BAD_MESSAGE, "a message is an array that begins with the number of its operation") from None
+def _msgpack_message(raw: Raw, side: Side, read: Read) -> Any:
+    items = _items(raw)
     if not items:
-        raise BadMessage(BAD_MESSAGE, "an empty array: a message begins with the number of its operation")
-    kind = side.kind(_lenient(items[0]))
-    known = {field.name: _lenient(item) for field, item in zip(fields(kind), items[1:], strict=False)}
-    request, topic = known.get("request"), known.get("topic")
-    required = [field.name for field in fields(kind) if field.required]
-    if len(items) <= len(required):
-        _refuse(kind, required[len(items) - 1], "missing", request, topic)
+        raise BadMessage(BAD_MESSAGE, _BEGINNING)
+    kind = side.kind(_value(items[0]))
+    given = list(zip(fields(kind), items[1:], strict=False))
+    refuse = _Refuse(kind, {field.name: _value(item) for field, item in given})
     try:
         return read(raw)
     except UnicodeDecodeError:
-        for field, item in zip(fields(kind), items[1:], strict=False):
-            if not _well_formed(item):
-                _refuse(kind, field.name, "holds text that is not UTF-8", request, topic)
-        raise BadMessage(BAD_MESSAGE, f"{_name(kind)}: text that is not UTF-8", _integer(request)) from None
-    except _UNDECODABLE as error:
-        place, text = _split(str(error))
-        _refuse(kind, _named(kind, place), text, request, topic)
+        refuse(_ill_formed(given), "holds text that is not UTF-8", ill_formed=True)
+    except UNDECODABLE as error:
+        missing = [field.name for field in fields(kind) if field.required][len(given) :]
+        if missing:
+            refuse(missing[0], "missing")
+        place, text = _split(error)
+        refuse(_named(kind, place), text)
     except FieldError as error:
-        _refuse(kind, error.field, str(error), request, topic)
+        refuse(error.field, str(error))
 
 
-def _lenient(raw: Raw) -> object:
+def _value(raw: Raw) -> object:
     try:
         return msgspec.msgpack.decode(raw)
-    except _UNDECODABLE:
+    except UNDECODABLE:
         return None
 
 
-def _well_formed(raw: Raw) -> bool:
+def _ill_formed(given: list[tuple[FieldInfo, Raw]]) -> str:
+    """Where the text that is not UTF-8 stands; "" if that cannot be told."""
+    for field, raw in given:
+        items = _items(raw) if field.name == "topics" else []
+        if not items and _holds_ill_formed(raw):
+            return field.name
+        for index, item in enumerate(items):
+            parts = _items(item)
+            if not parts and _holds_ill_formed(item):
+                return f"topics[{index}]"
+            for name, part in zip(("topic", "after"), parts, strict=False):
+                if _holds_ill_formed(part):
+                    return f"topics[{index}].{name}"
+    return ""
+
+
+def _items(raw: Raw) -> list[Raw]:
+    try:
+        return msgspec.msgpack.decode(raw, type=list[Raw])
+    except msgspec.ValidationError:
+        return []
+
+
+def _holds_ill_formed(raw: Raw) -> bool:
     try:
         msgspec.msgpack.decode(raw)
     except UnicodeDecodeError:
-        return False
-    except _UNDECODABLE:
         return True
-    return True
-
-
-def _first(values: list[Any], message: Callable[[Any], Any]) -> BadMessage:
-    """The first error, with everything of the frame on it."""
-    found: list[object] = []
-    for value in values:
-        try:
-            found.append(message(value))
-        except BadMessage as error:
-            found.append(error)
-    for item in found:
-        if isinstance(item, BadMessage):
-            item.frame = tuple(found)
-            return item
-    raise AssertionError("a frame that was refused holds nothing wrong")
-
-
-def _refuse(kind: type[Struct], place: str, text: str, request: object, topic: object) -> NoReturn:
-    """`place` as in `topics[0].after`; "" for the message as a whole."""
-    code = BAD_TOPIC if _is_topic(place) and "missing" not in text and "Expected" not in text else BAD_MESSAGE
-    named = topic if isinstance(topic, str) and not _SURROGATE.search(topic) else None
-    where = f"{_name(kind)}.{place}" if place else _name(kind)
-    raise BadMessage(code, f"{where}: {text}", _integer(request), named)
-
-
-def _is_topic(place: str) -> bool:
-    return place.endswith("topic") or re.fullmatch(r"topics(\[\d+\])?", place) is not None
-
-
-def _name(kind: type[Struct]) -> str:
-    return kind.__name__.lower()
-
-
-def _integer(value: object) -> int | None:
-    return value if type(value) is int and 0 <= value <= LARGEST_INTEGER else None
-
-
-def _split(text: str) -> tuple[str, str]:
-    """msgspec's error as (place, what is wrong there)."""
-    found = _PLACE.search(text)
-    if found is None:
-        return "", text
-    return found[2].lstrip("."), text[: found.start()]
+    except UNDECODABLE:
+        return False
+    return False
 
 
 def _named(kind: type[Struct], place: str) -> str:
     """A place in MessagePack, `[2][0][1]`, by the names of the fields: `topics[0].after`."""
     named = ""
     at: Any = kind
-    tagged = 1
-    for step in _STEP.finditer(place):
-        index = step[2]
-        if isinstance(at, type) and issubclass(at, Struct) and index is not None and index.isdigit():
-            field = fields(at)[int(index) - tagged]
-            named += ("." if named else "") + field.name
-            at, tagged = field.type, 0
+    for depth, step in enumerate(_STEP.finditer(place)):
+        if isinstance(at, type) and issubclass(at, Struct) and step[1].isdigit():
+            field = fields(at)[int(step[1]) - (0 if depth else 1)]  # a message has its operation before the fields
+            named += f".{field.name}" if named else field.name
+            at = field.type
         else:
             named += step[0]
             at = get_args(at)[0] if get_origin(at) is list else None
     return named
+
+
+# ---- both ------------------------------------------------------------------------------------------------------
+
+
+class _Refuse:
+    """Raises the BadMessage for a message of this kind, with the request and the topic that the message named."""
+
+    def __init__(self, kind: type[Struct], given: dict[str, Any]) -> None:
+        self._kind = kind
+        request, topic = given.get("request"), given.get("topic")
+        self._request = request if type(request) is int and 0 <= request <= LARGEST_INTEGER else None
+        self._topic = topic if isinstance(topic, str) and not _SURROGATE.search(topic) else None
+
+    def __call__(self, place: str, text: str, *, ill_formed: bool = False) -> NoReturn:
+        """`place` as in `topics[0].after`, "" for the message as a whole."""
+        code = BAD_MESSAGE
+        if ill_formed and re.fullmatch(r"topic|topics\[\d+\](\.topic)?", place):
+            code = BAD_TOPIC
+        elif ill_formed and place.endswith(".after"):
+            code = BAD_POSITION
+        where = f"{_name(self._kind)}.{place}" if place else _name(self._kind)
+        raise BadMessage(code, f"{where}: {text}", self._request, self._topic)
+
+
+def _name(kind: type[Struct]) -> str:
+    return kind.__name__.lower()
+
+
+def _split(error: Exception) -> tuple[str, str]:
+    """msgspec's error as (place, what is wrong there)."""
+    text = str(error)
+    found = _PLACE.search(text)
+    if found is None:
+        return "", text
+    return found[1].lstrip("."), text[: found.start()]
