@@ -1,5 +1,5 @@
 """The account of a run: what was published and what each subscriber got, complete and still small. It is what the
-verifier reads; `migratory bench run --account FILE` keeps it, one JSON line a topic, for anyone who wants to count again.
+verifier reads; `migratory bench run --account FILE` keeps it, one JSON line a topic, so that anyone can count again.
 
 All subscribers of a topic in one worker get nearly always the same, so a worker keeps one *transcript* a topic, the
 distinct deliveries in the order in which they were first seen, and for each subscriber only *runs* into it. Nothing is
@@ -12,9 +12,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import msgspec
-from msgspec import Struct, field
-
 from migratory_protocol.positions import Position
+from msgspec import Struct, field
 
 
 class Sent(Struct, array_like=True, frozen=True):
@@ -34,7 +33,7 @@ class Entry(Struct, array_like=True, frozen=True):
 
 
 class Notice(Struct, array_like=True, frozen=True):
-    """A `truncated` (with the missing sequence numbers) or `reset` (with the new position) that a subscriber was told."""
+    """A `truncated` (with the missing sequence numbers) or `reset` (with the new position) that a subscriber got."""
 
     receipt: str
     position: Position

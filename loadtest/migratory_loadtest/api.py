@@ -19,6 +19,7 @@ from typing import Literal, Self
 
 from msgspec import Struct, field
 
+from migratory_loadtest.account import TopicAccount
 from migratory_loadtest.fleet import Fleet, LoadFailed
 from migratory_loadtest.result import LoadResult
 from migratory_loadtest.scenario import Scenario
@@ -51,8 +52,8 @@ OnEvent = Callable[[LoadEvent], None]
 
 
 class Load:
-    """One run. `on_event` is called in the event loop's thread. Raises LoadFailed when a worker ends early, and when the
-    subscribers are not all connected in time (naming how many are, and the last error seen)."""
+    """One run. `on_event` is called in the event loop's thread. Raises LoadFailed when a worker ends early, and when
+    the subscribers are not all connected in time (naming how many are, and the last error seen)."""
 
     def __init__(self, scenario: Scenario, on_event: OnEvent | None = None) -> None:
         self.scenario = scenario
@@ -95,6 +96,11 @@ class Load:
     async def connections(self) -> dict[str, int]:
         """Connections per broker, now."""
         return await self._fleet.connections()
+
+    @property
+    def accounts(self) -> list[TopicAccount]:
+        """After `result`: what it was verified from, by topic."""
+        return self._fleet.accounts
 
     async def result(self) -> LoadResult:
         """Waits for the end of the run and verifies it."""

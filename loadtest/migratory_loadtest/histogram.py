@@ -1,8 +1,9 @@
 """A classic histogram that is cheap to observe, exact where an objective asks, and tight enough for percentiles.
 
-Bounds form a geometric series of ratio 1.05 from 1 ms to 60 s (quantiles by log interpolation are within 4.5%), a coarser
-one below 1 ms, and every objective's threshold as an exact bound. Finding the bucket is a `bisect`; prometheus-client's own
-histogram scans its bounds. Sum and sum of squares make mean and deviation exact. All values are seconds.
+Bounds form a geometric series of ratio 1.05 from 1 ms to 60 s (quantiles by log interpolation are within 4.5%), a
+coarser one below 1 ms, and every objective's threshold as an exact bound. Finding the bucket is a `bisect`;
+prometheus-client's own histogram scans its bounds. Sum and sum of squares make mean and deviation exact. All values
+are seconds.
 """
 
 from __future__ import annotations
@@ -42,12 +43,14 @@ class Histogram:
         self.squares = 0.0
         self.largest = 0.0
 
-    def observe(self, value: float, times: int = 1) -> None:
-        self.counts[bisect_left(self.bounds, value)] += times
+    def observe(self, value: float, times: int = 1) -> int:
+        """Returns the number of the bucket."""
+        place = bisect_left(self.bounds, value)
+        self.counts[place] += times
         self.total += value * times
         self.squares += value * value * times
-        if value > self.largest:
-            self.largest = value
+        self.largest = max(self.largest, value)
+        return place
 
     @property
     def count(self) -> int:

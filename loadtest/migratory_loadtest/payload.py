@@ -1,7 +1,7 @@
 """What a publication of the load generator carries: who sent it, its number, when it was due, and unique content.
 
 Layout, big endian: publisher u32, topic u32, number u64 (from 1, per topic), scheduled send u64 (nanoseconds of the
-machine's monotonic clock, which all processes of one machine share), then bytes that follow from seed, topic and number.
+machine's monotonic clock, which all its processes share), then bytes that follow from seed, topic and number.
 """
 
 from __future__ import annotations

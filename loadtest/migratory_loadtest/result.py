@@ -69,6 +69,7 @@ class Resumed(Struct, kw_only=True):
     within_limit: int
     slowest: float | None = None
     others_disconnected: int = 0  # clients of other brokers that lost their link behind the mark
+    silent_groups: int = 0  # publishers and groups that got no acknowledgement behind it
 
 
 class LoadResult(Struct, kw_only=True):
@@ -84,8 +85,11 @@ class LoadResult(Struct, kw_only=True):
     duplicates: int = 0
     reordered: int = 0
     unexpected: int = 0
+    conflicts: int = 0  # positions with two contents
+    repeated: int = 0  # came twice over the wire and was dropped by the client, as it should be
     unknown: int = 0  # deliveries of publications that were never answered: allowed
     reconnects: int = 0
+    reconnect_reasons: dict[str, int] = field(default_factory=dict)
     resume_seconds: Spread = field(default_factory=Spread)
     publish_gap_seconds: Spread = field(default_factory=Spread)
     publish_seconds: Spread = field(default_factory=Spread)
@@ -98,6 +102,7 @@ class LoadResult(Struct, kw_only=True):
     generator_late: bool = False  # over 1% of the sends were late: the latency is the generator's as well
     marks: list[Resumed] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)  # what clients reported, each text once
     reasons: list[str] = field(default_factory=list)  # why the verdict is not "met"
     verdict: Verdict = "insufficient"
     scenario: dict[str, object] = field(default_factory=dict)

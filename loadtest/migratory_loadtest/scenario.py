@@ -1,7 +1,7 @@
 """What a run is: who subscribes to what, who publishes what and when. Everything follows from the scenario's seed.
 
-As in the published evaluation each subscriber takes one random topic, and every topic gets `rate` publications a second;
-topics are spread over the period, so that the fan-outs of a second do not fall into one moment.
+As in the published evaluation each subscriber takes one random topic, and every topic gets `rate` publications a
+second; topics are spread over the period, so that the fan-outs of a second do not fall into one moment.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from migratory_loadtest.payload import SMALLEST
 
 
 class Scenario(Struct, frozen=True, kw_only=True):
-    """All durations in seconds, all sizes in bytes. Raises ValueError, naming field and bound, for what cannot be run."""
+    """Durations in seconds, sizes in bytes. Raises ValueError, naming field and bound, for what cannot be run."""
 
     servers: tuple[str, ...]
     subscribers: int = 1000

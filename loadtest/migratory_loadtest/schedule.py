@@ -1,5 +1,5 @@
-"""When each publication is due. The generator is an open loop: what is due is sent, whatever became of those before, and
-latency counts from the moment it was due. A broker that stalls, or a generator that does, can't hide that way
+"""When each publication is due. The generator is an open loop: what is due is sent, whatever became of those before,
+and latency counts from the moment it was due. A broker that stalls, or a generator that does, can't hide that way
 (no coordinated omission).
 """
 

@@ -1,5 +1,5 @@
-"""Compares what was acknowledged with what every subscriber got. Pure, and exact: one delivery missed, doubled or swapped
-is found and named by topic, position and subscriber.
+"""Compares what was acknowledged with what every subscriber got. Pure, and exact: one delivery missed, doubled or
+swapped is found and named by topic, position and subscriber.
 
 lost        acknowledged, behind the subscription's start, never delivered to it (`gaps`: it was told so by a receipt)
 duplicate   delivered again to the same subscriber
@@ -12,13 +12,14 @@ unknown     published, never answered, delivered: allowed, and only counted
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from migratory_protocol.positions import Position
+
 from migratory_loadtest.account import Notice, SubscriberAccount, TopicAccount
 from migratory_loadtest.result import Problem
-from migratory_protocol.positions import Position
 
 NAMED = 20  # positions named per problem; counts are exact
 Kind = str
@@ -64,22 +65,25 @@ class _Findings:
     unexpected: list[Position] = field(default_factory=list)
 
 
-def verify(topics: Iterable[TopicAccount]) -> Verdict:
-    """Topics are taken one by one and can be read from a file as they are needed."""
+def verify(topics: Iterable[TopicAccount], elsewhere: bool = False) -> Verdict:
+    """Topics are taken one by one and can be read from a file as they are needed. `elsewhere`: another run published,
+    so that every content may come; duplicates, order and conflicts are still checked."""
     verdict = Verdict()
     for topic in topics:
-        _Topic(topic, verdict).check()
+        _Topic(topic, verdict, elsewhere).check()
     return verdict
 
 
 class _Topic:
     """One topic's check; adds to the verdict."""
 
-    def __init__(self, account: TopicAccount, verdict: Verdict) -> None:
+    def __init__(self, account: TopicAccount, verdict: Verdict, elsewhere: bool) -> None:
         self.account = account
         self.verdict = verdict
         self.acknowledged = {sent.digest: sent.position for sent in account.acknowledged}
         self.allowed = {sent.digest for sent in account.unanswered}
+        if elsewhere:
+            self.allowed.update(entry.digest for transcript in account.transcripts for entry in transcript)
 
     def check(self) -> None:
         verdict, account = self.verdict, self.account
@@ -97,7 +101,9 @@ class _Topic:
                 findings = known[key] = self.check_subscriber(subscriber)
             self.count(subscriber, findings)
 
-    def problem(self, kind: Kind, positions: list[Position | None], subscriber: int | None = None, text: str = "") -> None:
+    def problem(
+        self, kind: Kind, positions: Sequence[Position | None], subscriber: int | None = None, text: str = ""
+    ) -> None:
         self.verdict.problems.append(
             Problem(
                 kind=kind,  # type: ignore[arg-type]
@@ -124,7 +130,7 @@ class _Topic:
         wrong.update(position for position, digests in at.items() if len(digests) > 1)
         if wrong:
             self.verdict.conflicts += len(wrong)
-            self.problem("conflict", list(sorted(wrong)), text="different contents at one position, or one content at two")
+            self.problem("conflict", sorted(wrong), text="different contents at one position, or one content at two")
 
     def check_publishers(self) -> None:
         """A publisher's order within a topic is the order of positions."""
@@ -193,11 +199,11 @@ class _Topic:
             told = f"{found.gaps} of them told by a receipt" if found.gaps else "no receipt told of it"
             self.problem("lost", found.lost, number, told)
         if found.duplicates:
-            self.problem("duplicate", [*found.duplicates], number)
+            self.problem("duplicate", found.duplicates, number)
         if found.reordered:
-            self.problem("reordered", [*found.reordered], number, "delivered behind a higher position")
+            self.problem("reordered", found.reordered, number, "delivered behind a higher position")
         if found.unexpected:
-            self.problem("unexpected", [*found.unexpected], number)
+            self.problem("unexpected", found.unexpected, number)
 
 
 def _told(position: Position | None, notices: Iterable[Notice]) -> bool:

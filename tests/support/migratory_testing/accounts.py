@@ -64,7 +64,18 @@ def swap(account: TopicAccount, place: int, delivery: int) -> Position:
 def recount(path: Path) -> dict[str, int]:
     """The totals of an account file, by plain JSON and brute force: none of the product's code is used."""
     totals = dict.fromkeys(
-        ("acknowledged", "expected", "delivered", "received", "lost", "duplicates", "reordered", "unexpected", "unknown"), 0
+        (
+            "acknowledged",
+            "expected",
+            "delivered",
+            "received",
+            "lost",
+            "duplicates",
+            "reordered",
+            "unexpected",
+            "unknown",
+        ),
+        0,
     )
     for line in path.read_text().splitlines():
         topic = json.loads(line)

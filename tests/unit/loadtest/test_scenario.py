@@ -6,7 +6,6 @@ from collections import Counter
 from typing import Any
 
 import pytest
-
 from migratory_loadtest.payload import Content, build, digest, parse
 from migratory_loadtest.scenario import Scenario
 
@@ -64,6 +63,10 @@ def test_a_payload_says_what_it_is_and_is_unique() -> None:
     payload = build(140, 1, content)
     assert len(payload) == 140
     assert parse(payload) == content
-    others = [build(140, 1, content._replace(number=5)), build(140, 2, content), build(140, 1, content._replace(topic=8))]
+    others = [
+        build(140, 1, content._replace(number=5)),
+        build(140, 2, content),
+        build(140, 1, content._replace(topic=8)),
+    ]
     assert len({digest(payload), *map(digest, others)}) == 4
     assert parse(b"short") is None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import statistics
 
 import pytest
-
 from migratory_loadtest.histogram import Histogram, bounds, nearest_rank
 from migratory_loadtest.schedule import Due, Schedule, generator_late
 

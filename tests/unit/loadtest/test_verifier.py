@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from migratory_testing.accounts import double, drop, perfect, recount, rewrite, swap
-
 from migratory_loadtest.account import Entry, Notice, Sent, SubscriberAccount, TopicAccount, read, write
 from migratory_loadtest.result import Problem
 from migratory_loadtest.verifier import Verdict, verify
 from migratory_protocol.positions import Position
+from migratory_testing.accounts import double, drop, perfect, recount, rewrite, swap
 
 Break = Callable[[TopicAccount, int, int], Position]
 
@@ -26,7 +25,9 @@ def only_problem(verdict: Verdict) -> Problem:
 
 
 def test_a_perfect_history_is_clean_and_its_sums_are_right() -> None:
-    verdict = verify([perfect("bench/0", subscribers=3, publications=6), perfect("bench/1", subscribers=2, publications=4)])
+    verdict = verify(
+        [perfect("bench/0", subscribers=3, publications=6), perfect("bench/1", subscribers=2, publications=4)]
+    )
     assert verdict.clean
     assert verdict.problems == []
     assert (verdict.acknowledged, verdict.expected, verdict.delivered, verdict.received) == (10, 26, 26, 26)

@@ -1,0 +1,172 @@
+"""A simulated client: the product's own client core (resume, backoff, blacklist, QoS 1) on a light link.
+
+Subscribers and publishers are subclasses that say what becomes of deliveries, receipts and answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from math import inf
+from urllib.parse import urlsplit
+
+from migratory_client import events as ev
+from migratory_client.session import ClientCore
+from migratory_client.settings import Settings
+from migratory_protocol.codec import Codec
+from migratory_protocol.messages import BrokerMessage, Server
+
+from migratory_loadtest.faults import Faults
+from migratory_loadtest.link import LinkProtocol
+from migratory_loadtest.meter import Meter
+
+
+class World:
+    """What all clients of a worker share."""
+
+    def __init__(self, codec: Codec, servers: tuple[Server, ...], settings: Settings, meter: Meter) -> None:
+        self.codec = codec
+        self.servers = servers
+        self.settings = settings
+        self.meter = meter
+        self.loop = asyncio.get_running_loop()
+        self.dialling: set[asyncio.Task[object]] = set()
+        self.faults = Faults()
+        self.error = ""  # the last problem of any client
+        self.errors: dict[str, None] = {}  # distinct ones, the first few
+
+
+class LoadClient:
+    """`broker` is the contact broker, "" while there is none. `ready`: every subscription has its receipt."""
+
+    __slots__ = ("_links", "_timer", "_wake", "broker", "core", "name", "ready", "world")
+
+    def __init__(self, world: World, name: str, chance: random.Random, token: str | None) -> None:
+        self.world = world
+        self.name = name
+        self.core = ClientCore(
+            world.servers, chance.random, client=name, publisher=name, token=token, settings=world.settings
+        )
+        self.broker = ""
+        self.ready = False
+        self._links: dict[int, LinkProtocol] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._wake = inf
+
+    def open(self) -> None:
+        self.step(ev.Open())
+
+    def step(self, event: ev.Event) -> None:
+        """Every event goes through here, and its effects are carried out at once."""
+        now = self.world.loop.time()
+        for effect in self.core.step(event, now):
+            if type(effect) is ev.Deliver:
+                self.on_deliver(effect)
+            else:
+                self._do(effect)
+        if self.core.deadline < self._wake:
+            self._arm(self.core.deadline)
+
+    # ---- what subclasses add -----------------------------------------------------------------------------------
+
+    def on_deliver(self, effect: ev.Deliver) -> None:
+        raise NotImplementedError
+
+    def on_receipt(self, effect: ev.Receipt) -> None:
+        raise NotImplementedError
+
+    def on_answer(self, effect: ev.Answered | ev.Failed) -> None:
+        raise NotImplementedError
+
+    # ---- reports of links --------------------------------------------------------------------------------------
+
+    def link_up(self, number: int) -> None:
+        self.step(ev.Connected(number))
+
+    def link_received(self, number: int, messages: list[BrokerMessage], size: int) -> None:
+        self.world.meter.took_bytes(size, time.monotonic_ns())
+        self.step(ev.Received(number, messages))
+
+    def link_down(self, number: int, code: int, reason: str) -> None:
+        self._links.pop(number, None)
+        self.step(ev.Lost(number, code, reason))
+
+    # ---- effects -----------------------------------------------------------------------------------------------
+
+    def _do(self, effect: ev.Effect) -> None:
+        match effect:
+            case ev.Send():
+                link = self._links.get(effect.link)
+                if link is not None:
+                    link.send(effect.messages)
+            case ev.Receipt():
+                self.on_receipt(effect)
+            case ev.Answered() | ev.Failed():
+                self.on_answer(effect)
+            case ev.Dial():
+                task = self.world.loop.create_task(self._dial(effect.link, effect.url))
+                self.world.dialling.add(task)
+                task.add_done_callback(self.world.dialling.discard)
+            case ev.HangUp():
+                link = self._links.get(effect.link)
+                if link is not None:
+                    link.hang_up(effect.abort)
+            case ev.LinkUp():
+                self.broker = effect.broker
+            case ev.LinkDown():
+                self._lost(effect)
+            case ev.Ready():
+                self._ready(effect)
+            case ev.Problem():
+                self._trouble(f"{effect.code}: {effect.text}")
+            case ev.Refused():
+                self._trouble(f"subscription of {effect.topic} refused: {effect.code}: {effect.text}")
+            case ev.AskToken() | ev.Deliver():
+                raise AssertionError(f"{effect} can't come here")
+
+    def _trouble(self, text: str) -> None:
+        world = self.world
+        world.error = text
+        if len(world.errors) < 20:
+            world.errors[text] = None
+
+    def _lost(self, effect: ev.LinkDown) -> None:
+        reason = "drain" if effect.moved else f"close {effect.code}"
+        meter = self.world.meter
+        meter.reconnects[(self.broker, reason)] += 1
+        if not effect.moved:
+            self.world.faults.lost(self.name)
+            self.broker = ""
+            self.ready = False
+
+    def _ready(self, effect: ev.Ready) -> None:
+        self.ready = True
+        if effect.seconds is not None:
+            self.world.meter.resumed(self.broker, effect.seconds)
+            self.world.faults.resumed(self.name, effect.seconds)
+
+    async def _dial(self, number: int, url: str) -> None:
+        parts = urlsplit(url)
+        secure = parts.scheme == "wss"
+        port = parts.port or (443 if secure else 80)
+        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        protocol = LinkProtocol(self, number, self.world.codec, parts.netloc, path)
+        self._links[number] = protocol
+        try:
+            await self.world.loop.create_connection(lambda: protocol, parts.hostname or "", port, ssl=secure or None)
+        except OSError as error:
+            self.link_down(number, 1006, str(error))
+
+    def _arm(self, deadline: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._wake = deadline
+        if deadline < inf:
+            self._timer = self.world.loop.call_at(deadline, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self._wake = inf
+        self.step(ev.Tick())

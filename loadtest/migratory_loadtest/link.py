@@ -1,0 +1,138 @@
+"""One WebSocket connection of a simulated client: an asyncio protocol on the shared handshake and frame parser.
+
+Light, because one process holds thousands: a few slots, no task and no queue per connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Protocol, cast
+
+from migratory_protocol.codec import BadMessage, Codec
+from migratory_protocol.frames import (
+    BINARY,
+    TEXT,
+    CloseReceived,
+    FrameParser,
+    MessageReceived,
+    PingReceived,
+    ProtocolError,
+    close_frame,
+    encode_frame,
+    pong_frame,
+)
+from migratory_protocol.handshake import HandshakeError, client_request, parse_response
+from migratory_protocol.messages import BrokerMessage, ClientMessage
+
+LARGEST_MESSAGE = 64 * 1024 * 1024  # bytes; a replay's frame may hold many publications
+
+
+class Owner(Protocol):
+    """What a link reports to, with its number."""
+
+    def link_up(self, number: int) -> None: ...
+
+    def link_received(self, number: int, messages: list[BrokerMessage], size: int) -> None: ...
+
+    def link_down(self, number: int, code: int, reason: str) -> None: ...
+
+
+class LinkProtocol(asyncio.Protocol):
+    """Reports `link_up` after the handshake, then messages, then `link_down` once."""
+
+    __slots__ = (
+        "_code",
+        "_codec",
+        "_head",
+        "_host",
+        "_nonce",
+        "_number",
+        "_owner",
+        "_parser",
+        "_path",
+        "_reason",
+        "transport",
+    )
+
+    def __init__(self, owner: Owner, number: int, codec: Codec, host: str, path: str) -> None:
+        """`host` is "name:port" of the URL."""
+        self._owner = owner
+        self._number = number
+        self._codec = codec
+        self._host = host
+        self._path = path
+        self._nonce = os.urandom(16)
+        self._head: bytes | None = b""  # of the response, until it is complete
+        self._parser = FrameParser("client", LARGEST_MESSAGE)
+        self._code = 1006
+        self._reason = ""
+        self.transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self.transport.write(client_request(self._host, self._path, self._nonce, (self._codec.subprotocol,)))
+
+    def data_received(self, data: bytes) -> None:
+        size = len(data)
+        if self._head is not None:
+            try:
+                response = parse_response(self._head + data, self._nonce, (self._codec.subprotocol,))
+            except HandshakeError as error:
+                self._fail(1006, error.text)
+                return
+            if response is None:
+                self._head += data
+                return
+            self._head = None
+            self._owner.link_up(self._number)
+            data = response.rest
+            if not data:
+                return
+        try:
+            events = self._parser.feed(data)
+        except ProtocolError as error:
+            events = error.events
+            self._fail(error.code, f"the broker broke the protocol: {error.text}")
+        messages: list[BrokerMessage] = []
+        for event in events:
+            if type(event) is MessageReceived:
+                try:
+                    messages += self._codec.decode_broker(event.data)
+                except BadMessage as error:
+                    self._fail(1007, f"the broker sent what is no message: {error.text}")
+                    break
+            elif type(event) is PingReceived:
+                self._write(pong_frame(event.data, os.urandom(4)))
+            elif type(event) is CloseReceived:
+                self._fail(event.code or 1005, event.reason)
+        if messages or not events:
+            self._owner.link_received(self._number, messages, size)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.transport = None
+        self._owner.link_down(self._number, self._code, self._reason or (str(exc) if exc else ""))
+
+    def send(self, messages: list[ClientMessage]) -> None:
+        opcode = BINARY if self._codec.binary else TEXT
+        self._write(b"".join(encode_frame(opcode, self._codec.encode(message), os.urandom(4)) for message in messages))
+
+    def hang_up(self, abort: bool) -> None:
+        """Closes; `link_down` follows, but whoever hangs up has forgotten the link."""
+        if self.transport is None:
+            return
+        if abort:
+            self.transport.abort()
+        else:
+            self._write(close_frame(mask=os.urandom(4)))
+            self.transport.close()
+
+    def _write(self, data: bytes) -> None:
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.write(data)
+
+    def _fail(self, code: int, reason: str) -> None:
+        self._code, self._reason = code, reason
+        if self.transport is not None and not self.transport.is_closing():
+            self._write(close_frame(code if code in (1002, 1007, 1009) else 1000, mask=os.urandom(4)))
+            self.transport.close()

@@ -1,0 +1,190 @@
+"""Whole runs with real worker processes against a small broker in which faults are planted."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from pathlib import Path
+
+import pytest
+from migratory_loadtest import Load, LoadEvent, LoadResult, Scenario
+from migratory_loadtest.account import write
+from migratory_loadtest.api import LoadFailed
+from migratory_protocol.messages import Message
+from migratory_testing.accounts import recount
+from migratory_testing.smallbroker import Delivery, SmallCluster
+
+
+def scenario(brokers: SmallCluster, **changes: object) -> Scenario:
+    values: dict[str, object] = {
+        "servers": brokers.urls,
+        "subscribers": 60,
+        "topics": 6,
+        "publishers": 3,
+        "rate": 4.0,
+        "warmup": 0.5,
+        "duration": 1.5,
+        "workers": 2,
+        "patience": 5.0,
+    }
+    return Scenario(**{**values, **changes})  # type: ignore[arg-type]
+
+
+async def run(cluster: SmallCluster, **changes: object) -> LoadResult:
+    async with Load(scenario(cluster, **changes)) as load:
+        return await load.result()
+
+
+async def test_a_clean_run_is_met_and_its_totals_equal_an_independent_count(tmp_path: Path) -> None:
+    events: list[LoadEvent] = []
+    async with SmallCluster(3) as cluster, Load(scenario(cluster), events.append) as load:
+        result = await load.result()
+        write(tmp_path / "account.jsonl", load.accounts)
+        published = {name: len(topic.log) for name, topic in cluster.topics.items()}
+    assert (result.verdict, result.reasons, result.problems) == ("met", [], [])
+    assert result.published == result.acknowledged == result.scheduled == sum(published.values()) == 48
+    assert set(published.values()) == {8}
+    assert result.expected == result.delivered == result.received == 60 * 8
+    assert (result.lost, result.duplicates, result.reordered, result.unexpected, result.reconnects) == (0, 0, 0, 0, 0)
+    counted = recount(tmp_path / "account.jsonl")
+    assert counted == {name: getattr(result, name) for name in counted}
+    before = result.latency_ms.before
+    assert before.count == 60 * 6
+    assert before.median is not None
+    assert before.p99 is not None
+    assert 0 < before.median <= before.p99 < 1000
+    assert result.latency_ms.after.median is None
+    assert sum(result.connections.before.values()) == sum(result.connections.after.values()) == 60
+    assert set(result.connections.before) == {"broker-0", "broker-1", "broker-2"}
+    assert result.traffic_gbps > 0
+    assert next(event.phase for event in events if event.phase != "connecting") == "warmup"
+    assert events[-1].phase == "done"
+    decoded = json.loads(result.to_json())
+    assert {"median", "mean", "stdev", "p90", "p95", "p99"} <= set(decoded["latency_ms"]["after"])
+    assert {"p50", "p99", "max"} <= set(decoded["resume_seconds"]) & set(decoded["publish_gap_seconds"])
+
+
+async def test_clients_of_a_killed_broker_resume_and_nothing_is_lost() -> None:
+    async with SmallCluster(3) as cluster, Load(scenario(cluster, duration=4.0, settle=1.0)) as load:
+        await load.measuring()
+        on_broker = (await load.connections())["broker-1"]
+        await load.mark("kill", "broker-1")
+        await cluster.brokers[1].kill()
+        result = await load.result()
+    assert (result.verdict, result.reasons) == ("met", [])
+    (mark,) = result.marks
+    assert mark.clients >= on_broker > 0  # publishers count as well
+    assert mark.clients == mark.disconnected == mark.resumed == mark.within_limit
+    assert mark.others_disconnected == 0
+    assert result.reconnects == result.resume_seconds.count == mark.clients
+    assert result.resume_seconds.max is not None
+    assert 0 < result.resume_seconds.max < 5
+    assert result.publish_gap_seconds.count > 0
+    assert "broker-1" not in result.connections.after
+    assert result.latency_ms.during.count > 0
+    assert result.latency_ms.after.count > 0
+    assert result.lost == 0
+
+
+class PlantOnce:
+    """Does `what` to one delivery: sequence number 5 of a topic, to the first subscriber it goes to."""
+
+    def __init__(self, what: Delivery) -> None:
+        self.what = what
+        self.done: Message | None = None
+
+    def __call__(self, client: str, message: Message) -> Delivery:
+        if self.done is None and message.position.sequence == 5:
+            self.done = message
+            return self.what
+        return "send"
+
+
+async def test_one_lost_delivery_is_found_and_named() -> None:
+    planted = PlantOnce("skip")
+    async with SmallCluster(1, planted) as cluster:
+        result = await run(cluster, patience=2.0)
+    assert planted.done is not None
+    (problem,) = result.problems
+    assert (result.verdict, result.lost, problem.kind) == ("missed", 1, "lost")
+    assert (problem.topic, problem.positions) == (planted.done.topic, ["1:5"])
+    assert result.delivered == result.expected - 1
+    assert any("no receipt told of it" in error for error in result.errors)
+
+
+async def test_what_comes_twice_over_the_wire_is_dropped_and_counted() -> None:
+    planted = PlantOnce("twice")
+    async with SmallCluster(1, planted) as cluster:
+        result = await run(cluster)
+    assert planted.done is not None
+    assert (result.verdict, result.duplicates, result.repeated) == ("met", 0, 1)
+
+
+async def test_without_answers_nothing_is_acknowledged_and_the_verdict_is_insufficient() -> None:
+    async with SmallCluster(1) as cluster:
+        cluster.answering = False
+        result = await run(cluster, patience=0.5)
+    assert (result.verdict, result.acknowledged, result.unanswered) == ("insufficient", 0, result.published)
+    assert result.unknown == result.received == 60 * 8
+    assert "nothing was acknowledged" in result.reasons
+
+
+async def test_a_mark_without_its_fault_is_no_success() -> None:
+    async with SmallCluster(1) as cluster, Load(scenario(cluster)) as load:
+        await load.mark("kill", "broker-0")
+        result = await load.result()
+    assert result.verdict == "insufficient"
+    assert "never lost their link" in result.reasons[0]
+
+
+async def test_a_broker_that_nobody_reaches_fails_the_run_with_the_reason() -> None:
+    async with SmallCluster(1) as cluster:
+        asked = scenario(cluster, connect_timeout=1.5)
+    load = Load(asked)
+    with pytest.raises(LoadFailed, match=r"0 of 60 subscribers .*connect_failed"):
+        await load.__aenter__()
+    assert load.pids
+
+
+async def test_a_worker_that_dies_fails_the_run() -> None:
+    import os
+    import signal
+
+    async with SmallCluster(1) as cluster:
+        with pytest.raises(LoadFailed, match="ended early"):
+            async with Load(scenario(cluster)) as load:
+                os.kill(load.pids[1], signal.SIGKILL)
+                await load.result()
+
+
+async def test_metrics_tell_what_was_seen_and_stay_for_the_last_scrapes() -> None:
+    async with SmallCluster(2) as cluster:
+        asked = scenario(cluster, metrics=True, cluster="quotes", scrape_interval=0.2)
+        async with Load(asked) as load:
+            result = await load.result()
+            import asyncio
+
+            pages = [await asyncio.to_thread(scrape, target) for target in load.targets]
+    assert len(pages) == 2
+    totals: dict[str, float] = {}
+    for page in pages:
+        for line in page.splitlines():
+            if line.startswith("migratory_"):
+                name, value = line.rsplit(" ", 1)
+                family = name.split("{")[0]
+                totals[family] = totals.get(family, 0.0) + float(value)
+                assert 'cluster="quotes"' in name
+    assert totals["migratory_received_total"] == result.received == 480
+    assert totals["migratory_expected_total"] == result.expected == 480
+    assert totals["migratory_delivery_latency_seconds_count"] == 480
+    assert totals["migratory_publish_seconds_count"] == result.acknowledged
+    assert totals["migratory_delivery_latency_seconds_squared_total"] > 0
+    for name in ("lost", "duplicates", "reordered", "gaps"):
+        assert totals[f"migratory_{name}_total"] == 0
+    assert any('clock="same"' in page and 'phase="live"' in page for page in pages)
+
+
+def scrape(target: str) -> str:
+    with urllib.request.urlopen(f"http://{target}/metrics", timeout=10) as answer:
+        text: str = answer.read().decode()
+        return text
