@@ -1,0 +1,63 @@
+"""What the runtime's tests share: a log that is kept, cores that only note what they are told, a poll with a deadline."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+
+class KeptLog:
+    """Stands for `logs.Log`; keeps what was said."""
+
+    def __init__(self) -> None:
+        self.lines: list[dict[str, Any]] = []
+
+    def __call__(self, level: str, event: str, **fields: Any) -> None:
+        self.lines.append({"level": level, "event": event, **fields})
+
+    def events(self) -> list[str]:
+        return [line["event"] for line in self.lines]
+
+
+class FakeCore:
+    """Notes events; answers those of a class with what `answers` says."""
+
+    def __init__(self, answers: dict[type, Callable[[Any], list[Any]]] | None = None) -> None:
+        self.events: list[Any] = []
+        self.answers = answers or {}
+
+    def step(self, event: Any, now: float) -> list[Any]:
+        self.events.append(event)
+        answer = self.answers.get(type(event))
+        return answer(event) if answer else []
+
+    def of(self, *classes: type) -> list[Any]:
+        return [event for event in self.events if isinstance(event, classes)]
+
+
+@pytest.fixture
+def log() -> KeptLog:
+    return KeptLog()
+
+
+@pytest.fixture
+def core() -> Callable[..., FakeCore]:
+    return FakeCore
+
+
+@pytest.fixture
+def until() -> Callable[..., Any]:
+    """`await until(lambda: condition)`: fails when it does not hold within `limit` seconds."""
+
+    async def wait(condition: Callable[[], Any], limit: float = 5.0) -> Any:
+        deadline = time.monotonic() + limit
+        while not (found := condition()):
+            assert time.monotonic() < deadline, "did not happen in time"
+            await asyncio.sleep(0.005)
+        return found
+
+    return wait

@@ -1,0 +1,128 @@
+"""The configuration file: what is wrong is named by its path, with the value and what is allowed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from migratory_broker.runtime.config import BrokerConfig, Identity, check_identity, load, parse, split_address
+from migratory_broker.runtime.errors import EXIT_CONFIG, ConfigError
+
+GOOD: dict[str, Any] = {
+    "cluster": "quotes",
+    "brokers": ["quotes-broker-0", "quotes-broker-1", "quotes-broker-2"],
+    "zookeeper": {"servers": "127.0.0.1:2181", "sessionTimeout": 4.0},
+    "topics": {"groups": 100, "maxTopics": 1000,
+               "cache": {"messagesPerTopic": 300, "minAge": 60.0, "maxAge": 600.0, "maxBytes": 268435456}},
+    "limits": {"connectsPerSecond": 5000, "maxPayload": 1048576, "queuePerClient": 1048576, "queueTotal": 268435456,
+               "subscriptionsPerClient": 1000, "heartbeat": 15.0, "handshake": 10.0},
+    "delivery": {"minCopies": 2, "duplicateWindow": 120.0, "onHistoryLoss": "reset"},
+    "weights": {"quotes-broker-2": 50},
+    "drain": {"period": 30.0},
+    "origins": {"allowed": ["https://app.example.com", "https://*.example.org"], "hosts": ["*"], "withoutOrigin": True},
+    "compression": False,
+}
+
+
+def parsed(*path_and_value: Any) -> BrokerConfig:
+    """The good configuration with one value changed: `parsed("topics", "groups", 7)`."""
+    raw = json.loads(json.dumps(GOOD))
+    if path_and_value:
+        *path, last, value = path_and_value
+        section = raw
+        for name in path:
+            section = section[name]
+        section[last] = value
+    return parse(json.dumps(raw).encode())
+
+
+def test_every_documented_field_is_read() -> None:
+    config = parsed()
+    assert config.cluster == "quotes"
+    assert config.topics.cache.max_bytes == 268435456
+    assert config.limits.connects_per_second == 5000
+    assert config.delivery.on_history_loss == "reset"
+    assert config.weights == {"quotes-broker-2": 50}
+    assert config.origins.without_origin
+
+
+def test_what_is_left_out_has_a_default() -> None:
+    config = parse(json.dumps({key: GOOD[key] for key in ("cluster", "brokers", "zookeeper")}).encode())
+    assert config.topics.groups == 100
+    assert config.delivery.min_copies == 2
+    assert config.drain.period == 30.0
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("topics", "groups", "many"), ["topics.groups", '"many"', "int"]),
+        (("topics", "groups", 0), ["topics.groups", "0", ">= 1"]),
+        (("topics", "cache", "maxByte", 5), ["topics.cache.maxByte", "unknown field", "maxBytes"]),
+        (("topics", "max_topics", 5), ["topics.max_topics", "unknown field", "maxTopics"]),
+        (("shards", 5), ["shards", "unknown field", "brokers"]),
+        (("brokers", ["a b"]), ["brokers[0]", '"a b"']),
+        (("brokers", ["a", "a", "b"]), ["brokers", "twice"]),
+        (("brokers", ["quotes-broker-2", "b"]), ["delivery.minCopies", "3 or more", "2"]),
+        (("weights", {"other": 1}), ["weights.other", "no such broker", "quotes-broker-0"]),
+        (("weights", {"quotes-broker-0": -1}), ["weights", "-1", ">= 0"]),
+        (("delivery", "onHistoryLoss", "wait"), ["delivery.onHistoryLoss", '"wait"']),
+        (("delivery", "minCopies", 2.5), ["delivery.minCopies", "2.5", "int"]),
+        (("zookeeper", {}), ["zookeeper.servers", "missing"]),
+        (("zookeeper", 7), ["zookeeper", "7", "object"]),
+        (("topics", "cache", "minAge", 700.0), ["topics.cache.minAge", "700", "maxAge"]),
+        (("limits", "queueTotal", 4096), ["limits.queuePerClient", "queueTotal"]),
+        (("origins", "allowed", ["app.example.com"]), ["origins", "app.example.com"]),
+        (("cluster", ""), ["cluster", '""']),
+        (("cluster", "a/b"), ["cluster", "a/b"]),
+        (("limits", "maxPayload", 10**12), ["limits.maxPayload", "1000000000000", "<="]),
+    ],
+)
+def test_a_wrong_field_is_named_with_its_value_and_what_is_allowed(change: tuple[Any, ...], words: list[str]) -> None:
+    with pytest.raises(ConfigError) as refused:
+        parsed(*change)
+    assert all(word in str(refused.value) for word in words), str(refused.value)
+    assert refused.value.code == EXIT_CONFIG
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"\xff\xfe", b"[]", b'"text"', b"null"])
+def test_what_is_no_configuration_at_all_is_refused(text: bytes) -> None:
+    with pytest.raises(ConfigError):
+        parse(text)
+
+
+def test_a_file_that_is_not_there_or_wrong_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"nothing\.json.*No such file"):
+        load(tmp_path / "nothing.json")
+    wrong = tmp_path / "wrong.json"
+    wrong.write_text("{")
+    with pytest.raises(ConfigError, match=r"wrong\.json: not valid JSON"):
+        load(wrong)
+    wrong.write_text(json.dumps(GOOD))
+    assert load(wrong) == parsed()
+
+
+@pytest.mark.parametrize(
+    ("identity", "words"),
+    [
+        (Identity("stranger"), ["--name", "stranger", "quotes-broker-0"]),
+        (Identity("quotes-broker-0", clients="8080"), ["--clients", "8080", "HOST:PORT"]),
+        (Identity("quotes-broker-0", peers="h:99999"), ["--peers", "99999"]),
+        (Identity("quotes-broker-0", admin="::1:80"), ["--admin", "[ADDRESS]:PORT"]),
+        (Identity("quotes-broker-0", advertise_url="http://x"), ["--advertise-url", "ws://"]),
+        (Identity("quotes-broker-0", advertise_peer="x"), ["--advertise-peer", "HOST:PORT"]),
+    ],
+)
+def test_a_wrong_command_line_is_named(identity: Identity, words: list[str]) -> None:
+    with pytest.raises(ConfigError) as refused:
+        check_identity(parsed(), identity)
+    assert all(word in str(refused.value) for word in words), str(refused.value)
+
+
+def test_a_right_command_line_is_taken() -> None:
+    check_identity(parsed(), Identity("quotes-broker-1", advertise_url="wss://b1.example.com/ws", advertise_peer="b1:9"))
+    assert split_address("[::1]:80", "x") == ("::1", 80)
+    assert split_address(":0", "x") == ("", 0)

@@ -1,0 +1,205 @@
+"""The pump: order of events and effects, one Flush a turn, and what happens when something in it fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from migratory_broker.core.edge import events as edge_events
+from migratory_broker.core.logic import events
+from migratory_broker.runtime.pump import BATCH, Pump, multicast
+from migratory_protocol.positions import Position
+
+
+class Loop:
+    """`call_soon` that is run by hand, a turn at a time."""
+
+    def __init__(self) -> None:
+        self.calls: list[Callable[[], None]] = []
+
+    def soon(self, call: Callable[[], None]) -> None:
+        self.calls.append(call)
+
+    def turn(self) -> bool:
+        calls, self.calls = self.calls, []
+        for call in calls:
+            call()
+        return bool(calls)
+
+
+def attach(reference: int) -> events.Attach:
+    return events.Attach(0, reference, "t", None)
+
+
+def attached(reference: int) -> events.Attached:
+    return events.Attached(0, reference, "t", "complete", Position(1, 0))
+
+
+def build(core: Any, logic: dict[type, Any] | None = None, edge: dict[type, Any] | None = None) -> Any:
+    loop = Loop()
+    errors: list[Exception] = []
+    pump = Pump(core(logic), loop.soon, lambda: 1.0, errors.append)
+    return pump, core(edge), loop, errors
+
+
+def test_events_of_one_turn_are_worked_off_together_and_flushed_once(core: Any) -> None:
+    pump, edge, loop, _ = build(core)
+    pump.carry_out({})
+    pump.attach(edge)
+    pump.to_logic(events.ZkChanged("/a"))
+    pump.to_logic(events.ZkChanged("/b"))
+    pump.to_edge(edge_events.Lost(3))
+    assert len(loop.calls) == 1
+    loop.turn()
+    assert [type(event).__name__ for event in pump._logic.events] == ["ZkChanged", "ZkChanged", "Flush"]
+    assert edge.events == [edge_events.Lost(3)]
+    assert not loop.turn()
+
+
+def test_what_the_logic_says_to_the_edge_keeps_its_order_and_requests_go_behind(core: Any) -> None:
+    fanout = events.Fanout("t", ())
+    pump, edge, loop, _ = build(
+        core,
+        {events.Attach: lambda event: [attached(event.reference), fanout]},
+        {edge_events.Received: lambda event: [attach(event.connection)]},
+    )
+    pump.carry_out({})
+    pump.attach(edge)
+    pump.to_edge(edge_events.Received(1, b""))
+    pump.to_edge(edge_events.Received(2, b""))
+    loop.turn()
+    assert edge.events == [
+        edge_events.Received(1, b""), edge_events.Received(2, b""), attached(1), fanout, attached(2), fanout,
+    ]
+
+
+def test_effects_go_to_their_handlers_in_order(core: Any) -> None:
+    seen: list[Any] = []
+    note = events.Note("info", "a")
+    close = edge_events.Close(1)
+    send = edge_events.Send(1, b"x")
+    pump, edge, loop, _ = build(core, {events.Tick: lambda _: [note]}, {edge_events.Lost: lambda _: [send, close, note]})
+    pump.carry_out({events.Note: seen.append, edge_events.Send: seen.append, edge_events.Close: seen.append})
+    pump.attach(edge)
+    pump.to_logic(events.Tick())
+    pump.to_edge(edge_events.Lost(1))
+    loop.turn()
+    assert seen == [note, send, close, note]
+
+
+def test_an_effect_for_the_edge_can_be_looked_at_on_its_way(core: Any) -> None:
+    admission = events.Admission(True)
+    pump, edge, loop, _ = build(core, {events.Tick: lambda _: [admission]})
+    seen: list[Any] = []
+
+    def look(effect: events.Admission) -> None:
+        seen.append(effect)
+        pump.step_edge(effect)
+
+    pump.carry_out({events.Admission: look})
+    pump.attach(edge)
+    pump.to_logic(events.Tick())
+    loop.turn()
+    assert seen == edge.events == [admission]
+
+
+def test_an_edge_that_comes_later_gets_what_waited(core: Any) -> None:
+    admission = events.Admission(False, "learning")
+    pump, edge, loop, _ = build(core, {events.Tick: lambda _: [admission]})
+    pump.carry_out({})
+    pump.to_logic(events.Tick())
+    loop.turn()
+    assert edge.events == []
+    pump.attach(edge)
+    loop.turn()
+    assert edge.events == [admission]
+
+
+def test_a_call_is_made_in_its_place_among_the_events(core: Any) -> None:
+    pump, edge, loop, _ = build(core)
+    pump.carry_out({})
+    pump.attach(edge)
+    pump.to_logic(events.ZkChanged("/a"))
+    pump.call(lambda argument: pump.step_logic(events.PeerDown(argument)), "p")
+    pump.to_logic(events.ZkChanged("/b"))
+    loop.turn()
+    assert pump._logic.events == [
+        events.ZkChanged("/a"), events.PeerDown("p"), events.ZkChanged("/b"), events.Flush(),
+    ]
+
+
+def test_a_turn_is_bounded_so_that_sockets_get_theirs(core: Any) -> None:
+    # an edge and a logic that answer each other for ever
+    pump, edge, loop, _ = build(
+        core, {events.Attach: lambda event: [attached(event.reference)]}, {events.Attached: lambda _: [attach(1)]}
+    )
+    pump.carry_out({})
+    pump.attach(edge)
+    pump.to_logic(attach(1))
+    for turn in (1, 2):
+        loop.turn()
+        assert len(pump._logic.of(events.Attach)) == turn * BATCH
+        assert len(pump._logic.of(events.Flush)) == turn
+    assert loop.calls
+
+
+def test_a_core_that_raises_is_stepped_no_more(core: Any) -> None:
+    def broken(_: Any) -> list[Any]:
+        raise ArithmeticError("rule 3")
+
+    pump, edge, loop, errors = build(core, {events.Tick: broken})
+    pump.carry_out({})
+    pump.attach(edge)
+    pump.to_logic(events.Tick())
+    pump.to_logic(events.ZkChanged("/a"))
+    loop.turn()
+    assert [str(error) for error in errors] == ["rule 3"]
+    pump.to_logic(events.ZkChanged("/b"))
+    loop.turn()
+    assert pump._logic.events == [events.Tick()]
+    assert len(errors) == 1
+
+
+class Transport:
+    """A sink as the runtime has them: the bound `write` of a transport."""
+
+    def __init__(self, closing: bool = False) -> None:
+        self.data = b""
+        self.closing = closing
+
+    def write(self, data: bytes) -> None:
+        if self.closing:
+            raise RuntimeError("the handler is closed")
+        self.data += data
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+
+def test_a_transport_that_closed_costs_the_others_nothing() -> None:
+    transports = [Transport(), Transport(closing=True), Transport(closing=True), Transport(), Transport(closing=True)]
+    multicast(edge_events.Multicast(b"x", [transport.write for transport in transports]))
+    assert [transport.data for transport in transports] == [b"x", b"", b"", b"x", b""]
+
+
+def test_a_failure_that_is_no_closed_transport_is_not_hidden() -> None:
+    class Wrong(Transport):
+        def is_closing(self) -> bool:
+            return False
+
+    with pytest.raises(RuntimeError):
+        multicast(edge_events.Multicast(b"x", [Transport().write, Wrong(closing=True).write]))
+
+
+def test_an_iterator_that_fails_does_not_spin() -> None:
+    sinks = {1: Transport(closing=True).write, 2: Transport().write}
+
+    def changing() -> Any:
+        for sink in sinks.values():
+            sinks[len(sinks) + 1] = sink
+            yield sink
+
+    with pytest.raises(RuntimeError, match="changed size"):
+        multicast(edge_events.Multicast(b"x", changing()))
