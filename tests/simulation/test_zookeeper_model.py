@@ -1,0 +1,204 @@
+"""The ZooKeeper model keeps what the real one promises, and no more."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from migratory_broker.core.logic.events import (
+    Check,
+    Create,
+    Delete,
+    Write,
+    ZkChanged,
+    ZkChildren,
+    ZkCommit,
+    ZkGet,
+    ZkReply,
+    ZkSession,
+)
+from migratory_simulation.scheduler import Scheduler
+from migratory_simulation.zookeeper import Answer, Ensemble, ZkClient
+
+
+class Broker:
+    """A client with what it was told."""
+
+    def __init__(self, ensemble: Ensemble, seed: int = 1) -> None:
+        self.told: list[Answer] = []
+        self.alive = True
+        self.client = ZkClient(ensemble, self.told.append, lambda: self.alive, Random(seed))
+        self.requests = 0
+
+    def ask(self, kind: type, *arguments: object) -> int:
+        self.requests += 1
+        self.client.request(kind(self.requests, *arguments))
+        return self.requests
+
+    def reply(self, request: int) -> ZkReply:
+        return next(told for told in self.told if isinstance(told, ZkReply) and told.request == request)
+
+    def states(self) -> list[str]:
+        return [told.state for told in self.told if isinstance(told, ZkSession)]
+
+
+class Setting:
+    def __init__(self, seed: int = 7) -> None:
+        self.scheduler = Scheduler()
+        self.ensemble = Ensemble(self.scheduler, Random(seed), 4.0)
+        self.one = Broker(self.ensemble, seed)
+        self.other = Broker(self.ensemble, seed + 1)
+        self.run(1.0)
+
+    def run(self, seconds: float) -> None:
+        self.scheduler.run_until(self.scheduler.now + seconds)
+
+
+@pytest.fixture
+def setting() -> Setting:
+    return Setting()
+
+
+def test_a_session_connects(setting: Setting) -> None:
+    assert setting.one.states() == ["connected"]
+    assert setting.one.told[0].session != setting.other.told[0].session  # type: ignore[union-attr]
+
+
+def test_transactions_are_all_or_nothing(setting: Setting) -> None:
+    one = setting.one
+    first = one.ask(ZkCommit, (Create("/a", b"1"), Create("/a/b", b"2", True), Write("/a", b"3", 0), Check("/a/b", 0)))
+    second = one.ask(ZkCommit, (Write("/a", b"4", 1), Create("/a/b", b"again")))
+    third = one.ask(ZkCommit, (Write("/a", b"5", 0),))
+    orphan = one.ask(ZkCommit, (Create("/no/parent", b""),))
+    busy = one.ask(ZkCommit, (Delete("/a"),))
+    under = one.ask(ZkCommit, (Create("/a/b/c", b""),))
+    get = one.ask(ZkGet, "/a")
+    setting.run(1.0)
+    assert one.reply(first).outcome == "ok"
+    assert one.reply(first).versions == (0, 0, 1, -1)
+    assert [one.reply(request).outcome for request in (second, third, orphan, busy, under)] == ["refused"] * 5
+    node = one.reply(get).node
+    assert node is not None
+    assert (node.data, node.version, node.owner) == (b"3", 1, 0)
+
+
+def test_reads_of_what_is_not_there_are_ok_and_leave_no_watch(setting: Setting) -> None:
+    get = setting.one.ask(ZkGet, "/a", True)
+    children = setting.one.ask(ZkChildren, "/a", True)
+    setting.run(0.5)
+    assert setting.one.reply(get).node is None
+    assert setting.one.reply(children).children is None
+    setting.other.ask(ZkCommit, (Create("/a", b""), Create("/a/b", b"")))
+    setting.run(0.5)
+    assert not [told for told in setting.one.told if isinstance(told, ZkChanged)]
+
+
+def test_a_watch_fires_once_and_before_the_answer_that_shows_it(setting: Setting) -> None:
+    one, other = setting.one, setting.other
+    one.ask(ZkCommit, (Create("/a", b"1"),))
+    one.ask(ZkGet, "/a", True)
+    one.ask(ZkChildren, "/a", True)
+    setting.run(0.5)
+    other.ask(ZkCommit, (Write("/a", b"2", -1), Create("/a/x", b"")))
+    other.ask(ZkCommit, (Write("/a", b"3", -1), Create("/a/y", b"")))
+    setting.run(0.002)
+    get = one.ask(ZkGet, "/a")
+    setting.run(0.5)
+    changes = [told for told in one.told if isinstance(told, ZkChanged)]
+    assert changes == [ZkChanged("/a"), ZkChanged("/a")]  # the data watch and the children watch, once each
+    assert one.told.index(changes[0]) < one.told.index(one.reply(get))
+
+
+def test_ephemerals_go_with_their_session_in_whole_ticks(setting: Setting) -> None:
+    one, other = setting.one, setting.other
+    one.ask(ZkCommit, (Create("/a", b""), Create("/a/one", b"", True)))
+    setting.run(0.5)
+    children = other.ask(ZkChildren, "/a", True)
+    setting.run(0.5)
+    assert other.reply(children).children == ("one",)
+    one.alive = False
+    setting.run(3.5)
+    assert "/a/one" in setting.ensemble.nodes
+    setting.run(1.5)
+    assert "/a/one" not in setting.ensemble.nodes
+    assert ZkChanged("/a") in other.told
+    one.alive = True
+    setting.run(2.0)
+    assert one.states() == ["connected", "suspended", "lost", "connected"]
+    sessions = [told.session for told in one.told if isinstance(told, ZkSession) and told.state == "connected"]
+    assert sessions[0] != sessions[1]
+
+
+def test_no_session_expires_while_the_ensemble_is_away_and_each_gets_its_whole_time_anew(setting: Setting) -> None:
+    one = setting.one
+    one.ask(ZkCommit, (Create("/one", b"", True),))
+    setting.run(0.5)
+    setting.ensemble.set_available(False)
+    one.client.cut = True
+    setting.run(60.0)
+    assert "/one" in setting.ensemble.nodes
+    setting.ensemble.set_available(True)
+    setting.run(3.9)
+    assert "/one" in setting.ensemble.nodes
+    one.client.set_cut(False)
+    setting.run(2.0)
+    assert one.states() == ["connected", "suspended", "connected"]
+    assert "/one" in setting.ensemble.nodes
+
+
+def test_without_a_connection_requests_end_as_unknown(setting: Setting) -> None:
+    setting.ensemble.set_available(False)
+    get = setting.one.ask(ZkGet, "/")
+    setting.run(0.1)
+    assert setting.one.reply(get).outcome == "unknown"
+
+
+def test_when_the_connection_breaks_a_prefix_is_carried_out_and_all_is_unknown() -> None:
+    """Over many breaks: nothing, something and everything are applied, and never a request without those before it."""
+    applied = set()
+    late = 0
+    for seed in range(200):
+        setting = Setting(seed)
+        one = setting.one
+        one.client.delay = 0.02
+        requests = [one.ask(ZkCommit, (Create(f"/n{number}", b""),)) for number in range(4)]
+        setting.run(Random(seed).uniform(0.0, 0.05))
+        one.client.lose_connection()
+        at_break = sum(f"/n{number}" in setting.ensemble.nodes for number in range(4))
+        answered = [told.request for told in one.told if isinstance(told, ZkReply) and told.outcome == "ok"]
+        assert answered == requests[: len(answered)]
+        assert [one.reply(request).outcome for request in requests[len(answered):]] == ["unknown"] * (4 - len(answered))
+        setting.run(2.0)
+        there = [f"/n{number}" in setting.ensemble.nodes for number in range(4)]
+        assert there == sorted(there, reverse=True), f"seed {seed}: a suffix without its prefix"
+        assert sum(there) >= len(answered)
+        applied.add(sum(there) - len(answered))
+        late += sum(there) > at_break
+        assert one.states()[-1] == "connected"
+    assert applied == {0, 1, 2, 3, 4}
+    assert late > 10  # some are applied only after the process has heard "unknown"
+
+
+def test_nothing_of_an_old_connection_is_carried_out_behind_a_new_one() -> None:
+    for seed in range(100):
+        setting = Setting(seed)
+        one = setting.one
+        one.client.delay = 0.3
+        one.ask(ZkCommit, (Create("/late", b""),))
+        one.client.lose_connection()
+        while one.states()[-1] != "connected":
+            setting.run(0.01)
+        there = "/late" in setting.ensemble.nodes
+        setting.run(3.0)
+        assert ("/late" in setting.ensemble.nodes) == there
+
+
+def test_an_expired_session_is_known_at_the_next_connection(setting: Setting) -> None:
+    one = setting.one
+    one.ask(ZkCommit, (Create("/one", b"", True),))
+    setting.run(0.5)
+    assert one.client.session is not None
+    setting.ensemble.expire(one.client.session.number)
+    assert "/one" not in setting.ensemble.nodes
+    setting.run(1.0)
+    assert one.states() == ["connected", "suspended", "lost", "connected"]

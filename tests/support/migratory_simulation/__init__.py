@@ -1,0 +1,17 @@
+"""A deterministic simulation of a whole cluster: the production cores over a modelled world.
+
+Start with `world.py`, which puts everything together and runs one seed. Below it:
+
+    scheduler    the virtual clock: everything that happens is a callback at a moment
+    options      what a seed decides: shape of the cluster, load, and the plan of faults (`faults`)
+    zookeeper    the ensemble: sessions, ephemerals, one-shot watches, transactions, lost replies
+    network      the links between brokers: ordered, delayed, broken, cut one way or both, clogged
+    process      one life of a broker: a real `Logic`, real `Edge`s, and what carries out their effects
+    clients      publishers and subscribers
+    ledger       the invariants, checked from outside: what was shown to whom
+    probe        the invariants, checked from inside: copies, promises, coordinators
+    coverage     what the runs exercised
+    planted      deliberate mistakes, read from tests/planted/faults.toml
+
+docs/simulation.md says how to run it and how to read a failure. Nothing here reads a clock or shared randomness.
+"""

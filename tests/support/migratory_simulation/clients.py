@@ -1,0 +1,344 @@
+"""Publishers and subscribers: the production client core over modelled connections.
+
+What arrives is checked twice: as the application gets it from the core (`Ledger`), and before, per connection, as it
+was on the wire (`WireTopic`), so that the core's own care doesn't hide a mistake of a broker.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from random import Random
+from typing import TYPE_CHECKING
+
+from migratory_client import events as ev
+from migratory_client.servers import parse_servers
+from migratory_client.session import ClientCore
+from migratory_client.settings import Settings
+from migratory_protocol import frames
+from migratory_protocol import messages as wire
+from migratory_protocol.codec import CODECS, JSON, Codec
+from migratory_protocol.positions import Position
+
+from migratory_simulation.connections import Connection
+from migratory_simulation.ledger import Key, Violation
+
+if TYPE_CHECKING:
+    from migratory_simulation.world import World
+
+FINAL = frozenset({"timeout", "closed", "not_connected", "too_many_waiting"})
+"""Codes of `Failed` that may come at any time; every other one is wrong here."""
+
+MASK = b"\x17\x2a\x05\x99"
+
+
+class WireTopic:
+    """One topic on one connection: where it stands by what the broker has said and sent there."""
+
+    __slots__ = ("position",)
+
+    def __init__(self, position: Position) -> None:
+        self.position = position
+
+
+class ClientLink:
+    """One connection of a client, from dialling on."""
+
+    def __init__(self, number: int, codec: Codec) -> None:
+        self.number = number
+        self.codec = codec
+        self.connection: Connection | None = None
+        self.parser = frames.FrameParser("client", 4_000_000)
+        self.asked: dict[int, dict[str, Position | None]] = {}  # request -> topic -> after
+        self.topics: dict[str, WireTopic] = {}
+
+
+class Client:
+    """`subscribes` and `publishes` are topics. Names are unique in a run."""
+
+    def __init__(
+        self, world: World, number: int, subscribes: tuple[str, ...], publishes: tuple[str, ...], codec: Codec
+    ) -> None:
+        self.world = world
+        self.number = number
+        self.name = f"client-{number}"
+        self.publisher = f"p{number}"
+        self.subscribes = subscribes
+        self.publishes = publishes
+        self.codec = codec
+        self.random = Random(f"client {world.options.seed} {number}")
+        self.links: dict[int, ClientLink] = {}
+        self.stalled = False
+        self.waiting: dict[str, list[Key]] = {topic: [] for topic in publishes}
+        self.last_id: dict[str, int] = dict.fromkeys(publishes, 0)
+        self.final: set[Key] = set()  # publications that must be answered before the run ends
+        self._extra = 0
+        self._armed = inf
+        self.core = ClientCore(
+            parse_servers([world.url(name) for name in world.options.brokers])[0],
+            self.random.random,
+            client=self.name,
+            publisher=self.publisher,
+            settings=Settings(
+                connect_timeout=3.0, backoff_cap=4.0, blacklist=8.0, receipt_timeout=4.0, ack_timeout=2.0,
+                publish_timeout=world.options.give_up, stable=2.0, resend_cap=4.0,
+            ),
+        )
+
+    # ---- what the run does with it
+
+    def start(self) -> None:
+        for topic in self.subscribes:
+            self.step(ev.WantTopic(topic))
+        self.step(ev.Open())
+
+    def publish(self, topic: str, *, qos: int = 1, final: bool = False) -> None:
+        waiting = self.waiting[topic]
+        if len(waiting) >= 8 and not final:
+            return
+        if qos == 0:
+            self._extra += 1
+            key = Key(self.publisher, topic, 0, self._extra)
+        else:
+            self.last_id[topic] += 1
+            key = Key(self.publisher, topic, self.last_id[topic])
+            waiting.append(key)
+            if final:
+                self.final.add(key)
+        self.world.ledger.publishes(key, self.world.scheduler.now)
+        self.step(ev.Submit(key, topic, key.payload, qos, self.world.scheduler.now))
+
+    def give_up_something(self) -> None:
+        candidates = [keys for keys in self.waiting.values() if keys]
+        if candidates:
+            key = self.random.choice(self.random.choice(candidates))
+            if key not in self.final:
+                self._settle(key)
+                self.world.ledger.gives_up(key)
+                self.step(ev.GiveUp(key))
+
+    def toggle(self, topic: str) -> None:
+        """Leave a topic for a while; the core resumes where it left."""
+        self.step(ev.DropTopic(topic))
+        self.world.scheduler.after(self.random.uniform(0.0, 3.0), self.step, ev.WantTopic(topic))
+
+    def stall(self) -> None:
+        self.stalled = True
+        for link in self.links.values():
+            if link.connection is not None:
+                link.connection.stall()
+
+    def flow(self) -> None:
+        self.stalled = False
+        for link in list(self.links.values()):
+            if link.connection is not None:
+                link.connection.flow()
+
+    @property
+    def ready(self) -> bool:
+        return self.core.connected and not self.core.subscriptions.unanswered and not self.final
+
+    # ---- the core
+
+    def step(self, event: ev.Event) -> None:
+        world = self.world
+        if world.tracing:
+            world.trace(self.name, "<-", event)
+        for effect in self.core.step(event, world.scheduler.now):
+            if world.tracing:
+                world.trace(self.name, "=>", effect)
+            self._carry_out(effect)
+        deadline = self.core.deadline
+        if deadline < self._armed:
+            self._armed = deadline
+            world.scheduler.at(deadline, self._tick, deadline)
+
+    def _tick(self, armed: float) -> None:
+        if armed == self._armed:
+            self._armed = inf
+            self.step(ev.Tick())
+
+    def _carry_out(self, effect: ev.Effect) -> None:
+        if isinstance(effect, ev.Send):
+            link = self.links.get(effect.link)
+            if link is not None:
+                for message in effect.messages:
+                    self._note_request(link, message)
+                    self._write(link, message)
+        elif isinstance(effect, ev.Deliver):
+            got = effect.message
+            self.world.ledger.received(self.name, got.topic, got.position, got.payload, got.replayed)
+        elif isinstance(effect, ev.Receipt):
+            self._receipt(effect)
+        elif isinstance(effect, ev.Answered):
+            key = effect.ticket
+            assert isinstance(key, Key)
+            if key.id:
+                self._settle(key)
+                self.world.ledger.acknowledges(key, effect.position, self.world.probe.is_committed(key))
+        elif isinstance(effect, ev.Failed):
+            self._failed(effect)
+        elif isinstance(effect, ev.Dial):
+            self._dial(effect)
+        elif isinstance(effect, ev.HangUp):
+            link = self.links.pop(effect.link, None)
+            if link is not None and link.connection is not None:
+                link.connection.close_by_client()
+        elif isinstance(effect, ev.Refused):
+            raise Violation(7, f"{self.name}: subscribing to {effect.topic} is refused: {effect.code} {effect.text}")
+        elif isinstance(effect, ev.LinkDown):
+            self.world.coverage["links lost"] += 1
+        elif isinstance(effect, ev.Problem) and effect.code in ("bad_message", "unknown_op", "id_reused"):
+            raise Violation(7, f"{self.name}: {effect.code}: {effect.text}")
+
+    def _receipt(self, receipt: ev.Receipt) -> None:
+        if receipt.kind == "hole":
+            raise Violation(2, f"{self.name} {receipt.topic}: {receipt.first}..{receipt.last} missing, not reported")
+        if receipt.position is None:
+            raise Violation(2, f"{self.name} {receipt.topic}: a receipt without a position")
+        self.world.ledger.receipt(
+            self.name, receipt.topic, receipt.kind, receipt.position, receipt.first, receipt.last
+        )
+
+    def _failed(self, failed: ev.Failed) -> None:
+        key = failed.ticket
+        assert isinstance(key, Key)
+        if failed.code not in FINAL:
+            raise Violation(7, f"{key} is refused: {failed.code} {failed.text}")
+        if not key.id:
+            return
+        self.world.ledger.gives_up(key)
+        again = key in self.final
+        self._settle(key)
+        if again:
+            self.publish(key.topic, final=True)
+
+    def _settle(self, key: Key) -> None:
+        if key in self.waiting[key.topic]:
+            self.waiting[key.topic].remove(key)
+        self.final.discard(key)
+
+    # ---- connections
+
+    def _dial(self, dial: ev.Dial) -> None:
+        link = self.links[dial.link] = ClientLink(dial.link, self.codec)
+        world = self.world
+        world.scheduler.after(self.random.uniform(1.0, 3.0) * world.options.client_delay, self._connect, link, dial.url)
+
+    def _connect(self, link: ClientLink, url: str) -> None:
+        if link.number not in self.links:
+            return
+        process = self.world.process_at(url)
+        if process is None:
+            self._lost(link, 1006, "refused")
+        else:
+            process.run(self._accepted, link, process)
+
+    def _accepted(self, link: ClientLink, process: object) -> None:
+        from migratory_simulation.process import Process
+
+        assert isinstance(process, Process)
+        if link.number not in self.links or not process.edges:
+            return
+        edge = self.random.choice(process.edges)
+        link.connection = Connection(self.world, self.world.next_connection(), self, edge, self.codec.name)
+        if self.stalled:
+            link.connection.stall()
+        self.world.connection_links[link.connection.number] = link
+        self.world.scheduler.after(self.world.options.client_delay, self._established, link)
+
+    def _established(self, link: ClientLink) -> None:
+        if link.number in self.links:
+            self.step(ev.Connected(link.number))
+
+    def connection_data(self, connection: Connection, data: bytes) -> None:
+        link = self.world.connection_links[connection.number]
+        if link.number not in self.links:
+            return
+        for event in link.parser.feed(data):
+            if isinstance(event, frames.MessageReceived):
+                messages = link.codec.decode_broker(event.data)
+                self._check_wire(link, messages)
+                self.step(ev.Received(link.number, messages))
+            elif isinstance(event, frames.PingReceived):
+                connection.to_edge(frames.encode_frame(frames.PONG, event.data, MASK))
+                self.step(ev.Received(link.number, []))
+            elif isinstance(event, frames.CloseReceived):
+                self.world.coverage[f"closed with {event.code}"] += 1
+                connection.close_by_client()
+                self._lost(link, event.code or 1005, event.reason)
+                return
+
+    def connection_closed(self, connection: Connection) -> None:
+        link = self.world.connection_links.pop(connection.number, None)
+        if link is not None:
+            self._lost(link, 1006, "the connection was reset")
+
+    def _lost(self, link: ClientLink, code: int, reason: str) -> None:
+        if self.links.pop(link.number, None) is not None:
+            self.step(ev.Lost(link.number, code, reason))
+
+    def _write(self, link: ClientLink, message: wire.ClientMessage) -> None:
+        if link.connection is not None:
+            opcode = frames.BINARY if link.codec.binary else frames.TEXT
+            link.connection.to_edge(frames.encode_frame(opcode, link.codec.encode(message), MASK))
+
+    # ---- the wire
+
+    @staticmethod
+    def _note_request(link: ClientLink, message: wire.ClientMessage) -> None:
+        if isinstance(message, wire.Subscribe):
+            link.asked[message.request] = {
+                topic.topic: topic.after if isinstance(topic.after, Position) else None for topic in message.topics
+            }
+
+    def _check_wire(self, link: ClientLink, messages: list[wire.BrokerMessage]) -> None:
+        for message in messages:
+            if isinstance(message, wire.Message):
+                self._check_message(link, message)
+            elif isinstance(message, wire.Subscribed):
+                for receipt in message.topics:
+                    if receipt.receipt is not None and receipt.position is not None:
+                        self._check_receipt(link, message.request, receipt, receipt.position)
+            elif isinstance(message, wire.Unsubscribed):
+                for topic in message.topics:
+                    link.topics.pop(topic, None)
+
+    def _check_message(self, link: ClientLink, message: wire.Message) -> None:
+        stands = link.topics.get(message.topic)
+        where = f"{self.name} link {link.number} {message.topic}"
+        if stands is None:
+            return  # a last one behind an unsubscribe
+        position, before = message.position, stands.position
+        if position <= before:
+            raise Violation(2, f"{where}: {position} sent after {before}")
+        if position.sequence != before.sequence + 1:
+            raise Violation(2, f"{where}: {position} sent after {before}: a hole that was not reported")
+        stands.position = position
+
+    def _check_receipt(self, link: ClientLink, request: int, receipt: wire.TopicReceipt, position: Position) -> None:
+        topic, where = receipt.topic, f"{self.name} link {link.number} {receipt.topic}"
+        ledger = self.world.ledger
+        ledger.told(where, topic, position)
+        if request:
+            after = link.asked.get(request, {}).get(topic)
+        else:
+            stands = link.topics.get(topic)
+            if stands is None:
+                raise Violation(2, f"{where}: {receipt.receipt} for a topic without a subscription")
+            after = stands.position
+        if receipt.receipt == "truncated":
+            if after is None or receipt.first != after.sequence + 1 or receipt.last < receipt.first:
+                raise Violation(2, f"{where}: truncated {receipt.first}..{receipt.last} after {after}")
+            link.topics[topic] = WireTopic(Position(after.epoch, receipt.last))
+        elif receipt.receipt == "complete" and after is not None:
+            if ledger.history_of(topic, after.epoch) != ledger.history_of(topic, position.epoch):
+                raise Violation(2, f"{where}: complete at {position}, of another history than {after}")
+            if position < after:
+                raise Violation(2, f"{where}: complete at {position}, behind {after}")
+            link.topics[topic] = WireTopic(after)
+        else:
+            link.topics[topic] = WireTopic(position)
+
+
+def codec_named(name: str) -> Codec:
+    return next((codec for codec in CODECS if codec.name == name), JSON)

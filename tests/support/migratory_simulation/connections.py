@@ -1,0 +1,133 @@
+"""Client connections: bytes both ways, in order, delayed, lost with the connection; a stalled reader pauses its edge."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Protocol
+
+from migratory_broker.core.edge.events import Lost, Opened, Paused, Received, Resumed
+
+if TYPE_CHECKING:
+    from migratory_simulation.process import EdgeLife
+    from migratory_simulation.world import World
+
+
+class Peer(Protocol):
+    """A client's side of a connection."""
+
+    def connection_data(self, connection: Connection, data: bytes) -> None: ...
+    def connection_closed(self, connection: Connection) -> None: ...
+
+
+HIGH_WATER = 4096  # bytes on their way to a stalled client before its edge is paused
+
+
+class Connection:
+    """Open until one side closes it; nothing arrives at a side that has seen the end."""
+
+    def __init__(self, world: World, number: int, client: Peer, edge: EdgeLife, wire: str) -> None:
+        self.world = world
+        self.number = number
+        self.client = client
+        self.edge = edge
+        self.delay = world.options.client_delay
+        self.client_open = True
+        self.edge_open = True
+        self.stalled = False
+        self._paused = False
+        self._held: deque[bytes] = deque()
+        self._held_bytes = 0
+        self._last_in = self._last_out = world.scheduler.now
+        edge.connections[number] = self
+        opened = Opened(number, self.to_client, "json" if wire == "json" else "msgpack", f"client:{number}")
+        edge.process.run(edge.step, opened)
+
+    # ---- from the client
+
+    def to_edge(self, data: bytes) -> None:
+        if self.client_open and self.edge_open:
+            self._last_in = self._arrival(self._last_in)
+            self.world.scheduler.at(self._last_in, self.edge.process.run, self._at_edge, data)
+
+    def close_by_client(self) -> None:
+        """The client lets go: a prefix of what it sent has arrived or will."""
+        if self.client_open:
+            self.client_open = False
+            self._last_in = self._arrival(self._last_in)
+            self.world.scheduler.at(self._last_in, self.edge.process.run, self._lost)
+
+    def stall(self) -> None:
+        self.stalled = True
+
+    def flow(self) -> None:
+        """The client reads again."""
+        if not self.stalled:
+            return
+        self.stalled = False
+        held, self._held, self._held_bytes = self._held, deque(), 0
+        for data in held:
+            self._send(data)
+        if self._paused and self.edge_open:
+            self._paused = False
+            self.edge.process.run(self.edge.step, Resumed(self.number))
+
+    # ---- from the edge
+
+    def to_client(self, data: bytes) -> None:
+        if not self.client_open:
+            return
+        if self.stalled:
+            self._held.append(bytes(data))
+            self._held_bytes += len(data)
+            if self._held_bytes > HIGH_WATER and not self._paused:
+                self._paused = True
+                self.world.scheduler.after(0.0, self.edge.process.run, self._pause)
+            return
+        self._send(bytes(data))
+
+    def closed_by_broker(self, abort: bool) -> None:
+        if self.edge_open:
+            self.edge_open = False
+            self._last_out = self._arrival(self._last_out)
+            when = self._last_out
+            if abort and self.world.random.random() < 0.5:
+                when = self.world.scheduler.now  # a reset overtakes what is under way
+            self.world.scheduler.at(when, self._end_at_client)
+
+    def cut(self) -> None:
+        """The connection breaks: both sides notice, each at its own moment."""
+        now = self.world.scheduler.now
+        self.world.scheduler.at(now + self.world.random.uniform(0.0, 0.3), self._end_at_client)
+        self.world.scheduler.at(now + self.world.random.uniform(0.0, 0.3), self.edge.process.run, self._lost)
+
+    # ---- inside
+
+    def _arrival(self, last: float) -> float:
+        return max(last, self.world.scheduler.now + self.world.random.uniform(0.3, 1.7) * self.delay)
+
+    def _send(self, data: bytes) -> None:
+        self._last_out = self._arrival(self._last_out)
+        self.world.scheduler.at(self._last_out, self._at_client, data)
+
+    def _at_client(self, data: bytes) -> None:
+        if self.client_open:
+            self.client.connection_data(self, data)
+
+    def _end_at_client(self) -> None:
+        if self.client_open:
+            self.client_open = False
+            self.client.connection_closed(self)
+
+    def _at_edge(self, data: bytes) -> None:
+        if self.edge_open:
+            self.edge.step(Received(self.number, data))
+
+    def _pause(self) -> None:
+        if self.edge_open and self._paused:
+            self.edge.step(Paused(self.number))
+
+    def _lost(self) -> None:
+        if self.edge_open:
+            self.edge_open = False
+            self.edge.connections.pop(self.number, None)
+            self.edge.step(Lost(self.number))

@@ -1,0 +1,192 @@
+"""Carries the faults of a plan out, and undoes what lasts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from migratory_simulation import faults
+
+if TYPE_CHECKING:
+    from migratory_simulation.process import Process
+    from migratory_simulation.world import World
+
+
+class Injector:
+    def __init__(self, world: World) -> None:
+        self.world = world
+        for moment, fault in world.options.plan.faults:
+            world.scheduler.at(moment, self.inject, fault)
+
+    def inject(self, fault: faults.Fault) -> None:
+        world = self.world
+        if world.healed:
+            return
+        ends = isinstance(fault, (faults.Crash, faults.Drain)) and not self._may_end(fault.broker)
+        if ends and world.options.plan.safe:
+            world.scheduler.after(0.5, self.inject, fault)
+            return
+        name = faults.NAMES[type(fault)]
+        if isinstance(fault, faults.Partition) and fault.one_way:
+            name = "one-way partition"
+        world.trace("fault", "**", fault)
+        if self._apply(fault):
+            world.coverage[f"fault {name}"] += 1
+
+    def _may_end(self, broker: str) -> bool:
+        """Ending the broker now leaves every list since the last activated one with at most q - 1 lost."""
+        process = self.world.process_of(broker)
+        return process is not None and self.world.probe.may_lose(process)
+
+    def _apply(self, fault: faults.Fault) -> bool:
+        """Says whether it took effect."""
+        world = self.world
+        after = world.scheduler.after
+        if isinstance(fault, faults.Partition):
+            return self._partition(fault)
+        if isinstance(fault, (faults.BreakLink, faults.Clog)):
+            one, other = world.process_of(fault.one), world.process_of(fault.other)
+            if one is None or other is None:
+                return False
+            if isinstance(fault, faults.BreakLink):
+                standing = world.network.link_of(one, other.name) is not None
+                world.network.break_link(one.number, other.number)
+                return standing
+            world.network.clogged[one.number, other.number] = fault.delay
+            after(fault.lasts, world.network.clogged.pop, (one.number, other.number), None)
+            return True
+        if isinstance(fault, faults.ZooKeeperAway):
+            if not world.ensemble.available:
+                return False
+            world.ensemble.set_available(False)
+            after(fault.lasts, world.ensemble.set_available, True)
+            return True
+        if isinstance(fault, faults.RestartAll):
+            for process in world.running():
+                world.process_ends(process, "restart of all", restart=world.random.uniform(0.0, fault.spread))
+            return True
+        if isinstance(fault, faults.Replace):
+            return self._replace(fault)
+        if isinstance(fault, faults.StallClient):
+            client = world.clients[fault.client % len(world.clients)]
+            client.stall()
+            after(fault.lasts, client.flow)
+            return True
+        if isinstance(fault, faults.Burst):
+            return self._burst(fault)
+        victim = world.process_of(fault.broker)
+        return victim is not None and self._apply_to(fault, victim)
+
+    def _apply_to(
+        self,
+        fault: faults.Crash | faults.Freeze | faults.ZooKeeperCutOff | faults.ZooKeeperConnectionLost
+        | faults.ExpireSession | faults.Slow | faults.DropClients | faults.RestartEdge | faults.Drain,
+        process: Process,
+    ) -> bool:
+        world = self.world
+        after = world.scheduler.after
+        if isinstance(fault, faults.Crash):
+            world.process_ends(process, "crash", restart=fault.downtime)
+        elif isinstance(fault, faults.Freeze):
+            if process.frozen:
+                return False
+            process.freeze()
+            after(fault.lasts, process.thaw)
+        elif isinstance(fault, faults.ZooKeeperCutOff):
+            process.zk.set_cut(True)
+            after(fault.lasts, self._zookeeper_back, process)
+        elif isinstance(fault, faults.ZooKeeperConnectionLost):
+            self._lose_connection(process, fault.times)
+        elif isinstance(fault, faults.ExpireSession):
+            if process.zk.session is None:
+                return False
+            world.ensemble.expire(process.zk.session.number)
+        elif isinstance(fault, faults.Slow):
+            process.slow = fault.cost
+            after(fault.lasts, self._fast_again, process)
+        elif isinstance(fault, faults.DropClients):
+            connections = [connection for edge in process.edges for connection in edge.connections.values()]
+            for connection in connections:
+                connection.cut()
+            return bool(connections)
+        elif isinstance(fault, faults.RestartEdge):
+            if process.frozen:
+                return False
+            process.restart_edge(world.random.randrange(len(process.edges)))
+        else:
+            if process.draining:
+                return False
+            process.drain(fault.period)
+            after(fault.period + 1.0, self._drained, process, fault.downtime)
+        return True
+
+    def _drained(self, process: Process, downtime: float) -> None:
+        if process.running:
+            self.world.process_ends(process, "drained", restart=downtime)
+
+    def _lose_connection(self, process: Process, times: int) -> None:
+        if process.running and times:
+            process.zk.lose_connection()
+            delay = self.world.random.choice((0.05, 0.7)) * self.world.random.random()
+            self.world.scheduler.after(delay, self._lose_connection, process, times - 1)
+
+    @staticmethod
+    def _fast_again(process: Process) -> None:
+        process.slow = 0.0
+
+    @staticmethod
+    def _zookeeper_back(process: Process) -> None:
+        if process.running:
+            process.zk.set_cut(False)
+
+    def _partition(self, fault: faults.Partition) -> bool:
+        world = self.world
+        side = [process for process in world.running() if process.name in fault.side]
+        rest = [process for process in world.running() if process.name not in fault.side]
+        pairs = [(one.number, other.number) for one in side for other in rest]
+        if not fault.one_way:
+            pairs += [(other, one) for one, other in pairs]
+        for pair in pairs:
+            world.network.block(*pair)
+        world.scheduler.after(fault.lasts, self._unblock, pairs)
+        if fault.zookeeper:
+            for process in side:
+                process.zk.set_cut(True)
+                world.scheduler.after(fault.lasts, self._zookeeper_back, process)
+        return bool(pairs)
+
+    def _unblock(self, pairs: list[tuple[int, int]]) -> None:
+        for source, target in pairs:
+            self.world.network.unblock(source, target)
+
+    def _replace(self, fault: faults.Replace) -> bool:
+        world = self.world
+        old = [process for process in world.running() if process.name in fault.brokers]
+        if not old:
+            return False
+        together = world.random.random() < 0.6  # the replaced ones still hear each other
+        for process in old:
+            process.zk.set_cut(True)
+            process.replaced = True
+        for process in old:
+            for other in world.running():
+                if other is not process and not (together and other in old):
+                    world.network.block(process.number, other.number)
+                    world.network.block(other.number, process.number)
+        for process in old:
+            fresh = world.start_process(process.name)
+            for other in old:
+                world.network.block(fresh.number, other.number)
+                world.network.block(other.number, fresh.number)
+            world.scheduler.after(fault.lasts, world.process_ends, process, "a replaced process ends")
+        return True
+
+    def _burst(self, fault: faults.Burst) -> bool:
+        world = self.world
+        topic = world.options.topics[fault.topic]
+        publishers = [client for client in world.clients if topic in client.publishes]
+        if not publishers:
+            return False
+        client = world.random.choice(publishers)
+        for index in range(fault.count):
+            world.scheduler.after(index * 0.01, client.publish, topic)
+        return True

@@ -1,0 +1,253 @@
+"""The invariants of docs/replication.md, checked from outside: by what was shown to whom.
+
+*Shown* is what left a broker as committed: delivered, replayed, or named in an acknowledgement. Every payload is
+unique, so a publication is known by it. Each check raises `Violation` at the step that broke it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, field
+
+from migratory_protocol.messages import Receipt
+from migratory_protocol.positions import Position
+
+from migratory_simulation.coverage import Coverage
+
+
+class Violation(Exception):
+    """`invariant` is its number in docs/replication.md; the text says what was seen."""
+
+    def __init__(self, invariant: int, text: str) -> None:
+        super().__init__(f"invariant {invariant}: {text}")
+        self.invariant = invariant
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A message as its publisher knows it; QoS 0 has id 0 and is known by `extra`."""
+
+    publisher: str
+    topic: str
+    id: int
+    extra: int = 0
+
+    @property
+    def payload(self) -> bytes:
+        return f"{self.publisher}|{self.topic}|{self.id}|{self.extra}".encode()
+
+
+def key_of(payload: bytes) -> Key:
+    publisher, topic, number, extra = bytes(payload).decode().split("|")
+    return Key(publisher, topic, int(number), int(extra))
+
+
+@dataclass(slots=True)
+class TopicHistory:
+    """What was shown of one topic in one history: position by sequence number, both ways."""
+
+    entries: dict[int, tuple[int, Key]] = field(default_factory=dict)  # sequence -> (epoch, key)
+    of_key: dict[Key, int] = field(default_factory=dict)
+    last_of_publisher: dict[str, list[tuple[int, int]]] = field(default_factory=dict)  # sorted (sequence, id)
+    told: dict[int, int] = field(default_factory=dict)  # sequence -> epoch, named as current position
+    last: int = 0
+    last_epoch: int = 0
+
+
+@dataclass(slots=True)
+class Reader:
+    """A subscription as its application sees it."""
+
+    subscriber: str
+    topic: str
+    position: Position | None = None  # None until the first receipt
+    received: int = 0
+
+
+class Ledger:
+    def __init__(self, coverage: Coverage) -> None:
+        self.coverage = coverage
+        self.firsts: dict[int, list[int]] = {}  # group -> first epochs of its histories, rising
+        self.group_of: dict[str, int] = {}
+        self.topics: dict[tuple[str, int], TopicHistory] = {}  # (topic, first epoch of the history)
+        self.readers: dict[tuple[str, str], Reader] = {}
+        self.acknowledged: dict[Key, Position | None] = {}
+        self.issued: dict[Key, float] = {}
+        self.given_up: set[Key] = set()
+        self.resets_without_history = 0
+
+    # ---- histories
+
+    def history_begins(self, group: int, first: int) -> None:
+        firsts = self.firsts.setdefault(group, [])
+        if firsts and first <= firsts[-1]:
+            raise Violation(3, f"group {group}: a new history begins at epoch {first}, not above {firsts[-1]}")
+        firsts.append(first)
+
+    def history_of(self, topic: str, epoch: int) -> int:
+        firsts = self.firsts.get(self.group_of[topic], [])
+        index = bisect_right(firsts, epoch)
+        if index == 0:
+            raise Violation(5, f"{topic}: epoch {epoch} belongs to no history that was ever recorded ({firsts})")
+        return firsts[index - 1]
+
+    def current(self, topic: str) -> TopicHistory:
+        return self._of(topic, self.firsts[self.group_of[topic]][-1])
+
+    def _of(self, topic: str, first: int) -> TopicHistory:
+        history = self.topics.get((topic, first))
+        if history is None:
+            history = self.topics[topic, first] = TopicHistory()
+        return history
+
+    # ---- what brokers show
+
+    def shown(self, where: str, topic: str, position: Position, payload: bytes) -> bool:
+        """A committed publication was shown at `where`. True when it is shown for the first time."""
+        return self.shown_key(where, topic, position, key_of(payload))
+
+    def shown_key(self, where: str, topic: str, position: Position, key: Key) -> bool:
+        history = self._of(topic, self.history_of(topic, position.epoch))
+        sequence = position.sequence
+        before = history.entries.get(sequence)
+        if before is not None:
+            if before != (position.epoch, key):
+                raise Violation(3, f"{where} shows {key} at {topic} {position}, where {before[1]} was shown at "
+                                   f"{before[0]}:{sequence}")
+            return False
+        if key.topic != topic:
+            raise Violation(3, f"{where} shows {key} in {topic}")
+        if sequence < 1:
+            raise Violation(2, f"{where} shows {key} at sequence number {sequence}")
+        if key in history.of_key:
+            raise Violation(4, f"{where} shows {key} at {topic} {position}; it was already shown at sequence number "
+                               f"{history.of_key[key]}")
+        told = history.told.get(sequence)
+        if told is not None and told != position.epoch:
+            raise Violation(1, f"{where} shows {topic} {position}, but {told}:{sequence} was named as its current "
+                               "position: not committed then")
+        self._check_epochs(where, topic, history, position)
+        if key.id:
+            self._check_order(where, topic, history, position, key)
+        history.entries[sequence] = (position.epoch, key)
+        history.of_key[key] = sequence
+        if sequence > history.last:
+            history.last, history.last_epoch = sequence, position.epoch
+        return True
+
+    def _check_epochs(self, where: str, topic: str, history: TopicHistory, position: Position) -> None:
+        for sequence in (position.sequence - 1, position.sequence + 1):
+            other = history.entries.get(sequence)
+            if other is not None and (other[0] > position.epoch) != (sequence > position.sequence) \
+                    and other[0] != position.epoch:
+                raise Violation(2, f"{where} shows {topic} {position} beside {other[0]}:{sequence}: epochs fall")
+
+    def _check_order(self, where: str, topic: str, history: TopicHistory, position: Position, key: Key) -> None:
+        seen = history.last_of_publisher.setdefault(key.publisher, [])
+        index = bisect_right(seen, (position.sequence, 0))
+        if index and seen[index - 1][1] > key.id:
+            raise Violation(6, f"{where} shows {key} at {topic} {position} after id {seen[index - 1][1]} of that "
+                               "publisher")
+        if index < len(seen) and seen[index][1] < key.id:
+            raise Violation(6, f"{where} shows {key} at {topic} {position} before id {seen[index][1]} of its publisher")
+        seen.insert(index, (position.sequence, key.id))
+
+    def told(self, where: str, topic: str, position: Position) -> None:
+        """`position` was named as the current one of `topic`."""
+        history = self._of(topic, self.history_of(topic, position.epoch))
+        sequence = position.sequence
+        if sequence == 0:
+            return
+        before = history.entries.get(sequence)
+        if before is not None and before[0] != position.epoch:
+            raise Violation(1, f"{where} names {topic} {position} as current; shown there was {before[0]}:{sequence}")
+        other = history.told.setdefault(sequence, position.epoch)
+        if other != position.epoch:
+            raise Violation(1, f"{where} names {topic} {position} as current; {other}:{sequence} was named before")
+
+    # ---- publishers
+
+    def publishes(self, key: Key, now: float) -> None:
+        self.issued.setdefault(key, now)
+        self.coverage["published"] += 1
+
+    def acknowledges(self, key: Key, position: Position | None, committed: bool) -> None:
+        """The publisher got an acknowledgement for an id that it waits for. `committed`: somewhere, in any history."""
+        self.coverage["acknowledged"] += 1
+        self.acknowledged[key] = position
+        if not committed:
+            raise Violation(1, f"{key} is acknowledged at {position}, but was never committed")
+        if position is None:
+            self.coverage["duplicates answered"] += 1
+        else:
+            self.shown_key("an acknowledgement", key.topic, position, key)
+
+    def gives_up(self, key: Key) -> None:
+        self.coverage["given up"] += 1
+        self.given_up.add(key)
+
+    # ---- subscribers
+
+    def reader(self, subscriber: str, topic: str) -> Reader:
+        reader = self.readers.get((subscriber, topic))
+        if reader is None:
+            reader = self.readers[subscriber, topic] = Reader(subscriber, topic)
+        return reader
+
+    def receipt(self, subscriber: str, topic: str, receipt: Receipt, position: Position, first: int, last: int) -> None:
+        reader = self.reader(subscriber, topic)
+        self.told(f"receipt for {subscriber}", topic, position)
+        before = reader.position
+        if receipt == "complete":
+            if before is None:
+                reader.position = position
+            return  # while a client moves, its old link may have brought it past what the new broker says
+        if receipt == "truncated":
+            self.coverage["truncated"] += 1
+            if before is None:
+                raise Violation(2, f"{subscriber} {topic}: truncated, but it had no position")
+            if first != before.sequence + 1 or last < first:
+                raise Violation(2, f"{subscriber} {topic}: truncated {first}..{last}, but it has {before}")
+            epoch = before.epoch
+            shown = self._of(topic, self.history_of(topic, before.epoch)).entries.get(last)
+            reader.position = Position(shown[0] if shown else epoch, last)
+            return
+        self.coverage["reset"] += 1
+        if before is not None and self.history_of(topic, before.epoch) == self.history_of(topic, position.epoch):
+            self.resets_without_history += 1
+            self.coverage["resets inside a history"] += 1
+        reader.position = position
+
+    def received(self, subscriber: str, topic: str, position: Position, payload: bytes, replayed: bool) -> None:
+        reader = self.reader(subscriber, topic)
+        before = reader.position
+        self.coverage["delivered"] += 1
+        if replayed:
+            self.coverage["replayed"] += 1
+        if before is None:
+            raise Violation(2, f"{subscriber} {topic}: {position} came before any receipt")
+        if position <= before:
+            raise Violation(2, f"{subscriber} {topic}: {position} after {before}: not rising")
+        if self.history_of(topic, before.epoch) != self.history_of(topic, position.epoch):
+            raise Violation(2, f"{subscriber} {topic}: {position} of another history after {before}, without a reset")
+        if position.sequence != before.sequence + 1:
+            raise Violation(2, f"{subscriber} {topic}: {position} after {before}: a hole that was not reported")
+        self.shown(f"subscriber {subscriber}", topic, position, payload)
+        reader.position = position
+        reader.received += 1
+
+    # ---- at the end
+
+    def behind(self) -> list[str]:
+        """Subscriptions that have not caught up with what was shown: empty when all have (invariants 1 and 7)."""
+        late = []
+        for reader in self.readers.values():
+            history = self.current(reader.topic)
+            if reader.position is None:
+                late.append(f"{reader.subscriber} {reader.topic}: no receipt yet")
+            elif self.history_of(reader.topic, reader.position.epoch) != self.firsts[self.group_of[reader.topic]][-1]:
+                late.append(f"{reader.subscriber} {reader.topic}: still at {reader.position} of an older history")
+            elif reader.position.sequence < history.last:
+                late.append(f"{reader.subscriber} {reader.topic}: at {reader.position}, shown up to "
+                            f"{history.last_epoch}:{history.last}")
+        return late

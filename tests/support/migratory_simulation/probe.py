@@ -1,0 +1,369 @@
+"""The invariants of docs/replication.md, checked from inside: who holds what, who promised what, who numbers.
+
+Looks at the records in the modelled ZooKeeper and, after each step, at the groups of the broker that stepped. From
+both it derives on its own what is committed (accepted in an epoch by q listed incarnations), and holds everything
+that brokers say against that. `View` is the only place that knows names inside `Logic`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from migratory_broker.core.logic import events as logic_events
+from migratory_broker.core.logic.cache import TopicLog
+from migratory_broker.core.logic.core import Logic
+from migratory_broker.core.logic.records import GroupRecord, decode_group
+from migratory_protocol.peer import Broker, Publication
+from migratory_protocol.positions import Position
+
+from migratory_simulation.ledger import Key, Violation, key_of
+
+if TYPE_CHECKING:
+    from migratory_simulation.process import Process
+    from migratory_simulation.world import World
+
+
+class View(NamedTuple):
+    """One group at one broker."""
+
+    group: int
+    promised: int
+    synced: int
+    topics: dict[str, TopicLog]
+
+
+def views(logic: Logic) -> Iterable[View]:
+    raise NotImplementedError
+
+
+class Committed:
+    """What is committed of one topic in one history."""
+
+    __slots__ = ("entries", "keys", "last")
+
+    def __init__(self) -> None:
+        self.last = 0
+        self.entries: dict[int, tuple[int, Key]] = {}  # as far as an observer could see them when they were committed
+        self.keys: dict[Key, int] = {}
+
+
+class Reign:
+    """One epoch of one group."""
+
+    __slots__ = ("activated", "committed", "limits", "numbered", "promised_higher", "record", "votes")
+
+    def __init__(self, record: GroupRecord) -> None:
+        self.record = record
+        self.activated = False
+        self.votes: dict[str, dict[Broker, int]] = {}  # topic -> listed incarnation -> accepted up to
+        self.committed: dict[str, int] = {}
+        self.numbered: dict[str, int] = {}  # topic -> last sequence number given in this epoch
+        self.promised_higher: set[Broker] = set()
+        self.limits: dict[str, int] | None = None  # since enough promised higher: nothing above may be committed
+
+
+class Probe:
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.reigns: dict[tuple[int, int], Reign] = {}
+        self.latest: dict[int, GroupRecord] = {}
+        self.since_activated: dict[int, list[GroupRecord]] = {}
+        self.incarnations: dict[str, int] = {}
+        self.committed: dict[tuple[str, int], Committed] = {}
+        self.over: set[tuple[int, int]] = set()  # (group, first) of histories that ended
+        self._seen: dict[tuple[int, int], tuple[int, int]] = {}  # (process, group) -> promised, synced
+        self._lasts: dict[tuple[int, str], tuple[int, int]] = {}  # (process, topic) -> last, base
+        world.ensemble.on_commit.append(self._changed)
+
+    @staticmethod
+    def incarnation(logic: Logic) -> int:
+        """-1 while the broker has not registered."""
+        raise NotImplementedError
+
+    # ---- records
+
+    def _changed(self, path: str, data: bytes | None, version: int) -> None:
+        if path.startswith("/brokers/") and data is not None:
+            self.incarnations[path.removeprefix("/brokers/")] = version
+        elif path.startswith("/groups/") and data is not None:
+            self._record(int(path.removeprefix("/groups/")), decode_group(data))
+
+    def _record(self, group: int, record: GroupRecord) -> None:
+        before = self.latest.get(group)
+        coverage = self.world.coverage
+        self.world.trace("zookeeper", "**", f"group {group}: {record}")
+        if before is not None and record.epoch == before.epoch:
+            if (record.owner, record.members, record.copies) != (before.owner, before.members, before.copies):
+                raise Violation(5, f"group {group}: the record of an epoch changed from {before} to {record}")
+            if record.activated and not before.activated:
+                self.latest[group] = record
+                self._activated(group, record)
+            return
+        if before is not None and record.epoch < before.epoch:
+            raise Violation(5, f"group {group}: epoch {record.epoch} was recorded after {before.epoch}")
+        self.latest[group] = record
+        self.reigns[group, record.epoch] = Reign(record)
+        self.since_activated.setdefault(group, []).append(record)
+        if before is None or record.history != before.history:
+            self._new_history(group, before, record)
+        elif before.owner == record.owner and before.activated:
+            coverage["relistings"] += 1
+        else:
+            coverage["takeovers"] += 1
+        if before is not None and any(broker not in before.members for broker in record.members):
+            coverage["promotions"] += 1
+        if record.activated:
+            self._activated(group, record)
+
+    def _new_history(self, group: int, before: GroupRecord | None, record: GroupRecord) -> None:
+        self.world.coverage["histories"] += 1
+        self.world.ledger.history_begins(group, record.first)
+        if before is None:
+            return
+        self.over.add((group, before.first))
+        self.since_activated[group] = [record]
+        source = before.as_source()
+        if source is None:
+            return
+        if self.world.options.plan.safe:
+            raise Violation(1, f"group {group}: a new history, though no list lost more than q - 1: {before}")
+        here = [broker for broker in source.members if self.incarnations.get(broker[0]) == broker[1]]
+        if source.enough(here):
+            raise Violation(1, f"group {group}: a new history, though {here} of {source} are not replaced")
+
+    def _activated(self, group: int, record: GroupRecord) -> None:
+        reign = self.reigns[group, record.epoch]
+        reign.activated = True
+        self.since_activated[group] = [record]
+        owner = self._process(record.owner)
+        if owner is not None:
+            self._check_adopted(group, record, owner)
+        for topic in list(reign.votes):
+            self._count(group, reign, topic, owner)
+
+    def _check_adopted(self, group: int, record: GroupRecord, owner: Process) -> None:
+        """What was committed must be in the log that the new coordinator adopted."""
+        where = f"{owner.label} activates epoch {record.epoch} of group {group}"
+        for view in views(owner.logic):
+            if view.group != group:
+                continue
+            suffix = False
+            for (topic, first), committed in self.committed.items():
+                if self.world.ledger.group_of[topic] != group or first != record.first:
+                    continue
+                log = view.topics.get(topic)
+                last = 0 if log is None else log.last
+                if last < committed.last:
+                    raise Violation(1, f"{where} with {topic} up to {last}; committed are {committed.last}")
+                for entry in () if log is None else log.entries:
+                    known = committed.entries.get(entry.sequence)
+                    if known is not None and known != (entry.epoch, key_of(entry.payload)):
+                        raise Violation(1, f"{where} with {entry} in {topic}, where {known} was committed")
+                suffix = suffix or last > committed.last
+            for topic, log in view.topics.items():
+                suffix = suffix or ((topic, record.first) not in self.committed and log.last > 0)
+            if suffix:
+                self.world.coverage["adopted suffixes"] += 1
+
+    # ---- brokers
+
+    def _process(self, broker: Broker) -> Process | None:
+        for process in self.world.processes:
+            if process.running and process.name == broker[0] and process.incarnation == broker[1]:
+                return process
+        return None
+
+    def process_ended(self, process: Process) -> None:
+        for key in [key for key in self._seen if key[0] == process.number]:
+            del self._seen[key]
+        for name in [key for key in self._lasts if key[0] == process.number]:
+            del self._lasts[name]
+
+    def may_lose(self, process: Process) -> bool:
+        """Without this process, every list since the last activated one has still lost at most q - 1."""
+        alive = {(other.name, other.incarnation) for other in self.world.running() if other is not process}
+        return all(
+            sum(tuple(broker) not in alive for broker in record.members) <= record.copies - 1
+            for records in self.since_activated.values()
+            for record in records
+        )
+
+    def after_step(self, process: Process, event: logic_events.Event) -> None:
+        number = process.number
+        me = (process.name, process.incarnation)
+        seen, lasts = self._seen, self._lasts
+        for group, promised, synced, topics in views(process.logic):
+            state = (promised, synced)
+            if seen.get((number, group)) != state:
+                before = seen.get((number, group), (0, 0))
+                seen[number, group] = state
+                if promised > before[0]:
+                    self._promised(group, me, promised)
+                if promised < before[0]:
+                    raise Violation(5, f"{process.label} group {group}: promised falls from {before[0]} to {promised}")
+                for topic in topics:
+                    lasts.pop((number, topic), None)
+            for topic, log in topics.items():
+                at = (log.last, log.base)
+                known = lasts.get((number, topic))
+                if known != at:
+                    lasts[number, topic] = at
+                    self._grown(process, me, group, state, log, known)
+
+    def _grown(
+        self, process: Process, me: Broker, group: int, state: tuple[int, int], log: TopicLog,
+        known: tuple[int, int] | None,
+    ) -> None:
+        promised, synced = state
+        if known is not None and log.base > known[1]:
+            self.world.coverage["evictions"] += 1
+        reign = self.reigns.get((group, synced))
+        if reign is None:
+            return
+        newest = log.entry(log.last)
+        if newest is not None and newest.epoch == synced:
+            self._numbered(process, me, group, reign, log, newest)
+        if promised == synced and me in reign.record.members:
+            votes = reign.votes.setdefault(log.name, {})
+            if votes.get(me, -1) < log.last:
+                votes[me] = log.last
+                self._count(group, reign, log.name, process)
+
+    def _numbered(
+        self, process: Process, me: Broker, group: int, reign: Reign, log: TopicLog, newest: Publication
+    ) -> None:
+        if newest.sequence <= reign.numbered.get(log.name, 0):
+            return
+        reign.numbered[log.name] = newest.sequence
+        if tuple(reign.record.owner) != me:
+            raise Violation(5, f"{process.label} has {log.name} {newest.position}, which the coordinator of epoch "
+                               f"{reign.record.epoch}, {reign.record.owner}, never numbered")
+        if not reign.activated:
+            raise Violation(5, f"{process.label} numbers {log.name} {newest.position} before the epoch is activated")
+
+    def _promised(self, group: int, me: Broker, promised: int) -> None:
+        """Epochs below, of which `me` is listed, lose a member; when they lose enough, nothing new may commit there."""
+        for (other, epoch), reign in self.reigns.items():
+            if other != group or epoch >= promised or me not in reign.record.members or me in reign.promised_higher:
+                continue
+            reign.promised_higher.add(me)
+            record = reign.record
+            if reign.limits is None and len(reign.promised_higher) >= len(record.members) - record.copies + 1:
+                reign.limits = dict(reign.numbered)
+
+    def _count(self, group: int, reign: Reign, topic: str, process: Process | None) -> None:
+        """Votes of this epoch's listed incarnations: is more committed now?"""
+        record = reign.record
+        if not reign.activated:
+            return
+        votes = sorted(reign.votes[topic].values(), reverse=True)
+        if len(votes) < record.copies:
+            return
+        reached = votes[record.copies - 1]
+        if reached <= reign.committed.get(topic, 0):
+            return
+        reign.committed[topic] = reached
+        committed = self.committed.setdefault((topic, record.first), Committed())
+        if reign.limits is not None and reached > max(reign.limits.get(topic, 0), committed.last):
+            raise Violation(5, f"{topic} {record.epoch}:{reached} is committed after {sorted(reign.promised_higher)} "
+                               f"promised more than {record.epoch}")
+        holder = self._holder(group, topic, reached, process)
+        if holder is not None:
+            for sequence in range(min(committed.last, reached - 1) + 1, reached + 1):
+                entry = holder.entry(sequence)
+                if entry is not None:
+                    self._commit(topic, committed, entry)
+        committed.last = max(committed.last, reached)
+
+    def _holder(self, group: int, topic: str, reached: int, process: Process | None) -> TopicLog | None:
+        if process is not None:
+            for view in views(process.logic):
+                if view.group == group:
+                    return view.topics.get(topic)
+        return None
+
+    @staticmethod
+    def _commit(topic: str, committed: Committed, entry: Publication) -> None:
+        key = key_of(entry.payload)
+        known = committed.entries.get(entry.sequence)
+        if known is not None and known != (entry.epoch, key):
+            raise Violation(3, f"{topic} {entry.position} {key} is committed where {known} was committed")
+        other = committed.keys.get(key)
+        if other is not None and other != entry.sequence:
+            raise Violation(4, f"{topic}: {key} is committed at sequence numbers {other} and {entry.sequence}")
+        committed.entries[entry.sequence] = (entry.epoch, key)
+        committed.keys[key] = entry.sequence
+
+    # ---- what brokers say
+
+    def first_shown(self, process: Process, topic: str, position: Position) -> None:
+        """A publication was shown as committed for the first time."""
+        committed = self.committed.get((topic, self.world.ledger.history_of(topic, position.epoch)))
+        if committed is None or position.sequence > committed.last:
+            raise Violation(5, f"{process.label} shows {topic} {position}; committed are "
+                               f"{0 if committed is None else committed.last}")
+        known = committed.entries.get(position.sequence)
+        if known is not None and known[0] != position.epoch:
+            raise Violation(3, f"{process.label} shows {topic} {position}, where {known} was committed")
+
+    def named_current(self, process: Process, topic: str, position: Position) -> None:
+        if position.sequence:
+            self.first_shown(process, topic, position)
+
+    def acknowledged(
+        self, process: Process, topic: str, publisher: str, number: int, position: Position | None
+    ) -> None:
+        """A broker acknowledges. (Without a position it may be for an id that its publisher has given up.)"""
+        if position is None:
+            return
+        key = Key(publisher, topic, number)
+        first = self.world.ledger.history_of(topic, position.epoch)
+        if self.committed_at(key, first) != position:
+            raise Violation(1, f"{process.label} acknowledges {key} at {position}; committed at "
+                               f"{self.committed_at(key, first)}")
+        if (self.world.ledger.group_of[topic], first) in self.over:
+            raise Violation(1, f"{process.label} acknowledges {key} at {position}, in a history that is over")
+
+    def committed_at(self, key: Key, first: int) -> Position | None:
+        committed = self.committed.get((key.topic, first))
+        sequence = None if committed is None else committed.keys.get(key)
+        if committed is None or sequence is None:
+            return None
+        return Position(committed.entries[sequence][0], sequence)
+
+    def is_committed(self, key: Key) -> bool:
+        return any(key in committed.keys for (topic, _), committed in self.committed.items() if topic == key.topic)
+
+    # ---- at the end
+
+    def at_the_end(self) -> None:
+        """Every broker holds the same logs, as far as they are cached (invariant 3), up to what was committed."""
+        for (topic, first), committed in self.committed.items():
+            group = self.world.ledger.group_of[topic]
+            if self.latest[group].first != first:
+                continue
+            for process in self.world.running():
+                for view in views(process.logic):
+                    log = view.topics.get(topic)
+                    if log is None:
+                        continue
+                    for entry in log.entries:
+                        known = committed.entries.get(entry.sequence)
+                        if known is not None and known != (entry.epoch, key_of(entry.payload)):
+                            raise Violation(3, f"{process.label} holds {entry} in {topic}, where {known} was committed")
+
+    def describe(self) -> str:
+        """For a person: records and brokers as they are."""
+        lines = [f"  group {group}: {record}" for group, record in sorted(self.latest.items())]
+        for process in self.world.processes:
+            if process.running:
+                groups = [
+                    f"{view.group}: promised {view.promised} synced {view.synced} "
+                    + " ".join(f"{topic} {log.base}..{log.committed}..{log.last}" for topic, log in view.topics.items())
+                    for view in views(process.logic)
+                ]
+                lines.append(f"  {process.label} incarnation {process.incarnation} "
+                             f"{'frozen ' if process.frozen else ''}{process.admission.reason or 'open'}; "
+                             + "; ".join(groups))
+        return "\n".join(lines)

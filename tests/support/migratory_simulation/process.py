@@ -1,0 +1,312 @@
+"""One life of a broker: a real `Logic` and real `Edge`s, and what carries their effects out.
+
+Events come one at a time, each turn ends with a `Flush`. A frozen process keeps what comes in and takes it, in order,
+when it thaws; a slow one takes each event later than the one before. An edge lives in the logic's process or, as an
+I/O process, behind a delay of its own; it may be killed and replaced by one with a new number.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from migratory_broker.core.edge import events as edge_events
+from migratory_broker.core.edge.core import Edge
+from migratory_broker.core.logic import events as logic_events
+from migratory_broker.core.logic.core import Logic
+from migratory_protocol.peer import decode_peer, encode_peer
+
+from migratory_simulation.network import End
+from migratory_simulation.zookeeper import ZkClient
+
+if TYPE_CHECKING:
+    from migratory_simulation.connections import Connection
+    from migratory_simulation.world import World
+
+TICK = 0.1
+_FLUSH = logic_events.Flush()
+_TICK = logic_events.Tick()
+
+
+class EdgeLife:
+    """An edge from its start to its end; `number` is never used again in the process."""
+
+    def __init__(self, process: Process, number: int, delay: float) -> None:
+        self.process = process
+        self.number = number
+        self.delay = delay
+        self.running = True
+        self.core = Edge(process.world.edge_config(process.name, process.incarnation), number)
+        self.connections: dict[int, Connection] = {}
+        self._last_in = self._last_out = 0.0
+
+    def to_edge(self, effect: logic_events.EdgeEffect) -> None:
+        """From the logic."""
+        if self.delay == 0.0:
+            self.step(effect)
+            return
+        scheduler = self.process.world.scheduler
+        self._last_in = max(self._last_in, scheduler.now + self.process.world.random.uniform(0.2, 1.8) * self.delay)
+        scheduler.at(self._last_in, self.process.run, self.step, effect)
+
+    def step(self, event: edge_events.Event) -> None:
+        if not self.running or not self.process.running:
+            return
+        for effect in self.core.step(event, self.process.local_now()):
+            if isinstance(effect, edge_events.Multicast):
+                for sink in effect.sinks:
+                    sink(effect.data)
+            elif isinstance(effect, edge_events.Send):
+                connection = self.connections.get(effect.connection)
+                if connection is not None:
+                    connection.to_client(effect.data)
+            elif isinstance(effect, edge_events.Close):
+                connection = self.connections.pop(effect.connection, None)
+                if connection is not None:
+                    connection.closed_by_broker(effect.abort)
+            elif isinstance(effect, (logic_events.PublishRequest, logic_events.Attach, logic_events.NextPage)):
+                self._to_logic(effect)
+            else:
+                self.process.observe(effect)
+
+    def _to_logic(self, event: logic_events.PublishRequest | logic_events.Attach | logic_events.NextPage) -> None:
+        scheduler = self.process.world.scheduler
+        self._last_out = max(self._last_out, scheduler.now + self.process.world.random.uniform(0.2, 1.8) * self.delay)
+        # Never from inside a step of the logic: its effects come first.
+        scheduler.at(self._last_out, self.process.run, self._arrived, event)
+
+    def _arrived(self, event: logic_events.PublishRequest | logic_events.Attach | logic_events.NextPage) -> None:
+        if self.running:
+            self.process.step(event)
+
+    def stop(self, *, abort: bool) -> None:
+        self.running = False
+        for connection in list(self.connections.values()):
+            connection.closed_by_broker(abort)
+        self.connections.clear()
+
+
+class Process:
+    """A broker process. `number` is its own in the whole run, `name` the broker's, which a later life has again."""
+
+    def __init__(self, world: World, number: int, name: str) -> None:
+        random = world.random
+        self.world = world
+        self.number = number
+        self.name = name
+        self.address = f"{name}.{number}:1"
+        self.running = True
+        self.frozen = False
+        self.slow = 0.0  # seconds that each event takes
+        self.started = world.scheduler.now
+        self.offset = random.uniform(10.0, 5000.0)
+        self.wall_skew = random.uniform(-0.2, 0.2)
+        self.logic = Logic(world.logic_config(name, self.address))
+        self.wanted: dict[str, tuple[int, str]] = {}
+        self.admission = logic_events.Admission(False, "learning")
+        self.servers: logic_events.ServerList | None = None
+        self.fenced = False
+        self.draining = False
+        self.replaced = False  # a newer process of this name was started while this one runs
+        self.step_count = 0
+        self._busy_until = 0.0
+        self._backlog: deque[tuple[object, tuple[object, ...]]] = deque()
+        self._flush_due = False
+        self._stepping = False
+        self._next_edge = 0
+        self.edges: list[EdgeLife] = []
+        for _ in range(world.options.edges):
+            self.add_edge()
+        self.step(logic_events.Start(world.wall_ms(self), random.getrandbits(63)))
+        self.zk = ZkClient(world.ensemble, self._from_zookeeper, lambda: not self.frozen, random)
+        self.zk.delay = world.options.zookeeper_delay
+        world.scheduler.after(random.uniform(0.0, TICK), self._tick)
+
+    # ---- what others may ask
+
+    @property
+    def incarnation(self) -> int:
+        return self.world.probe.incarnation(self.logic)
+
+    def local_now(self) -> float:
+        return self.world.scheduler.now + self.offset
+
+    def wants(self, other: End) -> bool:
+        entry = self.wanted.get(other.name)
+        return entry is not None and isinstance(other, Process) and entry[1] == other.address
+
+    # ---- events
+
+    def run(self, action: object, *arguments: object) -> None:
+        """Do something as this process: now, later when it is slow, or when it thaws."""
+        if not self.running:
+            return
+        if self.frozen:
+            self._backlog.append((action, arguments))
+            return
+        if self.slow or self._busy_until > self.world.scheduler.now:
+            self._busy_until = max(self._busy_until, self.world.scheduler.now) + self.slow
+            self.world.scheduler.at(self._busy_until, self._run_now, action, arguments)
+            return
+        action(*arguments)  # type: ignore[operator]
+
+    def _run_now(self, action: object, arguments: tuple[object, ...]) -> None:
+        if self.frozen:
+            self._backlog.append((action, arguments))
+        elif self.running:
+            action(*arguments)  # type: ignore[operator]
+
+    def step(self, event: logic_events.Event) -> None:
+        if not self.running:
+            return
+        world = self.world
+        self.step_count += 1
+        world.steps += 1
+        if world.tracing:
+            world.trace(self.label, "<-", event)
+        effects = self.logic.step(event, self.local_now())
+        world.probe.after_step(self, event)
+        for effect in effects:
+            self._carry_out(effect)
+        if event is not _FLUSH and not self._flush_due:
+            self._flush_due = True
+            world.scheduler.after(world.random.random() * 0.002, self.run, self._flush)
+
+    def _flush(self) -> None:
+        self._flush_due = False
+        self.step(_FLUSH)
+
+    def _tick(self) -> None:
+        if not self.running:
+            return
+        if not self.frozen:
+            self.run(self.step, _TICK)
+            for edge in self.edges:
+                self.run(edge.step, _TICK)
+        self.world.scheduler.after(TICK, self._tick)
+
+    def _from_zookeeper(self, answer: logic_events.ZkReply | logic_events.ZkChanged | logic_events.ZkSession) -> None:
+        self.run(self.step, answer)
+
+    def peer_up(self, peer: str, incarnation: int) -> None:
+        self.run(self.step, logic_events.PeerUp(peer, incarnation))
+
+    def peer_down(self, peer: str) -> None:
+        self.run(self.step, logic_events.PeerDown(peer))
+
+    def peer_received(self, peer: str, data: bytes) -> None:
+        self.run(self._peer_received, peer, data)
+
+    def _peer_received(self, peer: str, data: bytes) -> None:
+        self.step(logic_events.PeerReceived(peer, decode_peer(data)))
+
+    # ---- effects
+
+    @property
+    def label(self) -> str:
+        return f"{self.name}#{self.number}"
+
+    def _carry_out(self, effect: logic_events.Effect) -> None:
+        world = self.world
+        if isinstance(effect, logic_events.SendPeer):
+            if world.tracing:
+                world.trace(self.label, "->", effect)
+            world.network.send(self, effect.peer, encode_peer(effect.message))
+            return
+        if world.tracing:
+            world.trace(self.label, "=>", effect)
+        if isinstance(effect, logic_events.Fanout):
+            for publication in effect.publications:
+                if world.ledger.shown(self.label, effect.topic, publication.position, publication.payload):
+                    world.probe.first_shown(self, effect.topic, publication.position)
+            self._to_edges(effect)
+        elif isinstance(effect, (logic_events.Attached, logic_events.Page, logic_events.PublishAnswer)):
+            self._check_answer(effect)
+            for edge in self.edges:
+                if edge.number == effect.edge:
+                    edge.to_edge(effect)
+        elif isinstance(effect, (logic_events.ZkGet, logic_events.ZkChildren, logic_events.ZkCommit)):
+            self.zk.request(effect)
+        elif isinstance(effect, logic_events.ConnectPeers):
+            self.wanted = dict(effect.peers)
+            world.network.close_unwanted(self)
+        elif isinstance(effect, logic_events.Stop):
+            world.coverage["stops"] += 1
+            self.world.scheduler.after(0.0, world.process_ends, self, f"stop: {effect.reason}")
+        elif isinstance(effect, (logic_events.Observe, logic_events.Note)):
+            self.observe(effect)
+        else:
+            if isinstance(effect, logic_events.Admission):
+                if effect.reason == "fenced" and self.admission.reason != "fenced":
+                    world.coverage["fences"] += 1
+                self.admission = effect
+            elif isinstance(effect, logic_events.ServerList):
+                self.servers = effect
+            elif isinstance(effect, logic_events.Gap):
+                world.coverage["live gaps"] += 1
+            self._to_edges(effect)
+
+    def _check_answer(self, effect: logic_events.Attached | logic_events.Page | logic_events.PublishAnswer) -> None:
+        ledger, probe = self.world.ledger, self.world.probe
+        if isinstance(effect, logic_events.PublishAnswer):
+            if effect.code:
+                self.world.coverage["gap answers" if effect.code == "gap" else f"{effect.code} answers"] += 1
+            else:
+                probe.acknowledged(self, effect.topic, effect.publisher, effect.id, effect.position)
+            return
+        for publication in effect.publications:
+            if ledger.shown(self.label, effect.topic, publication.position, publication.payload):
+                probe.first_shown(self, effect.topic, publication.position)
+        if isinstance(effect, logic_events.Attached):
+            self.world.coverage["resumes"] += 1
+            probe.named_current(self, effect.topic, effect.position)
+
+    def observe(self, effect: edge_events.Effect | logic_events.Effect) -> None:
+        if isinstance(effect, logic_events.Note):
+            self.world.coverage[f"note {effect.event}"] += 1
+        elif isinstance(effect, logic_events.Observe) and not effect.metric.endswith(("seconds", "bytes")):
+            self.world.coverage[f"metric {effect.metric}"] += 1
+
+    def _to_edges(self, effect: logic_events.EdgeEffect) -> None:
+        for edge in self.edges:
+            edge.to_edge(effect)
+
+    # ---- edges and faults
+
+    def add_edge(self) -> EdgeLife:
+        edge = EdgeLife(self, self._next_edge, self.world.options.edge_delay)
+        self._next_edge += 1
+        self.edges.append(edge)
+        # A new edge is told how things stand, as the runtime does.
+        edge.to_edge(self.admission)
+        if self.servers is not None:
+            edge.to_edge(self.servers)
+        return edge
+
+    def restart_edge(self, index: int) -> None:
+        self.edges.pop(index).stop(abort=True)
+        self.add_edge()
+
+    def freeze(self) -> None:
+        self.frozen = True
+
+    def thaw(self) -> None:
+        if not self.frozen:
+            return
+        self.frozen = False
+        backlog, self._backlog = self._backlog, deque()
+        for action, arguments in backlog:
+            self._run_now(action, arguments)
+        self.run(self.step, _TICK)
+
+    def drain(self, period: float) -> None:
+        self.draining = True
+        self.run(self.step, logic_events.DrainRequest(period))
+
+    def end(self) -> None:
+        """The process is gone at once, with everything in its memory."""
+        self.running = False
+        for edge in self.edges:
+            edge.stop(abort=True)
+        self.zk.close()
+        self.world.network.remove(self)

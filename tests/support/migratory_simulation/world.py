@@ -1,0 +1,303 @@
+"""The whole cluster: one seed in, a report or a violation out.
+
+A run has three parts. First everything starts, under load, and the plan's faults strike. Then the world is healed:
+no fault is left, every broker runs. From there on everything must come right within a bound: every broker takes
+clients, publications are answered on every topic, every subscription has caught up with all that was shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+
+from migratory_broker.core.edge.config import EdgeConfig
+from migratory_broker.core.logic.config import LogicConfig
+from migratory_broker.core.logic.events import Flush, Observe, PeerReceived, SendPeer, Tick
+from migratory_client.events import Tick as ClientTick
+from migratory_protocol.codec import CODECS
+from migratory_protocol.peer import Heartbeat
+from migratory_protocol.topics import topic_group
+
+from migratory_simulation.clients import Client, ClientLink
+from migratory_simulation.coverage import Coverage
+from migratory_simulation.injector import Injector
+from migratory_simulation.ledger import Ledger, Violation
+from migratory_simulation.network import Network
+from migratory_simulation.options import Options, draw_options
+from migratory_simulation.probe import Probe
+from migratory_simulation.process import Process
+from migratory_simulation.scheduler import Scheduler
+from migratory_simulation.zookeeper import Ensemble
+
+QUIET = (Tick, Flush, Observe, ClientTick)
+EPOCH_MS = 1_700_000_000_000  # the wall clock at virtual second 0
+
+
+@dataclass
+class Report:
+    """One seed's outcome. `violation` is empty when everything held; `seconds` are virtual."""
+
+    seed: int
+    violation: str
+    invariant: int
+    coverage: Coverage
+    steps: int
+    events: int
+    seconds: float
+    recovery: float
+    lines: list[str] = field(default_factory=list)
+
+
+class World:
+    def __init__(self, options: Options, sink: Callable[[str], None] | None = None) -> None:
+        self.options = options
+        self.random = Random(f"world {options.seed}")
+        self.scheduler = Scheduler()
+        self.coverage = Coverage()
+        self.tracing = sink is not None
+        self._sink = sink
+        self.steps = 0
+        self.healed = False
+        self.ledger = Ledger(self.coverage)
+        for topic in options.topics:
+            self.ledger.group_of[topic] = topic_group(topic, options.groups)
+        self.ensemble = Ensemble(self.scheduler, Random(f"zookeeper {options.seed}"), 4.0)
+        self.network = Network(self.scheduler, Random(f"network {options.seed}"))
+        self.network.delay = options.link_delay
+        self.probe = Probe(self)
+        self.processes: list[Process] = []
+        self.connection_links: dict[int, ClientLink] = {}
+        self._connections = 0
+        for name in options.brokers:
+            self.scheduler.at(self.random.uniform(0.0, options.start_spread), self.start_process, name)
+        self.clients = self._make_clients()
+        self.injector = Injector(self)
+
+    # ---- configuration
+
+    def logic_config(self, name: str, address: str) -> LogicConfig:
+        options = self.options
+        return LogicConfig(
+            cluster="simulated",
+            name=name,
+            brokers=options.brokers,
+            url=self.url(name),
+            peer=address,
+            groups=options.groups,
+            messages_per_topic=options.messages_per_topic,
+            min_age=min(options.min_age, options.max_age),
+            max_age=options.max_age,
+            max_bytes=options.max_bytes,
+            min_copies=options.min_copies,
+            duplicate_window=options.duplicate_window,
+            on_history_loss="halt" if options.on_history_loss == "halt" else "reset",
+            part_bytes=options.part_bytes,
+        )
+
+    def edge_config(self, name: str, incarnation: int) -> EdgeConfig:
+        return EdgeConfig(
+            cluster="simulated", broker=name, incarnation=max(incarnation, 0), handshake=5.0, heartbeat=2.0,
+            queue_per_client=self.options.client_queue, page=self.options.page,
+        )
+
+    @staticmethod
+    def url(name: str) -> str:
+        return f"ws://{name}"
+
+    def wall_ms(self, process: Process) -> int:
+        return EPOCH_MS + int((self.scheduler.now + process.wall_skew) * 1000)
+
+    # ---- processes
+
+    def start_process(self, name: str) -> Process:
+        process = Process(self, len(self.processes), name)
+        self.processes.append(process)
+        self.network.add(process)
+        self.trace(process.label, "**", "starts")
+        return process
+
+    def process_ends(self, process: Process, reason: str, restart: float | None = None) -> None:
+        if not process.running:
+            return
+        self.trace(process.label, "**", reason)
+        process.end()
+        self.probe.process_ended(process)
+        if restart is not None or self.process_of(process.name) is None:
+            self.scheduler.after(1.0 if restart is None else restart, self._start_again, process.name)
+
+    def _start_again(self, name: str) -> None:
+        if self.process_of(name) is None:
+            self.start_process(name)
+
+    def process_of(self, name: str) -> Process | None:
+        """The newest running process of this broker."""
+        found = None
+        for process in self.processes:
+            if process.running and process.name == name and not process.replaced:
+                found = process
+        return found
+
+    def process_at(self, url: str) -> Process | None:
+        return self.process_of(url.removeprefix("ws://"))
+
+    def running(self) -> list[Process]:
+        return [process for process in self.processes if process.running]
+
+    def next_connection(self) -> int:
+        self._connections += 1
+        return self._connections
+
+    # ---- clients
+
+    def _make_clients(self) -> list[Client]:
+        options = self.options
+        random = Random(f"clients {options.seed}")
+        clients = []
+        for number in range(options.publishers + options.subscribers):
+            topics = tuple(topic for topic in options.topics if random.random() < 0.75) or options.topics[:1]
+            reads = topics if number >= options.publishers or random.random() < 0.3 else ()
+            writes = topics if number < options.publishers else ()
+            client = Client(self, number, reads, writes, random.choice(list(CODECS)))
+            clients.append(client)
+            # Some subscribers come late, to a topic that has a history.
+            late = random.random() < 0.25
+            self.scheduler.at(random.uniform(8.0, 20.0) if late else random.uniform(0.0, 3.0), client.start)
+            if writes:
+                quiet = self._quiet_times(random, writes)
+                self.scheduler.at(random.uniform(1.0, 2.0), self._publish_next, client, quiet)
+            if reads and random.random() < 0.5:
+                self.scheduler.at(random.uniform(5.0, 12.0), self._churn, client)
+        return clients
+
+    def _quiet_times(self, random: Random, topics: tuple[str, ...]) -> dict[str, tuple[float, float]]:
+        """Topics on which a publisher is silent for longer than the duplicate window (when a run can hold that)."""
+        quiet = {}
+        for topic in topics:
+            if random.random() < 0.3:
+                begin = random.uniform(3.0, 12.0)
+                quiet[topic] = (begin, begin + self.options.duplicate_window + random.uniform(1.0, 6.0))
+        return quiet
+
+    def _publish_next(self, client: Client, quiet: dict[str, tuple[float, float]]) -> None:
+        now = self.scheduler.now
+        if now > self.options.faults_end + self.options.settle:
+            return
+        topic = client.random.choice(client.publishes)
+        begin, end = quiet.get(topic, (0.0, 0.0))
+        if not begin <= now < end:
+            for _ in range(client.random.choice((1, 1, 1, 2, 5))):
+                client.publish(topic, qos=0 if client.random.random() < 0.1 else 1)
+        if client.random.random() < 0.02:
+            client.give_up_something()
+        self.scheduler.after(client.random.expovariate(self.options.rate), self._publish_next, client, quiet)
+
+    def _churn(self, client: Client) -> None:
+        if self.scheduler.now < self.options.faults_end:
+            client.toggle(client.random.choice(client.subscribes))
+            self.scheduler.after(client.random.uniform(1.0, 8.0), self._churn, client)
+
+    # ---- the run
+
+    def run(self) -> float:
+        """Run everything; returns the seconds from the heal to the end. Raises Violation."""
+        options = self.options
+        self.scheduler.run_until(options.faults_end)
+        self.heal()
+        healed_at = self.scheduler.now
+        self.scheduler.run_until(healed_at + options.settle)
+        for client in self.clients:
+            for topic in client.publishes:
+                client.publish(topic, final=True)
+        if not self.scheduler.run_until(healed_at + options.settle + options.bound, self.recovered):
+            raise Violation(7, self.what_is_missing())
+        late = self.ledger.behind()
+        if late:
+            raise Violation(1, "; ".join(late))
+        self.probe.at_the_end()
+        return self.scheduler.now - healed_at
+
+    def heal(self) -> None:
+        self.healed = True
+        self.trace("world", "**", "healed")
+        self.network.heal()
+        self.ensemble.set_available(True)
+        for process in self.running():
+            process.slow = 0.0
+            if process.replaced:
+                self.process_ends(process, "a replaced process ends")
+                continue
+            process.zk.set_cut(False)
+            process.thaw()
+        for client in self.clients:
+            client.flow()
+        for name in self.options.brokers:
+            if self.process_of(name) is None:
+                self.scheduler.after(self.random.uniform(0.0, 1.0), self._start_again, name)
+
+    def recovered(self) -> bool:
+        if not all(client.ready for client in self.clients):
+            return False
+        for name in self.options.brokers:
+            process = self.process_of(name)
+            if process is None or not process.admission.open:
+                return False
+        return not self.ledger.behind()
+
+    def what_is_missing(self) -> str:
+        missing = []
+        for name in self.options.brokers:
+            process = self.process_of(name)
+            if process is None:
+                missing.append(f"{name} does not run")
+            elif not process.admission.open:
+                missing.append(f"{name} takes no clients ({process.admission.reason})")
+        for client in self.clients:
+            if not client.core.connected:
+                missing.append(f"{client.name} is not connected")
+            elif client.core.subscriptions.unanswered:
+                missing.append(f"{client.name} waits for {client.core.subscriptions.unanswered} receipts")
+            if client.final:
+                missing.append(f"{client.name} waits for answers to {sorted(map(str, client.final))}")
+        missing += self.ledger.behind() if all(self.ledger.firsts.get(group) for group in range(self.options.groups)) \
+            else ["a group has no record"]
+        return "; ".join(missing) + "\n" + self.probe.describe()
+
+    # ---- the trace
+
+    def trace(self, who: str, how: str, what: object) -> None:
+        """One line; what comes all the time and says little is left out."""
+        if self._sink is None or isinstance(what, QUIET):
+            return
+        if isinstance(what, (PeerReceived, SendPeer)):
+            if isinstance(what.message, Heartbeat):
+                return
+            how, what = f"{how} {what.peer}:", what.message
+        text = repr(what) if not isinstance(what, str) else what
+        self._sink(f"{self.scheduler.now:9.4f} {who:<12} {how} {text[:600]}")
+
+
+def run_seed(
+    seed: int, sink: Callable[[str], None] | None = None, options: Options | None = None
+) -> Report:
+    """One run. Same seed, same code: same run. Any exception of the cores is a violation of 0: they must not fail."""
+    options = options or draw_options(seed)
+    world = World(options, sink)
+    violation, invariant, recovery = "", -1, 0.0
+    try:
+        recovery = world.run()
+    except Violation as found:
+        violation, invariant = str(found), found.invariant
+    except Exception as failure:  # noqa: BLE001 - whatever a core raises is what the run is there to find
+        violation, invariant = f"a core failed: {type(failure).__name__}: {failure}", 0
+        if sink is not None:
+            import traceback
+
+            sink(traceback.format_exc())
+    if violation:
+        world.trace("world", "!!", violation)
+    coverage = world.coverage
+    coverage["zookeeper outcomes unknown"] += sum(process.zk.lost_replies for process in world.processes)
+    return Report(
+        seed, violation, invariant, coverage, world.steps, world.scheduler.events, world.scheduler.now, recovery
+    )

@@ -1,0 +1,362 @@
+"""A model of a ZooKeeper ensemble and of the client library in front of it, as the logic sees both.
+
+Kept as in the real one: requests and answers of a session are in order; a watch fires once, before any answer that
+shows what it announced; a watch is left only by a read that found its node, and is gone when the connection goes;
+a transaction is all or nothing; sessions expire in whole ticks, only while a majority stands, and get their whole
+time anew when a new leader takes over; a client learns that its session expired only when it reaches the ensemble
+again. When a connection goes, the requests under way end as `unknown`: a prefix of them is carried out, perhaps only
+after the client has heard so, never after it has connected again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+
+from migratory_broker.core.logic.events import (
+    Check,
+    Create,
+    Delete,
+    Node,
+    Write,
+    ZkChanged,
+    ZkChildren,
+    ZkCommit,
+    ZkGet,
+    ZkOperation,
+    ZkReply,
+    ZkSession,
+)
+
+from migratory_simulation.scheduler import Scheduler
+
+Request = ZkGet | ZkChildren | ZkCommit
+Answer = ZkReply | ZkChanged | ZkSession
+
+
+@dataclass(slots=True)
+class Stored:
+    data: bytes
+    version: int
+    owner: int
+
+
+@dataclass(slots=True)
+class Session:
+    number: int
+    client: ZkClient | None
+    heard: float
+    data_watches: set[str] = field(default_factory=set)
+    child_watches: set[str] = field(default_factory=set)
+
+
+class Refused(Exception):
+    """A transaction that does not apply; the text names the operation."""
+
+
+class Ensemble:
+    """The servers as one. `on_commit` is told of every applied change: (path, data or None when deleted, version)."""
+
+    TICK = 0.5
+
+    def __init__(self, scheduler: Scheduler, random: Random, session_timeout: float) -> None:
+        self.scheduler = scheduler
+        self.random = random
+        self.session_timeout = session_timeout
+        self.available = True
+        self.nodes: dict[str, Stored] = {"/": Stored(b"", 0, 0)}
+        self.sessions: dict[int, Session] = {}
+        self.clients: list[ZkClient] = []
+        self.on_commit: list[Callable[[str, bytes | None, int], None]] = []
+        self.expired = 0
+        self._next_session = 1000
+        scheduler.after(self.TICK, self._tick)
+
+    # ---- sessions
+
+    def open_session(self, client: ZkClient) -> Session:
+        self._next_session += 1
+        session = Session(self._next_session, client, self.scheduler.now)
+        self.sessions[session.number] = session
+        return session
+
+    def set_available(self, available: bool) -> None:
+        """A majority of the servers is there, or not. With a new leader every session has its whole time again."""
+        if available == self.available:
+            return
+        self.available = available
+        if available:
+            for session in self.sessions.values():
+                session.heard = self.scheduler.now
+        for client in list(self.clients):
+            client.reachability_changed()
+
+    def expire(self, number: int) -> None:
+        """End a session now: its ephemerals go, watches of others fire, its client finds out when it next can."""
+        session = self.sessions.pop(number, None)
+        if session is None:
+            return
+        self.expired += 1
+        for path in [path for path, node in self.nodes.items() if node.owner == number]:
+            del self.nodes[path]
+            self._changed(path, None, -1)
+        if session.client is not None:
+            session.client.session_gone(number)
+
+    def _tick(self) -> None:
+        now = self.scheduler.now
+        if self.available:
+            for number, session in list(self.sessions.items()):
+                if session.client is not None and session.client.heartbeats(number):
+                    session.heard = now
+                elif now - session.heard > self.session_timeout:
+                    self.expire(number)
+        self.scheduler.after(self.TICK, self._tick)
+
+    # ---- requests, carried out at the servers
+
+    def carry_out(self, session: Session, request: Request) -> ZkReply:
+        if isinstance(request, ZkGet):
+            node = self.nodes.get(request.path)
+            if node is None:
+                return ZkReply(request.request, "ok")
+            if request.watch:
+                session.data_watches.add(request.path)
+            return ZkReply(request.request, "ok", node=Node(node.data, node.version, node.owner))
+        if isinstance(request, ZkChildren):
+            if request.path not in self.nodes:
+                return ZkReply(request.request, "ok")
+            if request.watch:
+                session.child_watches.add(request.path)
+            return ZkReply(request.request, "ok", children=self.children(request.path))
+        try:
+            changes, versions = self._stage(session.number, request.operations)
+        except Refused as refusal:
+            return ZkReply(request.request, "refused", error=str(refusal))
+        for path, stored in changes.items():
+            if stored is None:
+                self.nodes.pop(path, None)
+            else:
+                self.nodes[path] = stored
+        for operation in request.operations:
+            if not isinstance(operation, Check):
+                after = changes[operation.path]
+                if after is None:
+                    self._changed(operation.path, None, -1)
+                else:
+                    self._changed(operation.path, after.data, after.version)
+        return ZkReply(request.request, "ok", versions=versions)
+
+    def children(self, path: str) -> tuple[str, ...]:
+        prefix = path.rstrip("/") + "/"
+        return tuple(
+            sorted(name[len(prefix):] for name in self.nodes
+                   if name != "/" and name.startswith(prefix) and "/" not in name[len(prefix):])
+        )
+
+    def _stage(
+        self, session: int, operations: tuple[ZkOperation, ...]
+    ) -> tuple[dict[str, Stored | None], tuple[int, ...]]:
+        changes: dict[str, Stored | None] = {}
+        versions: list[int] = []
+
+        def look(path: str) -> Stored | None:
+            return changes[path] if path in changes else self.nodes.get(path)
+
+        for operation in operations:
+            path = operation.path
+            found = look(path)
+            if isinstance(operation, Create):
+                parent = look(path.rsplit("/", 1)[0] or "/")
+                if found is not None:
+                    raise Refused(f"{path} exists")
+                if parent is None or parent.owner:
+                    raise Refused(f"{path} has no parent that can hold it")
+                changes[path] = Stored(operation.data, 0, session if operation.ephemeral else 0)
+                versions.append(0)
+                continue
+            if found is None:
+                raise Refused(f"{path} does not exist")
+            wanted = operation.version
+            if wanted not in (-1, found.version):
+                raise Refused(f"{path} is at version {found.version}, not {wanted}")
+            if isinstance(operation, Write):
+                changes[path] = Stored(operation.data, found.version + 1, found.owner)
+                versions.append(found.version + 1)
+            elif isinstance(operation, Delete):
+                if any(name.startswith(path + "/") for name in self.nodes):
+                    raise Refused(f"{path} has children")
+                changes[path] = None
+                versions.append(-1)
+            else:
+                versions.append(-1)
+        return changes, tuple(versions)
+
+    def _changed(self, path: str, data: bytes | None, version: int) -> None:
+        parent = path.rsplit("/", 1)[0] or "/"
+        for session in list(self.sessions.values()):
+            fired = []
+            if path in session.data_watches:
+                session.data_watches.discard(path)
+                fired.append(path)
+            if version in (0, -1):
+                for watched in (parent, path):
+                    if watched in session.child_watches and (watched == parent or version == -1):
+                        session.child_watches.discard(watched)
+                        fired.append(watched)
+            if session.client is not None:
+                for watched in fired:
+                    session.client.answer_later(ZkChanged(watched))
+        for told in self.on_commit:
+            told(path, data, version)
+
+
+class ZkClient:
+    """The client library in one broker process. `deliver` takes its events, in order."""
+
+    def __init__(
+        self, ensemble: Ensemble, deliver: Callable[[Answer], None], alive: Callable[[], bool], random: Random
+    ) -> None:
+        self.ensemble = ensemble
+        self.scheduler = ensemble.scheduler
+        self.random = random
+        self.deliver = deliver
+        self.alive = alive  # False while the process is frozen: it sends no heartbeats then
+        self.cut = False  # this process alone can't reach the ensemble
+        self.delay = 0.002
+        self.connected = False
+        self.closed = False
+        self.session: Session | None = None
+        self.announced = 0  # the session that the process was told of
+        self.lost_replies = 0
+        self._generation = 0
+        self._under_way: list[Request] = []  # sent, not yet carried out or answered, in order
+        self._carried_out: set[int] = set()
+        self._late_allowed: set[int] = set()
+        self._last_send = 0.0
+        self._last_answer = 0.0
+        ensemble.clients.append(self)
+        self.scheduler.after(random.uniform(0.001, 0.05), self._try_connect, 0)
+
+    # ---- the process's side
+
+    def request(self, request: Request) -> None:
+        if not self.connected:
+            # The library refuses at once: nothing was sent. All that the process may know is: unknown.
+            self.scheduler.after(0.0, self._deliver_if_open, ZkReply(request.request, "unknown"))
+            return
+        self._under_way.append(request)
+        self._last_send = max(self._last_send, self.scheduler.now + self.random.uniform(0.3, 1.7) * self.delay)
+        self.scheduler.at(self._last_send, self._arrive, self._generation, request)
+
+    def close(self) -> None:
+        """The process died: its connection goes, its session is left to expire."""
+        self.closed = True
+        self.connected = False
+        self._generation += 1
+        if self.session is not None:
+            self.session.client = None
+            self.session.data_watches.clear()
+            self.session.child_watches.clear()
+        self.ensemble.clients.remove(self)
+
+    def heartbeats(self, number: int) -> bool:
+        return self.connected and self.alive() and self.session is not None and self.session.number == number
+
+    def set_cut(self, cut: bool) -> None:
+        self.cut = cut
+        self.reachability_changed()
+
+    def lose_connection(self) -> None:
+        """The connection breaks while requests are under way; the library connects again by itself."""
+        if self.connected:
+            self._disconnect()
+            self.scheduler.after(self.random.uniform(0.01, 0.6), self._try_connect, self._generation)
+
+    # ---- the ensemble's side
+
+    @property
+    def reachable(self) -> bool:
+        return self.ensemble.available and not self.cut and not self.closed
+
+    def reachability_changed(self) -> None:
+        if not self.reachable and self.connected:
+            self._disconnect()
+        if self.reachable and not self.connected:
+            self.scheduler.after(self.random.uniform(0.01, 0.4), self._try_connect, self._generation)
+
+    def session_gone(self, number: int) -> None:
+        """The session of this number expired at the servers."""
+        if self.closed or self.session is None or self.session.number != number or not self.connected:
+            return
+        self._disconnect()
+        self.scheduler.after(self.random.uniform(0.005, 0.2), self._try_connect, self._generation)
+
+    def answer_later(self, answer: Answer) -> None:
+        if self.connected:
+            self._last_answer = max(self._last_answer, self.scheduler.now + self.random.uniform(0.3, 1.7) * self.delay)
+            self.scheduler.at(self._last_answer, self._answer, self._generation, answer)
+
+    def _try_connect(self, generation: int) -> None:
+        if generation != self._generation or not self.reachable or self.connected:
+            return
+        if not self.alive():
+            self.scheduler.after(0.2, self._try_connect, generation)
+            return
+        self._generation += 1
+        self._late_allowed.clear()
+        self.connected = True
+        if self.session is not None and self.session.number not in self.ensemble.sessions:
+            self.session = None
+            self._deliver_if_open(ZkSession("lost"))
+        if self.session is None:
+            self.session = self.ensemble.open_session(self)
+        self.session.heard = self.scheduler.now
+        self._deliver_if_open(ZkSession("connected", self.session.number))
+
+    def _disconnect(self) -> None:
+        self.connected = False
+        self._generation += 1
+        session = self.session
+        if session is not None:
+            # Some libraries announce lost watches as changes, some say nothing: the logic must live with both.
+            watched = sorted(session.data_watches | session.child_watches)
+            session.data_watches.clear()
+            session.child_watches.clear()
+            if self.random.random() < 0.5:
+                for path in watched:
+                    self._deliver_if_open(ZkChanged(path))
+        lost, self._under_way = self._under_way, []
+        not_yet = [request for request in lost if request.request not in self._carried_out]
+        self._late_allowed = {request.request for request in not_yet[: self.random.randint(0, len(not_yet))]}
+        self._carried_out.clear()
+        self._deliver_if_open(ZkSession("suspended", session.number if session is not None else 0))
+        for request in lost:
+            self.lost_replies += 1
+            self._deliver_if_open(ZkReply(request.request, "unknown"))
+
+    def _arrive(self, generation: int, request: Request) -> None:
+        session = self.session
+        if session is None or session.number not in self.ensemble.sessions or not self.ensemble.available:
+            return
+        if generation != self._generation:
+            # Of a connection that went: only if that one may still be heard at the servers.
+            if request.request in self._late_allowed and isinstance(request, ZkCommit) and not self.connected:
+                self.ensemble.carry_out(session, request)
+            return
+        reply = self.ensemble.carry_out(session, request)
+        self._carried_out.add(request.request)
+        self.answer_later(reply)
+
+    def _answer(self, generation: int, answer: Answer) -> None:
+        if generation != self._generation:
+            return
+        if isinstance(answer, ZkReply):
+            self._carried_out.discard(answer.request)
+            self._under_way = [request for request in self._under_way if request.request != answer.request]
+        self._deliver_if_open(answer)
+
+    def _deliver_if_open(self, answer: Answer) -> None:
+        if not self.closed:
+            self.deliver(answer)
