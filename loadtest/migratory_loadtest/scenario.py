@@ -11,6 +11,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from migratory_loadtest.histogram import bounds
 from migratory_loadtest.payload import SMALLEST
 
 
@@ -62,6 +63,7 @@ class Scenario(Struct, frozen=True, kw_only=True):
         for name in ("rate", "duration", "connects_per_second", "connect_timeout", "resume_limit", "scrape_interval"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name}: {getattr(self, name)} is not above 0")
+        bounds(self.thresholds)
         for name in ("warmup", "settle", "patience"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name}: {getattr(self, name)} is below 0")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
+import signal
 import urllib.request
 from pathlib import Path
 
@@ -147,14 +150,10 @@ async def test_a_broker_that_nobody_reaches_fails_the_run_with_the_reason() -> N
 
 
 async def test_a_worker_that_dies_fails_the_run() -> None:
-    import os
-    import signal
-
-    async with SmallCluster(1) as cluster:
-        with pytest.raises(LoadFailed, match="ended early"):
-            async with Load(scenario(cluster)) as load:
-                os.kill(load.pids[1], signal.SIGKILL)
-                await load.result()
+    async with SmallCluster(1) as cluster, Load(scenario(cluster)) as load:
+        os.kill(load.pids[1], signal.SIGKILL)
+        with pytest.raises(LoadFailed, match="worker 1 ended early"):
+            await load.result()
 
 
 async def test_metrics_tell_what_was_seen_and_stay_for_the_last_scrapes() -> None:
@@ -162,8 +161,6 @@ async def test_metrics_tell_what_was_seen_and_stay_for_the_last_scrapes() -> Non
         asked = scenario(cluster, metrics=True, cluster="quotes", scrape_interval=0.2)
         async with Load(asked) as load:
             result = await load.result()
-            import asyncio
-
             pages = [await asyncio.to_thread(scrape, target) for target in load.targets]
     assert len(pages) == 2
     totals: dict[str, float] = {}

@@ -1,7 +1,7 @@
 """A broker for tests of clients: all "brokers" share one memory, nothing is replicated, and faults are planted by hand.
 
-It speaks the MessagePack subprotocol through aiohttp's own WebSocket server, so that a client under test does not meet its own
-frame parser on the other side.
+It speaks the MessagePack subprotocol through aiohttp's own WebSocket server, so that a client under test does not meet
+its own frame parser on the other side.
 """
 
 from __future__ import annotations
@@ -104,6 +104,10 @@ class SmallBroker:
             if transport is not None:
                 transport.abort()
         await runner.cleanup()
+
+    @property
+    def subscriptions(self) -> int:
+        return sum(len(subscribers) for subscribers in self._subscribers.values())
 
     def fan_out(self, message: wire.Message) -> None:
         for socket, queue in self._subscribers.get(message.topic, {}).items():

@@ -1,0 +1,147 @@
+"""`migratory bench`: the paper's Benchpub and Benchsub, together or apart, and the verifier alone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+from migratory_loadtest import Load, LoadResult, Scenario
+from migratory_loadtest.account import read, write
+from migratory_loadtest.api import LoadFailed
+from migratory_loadtest.verifier import verify
+from rich.console import Console
+
+from migratory_cli.bench_view import Progress, summary
+
+Command = Callable[..., None]
+
+SHARED = (
+    click.option("--servers", required=True, metavar="URL,...", help="Brokers' URLs, as clients dial them."),
+    click.option("--topics", default=100, help="Number of topics."),
+    click.option("--rate", default=1.0, help="Publications per topic and second."),
+    click.option("--duration", default=30.0, metavar="SECONDS", help="Measured time."),
+    click.option("--warmup", default=5.0, metavar="SECONDS", help="Before it; not counted for latency."),
+    click.option("--seed", default=1, help="Decides who subscribes to what, and the contents."),
+    click.option("--workers", default=0, help="Processes; 0: as many as the subscribers need."),
+    click.option("--wire", default="msgpack", type=click.Choice(["msgpack", "json"]), help="Subprotocol."),
+    click.option("--token", default=None, help="Presented by every client."),
+    click.option("--cluster", default="", help="Label `cluster` of exported metrics."),
+    click.option("--threshold", "thresholds", multiple=True, type=float, metavar="SECONDS",
+                 help="An objective's latency: an exact bound of the histogram. May be given several times."),
+    click.option("--metrics-targets", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+                 help="Serve /metrics, and write where into FILE, as Prometheus's file_sd reads it."),
+    click.option("--scrape-interval", default=1.0, metavar="SECONDS", help="/metrics stays up for two after the end."),
+    click.option("--json", "json_path", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+                 help="Write the result here."),
+)  # fmt: skip
+
+SUBSCRIBING = (
+    click.option("--subscribers", default=1000, help="Number of subscribers, each with one topic."),
+    click.option("--connects", "connects_per_second", default=1000.0, metavar="PER SECOND", help="Pace of connecting."),
+    click.option("--account", "account_path", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+                 help="Keep what the verifier reads, for `migratory bench verify`."),
+)  # fmt: skip
+
+PUBLISHING = (
+    click.option("--publishers", default=10, help="Connections that publish; topics are divided among them."),
+    click.option("--payload", default=140, metavar="BYTES", help="Size of each publication."),
+    click.option("--qos", default="1", type=click.Choice(["0", "1"]), help="1: acknowledged, and owed to everybody."),
+    click.option("--patience", default=20.0, metavar="SECONDS", help="For answers and deliveries after the end."),
+)
+
+
+def options(*groups: tuple[Any, ...]) -> Callable[[Command], Command]:
+    def add(command: Command) -> Command:
+        for group in reversed(groups):
+            for option in reversed(group):
+                command = option(command)
+        return command
+
+    return add
+
+
+@click.group(context_settings={"show_default": True, "help_option_names": ["-h", "--help"]})
+def bench() -> None:
+    """Put load on a cluster, measure it, and account for every single delivery.
+
+    \b
+    migratory bench run --servers ws://127.0.0.1:8080/ws --subscribers 2000
+    """
+
+
+@bench.command()
+@options(SHARED, SUBSCRIBING, PUBLISHING)
+def run(**values: Any) -> None:
+    """Publishers and subscribers together, every delivery verified. Exit status 0 only when nothing was lost, doubled
+    or out of order; 1 otherwise, with topic and positions."""
+    _run(values)
+
+
+@bench.command()
+@options(SHARED, PUBLISHING)
+def pub(**values: Any) -> None:
+    """Publishers alone (Benchpub). Exit status 0 when every publication was acknowledged."""
+    _run({**values, "subscribers": 0})
+
+
+@bench.command()
+@options(SHARED, SUBSCRIBING)
+def sub(**values: Any) -> None:
+    """Subscribers alone (Benchsub), for `bench pub` with the same number of topics on the same machine. Order,
+    duplicates and latency are checked; what was lost, only `bench run` can tell."""
+    _run({**values, "publishers": 0, "patience": 1.0})
+
+
+@bench.command("verify")
+@click.argument("account", type=click.Path(exists=True, path_type=Path, dir_okay=False))
+def verify_account(account: Path) -> None:
+    """Verify the ACCOUNT that `bench run --account` kept. Exit status 1 when anything is wrong with it."""
+    try:
+        verdict = verify(read(account))
+    except ValueError as error:
+        raise click.ClickException(str(error)) from error
+    names = ("acknowledged", "expected", "delivered", "received", "lost", "duplicates", "reordered", "unexpected")
+    for name in (*names, "conflicts", "unknown"):
+        click.echo(f"{name:>14} {getattr(verdict, name):,}")
+    for problem in verdict.problems:
+        who = "" if problem.subscriber is None else f" at subscriber {problem.subscriber}"
+        click.echo(f"{problem.kind}: {problem.topic}{who}: {', '.join(problem.positions)} ({problem.count})")
+    sys.exit(0 if verdict.clean else 1)
+
+
+def _run(values: dict[str, Any]) -> None:
+    json_path: Path | None = values.pop("json_path")
+    account_path: Path | None = values.pop("account_path", None)
+    targets: Path | None = values.pop("metrics_targets")
+    values["servers"] = tuple(url.strip() for url in values["servers"].split(",") if url.strip())
+    values["qos"] = int(values.get("qos", 1))
+    try:
+        scenario = Scenario(metrics=targets is not None, **values)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    console = Console()
+    try:
+        result = asyncio.run(_load(scenario, console, account_path, targets))
+    except LoadFailed as error:
+        raise click.ClickException(str(error)) from error
+    summary(console, result)
+    if json_path is not None:
+        json_path.write_bytes(result.to_json())
+    sys.exit(0 if result.verdict == "met" else 1)
+
+
+async def _load(scenario: Scenario, console: Console, account: Path | None, targets: Path | None) -> LoadResult:
+    with Progress(console) as progress:
+        async with Load(scenario, progress.show) as load:
+            if targets is not None:
+                labels = {"job": "migratory-bench"}
+                targets.write_text(json.dumps([{"targets": load.targets, "labels": labels}]))  # noqa: ASYNC240
+            result = await load.result()
+            if account is not None:
+                write(account, load.accounts)
+            return result

@@ -1,0 +1,87 @@
+"""`migratory bench` as a person runs it: exit status, JSON, the account and its verification."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from migratory_loadtest.account import read, write
+from migratory_testing.accounts import double, drop, swap
+from migratory_testing.smallbroker import SmallCluster
+
+SMALL = ["--topics", "4", "--publishers", "2", "--rate", "4", "--warmup", "0.3", "--duration", "1", "--workers", "1"]
+
+
+async def bench(*arguments: str) -> tuple[int, str]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "migratory_cli.main", "bench", *arguments,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+    )  # fmt: skip
+    output, _ = await asyncio.wait_for(process.communicate(), 60)
+    assert process.returncode is not None
+    return process.returncode, output.decode()
+
+
+async def test_run_ends_0_and_each_broken_delivery_makes_verify_end_1(tmp_path: Path) -> None:
+    account, result, targets = tmp_path / "account.jsonl", tmp_path / "result.json", tmp_path / "targets.json"
+    async with SmallCluster(2) as cluster:
+        status, output = await bench(
+            "run", "--servers", ",".join(cluster.urls), "--subscribers", "40", *SMALL, "--account", str(account),
+            "--json", str(result), "--metrics-targets", str(targets), "--scrape-interval", "0.1",
+        )  # fmt: skip
+    assert status == 0, output
+    assert "met" in output
+    assert json.loads(result.read_text())["verdict"] == "met"
+    assert json.loads(targets.read_text())[0]["targets"][0].startswith("127.0.0.1:")
+    status, output = await bench("verify", str(account))
+    assert status == 0, output
+    for breaking in (drop, double, swap):
+        topics = list(read(account))
+        position = breaking(topics[1], 0, 2)
+        broken = tmp_path / "broken.jsonl"
+        write(broken, topics)
+        status, output = await bench("verify", str(broken))
+        assert status == 1, output
+        assert f"{topics[1].topic} at subscriber {topics[1].subscribers[0].subscriber}: {position} " in output
+
+
+async def test_pub_and_sub_in_two_processes() -> None:
+    async with SmallCluster(1) as cluster:
+        arguments = ["--servers", cluster.urls[0], *SMALL]
+        del arguments[arguments.index("--publishers") : arguments.index("--publishers") + 2]
+        receiving = asyncio.create_task(bench("sub", "--subscribers", "20", *arguments[:-6], "--duration", "6",
+                                              "--warmup", "0", "--workers", "1"))  # fmt: skip
+        async with asyncio.timeout(30):
+            while cluster.brokers[0].subscriptions < 20:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        status, output = await bench("pub", *arguments)
+        assert status == 0, output
+        status, output = await receiving
+    assert status == 0, output
+    published = sum(len(topic.log) for topic in cluster.topics.values())
+    assert published == 4 * round(1.3 * 4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--servers", "http://127.0.0.1:1"], "servers"),
+        (["--servers", "ws://127.0.0.1:1", "--payload", "3"], "payload"),
+        (["--servers", "ws://127.0.0.1:1", "--threshold", "-1"], "threshold"),
+    ],
+)
+async def test_what_cannot_be_run_is_a_usage_error_that_names_it(arguments: list[str], named: str) -> None:
+    status, output = await bench("run", *arguments)
+    assert status == 2
+    assert named in output
+
+
+async def test_a_damaged_account_is_refused_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "account.jsonl"
+    path.write_text("{}\n")
+    status, output = await bench("verify", str(path))
+    assert status == 1
+    assert "line 1" in output
