@@ -38,8 +38,7 @@ FIRST_CLIENT_PORT = 8800
 READY_SECONDS = 60.0
 """For a broker to join: bootstrap waits up to 5 s for all brokers, a new history after loss 3 sessions."""
 _ASK_SECONDS = 2.0
-_DRAIN_SPARE = 5.0
-_ZOOKEEPER_GRACE = 3.0
+_GRACE = 3.0
 # Offsets from --ports BASE; a cluster has up to 99 brokers and 5 members.
 _ADMIN, _PEERS, _ZOOKEEPER = 100, 200, 300
 
@@ -87,23 +86,18 @@ class LocalCluster:
             await self.stop()
             raise
 
-    async def stop(self, *, drain: bool = False) -> None:
-        """Ends everything. With `drain` brokers first get the time to ask their clients to leave."""
+    async def stop(self) -> None:
+        """Ends everything. Nobody is left for clients to be moved to, so brokers get no time for a drain."""
         if self._supervision is not None:
             self._supervision.cancel()
             await asyncio.gather(self._supervision, return_exceptions=True)
             self._supervision = None
         await self.http.close()
-        grace = _DRAIN_SPARE + (self.resource.spec.brokers.drain.period if drain else 0.0)
-        await asyncio.to_thread(stop_all, [*(broker.process for broker in self.brokers), *self._others], grace)
+        first = [*(broker.process for broker in self.brokers), *self._others]
+        await asyncio.to_thread(stop_all, first, _GRACE)
         if self._ensemble is not None:
-            await asyncio.to_thread(stop_all, self._ensemble.processes, _ZOOKEEPER_GRACE)
+            await asyncio.to_thread(self._ensemble.stop)
         self._lock.release()
-
-    def kill_now(self) -> None:
-        """SIGKILL to everything, for who can't wait."""
-        for process in self.processes:
-            process.kill()
 
     async def __aenter__(self) -> Self:
         await self.start()

@@ -46,7 +46,8 @@ _handed_out: set[int] = set()
 
 
 def free_ports(count: int) -> list[int]:
-    """`count` different free ports, none twice in a process, below the range of outgoing connections, at random so that runners rarely collide.
+    """`count` different free ports, none twice in a process, below the range of outgoing connections; at random, so
+    that runners rarely collide.
 
     :raises LocalError: when so many can't be found.
     """

@@ -107,15 +107,15 @@ class Recorder:
         self.rows += len(numbers)
 
     async def _run(self) -> None:
-        began = time.monotonic()
-        flushed = began
-        for round_ in range(1, 2**62):
+        began = flushed = time.monotonic()
+        while True:
             await self.scrape()
             if time.monotonic() - flushed >= _FLUSH_SECONDS:
                 flushed = time.monotonic()
                 await self.flush()
-            # The grid stays put however long a scrape takes.
-            await asyncio.sleep(max(0.0, began + round_ * self.interval - time.monotonic()))
+            # The grid stays put however long a scrape takes; rounds that were missed are not made up for.
+            into_round = (time.monotonic() - began) % self.interval
+            await asyncio.sleep(self.interval - into_round)
 
     async def _scrape(self, name: str, port: int, job: str) -> None:
         asked = round(self._now() * 1000)

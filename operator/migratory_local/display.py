@@ -1,0 +1,106 @@
+"""What `migratory demo` shows: steps and a moving line while it runs, tables when it is over."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from migratory_loadtest.api import LoadEvent
+from rich.console import Console, Group
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Table
+
+from migratory_local.demo import DemoResult
+
+_QUIET_SECONDS = 5.0
+"""Between two progress lines where the output is no terminal."""
+_SHOWN_FAILURES = 20
+
+
+class Display:
+    """Use as a context manager; `step` and `load` are the demo's watcher."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._began = time.monotonic()
+        self._last_line = 0.0
+        self._progress = Progress(
+            TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[counts]}"),
+            console=console, transient=True,
+        )  # fmt: skip
+        self._bar = self._progress.add_task("starting", total=1.0, counts="")
+
+    def __enter__(self) -> Display:
+        if self.console.is_terminal:
+            self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def step(self, text: str) -> None:
+        self.console.print(f"[dim]{time.monotonic() - self._began:6.1f} s[/]  {escape(text)}", highlight=False)
+
+    def load(self, event: LoadEvent) -> None:
+        line = counts_line(event)
+        if self.console.is_terminal:
+            if event.phase == "connecting":
+                done, total = float(event.connected), float(event.subscribers)
+            else:
+                done, total = event.elapsed, event.total
+            self._progress.update(
+                self._bar, description=event.phase, completed=done, total=max(total, 0.001), counts=line
+            )
+        elif time.monotonic() - self._last_line >= _QUIET_SECONDS:
+            self._last_line = time.monotonic()
+            self.step(f"{event.phase}: {line}")
+
+
+def counts_line(event: LoadEvent) -> str:
+    """The state of the load in one line."""
+    if event.phase == "connecting":
+        return f"{event.connected:,} of {event.subscribers:,} subscribers"
+    parts = [
+        f"{event.elapsed:.0f}/{event.total:.0f} s",
+        f"{event.acknowledged:,}/{event.published:,} acknowledged",
+        f"{event.received:,} received",
+        f"{event.reconnects:,} reconnects",
+    ]
+    if "p99" in event.latency_ms:
+        parts.append(f"p99 {event.latency_ms['p99']:.0f} ms")
+    if event.connections:
+        parts.append("clients " + "/".join(str(event.connections[name]) for name in sorted(event.connections)))
+    return ", ".join(parts)
+
+
+def show_result(result: DemoResult, console: Console) -> None:
+    """Totals, the fault, the SLA report, and what went wrong if anything did."""
+    from migratory_spark.table import render
+
+    console.print(Group(_totals(result.to_json()), render(result.report)))
+    for failure in result.failures[:_SHOWN_FAILURES]:
+        console.print(f"[bold red]failed:[/] {escape(failure)}", highlight=False)
+    if len(result.failures) > _SHOWN_FAILURES:
+        console.print(f"and {len(result.failures) - _SHOWN_FAILURES} more; --json FILE has all of them")
+    if result.success:
+        console.print(
+            "[bold green]success:[/] every acknowledged publication reached every subscriber exactly once and in order",
+            highlight=False,
+        )
+
+
+def _totals(result: dict[str, Any]) -> Table:
+    table = Table(title="What became of it", title_justify="left", title_style="bold", show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    for name in ("published", "acknowledged", "expected", "delivered", "lost", "duplicates", "reordered", "reconnects"):
+        table.add_row(name, f"{result[name]:,}")
+    kill = result["kill"]
+    table.add_row("killed", f"{kill['kind']} ({kill['target']})" if "target" in kill else kill["kind"])
+    if kill.get("rejoined_seconds") is not None:
+        table.add_row("rejoined after", f"{kill['rejoined_seconds']:.1f} s")
+    for when in ("before", "after"):
+        clients = result["connections"][when]
+        table.add_row(f"clients {when}", ", ".join(f"{name} {clients[name]:,}" for name in sorted(clients)) or "-")
+    return table
