@@ -25,7 +25,7 @@ from migratory_simulation.ledger import Key, Violation
 if TYPE_CHECKING:
     from migratory_simulation.world import World
 
-FINAL = frozenset({"timeout", "closed", "not_connected", "too_many_waiting"})
+FINAL = frozenset({"timeout", "not_connected"})
 """Codes of `Failed` that may come at any time; every other one is wrong here."""
 
 MASK = b"\x17\x2a\x05\x99"
@@ -93,7 +93,7 @@ class Client:
 
     def publish(self, topic: str, *, qos: int = 1, final: bool = False) -> None:
         waiting = self.waiting[topic]
-        if len(waiting) >= 8 and not final:
+        if self.core.closed or (len(waiting) >= 8 and not final):
             return
         if qos == 0:
             self._extra += 1

@@ -1,4 +1,4 @@
-"""Client connections: bytes both ways, in order, delayed, lost with the connection; a stalled reader pauses its edge."""
+"""Client connections: bytes both ways, in order, delayed, lost with their end. A stalled reader pauses its edge."""
 
 from __future__ import annotations
 

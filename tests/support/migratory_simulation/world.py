@@ -161,7 +161,7 @@ class World:
             client = Client(self, number, reads, writes, random.choice(list(CODECS)))
             clients.append(client)
             # Some subscribers come late, to a topic that has a history.
-            late = random.random() < 0.25
+            late = not writes and random.random() < 0.35
             self.scheduler.at(random.uniform(8.0, 20.0) if late else random.uniform(0.0, 3.0), client.start)
             if writes:
                 quiet = self._quiet_times(random, writes)
