@@ -43,7 +43,7 @@ SLOWEST = 20  # slow clients that the status names
 
 
 class Edge:
-    """One edge of a broker. The properties are counters and gauges for /metrics; closed connections are also observed."""
+    """One edge of a broker. The properties are for /metrics; closed connections are observed as they happen, too."""
 
     def __init__(self, config: EdgeConfig, number: int = 0, authorizer: Authorizer | None = None) -> None:
         authorizer = authorizer if authorizer is not None else AllowAll()

@@ -141,8 +141,12 @@ class Splice:
             topic.last = cursor
         if cursor.sequence > topic.last.sequence:
             replay.ahead = True  # what is on its way to all others, it has already
-        else:
-            self._live(replay)
+            return
+        self._live(replay)
+        if cursor.sequence < topic.last.sequence:
+            self._fault(topic, "unreported_hole", cursor, topic.last)
+            missed = Gap(topic.name, "truncated", topic.last, cursor.sequence + 1, topic.last.sequence)
+            self._delivery.reply(replay.connection, _truncated(missed, cursor.sequence))
 
     def _live(self, replay: Replay) -> None:
         del replay.topic.replays[replay.connection]

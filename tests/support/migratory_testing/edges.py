@@ -1,0 +1,209 @@
+"""An edge on a bench: clients that speak real frames, and whatever the edge asks of the logic in a list."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeVar
+
+from migratory_broker.core.edge import Edge, EdgeConfig
+from migratory_broker.core.edge.authorizer import Authorizer
+from migratory_broker.core.edge.events import (
+    Close,
+    Effect,
+    Event,
+    Lost,
+    Multicast,
+    Opened,
+    Paused,
+    Received,
+    Resumed,
+    Send,
+)
+from migratory_broker.core.logic.events import (
+    Admission,
+    Attach,
+    Attached,
+    Fanout,
+    NextPage,
+    Note,
+    Observe,
+    Page,
+    PublishRequest,
+    Tick,
+)
+from migratory_protocol import frames
+from migratory_protocol.codec import JSON, MSGPACK
+from migratory_protocol.messages import (
+    BrokerMessage,
+    ClientMessage,
+    Connect,
+    Message,
+    Subscribe,
+    TopicRequest,
+    Welcome,
+)
+from migratory_protocol.peer import Publication
+from migratory_protocol.positions import Position
+
+MASK = b"\x37\xfa\x21\x3d"
+NOTHING = Position(1, 0)
+T = TypeVar("T")
+
+
+def publication(sequence: int, payload: bytes = b"", epoch: int = 1) -> Publication:
+    return Publication(epoch, sequence, payload or b"%d" % sequence, time=1000.0)
+
+
+def publications(first: int, last: int, epoch: int = 1) -> tuple[Publication, ...]:
+    return tuple(publication(sequence, epoch=epoch) for sequence in range(first, last + 1))
+
+
+class Reader:
+    """One client. `received` holds the broker's messages in order, `writes` the bytes as they came."""
+
+    def __init__(self, bench: Bench, number: int, wire: Literal["json", "msgpack"], deflate: bool) -> None:
+        self.bench = bench
+        self.number = number
+        self.codec = JSON if wire == "json" else MSGPACK
+        self._parser = frames.FrameParser("client", 64 * 1024 * 1024, deflate)
+        self.received: list[BrokerMessage] = []
+        self.controls: list[frames.PingReceived | frames.PongReceived] = []
+        self.writes: list[bytes] = []
+        self.close_code: int | None = None
+        self.close_reason = ""
+        self.socket: Literal["open", "closed", "aborted"] = "open"
+
+    def sink(self, data: bytes) -> None:
+        """What the edge writes. Nothing may come behind a close frame, or after the socket was closed."""
+        assert self.socket == "open", f"written to a socket that is {self.socket}: {data!r}"
+        assert self.close_code is None, f"written after the close frame: {data!r}"
+        self.writes.append(data)
+        for event in self._parser.feed(data):
+            if isinstance(event, frames.MessageReceived):
+                assert event.text is not self.codec.binary
+                self.received += self.codec.decode_broker(event.data)
+            elif isinstance(event, frames.CloseReceived):
+                self.close_code, self.close_reason = event.code or 1005, event.reason
+            else:
+                self.controls.append(event)
+
+    def say(self, *messages: ClientMessage) -> list[Effect]:
+        return self.raw(b"".join(self.frame(message) for message in messages))
+
+    def frame(self, message: ClientMessage) -> bytes:
+        data = self.codec.encode(message)
+        return frames.encode_frame(frames.BINARY if self.codec.binary else frames.TEXT, data, MASK)
+
+    def text(self, text: str) -> list[Effect]:
+        """One text frame, as a person would type it."""
+        return self.raw(frames.text_frame(text.encode("utf-8", "surrogatepass"), MASK))
+
+    def raw(self, data: bytes) -> list[Effect]:
+        return self.bench.step(Received(self.number, data))
+
+    def subscribe(self, topic: str, after: object = None, request: int = 1, snapshot: bool = False) -> Attach:
+        """Subscribes to one topic; what the edge asked of the logic."""
+        asked = len(self.bench.requests)
+        self.say(Subscribe(request, [TopicRequest(topic, after, snapshot)]))
+        found = self.bench.requests.pop()
+        assert isinstance(found, Attach)
+        assert len(self.bench.requests) == asked
+        return found
+
+    def live(self, topic: str, position: Position = NOTHING) -> None:
+        """Subscribes, and is live from `position` on."""
+        attach = self.subscribe(topic)
+        self.bench.step(Attached(0, attach.reference, topic, "complete", position))
+
+    def pause(self) -> None:
+        self.bench.step(Paused(self.number))
+
+    def resume(self) -> None:
+        self.bench.step(Resumed(self.number))
+
+    def lose(self) -> None:
+        self.bench.step(Lost(self.number))
+
+    def take(self, kind: type[T]) -> list[T]:
+        """The messages of a kind; all others, before and after, are forgotten."""
+        found: list[T] = [message for message in self.received if isinstance(message, kind)]
+        self.received.clear()
+        return found
+
+    def sequences(self, topic: str) -> list[int]:
+        """The sequence numbers of what was delivered."""
+        return [m.position.sequence for m in self.received if isinstance(m, Message) and m.topic == topic]
+
+
+class Bench:
+    """`requests`, `notes` and `observed` collect what the edge says to others than its clients."""
+
+    def __init__(self, config: EdgeConfig | None = None, authorizer: Authorizer | None = None, *, open: bool = True):
+        self.edge = Edge(config or EdgeConfig(), 0, authorizer)
+        self.now = 1000.0
+        self.readers: dict[int, Reader] = {}
+        self.requests: list[Attach | NextPage | PublishRequest] = []
+        self.notes: list[Note] = []
+        self.observed: list[Observe] = []
+        if open:
+            self.step(Admission(True))
+
+    def step(self, event: Event) -> list[Effect]:
+        effects = self.edge.step(event, self.now)
+        for effect in effects:
+            if isinstance(effect, Send):
+                self.readers[effect.connection].sink(effect.data)
+            elif isinstance(effect, Multicast):
+                for sink in effect.sinks:
+                    sink(effect.data)
+            elif isinstance(effect, Close):
+                self.readers[effect.connection].socket = "aborted" if effect.abort else "closed"
+            elif isinstance(effect, Note):
+                self.notes.append(effect)
+            elif isinstance(effect, Observe):
+                self.observed.append(effect)
+            else:
+                self.requests.append(effect)
+        return effects
+
+    def open(
+        self, wire: Literal["json", "msgpack"] = "msgpack", *, deflate: bool = False, opened: float | None = None
+    ) -> Reader:
+        number = len(self.readers) + 1
+        reader = self.readers[number] = Reader(self, number, wire, deflate)
+        self.step(Opened(number, reader.sink, wire, f"10.0.0.{number}:5000", deflate, opened))
+        return reader
+
+    def client(
+        self, name: str = "", wire: Literal["json", "msgpack"] = "msgpack", *, deflate: bool = False
+    ) -> Reader:
+        """A client that was welcomed."""
+        reader = self.open(wire, deflate=deflate)
+        reader.say(Connect(client=name))
+        assert len(reader.take(Welcome)) == 1
+        return reader
+
+    def fan(self, topic: str, *publications: Publication) -> list[Effect]:
+        return self.step(Fanout(topic, publications))
+
+    def attached(self, attach: Any, position: Position, **rest: Any) -> None:
+        receipt = rest.pop("receipt", "complete")
+        self.step(Attached(0, attach.reference, attach.topic, receipt, position, **rest))
+
+    def page(self, request: Any, *publications: Publication, done: bool = True, **rest: Any) -> None:
+        self.step(Page(0, request.reference, request.topic, publications, done, **rest))
+
+    def ask(self, kind: type[T]) -> T:
+        """The one request of a kind that came since the last call."""
+        (found,) = self.asked(kind)
+        return found
+
+    def asked(self, kind: type[T]) -> list[T]:
+        found: list[T] = [request for request in self.requests if isinstance(request, kind)]
+        self.requests.clear()
+        return found
+
+    def wait(self, seconds: float, tick: float = 0.1) -> None:
+        """Time passes, with the ticks of a running process."""
+        for _ in range(round(seconds / tick)):
+            self.now += tick
+            self.step(Tick())

@@ -1,0 +1,138 @@
+"""Subscribe and unsubscribe: all or nothing at the limit, refused topics alone, repetitions without effect."""
+
+from __future__ import annotations
+
+from migratory_broker.core.edge import EdgeConfig
+from migratory_broker.core.logic.events import Attach, NextPage
+from migratory_protocol.messages import (
+    Error,
+    Message,
+    Subscribe,
+    Subscribed,
+    TopicReceipt,
+    TopicRequest,
+    Unsubscribe,
+    Unsubscribed,
+)
+from migratory_protocol.positions import Position
+from migratory_testing.edges import Bench, publication, publications
+
+
+def names(*topics: str) -> list[TopicRequest]:
+    return [TopicRequest(topic) for topic in topics]
+
+
+def test_the_limit_takes_all_or_nothing() -> None:
+    bench = Bench(EdgeConfig(subscriptions_per_client=3))
+    reader = bench.client()
+    reader.say(Subscribe(1, names("a", "b")))
+    assert len(bench.asked(Attach)) == 2
+    reader.say(Subscribe(2, names("c", "d")))
+    (error,) = reader.take(Error)
+    assert (error.code, error.request, error.closes) == ("too_many_subscriptions", 2, False)
+    assert bench.requests == []
+    assert (bench.edge.subscriptions, bench.edge.topics) == (2, 2)
+    reader.say(Subscribe(3, names("a", "b", "c", "c")))
+    assert [attach.topic for attach in bench.asked(Attach)] == ["c"]
+    assert bench.edge.subscriptions == 3
+
+
+def test_refused_topics_take_nothing_of_the_limit_and_harm_no_others() -> None:
+    bench = Bench(EdgeConfig(subscriptions_per_client=1))
+    reader = bench.client()
+    reader.say(Subscribe(1, [TopicRequest("a\x00b"), TopicRequest("good"), TopicRequest("t", "1:x"), TopicRequest("")]))
+    assert [attach.topic for attach in bench.asked(Attach)] == ["good"]
+    (subscribed,) = reader.take(Subscribed)
+    assert [(r.topic, r.receipt, r.code) for r in subscribed.topics] == [
+        ("a\x00b", None, "bad_topic"), ("t", None, "bad_position"), ("", None, "bad_topic"),
+    ]
+    assert all(receipt.text for receipt in subscribed.topics)
+
+
+def test_an_empty_request_is_answered() -> None:
+    bench = Bench()
+    reader = bench.client()
+    reader.say(Subscribe(5, []), Unsubscribe(6, []))
+    assert reader.received == [Subscribed(5, []), Unsubscribed(6, [])]
+
+
+class TestAgain:
+    def test_a_live_topic_is_answered_with_where_it_stands(self) -> None:
+        bench = Bench()
+        reader = bench.client()
+        reader.live("t")
+        bench.fan("t", *publications(1, 3))
+        reader.received.clear()
+        reader.say(Subscribe(2, [TopicRequest("t", (1, 0))]))
+        assert reader.received == [Subscribed(2, [TopicReceipt("t", "complete", Position(1, 3))])]
+        assert bench.asked(Attach) == []
+        bench.fan("t", publication(4))
+        assert reader.sequences("t") == [4]
+        assert bench.edge.subscriptions == 1
+
+    def test_one_that_waits_shares_the_receipt(self) -> None:
+        bench = Bench(EdgeConfig(repeats=3))
+        reader = bench.client()
+        attach = reader.subscribe("t", request=1)
+        for request in (2, 3, 4):
+            reader.say(Subscribe(request, names("t")))
+        assert bench.asked(Attach) == []
+        (busy,) = reader.take(Subscribed)
+        assert (busy.request, busy.topics[0].receipt, busy.topics[0].code) == (4, None, "retry")
+        bench.attached(attach, Position(1, 0))
+        assert [m.request for m in reader.take(Subscribed)] == [1, 2, 3]
+        bench.fan("t", publication(1))
+        assert len(reader.take(Message)) == 1
+
+    def test_one_in_replay_is_told_how_far_it_is(self) -> None:
+        bench = Bench()
+        reader = bench.client()
+        bench.attached(reader.subscribe("t", (1, 0)), Position(1, 5), publications=publications(1, 2), done=False)
+        reader.received.clear()
+        reader.say(Subscribe(2, names("t")))
+        assert reader.take(Subscribed) == [Subscribed(2, [TopicReceipt("t", "complete", Position(1, 2))])]
+        bench.page(bench.ask(NextPage), *publications(3, 5))
+        assert reader.sequences("t") == [3, 4, 5]
+
+
+class TestUnsubscribe:
+    def test_of_one_of_many_and_of_none(self) -> None:
+        bench = Bench()
+        reader = bench.client()
+        for topic in ("a", "b", "c"):
+            reader.live(topic)
+        reader.received.clear()
+        reader.say(Unsubscribe(7, ["b", "never", "b"]))
+        assert reader.take(Unsubscribed) == [Unsubscribed(7, ["b", "never", "b"])]
+        for topic in ("a", "b", "c"):
+            bench.fan(topic, publication(1))
+        assert [m.topic for m in reader.take(Message)] == ["a", "c"]
+        assert (bench.edge.subscriptions, bench.edge.topics) == (2, 2)
+        reader.say(Unsubscribe(8, ["a", "c"]))
+        assert (bench.edge.subscriptions, bench.edge.topics) == (0, 0)
+        reader.live("b", Position(1, 1))
+        bench.fan("b", publication(2))
+        assert reader.sequences("b") == [2]
+
+    def test_of_the_only_one(self) -> None:
+        bench = Bench()
+        reader, other = bench.client(), bench.client()
+        reader.live("t")
+        other.live("t")
+        reader.say(Unsubscribe(2, ["t"]))
+        bench.fan("t", publication(1))
+        assert (reader.sequences("t"), other.sequences("t")) == ([], [1])
+        assert bench.edge.topics == 1
+
+    def test_while_paused(self) -> None:
+        bench = Bench()
+        reader, other = bench.client(), bench.client()
+        reader.live("t")
+        other.live("t")
+        reader.pause()
+        other.pause()
+        reader.say(Unsubscribe(2, ["t"]))
+        bench.fan("t", publication(1))
+        reader.resume()
+        other.resume()
+        assert (reader.sequences("t"), other.sequences("t")) == ([], [1])
