@@ -30,7 +30,7 @@ class Happening:
 @dataclass
 class _Watched:
     process: Process
-    wait: float = FIRST_WAIT
+    wait: float = field(default_factory=lambda: FIRST_WAIT)
     since: float = field(default_factory=time.monotonic)
     due: float | None = None
     """When to start it again; None while it lives."""

@@ -1,0 +1,135 @@
+"""The recorder: rows as scraped, `up` for each scrape, whole files, a loud end on a full disk."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from aiohttp import web
+from migratory_local import recorder as module
+from migratory_local.errors import LocalError
+from migratory_local.recorder import SCHEMA, Recorder
+
+
+class Target:
+    text = 'hits_total{code="200"} 1\n'
+    status = 200
+    port = 0
+
+
+@pytest.fixture
+async def target() -> AsyncIterator[Target]:
+    state = Target()
+
+    async def metrics(_: web.Request) -> web.Response:
+        return web.Response(text=state.text, status=state.status)
+
+    app = web.Application()
+    app.router.add_get("/metrics", metrics)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    state.port = runner.addresses[0][1]
+    yield state
+    await runner.cleanup()
+
+
+async def eventually(condition: Callable[[], object], seconds: float = 10.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "not within the time"
+        await asyncio.sleep(0.01)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def rows(folder: Path) -> list[tuple[str, dict[str, str], int, float]]:
+    found = []
+    for path in sorted(folder.glob("*.parquet")):
+        table = pq.read_table(path)
+        assert table.schema.equals(SCHEMA)
+        found += [(row["metric"], dict(row["labels"]), row["timestamp"], row["value"]) for row in table.to_pylist()]
+    return found
+
+
+async def test_rows_are_what_was_scraped(tmp_path: Path, target: Target) -> None:
+    clock = iter([1.0, 2.5, 3.0])
+    recorder = Recorder(tmp_path, now=lambda: next(clock))
+    recorder.add(target.port, "broker")
+    instance = f"127.0.0.1:{target.port}"
+    await recorder.scrape()
+    await recorder.flush()
+    target.text = 'hits_total{code="200"} 5\nnew 7\n'
+    await recorder.scrape()
+    target.status = 500
+    await recorder.scrape()
+    await recorder.flush()
+    await recorder._http.close()
+    extra = {"job": "broker", "instance": instance}
+    assert rows(tmp_path) == [
+        ("hits_total", {"code": "200", **extra}, 1000, 1.0),
+        ("up", extra, 1000, 1.0),
+        ("hits_total", {"code": "200", **extra}, 2500, 5.0),
+        ("new", extra, 2500, 7.0),
+        ("up", extra, 2500, 1.0),
+        ("up", extra, 3000, 0.0),
+    ]
+    assert names(tmp_path) == ["samples-00000.parquet", "samples-00001.parquet"]
+
+
+async def test_it_scrapes_by_itself_and_writes_the_rest_at_its_end(tmp_path: Path, target: Target) -> None:
+    (tmp_path / "samples-00099.parquet").write_bytes(b"of an earlier run")
+    async with Recorder(tmp_path, interval=0.05) as recorder:
+        recorder.add(target.port, "broker")
+        await eventually(lambda: len(recorder._values) >= 10)
+        recorder.check()
+    found = rows(tmp_path)
+    assert len(found) == recorder.rows >= 12
+    stamps = [row[2] for row in found if row[0] == "up"]
+    assert stamps == sorted(set(stamps))
+
+
+async def test_a_target_that_talks_nonsense_is_down(tmp_path: Path, target: Target) -> None:
+    target.text = "<html>\n"
+    async with Recorder(tmp_path, interval=60) as recorder:
+        recorder.add(target.port, "broker")
+    assert [(row[0], row[3]) for row in rows(tmp_path)] == [("up", 0.0)]
+
+
+async def test_a_target_that_was_removed_is_not_scraped(tmp_path: Path, target: Target) -> None:
+    async with Recorder(tmp_path, interval=60) as recorder:
+        recorder.add(target.port, "broker")
+        recorder.remove(target.port)
+    assert rows(tmp_path) == []
+
+
+async def test_a_full_disk_ends_the_recording_loudly(
+    tmp_path: Path, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(module.pq, "write_table", full)
+    monkeypatch.setattr(module, "_FLUSH_SECONDS", 0.0)
+    recorder = Recorder(tmp_path, interval=0.02)
+    await recorder.__aenter__()
+    recorder.add(target.port, "broker")
+    await eventually(lambda: recorder._task and recorder._task.done())
+    with pytest.raises(LocalError, match="No space left on device"):
+        recorder.check()
+    with pytest.raises(LocalError, match="No space left on device"):
+        await recorder.__aexit__()
+    assert names(tmp_path) == []
+
+
+def test_a_folder_that_cannot_be(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(LocalError, match="cannot write metrics into"):
+        Recorder(tmp_path / "file")
