@@ -1,0 +1,48 @@
+"""A real cluster of three brokers behind a real ZooKeeper ensemble, new for each test that asks for it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+import pytest
+import yaml
+from migratory_local.cluster import LocalCluster
+from migratory_resources.validation import load_cluster
+
+StartCluster = Callable[..., AbstractAsyncContextManager[LocalCluster]]
+
+
+@pytest.fixture
+def start_cluster(tmp_path: Path) -> StartCluster:
+    """`async with start_cluster(delivery={"onHistoryLoss": "halt"}) as cluster`: overrides parts of the spec."""
+
+    @asynccontextmanager
+    async def start(**spec: object) -> AsyncIterator[LocalCluster]:
+        document = {
+            "apiVersion": "migratory.dev/v1alpha1",
+            "kind": "MigratoryCluster",
+            "metadata": {"name": "test"},
+            "spec": spec,
+        }
+        resource = load_cluster(yaml.safe_dump(document)).cluster
+        async with LocalCluster(resource, tmp_path / "cluster") as cluster:
+            yield cluster
+
+    return start
+
+
+@pytest.fixture
+def eventually() -> Callable[..., Awaitable[None]]:
+    """`await eventually(check, within=10)`: waits until the (asynchronous) check holds; fails naming it otherwise."""
+
+    async def wait(check: Callable[[], Awaitable[bool]], within: float, what: str) -> None:
+        deadline = time.monotonic() + within
+        while not await check():
+            assert time.monotonic() < deadline, f"not within {within:g} s: {what}"
+            await asyncio.sleep(0.1)
+
+    return wait

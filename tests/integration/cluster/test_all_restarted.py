@@ -1,0 +1,40 @@
+"""All brokers die at once: histories were in memory. Clients are told `reset`, and publishing works again."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+from migratory_client import Client, PublishTimeout, Receipt
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
+
+
+async def test_reset_is_told_and_publishing_works_again_within_thirty_seconds(start_cluster: Any) -> None:
+    async with start_cluster() as cluster:
+        receipts: list[Receipt] = []
+        async with (
+            Client(cluster.urls) as publisher,
+            Client(cluster.urls, on_receipt=receipts.append) as subscriber,
+        ):
+            stream = subscriber.subscribe("scores/1", on_gap=receipts.append)
+            for number in range(5):
+                await publisher.publish("scores/1", f"before {number}")
+            for number in range(5):
+                assert (await asyncio.wait_for(anext(stream), 5)).payload == f"before {number}".encode()
+
+            for name in cluster.resource.broker_names:
+                cluster.kill_broker(name)
+            killed = time.monotonic()
+            position = None
+            while position is None:
+                try:
+                    position = await asyncio.wait_for(publisher.publish("scores/1", "after"), 30)
+                except (PublishTimeout, TimeoutError):
+                    assert time.monotonic() - killed < 30
+            assert time.monotonic() - killed < 30
+            message = await asyncio.wait_for(anext(stream), 10)
+            assert message.payload == b"after"
+        assert "reset" in [receipt.receipt for receipt in receipts if receipt.topic == "scores/1"]

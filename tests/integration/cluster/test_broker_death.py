@@ -1,0 +1,77 @@
+"""One broker of three is killed under load: real processes, and the exact account of the load generator."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from migratory_loadtest.api import Load, LoadResult, Scenario
+from migratory_local.cluster import LocalCluster
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
+Eventually = Callable[[Callable[[], Awaitable[bool]], float, str], Awaitable[None]]
+
+
+def scenario(cluster: LocalCluster, **changes: Any) -> Scenario:
+    values: dict[str, Any] = {
+        "servers": tuple(cluster.urls), "subscribers": 300, "topics": 30, "rate": 2.0, "duration": 25.0,
+        "warmup": 2.0, "seed": 7, "workers": 1, "groups": cluster.resource.spec.topics.groups,
+    }  # fmt: skip
+    return Scenario(**(values | changes))
+
+
+def flawless(result: LoadResult) -> None:
+    assert result.problems == []
+    assert (result.lost, result.duplicates, result.reordered, result.unexpected) == (0, 0, 0, 0)
+    assert result.delivered == result.expected > 0
+    assert result.acknowledged == result.published > 0
+
+
+async def test_a_killed_broker_takes_nothing_along_and_comes_back_as_a_member(
+    start_cluster: Any, eventually: Eventually
+) -> None:
+    async with start_cluster() as cluster:
+        victim = await cluster.busiest_coordinator()
+        async with Load(scenario(cluster)) as load:
+            await load.measuring()
+            await asyncio.sleep(3)
+            before = await load.connections()
+            await load.mark("kill", victim)
+            cluster.kill_broker(victim, restart=False)
+            await asyncio.sleep(6)
+
+            # While it learns it takes no clients; once it does, it is a listed and synced member of every group.
+            await cluster.restart_broker(victim)
+            status = await cluster.status(victim)
+            assert status["ready"] is True
+            result = await load.result()
+        flawless(result)
+        (mark,) = result.marks
+        assert mark.clients == before[victim] > 0
+        assert mark.disconnected == mark.resumed == mark.within_limit == mark.clients
+        assert mark.others_disconnected == 0
+
+        async def every_group_has_a_coordinator() -> bool:
+            return sum((await cluster.coordinated_groups()).values()) == cluster.resource.spec.topics.groups
+
+        await eventually(every_group_has_a_coordinator, 20, "a coordinator for every group")
+
+
+async def test_a_frozen_coordinator_is_replaced_and_refused_when_it_thaws(start_cluster: Any) -> None:
+    async with start_cluster() as cluster:
+        victim = await cluster.busiest_coordinator()
+        process = cluster.broker(victim).process
+        async with Load(scenario(cluster, duration=30.0)) as load:
+            await load.measuring()
+            await asyncio.sleep(2)
+            await load.mark("freeze")
+            import signal
+
+            process.signal(signal.SIGSTOP)
+            await asyncio.sleep(10)
+            process.signal(signal.SIGCONT)
+            result = await load.result()
+        flawless(result)
+        assert result.reconnects > 0

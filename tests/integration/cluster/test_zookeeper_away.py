@@ -1,0 +1,83 @@
+"""ZooKeeper is gone for a minute: publishing and delivery go on; what needs it waits, and all heals."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from migratory_loadtest.api import Load, Scenario
+from migratory_local.cluster import LocalCluster
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+Eventually = Callable[[Callable[[], Awaitable[bool]], float, str], Awaitable[None]]
+
+
+def scenario(cluster: LocalCluster, duration: float) -> Scenario:
+    return Scenario(
+        servers=tuple(cluster.urls), subscribers=300, topics=30, rate=2.0, duration=duration, warmup=2.0, seed=11,
+        workers=1, groups=cluster.resource.spec.topics.groups, patience=60.0,
+    )  # fmt: skip
+
+
+def stop_zookeeper(cluster: LocalCluster) -> None:
+    for member in cluster.ensemble.members:
+        cluster.supervisor.hold(member.process.name)
+        member.process.kill()
+
+
+def start_zookeeper(cluster: LocalCluster) -> None:
+    for member in cluster.ensemble.members:
+        cluster.supervisor.release(member.process.name)
+
+
+async def test_sixty_seconds_without_zookeeper_are_not_noticed_by_anybody(start_cluster: Any) -> None:
+    async with start_cluster() as cluster:
+        async with Load(scenario(cluster, duration=75.0)) as load:
+            await load.measuring()
+            await asyncio.sleep(2)
+            await load.mark("zookeeper away")
+            stop_zookeeper(cluster)
+            assert await asyncio.to_thread(cluster.ensemble.leader) is None
+            await asyncio.sleep(60)
+            start_zookeeper(cluster)
+            result = await load.result()
+        assert result.problems == []
+        assert result.reconnects == 0
+        assert result.failed == 0
+        assert result.acknowledged == result.published
+        assert result.delivered == result.expected > 0
+
+
+@pytest.mark.parametrize("policy", ["reset", "halt"])
+async def test_a_broker_killed_meanwhile_leaves_its_groups_waiting_until_zookeeper_is_back(
+    start_cluster: Any, eventually: Eventually, policy: str
+) -> None:
+    """Under `reset` the two left hear neither ZooKeeper nor every listed member: they fence after two sessions, and
+    everybody waits. Under `halt` they go on with the groups that they coordinate. Nothing acknowledged is lost."""
+    async with start_cluster(delivery={"onHistoryLoss": policy}) as cluster:
+        victim = cluster.resource.broker_names[1]
+        async with Load(scenario(cluster, duration=60.0)) as load:
+            await load.measuring()
+            await asyncio.sleep(2)
+            stop_zookeeper(cluster)
+            await asyncio.sleep(5)
+            cluster.kill_broker(victim, restart=False)
+            await asyncio.sleep(15)
+            fenced = [
+                (await cluster.status(name))["fenced"] for name in cluster.resource.broker_names if name != victim
+            ]
+            assert fenced == [policy == "reset"] * 2
+            start_zookeeper(cluster)
+            cluster.supervisor.release(victim)
+            result = await load.result()
+        assert result.problems == []
+        assert (result.lost, result.duplicates, result.reordered) == (0, 0, 0)
+
+        async def healed() -> bool:
+            counts = await cluster.coordinated_groups()
+            return sum(counts.values()) == cluster.resource.spec.topics.groups
+
+        await eventually(healed, 30, "a coordinator for every group")
+        await cluster.wait_ready(30)
