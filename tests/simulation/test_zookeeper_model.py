@@ -202,3 +202,33 @@ def test_an_expired_session_is_known_at_the_next_connection(setting: Setting) ->
     assert "/one" not in setting.ensemble.nodes
     setting.run(1.0)
     assert one.states() == ["connected", "suspended", "lost", "connected"]
+
+
+def test_reads_may_be_stale_but_never_older_than_what_the_client_wrote() -> None:
+    stale = 0
+    for seed in range(60):
+        setting = Setting(seed)
+        one, other = setting.one, setting.other
+        one.ask(ZkCommit, (Create("/a", b"0"),))
+        setting.run(0.5)
+        other.client.lag = 0.4
+        for number in range(1, 4):
+            one.ask(ZkCommit, (Write("/a", str(number).encode(), -1),))
+        setting.run(Random(seed).uniform(0.05, 0.3))
+        first = other.ask(ZkGet, "/a", True)
+        setting.run(0.05)
+        if setting.ensemble.nodes["/a"].data != read(other, first):
+            stale += 1
+            setting.run(1.0)
+            assert ZkChanged("/a") in other.told
+        other.ask(ZkCommit, (Create("/b", b""),))
+        second = other.ask(ZkGet, "/a")
+        setting.run(0.5)
+        assert read(other, second) == b"3"
+    assert stale > 10
+
+
+def read(broker: Broker, request: int) -> bytes:
+    node = broker.reply(request).node
+    assert node is not None
+    return node.data

@@ -33,6 +33,7 @@ class Options:
     link_delay: float
     client_delay: float
     zookeeper_delay: float
+    zookeeper_lag: float
     publishers: int
     subscribers: int
     rate: float  # publications per second and publisher
@@ -74,6 +75,7 @@ def draw_options(seed: int) -> Options:
         link_delay=random.choice((0.0005, 0.002, 0.01)),
         client_delay=random.choice((0.001, 0.005, 0.03)),
         zookeeper_delay=random.choice((0.002, 0.01, 0.05)),
+        zookeeper_lag=random.choice((0.0, 0.0, 0.02, 0.3)),
         publishers=publishers,
         subscribers=subscribers,
         rate=random.choice((2.0, 5.0, 10.0)),

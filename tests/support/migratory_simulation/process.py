@@ -16,6 +16,7 @@ from migratory_broker.core.logic import events as logic_events
 from migratory_broker.core.logic.core import Logic
 from migratory_protocol.peer import decode_peer, encode_peer
 
+from migratory_simulation.ledger import Violation
 from migratory_simulation.network import End
 from migratory_simulation.zookeeper import ZkClient
 
@@ -120,6 +121,7 @@ class Process:
         self.step(logic_events.Start(world.wall_ms(self), random.getrandbits(63)))
         self.zk = ZkClient(world.ensemble, self._from_zookeeper, lambda: not self.frozen, random)
         self.zk.delay = world.options.zookeeper_delay
+        self.zk.lag = world.options.zookeeper_lag
         world.scheduler.after(random.uniform(0.0, TICK), self._tick)
 
     # ---- what others may ask
@@ -264,6 +266,9 @@ class Process:
     def observe(self, effect: edge_events.Effect | logic_events.Effect) -> None:
         if isinstance(effect, logic_events.Note):
             self.world.coverage[f"note {effect.event}"] += 1
+            if effect.event.startswith("unreported"):
+                # The edge has covered it up for its clients; it is the logic's mistake all the same.
+                raise Violation(2, f"{self.label}: {effect.event} {effect.fields}")
         elif isinstance(effect, logic_events.Observe) and not effect.metric.endswith(("seconds", "bytes")):
             self.world.coverage[f"metric {effect.metric}"] += 1
 

@@ -4,14 +4,16 @@ Kept as in the real one: requests and answers of a session are in order; a watch
 shows what it announced; a watch is left only by a read that found its node, and is gone when the connection goes;
 a transaction is all or nothing; sessions expire in whole ticks, only while a majority stands, and get their whole
 time anew when a new leader takes over; a client learns that its session expired only when it reaches the ensemble
-again. When a connection goes, the requests under way end as `unknown`: a prefix of them is carried out, perhaps only
-after the client has heard so, never after it has connected again.
+again. Reads come from the server that a client is connected to, which may lag behind: they may be stale, never older
+than what that client has seen or written. When a connection goes, the requests under way end as `unknown`: a prefix of
+them is carried out, perhaps only after the client has heard so, never after it has connected again.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
 
 from migratory_broker.core.logic.events import (
@@ -47,8 +49,6 @@ class Session:
     number: int
     client: ZkClient | None
     heard: float
-    data_watches: set[str] = field(default_factory=set)
-    child_watches: set[str] = field(default_factory=set)
 
 
 class Refused(Exception):
@@ -100,7 +100,7 @@ class Ensemble:
         self.expired += 1
         for path in [path for path, node in self.nodes.items() if node.owner == number]:
             del self.nodes[path]
-            self._changed(path, None, -1)
+            self._changed(path, None)
         if session.client is not None:
             session.client.session_gone(number)
 
@@ -116,20 +116,7 @@ class Ensemble:
 
     # ---- requests, carried out at the servers
 
-    def carry_out(self, session: Session, request: Request) -> ZkReply:
-        if isinstance(request, ZkGet):
-            node = self.nodes.get(request.path)
-            if node is None:
-                return ZkReply(request.request, "ok")
-            if request.watch:
-                session.data_watches.add(request.path)
-            return ZkReply(request.request, "ok", node=Node(node.data, node.version, node.owner))
-        if isinstance(request, ZkChildren):
-            if request.path not in self.nodes:
-                return ZkReply(request.request, "ok")
-            if request.watch:
-                session.child_watches.add(request.path)
-            return ZkReply(request.request, "ok", children=self.children(request.path))
+    def commit(self, session: Session, request: ZkCommit) -> ZkReply:
         try:
             changes, versions = self._stage(session.number, request.operations)
         except Refused as refusal:
@@ -141,19 +128,8 @@ class Ensemble:
                 self.nodes[path] = stored
         for operation in request.operations:
             if not isinstance(operation, Check):
-                after = changes[operation.path]
-                if after is None:
-                    self._changed(operation.path, None, -1)
-                else:
-                    self._changed(operation.path, after.data, after.version)
+                self._changed(operation.path, changes[operation.path])
         return ZkReply(request.request, "ok", versions=versions)
-
-    def children(self, path: str) -> tuple[str, ...]:
-        prefix = path.rstrip("/") + "/"
-        return tuple(
-            sorted(name[len(prefix):] for name in self.nodes
-                   if name != "/" and name.startswith(prefix) and "/" not in name[len(prefix):])
-        )
 
     def _stage(
         self, session: int, operations: tuple[ZkOperation, ...]
@@ -193,23 +169,11 @@ class Ensemble:
                 versions.append(-1)
         return changes, tuple(versions)
 
-    def _changed(self, path: str, data: bytes | None, version: int) -> None:
-        parent = path.rsplit("/", 1)[0] or "/"
-        for session in list(self.sessions.values()):
-            fired = []
-            if path in session.data_watches:
-                session.data_watches.discard(path)
-                fired.append(path)
-            if version in (0, -1):
-                for watched in (parent, path):
-                    if watched in session.child_watches and (watched == parent or version == -1):
-                        session.child_watches.discard(watched)
-                        fired.append(watched)
-            if session.client is not None:
-                for watched in fired:
-                    session.client.answer_later(ZkChanged(watched))
+    def _changed(self, path: str, stored: Stored | None) -> None:
+        for client in self.clients:
+            client.replicate(path, stored)
         for told in self.on_commit:
-            told(path, data, version)
+            told(path, None if stored is None else stored.data, -1 if stored is None else stored.version)
 
 
 class ZkClient:
@@ -225,6 +189,7 @@ class ZkClient:
         self.alive = alive  # False while the process is frozen: it sends no heartbeats then
         self.cut = False  # this process alone can't reach the ensemble
         self.delay = 0.002
+        self.lag = 0.0  # seconds by which the server that this client is connected to is behind
         self.connected = False
         self.closed = False
         self.session: Session | None = None
@@ -236,6 +201,10 @@ class ZkClient:
         self._late_allowed: set[int] = set()
         self._last_send = 0.0
         self._last_answer = 0.0
+        self._seen: dict[str, Stored] = {}  # the nodes as that server has them
+        self._to_come: deque[tuple[str, Stored | None]] = deque()
+        self._data_watches: set[str] = set()
+        self._child_watches: set[str] = set()
         ensemble.clients.append(self)
         self.scheduler.after(random.uniform(0.001, 0.05), self._try_connect, 0)
 
@@ -257,8 +226,6 @@ class ZkClient:
         self._generation += 1
         if self.session is not None:
             self.session.client = None
-            self.session.data_watches.clear()
-            self.session.child_watches.clear()
         self.ensemble.clients.remove(self)
 
     def heartbeats(self, number: int) -> bool:
@@ -298,6 +265,55 @@ class ZkClient:
             self._last_answer = max(self._last_answer, self.scheduler.now + self.random.uniform(0.3, 1.7) * self.delay)
             self.scheduler.at(self._last_answer, self._answer, self._generation, answer)
 
+    def replicate(self, path: str, stored: Stored | None) -> None:
+        """The server that this client is connected to hears of a change: at once, or when its lag has passed."""
+        if not self.connected:
+            return
+        self._to_come.append((path, stored))
+        if self.lag:
+            self.scheduler.after(self.random.random() * self.lag, self._apply, self._generation, len(self._to_come))
+        else:
+            self._apply(self._generation, len(self._to_come))
+
+    def _apply(self, generation: int, count: int) -> None:
+        """The server takes the next changes, `count` at most, in order; watches fire."""
+        if generation != self._generation:
+            return
+        for _ in range(min(count, len(self._to_come))):
+            path, stored = self._to_come.popleft()
+            before = self._seen.get(path)
+            if stored is None:
+                self._seen.pop(path, None)
+            else:
+                self._seen[path] = stored
+            if path in self._data_watches:
+                self._data_watches.discard(path)
+                self.answer_later(ZkChanged(path))
+            if (before is None) != (stored is None):
+                parent = path.rsplit("/", 1)[0] or "/"
+                for watched in (parent, path) if stored is None else (parent,):
+                    if watched in self._child_watches:
+                        self._child_watches.discard(watched)
+                        self.answer_later(ZkChanged(watched))
+
+    def _carry_out(self, session: Session, request: Request) -> ZkReply:
+        if isinstance(request, ZkCommit):
+            reply = self.ensemble.commit(session, request)
+            self._apply(self._generation, len(self._to_come))  # it sees its own write, so all before it
+            return reply
+        node = self._seen.get(request.path)
+        if node is None:
+            return ZkReply(request.request, "ok")
+        if isinstance(request, ZkGet):
+            if request.watch:
+                self._data_watches.add(request.path)
+            return ZkReply(request.request, "ok", node=Node(node.data, node.version, node.owner))
+        if request.watch:
+            self._child_watches.add(request.path)
+        prefix = request.path.rstrip("/") + "/"
+        names = (name[len(prefix):] for name in self._seen if name != "/" and name.startswith(prefix))
+        return ZkReply(request.request, "ok", children=tuple(sorted(name for name in names if "/" not in name)))
+
     def _try_connect(self, generation: int) -> None:
         if generation != self._generation or not self.reachable or self.connected:
             return
@@ -313,20 +329,21 @@ class ZkClient:
         if self.session is None:
             self.session = self.ensemble.open_session(self)
         self.session.heard = self.scheduler.now
+        self._seen = dict(self.ensemble.nodes)
+        self._to_come.clear()
         self._deliver_if_open(ZkSession("connected", self.session.number))
 
     def _disconnect(self) -> None:
         self.connected = False
         self._generation += 1
         session = self.session
-        if session is not None:
-            # Some libraries announce lost watches as changes, some say nothing: the logic must live with both.
-            watched = sorted(session.data_watches | session.child_watches)
-            session.data_watches.clear()
-            session.child_watches.clear()
-            if self.random.random() < 0.5:
-                for path in watched:
-                    self._deliver_if_open(ZkChanged(path))
+        # Some libraries announce lost watches as changes, some say nothing: the logic must live with both.
+        watched = sorted(self._data_watches | self._child_watches)
+        self._data_watches.clear()
+        self._child_watches.clear()
+        if self.random.random() < 0.5:
+            for path in watched:
+                self._deliver_if_open(ZkChanged(path))
         lost, self._under_way = self._under_way, []
         not_yet = [request for request in lost if request.request not in self._carried_out]
         self._late_allowed = {request.request for request in not_yet[: self.random.randint(0, len(not_yet))]}
@@ -343,9 +360,9 @@ class ZkClient:
         if generation != self._generation:
             # Of a connection that went: only if that one may still be heard at the servers.
             if request.request in self._late_allowed and isinstance(request, ZkCommit) and not self.connected:
-                self.ensemble.carry_out(session, request)
+                self.ensemble.commit(session, request)
             return
-        reply = self.ensemble.carry_out(session, request)
+        reply = self._carry_out(session, request)
         self._carried_out.add(request.request)
         self.answer_later(reply)
 
