@@ -1,0 +1,188 @@
+"""`migratory up`: what it starts, what it starts again, and that nothing of it is ever left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pyarrow.parquet as pq
+import pytest
+from migratory_local.state import ClusterState, running_clusters
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
+
+CLUSTER = """\
+apiVersion: migratory.dev/v1alpha1
+kind: MigratoryCluster
+metadata: {name: test}
+spec:
+  brokers: {replicas: 3, resources: {}}
+  topics: {groups: 8}
+"""
+
+
+def eventually(condition: Callable[[], object], seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds:g} s"
+        time.sleep(0.05)
+
+
+class Runner:
+    """`migratory up` on a cluster of three, with a state folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.workdir = folder / "work"
+        self.states = folder / "state" / "migratory"
+        self._file = folder / "cluster.yaml"
+        self._file.write_text(CLUSTER)
+        self._output = folder / "output"
+        self._environment = {**os.environ, "XDG_STATE_HOME": str(folder / "state")}
+        self._started: list[subprocess.Popen[bytes]] = []
+
+    def up(self, *more: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "migratory_cli.main", "up", "-f", str(self._file)]
+        with self._output.open("ab") as output:
+            process = subprocess.Popen(
+                [*command, "--workdir", str(self.workdir), "--metrics", "recorder", *more],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=self._environment,
+                start_new_session=True,
+            )
+        self._started.append(process)
+        return process
+
+    def said(self) -> str:
+        return self._output.read_text()
+
+    def state(self, process: subprocess.Popen[bytes]) -> ClusterState:
+        """Waits until the cluster is up."""
+
+        def there() -> list[ClusterState]:
+            assert process.poll() is None, f"ended with {process.returncode}:\n{self.said()}"
+            return running_clusters(self.states)
+
+        eventually(there, 90)
+        return there()[0]
+
+    def end(self) -> None:
+        for process in self._started:
+            if process.poll() is None:
+                process.kill()
+            process.wait(10)
+
+
+@pytest.fixture
+def runner(tmp_path: Path) -> Iterator[Runner]:
+    made = Runner(tmp_path)
+    yield made
+    made.end()
+
+
+def descendants(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
+    return psutil.Process(process.pid).children(recursive=True)
+
+
+def all_gone(processes: list[psutil.Process]) -> bool:
+    return not psutil.wait_procs(processes, timeout=10)[1]
+
+
+def ready(admin: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{admin}/readyz", timeout=2) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def named(processes: list[psutil.Process], text: str) -> psutil.Process:
+    return next(process for process in processes if text in " ".join(process.cmdline()))
+
+
+def test_up_starts_all_restarts_what_dies_and_ends_all(runner: Runner) -> None:
+    process = runner.up()
+    state = runner.state(process)
+    assert [broker.name for broker in state.brokers] == ["test-broker-0", "test-broker-1", "test-broker-2"]
+    assert all(ready(broker.admin) for broker in state.brokers)
+    assert "warning: spec.brokers.resources has no effect on one machine" in runner.said()
+    before = descendants(process)
+    assert len(before) == 6
+
+    broker = named(before, "--name=test-broker-1")
+    broker.kill()
+    eventually(lambda: "test-broker-1 started again" in runner.said())
+    eventually(lambda: ready(state.brokers[1].admin), 60)
+    member = named(before, "zookeeper-0/zoo.cfg")
+    member.kill()
+    eventually(lambda: "zookeeper-0 started again" in runner.said())
+
+    now = descendants(process)
+    assert len(now) == 6
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) == 130, runner.said()
+    assert all_gone([*before, *now])
+    assert running_clusters(runner.states) == []
+    recorded = pq.read_table(runner.workdir / "samples")
+    assert "migratory_clients" in recorded.column("metric").to_pylist()
+
+
+def test_nothing_is_left_of_a_runner_that_was_killed(runner: Runner) -> None:
+    process = runner.up()
+    runner.state(process)
+    started = descendants(process)
+    assert len(started) == 6
+    process.kill()
+    process.wait(10)
+    assert all_gone(started)
+    # Neither its lock nor its state stands in the way of the next one.
+    assert running_clusters(runner.states) == []
+    again = runner.up()
+    runner.state(again)
+    again.send_signal(signal.SIGTERM)
+    assert again.wait(30) == 143
+
+
+def test_sigint_while_it_starts_ends_all(runner: Runner) -> None:
+    process = runner.up()
+    eventually(lambda: any("zoo.cfg" in " ".join(child.cmdline()) for child in descendants(process)))
+    started = descendants(process)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(40) == 130
+    assert all_gone(started)
+
+
+def test_a_busy_port(runner: Runner) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        process = runner.up("--ports", str(port))
+        assert process.wait(60) == 2
+    assert f"port {port} for test-broker-0's clients is in use" in runner.said()
+
+
+def test_one_work_folder_one_runner(runner: Runner) -> None:
+    first = runner.up()
+    eventually(lambda: (runner.workdir / "lock").exists() and (runner.workdir / "lock").read_text())
+    second = runner.up()
+    assert second.wait(60) == 2
+    assert f"is in use by another runner (pid {first.pid})" in runner.said()
+    first.send_signal(signal.SIGINT)
+    assert first.wait(40) == 130
+
+
+def test_an_invalid_file_starts_nothing(runner: Runner) -> None:
+    runner._file.write_text(CLUSTER.replace("replicas: 3", "replicas: 2"))
+    assert runner.up().wait(60) == 2
+    assert "spec.brokers.replicas: 2 is not allowed; allowed: 3 or more" in runner.said()
+    assert not runner.workdir.exists()

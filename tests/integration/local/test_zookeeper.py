@@ -1,0 +1,92 @@
+"""The ensemble that PySpark's jars make: a quorum, a leader that may die, members that come back."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.exceptions import KazooException
+from migratory_local.errors import LocalError
+from migratory_local.zookeeper import Ensemble
+
+pytestmark = pytest.mark.real
+
+
+def eventually(condition: Callable[[], object], seconds: float = 15.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds:g} s"
+        time.sleep(0.05)
+
+
+def test_a_write_succeeds_again_after_the_leaders_death(zookeeper_ensemble: Ensemble) -> None:
+    ensemble = zookeeper_ensemble
+    assert sorted(member.mode() or "" for member in ensemble.members) == ["follower", "follower", "leader"]
+    client = KazooClient(ensemble.servers, timeout=4.0)
+    client.start(timeout=10)
+    try:
+        client.create("/before", b"1")
+        leader = ensemble.leader()
+        assert leader is not None
+        ensemble.kill(leader)
+        assert not leader.process.alive
+
+        def written() -> bool:
+            try:
+                client.ensure_path("/after")
+            except (KazooException, client.handler.timeout_exception):
+                return False
+            return True
+
+        eventually(written)
+        assert client.get("/before")[0] == b"1"
+        successor = ensemble.leader()
+        assert successor not in (None, leader)
+
+        leader.process.start()
+        eventually(lambda: leader.mode() == "follower")
+    finally:
+        client.stop()
+        client.close()
+
+
+def test_without_a_quorum_nobody_has_a_mode(zookeeper_ensemble: Ensemble) -> None:
+    first, second, third = zookeeper_ensemble.members
+    zookeeper_ensemble.freeze(first)
+    zookeeper_ensemble.kill(second)
+    eventually(lambda: third.mode() is None)
+    assert zookeeper_ensemble.leader() is None
+    zookeeper_ensemble.thaw(first)
+    eventually(lambda: zookeeper_ensemble.leader() is not None)
+
+
+def test_one_member_stands_alone(tmp_path: Path) -> None:
+    with Ensemble(tmp_path, 1) as ensemble:
+        assert ensemble.members[0].mode() == "standalone"
+        processes = ensemble.processes
+    assert not any(process.alive for process in processes)
+
+
+def test_a_busy_port_is_named_before_anything_starts(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(LocalError, match=rf"port {port} for ZooKeeper is in use"):
+            Ensemble(tmp_path, 1, first_port=port)
+
+
+def test_a_member_that_cannot_run_says_why(tmp_path: Path) -> None:
+    ensemble = Ensemble(tmp_path, 1)
+    (ensemble.members[0].folder / "zoo.cfg").write_text("nonsense=\n")
+    with pytest.raises(LocalError, match=r"(?s)zookeeper-0 ended with \d+; its log ends:.*dataDir"), ensemble:
+        raise AssertionError("it became ready")
+
+
+def test_sizes(tmp_path: Path) -> None:
+    with pytest.raises(LocalError, match="2 ZooKeeper members: allowed are 1, 3, 5"):
+        Ensemble(tmp_path, 2)
