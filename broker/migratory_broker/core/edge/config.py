@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from migratory_protocol import limits
+
 
 @dataclass(slots=True, frozen=True)
 class EdgeConfig:
@@ -13,21 +15,21 @@ class EdgeConfig:
     broker: str = "broker"
     incarnation: int = 0
 
-    handshake: float = 10.0  # from TCP accept to a valid `connect`: a slow or silent peer holds a descriptor no longer
-    heartbeat: float = 15.0  # silent for one interval: pinged; for two: dead. proxies often cut links idle for 60 s
+    handshake: float = limits.HANDSHAKE  # from TCP accept to `connect`: a silent peer holds no descriptor
+    heartbeat: float = limits.HEARTBEAT  # silent for one: pinged; for two: dead. Proxies cut idle links at 60 s
     closing: float = 2.0  # for the peer's half of the closing handshake, and to take what is still in the transport
     max_clients: int = 100_000  # per edge; a process usually meets its descriptor limit first
 
-    max_payload: int = 1_048_576
-    envelope: int = 65_536  # a frame may be this much longer than the largest payload
-    max_topic: int = 255  # bytes of UTF-8
+    max_payload: int = limits.PAYLOAD
+    envelope: int = limits.ENVELOPE  # a frame may be this much longer than the largest payload
+    max_topic: int = limits.TOPIC  # bytes of UTF-8
     max_name: int = 255  # bytes of UTF-8 of a client id or a publisher id
 
-    subscriptions_per_client: int = 1_000
+    subscriptions_per_client: int = limits.SUBSCRIPTIONS
     publishes_per_client: int = 10_000  # QoS 1 publications without an answer yet; more are told to come again
     repeats: int = 8  # requests that may wait for one topic's receipt: repeating a subscribe must not grow memory
 
-    queue_per_client: int = 1_048_576  # what waits for a paused connection, besides the last write
+    queue_per_client: int = limits.QUEUE  # what waits for a paused connection, besides the last write
     queue_total: int = 268_435_456  # over all clients of this edge: the longest queue goes first
     page: int = 65_536  # bytes of payload in one page of a replay: a replay never fills a queue by itself
     encodings: int = 4_194_304  # bytes of replayed publications kept encoded: many clients resume from one place
@@ -45,7 +47,7 @@ class EdgeConfig:
             raise ValueError(f"max_payload is {self.max_payload!r}, must be at least 0")
         for name in (
             "max_clients", "envelope", "max_topic", "max_name", "subscriptions_per_client",
-            "publishes_per_client", "repeats", "queue_per_client", "queue_total", "page",
+            "publishes_per_client", "repeats", "queue_per_client", "queue_total", "page", "encodings",
         ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)!r}, must be at least 1")

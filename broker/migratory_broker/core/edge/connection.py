@@ -41,7 +41,7 @@ class Connection:
     with one subscription, a dict in order of subscription for more."""
 
     __slots__ = (
-        "client", "due", "expires", "format", "heard", "identity", "number", "pages", "paging", "parser", "publishing",
+        "client", "expires", "format", "heard", "identity", "number", "pages", "paging", "parser", "publishing",
         "queue", "remote", "sink", "slot", "state", "topics",
     )
 
@@ -55,7 +55,6 @@ class Connection:
         self.client = ""
         self.identity = ""
         self.heard = now  # last sign of life
-        self.due = now  # when `state` is given up, unless OPEN
         self.slot = 0  # the one place in the timer wheel that counts
         self.expires: float | None = None  # when its token does
         self.queue: Queue | None = None

@@ -86,8 +86,7 @@ class Connections:
         connection = Connection(event.connection, event.sink, format, event.remote, self.now)
         self.table[event.connection] = connection
         accepted = self.now if event.opened is None else event.opened
-        connection.due = accepted + self._config.handshake
-        self._wheel.set(connection, connection.due)
+        self._wheel.set(connection, accepted + self._config.handshake)
         self._admit(connection)
 
     def received(self, event: Received) -> None:
@@ -143,8 +142,7 @@ class Connections:
             self._leave(connection)
             self._delivery.write_at_once(connection, frames.close_frame(code, text))
             connection.state = State.CLOSING
-            connection.due = self.now + self._config.closing
-            self._wheel.set(connection, connection.due)
+            self._wheel.set(connection, self.now + self._config.closing)
 
     def _finish(self, connection: Connection, *, abort: bool) -> None:
         del self.table[connection.number]
@@ -249,16 +247,14 @@ class Connections:
             self._woke = self.now
         self._ticked = self.now
         for connection in self._wheel.turn(self.now):
-            if connection.state is State.OPENING and self.now >= connection.due:
+            if connection.state is State.OPENING:
                 # not the code for a client at fault: a crowded network or broker can be the reason as well
                 text = f"no `connect` within {self._config.handshake:g} s"
                 self.close(connection, CloseCode.TRY_ANOTHER, "handshake", text)
-            elif connection.state is State.CLOSING and self.now >= connection.due:
+            elif connection.state is State.CLOSING:
                 self._finish(connection, abort=True)
             elif connection.state is State.OPEN:
                 self._beat(connection)
-            elif connection.state is not State.GONE:
-                self._wheel.set(connection, connection.due)
 
     def _beat(self, connection: Connection) -> None:
         if connection.expires is not None and self.now >= connection.expires:

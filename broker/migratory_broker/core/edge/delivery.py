@@ -151,6 +151,7 @@ class Delivery:
         assert queue is not None
         connection.queue = None
         del self.paused[connection]
+        self._overflowing.pop(connection, None)
         self.queue_bytes -= queue.size
         return queue
 

@@ -23,7 +23,7 @@ class Wheel:
             self._slots.setdefault(slot, []).append(connection)
 
     def turn(self, now: float) -> Iterator[Connection]:
-        """Those whose time has come."""
+        """Those whose time has come: every one of them is due before `now`."""
         target = int(now / GRAIN)
         if len(self._slots) < target - self._turned:  # the first turn, or the process stood still
             passed = sorted(slot for slot in self._slots if slot <= target)

@@ -311,6 +311,20 @@ class TestClosing:
         assert reader.socket == "closed"
         assert bench.edge.closed == {"bye": 1}
 
+    def test_bye_ends_its_own_frame(self) -> None:
+        bench = Bench()
+        reader = bench.client(wire="json")
+        reader.text('[{"op":"ping"},{"op":"bye"},{"op":"ping"}]')
+        assert reader.take(Pong) == [Pong()]
+        assert reader.close_code == 1000
+
+    def test_garbage_behind_bye_changes_nothing(self) -> None:
+        bench = Bench()
+        reader = bench.client()
+        reader.say(Bye())
+        reader.raw(b"\xff\xff\xff")
+        assert (reader.close_code, bench.edge.closed) == (1000, {"bye": 1})
+
     def test_a_peer_that_never_answers_is_cut(self) -> None:
         bench = Bench(EdgeConfig(closing=2.0))
         reader = bench.client()

@@ -8,7 +8,7 @@ from migratory_broker.core.edge import EdgeConfig
 from migratory_broker.core.edge.events import Multicast, Send
 from migratory_broker.core.logic.events import ServerList
 from migratory_protocol.closecodes import CloseCode
-from migratory_protocol.messages import Message, Ping, Pong, Server, Servers
+from migratory_protocol.messages import Bye, Message, Ping, Pong, Server, Servers
 from migratory_protocol.positions import Position
 from migratory_testing.edges import Bench, Reader, publication, publications
 
@@ -181,6 +181,21 @@ class TestSlowConsumer:
         reader.pause()
         reader.say(*[Ping()] * 200)
         assert reader.close_code == CloseCode.SLOW_CONSUMER
+
+    def test_one_that_goes_in_the_same_turn_goes_as_it_said(self) -> None:
+        bench = Bench(EdgeConfig(queue_per_client=100))
+        reader = bench.client()
+        reader.pause()
+        reader.say(*[Ping()] * 200, Bye())
+        assert (reader.close_code, bench.edge.closed, bench.notes) == (1000, {"bye": 1}, [])
+
+    def test_a_write_over_the_limit_of_all(self) -> None:
+        bench = Bench(EdgeConfig(queue_total=100))
+        (reader,) = followers(bench, 1)
+        reader.pause()
+        bench.fan("t", publication(1, b"x" * 200))
+        assert reader.close_code == CloseCode.SLOW_CONSUMER
+        assert bench.edge.queue_bytes == 0
 
     def test_over_the_limit_of_all_the_longest_queues_go(self) -> None:
         bench = Bench(EdgeConfig(queue_total=5000))

@@ -75,7 +75,7 @@ def test_wrong_ids_are_refused_by_name() -> None:
     bench = Bench()
     reader = bench.client(wire="json")
     for fields in ('"id":0,"mark":0,"publisher":"p"', '"id":3,"mark":4,"publisher":"p"', '"id":1,"mark":1', '"id":1.5'):
-        reader.text('{"op":"publish","topic":"t","data":"x","qos":1,%s}' % fields)
+        reader.text('{"op":"publish","topic":"t","data":"x","qos":1,' + fields + "}")
         (error,) = reader.take(Error)
         assert (error.topic, error.closes) == ("t", False)
     reader.text('{"op":"publish","topic":"t","data":"x","qos":2}')

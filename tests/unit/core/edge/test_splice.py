@@ -126,6 +126,14 @@ def test_a_snapshot_is_the_latest_publication_and_then_live() -> None:
 
 
 class TestPace:
+    def test_a_connection_may_replay_one_topic_after_another(self) -> None:
+        bench = Bench()
+        reader = bench.client()
+        for topic in ("a", "b"):
+            bench.attached(reader.subscribe(topic, (1, 0)), Position(1, 1), done=False)
+            bench.page(bench.ask(NextPage), publication(1))
+        assert (reader.sequences("a"), reader.sequences("b")) == ([1], [1])
+
     def test_one_page_at_a_time_over_all_topics_in_turn(self) -> None:
         bench = Bench(EdgeConfig(page=3000))
         reader = bench.client()
@@ -387,14 +395,25 @@ class TestFaultsOfTheLogic:
         assert bench.notes[0].event == "unreported_hole"
 
 
+def test_what_is_fanned_out_before_the_first_receipt_is_not_for_this_subscriber() -> None:
+    bench = Bench()
+    reader = bench.client()
+    attach = reader.subscribe("t")
+    bench.fan("t", publication(1))
+    bench.attached(attach, Position(1, 1))
+    bench.fan("t", publication(2))
+    assert reader.sequences("t") == [2]
+
+
 def test_answers_to_nobody() -> None:
     bench = Bench()
     assert bench.step(Attached(0, 77, "t", "complete", Position(1, 0))) == []
     assert bench.step(Page(0, 78, "t", (), True)) == []
 
 
-def test_replayed_publications_are_encoded_once_for_all() -> None:
-    bench = Bench(EdgeConfig(encodings=150))
+@pytest.mark.parametrize("kept", [150, 100_000])
+def test_replayed_publications_are_encoded_once_for_all(kept: int) -> None:
+    bench = Bench(EdgeConfig(encodings=kept))
     readers = [bench.client() for _ in range(3)]
     for reader in readers:
         bench.attached(reader.subscribe("t", (1, 0)), Position(1, 9), publications=publications(1, 9))

@@ -1,0 +1,147 @@
+"""A logic of one broker, as far as an edge sees it: commits at once, answers by the docstrings of `logic.events`.
+
+It holds what was published, so that a test can say what a subscriber must have seen. `Fanout`s may be held back
+(`flush`), as the real logic collects them over a loop turn.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from migratory_broker.core.edge.events import Event
+from migratory_broker.core.logic.events import (
+    Attach,
+    Attached,
+    Fanout,
+    Gap,
+    NextPage,
+    Page,
+    PublishAnswer,
+    PublishRequest,
+)
+from migratory_protocol.peer import Publication
+from migratory_protocol.positions import Position
+
+
+class Log:
+    """One topic. Publications `base`+1..`last` are cached."""
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.base = 0
+        self.cached: list[Publication] = []
+        self.pending: list[Publication] = []  # committed, not fanned out yet
+
+    @property
+    def position(self) -> Position:
+        return self.cached[-1].position if self.cached else Position(self.epoch, self.base)
+
+
+class OneLogic:
+    def __init__(self, epoch: int = 1) -> None:
+        self.history = self.epoch = epoch
+        self.logs: dict[str, Log] = defaultdict(lambda: Log(self.epoch))
+
+    def publish(self, topic: str, *payloads: bytes) -> list[Publication]:
+        """Commits at once; the fan-out comes with `flush`."""
+        log = self.logs[topic]
+        new = []
+        for payload in payloads:
+            new.append(Publication(self.epoch, log.position.sequence + 1, payload, time=1000.0))
+            log.cached.append(new[-1])
+        log.pending += new
+        return new
+
+    def flush(self) -> list[Event]:
+        events: list[Event] = []
+        for topic, log in self.logs.items():
+            if log.pending:
+                events.append(Fanout(topic, tuple(log.pending)))
+                log.pending = []
+        return events
+
+    def evict(self, topic: str, count: int) -> None:
+        """The oldest leave the cache."""
+        log = self.logs[topic]
+        for publication in log.cached[:count]:
+            log.base = publication.sequence
+            log.epoch = publication.epoch
+        del log.cached[:count]
+
+    def skip(self, topic: str, count: int) -> list[Event]:
+        """Publications that this broker never got: it takes the log whole behind them."""
+        events = self.flush()
+        log = self.logs[topic]
+        first = log.position.sequence + 1
+        log.base = first + count - 1
+        log.epoch = self.epoch
+        log.cached.clear()
+        return [*events, Gap(topic, "truncated", log.position, first, log.base)]
+
+    def lose_history(self) -> list[Event]:
+        """A new history begins for all topics."""
+        events = self.flush()
+        self.epoch += 10
+        self.history = self.epoch
+        for topic in self.logs:
+            self.logs[topic] = Log(self.epoch)
+            events.append(Gap(topic, "reset", self.logs[topic].position))
+        return events
+
+    def answer(self, request: Attach | NextPage | PublishRequest) -> list[Event]:
+        if isinstance(request, PublishRequest):
+            (new,) = self.publish(request.topic, request.payload)
+            if not request.qos:
+                return []
+            return [
+                PublishAnswer(
+                    request.edge, request.reference, request.topic, request.publisher, request.id, "", new.position
+                )
+            ]
+        if isinstance(request, Attach):
+            return [self._attach(request)]
+        return [self._page(request)]
+
+    def _attach(self, request: Attach) -> Attached:
+        log = self.logs[request.topic]
+        receipt, position, after = "complete", log.position, request.after
+        found: Iterable[Publication] = ()
+        done, first, last = True, 0, 0
+        if after is None:
+            found = log.cached[-1:] if request.snapshot else ()
+        elif after.epoch < self.history or after > position:
+            receipt = "reset"
+        else:
+            if after.sequence < log.base:
+                receipt, first, last = "truncated", after.sequence + 1, log.base
+            found, done = self._cut(log, after.sequence, request.max_bytes)
+        return Attached(
+            request.edge, request.reference, request.topic, receipt, position, tuple(found), done, first, last  # type: ignore[arg-type]
+        )
+
+    def _page(self, request: NextPage) -> Page:
+        log = self.logs[request.topic]
+        after = request.after
+        if after.epoch < self.history:
+            return Page(request.edge, request.reference, request.topic, (), True, "reset", log.position)
+        found, done = self._cut(log, after.sequence, request.max_bytes)
+        if after.sequence < log.base:
+            return Page(
+                request.edge, request.reference, request.topic, tuple(found), done, "truncated", log.position,
+                after.sequence + 1, log.base,
+            )
+        return Page(request.edge, request.reference, request.topic, tuple(found), done)
+
+    @staticmethod
+    def _cut(log: Log, after: int, max_bytes: int) -> tuple[list[Publication], bool]:
+        """Publications behind `after`, at most `max_bytes` but at least one; and whether these are all."""
+        rest = [publication for publication in log.cached if publication.sequence > after]
+        page: list[Publication] = []
+        size = 0
+        for publication in rest:
+            size += len(publication.payload)
+            if page and size > max_bytes:
+                break
+            page.append(publication)
+        return page, len(page) == len(rest)

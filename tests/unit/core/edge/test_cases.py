@@ -1,0 +1,397 @@
+"""Faults that users of similar systems met, as far as an edge decides how they end. Reference in each docstring."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pytest
+from migratory_broker.core.edge import EdgeConfig
+from migratory_broker.core.logic.events import Attach, Attached, NextPage, PublishRequest
+from migratory_protocol import frames
+from migratory_protocol.closecodes import CloseCode
+from migratory_protocol.messages import (
+    Ack,
+    Error,
+    Message,
+    Nack,
+    Ping,
+    Pong,
+    Publish,
+    Subscribe,
+    Subscribed,
+    TopicReceipt,
+    TopicRequest,
+)
+from migratory_protocol.peer import Publication
+from migratory_protocol.positions import Position
+from migratory_testing.edges import MASK, Bench, Reader, publication
+from migratory_testing.onelogic import OneLogic
+
+SIZES = {
+    125: b"\x82\x7d",
+    126: b"\x82\x7e\x00\x7e",
+    127: b"\x82\x7e\x00\x7f",
+    65535: b"\x82\x7e\xff\xff",
+    65536: b"\x82\x7f\x00\x00\x00\x00\x00\x01\x00\x00",
+    65537: b"\x82\x7f\x00\x00\x00\x00\x00\x01\x00\x01",
+}
+
+
+def serve(bench: Bench, logic: OneLogic) -> None:
+    """Answers all that the edge asks until it asks nothing more, and fans out."""
+    while bench.requests:
+        for event in logic.answer(bench.requests.pop(0)):
+            bench.step(event)
+    for event in logic.flush():
+        bench.step(event)
+
+
+class TestFrameSizes:
+    """emqx#643: publishes of about 64 KiB over WebSocket vanish and the socket closes."""
+
+    @pytest.mark.parametrize("size", SIZES)
+    def test_published_frames_of_every_header_form(self, size: int) -> None:
+        bench, logic = Bench(), OneLogic()
+        reader = bench.client()
+        message = Publish("t", b"", 1, "p", 1, 1)
+        for length in range(max(0, size - 64), size):
+            message.payload = b"\xa5" * length
+            if len(reader.codec.encode(message)) == size:
+                break
+        frame = reader.frame(message)
+        assert frame.startswith(bytes((0x82, SIZES[size][1] | 0x80)) + SIZES[size][2:] + MASK)
+        reader.raw(frame)
+        serve(bench, logic)
+        assert len(reader.take(Ack)) == 1
+        assert logic.logs["t"].cached[0].payload == message.payload
+
+    @pytest.mark.parametrize("size", SIZES)
+    @pytest.mark.parametrize("replayed", [True, False])
+    def test_delivered_headers_are_minimal(self, size: int, replayed: bool) -> None:
+        bench = Bench()
+        reader = bench.client()
+        for length in range(max(0, size - 64), size):
+            entry = publication(1, b"\xa5" * length)
+            delivered = Message("t", entry.position, entry.payload, None, 1000.0, replayed)
+            if len(reader.codec.encode(delivered)) == size:
+                break
+        if replayed:
+            bench.attached(reader.subscribe("t", (1, 0)), Position(1, 1), publications=(entry,))
+            frame = reader.writes[-1][len(reader.writes[-1]) - size - len(SIZES[size]) :]
+        else:
+            reader.live("t")
+            bench.fan("t", entry)
+            frame = reader.writes[-1]
+        assert frame.startswith(SIZES[size])
+        assert len(frame) == size + len(SIZES[size])
+        assert reader.take(Message) == [delivered]
+
+    @pytest.mark.parametrize("pieces", [1, 3])
+    def test_the_largest_message_is_taken_and_one_byte_more_is_not(self, pieces: int) -> None:
+        largest = 1_048_576
+        bench = Bench(EdgeConfig(max_payload=largest - 65_536))
+        for over in (0, 1):
+            text = b'{"op":"ping"}'.ljust(largest + over)
+            reader = bench.client(wire="json")
+            step = -(-len(text) // pieces)
+            for start in range(0, len(text), step):
+                opcode = frames.CONTINUATION if start else frames.TEXT
+                piece = text[start : start + step]
+                if reader.close_code is None:
+                    reader.raw(frames.encode_frame(opcode, piece, MASK, fin=start + step >= len(text)))
+            if over:
+                assert (reader.take(Pong), reader.close_code) == ([], CloseCode.TOO_LARGE)
+            else:
+                assert (reader.take(Pong), reader.close_code) == ([Pong()], None)
+
+
+class TestTopicText:
+    """mosquitto#693: a subscribe with U+0000 in the topic is acknowledged."""
+
+    @pytest.mark.parametrize("topic", ["a\x00b", "", "é" * 256 + "x"])
+    def test_bad_names_are_refused_for_both_verbs(self, topic: str) -> None:
+        bench, logic = Bench(EdgeConfig(max_topic=512)), OneLogic()
+        reader = bench.client(wire="json")
+        reader.say(Subscribe(1, [TopicRequest(topic)]), Publish(topic, b"x", 1, "p", 1, 1), Publish(topic, b"x"))
+        serve(bench, logic)
+        refused = [m.topics[0] if isinstance(m, Subscribed) else m for m in reader.received]
+        assert [(type(m), m.code) for m in refused if isinstance(m, TopicReceipt | Nack | Error)] == [
+            (TopicReceipt, "bad_topic"), (Nack, "bad_topic"), (Error, "bad_topic"),
+        ]
+        assert logic.logs == {}
+        reader.say(Publish("good", b"x", 1, "p", 1, 1))
+        serve(bench, logic)
+        assert reader.take(Ack) == [Ack("good", "p", 1, Position(1, 1))]
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            '{"op":"subscribe","request":1,"topics":[{"topic":"\\ud800"}]}',
+            '{"op":"publish","topic":"\\ud800","data":"x"}',
+        ],
+    )
+    def test_a_lone_surrogate_is_an_error_and_the_connection_lives(self, text: str) -> None:
+        bench = Bench()
+        reader = bench.client(wire="json")
+        reader.text(text)
+        (error,) = reader.take(Error)
+        assert not error.closes
+        assert bench.requests == []
+        reader.say(Ping())
+        assert reader.take(Pong)
+
+    def test_ill_formed_utf8_in_messagepack(self) -> None:
+        bench = Bench()
+        reader = bench.client()
+        good = reader.codec.encode(Publish("axb", b"x"))
+        reader.raw(frames.binary_frame(good.replace(b"\xa3axb", b"\xa3a\xffb"), MASK))
+        (error,) = reader.take(Error)
+        assert not error.closes
+        assert bench.requests == []
+
+    def test_names_are_compared_byte_for_byte(self) -> None:
+        bench, logic = Bench(EdgeConfig(max_topic=512)), OneLogic()
+        names = ["caf\u00e9", "cafe\u0301", "\ufefft", "t", "é" * 256]
+        readers = [bench.client(wire=wire) for wire in ("json", "msgpack") for _ in names]
+        for reader, name in zip(readers, names * 2, strict=True):
+            reader.say(Subscribe(1, [TopicRequest(name)]))
+        serve(bench, logic)
+        for name in names:
+            readers[0].say(Publish(name, name.encode()))
+        serve(bench, logic)
+        for reader, name in zip(readers, names * 2, strict=True):
+            assert [(m.topic, m.payload) for m in reader.take(Message)] == [(name, name.encode())]
+
+
+class TestIntegers:
+    """msgspec#377: integers beyond 64 bits fail or decode as floats."""
+
+    def test_a_payload_keeps_its_digits_in_both_encodings(self) -> None:
+        bench, logic = Bench(), OneLogic()
+        json, msgpack = bench.client(wire="json"), bench.client()
+        for reader in (json, msgpack):
+            reader.say(Subscribe(1, [TopicRequest("t")]))
+        text = '{"v":[9007199254740993,18446744073709551615,18446744073709551616,1e400,-0,1.0]}'
+        json.say(Publish("t", text.encode()))
+        serve(bench, logic)
+        for reader in (json, msgpack):
+            assert [m.payload for m in reader.take(Message)] == [text.encode()]
+
+    @pytest.mark.parametrize("wire", ["json", "msgpack"])
+    def test_positions_above_2_to_53_are_exact(self, wire: Literal["json", "msgpack"]) -> None:
+        bench = Bench()
+        reader = bench.client(wire=wire)
+        start = 9007199254740990
+        reader.live("t", Position(9007199254740993, start))
+        bench.fan("t", *(publication(start + n, b"x", 9007199254740993) for n in (1, 2, 3)))
+        assert reader.sequences("t") == [start + 1, start + 2, start + 3]
+        if wire == "json":
+            assert b'"9007199254740993:9007199254740993"' in reader.writes[-1]
+        again = bench.client(wire=wire)
+        attach = again.subscribe("t", "9007199254740993:9007199254740993")
+        assert attach.after == Position(9007199254740993, 9007199254740993)
+
+
+class TestResumeFromTheFuture:
+    """nats-server#5412: a consumer position ahead of the stream waits quietly and loses what comes between."""
+
+    @pytest.mark.parametrize("after", [(3, 1000), (9, 1)])
+    def test_reset_then_live(self, after: tuple[int, int]) -> None:
+        bench = Bench()
+        reader = bench.client()
+        bench.client().live("t", Position(3, 940))
+        attach = reader.subscribe("t", after)
+        assert attach.after == after
+        bench.attached(attach, Position(3, 940), receipt="reset")
+        bench.fan("t", publication(941, epoch=3))
+        assert reader.take(Subscribed) == [Subscribed(1, [TopicReceipt("t", "reset", Position(3, 940))])]
+        bench.fan("t", publication(942, epoch=3))
+        assert reader.sequences("t") == [942]
+
+    def test_what_is_fanned_out_while_it_waits_is_not_sent_before_the_receipt(self) -> None:
+        bench = Bench()
+        reader = bench.client()
+        attach = reader.subscribe("t", (3, 942))
+        bench.fan("t", publication(941, epoch=3), publication(942, epoch=3))
+        assert reader.received == []
+        bench.attached(attach, Position(3, 942))
+        bench.fan("t", publication(943, epoch=3))
+        assert [type(m) for m in reader.received] == [Subscribed, Message]
+        assert reader.sequences("t") == [943]
+
+    def test_malformed_positions_harm_their_topic_only(self) -> None:
+        bench = Bench()
+        reader = bench.client(wire="json")
+        bad = ["[3,-1]", "[3,1.5]", '[3,"12"]', "[3,18446744073709551616]", "[null,5]", '"3"', "true", '"3:-1"']
+        topics = ",".join(f'{{"topic":"t{n}","after":{after}}}' for n, after in enumerate(bad))
+        reader.text(f'{{"op":"subscribe","request":4,"topics":[{topics},{{"topic":"good","after":"3:7"}}]}}')
+        assert [(a.topic, a.after) for a in bench.asked(Attach)] == [("good", Position(3, 7))]
+        (subscribed,) = reader.take(Subscribed)
+        assert [(r.topic, r.receipt, r.code) for r in subscribed.topics] == [
+            (f"t{n}", None, "bad_position") for n in range(len(bad))
+        ]
+
+
+class TestDroppedBeforeTheFirstMessage:
+    """socket.io#5538: a client that received nothing before the drop cannot recover what it missed."""
+
+    @pytest.mark.parametrize("head", [0, 17])
+    def test_the_position_of_the_receipt_resumes(self, head: int) -> None:
+        bench, logic = Bench(), OneLogic(epoch=4)
+        logic.publish("t", *[b"old"] * head)
+        logic.flush()
+        reader = bench.client()
+        reader.say(Subscribe(1, [TopicRequest("t")]))
+        serve(bench, logic)
+        (subscribed,) = reader.take(Subscribed)
+        position = subscribed.topics[0].position
+        assert position == Position(4, head)
+        reader.lose()
+        logic.publish("t", b"1", b"2", b"3")
+        serve(bench, logic)
+        again = bench.client()
+        again.say(Subscribe(1, [TopicRequest("t", position)]))
+        serve(bench, logic)
+        assert again.received[0] == Subscribed(1, [TopicReceipt("t", "complete", Position(4, head + 3))])
+        assert again.sequences("t") == [head + 1, head + 2, head + 3]
+
+
+class TestStalledReader:
+    """aiohttp#1367: a client that stops reading makes the server buffer without limit."""
+
+    def test_the_others_get_all_and_it_is_closed_at_its_limit(self) -> None:
+        limit = 4 * 1024 * 1024
+        bench, logic = Bench(EdgeConfig(queue_per_client=limit)), OneLogic()
+        readers = [bench.client(f"reader-{n}") for n in range(20)]
+        for reader in readers:
+            reader.say(Subscribe(1, [TopicRequest("t")]))
+        serve(bench, logic)
+        stalled, others = readers[0], readers[1:]
+        stalled.pause()
+        highest = 0
+        for number in range(1, 151):
+            logic.publish("t", number.to_bytes(4, "big") * 16384)
+            serve(bench, logic)
+            highest = max(highest, bench.edge.queue_bytes)
+            for reader in others:
+                assert reader.sequences("t")[-1:] == [number]  # in the same turn
+                reader.writes.clear()
+                reader.received[:] = reader.received[-1:]
+            logic.evict("t", max(0, number - 100 - logic.logs["t"].base))
+        assert limit - 100_000 < highest <= limit
+        assert stalled.close_code == CloseCode.SLOW_CONSUMER
+        assert bench.edge.closed == {"slow_consumer": 1}
+        assert bench.notes[0].fields["client"] == "reader-0"
+        again = bench.client()
+        again.say(Subscribe(1, [TopicRequest("t", (1, 0))]))
+        serve(bench, logic)
+        (subscribed,) = [m for m in again.received if isinstance(m, Subscribed)]
+        assert subscribed.topics[0] == TopicReceipt("t", "truncated", Position(1, 150), 1, 50)
+        assert again.sequences("t") == list(range(51, 151))
+
+
+class TestVeryManySubscriptions:
+    """nats-server#3571, mosca#181: very many subscriptions choke a node, and repeating them grows memory."""
+
+    TOPICS = [f"t/{number:06}" for number in range(50_000)]
+
+    def request(self, number: int) -> Subscribe:
+        return Subscribe(number, [TopicRequest(topic) for topic in self.TOPICS])
+
+    def test_repeated_and_delivered_once(self) -> None:
+        bench, logic = Bench(EdgeConfig(subscriptions_per_client=50_000)), OneLogic()
+        reader = bench.client(wire="json")
+        for number in (1, 2, 3):
+            reader.say(self.request(number))
+            serve(bench, logic)
+            answered = [receipt for message in reader.take(Subscribed) for receipt in message.topics]
+            assert [receipt.topic for receipt in answered] == self.TOPICS
+            assert {(receipt.receipt, receipt.position) for receipt in answered} == {("complete", Position(1, 0))}
+            assert (bench.edge.subscriptions, bench.edge.topics) == (50_000, 50_000)
+        logic.publish(self.TOPICS[-1], b"x")
+        serve(bench, logic)
+        assert len(reader.take(Message)) == 1
+        reader.lose()
+        assert (bench.edge.subscriptions, bench.edge.topics) == (0, 0)
+
+    def test_over_the_limit_none_is_active(self) -> None:
+        bench = Bench(EdgeConfig(subscriptions_per_client=10_000))
+        reader = bench.client(wire="json")
+        reader.say(self.request(1))
+        (error,) = reader.take(Error)
+        assert (error.code, error.request, error.closes) == ("too_many_subscriptions", 1, False)
+        assert bench.requests == []
+        assert bench.edge.subscriptions == 0
+
+
+class TestReplayBursts:
+    """home-assistant#89905: a limit that a replay alone exceeds makes a client reconnect for ever."""
+
+    def test_a_replay_far_above_the_queue_limit_ends(self) -> None:
+        bench, logic = Bench(EdgeConfig(queue_per_client=2000, page=1000)), OneLogic()
+        topics = [f"t{n}" for n in range(20)]
+        for topic in topics:
+            logic.publish(topic, *[bytes(50)] * 100)
+        logic.flush()
+        reader = bench.client()
+        reader.say(Subscribe(1, [TopicRequest(topic, (1, 0)) for topic in topics]))
+        turns = 0
+        while bench.requests:
+            request = bench.requests.pop(0)
+            if isinstance(request, NextPage):  # the transport is full after every page
+                reader.pause()
+                turns += 1
+            for event in logic.answer(request):
+                bench.step(event)
+            assert bench.edge.queue_bytes <= 2000
+            if isinstance(request, NextPage):
+                assert bench.requests == []
+                reader.resume()
+        assert reader.close_code is None
+        assert turns > 50
+        for topic in topics:
+            assert reader.sequences(topic) == list(range(1, 101))
+
+
+class TestReplayedOnce:
+    """socket.io#5419: a second reconnect replays again. socket.io#4888: recovery fails when nothing was missed."""
+
+    def test_resuming_from_the_last_replayed_position_replays_nothing(self) -> None:
+        bench, logic = Bench(), OneLogic()
+        logic.publish("t", b"1", b"2", b"3")
+        logic.flush()
+        first, second = bench.client(), bench.client()
+        first.say(Subscribe(1, [TopicRequest("t", (1, 1))]))
+        serve(bench, logic)
+        last = first.take(Message)[-1]
+        first.lose()
+        second.say(Subscribe(1, [TopicRequest("t", last.position)]))
+        serve(bench, logic)
+        assert second.received == [Subscribed(1, [TopicReceipt("t", "complete", Position(1, 3))])]
+
+
+class TestFragments:
+    """Fragmented frames with pings between; frames of one byte at a time (aiohttp#13274)."""
+
+    @pytest.mark.parametrize("piecewise", [False, True])
+    def test_a_ping_between_compressed_fragments(self, piecewise: bool) -> None:
+        bench = Bench()
+        reader = bench.client(wire="json", deflate=True)
+        data = bytes.fromhex("418737fa213d9daceb12674873898137fa213d5c808837fa213d1d32ed766050243d")
+        for chunk in ([data[n : n + 1] for n in range(len(data))] if piecewise else [data]):
+            reader.raw(chunk)
+        assert reader.controls == [frames.PongReceived(b"k")]
+        assert reader.take(Pong) == [Pong()]
+        assert b"".join(reader.writes).index(b"\x8a\x01k") < b"".join(reader.writes).rindex(b"pong")
+
+    def test_an_empty_payload_is_a_payload(self) -> None:
+        bench = Bench()
+        for wire in ("json", "msgpack"):
+            reader: Reader = bench.client(wire=wire)  # type: ignore[arg-type]
+            reader.live("t")
+            reader.received.clear()
+            reader.say(Publish("t", b"", 1, "p", 1, 1))
+            assert bench.ask(PublishRequest).payload == b""
+        bench.step(Attached(0, 99, "t", "complete", Position(1, 0)))
+        bench.fan("t", Publication(1, 1, b""))
+        assert [m.payload for m in reader.take(Message)] == [b""]
