@@ -94,10 +94,15 @@ class ServerList:
 
     def wait(self, random: float, penalty: int = 0) -> float:
         """Seconds before the next attempt: full jitter under a bound that doubles with each round (and each penalty)
-        up to the cap."""
+        up to the cap.
+
+        The bound is for two whole rounds, because a server that is tried first in one round and last in the next
+        must still be met within the cap: with n servers one wait has a share of 1 / (2n - 1), but never a bound below
+        the first retry's, so that a long list is not rushed through."""
         settings = self._settings
-        bound = settings.first_retry * 2.0 ** min(self.rounds + penalty, 30)
-        return random * min(settings.backoff_cap, bound)
+        bound = min(settings.backoff_cap, settings.first_retry * 2.0 ** min(self.rounds + penalty, 30))
+        urls = {server.url for server in (*self.learned, *self._given) if server.weight > 0}
+        return random * max(settings.first_retry, bound / max(1, 2 * len(urls) - 1))
 
     def pick(self, now: float, random: Callable[[], float], but: str = "") -> str | None:
         """The URL to try now, by weight; not `but`. None when no server takes clients.

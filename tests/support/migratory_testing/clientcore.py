@@ -1,0 +1,141 @@
+"""A client core under a virtual clock, with its network played by the test."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+from math import inf
+from typing import TypeVar
+
+from migratory_client import events as ev
+from migratory_client.servers import parse_servers
+from migratory_client.session import ClientCore
+from migratory_client.settings import DEFAULTS, Settings
+from migratory_protocol import messages as wire
+from migratory_protocol.messages import BrokerMessage, ClientMessage, Message, Server
+from migratory_protocol.positions import Position
+
+T = TypeVar("T")
+
+LIMITS = wire.Limits(payload=1000, topic=255, subscriptions=1000, queue=1 << 20)
+
+
+def welcome(
+    *servers: Server, broker: str = "broker-0", heartbeat: float = 15.0, limits: wire.Limits = LIMITS
+) -> wire.Welcome:
+    return wire.Welcome(wire.VERSION, "quotes", broker, 1, list(servers), heartbeat, limits)
+
+
+def complete(topic: str, epoch: int, sequence: int) -> wire.TopicReceipt:
+    return wire.TopicReceipt(topic, "complete", Position(epoch, sequence))
+
+
+def message(topic: str, epoch: int, sequence: int, payload: bytes = b"") -> Message:
+    return Message(topic, Position(epoch, sequence), payload or f"{epoch}:{sequence}".encode())
+
+
+class CoreDriver:
+    """`effects` are those of the last call, `history` all of them."""
+
+    def __init__(
+        self,
+        servers: Iterable[str | Server] = ("ws://a/ws", "ws://b/ws", "ws://c/ws"),
+        *,
+        seed: int = 1,
+        chance: Callable[[], float] | None = None,
+        settings: Settings = DEFAULTS,
+        token: str | None = None,
+    ) -> None:
+        usable, self.malformed = parse_servers(servers)
+        self.core = ClientCore(
+            usable, chance or random.Random(seed).random, client="c", publisher="p", token=token, settings=settings
+        )
+        self.now = 1000.0
+        self.effects: list[ev.Effect] = []
+        self.history: list[ev.Effect] = []
+        self.dials: list[tuple[float, str]] = []
+
+    def step(self, event: ev.Event) -> list[ev.Effect]:
+        return self._took(self.core.step(event, self.now))
+
+    def receive(self, link: int, *messages: BrokerMessage) -> list[ev.Effect]:
+        return self.step(ev.Received(link, list(messages)))
+
+    def until(self, moment: float) -> list[ev.Effect]:
+        """Let time pass, with a tick whenever the core asks for one."""
+        seen: list[ev.Effect] = []
+        while self.core.deadline <= moment:
+            assert self.core.deadline < inf
+            self.now = max(self.now, self.core.deadline)
+            before = self.core.deadline
+            seen += self.core.step(ev.Tick(), self.now)
+            assert self.core.deadline > before or seen, "a deadline that stays would spin"
+            if any(isinstance(effect, ev.Dial) for effect in seen):
+                break
+        else:
+            self.now = max(self.now, moment)
+        return self._took(seen)
+
+    def wait(self, seconds: float) -> list[ev.Effect]:
+        return self.until(self.now + seconds)
+
+    def next_dial(self, within: float = 60.0) -> ev.Dial:
+        dials = self.of(ev.Dial) or [effect for effect in self.wait(within) if isinstance(effect, ev.Dial)]
+        assert dials, f"no attempt within {within} s"
+        return dials[-1]
+
+    def greet(self, dial: ev.Dial, reply: wire.Welcome | None = None) -> int:
+        """The attempt succeeds. Returns its link."""
+        self.step(ev.Connected(dial.link))
+        self.receive(dial.link, reply or welcome())
+        return dial.link
+
+    def open(self, reply: wire.Welcome | None = None) -> int:
+        self.step(ev.Open())
+        return self.greet(self.next_dial(), reply)
+
+    def answer(self, link: int, *receipts: wire.TopicReceipt) -> list[ev.Effect]:
+        """The broker's answer to the last subscribe request."""
+        return self.receive(link, wire.Subscribed(self.request(link).request, list(receipts)))
+
+    def request(self, link: int) -> wire.Subscribe:
+        """The last subscribe request on `link`."""
+        return [item for item in self.sent(link) if isinstance(item, wire.Subscribe)][-1]
+
+    def sent(self, link: int) -> list[ClientMessage]:
+        return [
+            item
+            for effect in self.history
+            if isinstance(effect, ev.Send) and effect.link == link
+            for item in effect.messages
+        ]
+
+    def published(self) -> list[wire.Publish]:
+        """What the last call sent."""
+        return [
+            item
+            for effect in self.effects
+            if isinstance(effect, ev.Send)
+            for item in effect.messages
+            if isinstance(item, wire.Publish)
+        ]
+
+    def of(self, kind: type[T]) -> list[T]:
+        return [effect for effect in self.effects if isinstance(effect, kind)]
+
+    def delivered(self, topic: str | None = None) -> list[tuple[int, int]]:
+        """The positions of everything that was delivered so far."""
+        return [
+            (effect.message.position.epoch, effect.message.position.sequence)
+            for effect in self.history
+            if isinstance(effect, ev.Deliver) and topic in (None, effect.message.topic)
+        ]
+
+    def receipts(self) -> list[tuple[str, int, int]]:
+        return [(item.kind, item.first, item.last) for item in self.history if isinstance(item, ev.Receipt)]
+
+    def _took(self, effects: list[ev.Effect]) -> list[ev.Effect]:
+        self.effects = effects
+        self.history += effects
+        self.dials += [(self.now, effect.url) for effect in effects if isinstance(effect, ev.Dial)]
+        return effects

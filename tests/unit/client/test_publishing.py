@@ -1,0 +1,302 @@
+"""The publisher's rules of docs/replication.md, "Normal case", 1 and 2."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+from migratory_client import events as ev
+from migratory_client.settings import Settings
+from migratory_protocol import messages as wire
+from migratory_protocol.positions import Position
+from migratory_testing.clientcore import CoreDriver, welcome
+
+
+def ids(driver: CoreDriver) -> list[tuple[int, int]]:
+    """(id, mark) of what the last call sent."""
+    return [(item.id, item.mark) for item in driver.published()]
+
+
+def submit(driver: CoreDriver, ticket: object, topic: str = "t", payload: bytes = b"x", qos: int = 1) -> None:
+    driver.step(ev.Submit(ticket, topic, payload, qos, 5.0))
+
+
+def ack(number: int, topic: str = "t", publisher: str = "p") -> wire.Ack:
+    return wire.Ack(topic, publisher, number, Position(1, number))
+
+
+def nack(number: int, code: str, retry_after: float | None = None, topic: str = "t") -> wire.Nack:
+    return wire.Nack(topic, "p", number, code, "because", retry_after)
+
+
+def test_ids_rise_by_one_per_topic_and_carry_the_lowest_waiting_id_as_mark() -> None:
+    driver = CoreDriver()
+    driver.open()
+    submit(driver, "a")
+    assert driver.published() == [wire.Publish("t", b"x", 1, "p", 1, 1, 5.0)]
+    submit(driver, "b")
+    assert ids(driver) == [(2, 1)]
+    submit(driver, "c", topic="other")
+    assert ids(driver) == [(1, 1)]
+
+
+def test_the_mark_is_taken_anew_at_every_sending() -> None:
+    driver = CoreDriver()
+    link = driver.open()
+    for ticket in "abc":
+        submit(driver, ticket)
+    assert ids(driver) == [(3, 1)]
+    driver.receive(link, ack(1))
+    assert driver.of(ev.Answered) == [ev.Answered("a", Position(1, 1))]
+    driver.receive(link, nack(3, "gap"))
+    assert ids(driver) == [(2, 2), (3, 2)]
+    driver.receive(link, ack(2))
+    submit(driver, "d")
+    assert ids(driver) == [(4, 3)]
+
+
+def test_an_answer_out_of_order_leaves_the_mark_at_the_lowest() -> None:
+    driver = CoreDriver()
+    link = driver.open()
+    for ticket in "abc":
+        submit(driver, ticket)
+    driver.receive(link, ack(2))
+    submit(driver, "d")
+    assert ids(driver) == [(4, 1)]
+
+
+def test_one_resend_serves_all_gaps_that_answer_the_sending_before() -> None:
+    driver = CoreDriver()
+    link = driver.open()
+    for number in range(50):
+        submit(driver, number)
+    resends = 0
+    for number in range(2, 51):
+        driver.receive(link, nack(number, "gap"))
+        resends += bool(driver.published())
+    assert resends == 1
+    driver.wait(0.3)
+    assert ids(driver)[0] == (1, 1)  # but a gap that stays is served again
+
+
+def test_an_answer_does_not_put_off_a_resend_that_a_gap_called_for() -> None:
+    driver = CoreDriver()
+    link = driver.open()
+    for ticket in "abc":
+        submit(driver, ticket)
+    driver.receive(link, nack(2, "gap"))
+    driver.receive(link, nack(3, "gap"), ack(1))
+    driver.wait(0.25)
+    assert ids(driver) == [(2, 2), (3, 2)]
+
+
+def test_retry_holds_the_topic_until_its_time_and_then_all_go_from_the_lowest() -> None:
+    driver = CoreDriver()
+    link = driver.open()
+    submit(driver, "a")
+    driver.receive(link, nack(1, "retry", 0.7))
+    submit(driver, "b")
+    assert ids(driver) == []
+    driver.receive(link, ack(99))  # of nothing that waits
+    driver.wait(0.69)
+    assert ids(driver) == []
+    driver.wait(0.02)
+    assert ids(driver) == [(1, 1), (2, 1)]
+    submit(driver, "c")
+    assert ids(driver) == [(3, 1)]
+
+
+@pytest.mark.parametrize(("named", "waited"), [(None, 0.1), (-5.0, 0.01), (0.0, 0.01), (1e9, 8.0)])
+def test_the_wait_that_a_retry_names_is_kept_within_bounds(named: float | None, waited: float) -> None:
+    driver = CoreDriver()
+    link = driver.open()
+    submit(driver, "a")
+    driver.receive(link, nack(1, "retry", named))
+    queue = driver.core.publisher.queues["t"]
+    assert queue.resend_at == pytest.approx(driver.now + waited)
+
+
+def test_an_answer_during_a_hold_is_taken_and_the_hold_stays() -> None:
+    driver = CoreDriver()
+    link = driver.open()
+    submit(driver, "a")
+    submit(driver, "b")
+    driver.receive(link, nack(2, "retry", 0.5), ack(1))
+    assert ids(driver) == []
+    driver.wait(0.5)
+    assert ids(driver) == [(2, 2)]
+
+
+def test_silence_sends_all_again_with_growing_pauses_until_given_up() -> None:
+    driver = CoreDriver(settings=Settings(publish_timeout=30.0))
+    link = driver.open(welcome(heartbeat=0.0))
+    start = driver.now
+    submit(driver, "a")
+    times: list[float] = []
+    while driver.core.publisher.waiting:
+        driver.until(driver.core.deadline)
+        if driver.published():
+            times.append(driver.now - start)
+    assert times == [2, 4, 8, 16, 24]
+    assert driver.now - start == 30
+    (failed,) = driver.of(ev.Failed)
+    assert (failed.ticket, failed.code) == ("a", "timeout")
+    assert driver.core.publisher.deadline == inf
+    assert driver.receive(link, ack(1)) == []  # giving up is final
+
+
+def test_giving_up_is_final_and_the_next_id_goes_with_a_fresh_mark() -> None:
+    driver = CoreDriver()
+    link = driver.open()
+    tickets = [object() for _ in range(3)]
+    for ticket in tickets:
+        submit(driver, ticket)
+    driver.step(ev.GiveUp(tickets[0]))
+    assert ids(driver) == [(2, 2), (3, 2)]
+    assert driver.of(ev.Answered) == []
+    driver.receive(link, ack(1))
+    driver.receive(link, nack(1, "gap"))
+    assert driver.effects == []
+    driver.receive(link, ack(2))
+    assert driver.of(ev.Answered) == [ev.Answered(tickets[1], Position(1, 2))]
+    assert driver.step(ev.GiveUp("unknown")) == []
+    driver.step(ev.GiveUp(tickets[2]))
+    assert driver.core.publisher.waiting == 0
+    submit(driver, "d")
+    assert ids(driver) == [(4, 4)]  # never an id again
+
+
+def test_a_time_out_of_the_lowest_frees_the_later_ones() -> None:
+    driver = CoreDriver(settings=Settings(publish_timeout=10.0, ack_timeout=100.0))
+    link = driver.open()
+    submit(driver, "a")
+    driver.wait(4)
+    submit(driver, "b")
+    driver.wait(6)
+    assert [item.ticket for item in driver.of(ev.Failed)] == ["a"]
+    assert ids(driver) == [(2, 2)]
+    driver.receive(link, ack(2))
+    assert driver.core.publisher.queues == {}
+
+
+def test_a_final_refusal_fails_one_and_sends_the_later_ones_again() -> None:
+    driver = CoreDriver()
+    link = driver.open()
+    submit(driver, "a")
+    submit(driver, "b")
+    driver.receive(link, nack(1, "id_reused"))
+    assert driver.of(ev.Failed) == [ev.Failed("a", "id_reused", "because")]
+    assert ids(driver) == [(2, 2)]
+
+
+def test_answers_for_another_publisher_or_topic_are_not_ours() -> None:
+    driver = CoreDriver()
+    link = driver.open()
+    submit(driver, "a")
+    assert driver.receive(link, ack(1, publisher="q")) == []
+    assert driver.receive(link, ack(1, topic="u")) == []
+    assert driver.receive(link, wire.Nack("t", "q", 1, "gap")) == []
+    assert driver.receive(link, nack(1, "gap", topic="u")) == []
+    assert driver.core.publisher.waiting == 1
+
+
+def test_publications_survive_reconnects_with_their_ids() -> None:
+    driver = CoreDriver()
+    link = driver.open()
+    submit(driver, "a")
+    driver.step(ev.Lost(link))
+    submit(driver, "b")
+    assert ids(driver) == []
+    driver.greet(driver.next_dial())
+    assert ids(driver) == [(1, 1), (2, 1)]
+
+
+def test_what_was_published_before_the_first_link_goes_with_it() -> None:
+    driver = CoreDriver()
+    driver.step(ev.Open())
+    dial = driver.next_dial()
+    submit(driver, "a")
+    driver.greet(dial)
+    assert ids(driver) == [(1, 1)]
+
+
+def test_without_a_link_publications_are_given_up_in_time_but_not_sent() -> None:
+    driver = CoreDriver(settings=Settings(publish_timeout=3.0))
+    driver.open()
+    driver.step(ev.Lost(1))
+    submit(driver, "a")
+    while driver.core.publisher.waiting:
+        driver.until(driver.core.deadline)
+        assert ids(driver) == []
+        for dial in driver.of(ev.Dial):
+            driver.step(ev.Lost(dial.link))
+    assert [item.code for item in driver.history if isinstance(item, ev.Failed)] == ["timeout"]
+
+
+def test_the_number_that_may_wait_is_bounded() -> None:
+    driver = CoreDriver(settings=Settings(max_waiting=2))
+    link = driver.open()
+    for ticket in "abc":
+        submit(driver, ticket)
+    assert [(item.ticket, item.code) for item in driver.of(ev.Failed)] == [("c", "too_many_waiting")]
+    driver.receive(link, ack(1))
+    submit(driver, "d")
+    assert ids(driver) == [(3, 2)]  # the refused one had no id
+
+
+def test_qos_0_goes_at_once_or_not_at_all() -> None:
+    driver = CoreDriver()
+    submit(driver, "a", qos=0)
+    assert [item.code for item in driver.of(ev.Failed)] == ["closed"]
+    driver.step(ev.Open())
+    dial = driver.next_dial()
+    submit(driver, "b", qos=0)
+    assert [item.code for item in driver.of(ev.Failed)] == ["not_connected"]
+    driver.greet(dial)
+    submit(driver, "c", qos=0)
+    assert driver.published() == [wire.Publish("t", b"x", sent=5.0)]
+    assert driver.of(ev.Answered) == [ev.Answered("c", None)]
+
+
+def test_payloads_over_the_limit_in_force_are_refused_here() -> None:
+    driver = CoreDriver()
+    driver.step(ev.Open())
+    submit(driver, "big", payload=bytes(1001))
+    driver.greet(driver.of(ev.Dial)[0] if driver.of(ev.Dial) else ev.Dial(1, ""))
+    assert [(item.ticket, item.code) for item in driver.of(ev.Failed)] == [("big", "too_large")]
+    submit(driver, "bigger", payload=bytes(1001))
+    assert [(item.ticket, item.code) for item in driver.of(ev.Failed)] == [("bigger", "too_large")]
+    submit(driver, "fits", payload=bytes(1000))
+    assert ids(driver) == [(2, 2)]
+
+
+def test_bad_topics_are_refused_here() -> None:
+    driver = CoreDriver()
+    driver.open()
+    submit(driver, "a", topic="a\0b")
+    assert [item.code for item in driver.of(ev.Failed)] == ["bad_topic"]
+
+
+def test_a_lost_acknowledgement_is_not_ambiguous() -> None:
+    """Pitfall 16: the repeat has the same id, and its answer counts, with or without a position."""
+    driver = CoreDriver()
+    link = driver.open()
+    submit(driver, "a")
+    driver.step(ev.Lost(link))
+    again = driver.greet(driver.next_dial())
+    assert ids(driver) == [(1, 1)]
+    driver.receive(again, wire.Ack("t", "p", 1, None))
+    assert driver.of(ev.Answered) == [ev.Answered("a", None)]
+
+
+def test_closing_fails_what_waits_and_ids_go_on_after_reopening() -> None:
+    driver = CoreDriver()
+    driver.open()
+    submit(driver, "a")
+    driver.step(ev.Close())
+    assert [(item.ticket, item.code) for item in driver.of(ev.Failed)] == [("a", "closed")]
+    submit(driver, "b")
+    assert [item.code for item in driver.of(ev.Failed)] == ["closed"]
+    driver.open()
+    submit(driver, "c")
+    assert ids(driver) == [(2, 2)]

@@ -1,0 +1,409 @@
+"""Links: connecting, heartbeat, loss, drain."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+from migratory_client import events as ev
+from migratory_client.session import ClientCore
+from migratory_client.settings import Settings
+from migratory_protocol import messages as wire
+from migratory_protocol.closecodes import CloseCode
+from migratory_protocol.messages import Server
+from migratory_protocol.positions import Position
+from migratory_testing.clientcore import CoreDriver, complete, message, welcome
+
+
+def test_nothing_happens_before_open() -> None:
+    driver = CoreDriver()
+    assert driver.core.deadline == inf
+    assert driver.step(ev.Tick()) == []
+    assert driver.step(ev.WantTopic("t")) == []
+    assert driver.core.closed
+    assert not driver.core.connected
+
+
+def test_the_first_attempt_is_made_at_once_and_greets() -> None:
+    driver = CoreDriver(token="secret")
+    driver.step(ev.Open())
+    (dial,) = driver.of(ev.Dial)
+    assert driver.step(ev.Open()) == []
+    driver.step(ev.Connected(dial.link))
+    assert driver.effects == [ev.Send(dial.link, [wire.Connect(1, "c", "secret")])]
+    driver.receive(dial.link, welcome())
+    assert driver.effects == [
+        ev.LinkUp(dial.link, dial.url, "quotes", "broker-0", 1),
+        ev.Ready(dial.link, None),
+    ]
+    assert driver.core.connected
+
+
+def test_without_usable_server_there_is_no_client() -> None:
+    with pytest.raises(ValueError, match="no usable server"):
+        ClientCore((Server("ws://a", 0),), lambda: 0.5)
+
+
+def test_events_of_unknown_links_are_ignored() -> None:
+    driver = CoreDriver()
+    link = driver.open()
+    for event in (
+        ev.Connected(99), ev.Token(99, "x"), ev.NoToken(99, "x"), ev.Lost(99),
+        ev.Received(99, [message("t", 1, 1)]), ev.Connected(link), ev.NoToken(link, "x"), ev.Token(link, "x"),
+    ):  # fmt: skip
+        assert driver.step(event) == []
+    assert driver.receive(link, welcome()) == []  # a second one says nothing new
+
+
+def test_a_token_is_asked_for_before_every_connect() -> None:
+    driver = CoreDriver(settings=Settings(asks_token=True))
+    driver.step(ev.Open())
+    link = driver.next_dial().link
+    driver.step(ev.Connected(link))
+    assert driver.effects == [ev.AskToken(link)]
+    driver.step(ev.Token(link, "fresh"))
+    assert driver.effects == [ev.Send(link, [wire.Connect(1, "c", "fresh")])]
+    driver.receive(link, welcome())
+    driver.step(ev.Lost(link, CloseCode.TOKEN_EXPIRED, "expired"))
+    link = driver.next_dial().link
+    driver.step(ev.Connected(link))
+    assert driver.effects == [ev.AskToken(link)]
+    driver.step(ev.NoToken(link, "no network"))
+    assert driver.effects == [ev.Problem("no_token", "no network"), ev.HangUp(link)]
+    assert driver.next_dial().link > link
+
+
+def test_a_lost_link_is_replaced_within_a_random_second_at_another_server() -> None:
+    waits = []
+    for seed in range(200):
+        driver = CoreDriver(seed=seed)
+        link = driver.open()
+        left = driver.dials[-1][1]
+        driver.wait(10)
+        at = driver.now
+        driver.step(ev.Lost(link, 1006, "reset by peer"))
+        assert driver.of(ev.LinkDown) == [ev.LinkDown(link, 1006, "reset by peer")]
+        dial = driver.next_dial()
+        waits.append(driver.now - at)
+        assert dial.url != left
+    assert 0 <= min(waits) < 0.05
+    assert 0.95 < max(waits) <= 1
+    assert 0.4 < sum(waits) / len(waits) < 0.6  # spread, no herd
+
+
+def test_an_attempt_has_a_time_limit() -> None:
+    driver = CoreDriver(chance=lambda: 0.5)
+    driver.step(ev.Open())
+    first = driver.next_dial()
+    driver.wait(9.9)
+    assert driver.effects == []
+    driver.wait(0.2)
+    assert driver.of(ev.HangUp) == [ev.HangUp(first.link, True)]
+    assert "no welcome within 10 s" in driver.of(ev.Problem)[0].text
+    assert driver.next_dial().url != first.url
+
+
+def test_ready_tells_how_long_the_resume_took() -> None:
+    driver = CoreDriver()
+    driver.step(ev.WantTopic("t"))
+    link = driver.open()
+    assert driver.of(ev.Ready) == []
+    driver.answer(link, complete("t", 1, 0))
+    assert driver.of(ev.Ready) == [ev.Ready(link, None)]
+    lost = driver.now
+    driver.step(ev.Lost(link))
+    driver.step(ev.Lost(driver.next_dial().link, 1006))  # a failed attempt counts into it
+    link = driver.greet(driver.next_dial())
+    driver.wait(0.25)
+    driver.answer(link, complete("t", 1, 0))
+    assert driver.of(ev.Ready) == [ev.Ready(link, driver.now - lost)]
+    assert driver.core.reconnects == 1
+
+
+def test_a_dead_link_is_noticed_within_two_intervals() -> None:
+    """Pitfall 11: the peer vanishes, no packet ever says so."""
+    driver = CoreDriver()
+    link = driver.open()
+    for _ in range(20):  # alive: whatever comes is a sign of life
+        driver.wait(7.5)
+        driver.receive(link, wire.Pong())
+    died = driver.now
+    while not driver.of(ev.LinkDown):
+        driver.until(driver.core.deadline)
+    assert driver.now - died <= 30
+    assert driver.of(ev.HangUp) == [ev.HangUp(link, True)]
+    assert driver.sent(link).count(wire.Ping()) >= 9
+
+
+def test_pings_come_every_interval_so_that_a_quiet_link_stays() -> None:
+    driver = CoreDriver()
+    link = driver.open()
+    for _ in range(1000):
+        driver.wait(0.5)
+        if wire.Ping() in [item for effect in driver.of(ev.Send) for item in effect.messages]:
+            driver.receive(link, wire.Pong())
+        assert driver.of(ev.LinkDown) == []
+    assert 32 <= driver.sent(link).count(wire.Ping()) <= 34
+
+
+def test_an_unanswered_subscribe_is_tried_at_another_broker() -> None:
+    driver = CoreDriver(chance=lambda: 0.9)
+    link = driver.open()
+    driver.step(ev.WantTopic("t"))
+    driver.step(ev.WantTopic("u"))
+    driver.wait(9)
+    driver.answer(link, complete("u", 1, 0))  # progress
+    driver.wait(9)
+    assert driver.core.connected
+    driver.wait(1.5)
+    assert driver.of(ev.LinkDown)[0].reason == "a subscribe request was not answered"
+    assert [item.topic for item in driver.request(driver.greet(driver.next_dial())).topics] == ["t", "u"]
+
+
+def test_unsubscribing_the_last_unanswered_topic_ends_the_wait_for_it() -> None:
+    driver = CoreDriver(chance=lambda: 0.9)
+    driver.step(ev.WantTopic("t"))
+    link = driver.open()
+    driver.step(ev.DropTopic("t"))
+    assert driver.of(ev.Ready) == [ev.Ready(link, None)]
+    driver.wait(12)
+    assert driver.core.connected
+
+
+def test_the_last_words_of_the_broker_are_the_reason() -> None:
+    driver = CoreDriver()
+    link = driver.open()
+    driver.receive(link, wire.Error("slow_consumer", "2 MiB waited", closes=True))
+    assert driver.of(ev.Problem) == [ev.Problem("slow_consumer", "2 MiB waited", True)]
+    driver.step(ev.Lost(link, CloseCode.SLOW_CONSUMER, ""))
+    assert driver.of(ev.LinkDown)[0].reason == "slow_consumer: 2 MiB waited"
+
+
+def test_closes_that_are_not_the_brokers_fault_do_not_blacklist_it() -> None:
+    driver = CoreDriver(["ws://a"])
+    link = driver.open()
+    driver.step(ev.Lost(link, CloseCode.SLOW_CONSUMER))
+    assert driver.core.servers._avoided == {}
+    driver.greet(driver.next_dial())
+    driver.step(ev.Lost(driver.core._current.number, 1006))  # type: ignore[union-attr]
+    assert list(driver.core.servers._avoided) == ["ws://a"]
+
+
+def test_links_that_our_own_fault_ends_at_once_are_tried_less_and_less_often() -> None:
+    driver = CoreDriver(["ws://a"], chance=lambda: 0.5)
+    link = driver.open()
+    waits = []
+    for _ in range(9):
+        at = driver.now
+        driver.step(ev.Lost(link, CloseCode.NOT_ALLOWED))
+        dial = driver.next_dial()
+        waits.append(driver.now - at)
+        link = driver.greet(dial)
+    assert waits[0] == 1
+    assert waits == sorted(waits)
+    assert waits[-1] == 15  # half of the cap
+    driver.wait(6)  # a link that stood
+    driver.step(ev.Lost(link, CloseCode.NOT_ALLOWED))
+    at = driver.now
+    driver.next_dial()
+    assert driver.now - at == 0.5
+
+
+def test_the_server_list_is_kept_fresh() -> None:
+    driver = CoreDriver(["ws://a"])
+    link = driver.open(welcome(Server("ws://x"), Server("ws://:0")))
+    assert [item.code for item in driver.of(ev.Problem)] == ["bad_server"]
+    driver.receive(link, wire.Servers([Server("ws://y"), Server("ws://:0")]))
+    assert driver.of(ev.Problem) == []
+    driver.step(ev.Lost(link))
+    assert driver.next_dial().url == "ws://y"
+
+
+def test_when_no_server_takes_clients_it_says_so_and_tries_again() -> None:
+    driver = CoreDriver(["ws://a"])
+    link = driver.open(welcome(Server("ws://a", 0)))
+    driver.step(ev.Lost(link))
+    for _ in range(3):
+        driver.until(driver.core.deadline)
+        assert driver.of(ev.Problem)[0].code == "no_servers"
+    assert driver.core.deadline <= driver.now + 30
+
+
+# ---- drain -----------------------------------------------------------------------------------------------------
+
+
+def drained(driver: CoreDriver, link: int, *servers: str, period: float = 10.0) -> ev.Dial:
+    driver.receive(link, wire.Drain(period, [Server(url) for url in servers]))
+    return driver.next_dial(within=period)
+
+
+def test_drain_is_make_before_break() -> None:
+    driver = CoreDriver()
+    driver.step(ev.WantTopic("t"))
+    old = driver.open()
+    driver.answer(old, complete("t", 1, 0))
+    left = driver.dials[-1][1]
+    dial = drained(driver, old, "ws://b/ws", "ws://c/ws", "ws://a/ws")
+    assert dial.url != left
+    driver.receive(old, message("t", 1, 1))  # the old one serves until the new one does
+    new = driver.greet(dial, welcome(broker="broker-1"))
+    assert driver.request(new).topics == [wire.TopicRequest("t", Position(1, 1))]
+    assert driver.of(ev.HangUp) == []
+    driver.receive(old, message("t", 1, 2))
+    assert driver.delivered() == [(1, 1), (1, 2)]
+    driver.receive(new, message("t", 1, 2))  # before its receipt nothing counts from the new one
+    driver.answer(new, complete("t", 1, 2))
+    assert driver.effects == [
+        ev.Receipt("t", "complete", Position(1, 2), Position(1, 2), resumed=True),
+        ev.Send(old, [wire.Bye()]),
+        ev.HangUp(old),
+        ev.LinkDown(old, 1001, "moved away", True),
+        ev.Ready(new, 0.0),
+    ]
+    driver.receive(old, message("t", 1, 3))
+    driver.receive(new, message("t", 1, 2), message("t", 1, 3))
+    assert driver.delivered() == [(1, 1), (1, 2), (1, 3)]
+    assert driver.core.reconnects == 1
+
+
+def test_publishing_moves_with_the_welcome_and_answers_of_both_links_count() -> None:
+    driver = CoreDriver()
+    driver.step(ev.WantTopic("t"))
+    old = driver.open()
+    driver.answer(old, complete("t", 1, 0))
+    for ticket in "ab":
+        driver.step(ev.Submit(ticket, "t", b"x"))
+    new = driver.greet(drained(driver, old, "ws://b/ws", "ws://c/ws", "ws://a/ws"))
+    assert [(item.id, item.mark) for item in driver.published()] == [(1, 1), (2, 1)]
+    driver.receive(old, wire.Ack("t", "p", 1, Position(1, 1)))
+    driver.receive(new, wire.Ack("t", "p", 1, Position(1, 1)), wire.Ack("t", "p", 2, Position(1, 2)))
+    assert [item.ticket for item in driver.history if isinstance(item, ev.Answered)] == ["a", "b"]
+
+
+def test_clients_leave_at_random_moments_of_the_period() -> None:
+    moments = []
+    for seed in range(100):
+        driver = CoreDriver(seed=seed)
+        old = driver.open()
+        at = driver.now
+        drained(driver, old, period=20.0)
+        moments.append(driver.now - at)
+    assert min(moments) < 2
+    assert 16 < max(moments) <= 18
+
+
+def test_a_failed_move_is_tried_again_and_the_old_link_goes_on_serving() -> None:
+    driver = CoreDriver()
+    old = driver.open()
+    dial = drained(driver, old)
+    driver.step(ev.Lost(dial.link, 1013, "busy"))
+    assert [item.code for item in driver.of(ev.Problem)] == ["connect_failed"]
+    assert driver.of(ev.LinkDown) == []
+    again = driver.next_dial()
+    assert again.url not in (dial.url, driver.dials[0][1])
+
+
+def test_a_drain_without_another_server_waits_until_one_comes_or_the_link_ends() -> None:
+    driver = CoreDriver(["ws://a"])
+    old = driver.open()
+    driver.receive(old, wire.Drain(1.0, [Server("ws://a")]))
+    driver.wait(5)
+    assert driver.of(ev.Problem) == []  # nothing is wrong yet
+    driver.step(ev.Lost(old, 1001))
+    assert driver.next_dial().url == "ws://a"
+
+
+def test_the_old_link_may_end_before_the_move_is_done() -> None:
+    driver = CoreDriver()
+    driver.step(ev.WantTopic("t"))
+    old = driver.open()
+    driver.answer(old, complete("t", 1, 0))
+    dial = drained(driver, old)
+    at = driver.now
+    driver.step(ev.Lost(old, 1001, "drained"))  # while dialling: the attempt goes on, no second one
+    assert driver.of(ev.LinkDown) != []
+    driver.wait(0.5)
+    assert driver.of(ev.Dial) == []
+    new = driver.greet(dial)
+    driver.answer(new, complete("t", 1, 0))
+    assert driver.of(ev.Ready) == [ev.Ready(new, driver.now - at)]
+
+
+def test_the_old_link_may_end_after_the_welcome_of_the_new_one() -> None:
+    driver = CoreDriver()
+    driver.step(ev.WantTopic("t"))
+    old = driver.open()
+    driver.answer(old, complete("t", 1, 0))
+    new = driver.greet(drained(driver, old))
+    assert driver.step(ev.Lost(old, 1001)) == []
+    driver.answer(new, complete("t", 1, 0))
+    assert [type(item) for item in driver.effects] == [ev.Receipt, ev.Ready]
+
+
+def test_losing_the_new_link_half_moved_begins_anew_from_the_positions() -> None:
+    driver = CoreDriver()
+    for topic in ("t", "u"):
+        driver.step(ev.WantTopic(topic))
+    old = driver.open()
+    driver.answer(old, complete("t", 1, 0), complete("u", 1, 0))
+    new = driver.greet(drained(driver, old))
+    driver.answer(new, complete("t", 1, 0))
+    driver.receive(new, message("t", 1, 1))
+    driver.receive(old, message("u", 1, 1), message("t", 1, 1))
+    driver.step(ev.Lost(new))
+    assert ev.HangUp(old) in driver.effects
+    last = driver.greet(driver.next_dial())
+    assert [item.after for item in driver.request(last).topics] == [Position(1, 1), Position(1, 1)]
+    assert driver.delivered() == [(1, 1), (1, 1)]
+
+
+def test_a_second_drain_while_moving_is_one_move() -> None:
+    driver = CoreDriver()
+    old = driver.open()
+    dial = drained(driver, old)
+    driver.receive(old, wire.Drain(0.0, []))
+    assert driver.wait(5) == []
+    new = driver.greet(dial)
+    assert driver.receive(new, wire.Pong()) == []
+
+
+def test_a_drain_of_the_new_broker_before_the_move_is_done() -> None:
+    driver = CoreDriver()
+    driver.step(ev.WantTopic("t"))
+    first = driver.open()
+    driver.answer(first, complete("t", 1, 0))
+    second = driver.greet(drained(driver, first))
+    driver.receive(first, wire.Drain(1.0, []))  # of the one that is left: known
+    third = driver.greet(drained(driver, second))
+    assert ev.HangUp(first) in driver.effects
+    driver.answer(third, complete("t", 1, 0))
+    assert ev.HangUp(second) in driver.effects
+    assert driver.core.reconnects == 1
+
+
+def test_messages_behind_a_hang_up_are_not_taken() -> None:
+    driver = CoreDriver()
+    driver.step(ev.WantTopic("t"))
+    old = driver.open()
+    driver.answer(old, complete("t", 1, 0))
+    new = driver.greet(drained(driver, old))
+    refusal = wire.TopicReceipt("t", None, code="not_allowed", text="no longer")
+    driver.receive(old, wire.Subscribed(0, [refusal]), wire.Servers([Server("ws://late")]))
+    assert [type(item) for item in driver.effects] == [ev.Refused, ev.Send, ev.HangUp, ev.LinkDown, ev.Ready]
+    assert driver.of(ev.Ready) == [ev.Ready(new, 0.0)]
+    assert driver.core.servers.learned == ()
+
+
+def test_closing_leaves_every_link() -> None:
+    driver = CoreDriver()
+    driver.step(ev.WantTopic("t"))
+    old = driver.open()
+    driver.answer(old, complete("t", 1, 0))
+    new = driver.greet(drained(driver, old))
+    third = drained(driver, new)
+    driver.step(ev.Close())
+    assert {item.link for item in driver.of(ev.HangUp)} == {old, new, third.link}
+    assert {item.link for item in driver.of(ev.Send)} == {old, new}
+    assert driver.core.deadline == inf
+    assert driver.step(ev.Tick()) == []
+    assert driver.step(ev.Lost(new)) == []
