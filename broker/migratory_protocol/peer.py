@@ -55,20 +55,22 @@ class Row(Struct, array_like=True, gc=False, frozen=True):
 
 
 class Digest(Struct, array_like=True, gc=False, frozen=True):
-    """What a log holds of one topic: entries `base`+1..`last`."""
+    """What a log holds of one topic: entries `base`+1..`last`, and the number of rows of its publisher table (of two
+    logs that are prefixes of one log and equally long, the tables differ by removed rows only)."""
 
     topic: str
     base: int
     last: int
     last_epoch: int
+    rows: int
 
 
 class TopicPart(Struct, array_like=True, gc=False):
     """What one topic of a snapshot consists of, against what the receiver said it holds.
 
     The receiver keeps its entries up to `keep`, appends `entries` and takes `table`. `whole`: it keeps nothing and its
-    log starts behind `base`. `older` ends where the receiver's cache begins. `gone`: there is no such topic. The next
-    part may go on with the same topic: only its `entries` and `older` count then. `committed` is the sender's mark.
+    log starts behind `base`. `older` ends where the receiver's cache begins. `gone`: there is no such topic. `more`:
+    this part goes on with the topic of the part before, and only its `entries` count. `committed` is the sender's mark.
     """
 
     topic: str

@@ -77,6 +77,6 @@ class LogicConfig:
         if self.min_age > self.max_age:
             raise ValueError(f"min_age: {self.min_age} is above max_age, {self.max_age}")
         if self.history_wait_sessions <= self.isolation_sessions:
-            raise ValueError("history_wait_sessions: not above isolation_sessions, so replaced brokers might still serve")
+            raise ValueError("history_wait_sessions: not above isolation_sessions: replaced brokers might still serve")
         if self.on_history_loss not in ("reset", "halt"):
             raise ValueError(f"on_history_loss: {self.on_history_loss!r} is neither 'reset' nor 'halt'")

@@ -1,0 +1,126 @@
+"""What the owner of activated epochs does unasked: list who caught up, unlist who is gone, hand groups over.
+
+A few groups at a time: each change of a list is a short pause of its group.
+"""
+
+from __future__ import annotations
+
+from migratory_protocol.peer import Broker, HandOver
+
+from migratory_broker.core.logic.candidacy import Candidacy
+from migratory_broker.core.logic.context import Context
+from migratory_broker.core.logic.gossip import Gossip
+from migratory_broker.core.logic.group import Group
+from migratory_broker.core.logic.membership import Membership
+from migratory_broker.core.logic.reign import Reign
+
+
+class Balance:
+    def __init__(self, ctx: Context, membership: Membership, candidacy: Candidacy, gossip: Gossip) -> None:
+        self.ctx = ctx
+        self.membership = membership
+        self.candidacy = candidacy
+        self.gossip = gossip
+        self.groups: list[Group] = []
+        self._wanted_since: dict[int, float] = {}
+        self._handed: dict[int, tuple[float, str]] = {}  # group -> (when, the successor named)
+        self._balanced_at = float("-inf")
+
+    def tick(self) -> None:
+        if not (self.candidacy.zookeeper.connected and self.membership.registered):
+            return
+        reigns = [
+            (group.number, group.reign) for group in self.groups if group.reign is not None and group.reign.active
+        ]
+        self._relist(reigns)
+        self._handed = {
+            number: (at, name)
+            for number, (at, name) in self._handed.items()
+            if self.ctx.now - at < self.ctx.config.progress_timeout and any(number == other for other, _ in reigns)
+        }
+        if self.ctx.draining:
+            self._drain(reigns)
+        else:
+            self._even_out(reigns)
+
+    # ---- lists -----------------------------------------------------------------------------------------------
+
+    def _relist(self, reigns: list[tuple[int, Reign]]) -> None:
+        """LISTED-AFTER-CATCHING-UP, and a list without members that are gone."""
+        changing = sum(
+            standing.busy or (group.reign is not None and group.reign.phase in ("syncing", "activating"))
+            for group, standing in zip(self.groups, self.candidacy.standings, strict=True)
+        )
+        for number, reign in reigns:
+            members = self.wanted(reign)
+            if set(members) == set(reign.record.members) or len(members) < self.ctx.config.min_copies:
+                self._wanted_since.pop(number, None)
+                continue
+            since = self._wanted_since.setdefault(number, self.ctx.now)
+            standing = self.candidacy.standings[number]
+            if (
+                self.ctx.now - since < self.ctx.config.relist_delay
+                or changing >= self.ctx.config.relist_at_once
+                or standing.busy
+                or standing.resigned
+                or standing.absent_since is not None
+                or number in self._handed
+            ):
+                continue
+            changing += 1
+            del self._wanted_since[number]
+            self.candidacy.renew(number, members)
+
+    def wanted(self, reign: Reign) -> list[Broker]:
+        stay = [broker for broker in reign.record.members if not self.membership.gone(broker)]
+        return sorted({*stay, *reign.followers.caught_up()})
+
+    # ---- hand-over -------------------------------------------------------------------------------------------
+
+    def _successor(self, reign: Reign) -> str:
+        """The ready listed member with the fewest groups, "" if there is none."""
+        counts = self.gossip.counts()
+        for _, name in self._handed.values():
+            counts[name] = counts.get(name, 0) + 1
+        fit = [
+            (counts.get(name, 0), name)
+            for name, incarnation in reign.record.members
+            if self.ctx.links.get(name) == incarnation
+            and (member := self.membership.live.get(name)) is not None
+            and member.ready
+            and not member.draining
+        ]
+        return min(fit)[1] if fit else ""
+
+    def _drain(self, reigns: list[tuple[int, Reign]]) -> None:
+        for number, reign in reigns:
+            if len(self._handed) >= self.ctx.config.hand_over_at_once:
+                return
+            if number not in self._handed and not self.candidacy.standings[number].busy:
+                self._hand(number, reign)
+
+    def _even_out(self, reigns: list[tuple[int, Reign]]) -> None:
+        """One group at a time, only while all configured brokers are ready, until no two differ by more than one."""
+        config, live = self.ctx.config, self.membership.live
+        if self.ctx.now - self._balanced_at < config.balance_every or self._handed:
+            return
+        if not all(name in live and live[name].ready and not live[name].draining for name in config.brokers):
+            return
+        counts = self.gossip.counts()
+        least = min(counts.get(name, 0) for name in config.brokers)
+        if len(reigns) - least < 2:
+            return
+        self._balanced_at = self.ctx.now
+        for number, reign in reigns:
+            if not self.candidacy.standings[number].busy and self._hand(number, reign):
+                return
+
+    def _hand(self, number: int, reign: Reign) -> bool:
+        successor = self._successor(reign)
+        if not successor:
+            return False
+        self._handed[number] = (self.ctx.now, successor)
+        self.ctx.note("info", "hands_over", group=number, epoch=reign.epoch, to=successor)
+        self.ctx.send(successor, HandOver(number, reign.record.history, reign.epoch))
+        return True
+

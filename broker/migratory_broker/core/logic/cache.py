@@ -1,0 +1,171 @@
+"""The log of one topic as this broker caches it, and the bounds that all logs of a broker share.
+
+`base` < entries <= `last`; `committed` lies between. Entries leave at the front only, committed ones only, and what
+they leave behind (`base`, its epoch, the publisher table) stays: an idle topic never forgets its position.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import islice
+
+from migratory_protocol.peer import Digest, Publication
+from migratory_protocol.positions import Position
+
+from migratory_broker.core.logic.config import LogicConfig
+from migratory_broker.core.logic.context import must
+from migratory_broker.core.logic.dedup import PublisherTable
+
+OVERHEAD = 200  # bytes that an entry costs besides its payload, about
+
+
+class TopicLog:
+    __slots__ = ("base", "base_epoch", "bytes", "committed", "entries", "last", "name", "table")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.base = 0
+        self.base_epoch = 0  # epoch of entry `base`; 0 while there is none
+        self.last = 0
+        self.committed = 0
+        self.entries: deque[Publication] = deque()
+        self.bytes = 0
+        self.table = PublisherTable()
+
+    def append(self, publication: Publication) -> None:
+        must(publication.sequence == self.last + 1, "DENSE: an entry is the next of its topic")
+        self.entries.append(publication)
+        self.last += 1
+        self.bytes += len(publication.payload) + OVERHEAD
+        if publication.id:
+            self.table.take(publication)
+
+    def entry(self, sequence: int) -> Publication | None:
+        """The cached entry of this sequence number."""
+        if self.base < sequence <= self.last:
+            return self.entries[sequence - self.base - 1]
+        return None
+
+    def between(self, after: int, to: int) -> list[Publication]:
+        """Entries `after`+1..`to`, all of them cached."""
+        return list(islice(self.entries, after - self.base, to - self.base))
+
+    def epoch_at(self, sequence: int) -> int | None:
+        """Epoch of the entry at `sequence`, None where that is not known any more."""
+        if sequence == self.base and self.base:
+            return self.base_epoch
+        entry = self.entry(sequence)
+        return entry.epoch if entry else None
+
+    def current(self, first: int) -> Position:
+        """The current (committed) position; `first` is the first epoch of the history."""
+        if not self.committed:
+            return Position(first, 0)
+        epoch = self.epoch_at(self.committed)
+        must(epoch is not None, "COMMITTED-KNOWN: the epoch of the committed position is known")
+        return Position(epoch or 0, self.committed)
+
+    def digest(self) -> Digest:
+        return Digest(self.name, self.base, self.last, self.epoch_at(self.last) or 0, len(self.table.rows))
+
+    def find(self, publisher: str, number: int) -> Publication | None:
+        """The cached entry with this message id, the newest first."""
+        for entry in reversed(self.entries):
+            if entry.id == number and entry.publisher == publisher:
+                return entry
+        return None
+
+    def drop_first(self) -> Publication:
+        must(self.base < self.committed, "EVICT-COMMITTED: only committed entries are evicted")
+        entry = self.entries.popleft()
+        self.base += 1
+        self.base_epoch = entry.epoch
+        self.bytes -= len(entry.payload) + OVERHEAD
+        return entry
+
+    def replace(self, base: int, base_epoch: int, entries: list[Publication]) -> None:
+        """Other entries instead of all of these; the committed mark and the table are the caller's."""
+        self.base, self.base_epoch = base, base_epoch
+        self.entries = deque(entries)
+        self.last = base + len(entries)
+        self.bytes = sum(len(entry.payload) for entry in entries) + OVERHEAD * len(entries)
+        must(
+            not entries or (entries[0].sequence == base + 1 and entries[-1].sequence == self.last),
+            "DENSE: a log has no hole",
+        )
+
+
+class Bounds:
+    """The bounds of all logs together: by number and age per topic, by bytes over the broker."""
+
+    def __init__(self, config: LogicConfig) -> None:
+        self._config = config
+        self.bytes = 0
+        self.short = 0  # entries younger than min_age that had to go for max_bytes
+        self.short_at = float("-inf")  # wall clock of the last of them
+        self._ring: deque[TopicLog] = deque()  # every log, so that age and bytes take from all in turn
+
+    def register(self, log: TopicLog) -> None:
+        self._ring.append(log)
+        self.bytes += log.bytes
+
+    def unregister(self, logs: list[TopicLog]) -> None:
+        gone = {id(log) for log in logs}
+        self._ring = deque(log for log in self._ring if id(log) not in gone)
+        self.bytes -= sum(log.bytes for log in logs)
+
+    @property
+    def topics(self) -> int:
+        return len(self._ring)
+
+    def full(self, wall: float) -> bool:
+        """Over the byte limit with all gone that could be evicted: nothing more may be numbered."""
+        if self.bytes > self._config.max_bytes:
+            self._squeeze(wall)
+        return self.bytes > self._config.max_bytes
+
+    def blocked(self, log: TopicLog, wall: float) -> bool:
+        """Uncommitted entries fill the bound of their topic."""
+        if log.last - log.committed < self._config.messages_per_topic:
+            return False
+        oldest = log.entry(log.committed + 1)
+        return oldest is not None and wall - oldest.time >= self._config.min_age
+
+    def trim(self, log: TopicLog, wall: float) -> None:
+        """Evict what the bounds no longer keep of this log."""
+        config = self._config
+        while log.base < log.committed:
+            age = wall - log.entries[0].time
+            surplus = len(log.entries) > config.messages_per_topic
+            if not (age > config.max_age or (surplus and age >= config.min_age)):
+                break
+            self._drop(log)
+        if self.bytes > config.max_bytes:
+            self._squeeze(wall)
+
+    def _drop(self, log: TopicLog) -> Publication:
+        before = log.bytes
+        entry = log.drop_first()
+        self.bytes += log.bytes - before
+        return entry
+
+    def _squeeze(self, wall: float) -> None:
+        """Bytes are above the limit: the oldest committed entry of one topic after the other goes."""
+        idle = 0
+        while self.bytes > self._config.max_bytes and idle < len(self._ring):
+            log = self._ring[0]
+            self._ring.rotate(-1)
+            if log.base == log.committed:
+                idle += 1
+                continue
+            idle = 0
+            if wall - self._drop(log).time < self._config.min_age:
+                self.short += 1
+                self.short_at = wall
+
+    def sweep(self, wall: float, count: int) -> None:
+        """Age the next `count` topics: idle ones have nobody else to do it."""
+        for _ in range(min(count, len(self._ring))):
+            log = self._ring[0]
+            self._ring.rotate(-1)
+            self.trim(log, wall)

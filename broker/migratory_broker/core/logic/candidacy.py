@@ -1,0 +1,381 @@
+"""Who writes the next record of a group, when, and with whom on its list.
+
+EAGER: a group without a coordinator's ephemeral is taken over by the live brokers in an order of the group's own, one
+progress timeout after the other. CAS: a record is written against the version that was read, in one transaction with
+the ephemeral; after an unknown result it is read again, and is mine if owner and epoch are mine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+from migratory_protocol.peer import Broker
+
+from migratory_broker.core.logic.context import Context
+from migratory_broker.core.logic.events import Check, Create, Delete, Write, ZkOperation, ZkReply
+from migratory_broker.core.logic.group import Group
+from migratory_broker.core.logic.history import Histories
+from migratory_broker.core.logic.membership import Membership
+from migratory_broker.core.logic.records import (
+    COORDINATORS,
+    GROUPS,
+    GroupRecord,
+    decode_group,
+    encode,
+    rendezvous,
+)
+from migratory_broker.core.logic.zookeeper import ZooKeeper
+
+PACE = 0.5  # seconds between two looks at a group that cannot be taken over yet
+
+
+@dataclass(slots=True)
+class Standing:
+    """What this broker does about one group."""
+
+    absent_since: float | None = None  # the ephemeral is not there
+    not_before: float = 0.0  # stood back, or paced
+    busy: bool = False  # a request to ZooKeeper is under way
+    unsure: GroupRecord | None = None  # written with an unknown result
+    waiting: str = ""  # why the group waits
+    resigned: bool = False  # let go on purpose: not restored until it stood back
+
+
+class Candidacy:
+    def __init__(self, ctx: Context, zookeeper: ZooKeeper, membership: Membership, histories: Histories) -> None:
+        self.ctx = ctx
+        self.zookeeper = zookeeper
+        self.membership = membership
+        self.histories = histories
+        self.groups: list[Group] = []
+        self.standings: list[Standing] = [Standing() for _ in range(ctx.config.groups)]
+        self._listed_at = float("-inf")
+        self._known = False  # the coordinators were listed at least once
+
+    # ---- which groups have a coordinator ---------------------------------------------------------------------
+
+    def relook(self) -> None:
+        self._listed_at = self.ctx.now
+        self.zookeeper.children(COORDINATORS, self._listing, watch=True)
+
+    def _listing(self, reply: ZkReply) -> None:
+        if reply.outcome != "ok" or reply.children is None:
+            return
+        there = {int(name) for name in reply.children if name.isdigit()}
+        self._known = True
+        for number, standing in enumerate(self.standings):
+            if number in there:
+                standing.absent_since = None
+                standing.waiting = ""
+            elif standing.absent_since is None:
+                standing.absent_since = self.ctx.now
+
+    def changed(self, path: str) -> None:
+        if path == COORDINATORS:
+            self.relook()
+
+    def new_session(self) -> None:
+        """RESTORE-EPHEMERAL: for groups owned in an activated epoch with nothing higher promised."""
+        self._known = False
+        for number, group in enumerate(self.groups):
+            if group.reign is not None and group.reign.active and not self.standings[number].resigned:
+                self._restore(number)
+
+    # ---- time ------------------------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        if not (self.zookeeper.connected and self.membership.registered):
+            return
+        if self.ctx.now - self._listed_at >= (self.ctx.config.relook if self._known else PACE):
+            self.relook()
+        for number, group in enumerate(self.groups):
+            standing = self.standings[number]
+            if standing.busy:
+                continue
+            if standing.unsure is not None:
+                self._verify(number, standing.unsure)
+            elif group.reign is not None and group.reign.phase != "over":
+                self._progress(number, group)
+            elif self._known and standing.absent_since is not None:
+                self._consider(number, standing)
+        self.histories.survey()
+
+    def _progress(self, number: int, group: Group) -> None:
+        """PROGRESS: write the next record once, else let go and stand back for a random time."""
+        reign, standing = group.reign, self.standings[number]
+        if reign is None:
+            return
+        reign.check_activation()
+        if reign.stuck and not standing.busy and self.ctx.now >= standing.not_before:
+            if not reign.retried and len(self.choose(reign.record)) >= self.ctx.config.min_copies:
+                self.renew(number)
+            elif not reign.active or self._others_live():
+                self.resign(number)
+        elif standing.absent_since is not None and reign.active and self.ctx.now >= standing.not_before:
+            standing.resigned = False
+            standing.not_before = self.ctx.now + PACE
+            if self._quorum_linked() and not self.ctx.draining:
+                self._restore(number)
+
+    def _quorum_linked(self) -> bool:
+        """Whether this broker could bring a list together at all."""
+        return len(self.ctx.links) + 1 >= self.ctx.config.min_copies
+
+    def _others_live(self) -> bool:
+        return any(name != self.ctx.config.name for name in self.membership.live)
+
+    def _consider(self, number: int, standing: Standing) -> None:
+        now, ctx = self.ctx.now, self.ctx
+        absent = standing.absent_since
+        if now < standing.not_before or absent is None:
+            return
+        order = self.order(number)
+        if ctx.config.name not in order:
+            return
+        since = max(absent, self.membership.registered_at or 0.0)
+        if now - since >= order.index(ctx.config.name) * ctx.config.progress_timeout:
+            self._read(number, None)
+
+    def order(self, number: int) -> list[str]:
+        """Live brokers in the order in which they try: those that hold the groups first, each spread evenly."""
+        live = self.membership.live
+        ranked = rendezvous(number, live)
+        return sorted(ranked, key=lambda name: (live[name].draining, not live[name].ready))
+
+    def hand_over(self, number: int, peer: str, epoch: int) -> None:
+        """HAND-OVER: the coordinator named this broker its successor. It numbers until it promises."""
+        standing = self.standings[number]
+        if standing.busy or self.ctx.draining or not self.zookeeper.connected:
+            return
+        self._read(number, (peer, epoch))
+
+    # ---- reading and writing ---------------------------------------------------------------------------------
+
+    def _read(self, number: int, from_: tuple[str, int] | None) -> None:
+        standing = self.standings[number]
+        standing.busy = True
+        standing.not_before = self.ctx.now + PACE
+
+        def then(reply: ZkReply) -> None:
+            standing.busy = False
+            if reply.outcome != "ok":
+                return
+            if reply.node is None:
+                if from_ is None:
+                    self._none(number)
+                return
+            try:
+                record = decode_group(reply.node.data)
+            except msgspec.DecodeError as error:
+                self._wait(number, f"its record cannot be read: {error}", "error")
+                return
+            if from_ is None:
+                self._next(number, record, reply.node.version)
+            elif (record.owner[0], record.epoch, record.activated) == (from_[0], from_[1], True):
+                self._next(number, record, reply.node.version, hand_over=True)
+
+        self.zookeeper.get(f"{GROUPS}/{number}", then)
+
+    def _next(self, number: int, record: GroupRecord, version: int, *, hand_over: bool = False) -> None:
+        replica = self.groups[number].replica
+        if record.epoch < replica.promised and record.history == replica.history:
+            return  # a stale read: a higher epoch is promised already
+        source = record.as_source()
+        if source is not None and not source.enough(filter(self.ctx.linked, source.members)):
+            lost = self.histories.lost(number, source)
+            if lost and self.histories.may_begin(number):
+                self._begin_history(number, record.epoch, version)
+            else:
+                self._wait(number, "history lost" if lost else "too few of the last activated list can be reached")
+            return
+        self.histories.found(number)
+        members = self.choose(record)
+        if len(members) < self.ctx.config.min_copies:
+            self._wait(number, f"only {len(members)} brokers can be listed")
+            return
+        following = record.next(self.ctx.me, members, self.ctx.config.min_copies)
+        self._write(number, following, version, "hand over" if hand_over else "take over")
+
+    def _none(self, number: int) -> None:
+        """There is no record: the first one, after a survey."""
+        verdict = self.histories.bootstrap(number)
+        if verdict == "first":
+            self._begin_history(number, 0, None)
+        elif verdict == "lost":
+            if self.histories.may_begin(number):
+                self._begin_history(number, self.histories.known_epoch(number), None)
+            else:
+                self._wait(number, "history unknown: brokers hold something, ZooKeeper has no record")
+        elif verdict == "wait":
+            self._wait(number, "waiting for brokers before the first record")
+
+    def _begin_history(self, number: int, known: int, version: int | None) -> None:
+        """FIRST-EPOCH: the wall clock in milliseconds, and above every epoch known."""
+        ctx = self.ctx
+        members = self.choose(None)
+        if len(members) < ctx.config.min_copies:
+            self._wait(number, f"only {len(members)} brokers can be listed")
+            return
+        epoch = max(int(ctx.wall * 1000), known + 1, self.groups[number].replica.promised + 1)
+        record = GroupRecord(
+            ctx.random.integer() >> 1, epoch, epoch, ctx.me, members, ctx.config.min_copies, activated=False,
+            source=None,
+        )
+        self._write(number, record, version, "new history" if known else "first record")
+
+    def choose(self, record: GroupRecord | None) -> list[Broker]:
+        """The next list: this broker, and every broker that its links lead to, old members and learners alike."""
+        newest = self.membership.newest
+        linked = [
+            broker for broker in self.ctx.links.items() if broker[1] >= newest.get(broker[0], 0)
+        ]
+        return sorted([self.ctx.me, *linked])
+
+    def renew(self, number: int, members: list[Broker] | None = None) -> None:
+        """The owner writes the next record itself; its ephemeral stays."""
+        reign = self.groups[number].reign
+        if reign is None or reign.phase == "over" or self.standings[number].busy:
+            return
+        chosen = members if members is not None else self.choose(reign.record)
+        following = reign.record.next(self.ctx.me, chosen, self.ctx.config.min_copies)
+        self._write(number, following, reign.version, "relist" if members is not None else "renew")
+
+    def _write(self, number: int, record: GroupRecord, version: int | None, why: str) -> None:
+        standing = self.standings[number]
+        path, ephemeral = f"{GROUPS}/{number}", f"{COORDINATORS}/{number}"
+        data = encode(record)
+        claim = msgspec.json.encode((record.epoch, *record.owner))
+        operations: list[ZkOperation] = [Create(path, data) if version is None else Write(path, data, version)]
+        if why in ("relist", "renew"):
+            operations.append(Write(ephemeral, claim, -1))
+        elif why == "hand over":
+            operations += [Delete(ephemeral), Create(ephemeral, claim, ephemeral=True)]
+        else:
+            operations.append(Create(ephemeral, claim, ephemeral=True))
+        standing.busy = True
+        retried = why == "renew"
+
+        def then(reply: ZkReply) -> None:
+            standing.busy = False
+            if reply.outcome == "ok":
+                self._won(number, record, reply.versions[0], why, retried)
+            elif reply.outcome == "refused":
+                self.ctx.note("info", "record_refused", group=number, epoch=record.epoch, why=why, error=reply.error)
+                standing.not_before = self.ctx.now + self.ctx.random.between(0, self.ctx.config.progress_timeout / 2)
+                self.relook()
+            else:
+                standing.unsure = record
+
+        self.zookeeper.commit(operations, then)
+
+    def _won(self, number: int, record: GroupRecord, version: int, why: str, retried: bool) -> None:
+        standing = self.standings[number]
+        standing.absent_since = None
+        standing.waiting = ""
+        standing.resigned = False
+        standing.not_before = 0.0
+        group = self.groups[number]
+        known = group.replica.history
+        if record.source is None and record.epoch == record.first and (known or why == "new history"):
+            self.ctx.observe("migratory_history_resets_total")
+            self.histories.resets += 1
+            why = "the brokers that held the history are gone"
+            self.ctx.note("error", "history_reset", group=number, epoch=record.epoch, why=why)
+        self.histories.found(number)
+        self.ctx.note("info", "record_written", group=number, epoch=record.epoch, why=why)
+        group.reign_over(record, version, retried=retried)
+
+    def _verify(self, number: int, record: GroupRecord) -> None:
+        """UNKNOWN-READS-AGAIN."""
+        standing = self.standings[number]
+        standing.busy = True
+
+        def then(reply: ZkReply) -> None:
+            standing.busy = False
+            if reply.outcome != "ok":
+                return
+            standing.unsure = None
+            if reply.node is not None:
+                there = decode_group(reply.node.data)
+                if (there.owner, there.epoch) == (record.owner, record.epoch):
+                    self._won(number, there, reply.node.version, "read again", retried=True)
+            self.relook()
+
+        self.zookeeper.get(f"{GROUPS}/{number}", then)
+
+    # ---- letting go, and holding on --------------------------------------------------------------------------
+
+    def resign(self, number: int) -> None:
+        """Delete the own ephemeral and stand back for a random time, so that another candidate has its turn."""
+        group, standing = self.groups[number], self.standings[number]
+        reign = group.reign
+        timeout = self.ctx.config.progress_timeout
+        standing.not_before = self.ctx.now + self.ctx.random.between(timeout, 3 * timeout)
+        standing.resigned = True
+        if reign is not None and not reign.active:
+            reign.end("no progress")
+            group.reign = None
+        path = f"{COORDINATORS}/{number}"
+        standing.busy = True
+
+        def read(reply: ZkReply) -> None:
+            standing.busy = False
+            if reply.outcome == "ok" and reply.node is not None and reply.node.owner == self.zookeeper.session:
+                standing.busy = True
+                self.zookeeper.commit([Delete(path, reply.node.version)], deleted)
+
+        def deleted(reply: ZkReply) -> None:
+            standing.busy = False
+            self.relook()
+
+        self.ctx.note("warning", "stands_back", group=number)
+        self.zookeeper.get(path, read)
+
+    def resign_all(self) -> None:
+        """Cut off from the others while ZooKeeper is heard: they shall not wait for this broker."""
+        if not self.zookeeper.connected or self._quorum_linked():
+            return
+        for number, group in enumerate(self.groups):
+            standing = self.standings[number]
+            if group.reign is not None and not standing.busy and not standing.resigned:
+                self.resign(number)
+
+    def _restore(self, number: int) -> None:
+        group, standing = self.groups[number], self.standings[number]
+        reign = group.reign
+        if reign is None or standing.busy:
+            return
+        path = f"{COORDINATORS}/{number}"
+        claim = msgspec.json.encode((reign.epoch, *reign.record.owner))
+        standing.busy = True
+
+        def read(reply: ZkReply) -> None:
+            standing.busy = False
+            if reply.outcome != "ok" or reign.phase != "active":
+                return
+            operations: list[ZkOperation] = [Check(f"{GROUPS}/{number}", reign.version)]
+            if reply.node is not None:
+                if reply.node.owner == self.zookeeper.session:
+                    standing.absent_since = None
+                    return
+                if reply.node.data != claim:
+                    return  # another candidate's
+                operations.append(Delete(path, reply.node.version))
+            standing.busy = True
+            self.zookeeper.commit([*operations, Create(path, claim, ephemeral=True)], done)
+
+        def done(reply: ZkReply) -> None:
+            standing.busy = False
+            if reply.outcome == "ok":
+                standing.absent_since = None
+            self.relook()
+
+        self.zookeeper.get(path, read)
+
+    def _wait(self, number: int, why: str, level: str = "warning") -> None:
+        """WAITS-AND-SAYS-SO."""
+        standing = self.standings[number]
+        if standing.waiting != why:
+            standing.waiting = why
+            self.ctx.note(level, "group_waits", group=number, why=why)

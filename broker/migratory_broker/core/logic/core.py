@@ -1,0 +1,319 @@
+"""`Logic`: one broker's agreed-upon state behind one method, `step(event, now) -> effects`.
+
+Where to go from here: `candidacy.py` (who writes records), `reign.py` (an epoch that this broker owns), `group.py` (the
+member's side), `replica.py` (what is held), `contact.py` (publishers), `resume.py` (subscribers), `membership.py`,
+`fencing.py`. docs/replication.md names the rules; the same names stand in capitals beside the code that keeps them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from migratory_protocol.peer import (
+    Accept,
+    Accepted,
+    Activated,
+    Answers,
+    Ask,
+    Forward,
+    HandOver,
+    Heartbeat,
+    Held,
+    Prepare,
+    Promise,
+    Refused,
+    Standing,
+    Survey,
+    Sync,
+    Synced,
+)
+
+from migratory_broker.core.logic.authorizer import AllowAll, Authorizer
+from migratory_broker.core.logic.balance import Balance
+from migratory_broker.core.logic.cache import Bounds
+from migratory_broker.core.logic.candidacy import Candidacy
+from migratory_broker.core.logic.config import LogicConfig
+from migratory_broker.core.logic.contact import Contact
+from migratory_broker.core.logic.context import Context
+from migratory_broker.core.logic.events import (
+    Admission,
+    Attach,
+    DrainClients,
+    DrainRequest,
+    Effect,
+    Event,
+    Flush,
+    NextPage,
+    PeerDown,
+    PeerReceived,
+    PeerUp,
+    PublishRequest,
+    Start,
+    Tick,
+    ZkChanged,
+    ZkReply,
+    ZkSession,
+)
+from migratory_broker.core.logic.fencing import Fencing
+from migratory_broker.core.logic.gossip import Gossip
+from migratory_broker.core.logic.group import Group
+from migratory_broker.core.logic.history import Histories
+from migratory_broker.core.logic.membership import Membership
+from migratory_broker.core.logic.resume import Resume
+from migratory_broker.core.logic.status import describe
+from migratory_broker.core.logic.zookeeper import ZooKeeper
+
+FROZEN = 1.0  # seconds without a step: the process did not run
+SWEEP = 500  # topics aged per tick
+
+
+class Logic:
+    def __init__(self, config: LogicConfig, authorizer: Authorizer | None = None) -> None:
+        self.config = config
+        self.ctx = Context(config)
+        self.zookeeper = ZooKeeper(self.ctx)
+        self.membership = Membership(self.ctx, self.zookeeper)
+        self.gossip = Gossip(config.groups)
+        self.bounds = Bounds(config)
+        allow = authorizer or AllowAll()
+        self.contact = Contact(self.ctx, self.gossip, allow)
+        self.resume = Resume(self.ctx, self.zookeeper, allow)
+        self.histories = Histories(self.ctx, self.zookeeper, self.membership)
+        self.candidacy = Candidacy(self.ctx, self.zookeeper, self.membership, self.histories)
+        self.balance = Balance(self.ctx, self.membership, self.candidacy, self.gossip)
+        self.fencing = Fencing(self.ctx, self.zookeeper, self.membership, self.gossip)
+        self.groups = [
+            Group(
+                self.ctx, number, self.bounds, self.zookeeper, self.membership, self.gossip, self.contact, self.resume
+            )
+            for number in range(config.groups)
+        ]
+        self.contact.groups = self.resume.groups = self.histories.groups = self.groups
+        self.candidacy.groups = self.balance.groups = self.groups
+        self.membership.on_replaced = self._peer_down
+        self._admission: Admission | None = None
+        self._stepped_at: float | None = None
+        self._short = 0
+        self._drain_begun = self._drain_until = 0.0
+        self._drain_told = True
+        self._events: dict[type, Callable[[Any], None]] = {
+            Start: self._start,
+            Tick: self._tick,
+            Flush: self._flush,
+            ZkReply: self.zookeeper.reply,
+            ZkSession: self._session,
+            ZkChanged: self._changed,
+            PeerUp: self._peer_up,
+            PeerDown: lambda event: self._peer_down(event.peer),
+            PeerReceived: self._received,
+            PublishRequest: self.contact.publish,
+            Attach: self.resume.attach,
+            NextPage: self.resume.next_page,
+            DrainRequest: self._drain,
+        }
+        self._messages: dict[type, Callable[[str, Any], None]] = {
+            Heartbeat: self._heartbeat,
+            Forward: self.contact.forwarded,
+            Answers: lambda peer, message: self.contact.answers(message),
+            Survey: self._survey,
+            Held: self.histories.held,
+        }
+        self._group_messages: dict[type, Callable[[Group, str, Any], None]] = {
+            Prepare: Group.prepare,
+            Promise: Group.promise,
+            Refused: Group.refused,
+            Ask: Group.ask,
+            Standing: Group.standing,
+            Sync: Group.sync,
+            Synced: Group.confirmed,
+            Activated: Group.activated,
+            Accept: Group.accept,
+            Accepted: Group.accepted,
+            HandOver: lambda group, peer, message: self.candidacy.hand_over(group.number, peer, message.epoch),
+        }
+
+    def step(self, event: Event, now: float) -> list[Effect]:
+        """Take one event at the monotonic time `now`; the effects are to be carried out in their order.
+
+        Raises InvariantError when something happened that the rules exclude: end the process.
+        """
+        ctx = self.ctx
+        ctx.now = now
+        ctx.effects = []
+        before, self._stepped_at = self._stepped_at, now
+        if before is not None and now - before > FROZEN:
+            # Before anything that waited in a socket meanwhile is acted upon.
+            ctx.note("warning", "was_frozen", seconds=round(now - before, 3))
+            self._fence()
+        self._events[type(event)](event)
+        return ctx.effects
+
+    @property
+    def incarnation(self) -> int:
+        """This process's life, as ZooKeeper counts them; 0 until it is registered."""
+        return self.ctx.incarnation
+
+    @property
+    def drained(self) -> bool:
+        """Asked to drain, clients told, and no group is coordinated here any more."""
+        return self.ctx.draining and self._drain_told and not self._coordinates()
+
+    def status(self) -> dict[str, object]:
+        """What `/v1/status` shows and the gauges count."""
+        return describe(self)
+
+    # ---- events ----------------------------------------------------------------------------------------------
+
+    def _start(self, event: Start) -> None:
+        self.ctx.start(event.wall_ms, event.seed)
+        self._admit()
+
+    def _session(self, event: ZkSession) -> None:
+        fresh = self.zookeeper.state(event)
+        if not self.zookeeper.connected:
+            return
+        if not self.membership.registered:
+            self.membership.tick()
+            return
+        if fresh:
+            self.membership.new_session()
+            self.candidacy.new_session()
+        self.membership.announce()
+        self.membership.relook()
+        self.candidacy.relook()
+
+    def _changed(self, event: ZkChanged) -> None:
+        self.membership.changed(event.path)
+        self.candidacy.changed(event.path)
+
+    def _peer_up(self, event: PeerUp) -> None:
+        peer = event.peer
+        if peer in self.ctx.links:
+            self._peer_down(peer)
+        if event.incarnation < self.membership.newest.get(peer, 0):
+            self.ctx.note("warning", "old_incarnation_refused", peer=peer, incarnation=event.incarnation)
+            return
+        self.membership.learn(peer, event.incarnation)
+        self.ctx.links[peer] = event.incarnation
+        self.membership.news.pop(peer, None)
+        self.membership.hear(peer)
+        for group in self.groups:
+            group.peer_up(peer)
+
+    def _peer_down(self, peer: str) -> None:
+        if self.ctx.links.pop(peer, None) is None:
+            return
+        for group in self.groups:
+            group.peer_down(peer)
+        self.contact.peer_down(peer)
+        self.histories.peer_down(peer)
+        self.membership.peer_down(peer)
+
+    def _received(self, event: PeerReceived) -> None:
+        peer, message = event.peer, event.message
+        if peer not in self.ctx.links:
+            return  # of an incarnation that was replaced
+        self.membership.hear(peer)
+        if handler := self._messages.get(type(message)):
+            handler(peer, message)
+        elif group_handler := self._group_messages.get(type(message)):
+            number = message.group  # type: ignore[union-attr]
+            if 0 <= number < len(self.groups):
+                group_handler(self.groups[number], peer, message)
+
+    def _heartbeat(self, peer: str, message: Heartbeat) -> None:
+        self.membership.heartbeat(peer, message)
+        for group, epoch in message.coordinates:
+            self.gossip.learn(group, epoch, peer)
+
+    def _survey(self, peer: str, message: Survey) -> None:
+        self.ctx.send(peer, Held(message.serial, self.histories.holdings(message.groups)))
+
+    def _drain(self, event: DrainRequest) -> None:
+        if not self.ctx.draining:
+            self.ctx.draining = True
+            self._drain_begun, self._drain_until = self.ctx.now, self.ctx.now + event.period
+            self._drain_told = False
+            self.ctx.note("info", "drains", period=event.period)
+            self._admit()
+
+    def _flush(self, event: Flush) -> None:
+        for group in self.groups:
+            group.flush()
+        self.contact.flush()
+
+    # ---- time ------------------------------------------------------------------------------------------------
+
+    def _tick(self, event: Tick) -> None:
+        self.membership.beat(self._coordinates())
+        self.membership.tick()
+        self._fence()
+        self.candidacy.tick()
+        self.balance.tick()
+        self.contact.tick()
+        self.resume.tick()
+        self.bounds.sweep(self.ctx.wall, SWEEP)
+        for group in self.groups:
+            if group.reign is not None and group.reign.active:
+                group.reign.sequencer.expire()
+        self._readiness()
+        self._leave()
+        if self.bounds.short > self._short:
+            self.ctx.observe("migratory_cache_short", self.bounds.short - self._short)
+            self._short = self.bounds.short
+
+    def _coordinates(self) -> list[tuple[int, int]]:
+        return [
+            (group.number, group.reign.epoch) for group in self.groups if group.reign is not None and group.reign.active
+        ]
+
+    def _listed(self) -> set[str]:
+        names: set[str] = set()
+        for group in self.groups:
+            if (view := group.replica.view) is not None:
+                names.update(name for name, _ in view.members)
+        return names
+
+    def _fence(self) -> None:
+        reason = self.fencing.reason(self._listed())
+        if bool(reason) != self.ctx.fenced:
+            self.ctx.fenced = bool(reason)
+            self.ctx.note("warning" if reason else "info", "fenced" if reason else "no_longer_fenced", why=reason)
+            if reason:
+                self.contact.give_back_all("this broker is cut off from the others")
+            self._admit()
+        if self.ctx.fenced:
+            self.candidacy.resign_all()
+
+    def _readiness(self) -> None:
+        """READY: synced in an activated list in every group. A takeover does not end it, being unlisted does."""
+        ready = all(group.member for group in self.groups)
+        if ready != self.membership.ready:
+            self.membership.ready = ready
+            self.ctx.note("info", "ready" if ready else "learning")
+            self._admit()
+        self.membership.tell_servers()
+
+    def _admit(self) -> None:
+        if self.ctx.draining:
+            admission = Admission(False, "draining")
+        elif self.ctx.fenced:
+            admission = Admission(False, "fenced")
+        elif not self.membership.ready:
+            admission = Admission(False, "learning")
+        else:
+            admission = Admission(True)
+        if admission != self._admission:
+            self._admission = admission
+            self.ctx.emit(admission)
+
+    def _leave(self) -> None:
+        """DRAIN-ORDER: groups first, then the clients; not later than a quarter of the period."""
+        if self._drain_told:
+            return
+        left = self._drain_until - self.ctx.now
+        coordinates = any(group.reign is not None and group.reign.phase != "over" for group in self.groups)
+        if not coordinates or self.ctx.now >= self._drain_begun + (self._drain_until - self._drain_begun) / 4:
+            self._drain_told = True
+            self.ctx.emit(DrainClients(max(left, 0.0), self.membership.servers()))

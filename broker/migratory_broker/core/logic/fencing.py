@@ -1,0 +1,66 @@
+"""When this broker must stop serving clients because others may go on without it.
+
+It bounds staleness and waiting; no other rule relies on it, except that a new history is begun only after every
+replaced process has fenced itself (docs/replication.md). All by the own monotonic clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from migratory_broker.core.logic.context import Context
+from migratory_broker.core.logic.gossip import Gossip
+from migratory_broker.core.logic.membership import Membership
+from migratory_broker.core.logic.zookeeper import ZooKeeper
+
+
+class Fencing:
+    def __init__(self, ctx: Context, zookeeper: ZooKeeper, membership: Membership, gossip: Gossip) -> None:
+        self.ctx = ctx
+        self.zookeeper = zookeeper
+        self.membership = membership
+        self.gossip = gossip
+
+    def reason(self, listed: Iterable[str]) -> str:
+        """Why to be fenced now, "" if not. `listed`: every broker on a list that this one follows."""
+        if not self.membership.ready:
+            return ""  # no clients, nothing to acknowledge
+        return self._alone() or self._cut() or self._isolated(listed)
+
+    def _alone(self) -> str:
+        """FENCE-ALONE: not heard from q - 1 other members for the fencing time."""
+        config = self.ctx.config
+        heard = [
+            peer
+            for peer in self.membership.hears(config.fencing)
+            if (news := self.membership.news.get(peer)) is not None and news.member
+        ]
+        if len(heard) >= config.min_copies - 1:
+            return ""
+        return f"heard from {len(heard)} other members in {config.fencing} s"
+
+    def _cut(self) -> str:
+        """FENCE-CUT: a live coordinator is heard by others, but not here. One that nobody hears is in takeover."""
+        config, now = self.ctx.config, self.ctx.now
+        heard = self.membership.heard
+        for name in sorted(self.gossip.counts()):
+            if name == config.name or now - heard.get(name, now) <= config.fencing:
+                continue
+            for peer, news in self.membership.news.items():
+                if now - news.at <= 3 * config.heartbeat and name in news.hears:
+                    return f"{peer} hears the coordinator {name}, this broker does not"
+        return ""
+
+    def _isolated(self, listed: Iterable[str]) -> str:
+        """FENCE-ISOLATED: under `reset`, no broker of those connected here hears ZooKeeper, and one that is listed is
+        not among them: it may have been replaced, and a new history may begin."""
+        config, now = self.ctx.config, self.ctx.now
+        limit = config.isolation_sessions * config.session_timeout
+        if config.on_history_loss != "reset" or self.zookeeper.age() <= limit:
+            return ""
+        hears = set(self.membership.hears(config.fencing))
+        for peer in hears:
+            if (news := self.membership.news.get(peer)) is not None and now - news.zookeeper_heard <= limit:
+                return ""
+        missing = sorted(set(listed) - hears - {config.name})
+        return f"no broker here hears ZooKeeper, and {missing[0]} is not heard" if missing else ""

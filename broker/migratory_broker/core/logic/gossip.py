@@ -1,0 +1,33 @@
+"""Which broker coordinates which group, as far as this one was told: a hint for the contact, never an authority.
+
+Coordinators say so themselves, at activation and with every heartbeat; the higher epoch wins.
+"""
+
+from __future__ import annotations
+
+
+class Gossip:
+    def __init__(self, groups: int) -> None:
+        self._hints: list[tuple[int, str]] = [(0, "")] * groups  # (epoch, broker)
+
+    def learn(self, group: int, epoch: int, broker: str) -> None:
+        if 0 <= group < len(self._hints) and epoch >= self._hints[group][0]:
+            self._hints[group] = (epoch, broker)
+
+    def coordinator(self, group: int) -> str:
+        """The last coordinator known, "" if none was ever named."""
+        return self._hints[group][1]
+
+    def epoch(self, group: int) -> int:
+        return self._hints[group][0]
+
+    def coordinated_by(self, broker: str) -> list[int]:
+        return [group for group, (_, name) in enumerate(self._hints) if name == broker]
+
+    def counts(self) -> dict[str, int]:
+        """Groups per coordinator, as far as known."""
+        counts: dict[str, int] = {}
+        for _, name in self._hints:
+            if name:
+                counts[name] = counts.get(name, 0) + 1
+        return counts

@@ -1,0 +1,174 @@
+"""Before a group's first record, and after its memory is gone.
+
+SURVEY: without a record the live brokers are asked whether they hold a promise or entries; if one does, the history is
+unknown and only a new one goes on. LOST: so many incarnations of the source list were replaced by newer ones that
+neither n - q + 1 answers nor the owner's can ever come. A new history waits until replaced processes have fenced
+themselves, and is begun under `reset` only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from migratory_protocol.peer import Held, Survey
+
+from migratory_broker.core.logic.context import Context
+from migratory_broker.core.logic.events import ZkReply
+from migratory_broker.core.logic.group import Group
+from migratory_broker.core.logic.membership import Membership
+from migratory_broker.core.logic.records import BROKERS, Source
+from migratory_broker.core.logic.zookeeper import ZooKeeper
+
+REFRESH = 1.0  # seconds between two readings of the incarnations
+SURVEY_TIMEOUT = 2.0
+
+
+@dataclass(slots=True)
+class Question:
+    """A survey under way."""
+
+    groups: list[int]
+    awaited: set[str]
+    asked_at: float
+    found: dict[int, int] = field(default_factory=dict)  # group -> highest epoch held
+
+
+class Histories:
+    def __init__(self, ctx: Context, zookeeper: ZooKeeper, membership: Membership) -> None:
+        self.ctx = ctx
+        self.zookeeper = zookeeper
+        self.membership = membership
+        self.groups: list[Group] = []
+        self.resets = 0
+        self._versions: dict[str, int] = {}  # /brokers/<name>: the newest incarnation
+        self._refreshed_at = float("-inf")
+        self._lost_since: dict[int, float] = {}
+        self._asked: set[int] = set()  # to be surveyed with the next question
+        self._clear: dict[int, float] = {}  # surveyed then: nobody holds anything; good for one attempt, soon
+        self._held: dict[int, int] = {}  # surveyed: somebody holds this epoch
+        self._question: Question | None = None
+        self._serial = 0
+        self._halted: set[int] = set()
+
+    # ---- the first record ------------------------------------------------------------------------------------
+
+    def bootstrap(self, number: int) -> str:
+        """What is to be done about a group without a record: "first", "lost", "wait", or "" (a survey runs)."""
+        if self.ctx.now - self._clear.pop(number, float("-inf")) <= SURVEY_TIMEOUT:
+            return "first"
+        if number in self._held:
+            self._lost_since.setdefault(number, self.ctx.now)
+            return "lost"
+        config, membership = self.ctx.config, self.membership
+        everybody = all(
+            name in membership.live and (name in self.ctx.links or name == config.name) for name in config.brokers
+        )
+        registered = membership.registered_at
+        if not everybody and (registered is None or self.ctx.now - registered < config.bootstrap_wait):
+            return "wait"
+        self._asked.add(number)
+        return ""
+
+    def known_epoch(self, number: int) -> int:
+        return self._held.get(number, 0)
+
+    def survey(self) -> None:
+        """Ask about all groups that were found without a record, in one question."""
+        question = self._question
+        if question is not None:
+            if self.ctx.now - question.asked_at > SURVEY_TIMEOUT:
+                self._question = None
+            return
+        if not self._asked:
+            return
+        groups, self._asked = sorted(self._asked), set()
+        self._serial += 1
+        question = self._question = Question(groups, set(self.ctx.links), self.ctx.now)
+        for number, epoch in self.holdings(groups):
+            question.found[number] = epoch
+        for peer in sorted(question.awaited):
+            self.ctx.send(peer, Survey(self._serial, groups))
+        self._finish()
+
+    def holdings(self, groups: list[int]) -> list[tuple[int, int]]:
+        """(group, highest epoch) where this broker holds a promise or entries."""
+        return [
+            (number, self.groups[number].replica.promised)
+            for number in groups
+            if 0 <= number < len(self.groups)
+            and (self.groups[number].replica.promised or self.groups[number].replica.topics)
+        ]
+
+    def held(self, peer: str, message: Held) -> None:
+        question = self._question
+        if question is None or message.serial != self._serial or peer not in question.awaited:
+            return
+        for number, epoch in message.groups:
+            question.found[number] = max(epoch, question.found.get(number, 0))
+        question.awaited.discard(peer)
+        self._finish()
+
+    def peer_down(self, peer: str) -> None:
+        if self._question is not None and peer in self._question.awaited:
+            self._question = None  # it may hold something: ask again
+
+    def _finish(self) -> None:
+        question = self._question
+        if question is None or question.awaited:
+            return
+        self._question = None
+        for number in question.groups:
+            if number in question.found:
+                # The candidate reads again before this counts: the record may have been written since.
+                self._held[number] = max(question.found[number], self._held.get(number, 0))
+            else:
+                self._clear[number] = self.ctx.now
+
+    # ---- lost histories --------------------------------------------------------------------------------------
+
+    def lost(self, number: int, source: Source) -> bool:
+        """Whether the source list's promises can never come: told by the incarnations that ZooKeeper knows."""
+        self._refresh()
+        newest = self.membership.newest
+        remaining = [
+            (name, incarnation)
+            for name, incarnation in source.members
+            if max(self._versions.get(name, 0), newest.get(name, 0)) <= incarnation
+        ]
+        if source.enough(remaining):
+            self._lost_since.pop(number, None)
+            return False
+        self._lost_since.setdefault(number, self.ctx.now)
+        return True
+
+    def _refresh(self) -> None:
+        if self.ctx.now - self._refreshed_at < REFRESH:
+            return
+        self._refreshed_at = self.ctx.now
+        for name in self.ctx.config.brokers:
+            self._read(name)
+
+    def _read(self, name: str) -> None:
+        def then(reply: ZkReply) -> None:
+            if reply.outcome == "ok" and reply.node is not None:
+                self._versions[name] = max(reply.node.version, self._versions.get(name, 0))
+
+        self.zookeeper.get(f"{BROKERS}/{name}", then)
+
+    def may_begin(self, number: int) -> bool:
+        """NEW-HISTORY-WAITS: longer than replaced processes need to fence themselves. `halt` waits for a person."""
+        config = self.ctx.config
+        if config.on_history_loss == "halt":
+            if number not in self._halted:
+                self._halted.add(number)
+                self.ctx.note("error", "history_lost_halted", group=number)
+            return False
+        since = self._lost_since.get(number, self.ctx.now)
+        return self.ctx.now - since >= config.history_wait_sessions * config.session_timeout
+
+    def found(self, number: int) -> None:
+        """The group goes on: nothing is lost, or a new history began."""
+        self._lost_since.pop(number, None)
+        self._held.pop(number, None)
+        self._clear.pop(number, None)
+        self._halted.discard(number)

@@ -1,0 +1,110 @@
+"""What ZooKeeper holds, as msgspec JSON, and the rules by which the next record of a group is made.
+
+Paths are as seen under the cluster's root: `/brokers/<name>` (its version is the incarnation), `/members/<name>`
+(ephemeral), `/groups/<g>` (the record of the highest epoch), `/coordinators/<g>` (ephemeral of its owner), `/cluster`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+from migratory_protocol.peer import Broker
+from msgspec import Struct
+
+CLUSTER = "/cluster"
+BROKERS = "/brokers"
+MEMBERS = "/members"
+GROUPS = "/groups"
+COORDINATORS = "/coordinators"
+
+
+class ClusterRecord(Struct, frozen=True):
+    """Written once: brokers that hash topics differently must not meet."""
+
+    groups: int
+    hash: str = "crc32"
+
+
+class Member(Struct, frozen=True):
+    """`/members/<name>`: a live broker and how to reach it."""
+
+    incarnation: int
+    url: str
+    peer: str
+    weight: int
+    ready: bool
+    draining: bool
+
+
+class Source(Struct, frozen=True):
+    """The last activated record: who may hold acknowledged publications."""
+
+    epoch: int
+    members: list[Broker]
+    copies: int
+    owner: Broker
+
+    def enough(self, answered: Iterable[Broker]) -> bool:
+        """TAKEOVER-QUORUM: n - q + 1 members, or the owner, whose store is part of every commit's quorum."""
+        listed = [broker for broker in answered if broker in self.members]
+        return len(listed) >= len(self.members) - self.copies + 1 or self.owner in listed
+
+
+class GroupRecord(Struct, frozen=True):
+    """`/groups/<g>`: one epoch of a topic group. `first` is the first epoch of the history. Without a `source` nothing
+    was ever committed in this history."""
+
+    history: int
+    first: int
+    epoch: int
+    owner: Broker
+    members: list[Broker]
+    copies: int
+    activated: bool
+    source: Source | None
+
+    def as_source(self) -> Source | None:
+        """SOURCE-IS-ACTIVATED: what the next record has as its source."""
+        if self.activated:
+            return Source(self.epoch, self.members, self.copies, self.owner)
+        return self.source
+
+    def next(self, owner: Broker, members: list[Broker], copies: int) -> GroupRecord:
+        return GroupRecord(
+            self.history, self.first, self.epoch + 1, owner, members, copies, activated=False, source=self.as_source()
+        )
+
+    def as_activated(self) -> GroupRecord:
+        return msgspec.structs.replace(self, activated=True)
+
+
+def encode(record: ClusterRecord | Member | GroupRecord) -> bytes:
+    return msgspec.json.encode(record)
+
+
+def decode_group(data: bytes) -> GroupRecord:
+    """Raises msgspec.DecodeError when another program wrote into our nodes."""
+    return msgspec.json.decode(data, type=GroupRecord)
+
+
+def decode_member(data: bytes) -> Member:
+    return msgspec.json.decode(data, type=Member)
+
+
+def decode_cluster(data: bytes) -> ClusterRecord:
+    return msgspec.json.decode(data, type=ClusterRecord)
+
+
+def rendezvous(group: int, names: Iterable[str]) -> list[str]:
+    """The names in an order of this group's own, alike at every broker: groups spread evenly over any set of names."""
+    return sorted(names, key=lambda name: (-_mix(group, name), name))
+
+
+def _mix(group: int, name: str) -> int:
+    value = 0xCBF29CE484222325 ^ group  # FNV-1a, then a finalizer: near names must not end near each other
+    for byte in name.encode():
+        value = ((value ^ byte) * 0x100000001B3) & (2**64 - 1)
+    value = ((value ^ (value >> 33)) * 0xFF51AFD7ED558CCD) & (2**64 - 1)
+    value = ((value ^ (value >> 33)) * 0xC4CEB9FE1A85EC53) & (2**64 - 1)
+    return value ^ (value >> 33)

@@ -1,0 +1,217 @@
+"""Where a subscriber's stream begins: receipts, replay pages, and waiting for a broker that is behind.
+
+RESUME: only committed entries are replayed or named. Behind the cache -> `truncated`; another history, an epoch that
+ZooKeeper does not know, or an entry that was replaced -> `reset`; ahead of the committed mark -> wait up to 2 s.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+from migratory_protocol.peer import Publication
+from migratory_protocol.positions import Position
+from migratory_protocol.topics import topic_group
+
+from migratory_broker.core.logic.cache import TopicLog
+from migratory_broker.core.logic.context import Context
+from migratory_broker.core.logic.events import Attach, Attached, NextPage, Page, ZkReply
+from migratory_broker.core.logic.records import GROUPS, decode_group
+from migratory_broker.core.logic.zookeeper import ZooKeeper
+
+if TYPE_CHECKING:
+    from migratory_broker.core.logic.authorizer import Authorizer
+    from migratory_broker.core.logic.group import Group
+
+
+@dataclass(slots=True)
+class Waiting:
+    event: Attach
+    deadline: float
+    asked: bool = False  # ZooKeeper was asked for the highest epoch
+
+
+class Resume:
+    def __init__(self, ctx: Context, zookeeper: ZooKeeper, authorizer: Authorizer) -> None:
+        self.ctx = ctx
+        self.zookeeper = zookeeper
+        self.authorizer = authorizer
+        self.groups: list[Group] = []
+        self._waiting: dict[int, dict[str, list[Waiting]]] = {}  # group -> topic
+        self._recorded: dict[int, tuple[int, float]] = {}  # group -> highest epoch in ZooKeeper, when asked
+
+    # ---- attach ----------------------------------------------------------------------------------------------
+
+    def attach(self, event: Attach) -> None:
+        if refusal := self.authorizer.attach(event):
+            self.ctx.note("warning", "attach_refused", topic=event.topic, why=refusal)
+            return
+        number = topic_group(event.topic, len(self.groups))
+        waiting = Waiting(event, self.ctx.now + self.ctx.config.resume_wait)
+        if not self._try(self.groups[number], waiting, late=False):
+            self._waiting.setdefault(number, {}).setdefault(event.topic, []).append(waiting)
+
+    def _try(self, group: Group, waiting: Waiting, late: bool) -> bool:
+        """Answer if the answer is certain, or if the time is up (`late`)."""
+        event, replica = waiting.event, group.replica
+        if not (replica.synced and replica.first):
+            if late:
+                self._attached(event, "reset", Position(0, 0), [])
+            return late
+        position = replica.position(event.topic)
+        log = replica.topics.get(event.topic)
+        after = event.after
+        if after is None:
+            last = log.entry(log.committed) if log and event.snapshot else None
+            self._attached(event, "complete", position, [last] if last else [])
+            return True
+        verdict = self._verdict(group, log, after, waiting)
+        if verdict == "wait" and not late:
+            return False
+        if verdict in ("wait", "reset"):
+            self._attached(event, "reset", position, [])
+            return True
+        self._replay(event, log, position, after)
+        return True
+
+    def _verdict(self, group: Group, log: TopicLog | None, after: Position, waiting: Waiting) -> str:
+        replica = group.replica
+        if after.epoch < replica.first:
+            return "reset"
+        if after.sequence == 0:
+            return "here" if after.epoch == replica.first else self._foreign(group, after, waiting)
+        committed = log.committed if log else 0
+        if after.sequence <= committed and log is not None:
+            if after.sequence < log.base:
+                return "here" if after.epoch <= log.base_epoch else "reset"
+            return "here" if log.epoch_at(after.sequence) == after.epoch else "reset"
+        known = max(replica.promised, group.gossip.epoch(group.number))
+        if after.epoch > known:
+            return self._foreign(group, after, waiting)
+        if replica.synced > after.epoch and replica.view is not None and replica.view.activated:
+            entry = log.entry(after.sequence) if log else None
+            if entry is None or entry.epoch != after.epoch:
+                return "reset"
+        return "wait"
+
+    def _foreign(self, group: Group, after: Position, waiting: Waiting) -> str:
+        """An epoch that this broker never heard of: ZooKeeper knows the highest."""
+        if after.sequence == 0 and after.epoch <= max(group.replica.promised, group.replica.first):
+            return "reset"  # only a history's first epoch has a position 0
+        recorded, asked_at = self._recorded.get(group.number, (0, float("-inf")))
+        if waiting.asked and asked_at >= waiting.deadline - self.ctx.config.resume_wait:
+            return "reset" if after.epoch > recorded else "wait"
+        if not waiting.asked:
+            waiting.asked = True
+            self._ask(group)
+        return "wait"
+
+    def _ask(self, group: Group) -> None:
+        if not self.zookeeper.connected:
+            return
+        sent = self.ctx.now
+
+        def then(reply: ZkReply) -> None:
+            if reply.outcome != "ok":
+                return
+            try:
+                epoch = decode_group(reply.node.data).epoch if reply.node else 0
+            except msgspec.DecodeError:
+                return
+            self._recorded[group.number] = (epoch, sent)
+            self.moved(group)
+
+        self.zookeeper.get(f"{GROUPS}/{group.number}", then)
+
+    # ---- waiting ---------------------------------------------------------------------------------------------
+
+    def committed(self, group: Group, log: TopicLog) -> None:
+        if (topics := self._waiting.get(group.number)) is not None and log.name in topics:
+            self._again(group, log.name)
+
+    def moved(self, group: Group) -> None:
+        """The group is synced to another epoch, or more is known about epochs."""
+        for topic in sorted(self._waiting.get(group.number, {})):
+            self._again(group, topic)
+
+    def tick(self) -> None:
+        for number in sorted(self._waiting):
+            for topic in sorted(self._waiting[number]):
+                self._again(self.groups[number], topic)
+
+    def _again(self, group: Group, topic: str) -> None:
+        topics = self._waiting[group.number]
+        still = [
+            waiting for waiting in topics[topic] if not self._try(group, waiting, self.ctx.now >= waiting.deadline)
+        ]
+        if still:
+            topics[topic] = still
+            return
+        del topics[topic]
+        if not topics:
+            del self._waiting[group.number]
+
+    # ---- replay ----------------------------------------------------------------------------------------------
+
+    def _replay(self, event: Attach, log: TopicLog | None, position: Position, after: Position) -> None:
+        if log is None:
+            self._attached(event, "complete", position, [])
+            return
+        begin = max(after.sequence, log.base)
+        publications = self._page(log, begin, event.max_bytes)
+        done = begin + len(publications) == log.committed
+        if after.sequence < log.base:
+            self._attached(event, "truncated", position, publications, done, after.sequence + 1, log.base)
+        else:
+            self._attached(event, "complete", position, publications, done)
+
+    def _page(self, log: TopicLog, after: int, max_bytes: int) -> list[Publication]:
+        """Committed entries behind `after`, at least one if there is one, about `max_bytes` of payload."""
+        page: list[Publication] = []
+        size = 0
+        for entry in log.between(after, log.committed):
+            size += len(entry.payload)
+            if page and size > max_bytes:
+                break
+            page.append(entry)
+        return page
+
+    def _attached(
+        self,
+        event: Attach,
+        receipt: str,
+        position: Position,
+        publications: list[Publication],
+        done: bool = True,
+        first: int = 0,
+        last: int = 0,
+    ) -> None:
+        self.ctx.emit(
+            Attached(
+                event.edge, event.reference, event.topic, receipt, position,  # type: ignore[arg-type]
+                tuple(publications), done, first, last,
+            )
+        )
+
+    def next_page(self, event: NextPage) -> None:
+        group = self.groups[topic_group(event.topic, len(self.groups))]
+        replica = group.replica
+        position = replica.position(event.topic)
+        log = replica.topics.get(event.topic)
+        after = event.after.sequence
+        if event.after.epoch < replica.first or log is None or after > log.committed:
+            self.ctx.emit(Page(event.edge, event.reference, event.topic, (), True, "reset", position))
+            return
+        begin = max(after, log.base)
+        publications = tuple(self._page(log, begin, event.max_bytes))
+        done = begin + len(publications) == log.committed
+        if after < log.base:
+            self.ctx.emit(
+                Page(
+                    event.edge, event.reference, event.topic, publications, done, "truncated", position, after + 1,
+                    log.base,
+                )
+            )
+        else:
+            self.ctx.emit(Page(event.edge, event.reference, event.topic, publications, done, "complete", position))
