@@ -78,7 +78,11 @@ class Recorder:
             await self.scrape()
             await self.flush()
         finally:
-            await self._http.close()
+            await self.aclose()
+
+    async def aclose(self) -> None:
+        """Closes connections, for who calls `scrape` and `flush` without entering."""
+        await self._http.close()
 
     def check(self) -> None:
         """:raises LocalError: when recording has ended by itself (a full disk)."""

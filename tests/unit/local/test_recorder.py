@@ -71,7 +71,7 @@ async def test_rows_are_what_was_scraped(tmp_path: Path, target: Target) -> None
     target.status = 500
     await recorder.scrape()
     await recorder.flush()
-    await recorder._http.close()
+    await recorder.aclose()
     extra = {"job": "broker", "instance": instance}
     assert rows(tmp_path) == [
         ("hits_total", {"code": "200", **extra}, 1000, 1.0),

@@ -1,0 +1,76 @@
+"""From a scrape to Spark's report, on a machine without Java of its own: the recorder's files, the shim, the job."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+from migratory_local.java import find_java, spark_home
+from migratory_local.recorder import Recorder
+from migratory_local.report_job import write_request
+from migratory_resources import Objective
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
+
+OBJECTIVE = {"name": "complete", "type": "delivery", "target": "100"}
+
+
+async def record(folder: Path, lost: int) -> None:
+    """Twenty-one scrapes of a client that gets ten deliveries a second."""
+    second = 0
+
+    async def metrics(_: web.Request) -> web.Response:
+        lines = [
+            f'migratory_expected_total{{cluster="c"}} {10 * second}',
+            f'migratory_received_total{{cluster="c",broker="b"}} {10 * second}',
+            f'migratory_lost_total{{cluster="c",broker="b"}} {lost if second == 20 else 0}',
+            'migratory_duplicates_total{cluster="c",broker="b"} 0',
+            'migratory_reordered_total{cluster="c",broker="b"} 0',
+        ]
+        return web.Response(text="\n".join(lines) + "\n")
+
+    app = web.Application()
+    app.router.add_get("/metrics", metrics)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    recorder = Recorder(folder, now=lambda: 1000.0 + second)
+    recorder.add(runner.addresses[0][1], "load")
+    for second in range(21):  # noqa: B007 - read by `metrics` and the clock
+        await recorder.scrape()
+    await recorder.flush()
+    await recorder.aclose()
+    await runner.cleanup()
+
+
+@pytest.mark.parametrize(("lost", "verdict"), [(0, "met"), (1, "missed")])
+async def test_a_report_over_recorded_files(tmp_path: Path, lost: int, verdict: str) -> None:
+    await record(tmp_path / "samples", lost)
+    request, answer = tmp_path / "request.json", tmp_path / "report.json"
+    write_request(
+        request,
+        samples=tmp_path / "samples",
+        start=1000.0,
+        end=1020.0,
+        objectives=[Objective.model_validate(OBJECTIVE)],
+        incidents=[{"kind": "kill broker", "broker": "b", "at": 1008.0, "until": 1010.0}],
+        java_home=spark_home(find_java({"PATH": ""}), tmp_path),
+    )
+    done = subprocess.run(  # noqa: ASYNC221 - nothing else runs here
+        [sys.executable, "-m", "migratory_local.report_job", str(request), str(answer)],
+        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    report = json.loads(answer.read_text())
+    assert report["verdict"] == verdict
+    assert report["delivery"]["expected"] == 200
+    assert report["delivery"]["lost"] == lost
+    assert report["coverage"]["share"] == 1.0
+    assert report["incidents"][0]["broker"] == "b"
