@@ -312,7 +312,7 @@ class Client:
                 if transport is not None:
                     transport.hang_up(effect.link, effect.abort)
             case ev.AskToken():
-                task = asyncio.ensure_future(self._get_token(effect.link))
+                task = asyncio.create_task(self._get_token(effect.link), name=f"migratory-token-{effect.link}")
                 self._tokens.add(task)
                 task.add_done_callback(self._tokens.discard)
             case ev.LinkUp() | ev.LinkDown() | ev.Ready() | ev.Problem():

@@ -1,0 +1,213 @@
+"""A fake broker for exact faults, on the `websockets` library: independent of the product's frames and of aiohttp.
+
+Several fakes may share one `Memory`, as brokers share a history. What a test wants to be different, it does to the
+broker's switches (`greets`, `answers`, `mute`) or to single connections (`send`, `close`, `reset`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from collections.abc import Awaitable, Callable
+from typing import Self
+
+import websockets
+from migratory_protocol import messages as wire
+from migratory_protocol.codec import CODECS, Codec, codec_named
+from migratory_protocol.messages import BrokerMessage, ClientMessage
+from migratory_protocol.positions import Position, parse_position
+from websockets.asyncio.server import Server, ServerConnection, serve
+
+
+class Memory:
+    """What is published, by topic; a repeat is known by publisher and id, as in a duplicate window."""
+
+    def __init__(self, epoch: int = 1) -> None:
+        self.epoch = epoch
+        self.topics: dict[str, list[wire.Message]] = {}
+        self.known: dict[tuple[str, str, int], Position] = {}
+        self.first_cached = 1
+
+    def position(self, topic: str) -> Position:
+        log = self.topics.get(topic)
+        return log[-1].position if log else Position(self.epoch, 0)
+
+    def append(self, topic: str, payload: bytes, sent: float | None = None) -> wire.Message:
+        log = self.topics.setdefault(topic, [])
+        log.append(wire.Message(topic, Position(self.epoch, len(log) + 1), payload, sent))
+        return log[-1]
+
+
+class FakeConnection:
+    """One client as the broker sees it."""
+
+    def __init__(self, broker: FakeBroker, connection: ServerConnection, codec: Codec) -> None:
+        self.broker = broker
+        self.connection = connection
+        self.codec = codec
+        self.received: list[ClientMessage] = []
+        self.topics: set[str] = set()
+        self.ended = asyncio.Event()
+
+    async def send(self, *messages: BrokerMessage) -> None:
+        for message in messages:
+            data = self.codec.encode(message)
+            await self.connection.send(data if self.codec.binary else data.decode())
+
+    async def close(self, code: int, reason: str = "") -> None:
+        await self.connection.close(code, reason)
+
+    def reset(self) -> None:
+        """The connection ends with a TCP reset, without a word."""
+        plain: socket.socket = self.connection.transport.get_extra_info("socket")
+        plain.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.connection.transport.abort()
+
+    def of(self, kind: type[ClientMessage]) -> list[ClientMessage]:
+        return [message for message in self.received if isinstance(message, kind)]
+
+
+class FakeBroker:
+    """`async with FakeBroker() as broker`: listens at `broker.url`."""
+
+    def __init__(self, memory: Memory | None = None, *, name: str = "fake-0", heartbeat: float = 15.0) -> None:
+        self.memory = memory or Memory()
+        self.name = name
+        self.heartbeat = heartbeat
+        self.greets = True
+        self.answers = True  # publications
+        self.mute = False  # takes everything and says nothing: a black hole
+        self.refuses_token: Callable[[str | None], bool] = lambda token: False
+        self.servers: list[wire.Server] = []
+        self.connections: list[FakeConnection] = []
+        self.port = 0
+        self._server: Server | None = None
+
+    @property
+    def url(self) -> str:
+        return f"ws://127.0.0.1:{self.port}/ws"
+
+    @property
+    def live(self) -> list[FakeConnection]:
+        return [connection for connection in self.connections if not connection.ended.is_set()]
+
+    async def start(self) -> None:
+        """Listen; at the same port again after a stop."""
+        subprotocols = [websockets.Subprotocol(codec.subprotocol) for codec in CODECS]
+        self._server = await serve(
+            self._serve, "127.0.0.1", self.port, subprotocols=subprotocols, ping_interval=None, compression=None,
+            max_size=None, close_timeout=0.5,
+        )  # fmt: skip
+        self.port = next(iter(self._server.sockets)).getsockname()[1]
+
+    async def stop(self) -> None:
+        """As if killed: connections are reset, and nothing listens."""
+        if self._server is None:
+            return
+        server, self._server = self._server, None
+        server.close(close_connections=False)
+        for connection in self.live:
+            connection.reset()
+        await server.wait_closed()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def publish(self, topic: str, payload: bytes, sent: float | None = None) -> Position:
+        """As if another client had published; reaches the subscribers of this broker."""
+        message = self.memory.append(topic, payload, sent)
+        await self.fan_out(message)
+        return message.position
+
+    async def fan_out(self, message: wire.Message) -> None:
+        for connection in self.live:
+            if message.topic in connection.topics and not self.mute:
+                await connection.send(message)
+
+    async def _serve(self, connection: ServerConnection) -> None:
+        client = FakeConnection(self, connection, codec_named(str(connection.subprotocol)))
+        self.connections.append(client)
+        try:
+            async for frame in connection:
+                data = frame.encode() if isinstance(frame, str) else frame
+                for message in client.codec.decode_client(data):
+                    client.received.append(message)
+                    if not self.mute:
+                        await self._answer(client, message)
+        except websockets.ConnectionClosedError:
+            pass  # resets are what this broker is for
+        finally:
+            client.ended.set()
+
+    async def _answer(self, client: FakeConnection, message: ClientMessage) -> None:
+        match message:
+            case wire.Connect(token=token):
+                if self.refuses_token(token):
+                    await client.close(4001, "unauthenticated")
+                elif self.greets:
+                    limits = wire.Limits(1 << 20, 255, 1000, 1 << 20)
+                    await client.send(
+                        wire.Welcome(wire.VERSION, "fake", self.name, 1, self.servers, self.heartbeat, limits)
+                    )
+            case wire.Subscribe():
+                await self._subscribe(client, message)
+            case wire.Unsubscribe():
+                client.topics -= set(message.topics)
+                await client.send(wire.Unsubscribed(message.request, message.topics))
+            case wire.Publish():
+                key = (message.topic, message.publisher, message.id)
+                position = self.memory.known.get(key) if message.qos else None
+                if position is None:
+                    stored = self.memory.append(message.topic, message.payload, message.sent)
+                    position = stored.position
+                    if message.qos:
+                        self.memory.known[key] = position
+                    await self.fan_out(stored)
+                if message.qos and self.answers:
+                    await client.send(wire.Ack(message.topic, message.publisher, message.id, position))
+            case wire.Ping():
+                await client.send(wire.Pong())
+            case _:
+                pass
+
+    async def _subscribe(self, client: FakeConnection, message: wire.Subscribe) -> None:
+        memory = self.memory
+        for request in message.topics:
+            topic = request.topic
+            log = memory.topics.get(topic, [])
+            receipt = wire.TopicReceipt(topic, "complete", memory.position(topic))
+            start = memory.position(topic).sequence
+            if request.after is not None:
+                after = parse_position(request.after)
+                start = after.sequence
+                if after.epoch < memory.epoch or start > memory.position(topic).sequence:
+                    receipt.receipt = "reset"
+                    start = memory.position(topic).sequence
+                elif start + 1 < memory.first_cached:
+                    receipt.receipt, receipt.first, receipt.last = "truncated", start + 1, memory.first_cached - 1
+                    start = memory.first_cached - 1
+            elif request.snapshot:
+                start = max(0, start - 1)
+            client.topics.add(topic)
+            await client.send(wire.Subscribed(message.request, [receipt]), *log[start:])
+
+
+async def eventually(
+    check: Callable[[], object] | Callable[[], Awaitable[object]], what: str, within: float = 10.0
+) -> None:
+    """Waits until `check` holds; fails naming it otherwise."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + within
+    while True:
+        found = check()
+        if asyncio.iscoroutine(found):
+            found = await found
+        if found:
+            return
+        assert loop.time() < deadline, f"not within {within:g} s: {what}"
+        await asyncio.sleep(0.005)
