@@ -71,11 +71,13 @@ class Reader:
         self.close_code: int | None = None
         self.close_reason = ""
         self.socket: Literal["open", "closed", "aborted"] = "open"
+        self.paused = False  # the transport is full, and the edge knows it
 
     def sink(self, data: bytes) -> None:
         """What the edge writes. Nothing may come behind a close frame, or after the socket was closed."""
         assert self.socket == "open", f"written to a socket that is {self.socket}: {data!r}"
         assert self.close_code is None, f"written after the close frame: {data!r}"
+        assert not self.paused or data[0] == 0x88, f"written to a full transport: {data!r}"
         self.writes.append(data)
         for event in self._parser.feed(data):
             if isinstance(event, frames.MessageReceived):
@@ -116,8 +118,10 @@ class Reader:
 
     def pause(self) -> None:
         self.bench.step(Paused(self.number))
+        self.paused = True
 
     def resume(self) -> None:
+        self.paused = False
         self.bench.step(Resumed(self.number))
 
     def lose(self) -> None:

@@ -300,7 +300,7 @@ class TestVeryManySubscriptions:
 
     def test_repeated_and_delivered_once(self) -> None:
         bench, logic = Bench(EdgeConfig(subscriptions_per_client=50_000)), OneLogic()
-        reader = bench.client(wire="json")
+        reader = bench.client()
         for number in (1, 2, 3):
             reader.say(self.request(number))
             serve(bench, logic)

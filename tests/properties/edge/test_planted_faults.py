@@ -1,0 +1,141 @@
+"""The state machine can fail: each of these small mistakes in the edge is caught by it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import util
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+from migratory_broker.core.edge.connection import Topic
+from migratory_broker.core.edge.delivery import Delivery
+from migratory_broker.core.edge.splice import Splice
+from migratory_broker.core.logic.events import Attached
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def replay_and_live_not_merged(patch: pytest.MonkeyPatch) -> None:
+    whole = Splice.attach
+
+    def attach(self: Splice, connection: Any, topic: Topic, *rest: Any) -> None:
+        whole(self, connection, topic, *rest)
+        topic.add_live(connection)
+
+    patch.setattr(Splice, "attach", attach)
+
+
+def live_before_the_fanouts_under_way_are_over(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Splice, "_join", lambda self, replay, cursor: self._live(replay))
+
+
+def live_subscriber_skipped_over_a_gap(patch: pytest.MonkeyPatch) -> None:
+    def gap(self: Splice, event: Any) -> None:
+        topic = self.topics.get(event.topic)
+        if topic is not None:
+            topic.last = event.position
+
+    patch.setattr(Splice, "gap", gap)
+
+
+def gap_not_told_to_the_paused(patch: pytest.MonkeyPatch) -> None:
+    whole = Splice.gap
+
+    def gap(self: Splice, event: Any) -> None:
+        topic = self.topics.get(event.topic)
+        kept = dict(topic.paused) if topic is not None else {}
+        if topic is not None:
+            topic.paused.clear()
+        whole(self, event)
+        if topic is not None:
+            topic.paused.update(kept)
+
+    patch.setattr(Splice, "gap", gap)
+
+
+def stale_answers_taken(patch: pytest.MonkeyPatch) -> None:
+    def cancel(self: Splice, replay: Any) -> None:
+        del replay.topic.replays[replay.connection]
+
+    patch.setattr(Splice, "cancel", cancel)
+
+
+def replay_without_its_receipt(patch: pytest.MonkeyPatch) -> None:
+    def attached(self: Splice, event: Attached) -> None:
+        replay = self._waiting.pop(event.reference, None)
+        if replay is not None:
+            self._go_on(replay, event, event.position)
+
+    patch.setattr(Splice, "attached", attached)
+
+
+def queue_lost(patch: pytest.MonkeyPatch) -> None:
+    whole = Delivery.drop_queue
+
+    def drop_queue(self: Delivery, connection: Any) -> Any:
+        queue = whole(self, connection)
+        queue.chunks = queue.chunks[1:]
+        return queue
+
+    patch.setattr(Delivery, "drop_queue", drop_queue)
+
+
+def paused_stays_in_the_audience(patch: pytest.MonkeyPatch) -> None:
+    whole = Delivery.pause
+
+    def pause(self: Delivery, connection: Any) -> None:
+        topics, connection.topics = connection.topics, ()
+        whole(self, connection)
+        connection.topics = topics
+
+    patch.setattr(Delivery, "pause", pause)
+
+
+def sinks_not_made_anew(patch: pytest.MonkeyPatch) -> None:
+    whole = Topic.add_live
+
+    def add_live(self: Topic, connection: Any) -> None:
+        sinks = {format: audience.sinks for format, audience in self.audiences.items()}
+        whole(self, connection)
+        for format, audience in self.audiences.items():
+            audience.sinks = sinks.get(format)
+
+    patch.setattr(Topic, "add_live", add_live)
+
+
+def load_machine() -> Any:
+    """The machine beside this file (tests are no package)."""
+    path = Path(__file__).with_name("test_splice_machine.py")
+    spec = util.spec_from_file_location("splice_machine", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.SpliceMachine
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [
+        replay_and_live_not_merged,
+        live_before_the_fanouts_under_way_are_over,
+        live_subscriber_skipped_over_a_gap,
+        gap_not_told_to_the_paused,
+        stale_answers_taken,
+        replay_without_its_receipt,
+        queue_lost,
+        paused_stays_in_the_audience,
+        sinks_not_made_anew,
+    ],
+)
+def test_a_planted_fault_is_caught(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+    quick = settings(
+        max_examples=300, stateful_step_count=50, deadline=None, phases=[Phase.generate], database=None,
+        derandomize=True, suppress_health_check=list(HealthCheck), print_blob=False,
+    )
+    with pytest.raises((AssertionError, KeyError, ValueError)):
+        run_state_machine_as_test(load_machine(), settings=quick)

@@ -1,0 +1,257 @@
+"""Whatever happens in whatever order, a subscriber sees strictly rising positions without an unreported hole.
+
+Publications, held-back fan-outs, evictions, lost histories, full transports, unsubscribes and reconnects in any order;
+both directions between edge and logic are queues that are worked off as the machine likes.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from migratory_broker.core.edge import EdgeConfig
+from migratory_broker.core.edge.events import Event
+from migratory_protocol.closecodes import CloseCode
+from migratory_protocol.messages import (
+    Message,
+    Subscribe,
+    Subscribed,
+    TopicReceipt,
+    TopicRequest,
+    Unsubscribe,
+    Unsubscribed,
+)
+from migratory_protocol.positions import Position
+from migratory_testing.edges import Bench, Reader
+from migratory_testing.onelogic import OneLogic
+
+TOPICS = ("a", "b")
+CLIENTS = 3
+
+
+class Follower:
+    """One client over its reconnects, as a client library keeps its place."""
+
+    def __init__(self) -> None:
+        self.reader: Reader | None = None
+        self.paused = False
+        self.asked: dict[str, Position | None] = {}  # subscribed, no receipt yet: resumes after
+        self.last: dict[str, Position] = {}  # has a receipt: everything up to here was seen or reported
+        self.seen: dict[str, Position] = {}  # kept for the next subscription
+        self.requests = 0
+
+
+class SpliceMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.bench = Bench(EdgeConfig(page=40, queue_per_client=600, encodings=300))
+        self.logic = OneLogic()
+        self.channel: deque[Event] = deque()  # from logic to edge
+        self.followers = [Follower() for _ in range(CLIENTS)]
+        self.published: dict[tuple[str, Position], bytes] = {}
+        self.count = 0
+
+    clients = st.integers(0, CLIENTS - 1)
+    topics = st.sampled_from(TOPICS)
+
+    # ---- the logic -------------------------------------------------------------------------------------------
+
+    @rule(topic=topics, number=st.integers(1, 4))
+    def publish(self, topic: str, number: int) -> None:
+        payloads = [b"%d" % (self.count + n) * (1 + n) for n in range(number)]
+        self.count += number
+        for new in self.logic.publish(topic, *payloads):
+            self.published[topic, new.position] = new.payload
+
+    @rule()
+    def flush(self) -> None:
+        self.channel += self.logic.flush()
+
+    @rule(topic=topics, number=st.integers(1, 5))
+    def evict(self, topic: str, number: int) -> None:
+        self.logic.evict(topic, number)
+
+    @rule(topic=topics, number=st.integers(1, 3))
+    def skip(self, topic: str, number: int) -> None:
+        self.channel += self.logic.skip(topic, number)
+
+    @rule()
+    def lose_history(self) -> None:
+        self.channel += self.logic.lose_history()
+
+    @precondition(lambda self: self.bench.requests)
+    @rule(number=st.integers(1, 3))
+    def logic_answers(self, number: int) -> None:
+        for _ in range(min(number, len(self.bench.requests))):
+            self.channel += self.logic.answer(self.bench.requests.pop(0))
+
+    @precondition(lambda self: self.channel)
+    @rule(number=st.integers(1, 4))
+    def edge_hears(self, number: int) -> None:
+        for _ in range(min(number, len(self.channel))):
+            self.bench.step(self.channel.popleft())
+
+    @rule()
+    def settle(self) -> None:
+        """All that is under way arrives."""
+        while self.bench.requests or self.channel or any(log.pending for log in self.logic.logs.values()):
+            self.flush()
+            while self.bench.requests:
+                self.channel += self.logic.answer(self.bench.requests.pop(0))
+            while self.channel:
+                self.bench.step(self.channel.popleft())
+
+    # ---- the clients -----------------------------------------------------------------------------------------
+
+    @initialize(wires=st.lists(st.sampled_from(["json", "msgpack"]), min_size=CLIENTS, max_size=CLIENTS))
+    def connect_all(self, wires: list[str]) -> None:
+        for client, wire in enumerate(wires):
+            self.connect(client, wire)
+
+    @rule(client=clients, wire=st.sampled_from(["json", "msgpack"]))
+    def connect(self, client: int, wire: str) -> None:
+        follower = self.followers[client]
+        if follower.reader is None:
+            follower.reader = self.bench.client(wire=wire)  # type: ignore[arg-type]
+            follower.paused = False
+
+    @rule(client=clients)
+    def disconnect(self, client: int) -> None:
+        follower = self.followers[client]
+        if follower.reader is not None:
+            self.check(follower)
+            follower.reader.lose()
+            self.forget(follower)
+
+    @rule(client=clients, topic=topics, resume=st.sampled_from(["last", "last", "older", "newer", "none", "snapshot"]))
+    def subscribe(self, client: int, topic: str, resume: str) -> None:
+        follower = self.followers[client]
+        if follower.reader is None:
+            return
+        after = follower.seen.get(topic) if resume not in ("none", "snapshot") else None
+        if after is not None and resume == "older":
+            after = Position(after.epoch, max(0, after.sequence - 3))
+        if after is not None and resume == "newer":
+            after = Position(after.epoch, after.sequence + 50)
+        self.check(follower)
+        known = topic in follower.asked or topic in follower.last
+        follower.requests += 1
+        follower.reader.say(
+            Subscribe(follower.requests, [TopicRequest(topic, after, resume == "snapshot")])
+        )
+        if not known:
+            follower.asked[topic] = after
+        self.check(follower)
+
+    @rule(client=clients, topic=topics)
+    def unsubscribe(self, client: int, topic: str) -> None:
+        follower = self.followers[client]
+        if follower.reader is not None and not follower.paused:
+            follower.requests += 1
+            self.check(follower)
+            follower.reader.say(Unsubscribe(follower.requests, [topic]))
+            follower.asked.pop(topic, None)
+            follower.last.pop(topic, None)
+
+    @rule(client=clients)
+    def pause(self, client: int) -> None:
+        follower = self.followers[client]
+        if follower.reader is not None and not follower.paused:
+            follower.paused = True
+            follower.reader.pause()
+
+    @rule(client=clients)
+    def resume(self, client: int) -> None:
+        follower = self.followers[client]
+        if follower.reader is not None and follower.paused:
+            follower.paused = False
+            follower.reader.resume()
+            self.check(follower)
+
+    # ---- what must hold --------------------------------------------------------------------------------------
+
+    @invariant()
+    def seen_rises_without_a_hole(self) -> None:
+        for follower in self.followers:
+            if follower.reader is not None:
+                self.check(follower)
+
+    def check(self, follower: Follower) -> None:
+        reader = follower.reader
+        assert reader is not None
+        for message in reader.received:
+            if isinstance(message, Subscribed):
+                for receipt in message.topics:
+                    self.receipt(follower, message.request, receipt)
+            elif isinstance(message, Message):
+                self.message(follower, message)
+            else:
+                assert isinstance(message, Unsubscribed)
+        reader.received.clear()
+        if reader.close_code is not None:
+            assert reader.close_code == CloseCode.SLOW_CONSUMER
+            assert follower.paused
+            reader.lose()
+            self.forget(follower)
+
+    def receipt(self, follower: Follower, request: int, receipt: TopicReceipt) -> None:
+        topic, position = receipt.topic, receipt.position
+        if receipt.receipt is None:
+            assert receipt.code == "retry"
+            return
+        assert position is not None
+        if request and topic in follower.last:
+            assert receipt.receipt == "complete" or position == follower.last[topic]  # an answer to a repetition
+            return
+        if request == 0:
+            has = follower.last[topic]
+        else:
+            after = follower.asked.pop(topic)
+            has = position if after is None else after
+        if receipt.receipt == "truncated":
+            assert receipt.first == has.sequence + 1
+            assert receipt.last >= receipt.first
+            has = Position(has.epoch, receipt.last)
+        elif receipt.receipt == "reset":
+            has = position
+        follower.last[topic] = follower.seen[topic] = has
+
+    def message(self, follower: Follower, message: Message) -> None:
+        topic, position = message.topic, message.position
+        assert self.published[topic, position] == message.payload
+        last = follower.last[topic]
+        snapshot = message.replayed and position == last
+        assert snapshot or (position.sequence == last.sequence + 1 and position > last), (topic, last, position)
+        follower.last[topic] = follower.seen[topic] = position
+
+    def forget(self, follower: Follower) -> None:
+        follower.reader = None
+        follower.asked.clear()
+        follower.last.clear()
+
+    def teardown(self) -> None:
+        """When all is quiet, everybody has everything, and nothing is kept for anybody else."""
+        for client in range(CLIENTS):
+            self.resume(client)
+        self.settle()
+        self.seen_rises_without_a_hole()
+        for follower in self.followers:
+            assert follower.asked == {}
+            for topic, last in follower.last.items():
+                assert last.sequence == self.logic.logs[topic].position.sequence
+        assert self.bench.notes == [] or {note.event for note in self.bench.notes} == {"slow_consumer"}
+        assert self.bench.edge.subscriptions == sum(len(follower.last) for follower in self.followers)
+        assert self.bench.edge.status()["replays"] == 0
+        assert self.bench.edge.queue_bytes == 0
+        for number, reader in self.bench.readers.items():
+            if reader.socket == "open" and number in self.bench.edge._connections.table:
+                reader.lose()
+        assert (self.bench.edge.topics, self.bench.edge.clients) == (0, 0)
+
+
+SpliceMachine.TestCase.settings = settings(
+    max_examples=300, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
+)
+TestSpliceMachine = SpliceMachine.TestCase
