@@ -6,6 +6,7 @@ that fails, `diagnosis.py` looks for what was wrong, message by message.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, Final, TypeAlias, get_args
 
@@ -23,35 +24,33 @@ __all__ = ["CODECS", "JSON", "MSGPACK", "BadMessage", "Codec", "codec_named"]
 Data: TypeAlias = bytes | bytearray
 
 
-class Codec:
+class Codec(ABC):
     """One wire format. `binary` says which kind of WebSocket frame carries it."""
 
     name: str
     subprotocol: str
     binary: bool
 
+    @abstractmethod
     def encode(self, message: ClientMessage | BrokerMessage) -> bytes:
         """One message, without a frame. Raises UnicodeEncodeError for text with lone surrogates, which no decoder of
         this package ever lets in."""
-        raise NotImplementedError
 
+    @abstractmethod
     def join(self, encoded: Sequence[bytes]) -> bytes:
         """Several encoded messages as the content of one frame."""
-        raise NotImplementedError
 
+    @abstractmethod
     def decode_client(self, data: Data) -> list[ClientMessage]:
         """The messages of a frame that a client sent, at least one. Raises BadMessage."""
-        raise NotImplementedError
 
+    @abstractmethod
     def decode_broker(self, data: Data) -> list[BrokerMessage]:
         """The messages of a frame that a broker sent, at least one. Raises BadMessage."""
-        raise NotImplementedError
 
 
 def _check_publish(message: Publish) -> None:
     """What types can't say: QoS 1 has a publisher, an id, and a mark that is not above the id."""
-    if message.qos == 0:
-        return
     if not message.publisher:
         raise FieldError("publisher", "empty: QoS 1 needs the publisher's id")
     if message.id < 1:

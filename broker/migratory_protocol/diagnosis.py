@@ -98,7 +98,7 @@ def _not_json(name: str) -> NoReturn:
 
 def _json_message(value: object, side: Side, read: Read) -> Any:
     if not isinstance(value, dict):
-        raise BadMessage(BAD_MESSAGE, 'a message is an object with the field "op"')
+        raise BadMessage(BAD_MESSAGE, 'expected an object with the field "op", or an array of such')
     if "op" not in value:
         raise BadMessage(BAD_MESSAGE, 'missing field "op": the operation')
     refuse = _Refuse(side.kind(value["op"]), value)

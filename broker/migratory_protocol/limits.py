@@ -36,11 +36,3 @@ CONNECTS_PER_SECOND: Final = 5000
 
 RESUME_WAIT: Final = 2.0
 """How long a broker waits for a position ahead of its own before it answers `reset`."""
-
-SMALLEST_MESSAGE: Final = 1024
-"""No smaller message limit can be configured: `connect` and `error` must always fit."""
-
-
-def message_limit(payload: int) -> int:
-    """Largest WebSocket message of a broker whose largest payload is `payload`."""
-    return max(payload + ENVELOPE, SMALLEST_MESSAGE)

@@ -10,8 +10,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-_ORIGIN = re.compile(r"([a-z][a-z0-9+.-]*)://([a-z0-9_.*-]+|\[[0-9a-f:.]+\])(?::([0-9]{1,5}))?")
-_HOST = re.compile(r"([a-z0-9_.*-]+|\[[0-9a-f:.]+\])(?::([0-9]{1,5}))?")
+_ORIGIN = re.compile(r"([a-z][a-z0-9+.-]*)://([a-z0-9_.-]+|\[[0-9a-f:.]+\])(?::([0-9]{1,5}))?")
+_HOST = re.compile(r"([a-z0-9_.-]+|\[[0-9a-f:.]+\])(?::([0-9]{1,5}))?")
 _DEFAULT_PORTS = {"http": "80", "ws": "80", "https": "443", "wss": "443"}
 
 
@@ -44,7 +44,7 @@ class OriginPolicy:
     hosts            "push.example.com" (with any port), "localhost:8080", "*.example.org", "*" for all
     without_origin   whether requests without Origin are allowed: those of programs; browsers always send one
 
-    Raises ValueError for an entry that can't match anything.
+    Raises ValueError for an entry that can't match anything, naming it as `allowed[0]` or `hosts[0]`.
     """
 
     __slots__ = ("_any_host", "_any_origin", "_hosts", "_origins", "_without_origin")
@@ -52,8 +52,8 @@ class OriginPolicy:
     def __init__(self, origins: Sequence[str], hosts: Sequence[str], without_origin: bool = True) -> None:
         self._any_origin = "*" in origins
         self._any_host = "*" in hosts
-        self._origins = [_origin_pattern(entry) for entry in origins if entry != "*"]
-        self._hosts = [_host_pattern(entry) for entry in hosts if entry != "*"]
+        self._origins = [_origin_pattern(index, entry) for index, entry in enumerate(origins) if entry != "*"]
+        self._hosts = [_host_pattern(index, entry) for index, entry in enumerate(hosts) if entry != "*"]
         self._without_origin = without_origin
 
     def check(self, origins: Sequence[str], hosts: Sequence[str]) -> Refusal | None:
@@ -91,15 +91,19 @@ def _split_host(text: str) -> tuple[str, str, str] | None:
     return "", name.removesuffix("."), port or ""
 
 
-def _origin_pattern(entry: str) -> _Pattern:
-    found = _split_origin(entry)
-    if found is None or "*" in found[1].removeprefix("*."):
-        raise ValueError(f'{entry!a} is no origin: expected "https://name[:port]", "https://*.name[:port]" or "*"')
-    return _Pattern(*found)
+def _origin_pattern(index: int, entry: str) -> _Pattern:
+    found = _split_origin(entry.replace("://*.", "://", 1))
+    if found is None:
+        raise ValueError(
+            f'allowed[{index}]: {entry!a} is no origin; expected "https://NAME[:PORT]", "https://*.NAME[:PORT]" or "*"'
+        )
+    scheme, name, port = found
+    return _Pattern(scheme, f"*.{name}" if "://*." in entry else name, port)
 
 
-def _host_pattern(entry: str) -> _Pattern:
-    found = _split_host(entry)
-    if found is None or "*" in found[1].removeprefix("*."):
-        raise ValueError(f'{entry!a} is no host: expected "name", "name:port", "*.name" or "*"')
-    return _Pattern(*found)
+def _host_pattern(index: int, entry: str) -> _Pattern:
+    found = _split_host(entry.removeprefix("*."))
+    if found is None:
+        raise ValueError(f'hosts[{index}]: {entry!a} is no host; expected "NAME", "NAME:PORT", "*.NAME" or "*"')
+    _, name, port = found
+    return _Pattern("", f"*.{name}" if entry.startswith("*.") else name, port)

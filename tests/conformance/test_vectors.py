@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from migratory_protocol.codec import JSON, MSGPACK, BadMessage, Codec
 from migratory_protocol.frames import (
     BINARY,
@@ -80,7 +79,7 @@ def test_a_malformed_position_harms_its_topic_only(case: Case) -> None:
             if expected == "none":
                 assert request.after is None
             elif expected == "bad":
-                with pytest.raises(ValueError, match="position|epoch"):
+                with pytest.raises(ValueError, match=r"position|epoch"):
                     parse_position(request.after)
             else:
                 assert str(parse_position(request.after)) == expected
@@ -134,8 +133,8 @@ def shown(event: FrameEvent) -> list[object]:
             return ["ping", data.decode()]
         case PongReceived(data):
             return ["pong", data.decode()]
-        case CloseReceived(code, reason):
-            return ["close", code, reason]
+    assert isinstance(event, CloseReceived)
+    return ["close", event.code, event.reason]
 
 
 @pytest.mark.parametrize("step", [0, 1, 2, 3, 7])

@@ -1,0 +1,274 @@
+"""The codec beyond the vectors: batches, hostile input, and what the JSON family is made of."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+from migratory_protocol import messages as m
+from migratory_protocol.codec import CODECS, JSON, MSGPACK, BadMessage, Codec, codec_named
+from migratory_protocol.diagnosis import REFUSALS
+from migratory_protocol.errors import BAD_MESSAGE, BAD_TOPIC, UNKNOWN_OP
+from migratory_protocol.jsonwire import family
+from migratory_protocol.messages import Bye, Message, Ping, Publish, Subscribe, TopicRequest
+from migratory_protocol.positions import LARGEST, Position, parse_position
+from msgspec import Struct
+
+pack = msgspec.msgpack.encode
+
+
+def refusal(codec: Codec, data: bytes, side: str = "client") -> BadMessage:
+    with pytest.raises(BadMessage) as caught:
+        codec.decode_client(data) if side == "client" else codec.decode_broker(data)
+    return caught.value
+
+
+def test_names() -> None:
+    assert [codec_named(codec.name) for codec in CODECS] == list(CODECS)
+    assert [codec_named(codec.subprotocol) for codec in CODECS] == list(CODECS)
+    assert (JSON.binary, MSGPACK.binary) == (False, True)
+    with pytest.raises(ValueError, match="'yaml' is no wire format"):
+        codec_named("yaml")
+
+
+def test_every_bytearray_is_read_like_bytes() -> None:
+    for codec in CODECS:
+        assert codec.decode_client(bytearray(codec.encode(Ping()))) == [Ping()]
+        assert codec.decode_client(bytearray(codec.join([codec.encode(Ping())] * 2))) == [Ping(), Ping()]
+
+
+# A5: integers and numbers ------------------------------------------------------------------------------------------
+
+
+def test_digits_in_a_payload_survive_the_way_between_the_formats() -> None:
+    typed = '{"v":[9007199254740993,18446744073709551615,18446744073709551616,1e400,-0,1.0]}'
+    (publish,) = JSON.decode_client(json.dumps({"op": "publish", "topic": "t", "data": typed}).encode())
+    assert isinstance(publish, Publish)
+    message = Message("t", Position(1, 1), publish.payload)
+    (packed,) = MSGPACK.decode_broker(MSGPACK.encode(message))
+    assert isinstance(packed, Message)
+    assert packed.payload == typed.encode()
+    assert json.loads(JSON.encode(message))["data"] == typed
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_three_positions_around_2_to_the_53_stay_apart(codec: Codec) -> None:
+    sent = [Message("t", Position(LARGEST, number), b"") for number in range(2**53 - 1, 2**53 + 2)]
+    received = codec.decode_broker(codec.join([codec.encode(message) for message in sent]))
+    assert received == sent
+    assert len({message.position for message in received if isinstance(message, Message)}) == 3
+    if codec is JSON:
+        for message in sent:
+            text = json.loads(codec.encode(message))["position"]
+            assert text == f"{LARGEST}:{message.position.sequence}"
+            assert parse_position(text) == message.position
+
+
+@pytest.mark.parametrize("number", [2**53, 2**63, 2**64 - 1])
+@pytest.mark.parametrize("codec", CODECS)
+def test_integers_that_not_every_client_holds_are_refused(codec: Codec, number: int) -> None:
+    if codec is JSON:
+        data = json.dumps({"op": "unsubscribe", "request": number, "topics": []}).encode()
+    else:
+        data = pack([3, number, []])
+    error = refusal(codec, data)
+    assert (error.code, error.closes) == (BAD_MESSAGE, False)
+    assert error.text == "unsubscribe.request: Expected `int` <= 9007199254740991"
+
+
+@pytest.mark.parametrize("digits", [20, 5000, 100_000])
+@pytest.mark.parametrize("sign", ["", "-"])
+def test_integers_of_any_length_are_safe(digits: int, sign: str) -> None:
+    error = refusal(JSON, b'{"op":"unsubscribe","topics":[],"request":' + sign.encode() + b"7" * digits + b"}")
+    assert error.text.startswith("unsubscribe.request: Expected `int` ")
+    ignored = b'{"op":"ping","unknown":' + sign.encode() + b"7" * digits + b"}"
+    assert JSON.decode_client(ignored) == [Ping()]
+    (message,) = JSON.decode_client(
+        b'{"op":"subscribe","request":1,"topics":[{"topic":"t","after":' + sign.encode() + b"7" * digits + b"}]}"
+    )
+    assert isinstance(message, Subscribe)
+    with pytest.raises(ValueError, match="a position is"):
+        parse_position(message.topics[0].after)
+
+
+# A3: ill-formed text ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("field", ['"publisher":"\\udfff"', '"topic":"a\\ud800b"'])
+def test_text_of_an_error_can_always_be_sent(field: str) -> None:
+    base = {"op": "publish", "topic": "t", "data": "", "qos": 1, "id": 1, "mark": 1, "publisher": "p"}
+    data = json.dumps(base).encode()[:-1] + b"," + field.encode() + b"}"
+    error = refusal(JSON, data)
+    assert error.code == (BAD_TOPIC if "topic" in field else BAD_MESSAGE)
+    for codec in CODECS:
+        reply = m.Error(error.code, error.text, error.request, error.topic, error.closes)
+        assert codec.decode_broker(codec.encode(reply)) == [reply]
+
+
+def test_an_unknown_operation_with_a_surrogate_is_named_in_ascii() -> None:
+    error = refusal(JSON, b'{"op":"\\ud800"}')
+    assert error.code == UNKNOWN_OP
+    assert '"\\ud800"' in error.text
+
+
+def test_a_surrogate_in_an_unknown_field_is_ignored_like_the_field() -> None:
+    assert JSON.decode_client(b'[{"op":"ping","x":"\\ud800"},{"op":"bye"}]') == [Ping(), Bye()]
+
+
+def test_a_surrogate_in_a_position_harms_its_topic_only() -> None:
+    (message,) = JSON.decode_client(b'{"op":"subscribe","request":1,"topics":[{"topic":"t","after":"\\ud800"}]}')
+    assert message == Subscribe(1, [TopicRequest("t", "\ud800")])
+    with pytest.raises(ValueError, match=r"position '\\ud800' is not"):
+        parse_position("\ud800")
+
+
+def test_ill_formed_utf_8_is_found_past_other_oddities() -> None:
+    # the unknown field of the first entry cannot be read by itself, the text of the second is at fault
+    ill = bytes.fromhex("9226" + "92" + "93a17501" + "8181010203" + "92a1ff01")
+    error = refusal(MSGPACK, ill, "broker")
+    assert error.text.startswith("servers: ")
+    # not even an array where topics are expected
+    assert refusal(MSGPACK, bytes.fromhex("930205a1ff")).text.startswith("subscribe.topics: Expected `array`")
+    # topics that are no arrays but text
+    error = refusal(MSGPACK, bytes.fromhex("9403059192a174a1ff" + "c0"))
+    assert error.code == BAD_MESSAGE
+    assert error.text.startswith("unsubscribe.topics[0]: Expected `str`")
+
+
+# deep, wide and hostile ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("depth", [10, 100, 400])
+@pytest.mark.parametrize("codec", CODECS)
+def test_nesting_that_can_be_read_is_a_malformed_position(codec: Codec, depth: int) -> None:
+    if codec is JSON:
+        data = b'{"op":"subscribe","request":1,"topics":[{"topic":"t","after":' + b"[" * depth + b"]" * depth + b"}]}"
+    else:
+        data = b"\x93\x02\x01\x91\x92\xa1t" + b"\x91" * depth + b"\xc0"
+    (message,) = codec.decode_client(data)
+    assert isinstance(message, Subscribe)
+    with pytest.raises(ValueError, match="two"):
+        parse_position(message.topics[0].after)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("place", ["frame", "position", "unknown field"])
+def test_nesting_beyond_the_interpreter_closes(codec: Codec, place: str) -> None:
+    deep = b"[" * 200_000 if codec is JSON else b"\x91" * 200_000 + b"\xc0"
+    if codec is JSON:
+        deep += b"]" * 200_000
+    heads = {
+        "frame": (b"", b"", b""),
+        "position": (
+            b'{"op":"subscribe","request":1,"topics":[{"topic":"t","after":', b"}]}", b"\x93\2\1\x91\x92\xa1t",
+        ),
+        "unknown field": (b'{"op":"ping","x":', b"}", b"\x92\x05"),
+    }
+    before, behind, packed = heads[place]
+    error = refusal(codec, before + deep + behind if codec is JSON else packed + deep)
+    assert (error.code, error.closes) == (BAD_MESSAGE, True)
+    assert "nested too deeply" in error.text
+
+
+def test_a_frame_of_many_bad_messages_is_answered_once() -> None:
+    for codec, bad in ((JSON, b'{"op":"x"}'), (MSGPACK, b"\x91\x63")):
+        assert not refusal(codec, codec.join([bad] * REFUSALS)).closes
+        error = refusal(codec, codec.join([bad] * (REFUSALS + 1)))
+        assert error.closes
+        assert error.text.startswith("more than 16 bad messages in one frame, the first: unknown operation")
+
+
+def test_texts_are_cut() -> None:
+    assert len(BadMessage("x", "y" * 1000).text) == 300
+    assert "k" * 41 not in refusal(JSON, b'{"op":"' + b"k" * 1000 + b'"}').text
+
+
+def test_arrays_in_arrays_are_no_messages() -> None:
+    assert refusal(JSON, b'[[{"op":"ping"}]]').text == 'expected an object with the field "op", or an array of such'
+    assert refusal(MSGPACK, pack([[[5]]])).code == UNKNOWN_OP
+    assert refusal(MSGPACK, pack([[5], 7])).text.startswith("expected an array that begins")
+
+
+@pytest.mark.parametrize("header", ["92", "dc0002", "dd00000002"])
+@pytest.mark.parametrize("inner", ["91", "dc0001", "dd00000001"])
+def test_every_array_header_begins_several_messages(header: str, inner: str) -> None:
+    assert MSGPACK.decode_client(bytes.fromhex(header + (inner + "05") * 2)) == [Ping(), Ping()]
+    assert MSGPACK.decode_client(bytes.fromhex(inner + "05")) == [Ping()]
+
+
+@pytest.mark.parametrize("data", ["90", "dc0000", "dd00000000", "05", "dc", "dd0000"])
+def test_frames_without_a_message(data: str) -> None:
+    assert refusal(MSGPACK, bytes.fromhex(data)).code == BAD_MESSAGE
+
+
+def test_a_bad_message_of_a_broker_is_named_too() -> None:
+    for position, text in (("1", "is not"), ("1:99999999999999999999", "is not"), ("9223372036854775808:1", "from 0")):
+        data = json.dumps({"op": "message", "topic": "t", "data": "", "position": position}).encode()
+        error = refusal(JSON, data, "broker")
+        assert error.text.startswith("message.position: ")
+        assert text in error.text
+    for number in ("-1", "x", "9223372036854775808", "1" * 20, "\u0661"):
+        receipt = {"topic": "t", "receipt": "truncated", "position": "1:1", "first": number}
+        data = json.dumps({"op": "subscribed", "request": 1, "topics": [receipt]}).encode()
+        assert refusal(JSON, data, "broker").text.startswith("subscribed.first: expected a sequence number as text")
+    error = refusal(MSGPACK, pack([35, "t", [1, -1], b""]), "broker")
+    assert error.text == "message.position[1]: Expected `int` >= 0"
+    assert refusal(MSGPACK, pack([32, 1, "c", "b", 1, [], 15, [1, 2, 3, "x"]]), "broker").text == (
+        "welcome.limits.queue: Expected `int`, got `str`"
+    )
+
+
+def test_client_and_broker_messages_are_not_mixed_up() -> None:
+    for codec in CODECS:
+        assert refusal(codec, codec.encode(Ping()), "broker").code == UNKNOWN_OP
+        assert refusal(codec, codec.encode(m.Pong())).code == UNKNOWN_OP
+
+
+# QoS 1 --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize(
+    ("publish", "field"),
+    [
+        (Publish("t", b"", 1, "", 1, 1), "publisher"),
+        (Publish("t", b"", 1, "p", 0, 0), "id"),
+        (Publish("t", b"", 1, "p", 1, 0), "mark"),
+        (Publish("t", b"", 1, "p", 1, 2), "mark"),
+    ],
+)
+def test_an_acknowledged_publication_has_all_it_needs(codec: Codec, publish: Publish, field: str) -> None:
+    for data in (codec.encode(publish), codec.join([codec.encode(Ping()), codec.encode(publish)])):
+        error = refusal(codec, data)
+        assert error.text.startswith(f"publish.{field}: ")
+        assert error.topic == "t"
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_empty_payloads_are_payloads(codec: Codec) -> None:
+    for publish in (Publish("t", b""), Publish("t", b"", 1, "p", 1, 1)):
+        assert codec.decode_client(codec.encode(publish)) == [publish]
+
+
+# how the formats are made -------------------------------------------------------------------------------------------
+
+
+def test_tags_and_names_are_never_given_twice() -> None:
+    kinds = [kind for kind in vars(m).values() if isinstance(kind, type) and issubclass(kind, Struct)]
+    tags = [kind.__struct_config__.tag for kind in kinds if kind.__struct_config__.tag is not None]
+    assert len(tags) == len(set(tags)) == 16
+    assert all(kind.__struct_config__.array_like for kind in kinds if kind is not Struct)
+
+
+def test_a_payload_that_is_not_bytes_is_a_field_like_any_other() -> None:
+    (kind,) = family((m.Limits,), ()).values()
+    assert msgspec.to_builtins(kind.to_wire(m.Limits(1, 2, 3, 4))) == {
+        "payload": 1, "topic": 2, "subscriptions": 3, "queue": 4,
+    }
+
+
+def test_what_encodes_nothing_is_not_hidden() -> None:
+    for codec in CODECS:
+        with pytest.raises(UnicodeEncodeError):
+            codec.encode(m.Unsubscribed(1, ["\ud800"]))

@@ -1,0 +1,255 @@
+"""WebSocket frames beyond the vectors: limits, memory, compression, and what is written."""
+
+from __future__ import annotations
+
+import sys
+import tracemalloc
+import zlib
+
+import pytest
+from migratory_protocol import deflate
+from migratory_protocol.closecodes import CloseCode
+from migratory_protocol.codec import MSGPACK
+from migratory_protocol.frames import (
+    BINARY,
+    CLOSE,
+    CONTINUATION,
+    PING,
+    TEXT,
+    CloseReceived,
+    FrameEvent,
+    FrameParser,
+    MessageReceived,
+    PingReceived,
+    PongReceived,
+    ProtocolError,
+    binary_frame,
+    close_frame,
+    deflated_frame,
+    encode_frame,
+    ping_frame,
+    pong_frame,
+    text_frame,
+)
+from migratory_protocol.messages import Message, Publish
+from migratory_protocol.positions import Position
+
+M = 1_048_576
+KEY = bytes.fromhex("37fa213d")
+
+
+def server(limit: int = M, deflate: bool = False) -> FrameParser:
+    return FrameParser("server", limit, deflate)
+
+
+def error_of(parser: FrameParser, data: bytes) -> ProtocolError:
+    with pytest.raises(ProtocolError) as caught:
+        parser.feed(data)
+    return caught.value
+
+
+# A1: control frames between compressed fragments --------------------------------------------------------------------
+
+TWO_FRAGMENTS = bytes.fromhex("418737fa213d9daceb12674873" + "898137fa213d5c" + "808837fa213d1d32ed766050243d")
+EXPECTED: list[FrameEvent] = [PingReceived(b"k"), MessageReceived(b'{"op":"ping"}', True)]
+
+
+def test_a_pong_before_the_first_compressed_text() -> None:
+    parser = server(deflate=True)
+    assert parser.feed(bytes.fromhex("8a8037fa213d")) == [PongReceived(b"")]
+    assert parser.feed(bytes.fromhex("c18f37fa213d9daceb1267487317ff366a6a9dff21")) == [EXPECTED[1]]
+
+
+@pytest.mark.parametrize("step", [1, 5, len(TWO_FRAGMENTS)])
+def test_a_ping_between_compressed_fragments(step: int) -> None:
+    parser = server(deflate=True)
+    events = [
+        event
+        for start in range(0, len(TWO_FRAGMENTS), step)
+        for event in parser.feed(TWO_FRAGMENTS[start : start + step])
+    ]
+    assert events == EXPECTED
+    assert pong_frame(b"k") == bytes.fromhex("8a016b")
+
+
+def test_a_compression_bit_on_a_continuation() -> None:
+    error = error_of(server(deflate=True), TWO_FRAGMENTS.replace(b"\x80\x88", b"\xc0\x88"))
+    assert error.code == 1002
+    assert error.events == EXPECTED[:1]
+
+
+def test_compressed_and_plain_messages_take_turns() -> None:
+    parser = server(deflate=True)
+    texts = [b"a" * 500, b"b", b"", "\u20ac".encode() * 40]
+    for text in texts:
+        for data in (deflated_frame(TEXT, text, KEY), text_frame(text, KEY), deflated_frame(BINARY, text, KEY)):
+            expected = MessageReceived(text, data[0] & 0x0F == TEXT)
+            assert parser.feed(data) == [expected]
+
+
+# A2: lengths --------------------------------------------------------------------------------------------------------
+
+
+def fragments(payload: bytes, count: int, opcode: int = BINARY) -> bytes:
+    size = -(-len(payload) // count)
+    parts = [payload[start : start + size] for start in range(0, len(payload), size)]
+    return b"".join(
+        encode_frame(CONTINUATION if index else opcode, part, KEY, fin=index == len(parts) - 1)
+        for index, part in enumerate(parts)
+    )
+
+
+@pytest.mark.parametrize("size", [125, 126, 127, 65535, 65536, 65537])
+def test_publications_of_every_form_of_length(size: int) -> None:
+    """The whole payload of the frame, envelope included, has `size` bytes, from the client and to a subscriber."""
+    for message in (Publish("t", b"", 1, "p", 1, 1), Message("t", Position(1, 1), b"")):
+        room = size - len(MSGPACK.encode(message))
+        message.payload = b"x" * room
+        message.payload = b"x" * (room - (len(MSGPACK.encode(message)) - size))
+        encoded = MSGPACK.encode(message)
+        assert len(encoded) == size
+        client = isinstance(message, Publish)
+        frame = binary_frame(encoded, KEY if client else None)
+        parser = FrameParser("server" if client else "client", M)
+        assert parser.feed(frame) == [MessageReceived(encoded, False)]
+        decode = MSGPACK.decode_client if client else MSGPACK.decode_broker
+        assert decode(encoded) == [message]
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_the_largest_message_and_one_byte_more(count: int) -> None:
+    payload = b"y" * M
+    assert server().feed(fragments(payload, count)) == [MessageReceived(payload, False)]
+    assert error_of(server(), fragments(payload + b"y", count)).code == CloseCode.TOO_LARGE
+
+
+@pytest.mark.parametrize("payload", [b"z" * M, bytes(range(256)) * (M // 256), zlib.compress(b"q" * 10)])
+def test_the_largest_message_compressed(payload: bytes) -> None:
+    for data in (payload, bytes(reversed(payload))):
+        frame = encode_frame(BINARY, deflate.compress(data), KEY, rsv1=True)
+        assert server(len(data), deflate=True).feed(frame) == [MessageReceived(data, False)]
+        assert error_of(server(len(data) - 1, deflate=True), frame).code == CloseCode.TOO_LARGE
+
+
+def test_stored_blocks_of_the_largest_message_fit() -> None:
+    payload = b"s" * M
+    compressed = deflate.compress(payload, level=0)
+    assert len(compressed) > M
+    frame = encode_frame(BINARY, compressed, KEY, rsv1=True)
+    assert server(deflate=True).feed(frame) == [MessageReceived(payload, False)]
+
+
+def test_a_bomb_is_not_inflated() -> None:
+    bomb = encode_frame(BINARY, deflate.compress(b"\0" * (200 * M)), KEY, rsv1=True)
+    assert len(bomb) < M
+    tracemalloc.start()
+    assert error_of(server(deflate=True), bomb).code == CloseCode.TOO_LARGE
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 8 * M
+
+
+def test_a_giant_is_refused_by_its_header() -> None:
+    for header in ("82ff000000000010000137fa213d", "82ff7fffffffffffffff", "c2ff0000010000000000"):
+        parser = server(deflate=True)
+        assert error_of(parser, bytes.fromhex(header)).code == CloseCode.TOO_LARGE
+        assert parser.idle
+        assert parser.feed(b"\x81\x80....") == []
+
+
+def test_many_empty_fragments_take_no_memory() -> None:
+    parser = server()
+    parser.feed(encode_frame(TEXT, b"", KEY, fin=False))
+    chunk = encode_frame(CONTINUATION, b"", KEY, fin=False) * 1000
+    tracemalloc.start()
+    for _ in range(50):
+        assert parser.feed(chunk) == []
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < 50_000
+    assert parser.feed(encode_frame(CONTINUATION, b"end", KEY)) == [MessageReceived(b"end", True)]
+
+
+def test_what_is_at_the_end_of_one_deflate_stream() -> None:
+    final = zlib.compressobj(9, zlib.DEFLATED, -15)
+    ended = final.compress(b"Hello") + final.flush(zlib.Z_FINISH)
+    assert deflate.inflate(ended, 5) == deflate.inflate(ended + b"\0", 5) == b"Hello"
+    with pytest.raises(ValueError, match="more behind its end"):
+        deflate.inflate(ended + b"more", 5)
+    with pytest.raises(deflate.TooLarge):
+        deflate.inflate(ended, 4)
+
+
+# memory per connection ----------------------------------------------------------------------------------------------
+
+
+def test_an_idle_parser_is_small_and_holds_nothing() -> None:
+    parsers = [server() for _ in range(100)]
+    for parser in parsers:
+        parser.feed(text_frame(b"x" * 1000, KEY)[:-1])
+        assert not parser.idle
+        assert parser.feed(text_frame(b"x" * 1000, KEY)[-1:]) == [MessageReceived(b"x" * 1000, True)]
+        assert parser.idle
+    assert not hasattr(parsers[0], "__dict__")
+    assert sys.getsizeof(parsers[0]) <= 128
+
+
+def test_a_frame_and_a_half() -> None:
+    first, second = text_frame(b"one", KEY), text_frame(b"two", KEY)
+    parser = server()
+    assert parser.feed(first + second[:3]) == [MessageReceived(b"one", True)]
+    assert parser.feed(second[3:] + first[:1]) == [MessageReceived(b"two", True)]
+    assert parser.feed(first[1:2]) == []
+    assert parser.feed(first[2:] + second + first[:4]) == [MessageReceived(b"one", True), MessageReceived(b"two", True)]
+    assert parser.feed(bytearray(first[4:])) == [MessageReceived(b"one", True)]
+    assert parser.idle
+
+
+def test_the_fed_buffer_may_be_used_again() -> None:
+    buffer = bytearray(text_frame(b"one", KEY) + text_frame(b"two", KEY)[:5])
+    parser = server()
+    events = parser.feed(buffer)
+    buffer[:] = b"\xff" * len(buffer)
+    assert events + parser.feed(text_frame(b"two", KEY)[5:]) == [
+        MessageReceived(b"one", True),
+        MessageReceived(b"two", True),
+    ]
+
+
+def test_after_a_close_everything_is_ignored() -> None:
+    parser = server()
+    half = encode_frame(TEXT, b"half", KEY, fin=False)
+    assert parser.feed(half + close_frame(1000, "", KEY) + b"rest") == [CloseReceived(1000, "")]
+    assert parser.idle
+    assert parser.feed(text_frame(b"more", KEY)) == []
+
+
+def test_events_before_a_mistake_are_kept() -> None:
+    error = error_of(server(), text_frame(b"good", KEY) + b"\x83\x80")
+    assert error.events == [MessageReceived(b"good", True)]
+    assert (error.code, str(error)) == (CloseCode.PROTOCOL_ERROR, "opcode 3 is reserved")
+
+
+# writing ------------------------------------------------------------------------------------------------------------
+
+
+def test_frames_of_every_kind() -> None:
+    assert text_frame(b"Hello") == bytes.fromhex("810548656c6c6f")
+    assert text_frame(b"Hello", KEY) == bytes.fromhex("818537fa213d7f9f4d5158")
+    assert binary_frame(b"") == bytes.fromhex("8200")
+    assert ping_frame() == bytes.fromhex("8900")
+    assert ping_frame(b"Hello") == encode_frame(PING, b"Hello") == bytes.fromhex("890548656c6c6f")
+    assert pong_frame(b"Hello", KEY) == bytes.fromhex("8a8537fa213d7f9f4d5158")
+    assert encode_frame(TEXT, b"Hel", fin=False) == bytes.fromhex("010348656c")
+    assert close_frame() == bytes.fromhex("880203e8")
+    assert close_frame(None) == bytes.fromhex("8800")
+    assert close_frame(CloseCode.FENCED, "go", KEY)[0] == 0x80 | CLOSE
+
+
+@pytest.mark.parametrize("reason", ["x" * 200, "\u20ac" * 100, "x" + "\u20ac" * 100, "\U0001f389" * 40, "\ud800" * 200])
+def test_a_long_reason_is_cut_between_characters(reason: str) -> None:
+    (event,) = FrameParser("client", M).feed(close_frame(4000, reason))
+    assert isinstance(event, CloseReceived)
+    assert event.code == 4000
+    assert 120 <= len(event.reason.encode()) <= 123
+    assert reason.encode("utf-8", "replace").decode().startswith(event.reason)

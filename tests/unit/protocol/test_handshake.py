@@ -1,0 +1,211 @@
+"""The opening handshake: the client's request and what it takes as an answer; the server's decisions."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+
+import pytest
+from migratory_protocol.codec import JSON, MSGPACK
+from migratory_protocol.handshake import (
+    DEFLATE_OFFER,
+    HandshakeError,
+    Response,
+    accept_key,
+    agree_deflate,
+    choose_codec,
+    client_request,
+    parse_response,
+    valid_key,
+)
+from websockets.client import ClientProtocol
+from websockets.extensions.permessage_deflate import ClientPerMessageDeflateFactory
+from websockets.http11 import Request
+from websockets.server import ServerProtocol
+from websockets.uri import parse_uri
+
+NONCE = b64decode("dGhlIHNhbXBsZSBub25jZQ==")  # RFC 6455, 1.3
+ACCEPT = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
+
+
+def answer(*headers: str, status: str = "101 Switching Protocols", accept: str = ACCEPT) -> bytes:
+    lines = [
+        f"HTTP/1.1 {status}",
+        "Upgrade: WebSocket",
+        "connection: keep-alive, Upgrade",
+        f"Sec-WebSocket-Accept: {accept}",
+    ]
+    return "\r\n".join([*lines, *headers, "", ""]).encode("latin-1")
+
+
+def test_the_keys_of_the_rfc() -> None:
+    assert accept_key("dGhlIHNhbXBsZSBub25jZQ==") == ACCEPT
+    assert valid_key("dGhlIHNhbXBsZSBub25jZQ==")
+    for key in ("", "dGhlIHNhbXBsZSBub25jZQ", "AAAA", "dGhlIHNhbXBsZSBub25j!Q==", "\u00e9"):
+        assert not valid_key(key)
+
+
+def test_a_request_in_full() -> None:
+    request = client_request(
+        "push.example.com:8080",
+        "/ws?x=1",
+        NONCE,
+        ["migratory.v1.msgpack"],
+        deflate=True,
+        headers=[("Origin", "https://a.b")],
+    )
+    assert request == (
+        b"GET /ws?x=1 HTTP/1.1\r\nHost: push.example.com:8080\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
+        b"Sec-WebSocket-Protocol: migratory.v1.msgpack\r\n"
+        b"Sec-WebSocket-Extensions: permessage-deflate; server_no_context_takeover; client_no_context_takeover\r\n"
+        b"Origin: https://a.b\r\n\r\n"
+    )
+    assert b"Extensions" not in client_request("h", "/", NONCE)
+
+
+@pytest.mark.parametrize("path", ["", "ws", "/a b", "/\r\nX: y", "/\u00e9"])
+def test_a_path_that_would_break_out_is_refused(path: str) -> None:
+    with pytest.raises(ValueError, match="cannot be requested"):
+        client_request("h", path, NONCE)
+
+
+@pytest.mark.parametrize(
+    "header", [("X", "a\r\nY: b"), ("X y", "a"), ("", "a"), ("X", ""), ("X", "\u20ac"), ("X", " a")]
+)
+def test_a_header_that_would_break_out_is_refused(header: tuple[str, str]) -> None:
+    with pytest.raises(ValueError, match="cannot be sent as a header"):
+        client_request("h", "/", NONCE, headers=[header])
+
+
+def test_a_nonce_has_16_bytes() -> None:
+    with pytest.raises(ValueError, match="15 bytes, expected 16"):
+        client_request("h", "/", NONCE[:15])
+
+
+def test_an_answer_byte_by_byte() -> None:
+    data = (
+        answer("Sec-WebSocket-Protocol: migratory.v1.json", f"Sec-WebSocket-Extensions: {DEFLATE_OFFER}") + b"\x81\x00"
+    )
+    for size in range(len(data) - 2):
+        assert parse_response(data[:size], NONCE, ["migratory.v1.json"], deflate=True) is None
+    expected = Response("migratory.v1.json", True, b"\x81\x00")
+    assert parse_response(bytearray(data), NONCE, ["migratory.v1.json"], deflate=True) == expected
+    assert parse_response(answer(), NONCE) == Response(None, False, b"")
+
+
+@pytest.mark.parametrize(
+    ("data", "text", "status"),
+    [
+        (answer(status="503 Service Unavailable"), "refused the WebSocket: 503 Service Unavailable", 503),
+        (b"HTTP/1.1 404\r\n\r\n", "404", 404),
+        (b"HTTP/1.0 101 OK\r\n\r\n", "did not answer with HTTP/1.1", 0),
+        (b"SSH-2.0-x\r\n\r\n", "'SSH-2.0-x'", 0),
+        (b"\xff" * 100 + b"\r\n\r\n", "did not answer", 0),
+        (b"x" * 16384, "more than 16384 bytes", 0),
+        (answer(accept="x"), "Sec-WebSocket-Accept", 101),
+        (answer().replace(b"WebSocket\r", b"h2c\r"), "Upgrade: websocket", 101),
+        (answer().replace(b"alive, Upgrade", b"alive"), "Connection: Upgrade", 101),
+        (answer("Sec-WebSocket-Protocol: chat"), "subprotocol 'chat'", 101),
+        (answer("no colon"), "malformed header line 'no colon'", 101),
+        (answer(" folded: x"), "malformed header line", 101),
+        (answer(f"Sec-WebSocket-Accept: {ACCEPT}"), "Sec-WebSocket-Accept", 101),
+        (answer("Sec-WebSocket-Extensions: permessage-deflate"), "was not asked for", 101),
+    ],
+)
+def test_answers_that_open_nothing(data: bytes, text: str, status: int) -> None:
+    with pytest.raises(HandshakeError) as caught:
+        parse_response(data, NONCE)
+    assert text in caught.value.text
+    assert caught.value.text.isascii()
+    assert caught.value.status == status
+
+
+@pytest.mark.parametrize(
+    ("extensions", "text"),
+    [
+        ("x-other", "'x-other', which was not asked for"),
+        ("permessage-deflate", "keeps its deflate context"),
+        ("permessage-deflate; server_no_context_takeover=1", "answers permessage-deflate with"),
+        ("permessage-deflate; server_no_context_takeover; x", "'x'"),
+        ("permessage-deflate; server_no_context_takeover; client_max_window_bits=9", "'client_max_window_bits'"),
+        ("permessage-deflate; server_no_context_takeover; server_max_window_bits", "'server_max_window_bits'"),
+        ("permessage-deflate; server_no_context_takeover; server_max_window_bits=16", "'server_max_window_bits'"),
+        ("permessage-deflate; server_no_context_takeover, x", "was not asked for"),
+        ("permessage-deflate; x; x", "was not asked for"),
+    ],
+)
+def test_extensions_that_were_not_agreed(extensions: str, text: str) -> None:
+    with pytest.raises(HandshakeError) as caught:
+        parse_response(answer(f"Sec-WebSocket-Extensions: {extensions}"), NONCE, deflate=True)
+    assert text in caught.value.text
+
+
+@pytest.mark.parametrize(
+    "parameters", ["", "; client_no_context_takeover", "; server_max_window_bits=8", '; server_max_window_bits="15"']
+)
+def test_extensions_as_agreed(parameters: str) -> None:
+    extensions = f"Sec-WebSocket-Extensions: permessage-deflate; server_no_context_takeover{parameters}"
+    assert parse_response(answer(extensions), NONCE, deflate=True) == Response(None, True, b"")
+
+
+AGREED = DEFLATE_OFFER
+
+
+@pytest.mark.parametrize(
+    ("offers", "agreed"),
+    [
+        ("permessage-deflate", AGREED),
+        ("permessage-deflate; client_max_window_bits", AGREED),  # what browsers send
+        (
+            "permessage-deflate; client_max_window_bits=8; client_no_context_takeover; server_no_context_takeover",
+            AGREED,
+        ),
+        ("permessage-deflate; server_max_window_bits=15", AGREED + "; server_max_window_bits=15"),
+        ("permessage-deflate; server_max_window_bits=10, permessage-deflate", AGREED),
+        ('x-webkit-deflate-frame, permessage-deflate; client_max_window_bits="15"', AGREED),
+        ("", None),
+        ("x-webkit-deflate-frame", None),
+        ("permessage-deflate; server_max_window_bits=10", None),
+        ("permessage-deflate; server_max_window_bits", None),
+        ("permessage-deflate; client_max_window_bits=16", None),
+        ("permessage-deflate; client_max_window_bits=08", None),
+        ("permessage-deflate; client_max_window_bits; client_max_window_bits", None),
+        ("permessage-deflate; client_no_context_takeover=1", None),
+        ("permessage-deflate; unknown", None),
+        ("permessage-deflate; =", None),
+    ],
+)
+def test_offers_of_compression(offers: str, agreed: str | None) -> None:
+    assert agree_deflate(offers) == agreed
+
+
+def test_subprotocols() -> None:
+    assert choose_codec(None) is JSON
+    assert choose_codec("migratory.v1.msgpack, migratory.v1.json") is MSGPACK
+    assert choose_codec("chat,migratory.v1.json") is JSON
+    assert choose_codec("chat") is None
+    assert choose_codec("") is None
+
+
+def test_an_independent_server_takes_the_request_and_its_answer_is_taken() -> None:
+    server = ServerProtocol(subprotocols=["migratory.v1.msgpack"])  # type: ignore[list-item]
+    server.receive_data(client_request("localhost:1", "/ws", NONCE, ["migratory.v1.msgpack"]))
+    (request,) = server.events_received()
+    assert isinstance(request, Request)
+    server.send_response(server.accept(request))
+    (data,) = server.data_to_send()
+    assert parse_response(data, NONCE, ["migratory.v1.msgpack"]) == Response("migratory.v1.msgpack", False, b"")
+
+
+def test_an_independent_client_takes_the_agreement() -> None:
+    client = ClientProtocol(parse_uri("ws://localhost/"), extensions=[ClientPerMessageDeflateFactory()])
+    request = client.connect()
+    agreed = agree_deflate(request.headers["Sec-WebSocket-Extensions"])
+    client.send_request(request)
+    client.receive_data(
+        b"HTTP/1.1 101 x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        + f"Sec-WebSocket-Accept: {accept_key(request.headers['Sec-WebSocket-Key'])}\r\n".encode()
+        + f"Sec-WebSocket-Extensions: {agreed}\r\n\r\n".encode()
+    )
+    assert client.handshake_exc is None
+    assert [type(extension).__name__ for extension in client.extensions] == ["PerMessageDeflate"]

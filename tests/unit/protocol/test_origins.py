@@ -1,0 +1,96 @@
+"""Case A4: look-alikes of allowed origins, foreign hosts, and what must still get in."""
+
+from __future__ import annotations
+
+import pytest
+from migratory_protocol.origins import OriginPolicy
+
+POLICY = OriginPolicy(
+    ["https://app.example.com", "https://*.example.org"], ["push.example.com", "localhost"], without_origin=True
+)
+HOST = ["push.example.com"]
+
+
+def status(policy: OriginPolicy, origins: list[str], hosts: list[str]) -> int:
+    refusal = policy.check(origins, hosts)
+    if refusal is None:
+        return 101
+    assert refusal.text
+    return refusal.status
+
+
+@pytest.mark.parametrize(
+    "origin",
+    ["https://app.example.com", "HTTPS://APP.EXAMPLE.COM", "https://app.example.com:443", "https://a.example.org",
+     "https://b.a.example.org"],
+)  # fmt: skip
+def test_allowed(origin: str) -> None:
+    assert status(POLICY, [origin], HOST) == 101
+
+
+@pytest.mark.parametrize(
+    "origin",
+    ["http://app.example.com", "https://app.example.com:8443", "https://app.example.com.evil.test",
+     "https://evilapp.example.com", "https://example.org", "https://a.example.org.evil.test", "null", "",
+     "https://.example.org", "https://evil.test/https://app.example.com", "https://app.example.com@evil.test",
+     "https://app.example.com/", "https://app.example.com.", "https://app.example.com:", "app.example.com", "*",
+     "https://*.example.org", "https://app.example.com, https://evil.test", "https://app.example.com\n", "\u212a"],
+)  # fmt: skip
+def test_look_alikes_are_refused(origin: str) -> None:
+    assert status(POLICY, [origin], HOST) == 403
+
+
+def test_two_origins_are_a_bad_request() -> None:
+    assert status(POLICY, ["https://app.example.com", "https://app.example.com"], HOST) == 400
+
+
+@pytest.mark.parametrize("host", ["push.example.com", "PUSH.example.com:8080", "localhost:80", "push.example.com."])
+def test_hosts_served_here(host: str) -> None:
+    assert status(POLICY, ["https://app.example.com"], [host]) == 101
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.test:8080", "push.example.com.evil.test", "", "push.example.com:x", "a@localhost", "[::1]"]
+)
+def test_a_foreign_host_is_misdirected(host: str) -> None:
+    assert status(POLICY, ["https://app.example.com"], [host]) == 421
+    assert status(POLICY, [], [host]) == 421
+
+
+@pytest.mark.parametrize("hosts", [[], ["localhost", "localhost"]])
+def test_one_host_is_expected(hosts: list[str]) -> None:
+    assert status(POLICY, [], hosts) == 400
+
+
+def test_requests_without_origin_go_by_the_switch() -> None:
+    assert status(POLICY, [], HOST) == 101
+    assert status(OriginPolicy(["*"], ["*"], without_origin=False), [], HOST) == 403
+
+
+def test_everything_can_be_allowed() -> None:
+    policy = OriginPolicy(["*"], ["*"])
+    assert status(policy, ["null"], ["evil.test"]) == 101
+    assert status(policy, ["https://x", "https://x"], ["evil.test"]) == 400
+
+
+def test_patterns_with_ports_and_addresses() -> None:
+    policy = OriginPolicy(["http://[::1]:8080", "http://localhost"], ["[::1]:8080", "*.example.org"])
+    assert status(policy, ["http://[::1]:8080"], ["[::1]:8080"]) == 101
+    assert status(policy, ["http://[::1]:8081"], ["[::1]:8080"]) == 403
+    assert status(policy, ["http://localhost:80"], ["x.example.org:1"]) == 101
+    assert status(policy, ["http://localhost"], ["[::1]:8081"]) == 421
+    assert status(policy, ["http://localhost"], ["example.org"]) == 421
+
+
+@pytest.mark.parametrize(
+    "entry", ["app.example.com", "https://", "https://a/", "https://a.*.b", "https://*", "null", ""]
+)
+def test_malformed_origins_are_named(entry: str) -> None:
+    with pytest.raises(ValueError, match=r"allowed\[0\]: .* is no origin; expected"):
+        OriginPolicy([entry], ["*"])
+
+
+@pytest.mark.parametrize("entry", ["https://a", "a/b", "*a", "a.*", "", "a:port"])
+def test_malformed_hosts_are_named(entry: str) -> None:
+    with pytest.raises(ValueError, match=r"hosts\[1\]: .* is no host; expected"):
+        OriginPolicy(["*"], ["*", entry])
