@@ -125,7 +125,7 @@ class Listener:
         log: Log,
         *,
         admission: Admission | None = None,
-        room: Callable[[], int] = lambda: 1,
+        room: Callable[[], int] = lambda: 2**31,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self._socket = listening

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from typing import cast
 
 from migratory_protocol.peer import (
     MAX_PEER_MESSAGE,
@@ -56,8 +57,8 @@ class Link(asyncio.Protocol):
         self.since = self.heard = peers.clock()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        # uvloop's transports are no subclasses of asyncio's
+        self.transport = cast("asyncio.Transport", transport)
         self._peers.made(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
