@@ -156,8 +156,12 @@ class Logic:
 
     @property
     def drained(self) -> bool:
-        """Asked to drain, clients told, and no group is coordinated here any more."""
-        return self.ctx.draining and self._drain_told and not self._coordinates()
+        """Asked to drain, clients told, no group is coordinated here any more, and no list that this broker is on has
+        lost another member already: then this one would be one too many, and is better awaited for a while."""
+        if not (self.ctx.draining and self._drain_told) or self._coordinates():
+            return False
+        views = [group.replica.view for group in self.groups if group.replica.listed]
+        return not any(view is not None and self.membership.lost(list(view.members)) for view in views)
 
     def status(self) -> dict[str, object]:
         """What `/v1/status` shows and the gauges count."""

@@ -20,11 +20,17 @@ class Fencing:
         self.zookeeper = zookeeper
         self.membership = membership
         self.gossip = gossip
+        self._ready_since: float | None = None
 
     def reason(self, listed: Iterable[str]) -> str:
         """Why to be fenced now, "" if not. `listed`: every broker on a list that this one follows."""
         if not self.membership.ready:
+            self._ready_since = None
             return ""  # no clients, nothing to acknowledge
+        if self._ready_since is None:
+            self._ready_since = self.ctx.now
+        if self.ctx.now - self._ready_since < self.ctx.config.fencing:
+            return ""  # the others have had no time to say that they are members
         return self._alone() or self._cut() or self._isolated(listed)
 
     def _alone(self) -> str:

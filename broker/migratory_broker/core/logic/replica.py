@@ -42,6 +42,7 @@ class Replica:
         self.synced = 0
         self.view: View | None = None
         self.topics: dict[str, TopicLog] = {}
+        self._followed: set[str] = set()  # topics without a publication to which somebody subscribed
         self._on_commit = on_commit
 
     # ---- what it is ------------------------------------------------------------------------------------------
@@ -88,6 +89,7 @@ class Replica:
         log = self.topics.get(topic)
         if log is None:
             log = self.topics[topic] = TopicLog(topic)
+            self._followed.discard(topic)
             self.bounds.register(log)
         return log
 
@@ -125,8 +127,16 @@ class Replica:
         self.synced = 0
         self.view = None
 
+    def follow(self, topic: str) -> None:
+        """Somebody was told position (first, 0) of a topic: to be told, too, should another history begin. The number
+        is bounded as that of topics is; names beyond it are of nobody who publishes."""
+        limit = self.ctx.config.max_topics // self.ctx.config.groups + 100
+        if topic not in self.topics and len(self._followed) < limit:
+            self._followed.add(topic)
+
     def tell_reset(self, topics: set[str]) -> None:
-        for topic in sorted(topics):
+        """Another history goes on at the current position of each topic, those without a publication included."""
+        for topic in sorted(topics | self._followed):
             self.ctx.emit(Gap(topic, "reset", self.position(topic)))
 
     def drop(self, logs: list[TopicLog]) -> None:

@@ -62,6 +62,8 @@ class Resume:
         position = replica.position(event.topic)
         log = replica.topics.get(event.topic)
         after = event.after
+        if log is None:
+            replica.follow(event.topic)
         if after is None:
             last = log.entry(log.committed) if log and event.snapshot else None
             self._attached(event, "complete", position, [last] if last else [])
