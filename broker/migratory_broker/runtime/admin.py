@@ -40,6 +40,7 @@ def status(read: Callable[[], Mapping[str, object]]) -> Page:
 
 def servers(read: Callable[[], Sequence[Server]]) -> Page:
     def page() -> tuple[int, str, bytes]:
-        return 200, JSON, msgspec.json.encode({"servers": list(read())}) + b"\n"
+        entries = [{"url": server.url, "weight": server.weight} for server in read()]
+        return 200, JSON, msgspec.json.encode({"servers": entries}) + b"\n"
 
     return page

@@ -22,7 +22,7 @@ from migratory_protocol.origins import OriginPolicy
 
 from migratory_broker.core.edge import events as edge_events
 from migratory_broker.core.edge.config import EdgeConfig
-from migratory_broker.core.edge.edge import Edge
+from migratory_broker.core.edge.core import Edge
 from migratory_broker.core.logic import events
 from migratory_broker.core.logic.config import LogicConfig
 from migratory_broker.core.logic.core import Logic

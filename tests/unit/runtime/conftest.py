@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import uvloop
 
 
 class KeptLog:
@@ -37,6 +38,11 @@ class FakeCore:
 
     def of(self, *classes: type) -> list[Any]:
         return [event for event in self.events if isinstance(event, classes)]
+
+
+def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """The loop that brokers run on."""
+    return {"uvloop": uvloop.new_event_loop}
 
 
 @pytest.fixture
