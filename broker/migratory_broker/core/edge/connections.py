@@ -42,6 +42,7 @@ from migratory_broker.core.edge.subscriptions import Subscriptions
 from migratory_broker.core.edge.timers import Wheel
 from migratory_broker.core.logic.events import Note, Observe
 
+PING = frames.ping_frame()
 STALL = 1.0  # seconds between two ticks, after which this process stood still and not its clients
 
 
@@ -158,6 +159,7 @@ class Connections:
         if connection.state is State.OPEN:
             self.clients -= 1
         self._subscriptions.leave(connection)
+        connection.sink = nowhere  # a timer may know the connection for a while; the transport is free
         if connection.queue is not None:
             self._delivery.drop_queue(connection)
 
@@ -266,7 +268,7 @@ class Connections:
             self._dead(connection, silent)
             return
         if silent >= self._config.heartbeat:
-            self._delivery.write(connection, frames.ping_frame())
+            self._delivery.write(connection, PING)
         self._watch(connection)
 
     def _dead(self, connection: Connection, silent: float) -> None:
@@ -282,6 +284,11 @@ class Connections:
         intervals = 1 if self.now - heard < self._config.heartbeat else 2
         due = heard + intervals * self._config.heartbeat
         self._wheel.set(connection, due if connection.expires is None else min(due, connection.expires))
+
+
+def nowhere(data: bytes) -> None:
+    """The sink of those that left."""
+    raise AssertionError("written to a connection that left")
 
 
 def describe(connection: Connection) -> dict[str, object]:

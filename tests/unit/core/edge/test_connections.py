@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from migratory_broker.core.edge import EdgeConfig
 from migratory_broker.core.edge.authorizer import Grant, Refusal
+from migratory_broker.core.edge.connections import nowhere
 from migratory_broker.core.edge.events import Close, Lost, Paused, Received, Resumed, Send
 from migratory_broker.core.logic.events import Admission, DrainClients, PublishAnswer, PublishRequest, ServerList, Tick
 from migratory_protocol import frames
@@ -382,6 +383,11 @@ class TestClosing:
         assert reader.received == []
         reader.resume()
         assert reader.take(Pong) == [Pong()]
+
+
+def test_nothing_can_be_written_to_those_that_left() -> None:
+    with pytest.raises(AssertionError):
+        nowhere(b"")
 
 
 class TestBadInput:
