@@ -79,18 +79,21 @@ async def test_iteration_ends_with_the_client(broker: FakeBroker) -> None:
 
 async def test_what_was_missed_while_away_comes_once_and_in_order() -> None:
     memory = Memory()
-    async with FakeBroker(memory) as first, FakeBroker(memory, name="fake-1") as second:
-        async with Client([first.url, second.url], settings=QUICK) as client:
-            stream = client.subscribe("t")
-            await eventually(lambda: [c for b in (first, second) for c in b.live if c.topics], "subscribed")
-            here = first if first.live else second
-            await here.publish("t", b"1")
-            assert await take(stream, 1) == [b"1"]
-            await here.stop()
-            for number in range(2, 6):
-                memory.append("t", b"%d" % number)
-            assert await take(stream, 4) == [b"2", b"3", b"4", b"5"]
-            assert client.reconnects == 1
+    async with (
+        FakeBroker(memory) as first,
+        FakeBroker(memory, name="fake-1") as second,
+        Client([first.url, second.url], settings=QUICK) as client,
+    ):
+        stream = client.subscribe("t")
+        await eventually(lambda: [c for b in (first, second) for c in b.live if c.topics], "subscribed")
+        here = first if first.live else second
+        await here.publish("t", b"1")
+        assert await take(stream, 1) == [b"1"]
+        await here.stop()
+        for number in range(2, 6):
+            memory.append("t", b"%d" % number)
+        assert await take(stream, 4) == [b"2", b"3", b"4", b"5"]
+        assert client.reconnects == 1
 
 
 async def test_a_client_dropped_before_its_first_message_misses_nothing(broker: FakeBroker) -> None:
@@ -355,10 +358,11 @@ async def test_a_black_hole_is_noticed_within_two_intervals() -> None:
     memory = Memory()
     async with FakeBroker(memory, heartbeat=0.3) as first, FakeBroker(memory, name="fake-1", heartbeat=0.3) as second:
         statuses: list[tuple[float, object]] = []
-        client = Client(
-            [first.url, second.url], settings=QUICK, on_status=lambda status: statuses.append((time.monotonic(), status))
-        )
-        async with client:
+
+        def note(status: object) -> None:
+            statuses.append((time.monotonic(), status))
+
+        async with Client([first.url, second.url], settings=QUICK, on_status=note):
             here, there = (first, second) if first.live else (second, first)
             here.mute = True
             muted = time.monotonic()
@@ -370,20 +374,23 @@ async def test_a_black_hole_is_noticed_within_two_intervals() -> None:
 
 async def test_a_drain_moves_the_client_without_a_break() -> None:
     memory = Memory()
-    async with FakeBroker(memory) as first, FakeBroker(memory, name="fake-1") as second:
-        async with Client([first.url, second.url], settings=QUICK) as client:
-            stream = client.subscribe("t")
-            await eventually(lambda: [c for b in (first, second) for c in b.live if c.topics], "subscribed")
-            here, there = (first, second) if first.live else (second, first)
-            await here.publish("t", b"1")
-            await here.live[0].send(wire.Drain(0.2, [wire.Server(there.url)]))
-            await eventually(lambda: there.live and there.live[0].topics, "arrived")
-            await there.publish("t", b"2")
-            assert await take(stream, 2) == [b"1", b"2"]
-            await eventually(lambda: not here.live, "left")
-            assert here.connections[0].received[-1] == wire.Bye()
-            assert here.connections[0].connection.close_code == 1000
-            assert client.reconnects == 1
+    async with (
+        FakeBroker(memory) as first,
+        FakeBroker(memory, name="fake-1") as second,
+        Client([first.url, second.url], settings=QUICK) as client,
+    ):
+        stream = client.subscribe("t")
+        await eventually(lambda: [c for b in (first, second) for c in b.live if c.topics], "subscribed")
+        here, there = (first, second) if first.live else (second, first)
+        await here.publish("t", b"1")
+        await here.live[0].send(wire.Drain(0.2, [wire.Server(there.url)]))
+        await eventually(lambda: there.live and there.live[0].topics, "arrived")
+        await there.publish("t", b"2")
+        assert await take(stream, 2) == [b"1", b"2"]
+        await eventually(lambda: not here.live, "left")
+        assert here.connections[0].received[-1] == wire.Bye()
+        assert here.connections[0].connection.close_code == 1000
+        assert client.reconnects == 1
 
 
 async def test_tokens_are_fetched_for_every_connect(broker: FakeBroker) -> None:
@@ -472,16 +479,11 @@ async def test_an_exhausted_list_is_tried_until_a_server_comes_up() -> None:
             await client.publish("t", b"1")
             assert await take(stream, 1) == [b"1"]
             await broker.stop()
-            await asyncio.wait_for(_rounds(client, 3), 20)
+            await eventually(lambda: client._core.servers.rounds >= 3, "three rounds", within=20)
             broker.memory.append("t", b"2")
             await broker.start()
             assert await take(stream, 1) == [b"2"]
     await broker.stop()
-
-
-async def _rounds(client: Client, count: int) -> None:
-    while client._core.servers.rounds < count:
-        await asyncio.sleep(0.01)
 
 
 async def test_what_a_callback_raises_stops_nothing_and_is_not_hidden(broker: FakeBroker) -> None:

@@ -1,0 +1,120 @@
+"""`migratory sub`: print what is published."""
+
+from __future__ import annotations
+
+import json
+import sys
+from base64 import b64encode
+
+import click
+from migratory_client import Client, Message, Position, SubscribeError
+from migratory_client import events as ev
+from migratory_protocol.positions import parse_position
+
+from migratory_cli.options import connection_options, make_client, run
+
+
+def _position(_context: click.Context, _parameter: click.Parameter, value: str | None) -> Position | None:
+    if value is None:
+        return None
+    try:
+        return parse_position(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+@click.command()
+@click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
+@connection_options
+@click.option(
+    "--after", callback=_position, metavar="EPOCH:SEQUENCE",
+    help="Begin behind this position, with a single TOPIC; what is no longer cached is reported.",
+)
+@click.option("--snapshot", is_flag=True, help="Begin with the latest publication of each topic.")
+@click.option("--count", "-n", type=click.IntRange(1), help="End after this many messages.")
+@click.option("--json", "as_json", is_flag=True, help="One line of JSON for each message; receipts too, on stderr.")
+def sub(
+    topics: tuple[str, ...], servers: tuple[str, ...], token: str | None, wire: str, connect_timeout: float,
+    quiet: bool, after: Position | None, snapshot: bool, count: int | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Print what is published to the topics, one message a line, until Ctrl-C.
+
+    With several topics each line begins with the topic. Receipts are shown on stderr: whether the stream is complete,
+    or what is missing. When the broker dies, another one takes over where this one stopped.
+
+    \b
+    Examples:
+      migratory sub quotes/eur
+      migratory sub quotes/eur quotes/usd --snapshot
+      migratory sub quotes/eur --after 1764284400000:17 --count 10 --json
+
+    \b
+    Exit codes: 0 after --count messages, 1 no broker or a topic refused, 2 wrong usage, 130 ended by Ctrl-C.
+    """
+    if after is not None and len(set(topics)) != 1:
+        raise click.UsageError("--after goes with a single TOPIC")
+
+    def show(receipt: ev.Receipt) -> None:
+        gap = receipt.kind != "complete"
+        if gap or not quiet:
+            click.echo(_receipt(receipt, as_json), err=True)
+
+    client = make_client(servers, token, wire, connect_timeout, quiet, show)
+    sys.exit(run(_subscribe(client, topics, after, snapshot, count, as_json)))
+
+
+async def _subscribe(
+    client: Client, topics: tuple[str, ...], after: Position | None, snapshot: bool, count: int | None, as_json: bool
+) -> int:
+    several = len(set(topics)) > 1
+    refused = False
+    left = count
+    async with client:
+        stream = client.subscribe(*topics, after=after, snapshot=snapshot, on_gap=lambda receipt: None)
+        while True:
+            try:
+                message = await anext(stream, None)
+            except SubscribeError as error:
+                click.echo(f"Error: {error}", err=True)
+                refused = True
+                continue
+            if message is None:
+                break
+            _show(message, several, as_json)
+            if left is not None:
+                left -= 1
+                if left == 0:
+                    break
+    return 1 if refused else 0
+
+
+def _show(message: Message, several: bool, as_json: bool) -> None:
+    if as_json:
+        found: dict[str, object] = {"topic": message.topic, "position": str(message.position)}
+        try:
+            found["data"] = message.payload.decode()
+        except UnicodeDecodeError:
+            found["data64"] = b64encode(message.payload).decode()
+        found |= {"sent": message.sent, "time": message.time, "replayed": message.replayed}
+        click.echo(json.dumps(found, ensure_ascii=False))
+        return
+    prefix = message.topic.encode() + b"\t" if several else b""
+    sys.stdout.buffer.write(prefix + message.payload + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def _receipt(receipt: ev.Receipt, as_json: bool) -> str:
+    if as_json:
+        fields: dict[str, object] = {"topic": receipt.topic, "receipt": receipt.kind}
+        if receipt.position is not None:
+            fields["position"] = str(receipt.position)
+        if receipt.first:
+            fields |= {"first": receipt.first, "last": receipt.last}
+        return json.dumps(fields, ensure_ascii=False)
+    match receipt.kind:
+        case "complete":
+            return f"{receipt.topic}: complete, the topic stands at {receipt.position}"
+        case "reset":
+            return f"{receipt.topic}: reset, an earlier history is lost; goes on behind {receipt.after}"
+        case _:
+            return f"{receipt.topic}: {receipt.kind}, {receipt.first} to {receipt.last} are missing"

@@ -1,0 +1,137 @@
+"""`migratory pub` and `migratory sub` as processes, against the fake broker."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+
+import pytest
+from migratory_protocol import messages as wire
+from migratory_protocol.positions import Position
+from migratory_testing.fakebroker import FakeBroker, eventually
+
+
+@pytest.fixture
+async def broker() -> AsyncIterator[FakeBroker]:
+    async with FakeBroker() as running:
+        yield running
+
+
+async def start(broker: FakeBroker, *line: str) -> Process:
+    environment = {**os.environ, "MIGRATORY_SERVERS": broker.url, "COLUMNS": "200"}
+    return await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "migratory_cli.main", *line, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=environment
+    )
+
+
+async def run(broker: FakeBroker, *line: str, stdin: bytes = b"") -> tuple[int | None, str, str]:
+    process = await start(broker, *line)
+    out, err = await asyncio.wait_for(process.communicate(stdin), 30)
+    return process.returncode, out.decode(), err.decode()
+
+
+async def test_publishing_prints_the_position(broker: FakeBroker) -> None:
+    code, out, err = await run(broker, "pub", "quotes/eur", "1.0842 €")
+    assert (code, out) == (0, "1:1\n"), err
+    assert "connected to fake-0" in err
+    assert [message.payload for message in broker.memory.topics["quotes/eur"]] == ["1.0842 €".encode()]
+
+
+async def test_publishing_lines_of_standard_input(broker: FakeBroker) -> None:
+    code, out, _ = await run(broker, "pub", "t", "--quiet", stdin=b"one\n\xff\r\n\nlast")
+    assert (code, out) == (0, "1:1\n1:2\n1:3\n1:4\n")
+    assert [message.payload for message in broker.memory.topics["t"]] == [b"one", b"\xff", b"", b"last"]
+
+
+async def test_repeat_rate_and_json(broker: FakeBroker) -> None:
+    began = asyncio.get_running_loop().time()
+    code, out, _ = await run(broker, "pub", "t", "x", "--repeat", "5", "--rate", "50", "--json", "--wire", "json")
+    assert code == 0
+    assert asyncio.get_running_loop().time() - began >= 4 / 50
+    found = [json.loads(line) for line in out.splitlines()]
+    assert [(line["number"], line["topic"], line["position"]) for line in found] == [
+        (number, "t", f"1:{number}") for number in range(1, 6)
+    ]
+
+
+async def test_qos_0_prints_nothing(broker: FakeBroker) -> None:
+    code, out, _ = await run(broker, "pub", "t", "x", "--qos", "0")
+    assert (code, out) == (0, "")
+    await eventually(lambda: broker.memory.topics.get("t"), "arrived")
+
+
+async def test_failures_are_named_and_end_with_1(broker: FakeBroker) -> None:
+    code, out, err = await run(broker, "pub", "a\tb", "x", "--json")
+    assert code == 1
+    assert json.loads(out)["error"] == "bad_topic"
+    assert "Error: publication 1: topic" in err
+    await broker.stop()
+    code, out, err = await run(broker, "pub", "t", "x", "--connect-timeout", "0.3")
+    assert (code, out) == (1, "")
+    assert "no broker within 0.3 s" in err
+    assert "Traceback" not in err
+
+
+async def test_subscribing_prints_messages_and_receipts(broker: FakeBroker) -> None:
+    for number in range(1, 8):
+        broker.memory.append("t", b"%d" % number)
+    broker.memory.first_cached = 4
+    code, out, err = await run(broker, "sub", "t", "--after", "1:1", "--count", "4")
+    assert (code, out) == (0, "4\n5\n6\n7\n")
+    assert "t: truncated, 2 to 3 are missing" in err
+    code, out, err = await run(broker, "sub", "t", "--snapshot", "-n", "1", "--quiet")
+    assert (code, out, err) == (0, "7\n", "")
+
+
+async def test_subscribing_with_json(broker: FakeBroker) -> None:
+    broker.memory.append("t", "€".encode(), 12.5)
+    broker.memory.append("t", b"\xff")
+    code, out, err = await run(broker, "sub", "t", "--after", "1:0", "--count", "2", "--json")
+    assert code == 0
+    first, second = (json.loads(line) for line in out.splitlines())
+    assert (first["position"], first["data"], first["sent"]) == ("1:1", "€", 12.5)
+    assert (second["topic"], second["data64"]) == ("t", "/w==")
+    receipts = [json.loads(line) for line in err.splitlines() if line.startswith("{")]
+    assert receipts == [{"topic": "t", "receipt": "complete", "position": "1:2"}]
+
+
+async def test_several_topics_until_interrupted(broker: FakeBroker) -> None:
+    process = await start(broker, "sub", "t", "u", "bad\0".replace("\0", "\t"))
+    assert process.stdout is not None
+    await eventually(lambda: broker.live and len(broker.live[0].topics) == 2, "subscribed")
+    await broker.publish("u", b"hello")
+    assert await asyncio.wait_for(process.stdout.readline(), 10) == b"u\thello\n"
+    reset = wire.TopicReceipt("u", "reset", Position(9, 0))
+    await broker.live[0].send(wire.Subscribed(0, [reset]), wire.Message("u", Position(9, 1), b"again"))
+    assert await asyncio.wait_for(process.stdout.readline(), 10) == b"u\tagain\n"
+    process.send_signal(signal.SIGINT)
+    _, err = await asyncio.wait_for(process.communicate(), 10)
+    assert process.returncode == 130
+    assert b"u: reset, an earlier history is lost; goes on behind 9:0" in err
+    assert b"Error: bad\t: topic" in err
+    assert b"Traceback" not in err
+
+
+async def test_a_terminal_that_says_nothing_does_not_keep_the_command(broker: FakeBroker) -> None:
+    process = await start(broker, "pub", "t")
+    await eventually(lambda: broker.live, "connected")
+    process.send_signal(signal.SIGTERM)
+    assert await asyncio.wait_for(process.wait(), 10) == 130
+    assert process.stdin is not None
+    process.stdin.close()
+
+
+async def test_a_lost_connection_is_shown_and_survived(broker: FakeBroker) -> None:
+    process = await start(broker, "sub", "t", "--count", "1")
+    await eventually(lambda: broker.live and broker.live[0].topics, "subscribed")
+    broker.live[0].reset()
+    broker.memory.append("t", b"missed")
+    out, err = await asyncio.wait_for(process.communicate(), 20)
+    assert (process.returncode, out) == (0, b"missed\n")
+    assert b"connection lost" in err
+    assert b"resumed after" in err

@@ -1,0 +1,152 @@
+"""`migratory status` over answers that brokers give, and over none."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
+
+import pytest
+from click.testing import CliRunner
+from migratory_cli import status as status_module
+from migratory_cli.main import main
+
+READY = {
+    "cluster": "quotes",
+    "broker": "quotes-broker-0",
+    "uptime_seconds": 3725.5,
+    "ready": True,
+    "reason": "",
+    "zookeeper_connected": True,
+    "logic": {
+        "topics": 1200, "roles": {"coordinator": 34, "member": 66}, "waiting_groups": 0, "replication_lag": 2,
+        "cache_bytes": 3 * 1024 * 1024,
+    },
+    "edge": {"clients": 10000, "queue_bytes": 512, "draining": False, "slow": [{"client": "c7", "queue_bytes": 99}]},
+}  # fmt: skip
+
+
+class Fake(ThreadingHTTPServer):
+    """Answers /v1/status with `answer`, a status line and a body."""
+
+    answer: tuple[int, bytes] = (200, b"{}")
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        assert self.path == "/v1/status"
+        assert isinstance(self.server, Fake)
+        code, body = self.server.answer
+        self.send_response(code)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Quiet."""
+
+
+@pytest.fixture
+def fake() -> Iterator[Fake]:
+    with Fake(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def runner(monkeypatch: pytest.MonkeyPatch) -> CliRunner:
+    monkeypatch.setenv("COLUMNS", "200")
+    return CliRunner()
+
+
+def test_a_table_of_what_brokers_say(fake: Fake, runner: CliRunner) -> None:
+    fake.answer = (200, json.dumps(READY).encode())
+    result = runner.invoke(main, ["status", fake.url.removeprefix("http://")])
+    assert result.exit_code == 0, result.output
+    for shown in ("cluster quotes", "quotes-broker-0", "ready", "10,000", "1,200", "34", "3.0 MiB", "512 B", "1h02m"):
+        assert shown in result.output
+    assert 'slow consumer at quotes-broker-0: {"client": "c7"' in result.output
+
+
+def test_json_holds_everything(fake: Fake, runner: CliRunner) -> None:
+    fake.answer = (200, json.dumps(READY).encode())
+    result = runner.invoke(main, ["status", fake.url + "/v1/status", "--json"])
+    assert json.loads(result.output) == {fake.url: READY}
+
+
+@pytest.mark.parametrize(
+    ("answer", "shown"),
+    [
+        ((200, json.dumps(READY | {"ready": False, "reason": "learning [3 groups]"}).encode()), "learning [3 groups]"),
+        ((200, b'{"broker":"b","edge":{"draining":true}}'), "draining"),
+        ((200, b'{"edge":null}'), "not ready"),
+        ((404, b""), "HTTP 404"),
+        ((200, b"<html>"), "is this a broker's administration listener?"),
+    ],
+)
+def test_a_broker_that_is_not_ready_ends_with_1(
+    fake: Fake, runner: CliRunner, answer: tuple[int, bytes], shown: str
+) -> None:
+    fake.answer = answer
+    result = runner.invoke(main, ["status", fake.url])
+    assert result.exit_code == 1, result.output
+    assert shown in result.output
+
+
+def test_a_broker_that_does_not_answer_is_named(fake: Fake, runner: CliRunner) -> None:
+    fake.answer = (200, json.dumps(READY).encode())
+    result = runner.invoke(main, ["status", fake.url, "http://127.0.0.1:1"])
+    assert result.exit_code == 1
+    assert "http://127.0.0.1:1" in result.output
+    assert "quotes-broker-0" in result.output
+
+
+def states(*names: str) -> SimpleNamespace:
+    def state(name: str) -> SimpleNamespace:
+        return SimpleNamespace(name=name, brokers=[SimpleNamespace(admin="http://127.0.0.1:1")])
+
+    return SimpleNamespace(running_clusters=lambda: [state(name) for name in names])
+
+
+def test_without_address_the_local_cluster_is_asked(monkeypatch: pytest.MonkeyPatch, runner: CliRunner) -> None:
+    monkeypatch.setitem(sys.modules, "migratory_local.state", states("one", "two"))
+    assert "several clusters run on this machine (one, two)" in runner.invoke(main, ["status"]).output
+    result = runner.invoke(main, ["status", "--cluster", "two", "--json"])
+    assert result.exit_code == 1
+    assert list(json.loads(result.output)) == ["http://127.0.0.1:1"]
+    result = runner.invoke(main, ["status", "--cluster", "three"])
+    assert result.exit_code == 2
+    assert "no cluster named three runs on this machine" in result.output
+    monkeypatch.setitem(sys.modules, "migratory_local.state", states())
+    assert "no cluster runs on this machine" in runner.invoke(main, ["status"]).output
+
+
+def test_without_the_local_extra_an_address_is_asked_for(monkeypatch: pytest.MonkeyPatch, runner: CliRunner) -> None:
+    def missing(name: str) -> object:
+        raise ModuleNotFoundError(name, name="psutil")
+
+    monkeypatch.setattr(status_module, "import_module", missing)
+    result = runner.invoke(main, ["status"])
+    assert result.exit_code == 2
+    assert 'pip install "migratory[local]"' in result.output
+
+
+@pytest.mark.parametrize(
+    ("function", "value", "text"),
+    [
+        ("_size", 5 * 1024**3, "5.0 GiB"), ("_size", None, "-"), ("_number", None, "-"), ("_age", None, "-"),
+        ("_age", 61, "1m01s"),
+    ],
+)  # fmt: skip
+def test_numbers_as_people_read_them(function: str, value: object, text: str) -> None:
+    assert getattr(status_module, function)(value) == text
