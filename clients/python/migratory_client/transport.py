@@ -109,9 +109,7 @@ class _Link:
                 await connection.close(code=CloseCode.UNSUPPORTED_DATA)
                 return CloseCode.TRY_ANOTHER, "the broker sent the other kind of frame"
             else:  # closed, by either side, or broken
-                failure = connection.exception()
-                reason = str(frame.extra or failure or "")
-                return connection.close_code or 1006, reason
+                return int(connection.close_code or 1006), str(frame.extra or "")
 
     async def _write(self, connection: aiohttp.ClientWebSocketResponse) -> None:
         send = connection.send_bytes if self._transport.codec.binary else connection.send_str
