@@ -63,7 +63,7 @@ atoms = st.one_of(
     st.none(), st.booleans(), st.integers(-(2**63), 2**64 - 1), st.floats(), texts,
     st.sampled_from(["\ud800", "publish", "subscribe", "1:2", 1, 2, 3, 4, 5, 0, -1, 2**53, math.inf]),
 )  # fmt: skip
-names = st.sampled_from(["op", "topic", "topics", "request", "data", "data64", "qos", "publisher", "id", "mark", "after"])
+names = st.sampled_from(["op", "topic", "topics", "request", "data", "data64", "qos", "id", "mark", "after"])
 values = st.recursive(
     atoms, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(names | texts, inner, max_size=4), max_leaves=8
 )
@@ -120,7 +120,7 @@ def test_any_json_is_taken_or_refused(value: object) -> None:
 
 
 @slow_start
-@given(values | st.tuples(st.sampled_from([1, 2, 3, 4]), st.lists(values, max_size=9)).map(lambda pair: [pair[0], *pair[1]]))
+@given(values | st.tuples(st.integers(1, 4), st.lists(values, max_size=9)).map(lambda pair: [pair[0], *pair[1]]))
 def test_any_messagepack_is_taken_or_refused(value: object) -> None:
     try:
         data = msgspec.msgpack.encode(value)

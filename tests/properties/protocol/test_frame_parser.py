@@ -155,7 +155,13 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
 def test_good_messages_are_read_like_by_an_independent_parser(case: tuple[bool, list[bytes]]) -> None:
     with_deflate, messages = case
     data = b"".join(messages)
-    assert ours([data], with_deflate) == theirs(data, with_deflate)
+    events, code = ours([data], with_deflate)
+    expected, expected_code = theirs(data, with_deflate)
+    if expected_code == 1009:  # there a ping counts as a part of the message around it
+        assert events[: len(expected)] == expected
+        assert code in (None, 1009)
+    else:
+        assert (events, code) == (expected, expected_code)
 
 
 @settings(slow_start, max_examples=300)
