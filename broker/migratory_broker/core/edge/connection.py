@@ -76,17 +76,21 @@ class Audience:
 
 
 class Replay:
-    """A subscription that is not live yet. `requests` wait for the receipt; `cursor` is the last position sent.
+    """A subscription that is not live yet. `requests` wait for the receipt, that may bring `page` bytes of
+    publications with it; `cursor` is the last position sent.
     `ahead`: all was sent that there is, but `Fanout`s that are still on their way would repeat the end of it."""
 
-    __slots__ = ("ahead", "connection", "cursor", "reference", "requests", "topic")
+    __slots__ = ("ahead", "connection", "cursor", "page", "reference", "requests", "topic")
 
-    def __init__(self, connection: Connection, topic: Topic, request: int, cursor: Position | None) -> None:
+    def __init__(
+        self, connection: Connection, topic: Topic, request: int, cursor: Position | None, page: int
+    ) -> None:
         self.connection = connection
         self.topic = topic
         self.requests: tuple[int, ...] = (request,)
         self.reference = 0
         self.cursor = cursor
+        self.page = page
         self.ahead = False
 
 

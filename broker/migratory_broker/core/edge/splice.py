@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 
 from migratory_protocol.messages import Subscribed, TopicReceipt
 from migratory_protocol.peer import Publication
@@ -52,7 +53,7 @@ class Splice:
         self, connection: Connection, topic: Topic, request: int, after: Position | None, snapshot: bool, page: int
     ) -> None:
         """Begins a subscription; `page` is how many bytes of publications its first answer may bring."""
-        replay = topic.replays[connection] = Replay(connection, topic, request, after)
+        replay = topic.replays[connection] = Replay(connection, topic, request, after, page)
         reference = self._expect(replay)
         self._delivery.aside(Attach(self._number, reference, topic.name, after, snapshot, page))
 
@@ -92,6 +93,13 @@ class Splice:
         for request in replay.requests:
             self._delivery.reply(replay.connection, Subscribed(request, [receipt]))
         replay.requests = ()
+        first = event.publications
+        if sum(len(publication.payload) for publication in first) > replay.page:
+            # The logic gives one at least. A thousand topics with a large one each would fill the queue at once: they
+            # come page by page.
+            if replay.cursor is None:
+                replay.cursor = Position(first[0].epoch, first[0].sequence - 1)
+            event = replace(event, publications=(), done=False)
         self._go_on(replay, event, event.position)
 
     def page(self, event: Page) -> None:
@@ -178,8 +186,10 @@ class Splice:
         """What the topic's subscribers don't have yet. When the logic left something out without saying so, which is
         a fault of this broker, they are told: nothing is lost silently."""
         first = publications[0]
-        if first.sequence <= last.sequence and first.epoch > last.epoch:
-            self._fault(topic, "unreported_reset", last, first.position)
+        unknown = last.epoch == 0 and first.sequence > 1  # nobody knew a history when the topic was attached
+        if unknown or (first.sequence <= last.sequence and first.epoch > last.epoch):
+            if not unknown:
+                self._fault(topic, "unreported_reset", last, first.position)
             self.gap(Gap(topic.name, "reset", Position(first.epoch, first.sequence - 1)))
             return publications
         if first.sequence <= last.sequence:

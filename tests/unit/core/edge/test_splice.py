@@ -152,6 +152,24 @@ class TestPace:
         for name in ("a", "b", "c"):
             assert reader.sequences(name) == [1, 2]
 
+    @pytest.mark.parametrize("snapshot", [False, True])
+    def test_a_first_page_over_its_share_comes_in_its_turn(self, snapshot: bool) -> None:
+        bench = Bench(EdgeConfig(page=3000))
+        reader = bench.client()
+        after = None if snapshot else Position(1, 6)
+        reader.say(Subscribe(1, [TopicRequest(name, after, snapshot) for name in ("a", "b", "c")]))
+        big = publication(7, b"x" * 2000)
+        for attach in bench.asked(Attach):
+            bench.attached(attach, Position(1, 7), publications=(big,))
+            assert reader.sequences(attach.topic) == []
+        assert len(reader.take(Subscribed)) == 3
+        for name in ("a", "b", "c"):
+            page = bench.ask(NextPage)
+            assert (page.topic, page.after) == (name, Position(1, 6))
+            bench.page(page, big)
+            bench.fan(name, publication(8))
+            assert reader.sequences(name) == [7, 8]
+
     def test_none_while_the_transport_is_full(self) -> None:
         bench = Bench()
         reader = bench.client()
@@ -385,6 +403,17 @@ class TestFaultsOfTheLogic:
         bench.fan("t", publication(1, epoch=8))
         assert receipts(reader.take(Subscribed))[-1] == (0, "reset", 0, 0)
         assert bench.notes[0].event == "unreported_reset"
+
+    def test_attached_before_there_was_a_history(self) -> None:
+        bench = Bench()
+        early, first = bench.client(), bench.client()
+        bench.attached(early.subscribe("t"), Position(0, 0), receipt="reset")
+        bench.attached(first.subscribe("u"), Position(0, 0), receipt="reset")
+        bench.fan("t", publication(941))
+        bench.fan("u", publication(1))
+        assert early.take(Subscribed)[1:] == [Subscribed(0, [TopicReceipt("t", "reset", Position(1, 940))])]
+        assert len(first.take(Subscribed)) == 1
+        assert bench.notes == []
 
     def test_a_replay_that_ends_short_of_the_live_stream(self) -> None:
         bench = Bench()

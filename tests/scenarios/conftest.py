@@ -1,0 +1,9 @@
+"""`pytest tests/scenarios --rewrite` puts what happens now into the scenario files; review the difference."""
+
+from __future__ import annotations
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--rewrite", action="store_true", help="rewrite the scenario files' transcripts")
