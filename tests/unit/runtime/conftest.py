@@ -1,4 +1,4 @@
-"""What the runtime's tests share: a log that is kept, cores that only note what they are told, a poll with a deadline."""
+"""What the runtime's tests share: a log that is kept, cores that only note what they are told, a poll."""
 
 from __future__ import annotations
 

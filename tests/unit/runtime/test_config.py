@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from migratory_broker.runtime.config import BrokerConfig, Identity, check_identity, load, parse, split_address
 from migratory_broker.runtime.errors import EXIT_CONFIG, ConfigError
 
@@ -123,6 +122,6 @@ def test_a_wrong_command_line_is_named(identity: Identity, words: list[str]) -> 
 
 
 def test_a_right_command_line_is_taken() -> None:
-    check_identity(parsed(), Identity("quotes-broker-1", advertise_url="wss://b1.example.com/ws", advertise_peer="b1:9"))
+    check_identity(parsed(), Identity("quotes-broker-1", advertise_url="wss://b1.example/ws", advertise_peer="b1:9"))
     assert split_address("[::1]:80", "x") == ("::1", 80)
     assert split_address(":0", "x") == ("", 0)

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-
 from migratory_broker.core.edge import events as edge_events
 from migratory_broker.core.logic import events
 from migratory_broker.runtime.pump import BATCH, Pump, multicast
@@ -80,7 +79,9 @@ def test_effects_go_to_their_handlers_in_order(core: Any) -> None:
     note = events.Note("info", "a")
     close = edge_events.Close(1)
     send = edge_events.Send(1, b"x")
-    pump, edge, loop, _ = build(core, {events.Tick: lambda _: [note]}, {edge_events.Lost: lambda _: [send, close, note]})
+    pump, edge, loop, _ = build(
+        core, {events.Tick: lambda _: [note]}, {edge_events.Lost: lambda _: [send, close, note]}
+    )
     pump.carry_out({events.Note: seen.append, edge_events.Send: seen.append, edge_events.Close: seen.append})
     pump.attach(edge)
     pump.to_logic(events.Tick())

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from aiohttp.web_protocol import RequestHandler
-
 from migratory_broker.core.edge import events as edge_events
 from migratory_broker.runtime import admin
 from migratory_broker.runtime.connection import Connections

@@ -1,0 +1,142 @@
+"""Three broker processes, three ZooKeeper members: what a client sees when one dies, drains or comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from typing import Any
+
+import pytest
+import websockets
+from kazoo.client import KazooClient
+from migratory_testing.brokers import Broker, Brokers, poll
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
+
+TOPIC = "quotes/eur"
+
+
+async def ready(*brokers: Broker) -> None:
+    for broker in brokers:
+        await asyncio.to_thread(broker.wait_ready)
+
+
+async def test_publishing_goes_on_when_the_coordinator_is_killed(brokers: Brokers, hand: Any) -> None:
+    """Subscribed on one broker, published on another, the coordinator killed with -9: all arrives once, in order."""
+    coordinator = brokers.coordinator(TOPIC, "b0")
+    others = [broker for broker in brokers.all() if broker is not coordinator]
+    subscriber, publisher = await hand.connect(others[0]), await hand.connect(others[1])
+    assert (await subscriber.subscribe(TOPIC))["receipt"] == "complete"
+    for number in range(1, 21):
+        await publisher.publish(TOPIC, number, f"m{number}")
+    coordinator.kill()
+    positions = [await publisher.publish(TOPIC, number, f"m{number}") for number in range(21, 41)]
+    assert await subscriber.messages(40) == [f"m{number}" for number in range(1, 41)]
+    assert [int(position.split(":")[1]) for position in positions] == list(range(21, 41))
+    # the killed one comes back as a learner and gets everything before it takes clients
+    coordinator.start()
+    await ready(coordinator)
+    late = await hand.connect(coordinator)
+    first = positions[0].split(":")[0]
+    assert (await late.subscribe(TOPIC, after=positions[0]))["receipt"] == "complete"
+    assert await late.messages(19) == [f"m{number}" for number in range(22, 41)]
+    assert int(first) > 0
+    assert coordinator.status()["logic"]["incarnation"] == 2
+    # nobody else was disconnected
+    await publisher.publish(TOPIC, 41, "m41")
+    assert await subscriber.messages(1) == ["m41"]
+    for client in (subscriber, publisher, late):
+        await client.close()
+
+
+async def test_a_drain_hands_over_tells_clients_and_ends_with_1001(brokers: Brokers, hand: Any) -> None:
+    leaving = brokers.coordinator(TOPIC, "b0")
+    staying = [broker for broker in brokers.all() if broker is not leaving]
+    subscriber, publisher = await hand.connect(leaving), await hand.connect(staying[0])
+    await subscriber.subscribe(TOPIC)
+    await publisher.publish(TOPIC, 1, "before")
+    leaving.signal(signal.SIGTERM)
+    drain = await subscriber.receive("drain")
+    assert {server["url"] for server in drain["servers"]} == {broker.url for broker in staying}
+    for number in range(2, 30):
+        await publisher.publish(TOPIC, number, f"m{number}")
+    assert await subscriber.messages(29) == ["before", *(f"m{number}" for number in range(2, 30))]
+    assert leaving.get("/readyz")[0] == 503
+    with pytest.raises(websockets.ConnectionClosed) as closed:
+        await subscriber.receive("never", limit=15)
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == 1001
+    assert await asyncio.to_thread(leaving.wait) == 0
+    # ended by itself: its session is gone at once, others coordinate
+    assert brokers.coordinator(TOPIC, staying[0].name) in staying
+    await publisher.close()
+
+
+async def test_a_second_signal_ends_at_once(brokers: Brokers, hand: Any) -> None:
+    client = await hand.connect(brokers["b1"])
+    brokers["b1"].signal(signal.SIGTERM)
+    brokers["b1"].event("draining")
+    brokers["b1"].signal(signal.SIGTERM)
+    assert await asyncio.to_thread(brokers["b1"].wait, 4.0) == 1
+    await client.close()
+
+
+async def test_an_expired_session_costs_no_publication_and_no_answer(brokers: Brokers, hand: Any) -> None:
+    """A coordinator's session is expired from outside; its ephemerals come back under the same incarnation."""
+    coordinator = brokers.coordinator(TOPIC, "b0")
+    other = next(broker for broker in brokers.all() if broker is not coordinator)
+    subscriber, publisher = await hand.connect(other), await hand.connect(other)
+    await subscriber.subscribe(TOPIC)
+    root = f"/migratory/{brokers.settings['cluster']}"
+    watching = KazooClient(brokers.settings["zookeeper"]["servers"])
+    await asyncio.to_thread(watching.start)
+    try:
+        path = f"{root}/members/{coordinator.name}"
+        before = watching.exists(path).ephemeralOwner
+        # whoever deletes the node ends what the session stands for, as an expiry does
+        await asyncio.to_thread(watching.delete, path)
+        for number in range(1, 31):
+            await publisher.publish(TOPIC, number, f"m{number}")
+            assert coordinator.get("/healthz")[0] == 200
+        assert await subscriber.messages(30) == [f"m{number}" for number in range(1, 31)]
+        poll(lambda: watching.exists(path) is not None, "its presence is there again")
+        assert coordinator.status()["logic"]["incarnation"] == 1
+        assert before
+    finally:
+        await asyncio.to_thread(watching.stop)
+        watching.close()
+    await subscriber.close()
+    await publisher.close()
+
+
+async def test_without_zookeeper_publishing_goes_on(brokers: Brokers, zookeepers: Any, hand: Any) -> None:
+    """All members stopped for longer than two sessions: no error, no reconnect; afterwards sessions are restored."""
+    subscriber, publisher = await hand.connect(brokers["b0"]), await hand.connect(brokers["b1"])
+    await subscriber.subscribe(TOPIC)
+    await publisher.publish(TOPIC, 1, "m1")
+    for member in zookeepers.members:
+        await asyncio.to_thread(zookeepers.kill, member)
+    number = 1
+    try:
+        async with asyncio.timeout(60):
+            begun = asyncio.get_running_loop().time()
+            while asyncio.get_running_loop().time() - begun < 12:
+                number += 1
+                await publisher.publish(TOPIC, number, f"m{number}", limit=5)
+                await asyncio.sleep(0.1)
+    finally:
+        for member in zookeepers.members:
+            await asyncio.to_thread(member.process.start)
+    assert await subscriber.messages(number) == [f"m{one}" for one in range(1, number + 1)]
+    for broker in brokers.all():
+        await asyncio.to_thread(
+            poll, lambda broker=broker: broker.status()["zookeeper_connected"], f"{broker.name} is connected again"
+        )
+    # and a takeover is possible again
+    coordinator = brokers.coordinator(TOPIC, "b0")
+    if coordinator.name == "b2":
+        coordinator.kill()
+    await publisher.publish(TOPIC, number + 1, "last", limit=40)
+    assert await subscriber.messages(1) == ["last"]
+    await subscriber.close()
+    await publisher.close()
