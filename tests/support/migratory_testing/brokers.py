@@ -1,188 +1,405 @@
-"""Real broker processes for tests, on ports they choose themselves; ended with the test, whatever its outcome.
+"""Several logics in memory, joined by perfect links and a ZooKeeper that answers at once: for tests of single rules.
 
-`with Brokers(folder, zookeeper.servers) as brokers: brokers.start_all(); brokers["b0"].wait_ready()`.
+Time moves only in `run`. Every peer message is encoded and decoded on its way. A test may hold messages back (`hold`),
+cut links, crash and restart brokers, expire sessions, take ZooKeeper away. The simulation is the place for chance.
 """
 
 from __future__ import annotations
 
-import json
-import signal
-import subprocess
-import sys
-import time
-import urllib.error
-import urllib.request
+from collections import deque
 from collections.abc import Callable
-from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from dataclasses import dataclass, field
+from typing import TypeVar
 
-LIMIT = 30.0
+from migratory_broker.core.logic.config import LogicConfig
+from migratory_broker.core.logic.core import Logic
+from migratory_broker.core.logic.events import (
+    Attach,
+    Attached,
+    Check,
+    ConnectPeers,
+    Create,
+    Delete,
+    Effect,
+    Event,
+    Fanout,
+    Flush,
+    NextPage,
+    Node,
+    Note,
+    Page,
+    PeerDown,
+    PeerReceived,
+    PeerUp,
+    PublishAnswer,
+    PublishRequest,
+    SendPeer,
+    Start,
+    Stop,
+    Tick,
+    Write,
+    ZkChanged,
+    ZkChildren,
+    ZkCommit,
+    ZkGet,
+    ZkOperation,
+    ZkReply,
+    ZkSession,
+)
+from migratory_broker.core.logic.records import GroupRecord, decode_group
+from migratory_protocol.peer import PeerMessage, decode_peer, encode_peer
+from migratory_protocol.positions import Position
 
-T = TypeVar("T")
+WALL_MS = 1_000_000
+E = TypeVar("E")
 
 
-def poll(condition: Callable[[], T], what: str, limit: float = LIMIT) -> T:
-    """The first true value of `condition`. Raises AssertionError after `limit` seconds."""
-    deadline = time.monotonic() + limit
-    while True:
-        found = condition()
-        if found:
-            return found
-        if time.monotonic() > deadline:
-            raise AssertionError(f"did not happen within {limit} s: {what}")
-        time.sleep(0.02)
+@dataclass
+class Stored:
+    data: bytes
+    version: int
+    owner: int
 
 
+class Store:
+    """ZooKeeper's tree."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, Stored] = {"/": Stored(b"", 0, 0)}
+        self.watches: dict[str, set[str]] = {}  # path (of a node, or its children with "/*") -> brokers
+        self.fired: list[tuple[str, str]] = []  # (broker, path)
+
+    def get(self, path: str) -> Node | None:
+        node = self.nodes.get(path)
+        return Node(node.data, node.version, node.owner) if node else None
+
+    def children(self, path: str) -> tuple[str, ...] | None:
+        if path not in self.nodes:
+            return None
+        prefix = path.rstrip("/") + "/"
+        return tuple(sorted(p[len(prefix):] for p in self.nodes if p.startswith(prefix) and "/" not in p[len(prefix):]))
+
+    def commit(self, operations: tuple[ZkOperation, ...], session: int) -> tuple[int, ...] | None:
+        nodes = {path: Stored(node.data, node.version, node.owner) for path, node in self.nodes.items()}
+        versions = []
+        for operation in operations:
+            node = nodes.get(operation.path)
+            if isinstance(operation, Create):
+                if node is not None or (operation.path.rsplit("/", 1)[0] or "/") not in nodes:
+                    return None
+                nodes[operation.path] = Stored(operation.data, 0, session if operation.ephemeral else 0)
+                versions.append(0)
+                continue
+            if node is None or operation.version not in (-1, node.version):
+                return None
+            if isinstance(operation, Write):
+                node.data, node.version = operation.data, node.version + 1
+                versions.append(node.version)
+            else:
+                if isinstance(operation, Delete):
+                    del nodes[operation.path]
+                versions.append(-1)
+        self.nodes = nodes
+        for operation in operations:
+            if not isinstance(operation, Check):
+                self.fire(operation.path, not isinstance(operation, Write))
+        return tuple(versions)
+
+    def fire(self, path: str, children: bool) -> None:
+        for key in (path, path.rsplit("/", 1)[0] + "/*" if children else ""):
+            for broker in sorted(self.watches.pop(key, ())):
+                self.fired.append((broker, key.removesuffix("/*")))
+
+    def expire(self, session: int) -> None:
+        for path in [path for path, node in self.nodes.items() if node.owner == session]:
+            del self.nodes[path]
+            self.fire(path, True)
+
+
+@dataclass
 class Broker:
-    """One broker process. Its log lines are in `folder/NAME.log`; `name` stays when it is started again."""
+    name: str
+    logic: Logic
+    session: int
+    effects: list[Effect] = field(default_factory=list)
+    wanted: dict[str, tuple[int, str]] = field(default_factory=dict)
+    running: bool = True
+    zookeeper: bool = True
 
-    def __init__(self, folder: Path, config: Path, name: str) -> None:
-        self.name = name
-        self.log = folder / f"{name}.log"
-        self._config = config
-        self._from = 0  # where this life's log lines begin
-        self.process: subprocess.Popen[bytes] | None = None
+    def of(self, kind: type[E]) -> list[E]:
+        return [effect for effect in self.effects if isinstance(effect, kind)]
 
-    def start(self, *options: str) -> None:
-        self._from = self.log.stat().st_size if self.log.exists() else 0
-        command = [sys.executable, "-m", "migratory_cli.main", "broker"]
-        command += ["--config", str(self._config), "--name", self.name]
-        for option in ("--clients", "--peers", "--admin"):
-            if option not in options:
-                command += [option, "127.0.0.1:0"]
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen([*command, *options], stdout=log, stderr=log)
-
-    def lines(self) -> list[dict[str, Any]]:
-        """This life's log lines that are JSON."""
-        if not self.log.exists():
-            return []
-        found = []
-        with self.log.open("rb") as log:
-            log.seek(self._from)
-            for line in log:
-                if line.startswith(b"{") and line.endswith(b"}\n"):
-                    found.append(json.loads(line))
-        return found
-
-    def event(self, name: str, limit: float = LIMIT) -> dict[str, Any]:
-        """The first log line of that name in this life."""
-
-        def find() -> dict[str, Any] | None:
-            found = next((line for line in self.lines() if line["event"] == name), None)
-            if found is None and self.process is not None and self.process.poll() is not None:
-                said = self.log.read_text()[-3000:]
-                raise AssertionError(f"{self.name} ended with {self.process.returncode}: {said}")
-            return found
-
-        found = poll(find, f"{name} of {self.name}", limit)
-        assert found is not None
-        return found
-
-    @property
-    def url(self) -> str:
-        return str(self.event("listening")["url"])
-
-    def address(self, listener: str) -> tuple[str, int]:
-        host, _, port = str(self.event("listening")[listener]).rpartition(":")
-        return host, int(port)
-
-    def get(self, path: str) -> tuple[int, str]:
-        """A page of its administration; status 0 when it does not answer."""
-        host, port = self.address("admin")
-        try:
-            with urllib.request.urlopen(f"http://{host}:{port}{path}", timeout=5) as answer:
-                return answer.status, answer.read().decode()
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code, error.read().decode()
-        except OSError:
-            return 0, ""
-
-    def status(self) -> dict[str, Any]:
-        code, body = self.get("/v1/status")
-        assert code == 200, f"{self.name} gives no status: {code}"
-        found: dict[str, Any] = json.loads(body)
-        return found
-
-    def metric(self, name: str) -> float:
-        """The sum over the samples of one name."""
-        lines = self.get("/metrics")[1].splitlines()
-        values = [float(line.rpartition(" ")[2]) for line in lines if line.startswith(name + "{")]
-        assert values, f"{self.name} has no metric {name}"
-        return sum(values)
-
-    def ready(self) -> bool:
-        return self.get("/readyz")[0] == 200
-
-    def wait_ready(self, limit: float = LIMIT) -> None:
-        self.event("listening", limit)
-        poll(self.ready, f"{self.name} takes clients", limit)
-
-    def signal(self, number: signal.Signals) -> None:
-        assert self.process is not None
-        self.process.send_signal(number)
-
-    def wait(self, limit: float = LIMIT) -> int:
-        """Its exit code, once it has ended."""
-        assert self.process is not None
-        return self.process.wait(limit)
-
-    def kill(self) -> None:
-        self.signal(signal.SIGKILL)
-        self.wait()
+    def notes(self, event: str) -> list[Note]:
+        return [note for note in self.of(Note) if note.event == event]
 
 
-class Brokers:
-    """The brokers of one cluster, `b0`, `b1`, ... `settings` are merged into the configuration file."""
+class Cluster:
+    def __init__(self, names: tuple[str, ...] = ("a", "b", "c"), groups: int = 1, **config: object) -> None:
+        self.names = names
+        self.groups = groups
+        self.config = {"session_timeout": 4.0, **config}
+        self.now = 10.0
+        self.store = Store()
+        self.brokers: dict[str, Broker] = {}
+        self.links: set[tuple[str, str]] = set()
+        self.cuts: set[tuple[str, str]] = set()
+        self.hold: Callable[[str, str, PeerMessage], bool] = lambda sender, receiver, message: False
+        self.held: list[tuple[str, str, PeerMessage]] = []
+        self.unknown: Callable[[str, ZkCommit], bool] = lambda broker, commit: False  # carried out, reply lost
+        self.lost: Callable[[str, ZkCommit], bool] = lambda broker, commit: False  # not carried out, reply lost
+        self.answers: dict[int, PublishAnswer] = {}
+        self.sent: list[tuple[str, str, PeerMessage]] = []
+        self._queue: deque[tuple[Broker, Event]] = deque()
+        self._session = 100
+        self._reference = 0
 
-    def __init__(self, folder: Path, zookeeper: str, size: int = 3, **settings: Any) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        names = [f"b{number}" for number in range(size)]
-        self.settings: dict[str, Any] = {
-            "cluster": "test",
-            "brokers": names,
-            "zookeeper": {"servers": zookeeper},
-            "topics": {"groups": 8},
-            "drain": {"period": 5.0},
-            **settings,
-        }
-        config = folder / "cluster.json"
-        config.write_text(json.dumps(self.settings))
-        self._brokers = {name: Broker(folder, config, name) for name in names}
+    # ---- brokers ---------------------------------------------------------------------------------------------
 
     def __getitem__(self, name: str) -> Broker:
-        return self._brokers[name]
+        return self.brokers[name]
 
-    def all(self) -> list[Broker]:
-        return list(self._brokers.values())
+    def logic(self, name: str) -> Logic:
+        return self.brokers[name].logic
 
-    def start_all(self) -> None:
-        for broker in self.all():
-            broker.start()
-        for broker in self.all():
-            broker.wait_ready()
+    def start(self, *names: str) -> None:
+        for name in names or self.names:
+            config = LogicConfig("test", name, self.names, f"ws://{name}", name, groups=self.groups, **self.config)  # type: ignore[arg-type]
+            self._session += 1
+            self.brokers[name] = Broker(name, Logic(config), self._session)
+            self.give(name, Start(WALL_MS, self._session))
+            self.give(name, ZkSession("connected", self._session))
 
-    def coordinator(self, topic: str, asked: str) -> Broker:
-        """The broker that `asked` knows to coordinate the topic's group, once there is one."""
-        from migratory_protocol.topics import topic_group
-
-        number = topic_group(topic, self.settings["topics"]["groups"])
-
-        def find() -> str:
-            groups = self[asked].status()["logic"]["groups"]
-            return str(next(group for group in groups if group["group"] == number)["coordinator"] or "")
-
-        return self[poll(find, f"{topic} has a coordinator")]
-
-    def __enter__(self) -> Self:
+    def up(self, seconds: float = 3.0) -> Cluster:
+        """Started and ready."""
+        self.start()
+        self.run(seconds)
+        assert all(broker.logic.membership.ready for broker in self.brokers.values())
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for broker in self.all():
-            if broker.process is not None and broker.process.poll() is None:
-                broker.process.kill()
-                broker.process.wait(10)
+    def crash(self, name: str, *, expire: bool = True) -> None:
+        broker = self.brokers[name]
+        broker.running = False
+        self._queue = deque((other, event) for other, event in self._queue if other is not broker)
+        for one, other in sorted(self.links):
+            if name in (one, other):
+                self.disconnect(one, other)
+        if expire:
+            self.store.expire(broker.session)
+
+    def restart(self, name: str) -> None:
+        self.crash(name)
+        self.start(name)
+
+    # ---- links -----------------------------------------------------------------------------------------------
+
+    def disconnect(self, one: str, other: str) -> None:
+        pair = (min(one, other), max(one, other))
+        if pair in self.links:
+            self.links.discard(pair)
+            self._queue = deque(
+                (to, event) for to, event in self._queue
+                if not (isinstance(event, PeerReceived) and {to.name, event.peer} == {one, other})
+            )
+            for me, peer in (pair, pair[::-1]):
+                self.give(me, PeerDown(peer))
+
+    def cut(self, one: str, other: str) -> None:
+        self.cuts.add((min(one, other), max(one, other)))
+        self.disconnect(one, other)
+
+    def isolate(self, name: str) -> None:
+        for other in self.names:
+            if other != name:
+                self.cut(name, other)
+
+    def heal(self) -> None:
+        self.cuts.clear()
+        self._connect()
+
+    def _connect(self) -> None:
+        running = {name: broker for name, broker in self.brokers.items() if broker.running}
+        for name, broker in running.items():
+            for peer, (incarnation, _) in broker.wanted.items():
+                pair = (min(name, peer), max(name, peer))
+                other = running.get(peer)
+                if (
+                    other is None or pair in self.cuts or pair in self.links or not broker.logic.incarnation
+                    or other.logic.incarnation != incarnation
+                ):
+                    continue
+                self.links.add(pair)
+                self.give(name, PeerUp(peer, incarnation))
+                self.give(peer, PeerUp(name, broker.logic.incarnation))
+
+    # ---- ZooKeeper -------------------------------------------------------------------------------------------
+
+    def expire(self, name: str) -> None:
+        """The session is gone; the broker learns it and gets a new one."""
+        broker = self.brokers[name]
+        self.store.expire(broker.session)
+        self._session += 1
+        broker.session = self._session
+        self.give(name, ZkSession("lost"))
+        self.give(name, ZkSession("connected", broker.session))
+
+    def zookeeper(self, there: bool, *names: str) -> None:
+        for name in names or tuple(self.brokers):
+            broker = self.brokers[name]
+            broker.zookeeper = there
+            if broker.running:
+                self.give(name, ZkSession("connected", broker.session) if there else ZkSession("suspended"))
+
+    def record(self, group: int = 0) -> GroupRecord:
+        return decode_group(self.store.nodes[f"/groups/{group}"].data)
+
+    def _zookeeper(self, broker: Broker, effect: ZkGet | ZkChildren | ZkCommit) -> None:
+        number = effect.request
+        if not broker.zookeeper:
+            reply = ZkReply(number, "unknown")
+        elif isinstance(effect, ZkGet):
+            if effect.watch:
+                self.store.watches.setdefault(effect.path, set()).add(broker.name)
+            reply = ZkReply(number, "ok", node=self.store.get(effect.path))
+        elif isinstance(effect, ZkChildren):
+            if effect.watch:
+                self.store.watches.setdefault(effect.path + "/*", set()).add(broker.name)
+            reply = ZkReply(number, "ok", children=self.store.children(effect.path))
+        elif self.lost(broker.name, effect):
+            reply = ZkReply(number, "unknown")
+        else:
+            versions = self.store.commit(effect.operations, broker.session)
+            reply = ZkReply(number, "ok", versions=versions) if versions is not None else ZkReply(number, "refused")
+            if self.unknown(broker.name, effect):
+                reply = ZkReply(number, "unknown")
+        self._queue.append((broker, reply))
+        fired, self.store.fired = self.store.fired, []
+        for name, path in fired:
+            other = self.brokers.get(name)
+            if other is not None and other.running and other.zookeeper:
+                self._queue.append((other, ZkChanged(path)))
+
+    # ---- time and events -------------------------------------------------------------------------------------
+
+    def give(self, name: str, event: Event) -> None:
+        """Put an event behind those that wait; `run` or `settle` carries it out."""
+        self._queue.append((self.brokers[name], event))
+
+    def step(self, name: str, event: Event) -> list[Effect]:
+        """One event now, its effects carried out."""
+        broker = self.brokers[name]
+        effects = broker.logic.step(event, self.now)
+        broker.effects.extend(effects)
+        for effect in effects:
+            self._carry_out(broker, effect)
+        return effects
+
+    def settle(self) -> None:
+        """Everything that is under way, in order, until nothing is."""
+        for _ in range(200_000):
+            if not self._queue:
+                return
+            broker, event = self._queue.popleft()
+            if broker.running:
+                self.step(broker.name, event)
+                if not isinstance(event, Flush):
+                    self.step(broker.name, Flush())
+        raise AssertionError("the brokers never come to rest")
+
+    def run(self, seconds: float) -> None:
+        end = self.now + seconds - 1e-9
+        self.settle()
+        while self.now < end:
+            self.now = round(self.now + 0.1, 6)
+            for name in sorted(self.brokers):
+                if self.brokers[name].running:
+                    self.give(name, Tick())
+            self.settle()
+
+    def _carry_out(self, broker: Broker, effect: Effect) -> None:
+        if isinstance(effect, SendPeer):
+            pair = (min(broker.name, effect.peer), max(broker.name, effect.peer))
+            message = decode_peer(encode_peer(effect.message))
+            self.sent.append((broker.name, effect.peer, message))
+            if pair not in self.links:
+                return
+            if self.hold(broker.name, effect.peer, message):
+                self.held.append((broker.name, effect.peer, message))
+            else:
+                self.give(effect.peer, PeerReceived(broker.name, message))
+        elif isinstance(effect, (ZkGet, ZkChildren, ZkCommit)):
+            self._zookeeper(broker, effect)
+        elif isinstance(effect, ConnectPeers):
+            broker.wanted = dict(effect.peers)
+            for peer in self.names:
+                if peer not in broker.wanted and peer != broker.name:
+                    other = self.brokers.get(peer)
+                    if other is None or broker.name not in other.wanted:
+                        self.disconnect(broker.name, peer)
+            self._connect()
+        elif isinstance(effect, PublishAnswer):
+            self.answers[effect.reference] = effect
+        elif isinstance(effect, Stop):
+            self.crash(broker.name, expire=False)
+
+    def release(self) -> None:
+        """What was held back arrives, in order; nothing is held any more."""
+        self.hold = lambda sender, receiver, message: False
+        held, self.held = self.held, []
+        for sender, receiver, message in held:
+            if (min(sender, receiver), max(sender, receiver)) in self.links:
+                self.give(receiver, PeerReceived(sender, message))
+        self.settle()
+
+    # ---- clients ---------------------------------------------------------------------------------------------
+
+    def publish(
+        self, name: str, topic: str, payload: str, publisher: str = "p", id: int = 0, mark: int | None = None,
+    ) -> int:
+        """QoS 1 when there is an id (its own mark unless said). Returns the reference of the answer to come."""
+        self._reference += 1
+        request = PublishRequest(
+            0, self._reference, topic, payload.encode(), 1 if id else 0, publisher if id else "", id,
+            id if mark is None else mark,
+        )
+        self.give(name, request)
+        self.settle()
+        return self._reference
+
+    def attach(
+        self, name: str, topic: str, after: tuple[int, int] | None = None, *, snapshot: bool = False,
+        max_bytes: int = 65536, wait: float = 0.0,
+    ) -> Attached | None:
+        """The answer, if it came within `wait` seconds."""
+        self._reference += 1
+        position = None if after is None else Position(*after)
+        self.give(name, Attach(0, self._reference, topic, position, snapshot, max_bytes))
+        self.run(wait) if wait else self.settle()
+        found = [attached for attached in self[name].of(Attached) if attached.reference == self._reference]
+        return found[0] if found else None
+
+    def page(self, name: str, topic: str, after: tuple[int, int], max_bytes: int = 65536) -> Page:
+        self._reference += 1
+        effects = self.step(name, NextPage(0, self._reference, topic, Position(*after), max_bytes))
+        (page,) = [effect for effect in effects if isinstance(effect, Page)]
+        return page
+
+    def delivered(self, name: str, topic: str) -> list[tuple[int, str]]:
+        """(sequence number, payload) of what a broker gave to its edges."""
+        return [
+            (publication.sequence, publication.payload.decode())
+            for fanout in self[name].of(Fanout)
+            if fanout.topic == topic
+            for publication in fanout.publications
+        ]
+
+    def coordinator(self, group: int = 0) -> str:
+        """The one broker that numbers."""
+        names = [
+            name for name, broker in self.brokers.items()
+            if broker.running and (reign := broker.logic.groups[group].reign) is not None and reign.active
+        ]
+        assert len(names) == 1, names
+        return names[0]
+
+    def others(self, group: int = 0) -> list[str]:
+        return [name for name in self.names if name != self.coordinator(group)]

@@ -25,6 +25,7 @@ from migratory_broker.core.logic.records import (
     encode,
     rendezvous,
 )
+from migratory_broker.core.logic.reign import Reign
 from migratory_broker.core.logic.zookeeper import ZooKeeper
 
 PACE = 0.5  # seconds between two looks at a group that cannot be taken over yet
@@ -284,6 +285,9 @@ class Candidacy:
             self.ctx.note("error", "history_reset", group=number, epoch=record.epoch, why=why)
         self.histories.found(number)
         self.ctx.note("info", "record_written", group=number, epoch=record.epoch, why=why)
+        if record.epoch < group.replica.promised:
+            self.resign(number)
+            return
         group.reign_over(record, version, retried=retried)
 
     def _verify(self, number: int, record: GroupRecord) -> None:
@@ -369,9 +373,26 @@ class Candidacy:
             standing.busy = False
             if reply.outcome == "ok":
                 standing.absent_since = None
+            elif reply.outcome == "refused":
+                self._superseded(number, reign)
             self.relook()
 
         self.zookeeper.get(path, read)
+
+    def _superseded(self, number: int, reign: Reign) -> None:
+        """There is no ephemeral, and the record is not as it was written: of another candidate that is gone, perhaps.
+        Then this broker is no coordinator to wait for, and tries in its turn."""
+        standing = self.standings[number]
+        standing.busy = True
+
+        def then(reply: ZkReply) -> None:
+            standing.busy = False
+            if reply.outcome != "ok" or reply.node is None or reign.phase != "active":
+                return
+            if decode_group(reply.node.data).epoch > reign.epoch:
+                reign.end("another candidate wrote a record")
+
+        self.zookeeper.get(f"{GROUPS}/{number}", then)
 
     def _wait(self, number: int, why: str, level: str = "warning") -> None:
         """WAITS-AND-SAYS-SO."""

@@ -50,6 +50,7 @@ class Context:
         self.fenced = False
         self.draining = False
         self.links: dict[str, int] = {}  # peers whose link stands, with the incarnation at the other end
+        self.dirty: dict[int, None] = {}  # groups that have something to send at the end of the turn
         self.published = 0  # numbered by this broker
         self.committed = 0  # publications committed here
         self._wall_offset = 0.0  # wall clock minus monotonic clock, seconds

@@ -243,8 +243,10 @@ class Logic:
             self._admit()
 
     def _flush(self, event: Flush) -> None:
-        for group in self.groups:
-            group.flush()
+        if self.ctx.dirty:
+            dirty, self.ctx.dirty = self.ctx.dirty, {}
+            for number in dirty:
+                self.groups[number].flush()
         self.contact.flush()
 
     # ---- time ------------------------------------------------------------------------------------------------

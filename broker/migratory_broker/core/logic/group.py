@@ -65,10 +65,7 @@ class Group:
     # ---- the reign -------------------------------------------------------------------------------------------
 
     def reign_over(self, record: GroupRecord, version: int, *, retried: bool = False) -> None:
-        """The record was written: this broker owns the epoch. Without `before` promises are collected."""
-        if record.epoch < self.replica.promised:
-            self.ctx.note("info", "record_overtaken", group=self.number, epoch=record.epoch)
-            return
+        """The record was written: this broker owns the epoch. `retried`: it is the owner's own second try."""
         before = self.reign
         if before is not None:
             before.sequencer.flush()
@@ -211,6 +208,7 @@ class Group:
                 continue
             if listed:
                 self._touched[item.topic] = log
+                self.ctx.dirty[self.number] = None
             if immediate:
                 replica.commit(log, log.last)
         for topic, mark in message.marks:

@@ -65,7 +65,6 @@ class Membership:
         self._announced: Member | None = None
         self._announcing = False
         self._listed_at = float("-inf")
-        self._read_at = float("-inf")
         self._beat_at = float("-inf")
         self._peers: dict[str, tuple[int, str]] = {}
         self._servers: tuple[Server, ...] = ()

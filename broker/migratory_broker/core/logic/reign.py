@@ -76,6 +76,10 @@ class Reign:
         replica, record = self.replica, self.record
         replica.promise(record.epoch)
         if record.source is None:
+            must(
+                replica.history != record.history or not replica.topics,
+                "FIRST-EMPTY: without a source nothing was numbered in this history",
+            )
             topics = set(replica.topics)
             told = replica.history not in (0, record.history)
             replica.begin_history(record.history, record.first)

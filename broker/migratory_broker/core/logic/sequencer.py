@@ -84,6 +84,7 @@ class Sequencer:
             publication.sent,
         )
         replica.append(log, entry)
+        ctx.dirty[replica.group] = None
         ctx.published += 1
         if entry.id:
             key = (log.name, entry.publisher)
@@ -143,6 +144,7 @@ class Sequencer:
             return
         self.replica.commit(log, to)
         self._marks[log.name] = log
+        self.ctx.dirty[self.replica.group] = None
         if log.committed == log.last:
             self._uncommitted.pop(log.name, None)
         self.waiting_since = self.ctx.now if self._uncommitted else None
@@ -190,3 +192,4 @@ class Sequencer:
             del self._recent[(topic, publisher)]
             log.table.forget(publisher)
             self._forget.append((topic, publisher))
+            self.ctx.dirty[self.replica.group] = None
