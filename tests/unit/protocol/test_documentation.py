@@ -1,0 +1,105 @@
+"""docs/protocol.md says what the code does: every message, field, code and limit, and each line of the session."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import get_args
+from zlib import crc32
+
+import pytest
+from migratory_protocol import errors, limits
+from migratory_protocol.closecodes import FATAL, SAME_BROKER, CloseCode
+from migratory_protocol.codec import JSON, BadMessage
+from migratory_protocol.diagnosis import REFUSALS
+from migratory_protocol.messages import BrokerMessage, ClientMessage, Error
+from msgspec import NODEFAULT, Struct
+from msgspec.structs import fields
+
+PAGE = (Path(__file__).parents[3] / "docs" / "protocol.md").read_text("utf-8")
+KINDS: list[type[Struct]] = [*get_args(ClientMessage), *get_args(BrokerMessage)]
+SESSION = [line for block in re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
+
+
+def section(title: str) -> str:
+    return PAGE.split(f"\n{title}\n", 1)[1].split("\n## ")[0]
+
+
+def rows(text: str) -> list[list[str]]:
+    """The tables' rows without their heads."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    found = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return [row for row in found if row[0].split()[:1] not in ([], ["---"], ["field"], ["code"])]
+
+
+def described(kind: type[Struct]) -> list[list[str]]:
+    """What a message's section must have, one table after the other: its fields, then those of the structs inside."""
+    inner: list[type[Struct]] = []
+    wanted = []
+    for field in fields(kind):
+        default = "" if field.default is NODEFAULT else json.dumps(field.default)
+        wanted.append([f"`{field.name}`", default])
+        for part in (field.type, *get_args(field.type)):
+            if isinstance(part, type) and issubclass(part, Struct):
+                inner.append(part)
+    for part in inner:
+        if part.__name__ != "Server" or kind.__name__ == "Servers":
+            wanted += described(part)
+    return wanted
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_every_field_is_described_in_its_order(kind: type[Struct]) -> None:
+    text = section(f"### {kind.__name__.lower()}, {kind.__struct_config__.tag}").split("\n### ")[0]
+    assert [[row[0], row[2]] for row in rows(text)] == described(kind)
+
+
+def test_every_error_code_is_described() -> None:
+    codes = {value for name, value in vars(errors).items() if name.isupper() and isinstance(value, str)}
+    assert {row[0].strip("`") for row in rows(section("## Error codes"))} == codes
+
+
+def test_every_close_code_is_described() -> None:
+    table = {int(row[0]): row for row in rows(section("## Close codes"))}
+    assert {code: row[1] for code, row in table.items()} == {
+        int(code): code.name.lower().replace("_", " ") for code in CloseCode
+    }
+    assert {code for code, row in table.items() if row[2].startswith("reports it")} == FATAL
+    assert {code for code, row in table.items() if "same broker" in row[2]} == SAME_BROKER
+
+
+def test_the_limits_are_the_defaults() -> None:
+    table = {row[0]: row[1] for row in rows(section("## Limits"))}
+    assert table["topic name"] == f"{limits.TOPIC} bytes of UTF-8"
+    assert table["payload"] == f"{limits.PAYLOAD // 2**20} MiB"
+    assert table["WebSocket message, after defragmentation and inflation"].endswith(f"{limits.ENVELOPE // 1024} KiB")
+    assert table["subscriptions of a client"] == f"{limits.SUBSCRIPTIONS:,}"
+    assert table["bytes that wait for a client"] == f"{limits.QUEUE // 2**20} MiB"
+    assert table["bad messages in one frame"] == str(REFUSALS)
+    assert table["from TCP accept to `connect`"] == f"{limits.HANDSHAKE:g} s"
+    assert table["heartbeat interval"] == f"{limits.HEARTBEAT:g} s"
+    assert table["resume position ahead of the broker"] == f"{limits.RESUME_WAIT:g} s"
+    assert table["new connections of a broker"] == f"{limits.CONNECTS_PER_SECOND:,}/s"
+
+
+def test_the_hash_in_the_page() -> None:
+    value = crc32(b"quotes/eur")
+    assert f"has CRC-32 {value}, and of 100 groups it is in number {value % 100}." in PAGE
+
+
+def test_every_line_of_the_session_is_what_the_codec_writes() -> None:
+    assert len(SESSION) > 20
+    sent = [line[2:] for line in SESSION if line.startswith("> ")]
+    received = [line[2:] for line in SESSION if line.startswith("< ")]
+    assert len(sent) + len(received) == len(SESSION)
+    for line in received:
+        (message,) = JSON.decode_broker(line.encode())
+        assert JSON.encode(message).decode() == line
+    refused = []
+    for line in sent:
+        try:
+            JSON.decode_client(line.encode())
+        except BadMessage as error:
+            refused.append(JSON.encode(Error(error.code, error.text, error.request, error.topic)).decode())
+    assert refused == [line for line in received if '"op":"error"' in line]
