@@ -34,7 +34,9 @@ class View(NamedTuple):
 
 
 def views(logic: Logic) -> Iterable[View]:
-    raise NotImplementedError
+    for group in logic.groups:
+        replica = group.replica
+        yield View(group.number, replica.promised, replica.synced, replica.topics)
 
 
 class Committed:
@@ -79,7 +81,7 @@ class Probe:
     @staticmethod
     def incarnation(logic: Logic) -> int:
         """-1 while the broker has not registered."""
-        raise NotImplementedError
+        return logic.ctx.incarnation or -1
 
     # ---- records
 
@@ -202,8 +204,9 @@ class Probe:
                     self._promised(group, me, promised)
                 if promised < before[0]:
                     raise Violation(5, f"{process.label} group {group}: promised falls from {before[0]} to {promised}")
-                for topic in topics:
-                    lasts.pop((number, topic), None)
+                for topic in self.world.options.topics:  # also those that went: they may come back alike
+                    if self.world.ledger.group_of[topic] == group:
+                        lasts.pop((number, topic), None)
             for topic, log in topics.items():
                 at = (log.last, log.base)
                 known = lasts.get((number, topic))
@@ -273,7 +276,7 @@ class Probe:
             for sequence in range(min(committed.last, reached - 1) + 1, reached + 1):
                 entry = holder.entry(sequence)
                 if entry is not None:
-                    self._commit(topic, committed, entry)
+                    self._commit(topic, committed, entry.position, key_of(entry.payload))
         committed.last = max(committed.last, reached)
 
     def _holder(self, group: int, topic: str, reached: int, process: Process | None) -> TopicLog | None:
@@ -284,32 +287,33 @@ class Probe:
         return None
 
     @staticmethod
-    def _commit(topic: str, committed: Committed, entry: Publication) -> None:
-        key = key_of(entry.payload)
-        known = committed.entries.get(entry.sequence)
-        if known is not None and known != (entry.epoch, key):
-            raise Violation(3, f"{topic} {entry.position} {key} is committed where {known} was committed")
+    def _commit(topic: str, committed: Committed, position: Position, key: Key) -> None:
+        known = committed.entries.get(position.sequence)
+        if known is not None and known != (position.epoch, key):
+            raise Violation(3, f"{topic} {position} {key} is committed where {known} was committed")
         other = committed.keys.get(key)
-        if other is not None and other != entry.sequence:
-            raise Violation(4, f"{topic}: {key} is committed at sequence numbers {other} and {entry.sequence}")
-        committed.entries[entry.sequence] = (entry.epoch, key)
-        committed.keys[key] = entry.sequence
+        if other is not None and other != position.sequence:
+            raise Violation(4, f"{topic}: {key} is committed at sequence numbers {other} and {position.sequence}")
+        committed.entries[position.sequence] = (position.epoch, key)
+        committed.keys[key] = position.sequence
 
     # ---- what brokers say
 
-    def first_shown(self, process: Process, topic: str, position: Position) -> None:
-        """A publication was shown as committed for the first time."""
+    def shown(self, process: Process, topic: str, position: Position, key: Key | None) -> None:
+        """A publication was shown as committed for the first time, or its position named (without `key`)."""
         committed = self.committed.get((topic, self.world.ledger.history_of(topic, position.epoch)))
         if committed is None or position.sequence > committed.last:
             raise Violation(5, f"{process.label} shows {topic} {position}; committed are "
                                f"{0 if committed is None else committed.last}")
         known = committed.entries.get(position.sequence)
-        if known is not None and known[0] != position.epoch:
-            raise Violation(3, f"{process.label} shows {topic} {position}, where {known} was committed")
+        if known is not None and (known[0] != position.epoch or (key is not None and known[1] != key)):
+            raise Violation(3, f"{process.label} shows {key} at {topic} {position}, where {known} was committed")
+        if known is None and key is not None:  # committed and evicted within one step
+            self._commit(topic, committed, position, key)
 
     def named_current(self, process: Process, topic: str, position: Position) -> None:
         if position.sequence:
-            self.first_shown(process, topic, position)
+            self.shown(process, topic, position, None)
 
     def acknowledged(
         self, process: Process, topic: str, publisher: str, number: int, position: Position | None

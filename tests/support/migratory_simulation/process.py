@@ -16,7 +16,7 @@ from migratory_broker.core.logic import events as logic_events
 from migratory_broker.core.logic.core import Logic
 from migratory_protocol.peer import decode_peer, encode_peer
 
-from migratory_simulation.ledger import Violation
+from migratory_simulation.ledger import Violation, key_of
 from migratory_simulation.network import End
 from migratory_simulation.zookeeper import ZkClient
 
@@ -220,7 +220,7 @@ class Process:
         if isinstance(effect, logic_events.Fanout):
             for publication in effect.publications:
                 if world.ledger.shown(self.label, effect.topic, publication.position, publication.payload):
-                    world.probe.first_shown(self, effect.topic, publication.position)
+                    world.probe.shown(self, effect.topic, publication.position, key_of(publication.payload))
             self._to_edges(effect)
         elif isinstance(effect, (logic_events.Attached, logic_events.Page, logic_events.PublishAnswer)):
             self._check_answer(effect)
@@ -258,7 +258,7 @@ class Process:
             return
         for publication in effect.publications:
             if ledger.shown(self.label, effect.topic, publication.position, publication.payload):
-                probe.first_shown(self, effect.topic, publication.position)
+                probe.shown(self, effect.topic, publication.position, key_of(publication.payload))
         if isinstance(effect, logic_events.Attached):
             self.world.coverage["resumes"] += 1
             probe.named_current(self, effect.topic, effect.position)
