@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import websockets
-from migratory_testing.brokers import Broker, Brokers
+from migratory_testing.processes import Broker, Brokers
 from migratory_testing.zookeeper import ensemble
 
 LIMIT = 20.0

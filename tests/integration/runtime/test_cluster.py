@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import websockets
 from kazoo.client import KazooClient
-from migratory_testing.brokers import Broker, Brokers, poll
+from migratory_testing.processes import Broker, Brokers, poll
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
 

@@ -1,0 +1,188 @@
+"""Real broker processes for tests, on ports they choose themselves; ended with the test, whatever its outcome.
+
+`with Brokers(folder, zookeeper.servers) as brokers: brokers.start_all(); brokers["b0"].wait_ready()`.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+LIMIT = 30.0
+
+T = TypeVar("T")
+
+
+def poll(condition: Callable[[], T], what: str, limit: float = LIMIT) -> T:
+    """The first true value of `condition`. Raises AssertionError after `limit` seconds."""
+    deadline = time.monotonic() + limit
+    while True:
+        found = condition()
+        if found:
+            return found
+        if time.monotonic() > deadline:
+            raise AssertionError(f"did not happen within {limit} s: {what}")
+        time.sleep(0.02)
+
+
+class Broker:
+    """One broker process. Its log lines are in `folder/NAME.log`; `name` stays when it is started again."""
+
+    def __init__(self, folder: Path, config: Path, name: str) -> None:
+        self.name = name
+        self.log = folder / f"{name}.log"
+        self._config = config
+        self._from = 0  # where this life's log lines begin
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self, *options: str) -> None:
+        self._from = self.log.stat().st_size if self.log.exists() else 0
+        command = [sys.executable, "-m", "migratory_cli.main", "broker"]
+        command += ["--config", str(self._config), "--name", self.name]
+        for option in ("--clients", "--peers", "--admin"):
+            if option not in options:
+                command += [option, "127.0.0.1:0"]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen([*command, *options], stdout=log, stderr=log)
+
+    def lines(self) -> list[dict[str, Any]]:
+        """This life's log lines that are JSON."""
+        if not self.log.exists():
+            return []
+        found = []
+        with self.log.open("rb") as log:
+            log.seek(self._from)
+            for line in log:
+                if line.startswith(b"{") and line.endswith(b"}\n"):
+                    found.append(json.loads(line))
+        return found
+
+    def event(self, name: str, limit: float = LIMIT) -> dict[str, Any]:
+        """The first log line of that name in this life."""
+
+        def find() -> dict[str, Any] | None:
+            found = next((line for line in self.lines() if line["event"] == name), None)
+            if found is None and self.process is not None and self.process.poll() is not None:
+                said = self.log.read_text()[-3000:]
+                raise AssertionError(f"{self.name} ended with {self.process.returncode}: {said}")
+            return found
+
+        found = poll(find, f"{name} of {self.name}", limit)
+        assert found is not None
+        return found
+
+    @property
+    def url(self) -> str:
+        return str(self.event("listening")["url"])
+
+    def address(self, listener: str) -> tuple[str, int]:
+        host, _, port = str(self.event("listening")[listener]).rpartition(":")
+        return host, int(port)
+
+    def get(self, path: str) -> tuple[int, str]:
+        """A page of its administration; status 0 when it does not answer."""
+        host, port = self.address("admin")
+        try:
+            with urllib.request.urlopen(f"http://{host}:{port}{path}", timeout=5) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+        except OSError:
+            return 0, ""
+
+    def status(self) -> dict[str, Any]:
+        code, body = self.get("/v1/status")
+        assert code == 200, f"{self.name} gives no status: {code}"
+        found: dict[str, Any] = json.loads(body)
+        return found
+
+    def metric(self, name: str) -> float:
+        """The sum over the samples of one name."""
+        lines = self.get("/metrics")[1].splitlines()
+        values = [float(line.rpartition(" ")[2]) for line in lines if line.startswith(name + "{")]
+        assert values, f"{self.name} has no metric {name}"
+        return sum(values)
+
+    def ready(self) -> bool:
+        return self.get("/readyz")[0] == 200
+
+    def wait_ready(self, limit: float = LIMIT) -> None:
+        self.event("listening", limit)
+        poll(self.ready, f"{self.name} takes clients", limit)
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def wait(self, limit: float = LIMIT) -> int:
+        """Its exit code, once it has ended."""
+        assert self.process is not None
+        return self.process.wait(limit)
+
+    def kill(self) -> None:
+        self.signal(signal.SIGKILL)
+        self.wait()
+
+
+class Brokers:
+    """The brokers of one cluster, `b0`, `b1`, ... `settings` are merged into the configuration file."""
+
+    def __init__(self, folder: Path, zookeeper: str, size: int = 3, **settings: Any) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        names = [f"b{number}" for number in range(size)]
+        self.settings: dict[str, Any] = {
+            "cluster": "test",
+            "brokers": names,
+            "zookeeper": {"servers": zookeeper},
+            "topics": {"groups": 8},
+            "drain": {"period": 5.0},
+            **settings,
+        }
+        config = folder / "cluster.json"
+        config.write_text(json.dumps(self.settings))
+        self._brokers = {name: Broker(folder, config, name) for name in names}
+
+    def __getitem__(self, name: str) -> Broker:
+        return self._brokers[name]
+
+    def all(self) -> list[Broker]:
+        return list(self._brokers.values())
+
+    def start_all(self) -> None:
+        for broker in self.all():
+            broker.start()
+        for broker in self.all():
+            broker.wait_ready()
+
+    def coordinator(self, topic: str, asked: str) -> Broker:
+        """The broker that `asked` knows to coordinate the topic's group, once there is one."""
+        from migratory_protocol.topics import topic_group
+
+        number = topic_group(topic, self.settings["topics"]["groups"])
+
+        def find() -> str:
+            groups = self[asked].status()["logic"]["groups"]
+            return str(next(group for group in groups if group["group"] == number)["coordinator"] or "")
+
+        return self[poll(find, f"{topic} has a coordinator")]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for broker in self.all():
+            if broker.process is not None and broker.process.poll() is None:
+                broker.process.kill()
+                broker.process.wait(10)
