@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 import threading
 import time
@@ -16,6 +17,7 @@ from migratory_client import Client, MigratoryError, Position
 from migratory_cli.options import connection_options, make_client, run
 
 _WINDOW = 500  # publications under way; below the client's own bound
+_CHUNKS = 16  # of standard input, read ahead
 
 
 @click.command()
@@ -106,22 +108,29 @@ async def _repeated(data: bytes, count: int) -> AsyncIterator[bytes]:
 
 
 async def _lines() -> AsyncIterator[bytes]:
-    """Standard input, line by line, as it comes, without the line's end. Works for files and pipes alike; the reading
-    thread is a daemon, because nothing can end a read from a terminal when Ctrl-C ends the command."""
-    lines: asyncio.Queue[bytes] = asyncio.Queue(_WINDOW)
+    """Standard input, line by line, as it comes, without the line's end. Works for files, pipes and terminals alike.
+
+    The reading thread is a daemon, because nothing can end a read from a terminal when Ctrl-C ends the command; it
+    reads the descriptor, because a lock of `sys.stdin` that is held at the interpreter's end aborts the process."""
+    chunks: asyncio.Queue[bytes] = asyncio.Queue(_CHUNKS)
     loop = asyncio.get_running_loop()
-    stream = sys.stdin.buffer
+    descriptor = sys.stdin.fileno()
 
     def read() -> None:
         try:
             while True:
-                line = stream.readline()
-                asyncio.run_coroutine_threadsafe(lines.put(line), loop).result()  # waits while the queue is full
-                if not line:
+                chunk = os.read(descriptor, 65536)
+                asyncio.run_coroutine_threadsafe(chunks.put(chunk), loop).result()  # waits while the queue is full
+                if not chunk:
                     return
         except (RuntimeError, CancelledError):
             return  # the loop has ended: nobody reads
 
     threading.Thread(target=read, name="stdin", daemon=True).start()
-    while line := await lines.get():
-        yield line.rstrip(b"\r\n")
+    rest = b""
+    while chunk := await chunks.get():
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            yield line.rstrip(b"\r")
+    if rest:
+        yield rest.rstrip(b"\r")

@@ -113,7 +113,8 @@ class Client:
             return
         self._loop = asyncio.get_running_loop()
         self._transport = Transport(self._codec, self.step, ssl_context=self._ssl_context, headers=self._headers)
-        self._connected.clear()
+        self._connected = asyncio.Event()  # new ones: it may be another loop than the last time
+        self._changed = asyncio.Event()
         for line in self._malformed:
             self._status(ev.Problem("bad_server", line))
         self._malformed = ()
