@@ -82,15 +82,13 @@ class Replay:
 
     __slots__ = ("ahead", "connection", "cursor", "page", "reference", "requests", "topic")
 
-    def __init__(
-        self, connection: Connection, topic: Topic, request: int, cursor: Position | None, page: int
-    ) -> None:
+    def __init__(self, connection: Connection, topic: Topic, request: int, cursor: Position | None) -> None:
         self.connection = connection
         self.topic = topic
         self.requests: tuple[int, ...] = (request,)
         self.reference = 0
         self.cursor = cursor
-        self.page = page
+        self.page = 0
         self.ahead = False
 
 

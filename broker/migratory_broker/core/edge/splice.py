@@ -53,7 +53,8 @@ class Splice:
         self, connection: Connection, topic: Topic, request: int, after: Position | None, snapshot: bool, page: int
     ) -> None:
         """Begins a subscription; `page` is how many bytes of publications its first answer may bring."""
-        replay = topic.replays[connection] = Replay(connection, topic, request, after, page)
+        replay = topic.replays[connection] = Replay(connection, topic, request, after)
+        replay.page = page
         reference = self._expect(replay)
         self._delivery.aside(Attach(self._number, reference, topic.name, after, snapshot, page))
 
