@@ -161,8 +161,10 @@ class ClientServer:
         early = _Early()
         handler.set_parser(cast("Any", early))
         handler.keep_alive(False)
+        # To aiohttp the connection is lost: it forgets the handler, and the handler its parser. Each refers to the other:
+        # left to the collector they would pile up by thousands in a storm of connections.
         handler.transport = None
-        self._server.connection_lost(handler, None)
+        handler.connection_lost(None)
         transport.write(accepted.answer)
         host, port = (*(transport.get_extra_info("peername") or ("", 0)), 0)[:2]
         self._connections.adopt(transport, accepted.wire, f"{host}:{port}", accepted.deflate, opened, early.data)
