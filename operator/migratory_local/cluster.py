@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import socket
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -28,7 +29,7 @@ from migratory_local.exposition import SeriesTable
 from migratory_local.http import Http
 from migratory_local.java import Java, find_java
 from migratory_local.machine import check_platform, check_room
-from migratory_local.ports import check_free, free_ports, is_free
+from migratory_local.ports import check_free, free_ports, is_free, reserve
 from migratory_local.process import Process, stop_all
 from migratory_local.state import BrokerState, ClusterState, FolderLock, own_start_time
 from migratory_local.supervisor import Happening, Supervisor
@@ -71,6 +72,7 @@ class LocalCluster:
         self._lock = FolderLock(self.workdir)
         self._ensemble: Ensemble | None = None
         self._others: list[Process] = []
+        self._reserved: dict[int, socket.socket] = {}
         self._supervision: asyncio.Task[None] | None = None
 
     # ---- its life -----------------------------------------------------------------------------------------------
@@ -97,6 +99,8 @@ class LocalCluster:
         await asyncio.to_thread(stop_all, first, _GRACE)
         if self._ensemble is not None:
             await asyncio.to_thread(self._ensemble.stop)
+        for port in list(self._reserved):
+            self._release(port)
         self._lock.release()
 
     async def __aenter__(self) -> Self:
@@ -138,6 +142,7 @@ class LocalCluster:
         await asyncio.to_thread(ensemble.wait_ready)
         on_step(f"ZooKeeper is up: {ensemble.servers} ({time.monotonic() - began:.1f} s)")
         for broker in self.brokers:
+            self._release(broker.ports.clients)
             broker.process.start()
         await wait_ready(self.brokers, self.http, READY_SECONDS)
         on_step(f"{len(self.brokers)} brokers are ready ({time.monotonic() - began:.1f} s)")
@@ -250,6 +255,11 @@ class LocalCluster:
             raise LocalError("no broker coordinates a topic group now")
         return max(sorted(counts), key=lambda name: counts[name])
 
+    def _release(self, port: int) -> None:
+        holder = self._reserved.pop(port, None)
+        if holder is not None:
+            holder.close()
+
     # ---- ports --------------------------------------------------------------------------------------------------
 
     def _choose_ports(self) -> list[Ports]:
@@ -262,6 +272,11 @@ class LocalCluster:
                 check_free(own.admin, f"{name}'s administration")
             return chosen
         usual = list(range(FIRST_CLIENT_PORT, FIRST_CLIENT_PORT + count))
-        clients = usual if all(map(is_free, usual)) else free_ports(count)
+        if all(map(is_free, usual)):
+            # Another cluster that starts at this moment wants the same ones, and ZooKeeper takes seconds to come up.
+            self._reserved = {port: holder for port in usual if (holder := reserve(port)) is not None}
+        clients = usual if all(port in self._reserved or is_free(port) for port in usual) else free_ports(count)
+        for port in set(self._reserved) - set(clients):
+            self._release(port)
         others = free_ports(2 * count)
         return [Ports(clients[i], others[i], others[count + i]) for i in range(count)]

@@ -33,6 +33,21 @@ def is_free(port: int) -> bool:
     return True
 
 
+def reserve(port: int) -> socket.socket | None:
+    """Keeps a free port from every other process until the socket is closed; None when that can't be.
+
+    Bound without SO_REUSEADDR, for only then a second binding is refused. While old connections of the port are in
+    TIME_WAIT it can't be reserved, though a server could take it.
+    """
+    holder = socket.socket()
+    try:
+        holder.bind((HOST, port))
+    except OSError:
+        holder.close()
+        return None
+    return holder
+
+
 def check_free(port: int, purpose: str) -> None:
     """:raises LocalError: naming the port and what it was wanted for."""
     if not 1 <= port <= 65_535:

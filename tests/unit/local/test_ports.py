@@ -7,7 +7,7 @@ import socket
 import pytest
 from migratory_local import ports
 from migratory_local.errors import LocalError
-from migratory_local.ports import HOST, check_free, free_ports, is_free
+from migratory_local.ports import HOST, check_free, free_ports, is_free, reserve
 
 
 def test_free_ports_are_different_and_not_given_twice() -> None:
@@ -28,6 +28,16 @@ def test_a_busy_port_is_named() -> None:
         assert not is_free(port)
         with pytest.raises(LocalError, match=rf"port {port} for the test is in use .* --ports"):
             check_free(port, "the test")
+
+
+def test_a_reserved_port_is_nobody_elses_until_it_is_released() -> None:
+    (port,) = free_ports(1)
+    holder = reserve(port)
+    assert holder is not None
+    assert not is_free(port)
+    assert reserve(port) is None
+    holder.close()
+    assert is_free(port)
 
 
 @pytest.mark.parametrize("port", [0, -1, 65536])
