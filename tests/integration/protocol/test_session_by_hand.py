@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import websockets
-from migratory_testing.brokers import Brokers
+from migratory_testing.processes import Brokers
 from migratory_testing.zookeeper import ensemble
 
 PAGE = Path(__file__).parents[3] / "docs" / "protocol.md"
