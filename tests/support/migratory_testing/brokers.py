@@ -392,14 +392,21 @@ class Cluster:
             for publication in fanout.publications
         ]
 
-    def coordinator(self, group: int = 0) -> str:
-        """The one broker that numbers."""
-        names = [
+    def coordinators(self, group: int = 0) -> list[str]:
+        """Brokers that believe to be coordinator: one that is cut off may be among them."""
+        return [
             name for name, broker in self.brokers.items()
             if broker.running and (reign := broker.logic.groups[group].reign) is not None and reign.active
         ]
+
+    def coordinator(self, group: int = 0) -> str:
+        """The one broker that numbers."""
+        names = self.coordinators(group)
         assert len(names) == 1, names
         return names[0]
 
     def others(self, group: int = 0) -> list[str]:
         return [name for name in self.names if name != self.coordinator(group)]
+
+    def others_running(self) -> list[str]:
+        return [name for name, broker in self.brokers.items() if broker.running]

@@ -264,6 +264,9 @@ class Candidacy:
             elif reply.outcome == "refused":
                 self.ctx.note("info", "record_refused", group=number, epoch=record.epoch, why=why, error=reply.error)
                 standing.not_before = self.ctx.now + self.ctx.random.between(0, self.ctx.config.progress_timeout / 2)
+                reign = self.groups[number].reign
+                if reign is not None and reign.phase != "over":
+                    self._superseded(number, reign)
                 self.relook()
             else:
                 standing.unsure = record
@@ -380,14 +383,14 @@ class Candidacy:
         self.zookeeper.get(path, read)
 
     def _superseded(self, number: int, reign: Reign) -> None:
-        """There is no ephemeral, and the record is not as it was written: of another candidate that is gone, perhaps.
-        Then this broker is no coordinator to wait for, and tries in its turn."""
+        """The record is not as this owner wrote it: of another candidate, which is gone, perhaps. Then this broker is
+        no coordinator to wait for, and tries in its turn."""
         standing = self.standings[number]
         standing.busy = True
 
         def then(reply: ZkReply) -> None:
             standing.busy = False
-            if reply.outcome != "ok" or reply.node is None or reign.phase != "active":
+            if reply.outcome != "ok" or reply.node is None:
                 return
             if decode_group(reply.node.data).epoch > reign.epoch:
                 reign.end("another candidate wrote a record")

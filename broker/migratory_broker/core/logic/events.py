@@ -251,7 +251,8 @@ class Gap:
 class Attached:
     """To one edge. `position` is the current (committed) position, `publications` the first page of the replay.
     With `done` every later publication of the topic comes as a `Fanout` after this effect; otherwise ask `NextPage`
-    behind the last publication given here. `first`..`last` are the missing sequence numbers of `truncated`."""
+    behind the last publication given here. `first`..`last` are the missing sequence numbers of `truncated`. With a
+    `code` the topic was refused, `text` says why, and nothing else counts."""
 
     edge: int
     reference: int
@@ -262,6 +263,8 @@ class Attached:
     done: bool = True
     first: int = 0
     last: int = 0
+    code: str = ""
+    text: str = ""
 
 
 @dataclass(slots=True, frozen=True)

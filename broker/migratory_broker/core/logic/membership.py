@@ -193,12 +193,15 @@ class Membership:
         if reply.outcome != "ok" or reply.children is None:
             return
         for name in sorted(set(self.live).difference(reply.children)):
-            del self.live[name]
-            if name not in self.ctx.links:
-                self.known.pop(name, None)
+            self._vanished(name)
         for name in sorted(reply.children):
             self._look(name)
         self._connect()
+
+    def _vanished(self, name: str) -> None:
+        self.live.pop(name, None)
+        if name not in self.ctx.links:
+            self.known.pop(name, None)
 
     def changed(self, path: str) -> None:
         """A watch fired."""
@@ -212,7 +215,8 @@ class Membership:
             if reply.outcome != "ok":
                 return
             if reply.node is None:
-                self.live.pop(name, None)
+                self._vanished(name)
+                self._connect()
                 return
             member = decode_member(reply.node.data)
             self.live[name] = self.known[name] = member

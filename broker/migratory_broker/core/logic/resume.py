@@ -45,7 +45,12 @@ class Resume:
 
     def attach(self, event: Attach) -> None:
         if refusal := self.authorizer.attach(event):
-            self.ctx.note("warning", "attach_refused", topic=event.topic, why=refusal)
+            position = Position(0, 0)
+            self.ctx.emit(
+                Attached(
+                    event.edge, event.reference, event.topic, "reset", position, code="not_allowed", text=refusal
+                )
+            )
             return
         number = topic_group(event.topic, len(self.groups))
         waiting = Waiting(event, self.ctx.now + self.ctx.config.resume_wait)

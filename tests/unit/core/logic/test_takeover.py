@@ -1,0 +1,555 @@
+"""docs/replication.md, "Takeover": promises, merge, Sync, activation, and what each of them must not do."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from migratory_broker.core.logic.events import Create, Flush, PeerReceived, Write, ZkCommit, ZkSession
+from migratory_broker.core.logic.records import GroupRecord, Source, decode_group, rendezvous
+from migratory_protocol.peer import (
+    Accept,
+    Accepted,
+    Activated,
+    Ask,
+    HandOver,
+    PeerMessage,
+    Prepare,
+    Promise,
+    Refused,
+    Standing,
+    Sync,
+    Synced,
+)
+from migratory_protocol.positions import Position
+from migratory_testing.brokers import Cluster
+
+
+def writes(commit: ZkCommit, activated: bool) -> bool:
+    """Whether a transaction writes a group's record, activated or not."""
+    return any(
+        isinstance(operation, (Write, Create))
+        and operation.path.startswith("/groups/")
+        and decode_group(operation.data).activated is activated
+        for operation in commit.operations
+        if operation.data
+    )
+
+
+def test_acknowledged_publications_survive_their_coordinator() -> None:
+    cluster = Cluster().up()
+    old = cluster.coordinator()
+    contact = cluster.others()[0]
+    for number in range(1, 6):
+        cluster.publish(contact, "t", str(number), id=number)
+    epoch = cluster.record().epoch
+    cluster.crash(old)
+    cluster.run(4.0)
+    new = cluster.coordinator()
+    assert new != old
+    assert cluster.record().epoch > epoch
+    reference = cluster.publish(contact, "t", "6", id=6)
+    assert cluster.answers[reference].position == Position(cluster.logic(new).groups[0].replica.synced, 6)
+    log = cluster.logic(new).groups[0].replica.topics["t"]
+    assert [entry.epoch for entry in log.entries] == [epoch] * 5 + [cluster.logic(new).groups[0].replica.synced]
+
+
+def test_source_is_activated() -> None:
+    """SOURCE-IS-ACTIVATED: only an activated record is a source; else the old record's own source goes on."""
+    activated = GroupRecord(7, 1, 3, ("a", 1), [("a", 1), ("b", 1)], 2, activated=True, source=None)
+    following = activated.next(("b", 1), [("b", 1), ("c", 1)], 2)
+    assert following.source == Source(3, [("a", 1), ("b", 1)], 2, ("a", 1))
+    after = following.next(("c", 1), [("b", 1), ("c", 1)], 2)
+    assert after.source == following.source
+    assert (after.epoch, after.history, after.first) == (5, 7, 1)
+
+
+@pytest.mark.parametrize(
+    ("answered", "enough"),
+    [
+        ([("b", 1), ("c", 1)], True),
+        ([("b", 1)], False),
+        ([("a", 1)], True),  # the owner's own: its store is in every quorum
+        ([("a", 2), ("b", 2), ("c", 2)], False),  # BY-INCARNATION
+        ([("b", 1), ("d", 1)], False),
+    ],
+)
+def test_takeover_quorum(answered: list[tuple[str, int]], enough: bool) -> None:
+    """TAKEOVER-QUORUM: n - q + 1 of the source list, or the source's owner."""
+    source = Source(3, [("a", 1), ("b", 1), ("c", 1)], 2, ("a", 1))
+    assert source.enough(answered) is enough
+
+
+def test_an_adopted_suffix_is_committed_by_activation_only() -> None:
+    """ACTIVATION-COMMITS: an entry that one member held is adopted, and delivered nowhere before the activation."""
+    cluster = Cluster().up()
+    old = cluster.coordinator()
+    one, two = cluster.others()
+    cluster.hold = lambda sender, receiver, message: isinstance(message, Accepted) or (
+        isinstance(message, Accept) and receiver == two
+    )
+    cluster.publish(old, "t", "x", id=1)
+    assert cluster.delivered(one, "t") == [(1, "x")]  # it has told its clients, and the coordinator does not know
+    cluster.hold = lambda sender, receiver, message: isinstance(message, Synced)
+    cluster.held.clear()
+    cluster.crash(old)
+    cluster.run(1.0)
+    assert cluster.record().activated is False
+    assert cluster.delivered(two, "t") == []
+    cluster.release()
+    cluster.run(4.0)
+    assert cluster.record().activated is True
+    assert cluster.delivered(two, "t") == [(1, "x")]
+    assert cluster.delivered(one, "t") == [(1, "x")]
+    assert cluster.logic(two).groups[0].replica.topics["t"].entries[0].epoch == cluster.record().first
+    again = cluster.publish(two, "t", "x", id=1)
+    assert cluster.answers[again].position == Position(cluster.record().first, 1)  # the table came with the log
+
+
+def test_an_answer_counts_with_its_last_part() -> None:
+    """TAKEOVER-MERGE: not at its header. Parts of a link that broke are worth nothing."""
+    cluster = Cluster(("a", "b", "c", "d", "e"), min_copies=3, part_bytes=300).up()
+    old = cluster.coordinator()
+    members = cluster.others()
+    reserve = members[-1]
+    cluster.cut(old, reserve)  # it lags behind: its answer is short
+    for other in members[:-1]:
+        cluster.cut(other, reserve)
+    for number in range(1, 8):
+        cluster.publish(old, "t", "x" * 100, id=number)
+    assert cluster.logic(old).groups[0].replica.topics["t"].committed == 7
+    cluster.hold = lambda sender, receiver, message: isinstance(message, Promise) and bool(message.topics)
+    cluster.crash(old)
+    cluster.zookeeper(False, *members[:-1])
+    cluster.heal()
+    cluster.run(8.0)
+    assert cluster.record().owner[0] == reserve
+    assert not cluster.record().activated
+    parts = [message for _, _, message in cluster.sent if isinstance(message, Promise)]
+    assert any(not part.last for part in parts)
+    cluster.release()
+    cluster.zookeeper(True, *members)
+    cluster.run(10.0)
+    for name in members:
+        log = cluster.logic(name).groups[0].replica.topics["t"]
+        assert (log.committed, len(log.entries)) == (7, 7)
+
+
+def test_member_refuses_lower_epochs_after_its_promise() -> None:
+    """PROMISE: numbering, Sync, Ask and Prepare of a lower epoch are refused."""
+    cluster = Cluster().up()
+    old = cluster.coordinator()
+    member = cluster.others()[0]
+    group = cluster.logic(member).groups[0]
+    replica = group.replica
+    epoch = replica.synced
+    before = cluster.publish(old, "t", "x", id=1)
+    assert cluster.answers[before].code == ""
+    cluster.logic(member).ctx.effects = []
+    group.prepare(old, Prepare(0, replica.history, epoch + 5, epoch, True, []))
+    assert replica.promised == epoch + 5
+    log = replica.topics["t"]
+    cluster.publish(old, "t", "y", id=2)
+    assert log.last == 1
+    sent: list[PeerMessage] = []
+    cluster.logic(member).ctx.send = lambda peer, message: sent.append(message)  # type: ignore[method-assign]
+    group.accept(old, Accept(0, replica.history, epoch, [], [], []))
+    group.ask(old, Ask(0, replica.history, epoch + 1))
+    group.prepare(old, Prepare(0, replica.history, epoch + 4, epoch, True, []))
+    view = replica.view
+    assert view is not None
+    members = list(view.members)
+    sync = Sync(0, replica.history, replica.first, epoch + 1, 1, view.owner, members, 2, False, True, True, [], 0, 0)
+    group.sync(old, sync)
+    assert [type(message) for message in sent] == [Refused] * 4
+    assert {message.promised for message in sent if isinstance(message, Refused)} == {epoch + 5}
+    assert replica.synced == epoch
+
+
+def test_a_refused_coordinator_streams_no_more_to_that_member() -> None:
+    cluster = Cluster().up()
+    old = cluster.coordinator()
+    reign = cluster.logic(old).groups[0].reign
+    assert reign is not None
+    member = cluster.others()[0]
+    cluster.logic(old).groups[0].refused(member, Refused(0, reign.epoch, reign.epoch + 1))
+    assert reign.followers.by_name[member].refused
+    cluster.logic(old).groups[0].refused("nobody", Refused(0, reign.epoch, reign.epoch + 1))
+    cluster.publish(old, "t", "x", id=1)
+    assert cluster.delivered(member, "t") == []
+
+
+def test_coordinator_stops_numbering_when_it_promises() -> None:
+    cluster = Cluster().up()
+    old, contact = cluster.coordinator(), cluster.others()[0]
+    group = cluster.logic(old).groups[0]
+    replica = group.replica
+    cluster.publish(old, "t", "x", id=1)
+    cluster.step(old, Flush())
+    group.prepare(contact, Prepare(0, replica.history, replica.synced + 1, replica.synced, True, []))
+    assert group.reign is None
+    assert not group.member or replica.promised == replica.synced + 1
+    reference = cluster.publish(old, "t", "y", id=2)
+    assert cluster.answers[reference].code == "retry"
+
+
+def test_a_longer_tail_is_cut_at_sync() -> None:
+    """SYNC-WHOLE: a tail that was not adopted goes, however long, and its table with it."""
+    cluster = Cluster().up()
+    old = cluster.coordinator()
+    one, two = cluster.others()
+    cluster.publish(old, "t", "1", publisher="p", id=1)
+    cluster.hold = lambda sender, receiver, message: isinstance(message, Accept)
+    for number in (2, 3, 4):
+        cluster.publish(old, "t", f"lost {number}", publisher="p", id=number)
+    cluster.publish(old, "never", "lost", publisher="p", id=1)
+    cluster.held.clear()
+    cluster.hold = lambda sender, receiver, message: False
+    cluster.isolate(old)  # alive, with a tail that nobody else has
+    cluster.store.expire(cluster[old].session)
+    cluster.zookeeper(False, old)
+    cluster.run(3.0)
+    (new,) = [name for name in cluster.coordinators() if name != old]
+    for number in (2, 3):
+        reference = cluster.publish(new, "t", f"other {number}", publisher="q", id=number)
+        assert cluster.answers[reference].code == ""
+    cluster.heal()
+    cluster.zookeeper(True, old)
+    cluster.expire(old)
+    cluster.run(5.0)
+    log = cluster.logic(old).groups[0].replica.topics["t"]
+    assert [entry.payload for entry in log.entries] == [b"1", b"other 2", b"other 3"]
+    assert log.table.rows["p"][0] == 1
+    assert "never" not in cluster.logic(old).groups[0].replica.topics
+    assert cluster.delivered(old, "t") == [(1, "1"), (2, "other 2"), (3, "other 3")]
+
+
+def test_an_answer_that_is_not_synced_to_the_source_is_ignored() -> None:
+    """TAKEOVER-MERGE: never let the longest of all logs win. The broker that was cut off becomes candidate itself."""
+    cluster = Cluster(("a", "b", "c", "d", "e"), min_copies=2).up()
+    old = cluster.coordinator()
+    cluster.publish(old, "t", "1", id=1)
+    cluster.hold = lambda sender, receiver, message: isinstance(message, Accept)
+    for number in range(2, 9):
+        cluster.publish(old, "t", f"lost {number}", id=number)
+    cluster.held.clear()
+    cluster.hold = lambda sender, receiver, message: False
+    cluster.isolate(old)
+    cluster.store.expire(cluster[old].session)
+    cluster.zookeeper(False, old)
+    cluster.run(3.0)
+    (new,) = [name for name in cluster.coordinators() if name != old]
+    for number in (2, 3):
+        cluster.publish(new, "t", f"kept {number}", publisher="q", id=number, mark=number)
+    cluster.run(3.0)  # re-listed without the one that is gone
+    assert old not in [name for name, _ in cluster.record().members]
+    # Now the old one is back, and the only one that can write a record for a while.
+    cluster.hold = lambda sender, receiver, message: isinstance(message, (Ask, Sync)) and receiver == old
+    cluster.heal()
+    cluster.expire(old)
+    cluster.zookeeper(True, old)
+    cluster.run(0.5)
+    cluster.crash(new)
+    for name in cluster.names:
+        if name not in (old, new):
+            cluster.zookeeper(False, name)
+    cluster.run(15.0)
+    assert cluster.coordinator() == old
+    log = cluster.logic(old).groups[0].replica.topics["t"]
+    assert [entry.payload for entry in log.entries] == [b"1", b"kept 2", b"kept 3"]
+
+
+def test_activation_needs_q_synced_members() -> None:
+    """ACTIVATE-QUORUM: the candidate and q - 1 others have confirmed."""
+    cluster = Cluster().up()
+    old = cluster.coordinator()
+    cluster.hold = lambda sender, receiver, message: isinstance(message, Synced)
+    cluster.crash(old)
+    cluster.run(1.5)
+    assert not cluster.record().activated
+    reference = cluster.publish(cluster.others_running()[0], "t", "x", id=1)
+    assert cluster.answers[reference].code == "retry"
+    cluster.hold = lambda sender, receiver, message: False
+    cluster.run(8.0)
+    assert cluster.record().activated
+
+
+def test_confirmations_of_another_snapshot_or_broker_do_not_count() -> None:
+    cluster = Cluster().up()
+    old = cluster.coordinator()
+    cluster.hold = lambda sender, receiver, message: isinstance(message, Synced)
+    cluster.crash(old)
+    cluster.run(1.0)
+    (name,) = [n for n in cluster.names if n != old and cluster.logic(n).groups[0].reign is not None]
+    reign = cluster.logic(name).groups[0].reign
+    assert reign is not None
+    (other,) = [n for n in cluster.names if n not in (old, name)]
+    follower = reign.followers.by_name[other]
+    reign.confirmed(other, Synced(0, reign.record.history, reign.epoch, follower.serial + 1))
+    reign.confirmed(other, Synced(0, reign.record.history, reign.epoch + 1, follower.serial))
+    reign.confirmed("nobody", Synced(0, reign.record.history, reign.epoch, 1))
+    assert reign.phase == "syncing"
+
+
+def test_activation_is_a_compare_and_set() -> None:
+    """ACTIVATE-CAS: a candidate whose record was overtaken is no coordinator."""
+    cluster = Cluster().up()
+    old = cluster.coordinator()
+    cluster.hold = lambda sender, receiver, message: isinstance(message, Synced)
+    cluster.crash(old)
+    cluster.run(1.0)
+    (name,) = [n for n in cluster.names if n != old and cluster.logic(n).groups[0].reign is not None]
+    node = cluster.store.nodes["/groups/0"]
+    record = decode_group(node.data)
+    overtaking = record.next(("x", 1), record.members, 2)
+    node.data, node.version = msgspec.json.encode(overtaking), node.version + 1
+    reign = cluster.logic(name).groups[0].reign
+    assert reign is not None
+    cluster.release()
+    assert reign.phase == "over"
+    assert not cluster.record().activated
+
+
+@pytest.mark.parametrize("activated", [False, True], ids=["record", "activation"])
+@pytest.mark.parametrize("carried_out", [True, False])
+def test_an_unknown_outcome_is_read_again(activated: bool, carried_out: bool) -> None:
+    """UNKNOWN-READS-AGAIN: a lost reply is no defeat; the record is mine if owner and epoch are mine."""
+    cluster = Cluster().up()
+    old = cluster.coordinator()
+    lost: list[str] = []
+
+    def once(broker: str, commit: ZkCommit) -> bool:
+        if not lost and writes(commit, activated):
+            lost.append(broker)
+            return True
+        return False
+
+    if carried_out:
+        cluster.unknown = once
+    else:
+        cluster.lost = once
+    cluster.crash(old)
+    cluster.run(6.0)
+    assert lost
+    assert cluster.record().activated
+    reference = cluster.publish(cluster.coordinator(), "t", "x", id=1)
+    assert cluster.answers[reference].code == ""
+
+
+def test_an_unknown_activation_of_a_record_that_was_overtaken() -> None:
+    cluster = Cluster().up()
+    old = cluster.coordinator()
+    done: list[str] = []
+
+    def overtaken(broker: str, commit: ZkCommit) -> bool:
+        if not done and writes(commit, True):
+            done.append(broker)
+            node = cluster.store.nodes["/groups/0"]
+            record = decode_group(node.data)
+            node.data = msgspec.json.encode(record.next(("x", 1), record.members, 2))
+            node.version += 1
+            return True
+        return False
+
+    cluster.lost = overtaken
+    cluster.crash(old)
+    cluster.run(0.5)
+    assert cluster[done[0]].notes("reign_over")
+    assert not cluster.record().activated
+
+
+def test_zookeeper_goes_in_the_middle_of_a_takeover() -> None:
+    cluster = Cluster().up()
+    old = cluster.coordinator()
+    cluster.hold = lambda sender, receiver, message: isinstance(message, Synced)
+    cluster.crash(old)
+    cluster.run(0.5)
+    cluster.zookeeper(False)
+    cluster.release()
+    cluster.run(3.0)
+    assert not cluster.record().activated
+    cluster.zookeeper(True)
+    cluster.run(3.0)
+    assert cluster.record().activated
+
+
+def test_a_candidate_that_makes_no_progress_writes_once_more_and_then_stands_back() -> None:
+    """PROGRESS"""
+    cluster = Cluster().up()
+    old = cluster.coordinator()
+    epoch = cluster.record().epoch
+    cluster.crash(old)
+    cluster.hold = lambda sender, receiver, message: isinstance(message, (Promise, Standing, Synced))
+    cluster.run(1.0)
+    first = cluster.record()
+    assert first.epoch == epoch + 1
+    cluster.run(2.5)
+    second = cluster.record()
+    assert second.owner == first.owner
+    assert second.epoch == epoch + 2
+    assert second.source == first.source
+    cluster.run(2.5)
+    assert cluster[first.owner[0]].notes("stands_back")
+    cluster.run(4.0)
+    assert cluster.record().owner != first.owner
+    cluster.hold = lambda sender, receiver, message: False
+    cluster.run(12.0)
+    assert cluster.record().activated
+
+
+def test_a_coordinator_that_cannot_commit_lists_anew() -> None:
+    """PROGRESS, active: its member confirms nothing any more."""
+    cluster = Cluster().up()
+    old = cluster.coordinator()
+    epoch = cluster.record().epoch
+    cluster.hold = lambda sender, receiver, message: isinstance(message, (Accept, Accepted)) and message.epoch == epoch
+    reference = cluster.publish(old, "t", "x", id=1)
+    cluster.run(4.0)
+    assert cluster.record().epoch > epoch
+    assert cluster.answers[reference].code == ""
+    assert cluster.coordinator() == old
+
+
+def test_an_isolated_coordinator_lets_go_and_another_takes_over() -> None:
+    cluster = Cluster().up()
+    old = cluster.coordinator()
+    others = cluster.others()
+    cluster.isolate(old)
+    cluster.publish(old, "t", "x", id=1)
+    cluster.run(12.0)
+    new = [name for name in cluster.coordinators() if name in others]
+    assert len(new) == 1
+    cluster.heal()
+    cluster.run(6.0)
+    assert cluster.coordinator() == new[0]
+    assert cluster.logic(old).groups[0].reign is None
+    assert len(cluster.record().members) == 3
+
+
+def test_the_owner_goes_on_without_its_ephemeral_until_it_promises() -> None:
+    """A coordinator whose ephemeral expired goes on; it makes it again if nobody wrote a record meanwhile (A10)."""
+    cluster = Cluster().up()
+    old = cluster.coordinator()
+    for name in cluster.names:
+        if name != old:
+            cluster.zookeeper(False, name)
+    cluster.expire(old)
+    reference = cluster.publish(old, "t", "x", id=1)
+    assert cluster.answers[reference].code == ""
+    cluster.run(1.0)
+    assert cluster.store.nodes["/coordinators/0"].owner == cluster[old].session
+    assert cluster.store.nodes[f"/members/{old}"].owner == cluster[old].session
+
+
+def test_a10_an_expired_session_is_restored_or_succeeded() -> None:
+    """A10: one owner per group afterwards, the presence node is there again, and nothing acknowledged is missing."""
+    cluster = Cluster(groups=4).up()
+    for number in range(1, 4):
+        cluster.publish("b", "t", str(number), id=number)
+    cluster.expire("a")
+    cluster.run(6.0)
+    owners = [cluster.coordinator(group) for group in range(4)]
+    assert all(cluster.record(group).owner[0] == owners[group] for group in range(4))
+    assert cluster.store.nodes["/members/a"].owner == cluster["a"].session
+    assert [payload for _, payload in cluster.delivered("c", "t")] == ["1", "2", "3"]
+    reference = cluster.publish("b", "t", "4", id=4)
+    assert cluster.answers[reference].code == ""
+
+
+def test_an_own_ephemeral_of_an_older_session_is_replaced() -> None:
+    """RESTORE-EPHEMERAL: delete and create in one transaction."""
+    cluster = Cluster().up()
+    old = cluster.coordinator()
+    broker = cluster[old]
+    cluster._session += 1
+    broker.session = cluster._session  # a new session, while the nodes of the one before are still there
+    cluster.give(old, ZkSession("connected", broker.session))
+    cluster.run(0.5)
+    assert cluster.store.nodes["/coordinators/0"].owner == broker.session
+    assert cluster.store.nodes[f"/members/{old}"].owner == broker.session
+    assert cluster.record().epoch == cluster.logic(old).groups[0].replica.synced
+
+
+def test_a_coordinator_whose_record_was_overtaken_by_one_who_is_gone_tries_in_its_turn() -> None:
+    cluster = Cluster().up()
+    old = cluster.coordinator()
+    node = cluster.store.nodes["/groups/0"]
+    record = decode_group(node.data)
+    node.data = msgspec.json.encode(record.next(("b", 99), record.members, 2))
+    node.version += 1
+    for name in cluster.names:
+        if name != old:
+            cluster.zookeeper(False, name)
+    cluster.store.expire(cluster[old].session)
+    cluster.expire(old)
+    cluster.run(6.0)
+    assert cluster.record().epoch > record.epoch + 1
+    assert cluster.coordinator() == old
+
+
+def test_hand_over_removes_the_ephemeral_in_the_transaction() -> None:
+    """HAND-OVER: the coordinator numbers until it promises; the successor is the named one."""
+    cluster = Cluster().up()
+    old = cluster.coordinator()
+    successor = cluster.others()[1]
+    epoch = cluster.record().epoch
+    cluster.publish(old, "t", "x", id=1)
+    history = cluster.record().history
+    cluster.give(successor, PeerReceived(old, HandOver(0, history, epoch + 7)))  # not what the record says
+    cluster.settle()
+    assert cluster.coordinator() == old
+    cluster.give(successor, PeerReceived(old, HandOver(0, history, epoch)))
+    cluster.run(1.0)
+    assert cluster.coordinator() == successor
+    assert cluster.record().epoch == epoch + 1
+    reference = cluster.publish(old, "t", "y", id=2)
+    assert cluster.answers[reference].position == Position(epoch + 1, 2)
+
+
+def test_lower_ranks_wait_and_those_that_hold_the_groups_come_first() -> None:
+    cluster = Cluster().up()
+    old = cluster.coordinator()
+    one, two = cluster.others()
+    order = [name for name in rendezvous(0, cluster.names) if name != old]
+    cluster.crash(old)
+    cluster.run(1.0)
+    assert cluster.record().owner[0] == order[0]
+    candidacy = cluster.logic(one).candidacy
+    assert set(candidacy.order(0)) == {one, two}
+
+
+def test_groups_spread_evenly_over_the_survivors() -> None:
+    cluster = Cluster(groups=60)
+    cluster.start()
+    cluster.run(3.0)
+    ranks = [rendezvous(group, ["a", "b", "c"])[0] for group in range(600)]
+    assert min(ranks.count(name) for name in "abc") > 150
+    counts = cluster.logic("a").gossip.counts()
+    assert sum(counts.values()) == 60
+
+
+def test_a_group_whose_record_cannot_be_read_waits_and_says_so() -> None:
+    cluster = Cluster().up()
+    old = cluster.coordinator()
+    cluster.store.nodes["/groups/0"].data = b"not a record"
+    cluster.crash(old)
+    cluster.run(1.5)
+    name = cluster.others_running()[0]
+    assert cluster[name].notes("group_waits") or cluster[cluster.others_running()[1]].notes("group_waits")
+
+
+def test_messages_of_another_history_are_refused() -> None:
+    cluster = Cluster().up()
+    coordinator, member = cluster.coordinator(), cluster.others()[0]
+    group = cluster.logic(member).groups[0]
+    replica = group.replica
+    sent: list[PeerMessage] = []
+    cluster.logic(member).ctx.send = lambda peer, message: sent.append(message)  # type: ignore[method-assign]
+    group.accept(coordinator, Accept(0, replica.history + 1, replica.synced, [], [], []))
+    assert isinstance(sent[0], Refused)
+    group.activated(coordinator, Activated(0, replica.history + 1, replica.synced))
+    group.accept(coordinator, Accept(0, replica.history, replica.synced + 1, [], [], []))
+    group.accept("nobody", Accept(0, replica.history, replica.synced, [], [], []))
+    assert len(sent) == 1
+    group.prepare(coordinator, Prepare(0, replica.history + 1, replica.synced + 1, 5, True, []))
+    assert isinstance(sent[1], Promise)
+    assert (sent[1].synced, sent[1].topics) == (0, [])
