@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn, get_args, get_origin
 
 import msgspec
@@ -17,7 +17,7 @@ from msgspec.structs import FieldInfo, fields
 
 from migratory_protocol.errors import BAD_MESSAGE, BAD_POSITION, BAD_TOPIC, UNKNOWN_OP, BadMessage
 from migratory_protocol.jsonwire import FieldError
-from migratory_protocol.messages import LARGEST_INTEGER, TopicRequest
+from migratory_protocol.messages import LARGEST_INTEGER
 
 UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What msgspec raises for input that it can't decode: errors of its own, ill-formed UTF-8, too deep nesting."""
@@ -101,32 +101,44 @@ def _json_message(value: object, side: Side, read: Read) -> Any:
         raise BadMessage(BAD_MESSAGE, 'expected an object with the field "op", or an array of such')
     if "op" not in value:
         raise BadMessage(BAD_MESSAGE, 'missing field "op": the operation')
-    refuse = _Refuse(side.kind(value["op"]), value)
+    kind = side.kind(value["op"])
+    refuse = _Refuse(kind, value)
+    for place, text in _texts(kind, value):
+        if _SURROGATE.search(text):
+            refuse(place, "holds a lone surrogate, expected well-formed text", ill_formed=True)
     try:
-        message = read(value)
+        return read(value)
     except UNDECODABLE as error:
         refuse(*_split(error))
     except FieldError as error:
         refuse(error.field, str(error))
-    for place, text in _texts(message):
-        if _SURROGATE.search(text):
-            refuse(place, "holds a lone surrogate, expected well-formed text", ill_formed=True)
-    return message
+    except UnicodeEncodeError:
+        refuse("", "the name of a field holds a lone surrogate, expected well-formed text")
 
 
-def _texts(message: Any) -> list[tuple[str, str]]:
+def _texts(kind: type[Struct], value: dict[str, Any], place: str = "") -> Iterator[tuple[str, str]]:
     """The texts of a message and where they stand. What a topic request has as `after` is nobody's text yet."""
-    found: list[tuple[str, Any]] = []
-    for field in fields(message):
-        value = getattr(message, field.name)
-        if not isinstance(value, list):
-            found.append((field.name, value))
-        for index, item in enumerate(value if isinstance(value, list) else ()):
-            if isinstance(item, TopicRequest):
-                found.append((f"{field.name}[{index}].topic", item.topic))
-            else:
-                found.append((f"{field.name}[{index}]", item))
-    return [(place, text) for place, text in found if isinstance(text, str)]
+    for field in fields(kind):
+        if field.name == "after":
+            continue
+        for name in ("data", "data64") if field.type is bytes else (field.name,):
+            item = value.get(name)
+            if isinstance(item, str):
+                yield f"{place}{name}", item
+            part = _part(field.type)
+            for index, inner in enumerate(item if isinstance(item, list) else ()):
+                if isinstance(inner, str):
+                    yield f"{place}{name}[{index}]", inner
+                elif isinstance(inner, dict) and part is not None:
+                    yield from _texts(part, inner, f"{place}{name}[{index}].")
+            if isinstance(item, dict) and part is not None:
+                yield from _texts(part, item, f"{place}{name}.")
+
+
+def _part(kind: Any) -> type[Struct] | None:
+    """The struct in a field, or in the list in a field."""
+    inner = get_args(kind)[0] if get_origin(kind) is list else kind
+    return inner if isinstance(inner, type) and issubclass(inner, Struct) else None
 
 
 # ---- MessagePack -----------------------------------------------------------------------------------------------

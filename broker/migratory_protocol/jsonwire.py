@@ -103,10 +103,7 @@ def _payload(text: str | UnsetType, binary: bytes | UnsetType) -> bytes:
         raise FieldError("data64", "both `data` and `data64` are there: a payload is one of them")
     if isinstance(binary, bytes):
         return binary
-    try:
-        return str(text).encode()
-    except UnicodeEncodeError:
-        raise FieldError("data", "holds a lone surrogate: expected well-formed text (bytes go into `data64`)") from None
+    return str(text).encode()
 
 
 def _convert(kind: Any, name: str, wires: dict[type[Struct], JsonKind]) -> tuple[Any, Convert | None, Convert | None]:

@@ -116,6 +116,29 @@ def test_a_surrogate_in_an_unknown_field_is_ignored_like_the_field() -> None:
     assert JSON.decode_client(b'[{"op":"ping","x":"\\ud800"},{"op":"bye"}]') == [Ping(), Bye()]
 
 
+@pytest.mark.parametrize(
+    ("data", "side", "place"),
+    [
+        (b'{"op":"subscribe","request":"\\ud800","topics":[]}', "client", "subscribe.request"),
+        (b'{"op":"subscribe","request":1,"topics":[{"snapshot":"\\ud800"}]}', "client", "subscribe.topics[0].snapshot"),
+        (b'{"op":"publish","topic":"t","data64":"\\ud800"}', "client", "publish.data64"),
+        (b'{"op":"servers","servers":[{"url":"\\ud800"}]}', "broker", "servers.servers[0].url"),
+        (b'{"op":"welcome","limits":{"queue":"\\ud800"}}', "broker", "welcome.limits.queue"),
+        (b'{"op":"ping","\\ud800":1}', "client", "ping: the name of a field"),
+    ],
+)
+def test_a_surrogate_is_named_wherever_it_stands(data: bytes, side: str, place: str) -> None:
+    error = refusal(JSON, data, side)
+    assert (error.code, error.closes) == (BAD_MESSAGE, False)
+    assert error.text.startswith(place)
+    assert "lone surrogate" in error.text
+
+
+def test_a_surrogate_is_found_behind_what_is_no_text() -> None:
+    error = refusal(JSON, b'{"op":"unsubscribe","request":1,"topics":[{"x":1},"\\ud800"]}')
+    assert (error.code, error.text[:22]) == (BAD_TOPIC, "unsubscribe.topics[1]:")
+
+
 def test_a_surrogate_in_a_position_harms_its_topic_only() -> None:
     (message,) = JSON.decode_client(b'{"op":"subscribe","request":1,"topics":[{"topic":"t","after":"\\ud800"}]}')
     assert message == Subscribe(1, [TopicRequest("t", "\ud800")])
