@@ -146,7 +146,8 @@ def demo(json_file: Path | None, path: Path | None, workdir: Path | None, **opti
     _warn(loaded)
     if json_file is not None and not os.access(json_file.absolute().parent, os.W_OK):
         raise Refused(f"--json: cannot write into {json_file.absolute().parent}")
-    console = Console(stderr=False, soft_wrap=True)
+    # A file or a pipe has no width; 80 columns would cut the tables' numbers.
+    console = Console(width=None if sys.stdout.isatty() else 140)
 
     folder = workdir or Path(tempfile.mkdtemp(prefix="migratory-demo-"))
     finished: list[DemoResult] = []

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
-from migratory_local.demo import DemoResult
+from migratory_local.demo import DemoResult, only_late
 
 _QUIET_SECONDS = 5.0
 """Between two progress lines where the output is no terminal."""
@@ -83,6 +83,8 @@ def show_result(result: DemoResult, console: Console) -> None:
         console.print(f"[bold red]failed:[/] {escape(failure)}", highlight=False)
     if len(result.failures) > _SHOWN_FAILURES:
         console.print(f"and {len(result.failures) - _SHOWN_FAILURES} more; --json FILE has all of them")
+    if only_late(result.load):
+        console.print(f"[yellow]note:[/] {escape(result.load.reasons[0])}; do not trust the latency", highlight=False)
     if result.success:
         console.print(
             "[bold green]success:[/] every acknowledged publication reached every subscriber exactly once and in order",

@@ -58,9 +58,7 @@ class Objective(Model):
 
     @property
     def thresholds(self) -> tuple[float, ...]:
-        """The latencies that a histogram must have as exact bounds for this objective, in seconds."""
-        if self.type != "latency":
-            return ()
+        """The durations that histograms must have as exact bounds for this objective, in seconds."""
         return tuple(bound for bound in (self.threshold, self.slices and self.slices.threshold) if bound)
 
 

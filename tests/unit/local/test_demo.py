@@ -51,6 +51,17 @@ def test_the_verifiers_verdict_decides_even_without_a_reason(verdict: Any) -> No
     assert failures(load, None, MET, DemoOptions(kill="none")) == [f"the verifier's verdict is {verdict}"]
 
 
+def test_a_machine_too_busy_to_publish_in_time_is_no_failure_but_hides_none() -> None:
+    load = good()
+    load.verdict, load.generator_late, load.reasons = "insufficient", True, ["the load generator itself was late"]
+    assert failures(load, None, MET, DemoOptions(kill="none")) == []
+    load.reasons = [*load.reasons, "no client was on b"]
+    assert failures(load, None, MET, DemoOptions(kill="none")) == load.reasons
+    load.verdict = "missed"
+    load.reasons = ["the load generator itself was late"]
+    assert failures(load, None, MET, DemoOptions(kill="none")) == load.reasons
+
+
 def test_a_missed_objective_is_a_failure_and_too_little_data_is_none() -> None:
     report = {
         "verdict": "missed",
@@ -111,7 +122,7 @@ def test_the_scenario_follows_options_and_cluster(cluster: MigratoryCluster) -> 
     scenario = scenario_of(cluster, options, ["ws://127.0.0.1:1/ws"])
     assert (scenario.subscribers, scenario.topics, scenario.seed, scenario.resume_limit) == (10, 4, 9, 3.0)
     assert (scenario.cluster, scenario.groups, scenario.metrics) == ("demo", 100, True)
-    assert scenario.thresholds == (0.5,)
+    assert scenario.thresholds == (0.5, 3.0)
     with pytest.raises(LocalError, match="subscribers"):
         scenario_of(cluster, DemoOptions(subscribers=-1), ["ws://127.0.0.1:1/ws"])
 

@@ -245,7 +245,7 @@ def test_the_brokers_configuration() -> None:
 def test_objectives_are_exact() -> None:
     spec = load_cluster_file(EXAMPLES / "cluster.yaml").cluster.spec
     assert spec.sla.objectives[0].target == Decimal("99.9")
-    assert [objective.thresholds for objective in spec.sla.objectives] == [(0.25,), (), ()]
+    assert [objective.thresholds for objective in spec.sla.objectives] == [(0.25,), (), (5.0,)]
 
 
 def test_the_model_refuses_unknown_fields_itself() -> None:
