@@ -1,0 +1,120 @@
+"""A broker that can't start or go on says why, and its exit code tells a supervisor; none hangs."""
+
+from __future__ import annotations
+
+import json
+import resource
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from migratory_testing.processes import Brokers, poll
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
+
+
+def command(folder: Path, settings: dict[str, Any] | str, *options: str) -> subprocess.CompletedProcess[str]:
+    config = folder / "cluster.json"
+    config.write_text(settings if isinstance(settings, str) else json.dumps(settings))
+    return subprocess.run(
+        [sys.executable, "-m", "migratory_cli.main", "broker", "--config", str(config), "--clients", "127.0.0.1:0",
+         "--peers", "127.0.0.1:0", "--admin", "127.0.0.1:0", *options],
+        capture_output=True, text=True, timeout=60, check=False,
+    )
+
+
+def settings(**changed: Any) -> dict[str, Any]:
+    return {"cluster": "test", "brokers": ["b0", "b1", "b2"], "zookeeper": {"servers": "127.0.0.1:1"}, **changed}
+
+
+def test_a_wrong_configuration_names_the_field(tmp_path: Path) -> None:
+    ended = command(tmp_path, settings(limits={"heartbeet": 1}), "--name", "b0")
+    assert ended.returncode == 2
+    assert "limits.heartbeet: unknown field; allowed are connectsPerSecond," in " ".join(ended.stderr.split())
+    ended = command(tmp_path, settings(), "--name", "b7")
+    assert ended.returncode == 2
+    assert "'b7' is not one of brokers" in " ".join(ended.stderr.split())
+
+
+def test_an_address_in_use_is_named(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        for option in ("--clients", "--peers", "--admin"):
+            ended = command(tmp_path, settings(), "--name", "b0", option, f"127.0.0.1:{port}")
+            assert ended.returncode == 5
+            (line,) = [json.loads(line) for line in ended.stderr.splitlines()]
+            assert line["event"] == "cannot_run"
+            assert f"127.0.0.1:{port}: the address is in use by another process" in line["reason"]
+
+
+def test_a_zookeeper_that_is_not_there_is_named_after_its_time(tmp_path: Path) -> None:
+    begun = time.monotonic()
+    ended = command(tmp_path, settings(zookeeper={"servers": "127.0.0.1:1", "startTimeout": 1.5}), "--name", "b0")
+    assert ended.returncode == 4
+    assert time.monotonic() - begun < 15
+    last = json.loads(ended.stderr.splitlines()[-1])
+    assert last["event"] == "cannot_run"
+    assert "no ZooKeeper answered at 127.0.0.1:1 within 1.5 s" in last["reason"]
+
+
+def test_a_full_disk_under_the_log_stops_nothing(zookeepers: Any, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    config = tmp_path / "cluster.json"
+    config.write_text(json.dumps(settings(cluster="full", zookeeper={"servers": zookeepers.servers})))
+    with open("/dev/full", "wb") as full:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "migratory_cli.main", "broker", "--config", str(config), "--name", "b0", "--clients",
+             "127.0.0.1:0", "--peers", "127.0.0.1:0", "--admin", f"127.0.0.1:{port}"],
+            stdout=full, stderr=full,
+        )
+    try:
+        def alive() -> bool:
+            with socket.socket() as asking:
+                if asking.connect_ex(("127.0.0.1", port)) != 0:
+                    return False
+                asking.sendall(b"GET /v1/status HTTP/1.1\r\nHost: a\r\n\r\n")
+                answer = b""
+                while part := asking.recv(65536):
+                    answer += part
+                return b'"incarnation": 1' in answer
+
+        poll(alive, "it runs without a log")
+    finally:
+        process.terminate()
+        process.terminate()
+        assert process.wait(20) in (0, 1)
+
+
+def test_a_broker_out_of_descriptors_refuses_and_recovers(zookeepers: Any, tmp_path: Path) -> None:
+    """More clients than descriptors: those who are in stay, the rest is refused at once, and later there is room."""
+    with Brokers(tmp_path / "b", zookeepers.servers, cluster="few") as brokers:
+        brokers.start_all()
+        broker = brokers["b0"]
+        assert broker.process is not None
+        pid = broker.process.pid
+        used = len(list(Path(f"/proc/{pid}/fd").iterdir()))
+        # below what the broker saw at its start: accepting itself fails, without a reserve
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (used + 20, used + 20))
+        held = [socket.create_connection(broker.address("clients"), timeout=10) for _ in range(60)]
+        broker.event("accept_failed")
+        busy = cpu_seconds(pid)
+        time.sleep(1.0)
+        assert cpu_seconds(pid) - busy < 0.7, "it does not spin"
+        assert broker.process.poll() is None
+        for one in held:
+            one.close()
+        poll(broker.ready, "it goes on")
+        again = socket.create_connection(broker.address("clients"), timeout=10)
+        again.sendall(b"GET /v1/servers HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert again.recv(100).startswith(b"HTTP/1.1 200 OK")
+        again.close()
+
+
+def cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / 100

@@ -1,0 +1,166 @@
+"""The runtime's ZooKeeper against a real one: every request is answered once, sessions and watches come back."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+from migratory_broker.core.logic import events
+from migratory_broker.runtime.zookeeper import ZooKeeper
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
+
+
+class Session:
+    """A `ZooKeeper` and what it said."""
+
+    def __init__(self, servers: str, root: str) -> None:
+        self.events: list[Any] = []
+        self.threads: set[int] = set()
+        self.zookeeper = ZooKeeper(servers, root, 2.0, self.take, lambda *_, **__: None)  # type: ignore[arg-type]
+        self.number = 0
+
+    def take(self, event: Any) -> None:
+        self.threads.add(threading.get_ident())
+        self.events.append(event)
+
+    async def until(self, condition: Callable[[], Any], limit: float = 20.0) -> Any:
+        deadline = time.monotonic() + limit
+        while not (found := condition()):
+            assert time.monotonic() < deadline, self.events
+            await asyncio.sleep(0.01)
+        return found
+
+    async def state(self, state: str, count: int = 1) -> events.ZkSession:
+        def find() -> Any:
+            found = [event for event in self.events if isinstance(event, events.ZkSession) and event.state == state]
+            return found[count - 1 :]
+
+        return (await self.until(find))[0]  # type: ignore[no-any-return]
+
+    async def ask(self, make: Callable[[int], Any]) -> events.ZkReply:
+        self.number += 1
+        effect = make(self.number)
+        {events.ZkGet: self.zookeeper.get, events.ZkChildren: self.zookeeper.children,
+         events.ZkCommit: self.zookeeper.commit}[type(effect)](effect)
+        return (await self.until(lambda: self.replies(effect.request)))[0]  # type: ignore[no-any-return]
+
+    def replies(self, request: int) -> list[events.ZkReply]:
+        return [event for event in self.events if isinstance(event, events.ZkReply) and event.request == request]
+
+    async def commit(self, *operations: Any) -> events.ZkReply:
+        return await self.ask(lambda number: events.ZkCommit(number, operations))
+
+    async def get(self, path: str, watch: bool = False) -> events.ZkReply:
+        return await self.ask(lambda number: events.ZkGet(number, path, watch))
+
+    async def children(self, path: str, watch: bool = False) -> events.ZkReply:
+        return await self.ask(lambda number: events.ZkChildren(number, path, watch))
+
+    def changed(self, path: str) -> int:
+        return self.events.count(events.ZkChanged(path))
+
+
+@pytest.fixture
+async def session(zookeepers: Any, request: pytest.FixtureRequest) -> AsyncIterator[Session]:
+    made = Session(zookeepers.servers, f"/migratory/{request.node.name}")
+    made.zookeeper.start()
+    yield made
+    assert await made.zookeeper.stop(10)
+    assert made.threads == {threading.get_ident()}, "events come on the loop's thread only"
+
+
+async def test_the_root_is_there_before_the_session_is_told(session: Session) -> None:
+    connected = await session.state("connected")
+    assert connected.session
+    assert await session.get("/") == events.ZkReply(1, "ok", events.Node(b"", 0, 0))
+
+
+async def test_transactions_are_all_or_nothing_and_every_result_is_looked_at(session: Session) -> None:
+    connected = await session.state("connected")
+    reply = await session.commit(events.Create("/a", b"1"), events.Create("/e", b"2", ephemeral=True))
+    assert (reply.outcome, reply.versions) == ("ok", (0, 0))
+    reply = await session.commit(events.Write("/a", b"3", 0), events.Check("/e", 0), events.Create("/b", b""))
+    assert (reply.outcome, reply.versions) == ("ok", (1, -1, 0))
+    for operations, error in (
+        ((events.Write("/a", b"x", 0), events.Create("/c", b"")), "BadVersionError"),
+        ((events.Create("/c", b""), events.Create("/a", b"")), "NodeExistsError"),
+        ((events.Create("/c", b""), events.Check("/a", 7)), "BadVersionError"),
+        ((events.Create("/c", b""), events.Delete("/nothing")), "NoNodeError"),
+    ):
+        reply = await session.commit(*operations)
+        assert reply.outcome == "refused"
+        assert error in reply.error
+        assert (await session.get("/c")).node is None
+    assert (await session.get("/a")).node == events.Node(b"3", 1, 0)
+    assert (await session.get("/e")).node == events.Node(b"2", 0, connected.session)
+    assert (await session.children("/")).children == ("a", "b", "e")
+    assert (await session.commit(events.Delete("/b"), events.Write("/a", b"4", -1))).versions == (-1, 2)
+    assert (await session.children("/b")).children is None
+
+
+async def test_a_watch_fires_once_also_for_a_node_that_comes_later(session: Session) -> None:
+    await session.state("connected")
+    await session.get("/later", watch=True)
+    await session.get("/later", watch=True)
+    await session.children("/", watch=True)
+    await session.commit(events.Create("/later", b""))
+    await session.until(lambda: session.changed("/later") and session.changed("/"))
+    await session.commit(events.Write("/later", b"1", -1))
+    await session.get("/later", watch=True)
+    assert (session.changed("/later"), session.changed("/")) == (1, 1)
+    await session.commit(events.Delete("/later"))
+    await session.until(lambda: session.changed("/later") == 2)
+
+
+async def test_an_expired_session_is_told_and_a_new_one_follows(session: Session, zookeepers: Any) -> None:
+    """Case A10: the session is ended by a second client that has its id and password."""
+    first = await session.state("connected")
+    await session.commit(events.Create("/mine", b"", ephemeral=True))
+    await session.children("/", watch=True)
+    thief = KazooClient(zookeepers.servers, client_id=session.zookeeper._client.client_id)
+    await asyncio.to_thread(thief.start)
+    await asyncio.to_thread(thief.stop)
+    thief.close()
+    await session.state("lost")
+    again = await session.state("connected", 2)
+    assert again.session not in (0, first.session)
+    await session.until(lambda: session.changed("/"))
+    assert session.events.index(again) < session.events.index(events.ZkChanged("/")), "told when it can be read again"
+    assert (await session.get("/mine")).node is None
+    assert (await session.commit(events.Create("/mine", b"", ephemeral=True))).outcome == "ok"
+    assert (await session.get("/mine")).node == events.Node(b"", 0, again.session)
+
+
+async def test_what_is_under_way_when_the_connection_goes_is_unknown(session: Session, zookeepers: Any) -> None:
+    await session.state("connected")
+    for member in zookeepers.members:
+        await asyncio.to_thread(zookeepers.kill, member)
+    try:
+        replies = [await session.get("/") for _ in range(3)]
+        await session.state("suspended")
+        begun = time.monotonic()
+        replies.append(await session.commit(events.Create("/late", b"")))
+        assert time.monotonic() - begun >= 0.05, "an answer while there is no connection comes after a while"
+        assert replies[-1].outcome == "unknown"
+    finally:
+        for member in zookeepers.members:
+            await asyncio.to_thread(member.process.start)
+    await session.state("connected", 2)
+    assert (await session.get("/")).outcome == "ok"
+    for number in range(1, session.number + 1):
+        assert len(session.replies(number)) == 1, "every request is answered exactly once"
+
+
+async def test_stopping_has_a_limit_when_nobody_answers(zookeepers: Any) -> None:
+    lonely = Session("127.0.0.1:1", "/migratory/lonely")
+    lonely.zookeeper.start()
+    begun = time.monotonic()
+    await lonely.zookeeper.stop(3.0)
+    assert time.monotonic() - begun < 4
+    assert lonely.events == []

@@ -1,0 +1,275 @@
+"""Peer links over real sockets: who dials, what the logic is told and in which order, and what ends a link."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from migratory_broker.core.logic import events
+from migratory_broker.runtime import peers as peers_module
+from migratory_broker.runtime.listener import Listener, address_of, bind, listen
+from migratory_broker.runtime.peers import Peers
+from migratory_broker.runtime.pump import Pump
+from migratory_protocol.peer import PEER_VERSION, Accept, Answers, Entries, Hello, Publication, Synced, encode_peer
+
+NAMES = ("a", "b", "c")
+
+
+def numbered(number: int) -> Synced:
+    return Synced(number, 1, 1, 1)
+
+
+def framed(message: Any) -> bytes:
+    data = encode_peer(message)
+    return len(data).to_bytes(4) + data
+
+
+class Side:
+    """One broker's links, in front of a logic that only notes events."""
+
+    def __init__(self, core: Any, log: Any, name: str, incarnation: int = 1, max_buffer: int = 50_000_000) -> None:
+        loop = asyncio.get_running_loop()
+        self.log = log
+        self.logic = core()
+        self.errors: list[Exception] = []
+        self.pump = Pump(self.logic, loop.call_soon, time.monotonic, self.errors.append)
+        self.pump.carry_out({})
+        self.peers = Peers(
+            cluster="quotes", name=name, brokers=NAMES, groups=8, pump=self.pump, log=log, clock=time.monotonic,
+            max_buffer=max_buffer,
+        )
+        listening = listen(bind("127.0.0.1", 0, "peers"), "peers")
+        self.address = address_of(listening)
+        self.port = listening.getsockname()
+        self.listener = Listener(listening, self.peers.protocol, log)
+        self.name = name
+        self.incarnation = incarnation
+        self.peers.start(incarnation)
+
+    def want(self, *others: Side) -> None:
+        self.peers.connect(events.ConnectPeers({side.name: (side.incarnation, side.address) for side in others}))
+
+    def send(self, peer: str, message: Any) -> None:
+        self.pump.call(self.peers.send, events.SendPeer(peer, message))
+
+    def heard(self) -> list[Any]:
+        return self.logic.of(events.PeerUp, events.PeerDown, events.PeerReceived)
+
+    def received(self) -> list[int]:
+        return [event.message.group for event in self.logic.of(events.PeerReceived)]
+
+    async def close(self) -> None:
+        self.listener.close()
+        await self.peers.close()
+
+
+@pytest.fixture
+async def sides(core: Any, log: Any) -> AsyncIterator[Any]:
+    made: list[Side] = []
+
+    def make(name: str, **options: Any) -> Side:
+        made.append(Side(core, log, name, **options))
+        return made[-1]
+
+    yield make
+    for side in made:
+        await side.close()
+    for side in made:
+        assert not side.errors
+
+
+async def joined(sides: Any, until: Any) -> tuple[Side, Side]:
+    a, b = sides("a"), sides("b", incarnation=4)
+    a.want(b)
+    b.want(a)
+    await until(lambda: a.heard() and b.heard())
+    return a, b
+
+
+async def test_the_smaller_name_dials_and_both_are_told(sides: Any, until: Any) -> None:
+    a, b = await joined(sides, until)
+    assert a.heard() == [events.PeerUp("b", 4)]
+    assert b.heard() == [events.PeerUp("a", 1)]
+    assert set(a.peers._dialling) == {"b"}
+    assert not b.peers._dialling
+    assert a.peers.status() == {"b": {"incarnation": 4, "waiting_bytes": 0}}
+
+
+async def test_messages_arrive_in_order_and_whole(sides: Any, until: Any) -> None:
+    a, b = await joined(sides, until)
+    large = Accept(3, 1, 1, [Entries("t", [Publication(1, 1, bytes(5_000_000))])], [], [])
+    for number in range(500):
+        a.send("b", numbered(number))
+    a.send("b", large)
+    b.send("a", numbered(7))
+    await until(lambda: len(b.received()) == 501)
+    assert b.received() == [*range(500), 3]
+    assert b.logic.of(events.PeerReceived)[-1].message == large
+    await until(lambda: a.received() == [7])
+
+
+async def test_a_link_that_broke_is_made_again_and_nothing_old_arrives_on_it(sides: Any, until: Any) -> None:
+    a, b = await joined(sides, until)
+    b.peers._links["a"].transport.abort()
+    await until(lambda: len(a.heard()) == 3 and len(b.heard()) == 3)
+    assert a.heard() == [events.PeerUp("b", 4), events.PeerDown("b"), events.PeerUp("b", 4)]
+    assert b.heard() == [events.PeerUp("a", 1), events.PeerDown("a"), events.PeerUp("a", 1)]
+
+
+async def test_what_is_meant_for_an_old_link_never_leaves_on_a_new_one(sides: Any, until: Any) -> None:
+    a, b = await joined(sides, until)
+    old = a.peers._links["b"]
+    # a logic that has not been told yet of the break sends on, while the new link stands already
+    a.pump._soon = lambda call: None
+    a.pump._scheduled = True
+    old.transport.abort()
+    await until(lambda: a.peers._links.get("b") not in (None, old))
+    a.peers.send(events.SendPeer("b", numbered(1)))
+    a.pump._turn()
+    assert a.heard()[-2:] == [events.PeerDown("b"), events.PeerUp("b", 4)]
+    a.peers.send(events.SendPeer("b", numbered(2)))
+    await until(b.received)
+    assert b.received() == [2]
+
+
+async def test_a_second_link_of_a_peer_replaces_the_first(sides: Any, until: Any) -> None:
+    b = sides("b")
+    first, writer = await asyncio.open_connection(*b.port)
+    writer.write(framed(Hello(PEER_VERSION, "quotes", "a", 5, 8)) + framed(numbered(1)))
+    await until(lambda: b.received() == [1])
+    _, again = await asyncio.open_connection(*b.port)
+    again.write(framed(Hello(PEER_VERSION, "quotes", "a", 6, 8)) + framed(numbered(2)))
+    await until(lambda: b.received() == [1, 2])
+    assert [type(event).__name__ for event in b.heard()] == [
+        "PeerUp", "PeerReceived", "PeerDown", "PeerUp", "PeerReceived",
+    ]
+    with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+        await asyncio.wait_for(first.readexactly(10_000), 5)
+    writer.close()
+    again.close()
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (framed(Hello(PEER_VERSION + 1, "quotes", "a", 1, 8)), "peer protocol"),
+        (framed(Hello(PEER_VERSION, "other", "a", 1, 8)), "belongs to the cluster 'other'"),
+        (framed(Hello(PEER_VERSION, "quotes", "a", 1, 9)), "9 topic groups"),
+        (framed(Hello(PEER_VERSION, "quotes", "z", 1, 8)), "no other broker of this cluster"),
+        (framed(Hello(PEER_VERSION, "quotes", "b", 1, 8)), "no other broker of this cluster"),
+        (framed(Hello(PEER_VERSION, "quotes", "c", 1, 8)), "smaller name dials"),
+        (framed(numbered(1)), "begins with Hello"),
+        (b"\x00\x00\x00\x03abc", "not a message"),
+        (b"\xff\xff\xff\xff", "4294967295 bytes"),
+        (b"GET / HTTP/1.1\r\n\r\n", "bytes is announced"),
+        (framed(Hello(PEER_VERSION, "quotes", "a", 1, 8)) * 2, "second Hello"),
+    ],
+)
+async def test_malformed_input_ends_its_own_link_only(
+    sides: Any, until: Any, log: Any, data: bytes, reason: str
+) -> None:
+    a, b = await joined(sides, until)
+    reader, writer = await asyncio.open_connection(*b.port)
+    writer.write(data)
+    with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+        await asyncio.wait_for(reader.readexactly(10_000), 5)
+    writer.close()
+    refusals = [line for line in log.lines if line["event"] == "peer_refused"]
+    assert len(refusals) == 1
+    assert reason in refusals[0]["reason"]
+    if b"quotes" not in data or not data.endswith(framed(Hello(PEER_VERSION, "quotes", "a", 1, 8))):
+        a.send("b", numbered(9))
+        await until(lambda: b.received() == [9])
+        assert len(b.heard()) == 2
+
+
+async def test_an_older_life_of_a_broker_is_refused(sides: Any, until: Any, log: Any) -> None:
+    b = sides("b")
+    b.peers.connect(events.ConnectPeers({"a": (7, "127.0.0.1:1")}))
+    reader, writer = await asyncio.open_connection(*b.port)
+    writer.write(framed(Hello(PEER_VERSION, "quotes", "a", 6, 8)))
+    with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+        await asyncio.wait_for(reader.readexactly(1), 5)
+    writer.close()
+    assert "incarnation 6 is over" in log.lines[-1]["reason"]
+    assert b.heard() == []
+
+
+async def test_a_link_to_an_older_life_is_broken_when_a_newer_one_is_known(sides: Any, until: Any) -> None:
+    a, b = await joined(sides, until)
+    a.peers.connect(events.ConnectPeers({"b": (5, b.address)}))
+    await until(lambda: events.PeerDown("b") in a.heard())
+
+
+async def test_a_peer_that_is_no_longer_wanted_is_left(sides: Any, until: Any) -> None:
+    a, b = await joined(sides, until)
+    a.want()
+    await until(lambda: events.PeerDown("b") in a.heard())
+    assert not a.peers._dialling
+    a.send("b", numbered(1))
+    await until(lambda: b.heard()[-1] == events.PeerDown("a"))
+    assert b.received() == []
+
+
+async def test_dialling_goes_on_until_somebody_is_there(sides: Any, until: Any) -> None:
+    a = sides("a")
+    free = bind("127.0.0.1", 0, "peers")
+    a.peers.connect(events.ConnectPeers({"b": (1, address_of(free))}))
+    await until(lambda: a.log.events().count("peer_unreachable") >= 2)
+    b = sides("b")
+    a.want(b)
+    await until(lambda: a.heard() == [events.PeerUp("b", 1)])
+    free.close()
+
+
+async def test_a_peer_that_does_not_read_breaks_the_link(sides: Any, until: Any, log: Any) -> None:
+    b = sides("b", max_buffer=1_000_000)
+    _, writer = await asyncio.open_connection(*b.port)
+    writer.write(framed(Hello(PEER_VERSION, "quotes", "a", 1, 8)))
+    await until(b.heard)
+    writer.transport.pause_reading()
+    message = Accept(3, 1, 1, [Entries("t", [Publication(1, 1, bytes(1_000_000))])], [], [])
+    for _ in range(30):
+        b.peers.send(events.SendPeer("a", message))
+    await until(lambda: events.PeerDown("a") in b.heard())
+    assert "peer_too_slow" in log.events()
+    writer.close()
+
+
+async def test_a_message_over_the_limit_breaks_the_link_and_is_told(
+    sides: Any, until: Any, log: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(message: Any) -> bytes:
+        raise peers_module.BadPeerMessage("too large")
+
+    a, _ = await joined(sides, until)
+    monkeypatch.setattr(peers_module, "encode_peer", refuse)
+    a.peers.send(events.SendPeer("b", Answers([])))
+    await until(lambda: events.PeerDown("b") in a.heard())
+    assert "peer_message_too_large" in log.events()
+
+
+async def test_silence_breaks_a_link_and_own_standstill_does_not(sides: Any, until: Any, log: Any) -> None:
+    a, _ = await joined(sides, until)
+    now = time.monotonic()
+    a.peers.tick(now + 60)  # the first tick in a minute: this process stood still
+    a.peers.tick(now + 60.1)
+    assert "peer_silent" not in log.events()
+    for tenth in range(1, 60):
+        a.peers.tick(now + 60.1 + tenth / 10)
+    await until(lambda: events.PeerDown("b") in a.heard())
+    assert "peer_silent" in log.events()
+
+
+async def test_who_does_not_say_hello_is_dropped(sides: Any, until: Any, log: Any) -> None:
+    b = sides("b")
+    reader, writer = await asyncio.open_connection(*b.port)
+    await until(lambda: b.peers._strangers)
+    b.peers.tick(time.monotonic() + 10)
+    with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+        await asyncio.wait_for(reader.readexactly(1), 5)
+    assert "no Hello in time" in log.lines[-1]["reason"]
+    writer.close()
