@@ -21,9 +21,6 @@ class Gossip:
     def epoch(self, group: int) -> int:
         return self._hints[group][0]
 
-    def coordinated_by(self, broker: str) -> list[int]:
-        return [group for group, (_, name) in enumerate(self._hints) if name == broker]
-
     def counts(self) -> dict[str, int]:
         """Groups per coordinator, as far as known."""
         counts: dict[str, int] = {}

@@ -180,7 +180,7 @@ class Reign:
         if self.phase != "activating":
             return
         if reply.outcome != "ok":
-            self.phase = "syncing"  # the next tick tries again
+            self.phase = "syncing"
             return
         record = decode_group(reply.node.data) if reply.node else None
         if record is None or record.owner != self.record.owner or record.epoch != self.epoch:
@@ -189,8 +189,7 @@ class Reign:
             self._activated(reply.node.version)
         elif reply.node is not None:
             self.version = reply.node.version
-            self.phase = "syncing"
-            self.check_activation()
+            self.phase = "syncing"  # the next tick tries again
 
     # ---- active ----------------------------------------------------------------------------------------------
 

@@ -149,7 +149,7 @@ def test_a_restarted_owner_does_not_resume_its_epoch() -> None:
 def test_a_broken_link_is_repaired_by_what_is_missing() -> None:
     cluster = Cluster().up()
     coordinator = cluster.coordinator()
-    member, other = cluster.others()
+    member, _other = cluster.others()
     cluster.publish(coordinator, "t", "1", id=1)
     cluster.cut(coordinator, member)
     for number in (2, 3):
@@ -163,7 +163,8 @@ def test_a_broken_link_is_repaired_by_what_is_missing() -> None:
     assert cluster.delivered(member, "t") == [(1, "1"), (2, "2"), (3, "3")]
     assert cluster.delivered(member, "u") == [(1, "1")]
     (sync,) = [message for _, to, message in cluster.sent if isinstance(message, Sync) and to == member]
-    assert [(part.topic, [entry.sequence for entry in part.entries]) for part in sync.topics] == [("t", [2, 3]), ("u", [1])]
+    parts = [(part.topic, [entry.sequence for entry in part.entries]) for part in sync.topics]
+    assert parts == [("t", [2, 3]), ("u", [1])]
 
 
 def test_gap_told() -> None:
@@ -214,7 +215,7 @@ def test_an_entry_that_is_here_already_changes_nothing() -> None:
 def test_accept_implies_the_activation() -> None:
     cluster = Cluster().up()
     old = cluster.coordinator()
-    member, _ = cluster.others()
+    _member, _ = cluster.others()
     cluster.publish(old, "t", "1", id=1)
     cluster.hold = lambda sender, receiver, message: isinstance(message, Activated)
     cluster.crash(old)

@@ -196,7 +196,7 @@ def test_a_longer_tail_is_cut_at_sync() -> None:
     """SYNC-WHOLE: a tail that was not adopted goes, however long, and its table with it."""
     cluster = Cluster().up()
     old = cluster.coordinator()
-    one, two = cluster.others()
+    _one, _two = cluster.others()
     cluster.publish(old, "t", "1", publisher="p", id=1)
     cluster.hold = lambda sender, receiver, message: isinstance(message, Accept)
     for number in (2, 3, 4):

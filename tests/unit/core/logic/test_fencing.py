@@ -1,0 +1,175 @@
+"""docs/replication.md, "Fencing" and "ZooKeeper away is not a reason to fence"."""
+
+from __future__ import annotations
+
+from migratory_broker.core.logic.events import Admission
+from migratory_protocol.peer import Accept, Heartbeat
+from migratory_testing.brokers import Cluster
+
+
+def fenced(cluster: Cluster) -> list[str]:
+    return [name for name in cluster.names if cluster.logic(name).ctx.fenced]
+
+
+def test_fence_alone() -> None:
+    """FENCE-ALONE: not heard from q - 1 other members; no acknowledgement any more, clients go elsewhere."""
+    cluster = Cluster().up()
+    cluster.run(2.0)
+    coordinator = cluster.coordinator()
+    cluster.isolate(coordinator)
+    waiting = cluster.publish(coordinator, "t", "x", id=1)
+    cluster.run(4.5)
+    assert fenced(cluster) == [coordinator]
+    assert cluster[coordinator].of(Admission)[-1] == Admission(False, "fenced")
+    assert cluster.answers[waiting].code == "retry"
+    refused = cluster.publish(coordinator, "t", "y", id=2)
+    assert cluster.answers[refused].code == "retry"
+    cluster.heal()
+    cluster.run(6.0)
+    assert fenced(cluster) == []
+    assert cluster[coordinator].of(Admission)[-1] == Admission(True)
+
+
+def test_a_fenced_broker_keeps_memory_promises_and_votes() -> None:
+    cluster = Cluster(("a", "b", "c")).up()
+    cluster.run(2.0)
+    cluster.publish("a", "t", "x", id=1)
+    coordinator = cluster.coordinator()
+    replica = cluster.logic(coordinator).groups[0].replica
+    promised = replica.promised
+    cluster.isolate(coordinator)
+    cluster.run(5.0)
+    assert replica.topics["t"].committed == 1
+    assert replica.promised == promised
+    assert cluster.logic(coordinator).incarnation == 1
+
+
+def test_no_acknowledgement_leaves_a_fenced_contact() -> None:
+    """FENCED-SILENT: not even of what commits while it is fenced; nor does its coordinator number for others."""
+    cluster = Cluster().up()
+    coordinator = cluster.coordinator()
+    contact = cluster.others()[0]
+    cluster.hold = lambda sender, receiver, message: isinstance(message, Accept) and receiver == contact
+    reference = cluster.publish(contact, "t", "x", id=1)
+    cluster.logic(contact).ctx.fenced = True
+    cluster.release()
+    assert cluster.answers[reference].code == "retry"
+    cluster.logic(contact).ctx.fenced = False
+    cluster.logic(coordinator).ctx.fenced = True
+    other = cluster.publish(contact, "t", "y", id=2)
+    assert cluster.answers[other].code == "retry"
+
+
+def test_fence_cut() -> None:
+    """FENCE-CUT: cut from a live coordinator that others hear."""
+    cluster = Cluster().up()
+    cluster.run(2.0)
+    coordinator = cluster.coordinator()
+    contact, _ = cluster.others()
+    cluster.cut(coordinator, contact)
+    cluster.run(5.0)
+    assert contact in fenced(cluster)
+    assert "hears the coordinator" in str(cluster[contact].notes("fenced")[0].fields["why"])
+
+
+def test_a_dead_coordinator_fences_nobody() -> None:
+    cluster = Cluster().up()
+    cluster.run(2.0)
+    old = cluster.coordinator()
+    cluster.crash(old, expire=False)
+    cluster.run(4.0)
+    cluster.store.expire(cluster[old].session)
+    cluster.run(8.0)
+    assert [name for name in cluster.others_running() if cluster.logic(name).ctx.fenced] == []
+    assert all(not cluster[name].notes("fenced") for name in cluster.others_running())
+
+
+def test_zookeeper_away_fences_nobody() -> None:
+    """A set of q connected members goes on as long as ZooKeeper is gone, safely."""
+    cluster = Cluster().up()
+    cluster.zookeeper(False)
+    for number in range(1, 13):
+        cluster.run(5.0)
+        reference = cluster.publish("a", "t", str(number), id=number)
+        assert cluster.answers[reference].code == ""
+    assert fenced(cluster) == []
+    cluster.zookeeper(True)
+    cluster.run(6.0)
+    assert cluster.record().activated
+
+
+def test_fence_isolated_under_reset() -> None:
+    """FENCE-ISOLATED: nobody here hears ZooKeeper, and a listed member is missing: it may have been replaced."""
+    cluster = Cluster().up()
+    cluster.run(2.0)
+    coordinator = cluster.coordinator()
+    gone = cluster.others()[0]
+    cluster.zookeeper(False)
+    cluster.crash(gone, expire=False)
+    cluster.run(6.0)
+    reference = cluster.publish(coordinator, "t", "x", id=1)
+    assert cluster.answers[reference].code == ""
+    cluster.run(4.0)
+    running = cluster.others_running()
+    assert [name for name in running if cluster.logic(name).ctx.fenced] == running
+    cluster.zookeeper(True)
+    cluster.run(3.0)
+    assert [name for name in running if cluster.logic(name).ctx.fenced] == []
+
+
+def test_under_halt_they_go_on() -> None:
+    cluster = Cluster(on_history_loss="halt").up()
+    cluster.run(2.0)
+    gone = cluster.others()[0]
+    cluster.zookeeper(False)
+    cluster.crash(gone, expire=False)
+    cluster.run(30.0)
+    running = cluster.others_running()
+    assert [name for name in running if cluster.logic(name).ctx.fenced] == []
+    reference = cluster.publish(running[0], "t", "x", id=1)
+    assert cluster.answers[reference].code == ""
+
+
+def test_one_that_hears_zookeeper_is_enough() -> None:
+    cluster = Cluster().up()
+    cluster.run(2.0)
+    gone = cluster.others()[0]
+    running = [name for name in cluster.names if name != gone]
+    cluster.zookeeper(False, running[0])
+    cluster.crash(gone, expire=False)
+    cluster.run(20.0)
+    assert [name for name in running if cluster.logic(name).ctx.fenced] == []
+
+
+def test_heartbeats_tell_the_age_of_zookeepers_last_answer() -> None:
+    cluster = Cluster().up()
+    cluster.zookeeper(False)
+    cluster.sent.clear()
+    cluster.run(3.0)
+    beats = [message for sender, _, message in cluster.sent if isinstance(message, Heartbeat) and sender == "a"]
+    ages = [message.zookeeper_age for message in beats]
+    assert ages == sorted(ages)
+    assert ages[-1] > 2.0
+
+
+def test_a_lonely_survivor_goes_on_with_restarted_brokers() -> None:
+    """It was fenced, but what it holds is needed: it takes part in takeovers and lists the learners."""
+    cluster = Cluster().up()
+    cluster.publish("a", "t", "x", id=1)
+    survivor = cluster.coordinator()
+    others = cluster.others()
+    for name in others:
+        cluster.crash(name)
+    cluster.run(6.0)
+    assert cluster.logic(survivor).ctx.fenced
+    cluster.start(*others)
+    cluster.run(15.0)
+    record = cluster.record()
+    assert record.activated
+    assert len(record.members) == 3
+    assert record.first < record.epoch
+    assert [name for name in cluster.names if cluster.logic(name).ctx.fenced] == []
+    reference = cluster.publish(others[0], "t", "y", id=2)
+    position = cluster.answers[reference].position
+    assert position is not None
+    assert position.sequence == 2

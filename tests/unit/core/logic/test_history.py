@@ -1,0 +1,250 @@
+"""docs/replication.md, "The first record" and "When the memory is gone"."""
+
+from __future__ import annotations
+
+from migratory_broker.core.logic.events import Gap, Observe, Write, ZkCommit, ZkGet
+from migratory_broker.core.logic.records import GroupRecord, encode
+from migratory_protocol.peer import Accept, Held, Prepare, Survey
+from migratory_protocol.positions import Position
+from migratory_testing.brokers import WALL_MS, Cluster, Stored
+
+
+def test_first_epoch_is_the_wall_clock_and_everybody_is_listed() -> None:
+    """FIRST-EPOCH, and no promise is asked for: there is no source."""
+    cluster = Cluster().up()
+    record = cluster.record()
+    assert record.epoch == record.first >= WALL_MS
+    assert record.source is None
+    assert [name for name, _ in record.members] == ["a", "b", "c"]
+    assert record.history > 0
+    assert not [message for _, _, message in cluster.sent if isinstance(message, Prepare)]
+    assert [message for _, _, message in cluster.sent if isinstance(message, Survey)]
+
+
+def test_the_first_record_waits_for_all_configured_brokers_but_not_for_ever() -> None:
+    cluster = Cluster()
+    cluster.start("a", "b")
+    cluster.run(4.0)
+    assert "/groups/0" not in cluster.store.nodes
+    assert any(cluster[name].notes("group_waits") for name in ("a", "b"))
+    cluster.run(4.0)
+    assert [name for name, _ in cluster.record().members] == ["a", "b"]
+    assert cluster.record().activated
+
+
+def test_fewer_brokers_than_copies_cannot_begin() -> None:
+    cluster = Cluster()
+    cluster.start("a")
+    cluster.run(9.0)
+    assert "/groups/0" not in cluster.store.nodes
+    assert cluster["a"].notes("group_waits")[-1].fields["why"] == "only 1 brokers can be listed"
+
+
+def test_survey_somebody_holds_something() -> None:
+    """SURVEY: without a record, but with a promise or entries: the history is unknown, only a new one goes on."""
+    cluster = Cluster().up()
+    cluster.publish("a", "t", "x", id=1)
+    before = cluster.record()
+    del cluster.store.nodes["/groups/0"]
+    cluster.crash(cluster.coordinator())
+    cluster.run(5.0)
+    assert "/groups/0" not in cluster.store.nodes
+    cluster.run(16.0)
+    record = cluster.record()
+    assert record.history != before.history
+    assert record.first == record.epoch or record.source is not None
+    assert record.first > before.epoch
+    survivor = cluster.others_running()[0]
+    assert [gap.receipt for gap in cluster[survivor].of(Gap)] == ["reset"]
+
+
+def test_a_survey_is_asked_again_when_one_of_the_asked_goes() -> None:
+    cluster = Cluster()
+    cluster.hold = lambda sender, receiver, message: isinstance(message, Held)
+    cluster.start()
+    cluster.run(1.5)
+    assert "/groups/0" not in cluster.store.nodes
+    cluster.disconnect("a", "c")
+    cluster.disconnect("b", "c")
+    cluster.heal()
+    cluster.run(3.5)  # and it is given up after a while
+    assert "/groups/0" not in cluster.store.nodes
+    cluster.hold = lambda sender, receiver, message: False
+    cluster.held.clear()
+    cluster.run(4.0)
+    assert cluster.record().activated
+    histories = cluster.logic("a").histories
+    histories.held("c", Held(12345, [(0, 1)]))
+    assert histories.known_epoch(0) == 0
+
+
+def test_first_record_against_a_stale_read() -> None:
+    """CAS: the create fails when another candidate was faster; then its record counts."""
+    cluster = Cluster()
+    cluster.start()
+    refused = []
+
+    def late(broker: str, commit: ZkCommit) -> bool:
+        if any(operation.path == "/groups/0" for operation in commit.operations) and not refused:
+            refused.append(broker)
+            other = GroupRecord(99, 5, 5, ("b", 1), [("a", 1), ("b", 1)], 2, activated=False, source=None)
+            cluster.store.nodes["/groups/0"] = Stored(encode(other), 0, 0)
+        return False
+
+    cluster.lost = late
+    cluster.run(6.0)
+    assert refused
+    assert cluster[refused[0]].notes("record_refused")
+    record = cluster.record()
+    assert (record.history, record.first) == (99, 5)
+    assert record.epoch > 5
+    assert record.activated
+
+
+def test_an_unactivated_first_record_is_gone_on_from_without_promises() -> None:
+    """Only an empty source skips the promises and adopts the empty log."""
+    cluster = Cluster()
+    lost: list[str] = []
+
+    def activation(broker: str, commit: ZkCommit) -> bool:
+        return not lost and any(
+            isinstance(operation, Write) and b'"activated":true' in operation.data for operation in commit.operations
+        )
+
+    cluster.lost = activation
+    cluster.start()
+    cluster.run(1.2)
+    owner = cluster.record().owner[0]
+    cluster.crash(owner)
+    lost.append(owner)
+    cluster.run(6.0)
+    record = cluster.record()
+    assert record.activated
+    assert record.source is None
+    assert record.epoch > record.first
+
+
+def test_all_restarted_at_once_a_new_history_begins_after_three_sessions() -> None:
+    """NEW-HISTORY-WAITS"""
+    cluster = Cluster().up()
+    cluster.publish("a", "t", "x", id=1)
+    before = cluster.record()
+    for name in cluster.names:
+        cluster.crash(name)
+    cluster.start()
+    cluster.run(11.0)
+    assert cluster.record() == before
+    status = cluster.logic("a").status()
+    assert status["waiting_groups"] == 1
+    cluster.run(6.0)
+    record = cluster.record()
+    assert record.history != before.history
+    assert record.first > before.epoch
+    assert record.activated
+    name = cluster.coordinator()
+    assert [o.metric for o in cluster[name].of(Observe)].count("migratory_history_resets_total") == 1
+    assert cluster[name].notes("history_reset")
+    reference = cluster.publish("b", "t", "y", id=1)
+    assert cluster.answers[reference].position == Position(record.first, 1)
+    attached = cluster.attach("b", "t", (before.epoch, 1))
+    assert attached is not None
+    assert (attached.receipt, attached.position) == ("reset", Position(record.first, 1))
+
+
+def test_halt_waits_for_a_person() -> None:
+    cluster = Cluster(on_history_loss="halt").up()
+    before = cluster.record()
+    for name in cluster.names:
+        cluster.crash(name)
+    cluster.start()
+    cluster.run(30.0)
+    assert cluster.record() == before
+    halted = [name for name in cluster.names if cluster[name].notes("history_lost_halted")]
+    assert halted
+    assert len(cluster[halted[0]].notes("history_lost_halted")) == 1
+
+
+def test_a_survivor_tells_its_subscribers_of_the_new_history() -> None:
+    """NEW-HISTORY: its own log is gone with the old one; topics that were only subscribed to are told, too."""
+    cluster = Cluster().up()
+    old = cluster.coordinator()
+    survivor, other = cluster.others()
+    cluster.publish(survivor, "t", "x", id=1)
+    assert cluster.attach(survivor, "empty") is not None
+    assert cluster.attach(survivor, "t") is not None
+    for name in (old, other):
+        cluster.crash(name)
+    cluster.start(old, other)
+    cluster.run(20.0)
+    record = cluster.record()
+    assert (survivor, 1) in record.members
+    assert cluster[survivor].of(Gap) == [
+        Gap("empty", "reset", Position(record.first, 0)), Gap("t", "reset", Position(record.first, 0))
+    ]
+    assert cluster.logic(survivor).groups[0].replica.topics == {}
+
+
+def test_the_owners_return_is_waited_for() -> None:
+    """LOST is told by newer incarnations only: brokers that are away may come back with what they hold."""
+    cluster = Cluster().up()
+    cluster.publish("a", "t", "x", id=1)
+    old = cluster.coordinator()
+    survivor, other = cluster.others()
+    before = cluster.record()
+    cluster.isolate(old)
+    cluster.store.expire(cluster[old].session)
+    cluster.zookeeper(False, old)
+    cluster.crash(survivor)
+    cluster.start(survivor)
+    cluster.run(0.5)
+    cluster.crash(other)
+    cluster.start(other)
+    cluster.run(40.0)
+    assert cluster.record().history == before.history
+    assert not cluster.record().activated or cluster.record().epoch == before.epoch
+    waiting = [note.fields["why"] for name in (survivor, other) for note in cluster[name].notes("group_waits")]
+    assert "too few of the last activated list can be reached" in waiting
+    cluster.heal()
+    cluster.zookeeper(True, old)
+    cluster.run(12.0)
+    record = cluster.record()
+    assert record.history == before.history
+    assert record.activated
+    assert len(record.members) == 3
+    assert cluster.logic(survivor).groups[0].replica.topics["t"].committed == 1
+
+
+def test_incarnations_are_read_once_a_second() -> None:
+    cluster = Cluster(groups=3).up()
+    for name in cluster.names:
+        cluster.crash(name)
+    cluster.start()
+    cluster.run(2.0)
+    before = len([get for get in cluster["a"].of(ZkGet) if get.path == "/brokers/b"])
+    cluster.run(5.0)
+    after = len([get for get in cluster["a"].of(ZkGet) if get.path == "/brokers/b"])
+    assert 1 <= after - before <= 6
+
+
+def test_a9_a_retry_is_stored_if_and_only_if_the_first_attempt_was_not() -> None:
+    """A9: the table is part of the log, and is lost or kept with the entry."""
+    cluster = Cluster().up()
+    old = cluster.coordinator()
+    contact = cluster.others()[0]
+    epoch = cluster.record().epoch
+    cluster.hold = lambda sender, receiver, message: isinstance(message, Accept)
+    first = cluster.publish(contact, "t", "x", publisher="p1", id=7)
+    assert first not in cluster.answers
+    cluster.crash(old)
+    cluster.settle()
+    assert cluster.answers[first].code == "retry"
+    cluster.held.clear()
+    cluster.hold = lambda sender, receiver, message: False
+    cluster.run(6.0)
+    again = cluster.publish(contact, "t", "x", publisher="p1", id=7)
+    position = cluster.answers[again].position
+    assert position is not None
+    assert position.epoch > epoch
+    third = cluster.publish(contact, "t", "x", publisher="p1", id=7)
+    assert cluster.answers[third].position == position
+    assert cluster.delivered(contact, "t") == [(1, "x")]

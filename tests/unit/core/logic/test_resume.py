@@ -1,0 +1,255 @@
+"""docs/replication.md, "Resume": receipts, waits, pages. Cases A6 and A7 at this level."""
+
+from __future__ import annotations
+
+import pytest
+from migratory_broker.core.logic.events import Attach, Attached, Fanout, PeerReceived
+from migratory_protocol.peer import Accept, HandOver
+from migratory_protocol.positions import Position
+from migratory_testing.brokers import Cluster, Stored
+
+
+def filled(count: int = 5, **config: object) -> tuple[Cluster, str, int]:
+    """A cluster with `count` publications in "t", a member's name, and the epoch."""
+    cluster = Cluster(**config).up()
+    member = cluster.others()[0]
+    for number in range(1, count + 1):
+        cluster.publish(member, "t", str(number), id=number)
+    return cluster, member, cluster.record().epoch
+
+
+def test_the_current_position_even_before_the_first_message() -> None:
+    cluster = Cluster().up()
+    attached = cluster.attach("a", "t")
+    assert attached is not None
+    assert (attached.receipt, attached.done) == ("complete", True)
+    assert attached.position == Position(cluster.record().first, 0)
+
+
+def test_committed_position_is_named_not_the_stored_one() -> None:
+    cluster = Cluster().up()
+    coordinator = cluster.coordinator()
+    cluster.publish(coordinator, "t", "1", id=1)
+    cluster.hold = lambda sender, receiver, message: isinstance(message, Accept)
+    cluster.publish(coordinator, "t", "2", id=2)
+    attached = cluster.attach(coordinator, "t", snapshot=True)
+    assert attached is not None
+    assert attached.position.sequence == 1
+    assert [entry.payload for entry in attached.publications] == [b"1"]
+    replayed = cluster.attach(coordinator, "t", (cluster.record().first, 0))
+    assert replayed is not None
+    assert [entry.payload for entry in replayed.publications] == [b"1"]
+
+
+def test_snapshot_of_an_empty_topic_is_empty() -> None:
+    cluster = Cluster().up()
+    attached = cluster.attach("a", "t", snapshot=True)
+    assert attached is not None
+    assert attached.publications == ()
+
+
+def test_a7_resume_at_sequence_zero() -> None:
+    cluster = Cluster().up()
+    first = cluster.attach("a", "t")
+    assert first is not None
+    for number in (1, 2, 3):
+        cluster.publish("b", "t", str(number), id=number)
+    attached = cluster.attach("c", "t", tuple(first.position))  # type: ignore[arg-type]
+    assert attached is not None
+    assert attached.receipt == "complete"
+    assert [entry.payload for entry in attached.publications] == [b"1", b"2", b"3"]
+    nothing = cluster.attach("c", "u", tuple(first.position))  # type: ignore[arg-type]
+    assert nothing is not None
+    assert (nothing.receipt, nothing.publications) == ("complete", ())
+
+
+def test_a6_resume_from_the_future() -> None:
+    cluster, member, epoch = filled()
+    contradicted = cluster.attach(member, "t", (epoch + 6, 1))
+    assert contradicted is not None  # at once: that sequence number is committed in another epoch
+    assert contradicted.receipt == "reset"
+    unknown = cluster.attach(member, "t", (epoch + 6, 100))
+    assert unknown is not None  # at once: ZooKeeper does not know that epoch
+    assert (unknown.receipt, unknown.position, unknown.publications) == ("reset", Position(epoch, 5), ())
+    assert cluster.attach(member, "t", (epoch, 1000), wait=1.0) is None
+    cluster.run(1.5)
+    (late,) = [a for a in cluster[member].of(Attached) if a.reference > unknown.reference]
+    assert (late.receipt, late.position) == ("reset", Position(epoch, 5))
+    cluster.publish(member, "t", "6", id=6)
+    last = cluster[member].of(Fanout)[-1].publications
+    assert [entry.position for entry in last] == [Position(epoch, 6)]
+
+
+def test_an_unknown_epoch_without_zookeeper_is_reset_when_the_time_is_up() -> None:
+    cluster, member, epoch = filled()
+    cluster.zookeeper(False)
+    cluster.run(0.5)
+    assert cluster.attach(member, "t", (epoch + 6, 100), wait=1.0) is None
+    cluster.run(1.5)
+    assert cluster[member].of(Attached)[-1].receipt == "reset"
+
+
+@pytest.mark.parametrize("sequence", [0, 1])
+def test_an_unknown_epoch_of_a_topic_without_publications(sequence: int) -> None:
+    cluster = Cluster().up()
+    epoch = cluster.record().epoch
+    attached = cluster.attach("a", "t", (epoch + 3, sequence))
+    assert attached is not None
+    assert attached.receipt == "reset"
+
+
+def test_zookeeper_cannot_tell_the_epoch() -> None:
+    cluster, member, epoch = filled()
+    del cluster.store.nodes["/groups/0"]
+    attached = cluster.attach(member, "t", (epoch + 6, 100))
+    assert attached is not None
+    assert attached.receipt == "reset"
+    cluster.store.nodes["/groups/0"] = Stored(b"?", 0, 0)
+    cluster.run(0.2)
+    assert cluster.attach(member, "t", (epoch + 7, 100), wait=0.5) is None
+
+
+def test_ahead_of_this_broker_is_waited_for() -> None:
+    """Answering at once would reset healthy clients on a member that lags."""
+    cluster = Cluster().up()
+    coordinator = cluster.coordinator()
+    member, other = cluster.others()
+    epoch = cluster.record().epoch
+    cluster.hold = lambda sender, receiver, message: isinstance(message, Accept) and receiver == member
+    for number in (1, 2, 3):
+        cluster.publish(coordinator, "t", str(number), id=number)
+    assert cluster.delivered(other, "t")
+    assert cluster.attach(member, "t", (epoch, 2), wait=0.5) is None
+    assert cluster.attach(member, "t", (epoch, 9), wait=0.1) is None
+    cluster.release()
+    attached = cluster[member].of(Attached)[-1]
+    assert attached.receipt == "complete"
+    assert attached.position == Position(epoch, 2)  # the moment at which it was reached: the rest comes as Fanout
+    assert attached.done
+    effects = cluster[member].effects
+    behind = [effect for effect in effects[effects.index(attached):] if isinstance(effect, Fanout)]
+    assert [entry.sequence for fanout in behind for entry in fanout.publications] == [3]
+
+
+def test_an_epoch_that_zookeeper_knows_and_this_broker_does_not_is_waited_for() -> None:
+    cluster = Cluster().up()
+    old = cluster.coordinator()
+    member, other = cluster.others()
+    cluster.publish(old, "t", "1", id=1)
+    cluster.isolate(member)
+    cluster.give(other, PeerReceived(old, HandOver(0, cluster.record().history, cluster.record().epoch)))
+    cluster.run(1.0)
+    epoch = cluster.record().epoch
+    assert epoch > cluster.logic(member).groups[0].replica.promised
+    assert cluster.record().activated
+    assert cluster.attach(member, "t", (epoch, 2), wait=0.5) is None
+
+
+def test_an_entry_that_was_replaced_is_reset() -> None:
+    """`synced` is newer than the position's epoch, and the entry is missing or another."""
+    cluster = Cluster().up()
+    old = cluster.coordinator()
+    member, _ = cluster.others()
+    epoch = cluster.record().epoch
+    cluster.publish(old, "t", "1", id=1)
+    cluster.crash(old)
+    cluster.run(6.0)
+    missing = cluster.attach(member, "t", (epoch, 2))
+    assert missing is not None
+    assert missing.receipt == "reset"
+    cluster.publish(member, "t", "2", publisher="q", id=1)
+    other = cluster.attach(member, "t", (epoch, 2))
+    assert other is not None
+    assert other.receipt == "reset"
+    good = cluster.attach(member, "t", (epoch, 1))
+    assert good is not None
+    assert (good.receipt, [entry.payload for entry in good.publications]) == ("complete", [b"2"])
+
+
+def test_below_the_cache_is_truncated() -> None:
+    cluster, member, epoch = filled(8, messages_per_topic=3, min_age=0.0)
+    attached = cluster.attach(member, "t", (epoch, 2))
+    assert attached is not None
+    assert (attached.receipt, attached.first, attached.last) == ("truncated", 3, 5)
+    assert [entry.payload for entry in attached.publications] == [b"6", b"7", b"8"]
+    exactly = cluster.attach(member, "t", (epoch, 5))
+    assert exactly is not None
+    assert (exactly.receipt, len(exactly.publications)) == ("complete", 3)
+    wrong = cluster.attach(member, "t", (epoch - 1, 5))
+    foreign = cluster.attach(member, "t", (epoch + 1, 2))
+    start = cluster.attach(member, "t", (epoch, 0))
+    assert wrong is not None
+    assert foreign is not None
+    assert start is not None
+    assert (wrong.receipt, foreign.receipt) == ("reset", "reset")
+    assert (start.receipt, start.first, start.last) == ("truncated", 1, 5)
+
+
+def test_an_idle_topic_keeps_its_position() -> None:
+    cluster, member, epoch = filled(3, messages_per_topic=2, min_age=0.0, max_age=1.0)
+    cluster.run(2.0)
+    log = cluster.logic(member).groups[0].replica.topics["t"]
+    assert (log.base, log.last, len(log.entries)) == (3, 3, 0)
+    attached = cluster.attach(member, "t")
+    assert attached is not None
+    assert attached.position == Position(epoch, 3)
+    again = cluster.attach(member, "t", (epoch, 3))
+    assert again is not None
+    assert again.receipt == "complete"
+    duplicate = cluster.publish(member, "t", "3", id=3)
+    assert cluster.answers[duplicate].position == Position(epoch, 3)
+    cluster.publish(member, "t", "4", id=4)
+    assert cluster.delivered(member, "t")[-1] == (4, "4")
+
+
+def test_replay_in_pages() -> None:
+    cluster, member, epoch = filled(5)
+    attached = cluster.attach(member, "t", (epoch, 0), max_bytes=2)
+    assert attached is not None
+    assert (len(attached.publications), attached.done) == (2, False)
+    page = cluster.page(member, "t", (epoch, 2), max_bytes=2)
+    assert ([entry.sequence for entry in page.publications], page.done, page.receipt) == ([3, 4], False, "complete")
+    page = cluster.page(member, "t", (epoch, 4))
+    assert ([entry.sequence for entry in page.publications], page.done) == ([5], True)
+    assert cluster.page(member, "t", (epoch, 5)).publications == ()
+
+
+def test_eviction_overtakes_a_replay() -> None:
+    cluster, member, epoch = filled(3, messages_per_topic=3, min_age=0.0)
+    attached = cluster.attach(member, "t", (epoch, 0), max_bytes=1)
+    assert attached is not None
+    for number in range(4, 9):
+        cluster.publish(member, "t", str(number), id=number)
+    page = cluster.page(member, "t", (epoch, 1))
+    assert (page.receipt, page.first, page.last) == ("truncated", 2, 5)
+    assert [entry.sequence for entry in page.publications] == [6, 7, 8]
+
+
+def test_a_history_that_ended_during_a_replay() -> None:
+    cluster, member, epoch = filled(3)
+    page = cluster.page(member, "t", (epoch - 1, 1))
+    assert (page.receipt, page.position) == ("reset", Position(epoch, 3))
+    assert cluster.page(member, "u", (epoch, 1)).receipt == "reset"
+
+
+def test_before_the_group_is_known() -> None:
+    cluster = Cluster()
+    cluster.start("a")
+    cluster.run(0.5)
+    assert cluster.attach("a", "t", wait=1.0) is None
+    cluster.run(1.5)
+    (attached,) = cluster["a"].of(Attached)
+    assert (attached.receipt, attached.position) == ("reset", Position(0, 0))
+    cluster.give("a", Attach(0, 77, "t", None))
+    cluster.run(0.5)
+    cluster.start("b", "c")
+    cluster.run(1.4)
+    answers = [a for a in cluster["a"].of(Attached) if a.reference == 77]
+    assert [a.receipt for a in answers] == ["complete"]
+
+
+def test_topics_followed_without_a_publication_are_bounded() -> None:
+    cluster = Cluster(max_topics=1).up()
+    for number in range(150):
+        cluster.attach("a", f"t{number}")
+    assert len(cluster.logic("a").groups[0].replica._followed) == 101

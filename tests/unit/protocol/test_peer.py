@@ -1,0 +1,103 @@
+"""The messages between brokers: what is written is read again, and nothing else is."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from migratory_protocol import peer
+from migratory_protocol.peer import (
+    Accept,
+    Accepted,
+    Activated,
+    Answer,
+    Answers,
+    Ask,
+    BadPeerMessage,
+    Digest,
+    Entries,
+    Forward,
+    Forwarded,
+    HandOver,
+    Heartbeat,
+    Held,
+    Hello,
+    PeerMessage,
+    Prepare,
+    Promise,
+    Publication,
+    Refused,
+    Row,
+    Standing,
+    Survey,
+    Sync,
+    Synced,
+    TopicPart,
+    decode_peer,
+    encode_peer,
+)
+from migratory_protocol.positions import Position
+
+PUBLICATION = Publication(2**62, 2**53 + 1, b"\x00\xff", "p", 7, 1.5, 0.25)
+PART = TopicPart("t", 1, 0, 0, 2, 1, entries=[PUBLICATION], older=[PUBLICATION], table=[Row("p", 7, 1, 2)])
+MESSAGES: list[PeerMessage] = [
+    Hello(1, "quotes", "quotes-0", 3, 100),
+    Heartbeat(-1.0, ["a"], [(0, 5)], True, False),
+    Forward(3, [Forwarded("t", b"x", 1, "p", 7, 6, 0.5)]),
+    Answers([Answer("t", "p", 7, position=Position(1, 2)), Answer("t", "p", 8, "retry", None, "why", 0.2)]),
+    Prepare(1, 2, 3, 2, True, [Digest("t", 0, 2, 1, 1)]),
+    Promise(1, 2, 3, 2, True, [Digest("t", 0, 2, 1, 1)], [PART]),
+    Refused(1, 2, 3),
+    Ask(1, 2, 3),
+    Standing(1, 2, 3, 3, 2, []),
+    Sync(1, 2, 1, 3, 9, ("a", 1), [("a", 1), ("b", 2)], 2, False, True, True, [PART], 1, 2),
+    Synced(1, 2, 3, 9),
+    Activated(1, 2, 3),
+    Accept(1, 2, 3, [Entries("t", [PUBLICATION])], [("t", "q")], [("t", 1)]),
+    Accepted(1, 2, 3, [("t", 2)]),
+    HandOver(1, 2, 3),
+    Survey(4, [1, 2]),
+    Held(4, [(1, 9)]),
+]
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
+def test_a_message_comes_back_as_it_was(message: PeerMessage) -> None:
+    assert decode_peer(encode_peer(message)) == message
+
+
+def test_every_message_is_tried() -> None:
+    assert {type(message) for message in MESSAGES} == set(peer.PeerMessage.__args__)  # type: ignore[attr-defined]
+
+
+def test_a_position_is_named() -> None:
+    assert PUBLICATION.position == Position(2**62, 2**53 + 1)
+
+
+def test_fields_that_a_later_version_adds_are_ignored() -> None:
+    data = msgspec.msgpack.encode([*msgspec.msgpack.decode(encode_peer(Ask(1, 2, 3))), "later"])
+    assert decode_peer(data) == Ask(1, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (b"", "truncated"),
+        (b"\x05", "Expected `array`"),
+        (msgspec.msgpack.encode([77, 1]), "Invalid value 77"),
+        (msgspec.msgpack.encode([7, 1]), "at least"),
+        (msgspec.msgpack.encode([7, "x", 2, 3]), "Expected `int`"),
+        (encode_peer(Ask(1, 2, 3)) + b"\x00", "trailing"),
+    ],
+)
+def test_what_is_no_message_is_named(data: bytes, text: str) -> None:
+    with pytest.raises(BadPeerMessage, match="peer protocol 1") as caught:
+        decode_peer(data)
+    assert text in caught.value.text
+
+
+def test_giants_are_refused_on_both_sides(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peer, "MAX_PEER_MESSAGE", 10)
+    with pytest.raises(BadPeerMessage, match="Accept has .* the limit is 10"):
+        encode_peer(Accept(1, 2, 3, [Entries("t", [PUBLICATION])], [], []))
+    with pytest.raises(BadPeerMessage, match="11 bytes, the limit is 10"):
+        decode_peer(b"x" * 11)
