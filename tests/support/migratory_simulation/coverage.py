@@ -9,7 +9,7 @@ REQUIRED = (
     "fault crash", "fault freeze", "fault link break", "fault partition", "fault one-way partition", "fault clog",
     "fault zookeeper away", "fault zookeeper cut off", "fault zookeeper connection lost", "fault session expiry",
     "fault slow broker", "fault clients dropped", "fault edge restart", "fault drain", "fault restart of all",
-    "fault replaced while running", "fault burst",
+    "fault replaced while running", "fault burst", "fault ambush",
     # what the cluster did about them
     "takeovers", "adopted suffixes", "relistings", "promotions", "histories", "fences", "zookeeper outcomes unknown",
     "evictions", "stops",

@@ -135,6 +135,28 @@ class RestartAll:
 
 
 @dataclass(frozen=True, slots=True)
+class Ambush:
+    """Strikes a broker in the middle of a step: as it sends its `count`-th message of the kind `at` from now on (or a
+    transaction, "ZkCommit"). What it would have done after that in this step is not done if it crashes.
+
+    crash, freeze, isolate (cut from every peer), break the link it sends over, lose the connection to ZooKeeper,
+    expire its session: lasting or down for `lasts` seconds.
+    """
+
+    at: str
+    count: int
+    action: str
+    lasts: float
+
+
+AMBUSHED = (
+    "Accept", "Accept", "Accept", "Accept", "Accepted", "Prepare", "Promise", "Sync", "Synced", "Activated", "HandOver",
+    "Standing", "Forward", "Answers", "ZkCommit", "ZkCommit", "ZkCommit",
+)
+ACTIONS = ("crash", "crash", "crash", "freeze", "isolate", "break link", "lose zookeeper", "expire session")
+
+
+@dataclass(frozen=True, slots=True)
 class Burst:
     """One topic gets `count` publications beyond the load: more than its cache holds."""
 
@@ -144,7 +166,7 @@ class Burst:
 
 Fault = (
     Crash | Replace | Freeze | BreakLink | Partition | Clog | ZooKeeperAway | ZooKeeperCutOff | ZooKeeperConnectionLost
-    | ExpireSession | Slow | DropClients | RestartEdge | StallClient | Drain | RestartAll | Burst
+    | ExpireSession | Slow | DropClients | RestartEdge | StallClient | Drain | RestartAll | Burst | Ambush
 )
 
 NAMES: dict[type, str] = {
@@ -152,14 +174,14 @@ NAMES: dict[type, str] = {
     Partition: "partition", Clog: "clog", ZooKeeperAway: "zookeeper away", ZooKeeperCutOff: "zookeeper cut off",
     ZooKeeperConnectionLost: "zookeeper connection lost", ExpireSession: "session expiry", Slow: "slow broker",
     DropClients: "clients dropped", RestartEdge: "edge restart", StallClient: "client stalled", Drain: "drain",
-    RestartAll: "restart of all", Burst: "burst",
+    RestartAll: "restart of all", Burst: "burst", Ambush: "ambush",
 }
 
 # How often each kind is drawn, when the seed allows it.
 WEIGHTS: dict[type, int] = {
     Crash: 10, Replace: 2, Freeze: 6, BreakLink: 6, Partition: 6, Clog: 3, ZooKeeperAway: 3, ZooKeeperCutOff: 3,
     ZooKeeperConnectionLost: 5, ExpireSession: 4, Slow: 2, DropClients: 3, RestartEdge: 2, StallClient: 1, Drain: 3,
-    RestartAll: 1, Burst: 4,
+    RestartAll: 1, Burst: 4, Ambush: 14,
 }
 
 WILD_ONLY = frozenset({Replace, RestartAll})
@@ -229,6 +251,8 @@ def _draw(random: Random, kind: type, brokers: tuple[str, ...], topics: int, cli
         return StallClient(random.randrange(clients), short_or_long)
     if kind is Drain:
         return Drain(broker, random.uniform(1.0, 5.0), random.uniform(0.1, 3.0))
+    if kind is Ambush:
+        return Ambush(random.choice(AMBUSHED), random.choice((1, 1, 2, 5)), random.choice(ACTIONS), short_or_long)
     if kind is RestartAll:
         return RestartAll(random.choice((0.2, random.uniform(0.5, 6.0))))
     return Burst(random.randrange(topics), random.randint(cache // 2, cache * 3))

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 class Injector:
     def __init__(self, world: World) -> None:
         self.world = world
+        self.ambushes: list[tuple[faults.Ambush, list[int]]] = []  # with how many messages are still to be let go
         for moment, fault in world.options.plan.faults:
             world.scheduler.at(moment, self.inject, fault)
 
@@ -73,6 +74,9 @@ class Injector:
             return True
         if isinstance(fault, faults.Burst):
             return self._burst(fault)
+        if isinstance(fault, faults.Ambush):
+            self.ambushes.append((fault, [fault.count]))
+            return False
         victim = world.process_of(fault.broker)
         return victim is not None and self._apply_to(fault, victim)
 
@@ -117,6 +121,48 @@ class Injector:
                 return False
             process.drain(fault.period)
             after(fault.period + 1.0, self._drained, process, fault.downtime)
+        return True
+
+    def passing(self, process: Process, kind: str, peer: str) -> None:
+        """`process` sends a message of this kind (to `peer`): does something lie in wait for that?"""
+        for ambush in list(self.ambushes):
+            fault, left = ambush
+            if fault.at == kind:
+                left[0] -= 1
+                if left[0] <= 0 and self._spring(fault, process, peer):
+                    self.ambushes.remove(ambush)
+
+    def _spring(self, fault: faults.Ambush, process: Process, peer: str) -> bool:
+        """Says whether it struck; one that may not (a safe plan) waits for the next message."""
+        world = self.world
+        after = world.scheduler.after
+        if world.healed:
+            return True
+        if fault.action == "crash":
+            if world.options.plan.safe and not world.probe.may_lose(process):
+                return False
+            world.process_ends(process, "crash", restart=fault.lasts)
+        elif fault.action == "freeze":
+            process.freeze()
+            after(fault.lasts, process.thaw)
+        elif fault.action == "isolate":
+            pairs = [(process.number, other.number) for other in world.running() if other is not process]
+            pairs += [(other, one) for one, other in pairs]
+            for pair in pairs:
+                world.network.block(*pair)
+            after(fault.lasts, self._unblock, pairs)
+        elif fault.action == "lose zookeeper":
+            after(0.0, process.zk.lose_connection)
+        elif fault.action == "expire session":
+            if process.zk.session is not None:
+                after(0.0, world.ensemble.expire, process.zk.session.number)
+        else:
+            other = world.process_of(peer)
+            if other is None:
+                return False
+            after(0.0, world.network.break_link, process.number, other.number)
+        world.trace("fault", "**", f"{process.label}: {fault}")
+        world.coverage["fault ambush"] += 1
         return True
 
     def _drained(self, process: Process, downtime: float) -> None:

@@ -72,7 +72,7 @@ def draw_options(seed: int) -> Options:
         on_history_loss="reset",
         edges=random.choice((1, 1, 2)),
         edge_delay=random.choice((0.0, 0.0, 0.001, 0.02)),
-        link_delay=random.choice((0.0005, 0.002, 0.01)),
+        link_delay=random.choice((0.0005, 0.002, 0.01, 0.05)),
         client_delay=random.choice((0.001, 0.005, 0.03)),
         zookeeper_delay=random.choice((0.002, 0.01, 0.05)),
         zookeeper_lag=random.choice((0.0, 0.0, 0.02, 0.3)),

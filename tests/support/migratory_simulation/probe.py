@@ -183,8 +183,12 @@ class Probe:
             del self._lasts[name]
 
     def may_lose(self, process: Process) -> bool:
-        """Without this process, every list since the last activated one has still lost at most q - 1."""
-        alive = {(other.name, other.incarnation) for other in self.world.running() if other is not process}
+        """Without this process, and those that drain, every list since the last activated one has lost at most q - 1."""
+        alive = {
+            (other.name, other.incarnation)
+            for other in self.world.running()
+            if other is not process and not other.draining
+        }
         return all(
             sum(tuple(broker) not in alive for broker in record.members) <= record.copies - 1
             for records in self.since_activated.values()

@@ -170,6 +170,8 @@ class Process:
         world.probe.after_step(self, event)
         for effect in effects:
             self._carry_out(effect)
+            if not self.running:
+                return  # it crashed between two effects
         if event is not _FLUSH and not self._flush_due:
             self._flush_due = True
             world.scheduler.after(world.random.random() * 0.002, self.run, self._flush)
@@ -214,6 +216,8 @@ class Process:
             if world.tracing:
                 world.trace(self.label, "->", effect)
             world.network.send(self, effect.peer, encode_peer(effect.message))
+            if world.injector.ambushes:
+                world.injector.passing(self, type(effect.message).__name__, effect.peer)
             return
         if world.tracing:
             world.trace(self.label, "=>", effect)
@@ -229,6 +233,8 @@ class Process:
                     edge.to_edge(effect)
         elif isinstance(effect, (logic_events.ZkGet, logic_events.ZkChildren, logic_events.ZkCommit)):
             self.zk.request(effect)
+            if world.injector.ambushes and isinstance(effect, logic_events.ZkCommit):
+                world.injector.passing(self, "ZkCommit", "")
         elif isinstance(effect, logic_events.ConnectPeers):
             self.wanted = dict(effect.peers)
             world.network.close_unwanted(self)
