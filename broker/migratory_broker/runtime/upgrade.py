@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, cast
+from typing import Literal, Protocol, cast
 
 from migratory_protocol.codec import CODECS
 from migratory_protocol.handshake import accept_key, agree_deflate, choose_codec, valid_key
 from migratory_protocol.origins import OriginPolicy
-from multidict import MultiMapping
 
 Wire = Literal["json", "msgpack"]
+
+
+class Headers(Protocol):
+    """A request's headers: names without case, each with all the values that came."""
+
+    def get(self, key: str, default: str, /) -> str: ...
+
+    def getall(self, key: str, default: list[str], /) -> list[str]: ...
+
+    def __contains__(self, key: object, /) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +39,7 @@ class Refused:
 
 
 def negotiate(
-    method: str, version: tuple[int, int], headers: MultiMapping[str], policy: OriginPolicy, compression: bool
+    method: str, version: tuple[int, int], headers: Headers, policy: OriginPolicy, compression: bool
 ) -> Accepted | Refused:
     """The answer to a request that asks for WebSocket."""
     refusal = check_source(headers, policy)
@@ -68,11 +77,11 @@ def negotiate(
     return Accepted(cast("Wire", codec.name), deflate is not None, answer)
 
 
-def check_source(headers: MultiMapping[str], policy: OriginPolicy) -> Refused | None:
+def check_source(headers: Headers, policy: OriginPolicy) -> Refused | None:
     """Host and Origin, for every request on the clients' listener."""
     refusal = policy.check(headers.getall("Origin", []), headers.getall("Host", []))
     return Refused(refusal.status, refusal.text) if refusal is not None else None
 
 
-def _tokens(headers: MultiMapping[str], name: str) -> list[str]:
+def _tokens(headers: Headers, name: str) -> list[str]:
     return [token.strip().lower() for value in headers.getall(name, []) for token in value.split(",")]

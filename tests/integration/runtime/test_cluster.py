@@ -81,32 +81,43 @@ async def test_a_second_signal_ends_at_once(brokers: Brokers, hand: Any) -> None
     await client.close()
 
 
-async def test_an_expired_session_costs_no_publication_and_no_answer(brokers: Brokers, hand: Any) -> None:
-    """A coordinator's session is expired from outside; its ephemerals come back under the same incarnation."""
+async def test_a_frozen_coordinator_loses_its_session_and_comes_back_under_the_same_life(
+    brokers: Brokers, hand: Any
+) -> None:
+    """Stopped until ZooKeeper gave its session up: the others go on, and what it does afterwards harms nothing."""
     coordinator = brokers.coordinator(TOPIC, "b0")
     other = next(broker for broker in brokers.all() if broker is not coordinator)
     subscriber, publisher = await hand.connect(other), await hand.connect(other)
+    stale = await hand.connect(coordinator)
     await subscriber.subscribe(TOPIC)
-    root = f"/migratory/{brokers.settings['cluster']}"
+    await stale.subscribe(TOPIC)
+    await publisher.publish(TOPIC, 1, "m1")
+    assert coordinator.process is not None
+    root = f"/migratory/{brokers.settings['cluster']}/members/{coordinator.name}"
     watching = KazooClient(brokers.settings["zookeeper"]["servers"])
     await asyncio.to_thread(watching.start)
     try:
-        path = f"{root}/members/{coordinator.name}"
-        before = watching.exists(path).ephemeralOwner
-        # whoever deletes the node ends what the session stands for, as an expiry does
-        await asyncio.to_thread(watching.delete, path)
-        for number in range(1, 31):
-            await publisher.publish(TOPIC, number, f"m{number}")
-            assert coordinator.get("/healthz")[0] == 200
-        assert await subscriber.messages(30) == [f"m{number}" for number in range(1, 31)]
-        poll(lambda: watching.exists(path) is not None, "its presence is there again")
-        assert coordinator.status()["logic"]["incarnation"] == 1
-        assert before
+        before = watching.exists(root).ephemeralOwner
+        coordinator.signal(signal.SIGSTOP)
+        try:
+            await asyncio.to_thread(poll, lambda: watching.exists(root) is None, "its session has expired")
+            positions = [await publisher.publish(TOPIC, number, f"m{number}") for number in range(2, 21)]
+        finally:
+            coordinator.signal(signal.SIGCONT)
+        await asyncio.to_thread(poll, lambda: watching.exists(root) is not None, "its presence is there again")
+        assert watching.exists(root).ephemeralOwner != before
     finally:
         await asyncio.to_thread(watching.stop)
         watching.close()
-    await subscriber.close()
-    await publisher.close()
+    assert coordinator.status()["logic"]["incarnation"] == 1
+    assert await subscriber.messages(20) == [f"m{number}" for number in range(1, 21)]
+    # a client of the frozen one resumes where it was, there or elsewhere
+    await ready(coordinator)
+    again = await hand.connect(coordinator)
+    assert (await again.subscribe(TOPIC, after=positions[0]))["receipt"] == "complete"
+    assert await again.messages(18) == [f"m{number}" for number in range(3, 21)]
+    for client in (subscriber, publisher, stale, again):
+        await client.close()
 
 
 async def test_without_zookeeper_publishing_goes_on(brokers: Brokers, zookeepers: Any, hand: Any) -> None:
