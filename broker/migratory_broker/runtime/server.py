@@ -161,8 +161,8 @@ class ClientServer:
         early = _Early()
         handler.set_parser(cast("Any", early))
         handler.keep_alive(False)
-        # To aiohttp the connection is lost: it forgets the handler, and the handler its parser. Each refers to the other:
-        # left to the collector they would pile up by thousands in a storm of connections.
+        # To aiohttp the connection is lost: it forgets the handler, and the handler its parser. Each refers to the
+        # other: left to the collector they would pile up by thousands in a storm of connections.
         handler.transport = None
         handler.connection_lost(None)
         transport.write(accepted.answer)
