@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from migratory_protocol import messages as m
-from migratory_protocol.diagnosis import UNDECODABLE, Side, diagnose_json, diagnose_msgpack
+from migratory_protocol.diagnosis import UNDECODABLE, Side, check_count, diagnose_json, diagnose_msgpack
 from migratory_protocol.errors import BAD_MESSAGE, BadMessage
 from migratory_protocol.jsonwire import FieldError, JsonKind, family
 from migratory_protocol.messages import BrokerMessage, ClientMessage, Publish
@@ -38,7 +38,7 @@ class Codec(ABC):
 
     @abstractmethod
     def join(self, encoded: Sequence[bytes]) -> bytes:
-        """Several encoded messages as the content of one frame."""
+        """Several encoded messages, 1 to 4096, as the content of one frame."""
 
     @abstractmethod
     def decode_client(self, data: Data) -> list[ClientMessage]:
@@ -80,12 +80,7 @@ class _Msgpack(Codec):
 
     def join(self, encoded: Sequence[bytes]) -> bytes:
         count = len(encoded)
-        if count < 16:
-            header = bytes((0x90 | count,))
-        elif count < 65536:
-            header = b"\xdc" + count.to_bytes(2, "big")
-        else:
-            header = b"\xdd" + count.to_bytes(4, "big")
+        header = bytes((0x90 | count,)) if count < 16 else b"\xdc" + count.to_bytes(2, "big")
         return header + b"".join(encoded)
 
     def decode_client(self, data: Data) -> list[ClientMessage]:
@@ -117,6 +112,7 @@ class _MsgpackSide:
         several = _holds_array(data)
         try:
             found: list[Any] = self._many.decode(data) if several else [self._one.decode(data)]
+            check_count(len(found))
             if self._checks:
                 _check(found)
         except UNDECODABLE as error:
@@ -173,6 +169,7 @@ class _JsonSide:
         several = data.lstrip(b" \t\r\n")[:1] == b"["
         try:
             wires = self._many.decode(data) if several else [self._one.decode(data)]
+            check_count(len(wires))
             found = [self._kinds[type(wire)].from_wire(wire) for wire in wires]
             _check(found)
         except UNDECODABLE as error:

@@ -9,12 +9,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import Any, NoReturn, get_args, get_origin
 
 import msgspec
 from msgspec import Raw, Struct
-from msgspec.structs import FieldInfo, fields
+from msgspec.structs import FieldInfo
+from msgspec.structs import fields as all_fields
 
+from migratory_protocol import limits
 from migratory_protocol.errors import BAD_MESSAGE, BAD_POSITION, BAD_TOPIC, UNKNOWN_OP, BadMessage
 from migratory_protocol.jsonwire import FieldError
 from migratory_protocol.messages import LARGEST_INTEGER
@@ -32,6 +35,8 @@ _STEP = re.compile(r"\[(\d+|\.\.\.)\]")
 _BEGINNING = "expected an array that begins with the number of an operation, or an array of such arrays"
 
 Read = Callable[[Any], Any]
+
+fields = lru_cache(maxsize=64)(all_fields)  # asked for once per message, and slow to make
 
 
 class Side:
@@ -52,8 +57,16 @@ class Side:
         return found
 
 
+def check_count(count: int) -> None:
+    """Raises BadMessage when a frame holds too many messages."""
+    if count > limits.MESSAGES:
+        text = f"the frame holds {count} messages, expected at most {limits.MESSAGES}"
+        raise BadMessage(BAD_MESSAGE, text, closes=True)
+
+
 def each(values: list[Any], read: Callable[[Any], Any]) -> list[Any]:
     """All messages of a frame. Raises the first BadMessage, with everything of the frame on it."""
+    check_count(len(values))
     found: list[Any] = []
     errors: list[BadMessage] = []
     for value in values:
@@ -104,7 +117,7 @@ def _json_message(value: object, side: Side, read: Read) -> Any:
     kind = side.kind(value["op"])
     refuse = _Refuse(kind, value)
     for place, text in _texts(kind, value):
-        if _SURROGATE.search(text):
+        if not text.isascii() and _SURROGATE.search(text):
             refuse(place, "holds a lone surrogate, expected well-formed text", ill_formed=True)
     try:
         return read(value)

@@ -19,6 +19,9 @@ ENVELOPE: Final = 64 * 1024
 MESSAGE: Final = PAYLOAD + ENVELOPE
 """Largest WebSocket message after defragmentation and inflation."""
 
+MESSAGES: Final = 4096
+"""Messages in one frame. Short ones could be half a million, and keep a broker's loop from all others for seconds."""
+
 SUBSCRIPTIONS: Final = 1000
 """Subscriptions of one client."""
 

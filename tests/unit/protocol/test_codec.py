@@ -202,6 +202,16 @@ def test_a_frame_of_many_bad_messages_is_answered_once() -> None:
         assert error.text.startswith("more than 16 bad messages in one frame, the first: unknown operation")
 
 
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_frame_holds_4096_messages(codec: Codec) -> None:
+    ping = codec.encode(Ping())
+    assert len(codec.decode_client(codec.join([ping] * 4096))) == 4096
+    for last in (ping, codec.join([])):
+        error = refusal(codec, codec.join([ping] * 4096 + [last]))
+        assert error.closes
+        assert error.text == "the frame holds 4097 messages, expected at most 4096"
+
+
 def test_texts_are_cut() -> None:
     assert len(BadMessage("x", "y" * 1000).text) == 300
     assert "k" * 41 not in refusal(JSON, b'{"op":"' + b"k" * 1000 + b'"}').text

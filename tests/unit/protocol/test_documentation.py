@@ -76,7 +76,7 @@ def test_the_limits_are_the_defaults() -> None:
     assert table["WebSocket message, after defragmentation and inflation"].endswith(f"{limits.ENVELOPE // 1024} KiB")
     assert table["subscriptions of a client"] == f"{limits.SUBSCRIPTIONS:,}"
     assert table["bytes that wait for a client"] == f"{limits.QUEUE // 2**20} MiB"
-    assert table["bad messages in one frame"] == str(REFUSALS)
+    assert table["messages in one frame, bad ones among them"] == f"{limits.MESSAGES:,}, {REFUSALS}"
     assert table["from TCP accept to `connect`"] == f"{limits.HANDSHAKE:g} s"
     assert table["heartbeat interval"] == f"{limits.HEARTBEAT:g} s"
     assert table["resume position ahead of the broker"] == f"{limits.RESUME_WAIT:g} s"
