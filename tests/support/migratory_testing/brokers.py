@@ -185,6 +185,7 @@ class Cluster:
                 self.disconnect(one, other)
         if expire:
             self.store.expire(broker.session)
+            self._watches()
 
     def restart(self, name: str) -> None:
         self.crash(name)
@@ -237,6 +238,7 @@ class Cluster:
         """The session is gone; the broker learns it and gets a new one."""
         broker = self.brokers[name]
         self.store.expire(broker.session)
+        self._watches()
         self._session += 1
         broker.session = self._session
         self.give(name, ZkSession("lost"))
@@ -272,6 +274,9 @@ class Cluster:
             if self.unknown(broker.name, effect):
                 reply = ZkReply(number, "unknown")
         self._queue.append((broker, reply))
+        self._watches()
+
+    def _watches(self) -> None:
         fired, self.store.fired = self.store.fired, []
         for name, path in fired:
             other = self.brokers.get(name)

@@ -97,7 +97,7 @@ def test_what_is_no_message_is_named(data: bytes, text: str) -> None:
 
 def test_giants_are_refused_on_both_sides(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peer, "MAX_PEER_MESSAGE", 10)
-    with pytest.raises(BadPeerMessage, match="Accept has .* the limit is 10"):
+    with pytest.raises(BadPeerMessage, match=r"Accept has .* the limit is 10"):
         encode_peer(Accept(1, 2, 3, [Entries("t", [PUBLICATION])], [], []))
     with pytest.raises(BadPeerMessage, match="11 bytes, the limit is 10"):
         decode_peer(b"x" * 11)

@@ -48,7 +48,10 @@ class TopicLog:
 
     def between(self, after: int, to: int) -> list[Publication]:
         """Entries `after`+1..`to`, all of them cached."""
-        return list(islice(self.entries, after - self.base, to - self.base))
+        start, stop = after - self.base, to - self.base
+        if stop - start <= 8:  # mostly the newest ones: a deque's end is near, its middle is not
+            return [self.entries[index] for index in range(start, stop)]
+        return list(islice(self.entries, start, stop))
 
     def epoch_at(self, sequence: int) -> int | None:
         """Epoch of the entry at `sequence`, None where that is not known any more."""

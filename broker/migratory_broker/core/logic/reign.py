@@ -141,7 +141,7 @@ class Reign:
         self.followers.standing(peer, message)
 
     def confirmed(self, peer: str, message: Synced) -> None:
-        """COUNT-SYNCED: a listed incarnation confirmed the whole snapshot; what was in it counts as accepted."""
+        """LISTED-VOTES: a listed incarnation confirmed the whole snapshot; what was in it counts as accepted."""
         follower = self.followers.by_name.get(peer)
         if follower is None or message.epoch != self.epoch or message.serial != follower.serial:
             return

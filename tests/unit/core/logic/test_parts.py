@@ -77,6 +77,10 @@ def test_a_log_knows_its_epochs_and_positions() -> None:
     assert log.current(1) == Position(4, 2)
     log.drop_first()
     assert (log.base, log.current(1)) == (2, Position(4, 2))
+    log.base_epoch, log.committed = 4, 1
+    with pytest.raises(InvariantError, match="COMMITTED-KNOWN"):
+        log.current(1)
+    log.committed = 2
     with pytest.raises(InvariantError, match="EVICT-COMMITTED"):
         log.drop_first()
     with pytest.raises(InvariantError, match="DENSE"):

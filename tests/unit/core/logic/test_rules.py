@@ -1,0 +1,277 @@
+"""The document, the code and the tests name the same rules; and rules that no other file of this folder names."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from migratory_broker.core.logic.context import InvariantError
+from migratory_broker.core.logic.events import Flush, PeerReceived, Write, ZkCommit, ZkSession
+from migratory_broker.core.logic.records import GroupRecord, decode_group, encode
+from migratory_protocol.peer import (
+    Accept,
+    Accepted,
+    Ask,
+    Forwarded,
+    HandOver,
+    Prepare,
+    Promise,
+    Standing,
+    Synced,
+)
+from migratory_testing.brokers import Cluster, Stored
+
+ROOT = Path(__file__).parents[4]
+NAME = re.compile(r"\b[A-Z][A-Z0-9]+(?:-[A-Z0-9]+)+\b")
+
+
+def names(*files: Path) -> set[str]:
+    return {name for file in files for name in NAME.findall(file.read_text())}
+
+
+def test_document_code_and_tests_name_the_same_rules() -> None:
+    document = names(ROOT / "docs/replication.md")
+    code = names(*(ROOT / "broker/migratory_broker/core/logic").glob("*.py"))
+    tests = names(*Path(__file__).parent.glob("*.py"))
+    assert document == code
+    assert document - tests == set()
+
+
+def test_number_promised() -> None:
+    """NUMBER-PROMISED: a coordinator that promised a higher epoch numbers nothing, whoever asks."""
+    cluster = Cluster().up()
+    group = cluster.logic(cluster.coordinator()).groups[0]
+    sequencer = group.reign.sequencer  # type: ignore[union-attr]
+    group.replica.promised += 1
+    with pytest.raises(InvariantError, match="NUMBER-PROMISED"):
+        sequencer.take(Forwarded("t", b"x", 1, "p", 1, 1), None)
+
+
+def test_owner_listed() -> None:
+    """OWNER-LISTED, OWNER: nobody begins an epoch that is another's, or on whose list it is not."""
+    cluster = Cluster().up()
+    coordinator = cluster.coordinator()
+    group = cluster.logic(coordinator).groups[0]
+    record = cluster.record()
+    absent = record.next((coordinator, 1), [broker for broker in record.members if broker[0] != coordinator], 2)
+    with pytest.raises(InvariantError, match="OWNER-LISTED"):
+        group.reign_over(absent, 9)
+    with pytest.raises(InvariantError, match="OWNER:"):
+        group.reign_over(record.next(("x", 1), record.members, 2), 9)
+
+
+def test_first_empty() -> None:
+    """FIRST-EMPTY: a record without a source, in a history in which something was numbered, is a broken rule."""
+    cluster = Cluster().up()
+    coordinator = cluster.coordinator()
+    cluster.publish(coordinator, "t", "x", id=1)
+    record = cluster.record()
+    group = cluster.logic(coordinator).groups[0]
+    wrong = GroupRecord(
+        record.history, record.first, record.epoch + 1, (coordinator, 1), record.members, 2, activated=False,
+        source=None,
+    )
+    with pytest.raises(InvariantError, match="FIRST-EMPTY"):
+        group.reign_over(wrong, 9)
+
+
+def test_takeover_source() -> None:
+    """TAKEOVER-SOURCE, WAITS-AND-SAYS-SO: a list that was not activated is not asked, and with too few of the source
+    list the group waits, though others live."""
+    cluster = Cluster(("a", "b", "c", "d", "e")).up()
+    old = cluster.coordinator()
+    one, two, three, four = cluster.others()
+    record = cluster.record()
+    activated = GroupRecord(
+        record.history, record.first, record.epoch, (old, 1), sorted([(old, 1), (one, 1)]), 1, activated=True,
+        source=None,
+    )
+    following = activated.next((two, 1), [(two, 1), (three, 1), (four, 1)], 2)
+    cluster.store.nodes["/groups/0"] = Stored(encode(following), 50, 0)
+    cluster.crash(old)
+    cluster.crash(one)
+    cluster.sent.clear()
+    cluster.run(8.0)
+    assert cluster.record() == following
+    assert not [message for _, _, message in cluster.sent if isinstance(message, (Prepare, Promise))]
+    assert {str(note.fields["why"]) for name in (two, three, four) for note in cluster[name].notes("group_waits")} == {
+        "too few of the last activated list can be reached"
+    }
+    assert cluster.logic(two).status()["waiting_groups"] == 1
+
+
+def test_longest_wins_over_the_candidates_own_log() -> None:
+    """LONGEST-WINS: what another member holds, and the candidate does not, is adopted with its table."""
+    cluster = Cluster().up()
+    old = cluster.coordinator()
+    one, two = cluster.others()
+    for behind, ahead in ((one, two),):
+        cluster.hold = lambda sender, receiver, message, behind=behind: (
+            isinstance(message, Accept) and receiver == behind  # type: ignore[misc]
+        )
+        cluster.publish(ahead, "t", "x", id=1)
+        assert cluster.delivered(ahead, "t") == [(1, "x")]
+        cluster.held.clear()
+    cluster.hold = lambda sender, receiver, message: False
+    cluster.give(one, PeerReceived(old, HandOver(0, cluster.record().history, cluster.record().epoch)))
+    cluster.settle()
+    cluster.crash(old)
+    cluster.run(6.0)
+    assert cluster.delivered(one, "t") == [(1, "x")]
+    assert cluster.logic(one).groups[0].replica.topics["t"].table.rows["p"][0] == 1
+
+
+def test_answers_for_another_phase_are_left_alone() -> None:
+    cluster = Cluster().up()
+    coordinator = cluster.coordinator()
+    member = cluster.others()[0]
+    group = cluster.logic(coordinator).groups[0]
+    reign = group.reign
+    assert reign is not None
+    history, epoch = cluster.record().history, cluster.record().epoch
+    for message in (
+        Promise(0, history, epoch, epoch, True, [], []),
+        Standing(0, history, epoch + 1, epoch, epoch, []),
+        Synced(0, history, epoch, 999),
+        Accepted(0, history, epoch + 1, [("t", 1)]),
+    ):
+        assert cluster.step(coordinator, PeerReceived(member, message)) == []
+        assert cluster.step(member, PeerReceived(coordinator, message)) == []  # no reign at all
+    reign.followers.standing("nobody", Standing(0, history, epoch, epoch, epoch, []))
+    reign.end("test")
+    reign.end("twice")
+    cluster.step(coordinator, PeerReceived(member, Standing(0, history, epoch, epoch, epoch, [])))
+    group.peer_up(member)
+    reign.check_activation()
+    assert reign.phase == "over"
+
+
+def test_a_second_promise_of_one_broker_changes_nothing() -> None:
+    cluster = Cluster(("a", "b", "c", "d", "e"), min_copies=2).up()
+    old = cluster.coordinator()
+    cluster.hold = lambda sender, receiver, message: isinstance(message, Promise)
+    cluster.crash(old)
+    cluster.run(0.5)
+    (candidate,) = [name for name in cluster.others_running() if cluster.logic(name).groups[0].reign is not None]
+    preparation = cluster.logic(candidate).groups[0].reign.preparation  # type: ignore[union-attr]
+    assert preparation is not None
+    (sender, _, answer) = cluster.held[0]
+    assert isinstance(answer, Promise)
+    preparation.promise(sender, answer)
+    count = len(preparation.answers)
+    preparation.promise(sender, answer)
+    assert len(preparation.answers) == count
+    cluster.disconnect(candidate, sender)
+    cluster.heal()
+    cluster.settle()
+    cluster.release()
+    cluster.run(5.0)
+    assert cluster.record().activated
+
+
+def test_a_candidate_of_another_history_begins_anew_with_what_it_is_told() -> None:
+    """A broker that was away when a new history began takes it over, later, as candidate."""
+    cluster = Cluster().up()
+    old = cluster.coordinator()
+    one, two = cluster.others()
+    cluster.publish(old, "t", "old", id=1)
+    replica = cluster.logic(one).groups[0].replica
+    replica.history = 7  # as if it came from another time
+    cluster.hold = lambda sender, receiver, message: isinstance(message, (Ask, Standing))
+    cluster.crash(old)
+    cluster.zookeeper(False, two)
+    cluster.run(6.0)
+    assert cluster.record().owner[0] in (one, two)
+    cluster.hold = lambda sender, receiver, message: False
+    cluster.zookeeper(True, two)
+    cluster.run(10.0)
+    assert replica.history == cluster.record().history
+    assert [entry.payload for entry in replica.topics["t"].entries] == [b"old"]
+
+
+def test_an_owner_that_promised_more_gives_its_record_back() -> None:
+    """Only ZooKeeper's data gone and come back older can do that; then nobody must wait for this broker."""
+    cluster = Cluster().up()
+    old = cluster.coordinator()
+    member = cluster.others()[0]
+    for name in cluster.others():
+        cluster.logic(name).groups[0].replica.promised += 100
+    cluster.logic(member).groups[0].replica.history += 1
+    cluster.crash(old)
+    cluster.run(5.0)
+    assert any(cluster[name].notes("stands_back") for name in cluster.others_running())
+
+
+def test_a_lost_list_is_not_activated() -> None:
+    """ACTIVATE-QUORUM: confirmed by q, but known to have lost more than q - 1: another list is written."""
+    cluster = Cluster(("a", "b", "c", "d", "e")).up()
+    old = cluster.coordinator()
+    cluster.hold = lambda sender, receiver, message: isinstance(message, Synced)
+    cluster.crash(old)
+    cluster.run(0.3)
+    record = cluster.record()
+    candidate = record.owner[0]
+    _, gone, also, stays = [candidate, *(name for name in cluster.others_running() if name != candidate)]
+    cluster.crash(gone)
+    cluster.crash(also)
+    cluster.settle()
+    cluster.hold = lambda sender, receiver, message: False
+    cluster.held = [(sender, to, message) for sender, to, message in cluster.held if sender == stays]
+    cluster.release()
+    assert not decode_group(cluster.store.nodes["/groups/0"].data).activated
+    cluster.run(5.0)
+    assert cluster.record().activated
+    assert cluster.record().epoch > record.epoch
+
+
+def test_lost_replies_of_everything_else_are_asked_again() -> None:
+    """Every kind of request may end as `unknown`, the reads too."""
+    cluster = Cluster()
+    cluster.start()
+    for _ in range(12):
+        cluster.zookeeper(False)
+        cluster.run(0.1)
+        for name in cluster.names:
+            cluster[name].zookeeper = False
+            cluster.give(name, ZkSession("connected", cluster[name].session))
+        cluster.run(0.3)
+        cluster.zookeeper(True)
+        cluster.run(0.2)
+    cluster.run(8.0)
+    assert cluster.record().activated
+    old = cluster.coordinator()
+    cluster.crash(old)
+    survivors = cluster.others_running()
+    for _ in range(10):
+        for name in survivors:
+            cluster[name].zookeeper = not cluster[name].zookeeper
+        cluster.run(0.3)
+    cluster.zookeeper(True)
+    cluster.run(8.0)
+    assert cluster.record().activated
+    assert cluster.coordinator() in survivors
+
+
+def test_a_restart_meets_lost_replies_of_its_registration() -> None:
+    cluster = Cluster()
+    lost: list[str] = []
+
+    def first_of_each(broker: str, commit: ZkCommit) -> bool:
+        key = f"{broker} {commit.operations[-1].path}"
+        if key in lost or (not isinstance(commit.operations[-1], Write) and "members" not in key):
+            return False
+        lost.append(key)
+        return True
+
+    cluster.unknown = first_of_each
+    cluster.start()
+    cluster.run(8.0)
+    assert len(lost) >= 6
+    assert {cluster.logic(name).incarnation for name in cluster.names} == {2}
+    assert cluster.record().activated
+
+
+def test_a_flush_without_news_is_silent() -> None:
+    cluster = Cluster().up()
+    assert all(cluster.step(name, Flush()) == [] for name in cluster.names)
