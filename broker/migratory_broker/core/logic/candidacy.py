@@ -108,16 +108,20 @@ class Candidacy:
         if reign is None:
             return
         reign.check_activation()
-        if reign.stuck and not standing.busy and self.ctx.now >= standing.not_before:
-            if not reign.retried and len(self.choose(reign.record)) >= self.ctx.config.min_copies:
-                self.renew(number)
-            elif not reign.active or self._others_live():
-                self.resign(number)
-        elif standing.absent_since is not None and reign.active and self.ctx.now >= standing.not_before:
+        if standing.busy or self.ctx.now < standing.not_before:
+            return
+        if standing.absent_since is not None and reign.active:
             standing.resigned = False
             standing.not_before = self.ctx.now + PACE
             if self._quorum_linked() and not self.ctx.draining:
                 self._restore(number)
+        elif standing.absent_since is not None and reign.stuck:
+            reign.end("its ephemeral is gone")  # to be a candidate like any other
+        elif reign.stuck:
+            if not reign.retried and len(self.choose(reign.record)) >= self.ctx.config.min_copies:
+                self.renew(number)
+            elif not reign.active or self._others_live():
+                self.resign(number)
 
     def _quorum_linked(self) -> bool:
         """Whether this broker could bring a list together at all."""

@@ -119,6 +119,7 @@ class Reign:
         self.synced = {record.owner}
         for peer in list(self.ctx.links):
             self._follow(peer, before)
+        self.preparation = None  # with all that was answered
         self.check_activation()
 
     def _follow(self, peer: str, before: Reign | None) -> None:
@@ -197,6 +198,7 @@ class Reign:
         self.version = version
         self.record = self.record.as_activated()
         self.phase = "active"
+        self.retried = False  # that was progress
         self.followers.active = True
         self.followers.stream(Activated(self.replica.group, self.record.history, self.epoch))
         self.replica.activate()
