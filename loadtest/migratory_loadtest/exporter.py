@@ -82,6 +82,8 @@ class MeterCollector(Collector):
         reconnects = CounterMetricFamily(
             "migratory_reconnects", "Links lost by clients.", labels=["cluster", "broker", "reason"]
         )
+        # A series that stays at zero: it shows that there was nothing to count, which a missing one does not.
+        reconnects.add_metric([self._cluster, brokers[0], ""], 0)
         for (broker, reason), value in sorted(meter.reconnects.items()):
             reconnects.add_metric([self._cluster, broker, reason], value)
         yield reconnects
@@ -90,6 +92,7 @@ class MeterCollector(Collector):
             "Publications that were not acknowledged.",
             labels=["cluster", "broker", "reason"],
         )
+        errors.add_metric([self._cluster, brokers[0], ""], 0)
         for (broker, reason), value in sorted(meter.errors.items()):
             errors.add_metric([self._cluster, broker, reason], value)
         yield errors

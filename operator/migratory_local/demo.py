@@ -183,9 +183,13 @@ async def _run(
                 killed = await _kill(cluster, load, options, watcher)
                 recorder.check()
                 result = await load.result()
+                # The workers export what the verifier found; they are scraped before they end, and the window with it.
+                await asyncio.sleep(scenario.scrape_interval)
+                await recorder.scrape()
+                end = time.time()
         except LoadFailed as error:
             raise LocalError(f"the load generator failed: {error}") from error
-        return result, killed, start, time.time()
+        return result, killed, start, end
 
 
 async def _kill(cluster: LocalCluster, load: Load, options: DemoOptions, watcher: Watcher) -> Killed | None:
