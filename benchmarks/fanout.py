@@ -39,6 +39,17 @@ class Row(Struct):
         return statistics.median(self.ratios) if self.ratios else None
 
 
+def difference(name: str, whole: Row, part: Row, limit: Row) -> Row:
+    """What is left of `whole` without `part`, round by round."""
+    row = Row(name, deliveries=whole.deliveries)
+    for place, micros in enumerate(whole.micros):
+        row.micros.append(round(micros - part.micros[place], 3))
+        row.user.append(round(whole.user[place] - part.user[place], 3))
+        row.system.append(round(whole.system[place] - part.system[place], 3))
+        row.ratios.append(round(row.micros[-1] / limit.micros[place], 4))
+    return row
+
+
 async def run(servers: Sequence[Server], work: Work, rounds: int, say: Callable[[str], None]) -> list[Row]:
     """The first server is the limit that ratios are to. All are connected before the first round."""
     rows = [Row(server.name) for server in servers]

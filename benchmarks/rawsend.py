@@ -1,60 +1,46 @@
-"""The loop of rawsend.c in Python: `transport.write` of bytes prepared once, on uvloop. Same arguments, same lines."""
+"""The loop of rawsend.c in Python: `socket.send` of bytes prepared once. Same arguments, same lines."""
 
 from __future__ import annotations
 
-import asyncio
 import resource
+import socket
 import sys
 import time
 from pathlib import Path
 
-import uvloop
 
-
-class Connection(asyncio.Protocol):
-    def __init__(self, transports: list[asyncio.Transport], complete: asyncio.Event, wanted: int) -> None:
-        self._transports = transports
-        self._complete = complete
-        self._wanted = wanted
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transports.append(transport)  # type: ignore[arg-type]
-        if len(self._transports) == self._wanted:
-            self._complete.set()
-
-
-async def main(frame: bytes, connections: int, topics: int) -> None:
-    loop = asyncio.get_running_loop()
-    transports: list[asyncio.Transport] = []
-    complete = asyncio.Event()
-    server = await loop.create_server(
-        lambda: Connection(transports, complete, connections), "127.0.0.1", 0, backlog=4096
-    )
-    print("listening", server.sockets[0].getsockname()[1], flush=True)
-    await complete.wait()
+def main(frame: bytes, connections: int, topics: int) -> None:
+    listening = socket.create_server(("127.0.0.1", 0), backlog=4096)
+    print("listening", listening.getsockname()[1], flush=True)
+    sockets = []
+    for _ in range(connections):
+        accepted, _ = listening.accept()
+        accepted.setblocking(False)
+        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sockets.append(accepted)
     print("ready", flush=True)
-    by_topic = [[transport.write for transport in transports[topic::topics]] for topic in range(topics)]
-    while line := await loop.run_in_executor(None, sys.stdin.readline):
+    by_topic = [[one.send for one in sockets[topic::topics]] for topic in range(topics)]
+    size = len(frame)
+    for line in sys.stdin:
         rate, seconds = map(float, line.split())
         bursts = int(rate * topics * seconds)
+        deliveries = short = 0
         before = resource.getrusage(resource.RUSAGE_SELF)
         start = time.monotonic()
-        deliveries = 0
         for burst in range(bursts):
             wait = start + burst / (rate * topics) - time.monotonic()
             if wait > 0:
-                await asyncio.sleep(wait)
-            elif burst % 16 == 0:
-                await asyncio.sleep(0)  # behind: the loop must still look at its sockets
-            writes = by_topic[burst % topics]
-            for write in writes:
-                write(frame)
-            deliveries += len(writes)
+                time.sleep(wait)
+            for send in by_topic[burst % topics]:
+                if send(frame) == size:
+                    deliveries += 1
+                else:
+                    short += 1
         after = resource.getrusage(resource.RUSAGE_SELF)
         user = round((after.ru_utime - before.ru_utime) * 1e6)
         system = round((after.ru_stime - before.ru_stime) * 1e6)
-        print(deliveries, user, system, 0, flush=True)
+        print(deliveries, user, system, short, flush=True)
 
 
 if __name__ == "__main__":
-    uvloop.run(main(Path(sys.argv[1]).read_bytes(), int(sys.argv[2]), int(sys.argv[3])))
+    main(Path(sys.argv[1]).read_bytes(), int(sys.argv[2]), int(sys.argv[3]))
