@@ -56,11 +56,11 @@ unit: $(VENV)/.tests ## unit, property, scenario and conformance tests; full bra
 	    -n $(WORKERS) --cov=migratory_protocol --cov=migratory_broker.core --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=100
 
 sim: $(VENV)/.tests ## simulated clusters under faults (SEEDS=200)
-	$(BIN)/python -m pytest tests/simulation -n $(WORKERS)
-	cd tests/simulation && ../../$(BIN)/python -m simulator --seeds $(SEEDS)
+	$(BIN)/python -m pytest tests/simulation
+	PYTHONPATH=tests/support $(BIN)/python -m migratory_simulation run --seeds $(SEEDS)
 
 planted: $(VENV)/.tests ## small wrong versions of the cores, each of which the simulation must catch
-	cd tests/simulation && ../../$(BIN)/python -m planted
+	PYTHONPATH=tests/support $(BIN)/python -m migratory_simulation planted --jobs $(WORKERS)
 
 # Debian packages that the integration tests and benchmarks use; nothing of the product needs them.
 DEBIAN_PACKAGES := g++ prometheus
