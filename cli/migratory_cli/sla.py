@@ -14,7 +14,7 @@ import click
 EXIT_CODES = {"met": 0, "missed": 1, "insufficient": 3}
 
 
-class Moment(click.ParamType):
+class Moment(click.ParamType[float]):
     """Seconds since 1970, or an RFC 3339 time; without a zone it is UTC."""
 
     name = "time"
@@ -74,7 +74,8 @@ def report(
     from migratory_local.errors import LocalError
     from migratory_local.java import find_java, spark_home
     from migratory_resources.objectives import DEFAULT_OBJECTIVES
-    from migratory_resources.validation import ClusterFileError, load_cluster_file
+    from migratory_resources.problems import ClusterFileError
+    from migratory_resources.validation import load_cluster_file
     from migratory_spark.report import sla_report
     from migratory_spark.samples import NoSamples
     from migratory_spark.session import local_session
