@@ -85,10 +85,7 @@ class Group:
         reign.retried = retried
         reign.begin(before if goes_on else None)
 
-    def _active(self) -> None:
-        reign = self.reign
-        if reign is None:
-            return
+    def _active(self, reign: Reign) -> None:
         self.member = True
         self.gossip.learn(self.number, reign.epoch, self.ctx.config.name)
         self.ctx.observe("migratory_takeovers_total")
@@ -272,9 +269,8 @@ class Group:
     def flush(self) -> None:
         if self.reign is not None:
             self.reign.sequencer.flush()
-        if self._touched:
-            view = self.replica.view
-            if view is not None:
-                lasts = [(name, log.last) for name, log in self._touched.items()]
-                self.ctx.send(view.owner[0], Accepted(self.number, self.replica.history, view.epoch, lasts))
+        view = self.replica.view
+        if self._touched and view is not None:
+            lasts = [(name, log.last) for name, log in self._touched.items()]
             self._touched = {}
+            self.ctx.send(view.owner[0], Accepted(self.number, self.replica.history, view.epoch, lasts))

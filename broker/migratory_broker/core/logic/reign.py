@@ -39,7 +39,7 @@ class Reign:
         record: GroupRecord,
         version: int,
         answer: Answering,
-        on_active: Callable[[], None],
+        on_active: Callable[[Reign], None],
     ) -> None:
         must(record.owner == ctx.me, "OWNER: an epoch has one coordinator, the owner in its record")
         must(record.owner in record.members, "OWNER-LISTED: a coordinator is on its own list")
@@ -171,9 +171,7 @@ class Reign:
             return
         if reply.outcome == "ok":
             self._activated(reply.versions[0])
-        elif reply.outcome == "refused":
-            self.end("another candidate wrote a record")
-        else:
+        else:  # refused may be by an own earlier try, whose reply was lost
             self.zookeeper.get(f"{GROUPS}/{self.replica.group}", self._read_again)
 
     def _read_again(self, reply: ZkReply) -> None:
@@ -183,13 +181,14 @@ class Reign:
         if reply.outcome != "ok":
             self.phase = "syncing"
             return
-        record = decode_group(reply.node.data) if reply.node else None
-        if record is None or record.owner != self.record.owner or record.epoch != self.epoch:
+        node = reply.node
+        record = decode_group(node.data) if node else None
+        if node is None or record is None or (record.owner, record.epoch) != (self.record.owner, self.epoch):
             self.end("another candidate wrote a record")
-        elif reply.node is not None and record.activated:
-            self._activated(reply.node.version)
-        elif reply.node is not None:
-            self.version = reply.node.version
+        elif record.activated:
+            self._activated(node.version)
+        else:
+            self.version = node.version
             self.phase = "syncing"  # the next tick tries again
 
     # ---- active ----------------------------------------------------------------------------------------------
@@ -203,7 +202,7 @@ class Reign:
         self.followers.stream(Activated(self.replica.group, self.record.history, self.epoch))
         self.replica.activate()
         self.sequencer.begin()
-        self._on_active()
+        self._on_active(self)
 
     def peer_up(self, peer: str) -> None:
         if self.phase == "preparing" and self.preparation:

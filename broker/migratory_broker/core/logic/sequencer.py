@@ -50,10 +50,6 @@ class Sequencer:
             for publisher in log.table.rows:
                 self._recent[(log.name, publisher)] = self.ctx.now
 
-    @property
-    def idle(self) -> bool:
-        return not self._uncommitted
-
     # ---- numbering -------------------------------------------------------------------------------------------
 
     def take(self, publication: Forwarded, contact: str | None) -> None:

@@ -1,0 +1,239 @@
+"""Replies that come late, brokers that are in the middle of something else, and other rare turns."""
+
+from __future__ import annotations
+
+import pytest
+from migratory_broker.core.logic.events import (
+    Attached,
+    DrainRequest,
+    Observe,
+    PeerReceived,
+    Stop,
+    ZkReply,
+    ZkSession,
+)
+from migratory_broker.core.logic.records import encode
+from migratory_protocol.peer import HandOver, Promise, Sync, Synced
+from migratory_testing.brokers import Cluster, Stored
+
+
+def test_a_large_sync_comes_in_parts_and_counts_as_a_whole() -> None:
+    """SNAPSHOT-WHOLE: a learner takes nothing before the last part is there."""
+    cluster = Cluster(part_bytes=300, relist_delay=100.0).up()
+    victim, other = cluster.others()
+    cluster.crash(victim)
+    cluster.run(0.5)
+    for number in range(1, 13):
+        cluster.publish(other, "t", "x" * 100, id=number)
+    cluster.hold = lambda sender, receiver, message: isinstance(message, Sync) and receiver == victim
+    cluster.start(victim)
+    cluster.run(1.0)
+    replica = cluster.logic(victim).groups[0].replica
+    parts = [(sender, message) for sender, _, message in cluster.held]
+    assert len(parts) > 4
+    for sender, message in parts[:-1]:
+        cluster.give(victim, PeerReceived(sender, message))
+        cluster.settle()
+        assert replica.topics == {}
+        assert replica.synced == 0
+    cluster.give(victim, PeerReceived(*parts[-1]))
+    cluster.settle()
+    assert replica.topics["t"].last == 12
+    assert replica.topics["t"].table.rows["p"][0] == 12
+
+
+def test_parts_of_a_link_that_broke_are_dropped() -> None:
+    cluster = Cluster(part_bytes=300, relist_delay=100.0).up()
+    victim, other = cluster.others()
+    coordinator = cluster.coordinator()
+    cluster.crash(victim)
+    cluster.run(0.5)
+    for number in range(1, 9):
+        cluster.publish(other, "t", "x" * 100, id=number)
+    cluster.hold = lambda sender, receiver, message: isinstance(message, Sync) and receiver == victim
+    cluster.start(victim)
+    cluster.run(1.0)
+    cluster.give(victim, PeerReceived(cluster.held[0][0], cluster.held[0][2]))
+    cluster.settle()
+    group = cluster.logic(victim).groups[0]
+    assert group._staged
+    cluster.disconnect(victim, coordinator)
+    cluster.settle()
+    assert not group._staged
+    cluster.held.clear()
+    cluster.hold = lambda sender, receiver, message: False
+    cluster.heal()
+    cluster.run(0.3)
+    assert group.replica.topics["t"].last == 8
+
+
+def test_late_replies_to_a_reign_that_is_over() -> None:
+    cluster = Cluster().up()
+    reign = cluster.logic(cluster.coordinator()).groups[0].reign
+    assert reign is not None
+    reign.end("test")
+    for outcome in ("ok", "refused", "unknown"):
+        reign._activation(ZkReply(1, outcome))  # type: ignore[arg-type]
+        reign._read_again(ZkReply(1, outcome))  # type: ignore[arg-type]
+    assert reign.phase == "over"
+
+
+def test_reading_the_own_record_again() -> None:
+    cluster = Cluster().up()
+    reign = cluster.logic(cluster.coordinator()).groups[0].reign
+    assert reign is not None
+    reign.phase = "activating"
+    reign._read_again(ZkReply(1, "unknown"))
+    assert reign.phase == "syncing"
+    reign.phase = "activating"
+    reign._read_again(ZkReply(1, "ok"))  # there is no record any more
+    assert reign.phase == "over"
+
+
+def test_an_end_that_zookeeper_does_not_name_is_forgotten_with_its_link() -> None:
+    cluster = Cluster().up()
+    cluster.store.expire(cluster["b"].session)
+    cluster["b"].zookeeper = False
+    cluster.run(1.0)
+    logic = cluster.logic("a")
+    assert "b" not in logic.membership.live
+    assert "b" in logic.membership.known
+    cluster.disconnect("a", "b")
+    cluster.settle()
+    assert "b" not in logic.membership.known
+
+
+def test_a_drain_hands_over_a_few_groups_at_a_time() -> None:
+    cluster = Cluster(groups=6, hand_over_at_once=1).up()
+    cluster.run(8.0)
+    name = cluster.coordinator(0)
+    cluster.hold = lambda sender, receiver, message: isinstance(message, HandOver)
+    cluster.give(name, DrainRequest(20.0))
+    cluster.run(0.5)
+    assert len(cluster.held) == 1
+    cluster.release()
+    cluster.run(6.0)
+    assert all(cluster.coordinator(group) != name for group in range(6))
+
+
+def test_a_draining_broker_takes_nothing_over_by_name() -> None:
+    cluster = Cluster().up()
+    old = cluster.coordinator()
+    member, _ = cluster.others()
+    cluster.give(member, DrainRequest(30.0))
+    cluster.give(member, PeerReceived(old, HandOver(0, cluster.record().history, cluster.record().epoch)))
+    cluster.run(1.0)
+    assert cluster.coordinator() == old
+
+
+def test_hand_over_of_a_group_without_a_record() -> None:
+    cluster = Cluster().up()
+    old = cluster.coordinator()
+    member, _ = cluster.others()
+    epoch = cluster.record().epoch
+    node = cluster.store.nodes.pop("/groups/0")
+    cluster.give(member, PeerReceived(old, HandOver(0, 1, epoch)))
+    cluster.settle()
+    cluster.store.nodes["/groups/0"] = node
+    assert cluster.coordinator() == old
+
+
+def test_a_stale_read_writes_nothing() -> None:
+    """A follower of ZooKeeper may answer with an older record than one that was promised already."""
+    cluster = Cluster().up()
+    old = cluster.coordinator()
+    record = cluster.record()
+    cluster.crash(old)
+    cluster.run(6.0)
+    current = cluster.store.nodes["/groups/0"]
+    new = cluster.coordinator()
+    cluster.store.nodes["/groups/0"] = Stored(encode(record), current.version - 1, 0)
+    (other,) = [name for name in cluster.others_running() if name != new]
+    cluster.give(other, PeerReceived(new, HandOver(0, record.history, record.epoch)))
+    cluster.logic(other).candidacy._next(0, record, current.version - 1)
+    assert cluster.logic(other).groups[0].reign is None
+
+
+def test_a_session_lost_in_the_middle_of_a_takeover() -> None:
+    """The record is this candidate's, its ephemeral is gone: it becomes a candidate like any other."""
+    cluster = Cluster().up()
+    old = cluster.coordinator()
+    cluster.hold = lambda sender, receiver, message: isinstance(message, (Promise, Synced))
+    cluster.crash(old)
+    cluster.run(0.3)
+    candidate = cluster.record().owner[0]
+    (other,) = [name for name in cluster.others_running() if name != candidate]
+    cluster.zookeeper(False, other)
+    cluster.expire(candidate)
+    cluster.run(3.0)
+    assert any("ephemeral" in str(note.fields["why"]) for note in cluster[candidate].notes("reign_over"))
+    cluster.hold = lambda sender, receiver, message: False
+    cluster.zookeeper(True, other)
+    cluster.run(10.0)
+    assert cluster.record().activated
+
+
+def test_bytes_that_force_young_entries_out_are_counted() -> None:
+    cluster = Cluster(max_bytes=2000).up()
+    for number in range(1, 15):
+        cluster.publish("a", "t", "x" * 100, id=number)
+    cluster.run(0.2)
+    short = [sample for sample in cluster["a"].of(Observe) if sample.metric == "migratory_cache_short"]
+    assert sum(sample.value for sample in short) == cluster.logic("a").bounds.short > 0
+    assert cluster.logic("a").bounds.bytes <= 2000
+
+
+@pytest.mark.parametrize("count", [5, 30])
+def test_replay_of_few_and_of_many(count: int) -> None:
+    cluster = Cluster().up()
+    for number in range(1, count + 1):
+        cluster.publish("a", "t", str(number), id=number)
+    attached = cluster.attach("b", "t", (cluster.record().first, 1))
+    assert attached is not None
+    assert [entry.sequence for entry in attached.publications] == list(range(2, count + 1))
+
+
+def test_position_zero_of_a_later_epoch_was_never_given_out() -> None:
+    cluster = Cluster().up()
+    old = cluster.coordinator()
+    cluster.crash(old)
+    cluster.run(6.0)
+    name = cluster.coordinator()
+    attached = cluster.attach(name, "t", (cluster.record().epoch, 0))
+    assert attached is not None
+    assert attached.receipt == "reset"
+
+
+def test_many_wait_for_one_topic_and_some_longer_than_others() -> None:
+    cluster = Cluster().up()
+    epoch = cluster.record().epoch
+    cluster.publish("a", "t", "1", id=1)
+    assert cluster.attach("b", "t", (epoch, 2)) is None
+    cluster.run(1.0)
+    assert cluster.attach("b", "t", (epoch, 2)) is None
+    assert cluster.attach("b", "u", (epoch, 2)) is None
+    cluster.run(1.2)
+    assert [attached.receipt for attached in cluster["b"].of(Attached)] == ["reset"]
+    cluster.publish("a", "t", "2", id=2)
+    assert [attached.receipt for attached in cluster["b"].of(Attached)] == ["reset", "complete"]
+    cluster.run(1.5)
+    assert [attached.receipt for attached in cluster["b"].of(Attached)] == ["reset", "complete", "reset"]
+
+
+def test_every_broker_stops_when_the_whole_cluster_was_replaced() -> None:
+    """NEWER-LIFE, by the presence nodes."""
+    cluster = Cluster().up()
+    for name in cluster.names:
+        cluster.store.nodes[f"/brokers/{name}"].version += 1
+    cluster.run(1.0)
+    assert all(cluster[name].of(Stop) for name in cluster.names)
+
+
+def test_a_session_that_is_only_suspended_keeps_its_ephemerals() -> None:
+    cluster = Cluster().up()
+    nodes = {path: node.owner for path, node in cluster.store.nodes.items()}
+    for name in cluster.names:
+        cluster.give(name, ZkSession("suspended"))
+        cluster.give(name, ZkSession("connected", cluster[name].session))
+    cluster.run(1.0)
+    assert {path: node.owner for path, node in cluster.store.nodes.items()} == nodes
