@@ -10,6 +10,7 @@ REQUIRED = (
     "fault zookeeper away", "fault zookeeper cut off", "fault zookeeper connection lost", "fault session expiry",
     "fault slow broker", "fault clients dropped", "fault edge restart", "fault drain", "fault restart of all",
     "fault replaced while running", "fault burst", "fault ambush",
+    "fault slow zookeeper",
     # what the cluster did about them
     "takeovers", "adopted suffixes", "relistings", "promotions", "histories", "fences", "zookeeper outcomes unknown",
     "evictions", "stops",

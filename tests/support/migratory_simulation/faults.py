@@ -136,16 +136,25 @@ class RestartAll:
 
 @dataclass(frozen=True, slots=True)
 class Ambush:
-    """Strikes a broker in the middle of a step: as it sends its `count`-th message of the kind `at` from now on (or a
+    """Strikes in the middle of a step: as a broker sends the `count`-th message of the kind `at` from now on (or a
     transaction, "ZkCommit"). What it would have done after that in this step is not done if it crashes.
 
-    crash, freeze, isolate (cut from every peer), break the link it sends over, lose the connection to ZooKeeper,
-    expire its session: lasting or down for `lasts` seconds.
+    `actions`, one or two: crash, freeze, isolate (cut from every peer), break the link it sends over, cut it from or lose
+    the connection to ZooKeeper, expire its session, take its clients: lasting or down for `lasts` seconds.
     """
 
     at: str
     count: int
-    action: str
+    actions: tuple[str, ...]
+    lasts: float
+
+
+@dataclass(frozen=True, slots=True)
+class SlowZooKeeper:
+    """Requests and answers of these brokers take about `delay` seconds."""
+
+    brokers: tuple[str, ...]
+    delay: float
     lasts: float
 
 
@@ -153,7 +162,10 @@ AMBUSHED = (
     "Accept", "Accept", "Accept", "Accept", "Accepted", "Prepare", "Promise", "Sync", "Synced", "Activated", "HandOver",
     "Standing", "Forward", "Answers", "ZkCommit", "ZkCommit", "ZkCommit",
 )
-ACTIONS = ("crash", "crash", "crash", "freeze", "isolate", "break link", "lose zookeeper", "expire session")
+ACTIONS = (
+    "crash", "crash", "crash", "freeze", "isolate", "isolate", "break link", "lose zookeeper", "lose zookeeper",
+    "cut zookeeper", "expire session", "expire session", "drop clients",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +179,7 @@ class Burst:
 Fault = (
     Crash | Replace | Freeze | BreakLink | Partition | Clog | ZooKeeperAway | ZooKeeperCutOff | ZooKeeperConnectionLost
     | ExpireSession | Slow | DropClients | RestartEdge | StallClient | Drain | RestartAll | Burst | Ambush
+    | SlowZooKeeper
 )
 
 NAMES: dict[type, str] = {
@@ -174,14 +187,15 @@ NAMES: dict[type, str] = {
     Partition: "partition", Clog: "clog", ZooKeeperAway: "zookeeper away", ZooKeeperCutOff: "zookeeper cut off",
     ZooKeeperConnectionLost: "zookeeper connection lost", ExpireSession: "session expiry", Slow: "slow broker",
     DropClients: "clients dropped", RestartEdge: "edge restart", StallClient: "client stalled", Drain: "drain",
-    RestartAll: "restart of all", Burst: "burst", Ambush: "ambush",
+    RestartAll: "restart of all", Burst: "burst", Ambush: "ambush", SlowZooKeeper: "slow zookeeper",
 }
 
 # How often each kind is drawn, when the seed allows it.
 WEIGHTS: dict[type, int] = {
     Crash: 10, Replace: 2, Freeze: 6, BreakLink: 6, Partition: 6, Clog: 3, ZooKeeperAway: 3, ZooKeeperCutOff: 3,
     ZooKeeperConnectionLost: 5, ExpireSession: 4, Slow: 2, DropClients: 3, RestartEdge: 2, StallClient: 1, Drain: 3,
-    RestartAll: 1, Burst: 4, Ambush: 14,
+    RestartAll: 1, Burst: 4, Ambush: 16,
+    SlowZooKeeper: 3,
 }
 
 WILD_ONLY = frozenset({Replace, RestartAll})
@@ -202,13 +216,13 @@ def draw_plan(
     safe = random.random() < 0.7
     kinds = [kind for kind in WEIGHTS if not (safe and kind in WILD_ONLY)]
     allowed = [kind for kind in kinds if random.random() < 0.5] or kinds
-    count = random.randint(2, 9)
+    count = random.randint(2, 12)
     # Faults come in clusters: what breaks while something else is under way finds more than what breaks alone.
     moments: list[float] = []
     moment = random.uniform(begin, (begin + end) / 2)
     for _ in range(count):
         moments.append(min(moment, end))
-        moment += random.choice((random.uniform(0.0, 0.3), random.uniform(0.0, 3.0), random.uniform(0.0, 8.0)))
+        moment += random.choice((random.uniform(0.0, 0.3), random.uniform(0.0, 3.0), random.uniform(0.0, 7.0)))
     weights = [WEIGHTS[kind] for kind in allowed]
     faults = [
         (when, _draw(random, random.choices(allowed, weights)[0], brokers, topics, clients, cache)) for when in moments
@@ -252,7 +266,11 @@ def _draw(random: Random, kind: type, brokers: tuple[str, ...], topics: int, cli
     if kind is Drain:
         return Drain(broker, random.uniform(1.0, 5.0), random.uniform(0.1, 3.0))
     if kind is Ambush:
-        return Ambush(random.choice(AMBUSHED), random.choice((1, 1, 2, 5)), random.choice(ACTIONS), short_or_long)
+        actions = tuple(random.choice(ACTIONS) for _ in range(random.choice((1, 1, 2))))
+        return Ambush(random.choice(AMBUSHED), random.choice((1, 1, 2, 5)), actions, short_or_long)
+    if kind is SlowZooKeeper:
+        some = tuple(random.sample(brokers, random.choice((1, 1, len(brokers)))))
+        return SlowZooKeeper(some, random.choice((0.2, 0.6, 1.5)), short_or_long)
     if kind is RestartAll:
         return RestartAll(random.choice((0.2, random.uniform(0.5, 6.0))))
     return Burst(random.randrange(topics), random.randint(cache // 2, cache * 3))

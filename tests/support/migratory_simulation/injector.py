@@ -74,6 +74,12 @@ class Injector:
             return True
         if isinstance(fault, faults.Burst):
             return self._burst(fault)
+        if isinstance(fault, faults.SlowZooKeeper):
+            for process in world.running():
+                if process.name in fault.brokers:
+                    process.zk.delay = fault.delay
+                    after(fault.lasts, self._zookeeper_fast, process)
+            return True
         if isinstance(fault, faults.Ambush):
             self.ambushes.append((fault, [fault.count]))
             return False
@@ -135,35 +141,43 @@ class Injector:
     def _spring(self, fault: faults.Ambush, process: Process, peer: str) -> bool:
         """Says whether it struck; one that may not (a safe plan) waits for the next message."""
         world = self.world
-        after = world.scheduler.after
         if world.healed:
             return True
-        if fault.action == "crash":
-            if world.options.plan.safe and not world.probe.may_lose(process):
-                return False
-            world.process_ends(process, "crash", restart=fault.lasts)
-        elif fault.action == "freeze":
+        if "crash" in fault.actions and world.options.plan.safe and not world.probe.may_lose(process):
+            return False
+        world.trace("fault", "**", f"{process.label}: {fault}")
+        world.coverage["fault ambush"] += 1
+        for action in sorted(fault.actions, key="crash".__eq__):  # a crash last: it leaves nothing to strike
+            self._strike(action, fault.lasts, process, peer)
+        return True
+
+    def _strike(self, action: str, lasts: float, process: Process, peer: str) -> None:
+        world = self.world
+        after = world.scheduler.after
+        if action == "crash":
+            world.process_ends(process, "crash", restart=lasts)
+        elif action == "freeze":
             process.freeze()
-            after(fault.lasts, process.thaw)
-        elif fault.action == "isolate":
+            after(lasts, process.thaw)
+        elif action == "isolate":
             pairs = [(process.number, other.number) for other in world.running() if other is not process]
             pairs += [(other, one) for one, other in pairs]
             for pair in pairs:
                 world.network.block(*pair)
-            after(fault.lasts, self._unblock, pairs)
-        elif fault.action == "lose zookeeper":
-            after(0.0, process.zk.lose_connection)
-        elif fault.action == "expire session":
+            after(lasts, self._unblock, pairs)
+        elif action == "cut zookeeper":
+            after(0.0, process.zk.set_cut, True)
+            after(lasts, self._zookeeper_back, process)
+        elif action == "lose zookeeper":
+            after(world.random.random() * 2 * process.zk.delay, process.zk.lose_connection)
+        elif action == "expire session":
             if process.zk.session is not None:
-                after(0.0, world.ensemble.expire, process.zk.session.number)
-        else:
-            other = world.process_of(peer)
-            if other is None:
-                return False
+                after(world.random.random() * 2 * process.zk.delay, world.ensemble.expire, process.zk.session.number)
+        elif action == "drop clients":
+            for connection in [connection for edge in process.edges for connection in edge.connections.values()]:
+                connection.cut()
+        elif (other := world.process_of(peer)) is not None:
             after(0.0, world.network.break_link, process.number, other.number)
-        world.trace("fault", "**", f"{process.label}: {fault}")
-        world.coverage["fault ambush"] += 1
-        return True
 
     def _drained(self, process: Process, downtime: float) -> None:
         if process.running:
@@ -178,6 +192,9 @@ class Injector:
     @staticmethod
     def _fast_again(process: Process) -> None:
         process.slow = 0.0
+
+    def _zookeeper_fast(self, process: Process) -> None:
+        process.zk.delay = self.world.options.zookeeper_delay
 
     @staticmethod
     def _zookeeper_back(process: Process) -> None:

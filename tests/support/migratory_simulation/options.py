@@ -55,6 +55,7 @@ def draw_options(seed: int) -> Options:
     publishers, subscribers = random.randint(1, 3), random.randint(1, 3)
     faults_end = random.uniform(22.0, 34.0)
     window = random.choice((25.0, 120.0))
+    begin = random.choice((0.5, 4.0, 7.0))  # the earliest strike a cluster that has no record yet
     return Options(
         seed=seed,
         brokers=brokers,
@@ -72,20 +73,20 @@ def draw_options(seed: int) -> Options:
         on_history_loss="reset",
         edges=random.choice((1, 1, 2)),
         edge_delay=random.choice((0.0, 0.0, 0.001, 0.02)),
-        link_delay=random.choice((0.0005, 0.002, 0.01, 0.05)),
+        link_delay=random.choice((0.001, 0.005, 0.02, 0.06)),
         client_delay=random.choice((0.001, 0.005, 0.03)),
         zookeeper_delay=random.choice((0.002, 0.01, 0.05)),
         zookeeper_lag=random.choice((0.0, 0.0, 0.02, 0.3)),
         publishers=publishers,
         subscribers=subscribers,
-        rate=random.choice((2.0, 5.0, 10.0)),
+        rate=random.choice((2.0, 5.0, 10.0, 25.0)),
         # What floats in a frozen broker or on a clogged link must be dead before the table forgets its publisher.
         give_up=random.choice((1.5, 8.0) if window < 60.0 else (1.5, 8.0, 15.0)),
         start_spread=random.choice((0.2, 2.0, 7.0)),
         faults_end=faults_end,
         settle=6.0,
         bound=60.0,
-        plan=draw_plan(random, brokers, len(topics), publishers + subscribers, 7.0, faults_end, cache),
+        plan=draw_plan(random, brokers, len(topics), publishers + subscribers, begin, faults_end, cache),
     )
 
 

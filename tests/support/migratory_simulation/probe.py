@@ -183,7 +183,7 @@ class Probe:
             del self._lasts[name]
 
     def may_lose(self, process: Process) -> bool:
-        """Without this process, and those that drain, every list since the last activated one has lost at most q - 1."""
+        """Without this process, and those that drain, every list since the last activated has lost at most q - 1."""
         alive = {
             (other.name, other.incarnation)
             for other in self.world.running()

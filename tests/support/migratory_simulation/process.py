@@ -109,7 +109,7 @@ class Process:
         self.fenced = False
         self.draining = False
         self.replaced = False  # a newer process of this name was started while this one runs
-        self.step_count = 0
+        self._ticks = 0
         self._busy_until = 0.0
         self._backlog: deque[tuple[object, tuple[object, ...]]] = deque()
         self._flush_due = False
@@ -162,12 +162,12 @@ class Process:
         if not self.running:
             return
         world = self.world
-        self.step_count += 1
         world.steps += 1
         if world.tracing:
             world.trace(self.label, "<-", event)
         effects = self.logic.step(event, self.local_now())
-        world.probe.after_step(self, event)
+        if event is not _FLUSH:  # a flush only sends what was done before
+            world.probe.after_step(self, event)
         for effect in effects:
             self._carry_out(effect)
             if not self.running:
@@ -185,8 +185,10 @@ class Process:
             return
         if not self.frozen:
             self.run(self.step, _TICK)
-            for edge in self.edges:
-                self.run(edge.step, _TICK)
+            self._ticks += 1
+            if self._ticks % 4 == 0:  # an edge's shortest limit is a second
+                for edge in self.edges:
+                    self.run(edge.step, _TICK)
         self.world.scheduler.after(TICK, self._tick)
 
     def _from_zookeeper(self, answer: logic_events.ZkReply | logic_events.ZkChanged | logic_events.ZkSession) -> None:

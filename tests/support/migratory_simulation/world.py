@@ -224,6 +224,7 @@ class World:
         self.ensemble.set_available(True)
         for process in self.running():
             process.slow = 0.0
+            process.zk.delay = self.options.zookeeper_delay
             if process.replaced:
                 self.process_ends(process, "a replaced process ends")
                 continue

@@ -267,9 +267,9 @@ class ZkClient:
 
     def replicate(self, path: str, stored: Stored | None) -> None:
         """The server that this client is connected to hears of a change: at once, or when its lag has passed."""
-        if not self.connected:
-            return
         self._to_come.append((path, stored))
+        if not self.connected:
+            return  # the next server that it reaches has at least what this client has seen
         if self.lag:
             self.scheduler.after(self.random.random() * self.lag, self._apply, self._generation, len(self._to_come))
         else:
@@ -329,8 +329,13 @@ class ZkClient:
         if self.session is None:
             self.session = self.ensemble.open_session(self)
         self.session.heard = self.scheduler.now
-        self._seen = dict(self.ensemble.nodes)
-        self._to_come.clear()
+        if not self._seen:
+            self._seen = dict(self.ensemble.nodes)
+            self._to_come.clear()
+        elif self.lag:
+            self.scheduler.after(self.random.random() * self.lag, self._apply, self._generation, len(self._to_come))
+        else:
+            self._apply(self._generation, len(self._to_come))
         self._deliver_if_open(ZkSession("connected", self.session.number))
 
     def _disconnect(self) -> None:
