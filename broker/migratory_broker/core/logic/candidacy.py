@@ -39,6 +39,8 @@ class Standing:
     not_before: float = 0.0  # stood back, or paced
     busy: bool = False  # a request to ZooKeeper is under way
     unsure: GroupRecord | None = None  # written with an unknown result
+    looked: bool = False  # and read once without it: that server may have lagged behind
+    claimed: bytes | None = None  # what this broker wrote into the ephemeral, which may still be there
     waiting: str = ""  # why the group waits
     resigned: bool = False  # let go on purpose: not restored until it stood back
 
@@ -95,7 +97,12 @@ class Candidacy:
             if standing.busy:
                 continue
             if standing.unsure is not None:
-                self._verify(number, standing.unsure)
+                if self.ctx.now >= standing.not_before:
+                    self._verify(number, standing.unsure)
+            elif standing.claimed is not None and (
+                standing.resigned or group.reign is None or group.reign.phase == "over"
+            ):
+                self._let_go(number)
             elif group.reign is not None and group.reign.phase != "over":
                 self._progress(number, group)
             elif self._known and standing.absent_since is not None:
@@ -259,6 +266,7 @@ class Candidacy:
         else:
             operations.append(Create(ephemeral, claim, ephemeral=True))
         standing.busy = True
+        before, standing.claimed = standing.claimed, claim
         retried = why == "renew"
 
         def then(reply: ZkReply) -> None:
@@ -266,6 +274,7 @@ class Candidacy:
             if reply.outcome == "ok":
                 self._won(number, record, reply.versions[0], why, retried)
             elif reply.outcome == "refused":
+                standing.claimed = before
                 self.ctx.note("info", "record_refused", group=number, epoch=record.epoch, why=why, error=reply.error)
                 standing.not_before = self.ctx.now + self.ctx.random.between(0, self.ctx.config.progress_timeout / 2)
                 reign = self.groups[number].reign
@@ -273,7 +282,7 @@ class Candidacy:
                     self._superseded(number, reign)
                 self.relook()
             else:
-                standing.unsure = record
+                standing.unsure, standing.looked = record, False
 
         self.zookeeper.commit(operations, then)
 
@@ -298,7 +307,7 @@ class Candidacy:
         group.reign_over(record, version, retried=retried)
 
     def _verify(self, number: int, record: GroupRecord) -> None:
-        """UNKNOWN-READS-AGAIN."""
+        """UNKNOWN-READS-AGAIN: twice, if it is not there, because reads may lag behind."""
         standing = self.standings[number]
         standing.busy = True
 
@@ -306,11 +315,16 @@ class Candidacy:
             standing.busy = False
             if reply.outcome != "ok":
                 return
-            standing.unsure = None
-            if reply.node is not None:
-                there = decode_group(reply.node.data)
+            there = decode_group(reply.node.data) if reply.node else None
+            if reply.node is not None and there is not None and there.epoch >= record.epoch:
+                standing.unsure = None
                 if (there.owner, there.epoch) == (record.owner, record.epoch):
                     self._won(number, there, reply.node.version, "read again", retried=True)
+            elif standing.looked:
+                standing.unsure = None
+            else:
+                standing.looked = True
+                standing.not_before = self.ctx.now + self.ctx.config.progress_timeout
             self.relook()
 
         self.zookeeper.get(f"{GROUPS}/{number}", then)
@@ -327,20 +341,33 @@ class Candidacy:
         if reign is not None and not reign.active:
             reign.end("no progress")
             group.reign = None
-        path = f"{COORDINATORS}/{number}"
+        self.ctx.note("warning", "stands_back", group=number)
+        self._let_go(number)
+
+    def _let_go(self, number: int) -> None:
+        """LET-GO: an ephemeral without a reign behind it would keep every other candidate away. Asked again until it
+        is certain that it is not there, or another's."""
+        standing = self.standings[number]
+        path, claimed = f"{COORDINATORS}/{number}", standing.claimed
         standing.busy = True
 
         def read(reply: ZkReply) -> None:
             standing.busy = False
-            if reply.outcome == "ok" and reply.node is not None and reply.node.owner == self.zookeeper.session:
-                standing.busy = True
-                self.zookeeper.commit([Delete(path, reply.node.version)], deleted)
+            if reply.outcome != "ok":
+                return
+            node = reply.node
+            if node is None or node.owner != self.zookeeper.session or node.data != claimed:
+                standing.claimed = None
+                return
+            standing.busy = True
+            self.zookeeper.commit([Delete(path, node.version)], deleted)
 
         def deleted(reply: ZkReply) -> None:
             standing.busy = False
+            if reply.outcome == "ok":
+                standing.claimed = None
             self.relook()
 
-        self.ctx.note("warning", "stands_back", group=number)
         self.zookeeper.get(path, read)
 
     def resign_all(self) -> None:
@@ -378,6 +405,7 @@ class Candidacy:
 
         def done(reply: ZkReply) -> None:
             standing.busy = False
+            standing.claimed = claim
             if reply.outcome == "ok":
                 standing.absent_since = None
             elif reply.outcome == "refused":

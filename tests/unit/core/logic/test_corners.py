@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 from migratory_broker.core.logic.events import (
     Attached,
+    Delete,
     DrainRequest,
     Observe,
     PeerReceived,
     Stop,
+    ZkCommit,
     ZkReply,
     ZkSession,
 )
@@ -237,3 +239,68 @@ def test_a_session_that_is_only_suspended_keeps_its_ephemerals() -> None:
         cluster.give(name, ZkSession("connected", cluster[name].session))
     cluster.run(1.0)
     assert {path: node.owner for path, node in cluster.store.nodes.items()} == nodes
+
+
+def test_let_go_is_asked_again_until_it_is_certain() -> None:
+    """LET-GO: the deletion of the own ephemeral met a lost reply; were it left there, nobody would ever take over."""
+    cluster = Cluster().up()
+    old = cluster.coordinator()
+    lost: list[str] = []
+
+    def deletion(broker: str, commit: ZkCommit) -> bool:
+        if len(lost) < 2 and len(commit.operations) == 1 and isinstance(commit.operations[0], Delete):
+            lost.append(broker)
+            return True
+        return False
+
+    cluster.lost = deletion
+    logic = cluster.logic(old)
+    cluster.isolate(old)
+    cluster.run(8.0)
+    assert lost == [old, old]
+    assert logic.candidacy.standings[0].claimed is None
+    (new,) = [name for name in cluster.coordinators() if name != old]
+    assert cluster.record().owner[0] == new
+
+
+def test_an_ephemeral_without_a_reign_is_deleted() -> None:
+    cluster = Cluster().up()
+    old = cluster.coordinator()
+    reign = cluster.logic(old).groups[0].reign
+    assert reign is not None
+    reign.end("test")
+    cluster.run(6.0)
+    assert cluster.record().epoch > reign.epoch
+    assert cluster.record().activated
+
+
+@pytest.mark.parametrize("carried_out", [True, False])
+def test_an_unknown_write_that_a_lagging_server_does_not_show(carried_out: bool) -> None:
+    """UNKNOWN-READS-AGAIN: a second time, because the first read may have been answered by a server that lags."""
+    cluster = Cluster().up()
+    old = cluster.coordinator()
+    before = cluster.record()
+    hidden: list[Stored] = []
+
+    def record(broker: str, commit: ZkCommit) -> bool:
+        mine = not hidden and any(operation.path == "/groups/0" for operation in commit.operations)
+        if mine and carried_out:
+            # Seen by nobody for a moment: the old record is put back for the first read.
+            hidden.append(cluster.store.nodes["/groups/0"])
+            cluster.store.nodes["/groups/0"] = Stored(encode(before), 1, 0)
+        elif mine:
+            hidden.append(Stored(b"", 0, 0))
+        return mine
+
+    if carried_out:
+        cluster.unknown = record
+    else:
+        cluster.lost = record
+    cluster.crash(old)
+    cluster.run(0.3)
+    assert hidden
+    if carried_out:
+        cluster.store.nodes["/groups/0"] = hidden[0]
+    cluster.run(8.0)
+    assert cluster.record().activated
+    assert cluster.publish(cluster.coordinator(), "t", "x", id=1) in cluster.answers
