@@ -7,13 +7,12 @@ the ephemeral; after an unknown result it is read again, and is mine if owner an
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import msgspec
 from migratory_protocol.peer import Broker
 
 from migratory_broker.core.logic.context import Context
-from migratory_broker.core.logic.events import Check, Create, Delete, Write, ZkOperation, ZkReply
+from migratory_broker.core.logic.ephemerals import Ephemerals, Standing, claim
+from migratory_broker.core.logic.events import Create, Delete, Write, ZkOperation, ZkReply
 from migratory_broker.core.logic.group import Group
 from migratory_broker.core.logic.history import Histories
 from migratory_broker.core.logic.membership import Membership
@@ -25,24 +24,9 @@ from migratory_broker.core.logic.records import (
     encode,
     rendezvous,
 )
-from migratory_broker.core.logic.reign import Reign
 from migratory_broker.core.logic.zookeeper import ZooKeeper
 
 PACE = 0.5  # seconds between two looks at a group that cannot be taken over yet
-
-
-@dataclass(slots=True)
-class Standing:
-    """What this broker does about one group."""
-
-    absent_since: float | None = None  # the ephemeral is not there
-    not_before: float = 0.0  # stood back, or paced
-    busy: bool = False  # a request to ZooKeeper is under way
-    unsure: GroupRecord | None = None  # written with an unknown result
-    looked: bool = False  # and read once without it: that server may have lagged behind
-    claimed: bytes | None = None  # what this broker wrote into the ephemeral, which may still be there
-    waiting: str = ""  # why the group waits
-    resigned: bool = False  # let go on purpose: not restored until it stood back
 
 
 class Candidacy:
@@ -52,7 +36,8 @@ class Candidacy:
         self.membership = membership
         self.histories = histories
         self.groups: list[Group] = []
-        self.standings: list[Standing] = [Standing() for _ in range(ctx.config.groups)]
+        self.ephemerals = Ephemerals(ctx, zookeeper, self.relook)
+        self.standings = self.ephemerals.standings
         self._listed_at = float("-inf")
         self._known = False  # the coordinators were listed at least once
 
@@ -83,7 +68,7 @@ class Candidacy:
         self._known = False
         for number, group in enumerate(self.groups):
             if group.reign is not None and group.reign.active and not self.standings[number].resigned:
-                self._restore(number)
+                self.ephemerals.restore(number)
 
     # ---- time ------------------------------------------------------------------------------------------------
 
@@ -102,7 +87,7 @@ class Candidacy:
             elif standing.claimed is not None and (
                 standing.resigned or group.reign is None or group.reign.phase == "over"
             ):
-                self._let_go(number)
+                self.ephemerals.let_go(number)
             elif group.reign is not None and group.reign.phase != "over":
                 self._progress(number, group)
             elif self._known and standing.absent_since is not None:
@@ -121,7 +106,7 @@ class Candidacy:
             standing.resigned = False
             standing.not_before = self.ctx.now + PACE
             if self._quorum_linked() and not self.ctx.draining:
-                self._restore(number)
+                self.ephemerals.restore(number)
         elif standing.absent_since is not None and reign.stuck:
             reign.end("its ephemeral is gone")  # to be a candidate like any other
         elif reign.stuck:
@@ -257,16 +242,16 @@ class Candidacy:
         standing = self.standings[number]
         path, ephemeral = f"{GROUPS}/{number}", f"{COORDINATORS}/{number}"
         data = encode(record)
-        claim = msgspec.json.encode((record.epoch, *record.owner))
+        mine = claim(record)
         operations: list[ZkOperation] = [Create(path, data) if version is None else Write(path, data, version)]
         if why in ("relist", "renew"):
-            operations.append(Write(ephemeral, claim, -1))
+            operations.append(Write(ephemeral, mine, -1))
         elif why == "hand over":
-            operations += [Delete(ephemeral), Create(ephemeral, claim, ephemeral=True)]
+            operations += [Delete(ephemeral), Create(ephemeral, mine, ephemeral=True)]
         else:
-            operations.append(Create(ephemeral, claim, ephemeral=True))
+            operations.append(Create(ephemeral, mine, ephemeral=True))
         standing.busy = True
-        before, standing.claimed = standing.claimed, claim
+        before, standing.claimed = standing.claimed, mine
         retried = why == "renew"
 
         def then(reply: ZkReply) -> None:
@@ -279,7 +264,7 @@ class Candidacy:
                 standing.not_before = self.ctx.now + self.ctx.random.between(0, self.ctx.config.progress_timeout / 2)
                 reign = self.groups[number].reign
                 if reign is not None and reign.phase != "over":
-                    self._superseded(number, reign)
+                    self.ephemerals.superseded(number, reign)
                 self.relook()
             else:
                 standing.unsure, standing.looked = record, False
@@ -342,33 +327,7 @@ class Candidacy:
             reign.end("no progress")
             group.reign = None
         self.ctx.note("warning", "stands_back", group=number)
-        self._let_go(number)
-
-    def _let_go(self, number: int) -> None:
-        """LET-GO: an ephemeral without a reign behind it would keep every other candidate away. Asked again until it
-        is certain that it is not there, or another's."""
-        standing = self.standings[number]
-        path, claimed = f"{COORDINATORS}/{number}", standing.claimed
-        standing.busy = True
-
-        def read(reply: ZkReply) -> None:
-            standing.busy = False
-            if reply.outcome != "ok":
-                return
-            node = reply.node
-            if node is None or node.owner != self.zookeeper.session or node.data != claimed:
-                standing.claimed = None
-                return
-            standing.busy = True
-            self.zookeeper.commit([Delete(path, node.version)], deleted)
-
-        def deleted(reply: ZkReply) -> None:
-            standing.busy = False
-            if reply.outcome == "ok":
-                standing.claimed = None
-            self.relook()
-
-        self.zookeeper.get(path, read)
+        self.ephemerals.let_go(number)
 
     def resign_all(self) -> None:
         """Cut off from the others while ZooKeeper is heard: they shall not wait for this broker."""
@@ -378,56 +337,6 @@ class Candidacy:
             standing = self.standings[number]
             if group.reign is not None and not standing.busy and not standing.resigned:
                 self.resign(number)
-
-    def _restore(self, number: int) -> None:
-        group, standing = self.groups[number], self.standings[number]
-        reign = group.reign
-        if reign is None or standing.busy:
-            return
-        path = f"{COORDINATORS}/{number}"
-        claim = msgspec.json.encode((reign.epoch, *reign.record.owner))
-        standing.busy = True
-
-        def read(reply: ZkReply) -> None:
-            standing.busy = False
-            if reply.outcome != "ok" or reign.phase != "active":
-                return
-            operations: list[ZkOperation] = [Check(f"{GROUPS}/{number}", reign.version)]
-            if reply.node is not None:
-                if reply.node.owner == self.zookeeper.session:
-                    standing.absent_since = None
-                    return
-                if reply.node.data != claim:
-                    return  # another candidate's
-                operations.append(Delete(path, reply.node.version))
-            standing.busy = True
-            self.zookeeper.commit([*operations, Create(path, claim, ephemeral=True)], done)
-
-        def done(reply: ZkReply) -> None:
-            standing.busy = False
-            standing.claimed = claim
-            if reply.outcome == "ok":
-                standing.absent_since = None
-            elif reply.outcome == "refused":
-                self._superseded(number, reign)
-            self.relook()
-
-        self.zookeeper.get(path, read)
-
-    def _superseded(self, number: int, reign: Reign) -> None:
-        """The record is not as this owner wrote it: of another candidate, which is gone, perhaps. Then this broker is
-        no coordinator to wait for, and tries in its turn."""
-        standing = self.standings[number]
-        standing.busy = True
-
-        def then(reply: ZkReply) -> None:
-            standing.busy = False
-            if reply.outcome != "ok" or reply.node is None:
-                return
-            if decode_group(reply.node.data).epoch > reign.epoch:
-                reign.end("another candidate wrote a record")
-
-        self.zookeeper.get(f"{GROUPS}/{number}", then)
 
     def _wait(self, number: int, why: str, level: str = "warning") -> None:
         """WAITS-AND-SAYS-SO."""

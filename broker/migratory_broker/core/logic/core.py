@@ -1,8 +1,8 @@
 """`Logic`: one broker's agreed-upon state behind one method, `step(event, now) -> effects`.
 
-Where to go from here: `candidacy.py` (who writes records), `reign.py` (an epoch that this broker owns), `group.py` (the
-member's side), `replica.py` (what is held), `contact.py` (publishers), `resume.py` (subscribers), `membership.py`,
-`fencing.py`. docs/replication.md names the rules; the same names stand in capitals beside the code that keeps them.
+Where to go from here: `candidacy.py` and `ephemerals.py` (who writes records), `reign.py` (an epoch that this broker
+owns), `group.py` (the member's side), `replica.py` (what is held), `contact.py` (publishers), `resume.py`
+(subscribers), `membership.py`, `fencing.py`. docs/replication.md names the rules; the same names stand in capitals beside the code that keeps them.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Logic:
             for number in range(config.groups)
         ]
         self.contact.groups = self.resume.groups = self.histories.groups = self.groups
-        self.candidacy.groups = self.balance.groups = self.groups
+        self.candidacy.groups = self.candidacy.ephemerals.groups = self.balance.groups = self.groups
         self.membership.on_replaced = self._peer_down
         self._admission: Admission | None = None
         self._stepped_at: float | None = None

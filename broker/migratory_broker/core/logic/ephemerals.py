@@ -1,0 +1,122 @@
+"""The ephemerals of the groups that this broker owns: made again, let go, given up with a record that was overtaken.
+
+An ephemeral says "do not take over". So it must be there while its owner reigns, and must not outlive that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from migratory_broker.core.logic.context import Context
+from migratory_broker.core.logic.events import Check, Create, Delete, ZkOperation, ZkReply
+from migratory_broker.core.logic.group import Group
+from migratory_broker.core.logic.records import COORDINATORS, GROUPS, GroupRecord, decode_group
+from migratory_broker.core.logic.reign import Reign
+from migratory_broker.core.logic.zookeeper import ZooKeeper
+
+
+@dataclass(slots=True)
+class Standing:
+    """What this broker does about one group."""
+
+    absent_since: float | None = None  # the ephemeral is not there
+    not_before: float = 0.0  # stood back, or paced
+    busy: bool = False  # a request to ZooKeeper is under way
+    unsure: GroupRecord | None = None  # written with an unknown result
+    looked: bool = False  # and read once without it: that server may have lagged behind
+    claimed: bytes | None = None  # what this broker wrote into the ephemeral, which may still be there
+    waiting: str = ""  # why the group waits
+    resigned: bool = False  # let go on purpose: not restored until it stood back
+
+
+def claim(record: GroupRecord) -> bytes:
+    """What an ephemeral holds: the epoch and its owner."""
+    return msgspec.json.encode((record.epoch, *record.owner))
+
+
+class Ephemerals:
+    def __init__(self, ctx: Context, zookeeper: ZooKeeper, relook: Callable[[], None]) -> None:
+        self.ctx = ctx
+        self.zookeeper = zookeeper
+        self.relook = relook
+        self.groups: list[Group] = []
+        self.standings: list[Standing] = [Standing() for _ in range(ctx.config.groups)]
+
+    def let_go(self, number: int) -> None:
+        """LET-GO: an ephemeral without a reign behind it would keep every other candidate away. Asked again until it
+        is certain that it is not there, or another's."""
+        standing = self.standings[number]
+        path, claimed = f"{COORDINATORS}/{number}", standing.claimed
+        standing.busy = True
+
+        def read(reply: ZkReply) -> None:
+            standing.busy = False
+            if reply.outcome != "ok":
+                return
+            node = reply.node
+            if node is None or node.owner != self.zookeeper.session or node.data != claimed:
+                standing.claimed = None
+                return
+            standing.busy = True
+            self.zookeeper.commit([Delete(path, node.version)], deleted)
+
+        def deleted(reply: ZkReply) -> None:
+            standing.busy = False
+            if reply.outcome == "ok":
+                standing.claimed = None
+            self.relook()
+
+        self.zookeeper.get(path, read)
+
+    def restore(self, number: int) -> None:
+        group, standing = self.groups[number], self.standings[number]
+        reign = group.reign
+        if reign is None or standing.busy:
+            return
+        path = f"{COORDINATORS}/{number}"
+        mine = claim(reign.record)
+        standing.busy = True
+
+        def read(reply: ZkReply) -> None:
+            standing.busy = False
+            if reply.outcome != "ok" or reign.phase != "active":
+                return
+            operations: list[ZkOperation] = [Check(f"{GROUPS}/{number}", reign.version)]
+            if reply.node is not None:
+                if reply.node.owner == self.zookeeper.session:
+                    standing.absent_since = None
+                    return
+                if reply.node.data != mine:
+                    return  # another candidate's
+                operations.append(Delete(path, reply.node.version))
+            standing.busy = True
+            self.zookeeper.commit([*operations, Create(path, mine, ephemeral=True)], done)
+
+        def done(reply: ZkReply) -> None:
+            standing.busy = False
+            standing.claimed = mine
+            if reply.outcome == "ok":
+                standing.absent_since = None
+            elif reply.outcome == "refused":
+                self.superseded(number, reign)
+            self.relook()
+
+        self.zookeeper.get(path, read)
+
+    def superseded(self, number: int, reign: Reign) -> None:
+        """The record is not as this owner wrote it: of another candidate, which is gone, perhaps. Then this broker is
+        no coordinator to wait for, and tries in its turn."""
+        standing = self.standings[number]
+        standing.busy = True
+
+        def then(reply: ZkReply) -> None:
+            standing.busy = False
+            if reply.outcome != "ok" or reply.node is None:
+                return
+            if decode_group(reply.node.data).epoch > reign.epoch:
+                reign.end("another candidate wrote a record")
+
+        self.zookeeper.get(f"{GROUPS}/{number}", then)
