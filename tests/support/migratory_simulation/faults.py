@@ -139,8 +139,8 @@ class Ambush:
     """Strikes in the middle of a step: as a broker sends the `count`-th message of the kind `at` from now on (or a
     transaction, "ZkCommit"). What it would have done after that in this step is not done if it crashes.
 
-    `actions`, one or two: crash, freeze, isolate (cut from every peer), break the link it sends over, cut it from or lose
-    the connection to ZooKeeper, expire its session, take its clients: lasting or down for `lasts` seconds.
+    `actions`, one or two: crash, freeze, isolate (cut from every peer), break the link it sends over, cut it from or
+    lose the connection to ZooKeeper, expire its session, take its clients: lasting or down for `lasts` seconds.
     """
 
     at: str
@@ -192,9 +192,9 @@ NAMES: dict[type, str] = {
 
 # How often each kind is drawn, when the seed allows it.
 WEIGHTS: dict[type, int] = {
-    Crash: 10, Replace: 2, Freeze: 6, BreakLink: 6, Partition: 6, Clog: 3, ZooKeeperAway: 3, ZooKeeperCutOff: 3,
+    Crash: 10, Replace: 4, Freeze: 6, BreakLink: 6, Partition: 6, Clog: 3, ZooKeeperAway: 3, ZooKeeperCutOff: 3,
     ZooKeeperConnectionLost: 5, ExpireSession: 4, Slow: 2, DropClients: 3, RestartEdge: 2, StallClient: 1, Drain: 3,
-    RestartAll: 1, Burst: 4, Ambush: 16,
+    RestartAll: 3, Burst: 4, Ambush: 16,
     SlowZooKeeper: 3,
 }
 

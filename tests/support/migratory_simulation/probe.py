@@ -14,7 +14,7 @@ from migratory_broker.core.logic import events as logic_events
 from migratory_broker.core.logic.cache import TopicLog
 from migratory_broker.core.logic.core import Logic
 from migratory_broker.core.logic.records import GroupRecord, decode_group
-from migratory_protocol.peer import Broker, Publication
+from migratory_protocol.peer import Broker
 from migratory_protocol.positions import Position
 
 from migratory_simulation.ledger import Key, Violation, key_of
@@ -228,26 +228,26 @@ class Probe:
         reign = self.reigns.get((group, synced))
         if reign is None:
             return
-        newest = log.entry(log.last)
-        if newest is not None and newest.epoch == synced:
-            self._numbered(process, me, group, reign, log, newest)
+        if log.epoch_at(log.last) == synced:
+            self._numbered(process, me, reign, log)
         if promised == synced and me in reign.record.members:
             votes = reign.votes.setdefault(log.name, {})
             if votes.get(me, -1) < log.last:
                 votes[me] = log.last
                 self._count(group, reign, log.name, process)
 
-    def _numbered(
-        self, process: Process, me: Broker, group: int, reign: Reign, log: TopicLog, newest: Publication
-    ) -> None:
-        if newest.sequence <= reign.numbered.get(log.name, 0):
+    @staticmethod
+    def _numbered(process: Process, me: Broker, reign: Reign, log: TopicLog) -> None:
+        if log.last <= reign.numbered.get(log.name, 0):
             return
-        reign.numbered[log.name] = newest.sequence
-        if tuple(reign.record.owner) != me:
-            raise Violation(5, f"{process.label} has {log.name} {newest.position}, which the coordinator of epoch "
-                               f"{reign.record.epoch}, {reign.record.owner}, never numbered")
+        reign.numbered[log.name] = log.last
+        record = reign.record
+        if tuple(record.owner) != me:
+            raise Violation(5, f"{process.label} has {log.name} {record.epoch}:{log.last}, which the coordinator, "
+                               f"{record.owner}, never numbered")
         if not reign.activated:
-            raise Violation(5, f"{process.label} numbers {log.name} {newest.position} before the epoch is activated")
+            raise Violation(5, f"{process.label} numbers {log.name} {record.epoch}:{log.last} before the epoch is "
+                               "activated")
 
     def _promised(self, group: int, me: Broker, promised: int) -> None:
         """Epochs below, of which `me` is listed, lose a member; when they lose enough, nothing new may commit there."""
