@@ -49,7 +49,7 @@ async def test_a_killed_broker_takes_nothing_along_and_comes_back_as_a_member(
             result = await load.result()
         flawless(result)
         (mark,) = result.marks
-        assert mark.clients == before[victim] > 0
+        assert mark.clients >= before[victim] > 0  # its publishers count, too
         assert mark.disconnected == mark.resumed == mark.within_limit == mark.clients
         assert mark.others_disconnected == 0
 
