@@ -2,7 +2,8 @@
 
 Where to go from here: `candidacy.py` and `ephemerals.py` (who writes records), `reign.py` (an epoch that this broker
 owns), `group.py` (the member's side), `replica.py` (what is held), `contact.py` (publishers), `resume.py`
-(subscribers), `membership.py`, `fencing.py`. docs/replication.md names the rules; the same names stand in capitals beside the code that keeps them.
+(subscribers), `membership.py`, `fencing.py`. docs/replication.md names the rules; the same names stand in capitals
+beside the code that keeps them.
 """
 
 from __future__ import annotations
