@@ -171,7 +171,7 @@ class RawClient:
     def say(self, op: str, **fields: Any) -> None:
         """One message of the table, in a frame of its own; in MessagePack the fields are in the order of the table."""
         if self.wire == "json":
-            self.write(frame(TEXT, json.dumps({"op": op, **fields}).encode()))
+            self.write(frame(TEXT, json.dumps({"op": op, **fields}, separators=(",", ":")).encode()))
         else:
             number = ("connect", "subscribe", "unsubscribe", "publish", "ping", "bye").index(op) + 1
             self.write(frame(BINARY, msgspec.msgpack.encode([number, *fields.values()])))

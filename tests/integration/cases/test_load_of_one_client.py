@@ -1,0 +1,201 @@
+"""Cases A12 and A13 with real sockets: one client that does not read, and one with very many subscriptions."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from migratory_protocol.limits import SUBSCRIPTIONS
+from migratory_testing.processes import Broker, poll
+from migratory_testing.rawclient import RawClient, payload, position
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
+
+QUEUE = 4 * 1024 * 1024
+MANY = 50_000
+SETTINGS = {
+    "topics": {"groups": 8, "cache": {"messagesPerTopic": 100, "minAge": 0.0}},
+    "limits": {"queuePerClient": QUEUE, "subscriptionsPerClient": MANY},
+}
+
+# ---- A12 -----------------------------------------------------------------------------------------------------
+
+TOPIC = "stalled"
+READERS = 10
+SIZE = 65_536
+RATE = 50
+COUNT = 200  # 12.5 MiB: more than the queue and what the kernel holds for the connection
+
+
+async def delays(broker: Broker, run: str) -> list[float]:
+    """Every reader gets every publication in order: seconds from being due to being there, sorted. All runs are on one
+    topic, whose cache is full after the first."""
+    readers = [await RawClient.join(broker, "msgpack", name=f"reader-{number}") for number in range(READERS)]
+    for reader in readers:
+        await reader.subscribe(TOPIC)
+    writer = await RawClient.join(broker, "msgpack")
+    due: dict[int, float] = {}
+    found: list[float] = []
+
+    async def read(reader: RawClient) -> None:
+        for number in range(1, COUNT + 1):
+            message = await reader.receive("message")
+            assert payload(message)[:8] == number.to_bytes(8, "big")
+            found.append(time.monotonic() - due[number])
+
+    async def write() -> None:
+        began = time.monotonic()
+        for number in range(1, COUNT + 1):
+            due[number] = began + number / RATE
+            await asyncio.sleep(due[number] - time.monotonic())
+            writer.send_publish(TOPIC, number.to_bytes(8, "big") + bytes(SIZE - 8), number, run)
+            await writer.writer.drain()
+
+    async with asyncio.TaskGroup() as tasks:
+        for reader in readers:
+            tasks.create_task(read(reader))
+        tasks.create_task(write())
+    for client in (*readers, writer):
+        client.writer.transport.abort()
+    return sorted(found)
+
+
+def resident(broker: Broker) -> int:
+    """Bytes."""
+    assert broker.process is not None
+    status = Path(f"/proc/{broker.process.pid}/status").read_text()
+    return int(status.partition("VmRSS:")[2].split()[0]) * 1024
+
+
+async def test_a_client_that_does_not_read_delays_nobody_and_is_closed_at_its_limit(
+    broker: Broker, bystander: object
+) -> None:
+    await delays(broker, "first")
+    alone = await delays(broker, "alone")
+    before = resident(broker)
+    closed = slow_consumers(broker)
+
+    stalled = await RawClient.join(broker, "msgpack", name="stalled", receive_buffer=4096)
+    receipt = await stalled.subscribe(TOPIC)
+    stalled.writer.transport.pause_reading()  # type: ignore[attr-defined]
+    epoch, begin = position(receipt["position"])
+    together = await delays(broker, "together")
+
+    alone_p99, together_p99 = (found[len(found) * 99 // 100] for found in (alone, together))
+    # 50 ms, and what two runs may differ by on a machine that is busy with something else
+    assert together_p99 < alone_p99 + max(0.05, 2 * alone_p99), (alone_p99, together_p99)
+    assert resident(broker) - before < 2 * QUEUE
+    assert slow_consumers(broker) == closed + 1
+    (line,) = [line for line in broker.lines() if line["event"] == "slow_consumer"]
+    assert line["client"] == "stalled"
+    assert line["queued_bytes"] <= QUEUE
+
+    again = await RawClient.join(broker, "msgpack", name="stalled")
+    receipt = await again.subscribe(TOPIC, [epoch, begin + 1])
+    assert receipt["receipt"] == "truncated"
+    assert (receipt["first"], receipt["last"]) == (begin + 2, begin + COUNT - 100)
+    found = [position((await again.receive("message"))["position"])[1] for _ in range(100)]
+    assert found == list(range(begin + COUNT - 99, begin + COUNT + 1))
+
+
+def slow_consumers(broker: Broker) -> float:
+    lines = broker.get("/metrics")[1].splitlines()
+    return sum(
+        float(line.rpartition(" ")[2])
+        for line in lines
+        if line.startswith("migratory_closed_total{") and 'reason="slow_consumer"' in line
+    )
+
+
+# ---- A13 -----------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def pinging(broker: Broker) -> AsyncIterator[list[float]]:
+    """Another client pings every 100 ms meanwhile: how long each pong took, in seconds."""
+    client = await RawClient.join(broker, name="pinging")
+    took: list[float] = []
+
+    async def ping() -> None:
+        while True:
+            began = time.monotonic()
+            await client.ping()
+            took.append(time.monotonic() - began)
+            await asyncio.sleep(0.1)
+
+    task = asyncio.create_task(ping())
+    try:
+        yield took
+    finally:
+        await client.ping()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def subscribe_many(client: RawClient, topics: list[str], number: int) -> None:
+    """Every topic is answered once, with its position."""
+    packed = client.wire == "msgpack"
+    asked: list[Any] = [[topic] if packed else {"topic": topic} for topic in topics]
+    client.say("subscribe", request=number, topics=asked)
+    answered: list[str] = []
+    while len(answered) < len(topics):
+        answer = await client.receive("subscribed", "error")
+        assert (answer["op"], answer["request"]) == ("subscribed", number), answer
+        for receipt in answer["topics"]:
+            assert (receipt["receipt"], position(receipt["position"])[1]) == ("complete", 0)
+            answered.append(receipt["topic"])
+    assert sorted(answered) == topics
+
+
+@pytest.mark.parametrize("wire", ["json", "msgpack"])
+async def test_fifty_thousand_subscriptions(broker: Broker, bystander: object, wire: str) -> None:
+    topics = [f"{wire[0]}/{number:06}" for number in range(MANY)]
+    before = broker.metric("migratory_subscriptions")
+    async with pinging(broker) as pongs:
+        client = await RawClient.join(broker, wire)
+        for number in (1, 2, 3):
+            await subscribe_many(client, topics, number)
+        assert broker.metric("migratory_subscriptions") == before + MANY
+        writer = await RawClient.join(broker)
+        await writer.publish(topics[-1], b"x", 1)
+        assert (await client.receive("message"))["topic"] == topics[-1]
+        await client.ping()
+        assert client.kept == [], "delivered once, not three times"
+        client.reset()
+        await asyncio.to_thread(
+            poll, lambda: broker.metric("migratory_subscriptions") == before, "all subscriptions are gone", 5.0
+        )
+    # Fifty times the default limit in one request: everybody waits for as long as it takes, a second or some. What the
+    # default limit allows to anybody is not noticed, see below.
+    assert max(pongs) < 10
+
+
+async def test_as_many_subscriptions_as_the_default_allows_are_not_noticed_by_others(
+    broker: Broker, bystander: object
+) -> None:
+    before = broker.metric("migratory_subscriptions")
+    clients = [await RawClient.join(broker, wire) for wire in ("json", "msgpack") * 5]
+    async with pinging(broker) as pongs:
+        for number in (1, 2):
+            for index, client in enumerate(clients):
+                await subscribe_many(client, [f"default/{index}/{topic:03}" for topic in range(SUBSCRIPTIONS)], number)
+        assert broker.metric("migratory_subscriptions") == before + len(clients) * SUBSCRIPTIONS
+    assert max(pongs) < 1.0
+
+
+async def test_over_the_limit_none_is_active_and_the_connection_stays(broker: Broker, bystander: object) -> None:
+    before = broker.metric("migratory_subscriptions")
+    client = await RawClient.join(broker, "msgpack")
+    client.say("subscribe", request=9, topics=[[f"over/{number:06}"] for number in range(MANY + 1)])
+    error = await client.receive("error", "subscribed")
+    assert (error["op"], error["code"], error["request"]) == ("error", "too_many_subscriptions", 9)
+    assert f"a client has {MANY} at most" in error["text"]
+    await client.ping()
+    assert client.kept == []
+    assert broker.metric("migratory_subscriptions") == before
+    await subscribe_many(client, ["over/000000"], 10)

@@ -1,0 +1,272 @@
+"""Cases A7, A9 and A10 on three real brokers: a drop before the first message, a coordinator that dies between hearing
+of a publication and keeping it, a ZooKeeper session that ends under a living broker."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from kazoo.client import KazooClient
+from migratory_local.zookeeper import Ensemble
+from migratory_protocol.topics import topic_group
+from migratory_testing.processes import Broker, Brokers, poll
+from migratory_testing.rawclient import RawClient, payload, position
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
+
+SESSION = 4.0
+GROUPS = 8
+EXPIRIES = int(os.environ.get("MIGRATORY_EXPIRIES", "3"))
+"""How often a session is ended; 20 when somebody asks for it."""
+
+
+@pytest.fixture
+def brokers(zookeeper_member: Ensemble, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Brokers]:
+    cluster = "three" + str(abs(hash(request.node.nodeid)))
+    with Brokers(tmp_path / "b", zookeeper_member.servers, cluster=cluster, topics={"groups": GROUPS}) as running:
+        running.start_all()
+        yield running
+
+
+@pytest.fixture
+def watching(zookeeper_member: Ensemble) -> Iterator[KazooClient]:
+    client = KazooClient(zookeeper_member.servers)
+    client.start()
+    yield client
+    client.stop()
+    client.close()
+
+
+async def coordinator(brokers: Brokers, topic: str) -> tuple[Broker, list[Broker]]:
+    """The topic's coordinator, and the others."""
+    found = await asyncio.to_thread(brokers.coordinator, topic, "b0")
+    return found, [broker for broker in brokers.all() if broker is not found]
+
+
+# ---- A7 ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("before", [0, 17])
+async def test_dropped_before_the_first_message(brokers: Brokers, before: int) -> None:
+    """The receipt's position is enough to miss nothing, at another broker as well, also while it is 0."""
+    writer = await RawClient.join(brokers["b1"])
+    for number in range(1, before + 1):
+        await writer.publish("early", b"%d" % number, number)
+    reader = await RawClient.join(brokers["b0"])
+    receipt = await reader.subscribe("early")
+    while position(receipt["position"])[1] < before:  # a follower may hear of the last ones a moment later
+        reader = await RawClient.join(brokers["b0"])
+        receipt = await reader.subscribe("early")
+    assert (receipt["receipt"], position(receipt["position"])[1]) == ("complete", before)
+    epoch = position(receipt["position"])[0]
+    assert epoch > 0, "a position to resume from, before there was any message"
+    reader.reset()
+
+    missed = [await writer.publish("early", b"%d" % number, number) for number in range(before + 1, before + 4)]
+    again = await RawClient.join(brokers["b2"])
+    after = await again.subscribe("early", receipt["position"])
+    assert after["receipt"] == "complete"
+    found = [await again.receive("message") for _ in range(3)]
+    assert [message["position"] for message in found] == missed
+    assert [payload(message) for message in found] == [b"%d" % number for number in range(before + 1, before + 4)]
+    assert all(position(message["position"])[0] == epoch for message in found)
+    await again.ping()
+    assert again.kept == []
+
+
+# ---- A9 ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_publication_that_the_dead_coordinator_never_took_is_stored_by_the_retry(brokers: Brokers) -> None:
+    """The coordinator is stopped, the publication waits in its socket, then it is killed: it knew the id, if at all,
+    together with the content, for both are one entry of one log."""
+    await retried(brokers, stop_followers=False)
+
+
+async def test_a_publication_that_no_follower_confirmed_is_stored_once(brokers: Brokers) -> None:
+    """The coordinator has it and its followers are stopped: one copy is no commit. What was on its way to them when it
+    died is found afterwards in their sockets, so that the next coordinator may adopt it, at its old position; if not,
+    the retry gets a new one."""
+    await retried(brokers, stop_followers=True)
+
+
+async def retried(brokers: Brokers, *, stop_followers: bool) -> None:
+    topic = "retried"
+    leader, (one, other) = await coordinator(brokers, topic)
+    reader = await RawClient.join(other)
+    await reader.subscribe(topic)
+    first = await RawClient.join(one)
+    epoch, sequence = position(await first.publish(topic, b"before", 1, "p1"))
+    assert payload(await reader.receive("message")) == b"before"
+
+    stopped = [one, other] if stop_followers else [leader]
+    for broker in stopped:
+        broker.signal(signal.SIGSTOP)
+    try:
+        contact = await RawClient.join(leader) if stop_followers else first
+        contact.send_publish(topic, b"x", 2, "p1")
+        if stop_followers:
+            # its own clients are served meanwhile: it has taken what came before
+            await contact.ping()
+        with pytest.raises(TimeoutError):
+            await contact.receive("ack", "nack", limit=0.5)
+        leader.kill()
+    finally:
+        for broker in stopped:
+            if broker is not leader:
+                broker.signal(signal.SIGCONT)
+
+    # the publisher times out, and says it again through another broker
+    again = await RawClient.join(other)
+    given = position(await again.publish(topic, b"x", 2, "p1"))
+    assert given[0] > epoch or (stop_followers and given[0] == epoch)
+    assert given[1] == sequence + 1
+    message = await reader.receive("message")
+    assert (payload(message), position(message["position"])) == (b"x", given)
+    # now it is a duplicate of something that is committed, with its position, at any broker
+    for broker in (one, other):
+        third = await RawClient.join(broker)
+        assert position(await third.publish(topic, b"x", 2, "p1")) == given
+    resumed = await RawClient.join(one)
+    assert (await resumed.subscribe(topic, f"{epoch}:{sequence}"))["receipt"] == "complete"
+    for client in (reader, resumed):
+        await again.publish(topic, b"last", 3, "p1")
+        found = []
+        while b"last" not in found:
+            found.append(payload(await client.receive("message")))
+        assert found in ([b"last"], [b"x", b"last"])
+        assert found.count(b"x") == (1 if client is resumed else 0), "once, and the reader has it already"
+
+
+# ---- A10 -----------------------------------------------------------------------------------------------------
+
+
+def password(session: int) -> bytes:
+    """Of a ZooKeeper session: `java.util.Random(session ^ 0xB3415C00L).nextBytes(16)` (SessionTrackerImpl,
+    ZooKeeperServer.generatePasswd)."""
+    seed = ((session ^ 0xB3415C00) ^ 0x5DEECE66D) & (2**48 - 1)
+    found = b""
+    while len(found) < 16:
+        seed = (seed * 0x5DEECE66D + 0xB) & (2**48 - 1)
+        found += (seed >> 16).to_bytes(4, "little")
+    return found
+
+
+def end_session(servers: str, session: int) -> None:
+    """A second client takes the session over and closes it; its owner hears of it when it connects again."""
+    thief = KazooClient(servers, client_id=(session, password(session)))
+    thief.start()
+    assert thief.client_id[0] == session, "the session was not taken over: the password is wrong"
+    thief.stop()
+    thief.close()
+
+
+def records(watching: KazooClient, root: str) -> list[dict[str, Any]]:
+    return [msgspec.json.decode(watching.get(f"{root}/groups/{number}")[0]) for number in range(GROUPS)]
+
+
+async def test_a_session_ends_under_a_living_broker(
+    brokers: Brokers, zookeeper_member: Ensemble, watching: KazooClient
+) -> None:
+    """Again and again. Publishing goes on through another broker, to two groups that the victim coordinates at first;
+    nothing acknowledged is missing at any broker, and the victim answers all the time.
+
+    Whoever writes the next record wins: the victim with its new session, then the epoch stays; or another, with a
+    higher one."""
+    servers = zookeeper_member.servers
+    root = f"/migratory/{brokers.settings['cluster']}"
+    victim = brokers["b1"]
+    topics = await asyncio.to_thread(topics_of, brokers, victim)
+    readers = {(broker.name, topic): await RawClient.join(broker) for broker in brokers.all() for topic in topics}
+    for (_, topic), reader in readers.items():
+        await reader.subscribe(topic)
+    acknowledged: dict[str, list[bytes]] = {topic: [] for topic in topics}
+    slowest = 0.0
+    ending = False
+
+    async def publish(topic: str) -> None:
+        writer = await RawClient.join(brokers["b2"])
+        number = 0
+        while not ending:
+            number += 1
+            await writer.publish(topic, b"%d" % number, number, f"to {topic}")
+            acknowledged[topic].append(b"%d" % number)
+            await asyncio.sleep(0.02)
+
+    async def watch_health() -> None:
+        nonlocal slowest
+        while not ending:
+            began = time.monotonic()
+            assert (await asyncio.to_thread(victim.get, "/healthz"))[0] == 200
+            slowest = max(slowest, time.monotonic() - began)
+            await asyncio.sleep(0.05)
+
+    async with asyncio.TaskGroup() as tasks:
+        for topic in topics:
+            tasks.create_task(publish(topic))
+        tasks.create_task(watch_health())
+        for _ in range(EXPIRIES):
+            before = await asyncio.to_thread(records, watching, root)
+            session = watching.exists(f"{root}/members/b1").ephemeralOwner
+            await asyncio.to_thread(end_session, servers, session)
+            await asyncio.to_thread(
+                poll,
+                lambda old=session: restored(watching, root, old),
+                "one owner each, presence restored",
+                SESSION + 5,
+            )
+            for old, new in zip(before, await asyncio.to_thread(records, watching, root), strict=True):
+                if new["owner"] == old["owner"]:
+                    assert new["epoch"] >= old["epoch"]
+                else:
+                    assert new["epoch"] > old["epoch"]
+            count = {topic: len(found) for topic, found in acknowledged.items()}
+            await asyncio.to_thread(
+                poll,
+                lambda count=count: all(len(acknowledged[topic]) > count[topic] + 5 for topic in topics),
+                "publishing goes on", SESSION + 10,
+            )  # fmt: skip
+        ending = True
+    assert slowest < 1.0, "a thread was blocked"
+    for (name, topic), reader in readers.items():
+        found = [payload(await reader.receive("message")) for _ in acknowledged[topic]]
+        assert found == acknowledged[topic], f"at {name}"
+    assert victim.status()["logic"]["incarnation"] == 1, "it was never restarted"
+
+
+def topics_of(brokers: Brokers, broker: Broker) -> list[str]:
+    """Two topics of different groups that this broker coordinates."""
+
+    def find() -> list[str]:
+        groups = brokers["b0"].status()["logic"]["groups"]
+        mine = {group["group"] for group in groups if group["coordinator"] == broker.name}
+        names: dict[int, str] = {}
+        for number in range(200):
+            if (group := topic_group(f"t{number}", GROUPS)) in mine:
+                names.setdefault(group, f"t{number}")
+        return list(names.values())[:2] if len(names) >= 2 else []
+
+    return poll(find, f"{broker.name} coordinates two groups")
+
+
+def restored(watching: KazooClient, root: str, old: int) -> bool:
+    """Every group has an owner that lives, and the presence node a new session."""
+    presence = watching.exists(f"{root}/members/b1")
+    if presence is None or presence.ephemeralOwner == old:
+        return False
+    sessions = set()
+    for name in watching.get_children(f"{root}/members"):
+        found = watching.exists(f"{root}/members/{name}")
+        sessions.add(found.ephemeralOwner if found else None)
+    for number in range(GROUPS):
+        owner = watching.exists(f"{root}/coordinators/{number}")
+        if owner is None or owner.ephemeralOwner not in sessions:
+            return False
+    return True
