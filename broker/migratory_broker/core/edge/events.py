@@ -7,8 +7,9 @@ events here, and the logic's `PublishRequest`, `Attach` and `NextPage` are effec
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Literal, Protocol
+
+from msgspec import Struct
 
 from migratory_broker.core.logic.events import (
     Attach,
@@ -27,8 +28,7 @@ class Sink(Protocol):
     def __call__(self, data: bytes, /) -> object: ...
 
 
-@dataclass(slots=True, frozen=True)
-class Opened:
+class Opened(Struct, frozen=True, gc=False):
     """A WebSocket handshake was finished (subprotocol `wire`); the connection has until the handshake limit to send
     `connect`. `connection` is never used twice in the life of an edge. `opened` is when TCP accepted it."""
 
@@ -40,50 +40,43 @@ class Opened:
     opened: float | None = None
 
 
-@dataclass(slots=True, frozen=True)
-class Received:
+class Received(Struct, frozen=True, gc=False):
     """Raw bytes from the connection's socket: WebSocket frames, cut anywhere."""
 
     connection: int
     data: bytes
 
 
-@dataclass(slots=True, frozen=True)
-class Paused:
+class Paused(Struct, frozen=True, gc=False):
     """The transport holds more than its high-water mark: queue here until `Resumed`."""
 
     connection: int
 
 
-@dataclass(slots=True, frozen=True)
-class Resumed:
+class Resumed(Struct, frozen=True, gc=False):
     connection: int
 
 
-@dataclass(slots=True, frozen=True)
-class Lost:
+class Lost(Struct, frozen=True, gc=False):
     connection: int
 
 
 Event = Opened | Received | Paused | Resumed | Lost | Tick | EdgeEffect
 
 
-@dataclass(slots=True, frozen=True)
-class Multicast:
+class Multicast(Struct, frozen=True, gc=False):
     """The same bytes to every sink: what a fan-out costs is this loop."""
 
     data: bytes
     sinks: Iterable[Sink]
 
 
-@dataclass(slots=True, frozen=True)
-class Send:
+class Send(Struct, frozen=True, gc=False):
     connection: int
     data: bytes
 
 
-@dataclass(slots=True, frozen=True)
-class Close:
+class Close(Struct, frozen=True, gc=False):
     """Write what is pending, then close the socket (the close frame was sent before). `abort`: drop pending bytes."""
 
     connection: int

@@ -19,11 +19,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import replace
 
 from migratory_protocol.messages import Subscribed, TopicReceipt
 from migratory_protocol.peer import Publication
 from migratory_protocol.positions import Position
+from msgspec.structs import replace
 
 from migratory_broker.core.edge.config import EdgeConfig
 from migratory_broker.core.edge.connection import Connection, Replay, Topic

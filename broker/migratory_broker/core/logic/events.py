@@ -6,25 +6,23 @@ here touches a socket, a clock or ZooKeeper; the runtime and the simulation carr
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Literal
 
 from migratory_protocol.messages import Server
 from migratory_protocol.peer import PeerMessage, Publication
 from migratory_protocol.positions import Position
+from msgspec import Struct, field
 
 # ---- ZooKeeper, as plain operations ----------------------------------------------------------------------------
 
 
-@dataclass(slots=True, frozen=True)
-class Create:
+class Create(Struct, frozen=True, gc=False):
     path: str
     data: bytes
     ephemeral: bool = False
 
 
-@dataclass(slots=True, frozen=True)
-class Write:
+class Write(Struct, frozen=True, gc=False):
     """Set the data; `version` -1 writes whatever is there."""
 
     path: str
@@ -32,14 +30,12 @@ class Write:
     version: int
 
 
-@dataclass(slots=True, frozen=True)
-class Delete:
+class Delete(Struct, frozen=True, gc=False):
     path: str
     version: int = -1
 
 
-@dataclass(slots=True, frozen=True)
-class Check:
+class Check(Struct, frozen=True, gc=False):
     path: str
     version: int
 
@@ -47,8 +43,7 @@ class Check:
 ZkOperation = Create | Write | Delete | Check
 
 
-@dataclass(slots=True, frozen=True)
-class Node:
+class Node(Struct, frozen=True, gc=False):
     """What a read found. `owner` is the session of an ephemeral, 0 for a persistent node."""
 
     data: bytes
@@ -56,8 +51,7 @@ class Node:
     owner: int = 0
 
 
-@dataclass(slots=True, frozen=True)
-class ZkReply:
+class ZkReply(Struct, frozen=True, gc=False):
     """Event. The answer to the request of the same number. `node` answers a get (None: there is no such node),
     `children` a listing (None: no such node), `committed` a transaction. `outcome`:
 
@@ -74,23 +68,20 @@ class ZkReply:
     error: str = ""
 
 
-@dataclass(slots=True, frozen=True)
-class ZkSession:
+class ZkSession(Struct, frozen=True, gc=False):
     """Event. State of the ZooKeeper session; `session` is the id that owns our ephemerals (0: none)."""
 
     state: Literal["connected", "suspended", "lost"]
     session: int = 0
 
 
-@dataclass(slots=True, frozen=True)
-class ZkChanged:
+class ZkChanged(Struct, frozen=True, gc=False):
     """Event. A watch that was left by a read fired (once); read again to learn what is there now."""
 
     path: str
 
 
-@dataclass(slots=True, frozen=True)
-class ZkGet:
+class ZkGet(Struct, frozen=True, gc=False):
     """Effect."""
 
     request: int
@@ -98,8 +89,7 @@ class ZkGet:
     watch: bool = False
 
 
-@dataclass(slots=True, frozen=True)
-class ZkChildren:
+class ZkChildren(Struct, frozen=True, gc=False):
     """Effect."""
 
     request: int
@@ -107,8 +97,7 @@ class ZkChildren:
     watch: bool = False
 
 
-@dataclass(slots=True, frozen=True)
-class ZkCommit:
+class ZkCommit(Struct, frozen=True, gc=False):
     """Effect: one transaction, all or nothing."""
 
     request: int
@@ -118,26 +107,22 @@ class ZkCommit:
 # ---- other events ----------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True, frozen=True)
-class Start:
+class Start(Struct, frozen=True, gc=False):
     """The first event of a process's life. `wall_ms` is the wall clock at `now`; `seed` feeds every random choice."""
 
     wall_ms: int
     seed: int
 
 
-@dataclass(slots=True, frozen=True)
-class Tick:
+class Tick(Struct, frozen=True, gc=False):
     """Comes about every 100 ms; every time limit is kept by it."""
 
 
-@dataclass(slots=True, frozen=True)
-class Flush:
+class Flush(Struct, frozen=True, gc=False):
     """Comes once at the end of each loop turn in which other events came: batches leave now."""
 
 
-@dataclass(slots=True, frozen=True)
-class PeerUp:
+class PeerUp(Struct, frozen=True, gc=False):
     """A link to `peer` stands. Until `PeerDown`, messages arrive in order, none lost; of a link that broke, nothing
     arrives any more. Never given for a link with another cluster or protocol version."""
 
@@ -145,19 +130,16 @@ class PeerUp:
     incarnation: int
 
 
-@dataclass(slots=True, frozen=True)
-class PeerDown:
+class PeerDown(Struct, frozen=True, gc=False):
     peer: str
 
 
-@dataclass(slots=True, frozen=True)
-class PeerReceived:
+class PeerReceived(Struct, frozen=True, gc=False):
     peer: str
     message: PeerMessage
 
 
-@dataclass(slots=True, frozen=True)
-class PublishRequest:
+class PublishRequest(Struct, frozen=True, gc=False):
     """A client of `edge` publishes. `reference` is the edge's own and comes back in the `PublishAnswer`. QoS 0 has no
     publisher, id or mark and gets no answer."""
 
@@ -172,8 +154,7 @@ class PublishRequest:
     sent: float | None = None
 
 
-@dataclass(slots=True, frozen=True)
-class Attach:
+class Attach(Struct, frozen=True, gc=False):
     """A subscriber wants `topic`, from behind `after` (None: from now on; with `snapshot` the latest publication
     too). Answered by one `Attached`, at most the resume wait later."""
 
@@ -185,8 +166,7 @@ class Attach:
     max_bytes: int = 65536
 
 
-@dataclass(slots=True, frozen=True)
-class NextPage:
+class NextPage(Struct, frozen=True, gc=False):
     """A replay goes on behind sequence number `after`. Answered at once by a `Page`."""
 
     edge: int
@@ -196,8 +176,7 @@ class NextPage:
     max_bytes: int = 65536
 
 
-@dataclass(slots=True, frozen=True)
-class DrainRequest:
+class DrainRequest(Struct, frozen=True, gc=False):
     """The process is to end within `period` seconds: hand the groups over, leave the server list."""
 
     period: float
@@ -211,21 +190,18 @@ Event = (
 # ---- other effects ---------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True, frozen=True)
-class ConnectPeers:
+class ConnectPeers(Struct, frozen=True, gc=False):
     """The peers that links are wanted to, by name: (incarnation, "host:port"). Replaces the list before."""
 
     peers: dict[str, tuple[int, str]]
 
 
-@dataclass(slots=True, frozen=True)
-class SendPeer:
+class SendPeer(Struct, frozen=True, gc=False):
     peer: str
     message: PeerMessage
 
 
-@dataclass(slots=True, frozen=True)
-class Fanout:
+class Fanout(Struct, frozen=True, gc=False):
     """To every edge, in order: publications of one topic that were just committed here, oldest first."""
 
     topic: str
@@ -235,8 +211,7 @@ class Fanout:
 Receipt = Literal["complete", "truncated", "reset"]
 
 
-@dataclass(slots=True, frozen=True)
-class Gap:
+class Gap(Struct, frozen=True, gc=False):
     """To every edge: live subscribers of `topic` lose something, and are told. `truncated`: sequence numbers
     `first`..`last` were evicted before they reached this broker. `reset`: another history starts at `position`."""
 
@@ -247,8 +222,7 @@ class Gap:
     last: int = 0
 
 
-@dataclass(slots=True, frozen=True)
-class Attached:
+class Attached(Struct, frozen=True, gc=False):
     """To one edge. `position` is the current (committed) position, `publications` the first page of the replay.
     With `done` every later publication of the topic comes as a `Fanout` after this effect; otherwise ask `NextPage`
     behind the last publication given here. `first`..`last` are the missing sequence numbers of `truncated`. With a
@@ -267,8 +241,7 @@ class Attached:
     text: str = ""
 
 
-@dataclass(slots=True, frozen=True)
-class Page:
+class Page(Struct, frozen=True, gc=False):
     """To one edge: more of a replay, as in `Attached`. When eviction overtook the replay, `receipt` is `truncated`
     and `first`..`last` are missing before `publications`; when the history ended, `reset`."""
 
@@ -283,8 +256,7 @@ class Page:
     last: int = 0
 
 
-@dataclass(slots=True, frozen=True)
-class PublishAnswer:
+class PublishAnswer(Struct, frozen=True, gc=False):
     """To one edge. `code` is "" for an acknowledgement (`position` None: a duplicate whose entry is no longer
     cached), "gap" (send again from the lowest waiting id), "retry" (no coordinator now; again after `retry_after`
     seconds), or the code of a final error."""
@@ -300,8 +272,7 @@ class PublishAnswer:
     retry_after: float = 0.0
 
 
-@dataclass(slots=True, frozen=True)
-class Admission:
+class Admission(Struct, frozen=True, gc=False):
     """To every edge: take clients or not. Closing with a reason ends the connected ones as well: "fenced" (go
     elsewhere, the blacklist applies) or "stopping"; "learning" only refuses new ones."""
 
@@ -309,23 +280,20 @@ class Admission:
     reason: Literal["", "learning", "fenced", "stopping", "draining"] = ""
 
 
-@dataclass(slots=True, frozen=True)
-class ServerList:
+class ServerList(Struct, frozen=True, gc=False):
     """To every edge: the brokers that take clients, for `welcome`, `servers` and `/v1/servers`."""
 
     servers: tuple[Server, ...]
 
 
-@dataclass(slots=True, frozen=True)
-class DrainClients:
+class DrainClients(Struct, frozen=True, gc=False):
     """To every edge: tell clients to leave within `period` seconds, to `servers`."""
 
     period: float
     servers: tuple[Server, ...]
 
 
-@dataclass(slots=True, frozen=True)
-class Observe:
+class Observe(Struct, frozen=True, gc=False):
     """A sample for a histogram or a counter of metrics.md, without its common labels."""
 
     metric: str
@@ -333,8 +301,7 @@ class Observe:
     label: str = ""
 
 
-@dataclass(slots=True, frozen=True)
-class Note:
+class Note(Struct, frozen=True, gc=False):
     """A structured log line: what a person who is paged wants to read."""
 
     level: Literal["debug", "info", "warning", "error"]
@@ -342,8 +309,7 @@ class Note:
     fields: dict[str, object] = field(default_factory=dict)
 
 
-@dataclass(slots=True, frozen=True)
-class Stop:
+class Stop(Struct, frozen=True, gc=False):
     """The process must end at once (a newer incarnation of its own name lives, or after a finished drain)."""
 
     reason: str
