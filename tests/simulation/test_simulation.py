@@ -8,7 +8,6 @@ import subprocess
 import sys
 
 import pytest
-
 from migratory_simulation import faults, planted
 from migratory_simulation.coverage import REQUIRED, Coverage
 from migratory_simulation.options import draw_options

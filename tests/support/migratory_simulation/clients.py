@@ -73,14 +73,16 @@ class Client:
         self.final: set[Key] = set()  # publications that must be answered before the run ends
         self._extra = 0
         self._armed = inf
+        tempo = world.options.tempo
         self.core = ClientCore(
             parse_servers([world.url(name) for name in world.options.brokers])[0],
             self.random.random,
             client=self.name,
             publisher=self.publisher,
             settings=Settings(
-                connect_timeout=3.0, backoff_cap=4.0, blacklist=8.0, receipt_timeout=4.0, ack_timeout=2.0,
-                publish_timeout=world.options.give_up, stable=2.0, resend_cap=4.0,
+                connect_timeout=3.0 * tempo, first_retry=tempo, backoff_cap=4.0 * tempo, blacklist=8.0 * tempo,
+                receipt_timeout=4.0 * tempo, ack_timeout=2.0 * tempo, publish_timeout=world.options.give_up,
+                stable=2.0 * tempo, resend_cap=4.0 * tempo,
             ),
         )
 

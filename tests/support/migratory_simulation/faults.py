@@ -211,33 +211,40 @@ class Plan:
 
 
 def draw_plan(
-    random: Random, brokers: tuple[str, ...], topics: int, clients: int, begin: float, end: float, cache: int
+    random: Random, brokers: tuple[str, ...], topics: int, clients: int, begin: float, end: float, cache: int,
+    tempo: float,
 ) -> Plan:
     safe = random.random() < 0.7
     kinds = [kind for kind in WEIGHTS if not (safe and kind in WILD_ONLY)]
     allowed = [kind for kind in kinds if random.random() < 0.5] or kinds
-    count = random.randint(2, 12)
+    count = random.randint(2, 12 if tempo == 1.0 else 24)
     # Faults come in clusters: what breaks while something else is under way finds more than what breaks alone.
     moments: list[float] = []
     moment = random.uniform(begin, (begin + end) / 2)
     for _ in range(count):
         moments.append(min(moment, end))
-        moment += random.choice((random.uniform(0.0, 0.3), random.uniform(0.0, 3.0), random.uniform(0.0, 7.0)))
+        moment += tempo * random.choice((random.uniform(0.0, 0.5), random.uniform(0.0, 3.0), random.uniform(0.0, 7.0)))
     weights = [WEIGHTS[kind] for kind in allowed]
     faults = [
-        (when, _draw(random, random.choices(allowed, weights)[0], brokers, topics, clients, cache)) for when in moments
+        (when, _draw(random, random.choices(allowed, weights)[0], brokers, topics, clients, cache, tempo))
+        for when in moments
     ]
     return Plan(safe, tuple(faults))
 
 
-def _draw(random: Random, kind: type, brokers: tuple[str, ...], topics: int, clients: int, cache: int) -> Fault:
+def _draw(
+    random: Random, kind: type, brokers: tuple[str, ...], topics: int, clients: int, cache: int, tempo: float
+) -> Fault:
     broker = random.choice(brokers)
     one, other = random.sample(brokers, 2)
-    short_or_long = random.choice((random.uniform(0.1, 2.0), random.uniform(2.0, 6.0), random.uniform(5.0, 14.0)))
+    short_or_long = tempo * random.choice(
+        (random.uniform(0.1, 2.0), random.uniform(2.0, 6.0), random.uniform(5.0, 14.0))
+    )
     if kind is Crash:
-        return Crash(broker, random.choice((random.uniform(0.1, 1.0), random.uniform(1.0, 10.0))))
+        return Crash(broker, tempo * random.choice((random.uniform(0.1, 1.0), random.uniform(1.0, 10.0))))
     if kind is Replace:
-        return Replace(tuple(random.sample(brokers, random.randint(1, len(brokers)))), random.uniform(4.0, 25.0))
+        some = tuple(random.sample(brokers, random.randint(1, len(brokers))))
+        return Replace(some, tempo * random.uniform(4.0, 25.0))
     if kind is Freeze:
         return Freeze(broker, short_or_long)
     if kind is BreakLink:
@@ -246,9 +253,9 @@ def _draw(random: Random, kind: type, brokers: tuple[str, ...], topics: int, cli
         side = tuple(random.sample(brokers, random.randint(1, len(brokers) - 1)))
         return Partition(side, short_or_long, random.random() < 0.4, random.random() < 0.4)
     if kind is Clog:
-        return Clog(one, other, random.uniform(0.05, 1.5), short_or_long)
+        return Clog(one, other, tempo * random.uniform(0.05, 1.5), short_or_long)
     if kind is ZooKeeperAway:
-        return ZooKeeperAway(random.choice((short_or_long, random.uniform(8.0, 25.0))))
+        return ZooKeeperAway(random.choice((short_or_long, tempo * random.uniform(8.0, 25.0))))
     if kind is ZooKeeperCutOff:
         return ZooKeeperCutOff(broker, short_or_long)
     if kind is ZooKeeperConnectionLost:
@@ -264,13 +271,13 @@ def _draw(random: Random, kind: type, brokers: tuple[str, ...], topics: int, cli
     if kind is StallClient:
         return StallClient(random.randrange(clients), short_or_long)
     if kind is Drain:
-        return Drain(broker, random.uniform(1.0, 5.0), random.uniform(0.1, 3.0))
+        return Drain(broker, tempo * random.uniform(1.0, 5.0), tempo * random.uniform(0.1, 3.0))
     if kind is Ambush:
         actions = tuple(random.choice(ACTIONS) for _ in range(random.choice((1, 1, 2))))
         return Ambush(random.choice(AMBUSHED), random.choice((1, 1, 2, 5)), actions, short_or_long)
     if kind is SlowZooKeeper:
         some = tuple(random.sample(brokers, random.choice((1, 1, len(brokers)))))
-        return SlowZooKeeper(some, random.choice((0.2, 0.6, 1.5)), short_or_long)
+        return SlowZooKeeper(some, tempo * random.choice((0.2, 0.6, 1.5)), short_or_long)
     if kind is RestartAll:
-        return RestartAll(random.choice((0.2, random.uniform(0.5, 6.0))))
+        return RestartAll(tempo * random.choice((0.2, random.uniform(0.5, 6.0))))
     return Burst(random.randrange(topics), random.randint(cache // 2, cache * 3))

@@ -24,7 +24,7 @@ class Injector:
             return
         ends = isinstance(fault, (faults.Crash, faults.Drain)) and not self._may_end(fault.broker)
         if ends and world.options.plan.safe:
-            world.scheduler.after(0.5, self.inject, fault)
+            world.scheduler.after(0.5 * world.options.tempo, self.inject, fault)
             return
         name = faults.NAMES[type(fault)]
         if isinstance(fault, faults.Partition) and fault.one_way:
@@ -126,7 +126,7 @@ class Injector:
             if process.draining:
                 return False
             process.drain(fault.period)
-            after(fault.period + 1.0, self._drained, process, fault.downtime)
+            after(fault.period + world.options.tempo, self._drained, process, fault.downtime)
         return True
 
     def passing(self, process: Process, kind: str, peer: str) -> None:

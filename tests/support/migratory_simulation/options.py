@@ -15,6 +15,7 @@ class Options:
     """Seconds and counts."""
 
     seed: int
+    tempo: float  # all time limits, and what lasts, times this: a quick cluster sees more takeovers
     brokers: tuple[str, ...]
     min_copies: int
     groups: int
@@ -53,11 +54,13 @@ def draw_options(seed: int) -> Options:
     topics = _topics(groups, random.randint(groups, groups + 2))
     cache = random.choice((4, 8, 20, 60))
     publishers, subscribers = random.randint(1, 3), random.randint(1, 3)
-    faults_end = random.uniform(22.0, 34.0)
+    tempo = random.choice((1.0, 0.3, 0.3))
+    faults_end = random.uniform(22.0, 34.0) * (1.0 if tempo == 1.0 else 0.5)
     window = random.choice((25.0, 120.0))
-    begin = random.choice((0.5, 4.0, 7.0))  # the earliest strike a cluster that has no record yet
+    begin = random.choice((0.5, 4.0, 7.0)) * tempo  # the earliest strike a cluster that has no record yet
     return Options(
         seed=seed,
+        tempo=tempo,
         brokers=brokers,
         min_copies=copies,
         groups=groups,
@@ -69,7 +72,7 @@ def draw_options(seed: int) -> Options:
         part_bytes=random.choice((200, 1_000_000)),
         client_queue=random.choice((3_000, 1_000_000)),
         page=random.choice((60, 400, 65_536)),
-        duplicate_window=window,
+        duplicate_window=window * tempo,
         on_history_loss="reset",
         edges=random.choice((1, 1, 2)),
         edge_delay=random.choice((0.0, 0.0, 0.001, 0.02)),
@@ -79,14 +82,14 @@ def draw_options(seed: int) -> Options:
         zookeeper_lag=random.choice((0.0, 0.0, 0.02, 0.3)),
         publishers=publishers,
         subscribers=subscribers,
-        rate=random.choice((2.0, 5.0, 10.0, 25.0)),
+        rate=random.choice((2.0, 5.0, 10.0, 25.0)) if tempo == 1.0 else random.choice((5.0, 15.0, 40.0)),
         # What floats in a frozen broker or on a clogged link must be dead before the table forgets its publisher.
-        give_up=random.choice((1.5, 8.0) if window < 60.0 else (1.5, 8.0, 15.0)),
-        start_spread=random.choice((0.2, 2.0, 7.0)),
+        give_up=random.choice((1.5, 8.0) if window < 60.0 else (1.5, 8.0, 15.0)) * tempo,
+        start_spread=random.choice((0.2, 2.0, 7.0)) * tempo,
         faults_end=faults_end,
-        settle=6.0,
-        bound=60.0,
-        plan=draw_plan(random, brokers, len(topics), publishers + subscribers, begin, faults_end, cache),
+        settle=6.0 * tempo,
+        bound=60.0 * tempo,
+        plan=draw_plan(random, brokers, len(topics), publishers + subscribers, begin, faults_end, cache, tempo),
     )
 
 

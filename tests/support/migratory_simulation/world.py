@@ -31,6 +31,15 @@ from migratory_simulation.scheduler import Scheduler
 from migratory_simulation.zookeeper import Ensemble
 
 QUIET = (Tick, Flush, Observe, ClientTick)
+# The product's defaults in seconds, which the tempo of a run scales.
+TIMES = {
+    name: getattr(LogicConfig("", "a", ("a",), min_copies=1), name)
+    for name in (
+        "session_timeout", "fencing", "progress_timeout", "bootstrap_wait", "resume_wait", "heartbeat", "publish_wait",
+        "publish_retry_after", "relist_delay", "balance_every", "relook",
+    )
+}
+
 EPOCH_MS = 1_700_000_000_000  # the wall clock at virtual second 0
 
 
@@ -62,9 +71,11 @@ class World:
         self.ledger = Ledger(self.coverage)
         for topic in options.topics:
             self.ledger.group_of[topic] = topic_group(topic, options.groups)
-        self.ensemble = Ensemble(self.scheduler, Random(f"zookeeper {options.seed}"), 4.0)
+        tempo = options.tempo
+        self.ensemble = Ensemble(self.scheduler, Random(f"zookeeper {options.seed}"), 4.0 * tempo, 0.5 * tempo)
         self.network = Network(self.scheduler, Random(f"network {options.seed}"))
         self.network.delay = options.link_delay
+        self.network.silence = 2.0 * tempo
         self.probe = Probe(self)
         self.processes: list[Process] = []
         self.connection_links: dict[int, ClientLink] = {}
@@ -93,11 +104,12 @@ class World:
             duplicate_window=options.duplicate_window,
             on_history_loss="halt" if options.on_history_loss == "halt" else "reset",
             part_bytes=options.part_bytes,
+            **{name: value * options.tempo for name, value in TIMES.items()},
         )
 
     def edge_config(self, name: str, incarnation: int) -> EdgeConfig:
         return EdgeConfig(
-            cluster="simulated", broker=name, incarnation=max(incarnation, 0), handshake=5.0, heartbeat=2.0,
+            cluster="simulated", broker=name, incarnation=max(incarnation, 0), handshake=5.0, heartbeat=1.0,
             queue_per_client=self.options.client_queue, page=self.options.page,
         )
 
@@ -162,12 +174,14 @@ class World:
             clients.append(client)
             # Some subscribers come late, to a topic that has a history.
             late = not writes and random.random() < 0.35
-            self.scheduler.at(random.uniform(8.0, 20.0) if late else random.uniform(0.0, 3.0), client.start)
+            tempo = options.tempo
+            begins = random.uniform(8.0, 20.0) if late else random.uniform(0.0, 3.0)
+            self.scheduler.at(begins * tempo, client.start)
             if writes:
                 quiet = self._quiet_times(random, writes)
-                self.scheduler.at(random.uniform(1.0, 2.0), self._publish_next, client, quiet)
+                self.scheduler.at(random.uniform(1.0, 2.0) * tempo, self._publish_next, client, quiet)
             if reads and random.random() < 0.5:
-                self.scheduler.at(random.uniform(5.0, 12.0), self._churn, client)
+                self.scheduler.at(random.uniform(5.0, 12.0) * tempo, self._churn, client)
         return clients
 
     def _quiet_times(self, random: Random, topics: tuple[str, ...]) -> dict[str, tuple[float, float]]:
@@ -175,7 +189,7 @@ class World:
         quiet = {}
         for topic in topics:
             if random.random() < 0.3:
-                begin = random.uniform(3.0, 12.0)
+                begin = random.uniform(3.0, 12.0) * self.options.tempo
                 quiet[topic] = (begin, begin + self.options.duplicate_window + random.uniform(1.0, 6.0))
         return quiet
 

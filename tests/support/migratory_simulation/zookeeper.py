@@ -58,9 +58,8 @@ class Refused(Exception):
 class Ensemble:
     """The servers as one. `on_commit` is told of every applied change: (path, data or None when deleted, version)."""
 
-    TICK = 0.5
-
-    def __init__(self, scheduler: Scheduler, random: Random, session_timeout: float) -> None:
+    def __init__(self, scheduler: Scheduler, random: Random, session_timeout: float, tick: float = 0.5) -> None:
+        self.tick = tick
         self.scheduler = scheduler
         self.random = random
         self.session_timeout = session_timeout
@@ -71,7 +70,7 @@ class Ensemble:
         self.on_commit: list[Callable[[str, bytes | None, int], None]] = []
         self.expired = 0
         self._next_session = 1000
-        scheduler.after(self.TICK, self._tick)
+        scheduler.after(self.tick, self._tick)
 
     # ---- sessions
 
@@ -112,7 +111,7 @@ class Ensemble:
                     session.heard = now
                 elif now - session.heard > self.session_timeout:
                     self.expire(number)
-        self.scheduler.after(self.TICK, self._tick)
+        self.scheduler.after(self.tick, self._tick)
 
     # ---- requests, carried out at the servers
 
