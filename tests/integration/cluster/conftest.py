@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -11,6 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 from migratory_local.cluster import LocalCluster
+from migratory_local.ports import is_free
 from migratory_resources.validation import load_cluster
 
 StartCluster = Callable[..., AbstractAsyncContextManager[LocalCluster]]
@@ -29,10 +32,18 @@ def start_cluster(tmp_path: Path) -> StartCluster:
             "spec": spec,
         }
         resource = load_cluster(yaml.safe_dump(document)).cluster
-        async with LocalCluster(resource, tmp_path / "cluster") as cluster:
+        async with LocalCluster(resource, tmp_path / "cluster", ports=_ports_of_its_own()) as cluster:
             yield cluster
 
     return start
+
+
+def _ports_of_its_own() -> int:
+    """A base port for one cluster: the usual ones may be taken by another that is started at the same moment."""
+    bases = list(range(12_000, 30_000, 400))
+    random.Random(os.getpid()).shuffle(bases)
+    needed = [block + number for block in (0, 100, 200, 300) for number in range(9)]
+    return next(base for base in bases if all(is_free(base + offset) for offset in needed))
 
 
 @pytest.fixture

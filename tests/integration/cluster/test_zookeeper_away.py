@@ -66,7 +66,9 @@ async def test_a_broker_killed_meanwhile_leaves_its_groups_waiting_until_zookeep
             cluster.kill_broker(victim, restart=False)
             await asyncio.sleep(15)
             fenced = [
-                (await cluster.status(name))["fenced"] for name in cluster.resource.broker_names if name != victim
+                (await cluster.status(name))["logic"]["fenced"]
+                for name in cluster.resource.broker_names
+                if name != victim
             ]
             assert fenced == [policy == "reset"] * 2
             start_zookeeper(cluster)
