@@ -47,7 +47,7 @@ FAMILIES: dict[str, tuple[Kind, str, str]] = {
     "migratory_member": ("gauge", "", "1 while this broker is a synced member of every group."),
     "migratory_waiting_groups": ("gauge", "", "Groups whose takeover waits for brokers that are away."),
     "migratory_history_resets_total": ("counter", "", "New histories begun because the old one was lost."),
-    "migratory_cache_short": ("gauge", "", "1 while maxBytes forces entries out before minAge."),
+    "migratory_cache_short": ("gauge", "", "Publications younger than minAge that had to go for maxBytes."),
 }
 """Name -> kind, the label besides the common ones, help. docs/metrics.md is the contract."""
 
