@@ -89,6 +89,11 @@ class FrameParser:
         """Nothing is half received."""
         return self._buffer is None and self._fragments is None
 
+    @property
+    def as_new(self) -> bool:
+        """Idle, and not finished: another connection may use it."""
+        return self._buffer is None and self._fragments is None and not self._over
+
     def feed(self, data: bytes | bytearray) -> list[FrameEvent]:
         """The events that `data` completes, in order.
 

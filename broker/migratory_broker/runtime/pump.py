@@ -1,7 +1,7 @@
 """The pump: how events reach the two cores and effects leave them, in order, one loop turn at a time.
 
-What sockets, ZooKeeper and timers report is collected while the loop reads and is worked off once per turn; then the
-logic gets its `Flush`, so that what it sends to a peer leaves as one message. Effects are carried out before the next
+What sockets, ZooKeeper and timers report is collected while the loop reads and is worked off once per turn; then a
+logic that was told anything gets its `Flush`, so that what it sends to a peer leaves as one message. Effects are carried out before the next
 event is looked at, each in the order it was given:
 
 - the logic's effects for the edge are stepped into the edge at once, so that `Attached` is before the `Fanout` that
@@ -28,6 +28,8 @@ class Core(Protocol):
     def step(self, event: Any, now: float, /) -> Iterable[Any]: ...
 
 
+_FLUSH = logic_events.Flush()
+
 Handler = Callable[[Any], object]
 Entry = tuple[Callable[[Any], None], Any]
 
@@ -53,6 +55,7 @@ class Pump:
         self._clock = clock
         self._queue: deque[Entry] = deque()
         self._scheduled = False
+        self._flushed = True
         self.stopped = False
         self._logic_handlers: dict[type, Handler] = {}
         self._edge_handlers: dict[type, Handler] = {}
@@ -120,12 +123,15 @@ class Pump:
         if self.stopped:
             entries.clear()
             return
-        self._step_logic(logic_events.Flush())
+        if not self._flushed:
+            self._step_logic(_FLUSH)
+            self._flushed = True
         if entries and not self._scheduled:
             self._scheduled = True
             self._soon(self._turn)
 
     def _step_logic(self, event: Any) -> None:
+        self._flushed = False
         handlers = self._logic_handlers
         for effect in self._logic.step(event, self._clock()):
             handlers[type(effect)](effect)

@@ -65,6 +65,7 @@ class Connections:
         self._gate = gate
         self._authorizer = authorizer
         self._formats = Formats(config.encodings)
+        self._parsers = {deflate: self._parser(deflate) for deflate in (False, True)}  # for whom holds no own one
         self._wheel = Wheel()
         self._ticked: float | None = None
         self._woke = 0.0
@@ -96,20 +97,30 @@ class Connections:
         if connection is None:
             return
         connection.heard = self.now
-        parser = connection.parser
-        if parser is None:
-            parser = frames.FrameParser("server", self._config.max_message, connection.format.deflate)
+        deflate = connection.format.deflate
+        parser = connection.parser or self._parsers[deflate]
         try:
             found = parser.feed(event.data)
         except frames.ProtocolError as error:
-            connection.parser = parser  # it is finished, and ignores what still comes
+            self._keep(connection, parser, deflate)  # it is finished, and ignores what still comes
             self._take(connection, error.events)
             reason = "too_large" if error.code == CloseCode.TOO_LARGE else "protocol"
             self.close(connection, error.code, reason, error.text)
             return
-        # An idle connection holds no parser.
-        connection.parser = None if parser.idle else parser
+        if not parser.as_new:
+            self._keep(connection, parser, deflate)
+        elif connection.parser is not None:
+            connection.parser = None  # an idle connection holds no parser
         self._take(connection, found)
+
+    def _parser(self, deflate: bool) -> frames.FrameParser:
+        return frames.FrameParser("server", self._config.max_message, deflate)
+
+    def _keep(self, connection: Connection, parser: frames.FrameParser, deflate: bool) -> None:
+        """The parser holds something of this connection: it is no longer anybody's."""
+        if connection.parser is None:
+            connection.parser = parser
+            self._parsers[deflate] = self._parser(deflate)
 
     def _take(self, connection: Connection, found: list[frames.FrameEvent]) -> None:
         for event in found:

@@ -58,14 +58,15 @@ class Delivery:
 
     def take(self) -> list[Effect]:
         """What this step has to say, in order."""
-        self._join()
+        if self._writing is not None:
+            self._join()
         effects, self._effects = self._effects, []
         return effects
 
     def _join(self) -> None:
         if self._writing is not None:
-            data = b"".join(self._written)
-            self._effects.append(Send(self._writing.number, data))
+            written = self._written
+            self._effects.append(Send(self._writing.number, written[0] if len(written) == 1 else b"".join(written)))
             self._writing = None
             self._written = []
 
@@ -168,9 +169,11 @@ class Delivery:
     def overfull(self) -> list[tuple[Connection, str]]:
         """Who must be closed before the step ends, and over which limit. All queues together may be over theirs by
         what one step put in: those bytes are shared."""
+        excess = self.queue_bytes - self._config.queue_total
+        if excess <= 0 and not self._overflowing:
+            return []
         closing = list(self._overflowing.items())
         self._overflowing = {}
-        excess = self.queue_bytes - self._config.queue_total
         if excess > 0:
             excess -= sum(waiting_bytes(connection) for connection, _ in closing)
             known = {connection for connection, _ in closing}
