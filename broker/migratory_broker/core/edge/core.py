@@ -66,7 +66,7 @@ class Edge:
             Tick: self._tick,
             Fanout: self._splice.fanout,
             Gap: self._splice.gap,
-            Attached: self._splice.attached,
+            Attached: self._subscriptions.attached,
             Page: self._splice.page,
             PublishAnswer: self._answer,
             Admission: self._admission,

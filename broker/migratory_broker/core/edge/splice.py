@@ -90,10 +90,7 @@ class Splice:
         replay = self._waiting.pop(event.reference, None)
         if replay is None:
             return
-        receipt = TopicReceipt(event.topic, event.receipt, event.position, event.first, event.last)
-        for request in replay.requests:
-            self._delivery.reply(replay.connection, Subscribed(request, [receipt]))
-        replay.requests = ()
+        self._answer(replay, TopicReceipt(event.topic, event.receipt, event.position, event.first, event.last))
         first = event.publications
         if sum(len(publication.payload) for publication in first) > replay.page:
             # The logic gives one at least. A thousand topics with a large one each would fill the queue at once: they
@@ -102,6 +99,19 @@ class Splice:
                 replay.cursor = Position(first[0].epoch, first[0].sequence - 1)
             event = replace(event, publications=(), done=False)
         self._go_on(replay, event, event.position)
+
+    def refused(self, event: Attached) -> Replay | None:
+        """The logic refuses the topic, and the receipt says why. The replay that is to end with that, if any."""
+        replay = self._waiting.get(event.reference)
+        if replay is not None:
+            self._answer(replay, TopicReceipt(event.topic, None, code=event.code, text=event.text))
+        return replay
+
+    def _answer(self, replay: Replay, receipt: TopicReceipt) -> None:
+        """To every request that waits for it."""
+        for request in replay.requests:
+            self._delivery.reply(replay.connection, Subscribed(request, [receipt]))
+        replay.requests = ()
 
     def page(self, event: Page) -> None:
         """More of a replay, or word that it was overtaken."""

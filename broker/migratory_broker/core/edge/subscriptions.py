@@ -25,6 +25,7 @@ from migratory_broker.core.edge.config import EdgeConfig
 from migratory_broker.core.edge.connection import Connection, Topic
 from migratory_broker.core.edge.delivery import Delivery
 from migratory_broker.core.edge.splice import Splice
+from migratory_broker.core.logic.events import Attached
 
 
 class Subscriptions:
@@ -96,16 +97,19 @@ class Subscriptions:
         replay.requests += (request,)
         return None
 
+    def attached(self, event: Attached) -> None:
+        """The logic's answer. A topic that it refuses is not subscribed any more behind the receipt that says so."""
+        if not event.code:
+            self._splice.attached(event)
+        elif (replay := self._splice.refused(event)) is not None:
+            self._drop(replay.connection, replay.topic)
+
     def unsubscribe(self, connection: Connection, message: Unsubscribe) -> None:
         """From here on nothing of these topics is sent, whatever is still under way."""
         for name in message.topics:
             topic = self._splice.topics.get(name)
             if topic is not None and has(connection, topic):
-                self._remove(connection, topic)
-                if isinstance(connection.topics, dict):
-                    del connection.topics[topic]
-                else:
-                    connection.topics = ()
+                self._drop(connection, topic)
         self._delivery.reply(connection, Unsubscribed(message.request, message.topics))
 
     def leave(self, connection: Connection) -> None:
@@ -123,6 +127,13 @@ class Subscriptions:
             if isinstance(connection.topics, tuple):
                 connection.topics = dict.fromkeys(connection.topics)
             connection.topics[topic] = None
+
+    def _drop(self, connection: Connection, topic: Topic) -> None:
+        self._remove(connection, topic)
+        if isinstance(connection.topics, dict):
+            del connection.topics[topic]
+        else:
+            connection.topics = ()
 
     def _remove(self, connection: Connection, topic: Topic) -> None:
         self.count -= 1

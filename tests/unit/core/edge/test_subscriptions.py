@@ -95,6 +95,56 @@ class TestAgain:
         assert reader.sequences("t") == [3, 4, 5]
 
 
+class TestRefusedByTheLogic:
+    """The permission to attach is the logic's to give as well: its word comes after the edge's own."""
+
+    def test_the_receipt_says_why_and_the_subscription_ends(self) -> None:
+        bench = Bench()
+        reader, other = bench.client(), bench.client()
+        other.live("t")
+        attach = reader.subscribe("t")
+        reader.say(Subscribe(2, names("t")))
+        bench.attached(attach, Position(0, 0), receipt="reset", code="not_allowed", text="no")
+        refused = TopicReceipt("t", None, code="not_allowed", text="no")
+        assert reader.take(Subscribed) == [Subscribed(1, [refused]), Subscribed(2, [refused])]
+        assert (bench.edge.subscriptions, bench.edge.topics, bench.edge.status()["replays"]) == (1, 1, 0)
+        bench.fan("t", publication(1))
+        assert (reader.sequences("t"), other.sequences("t")) == ([], [1])
+
+    def test_the_other_topics_of_the_request_go_on(self) -> None:
+        bench = Bench()
+        reader = bench.client()
+        reader.say(Subscribe(1, names("a", "b", "c")))
+        a, b, c = bench.asked(Attach)
+        bench.attached(a, Position(1, 0))
+        bench.attached(b, Position(0, 0), receipt="reset", code="not_allowed", text="no")
+        bench.attached(c, Position(1, 0))
+        assert [(m.topics[0].topic, m.topics[0].receipt) for m in reader.take(Subscribed)] == [
+            ("a", "complete"), ("b", None), ("c", "complete"),
+        ]
+        for topic in ("a", "b", "c"):
+            bench.fan(topic, publication(1))
+        assert [m.topic for m in reader.take(Message)] == ["a", "c"]
+        assert (bench.edge.subscriptions, bench.edge.topics) == (2, 2)
+
+    def test_one_may_ask_again(self) -> None:
+        bench = Bench()
+        reader = bench.client()
+        bench.attached(reader.subscribe("t"), Position(0, 0), receipt="reset", code="not_allowed", text="no")
+        reader.live("t")
+        bench.fan("t", publication(1))
+        assert reader.sequences("t") == [1]
+
+    def test_who_left_meanwhile_is_told_nothing(self) -> None:
+        bench = Bench()
+        reader = bench.client()
+        attach = reader.subscribe("t")
+        reader.say(Unsubscribe(2, ["t"]))
+        reader.received.clear()
+        bench.attached(attach, Position(0, 0), receipt="reset", code="not_allowed", text="no")
+        assert reader.received == []
+
+
 class TestUnsubscribe:
     def test_of_one_of_many_and_of_none(self) -> None:
         bench = Bench()
