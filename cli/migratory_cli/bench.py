@@ -11,12 +11,13 @@ from typing import Any
 
 import click
 from migratory_loadtest import Load, LoadResult, Scenario
-from migratory_loadtest.account import read, write
+from migratory_loadtest.account import TopicAccount, read, write
 from migratory_loadtest.api import LoadFailed
 from migratory_loadtest.verifier import verify
 from rich.console import Console
 
 from migratory_cli.bench_view import Progress, summary
+from migratory_cli.results import check_result_file, writing
 
 Command = Callable[..., None]
 
@@ -124,24 +125,28 @@ def _run(values: dict[str, Any]) -> None:
         scenario = Scenario(metrics=targets is not None, **values)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
+    for option, path in (("--json", json_path), ("--account", account_path), ("--metrics-targets", targets)):
+        check_result_file(option, path)
     console = Console()
     try:
-        result = asyncio.run(_load(scenario, console, account_path, targets))
+        result, accounts = asyncio.run(_load(scenario, console, targets))
     except LoadFailed as error:
         raise click.ClickException(str(error)) from error
     summary(console, result)
+    if account_path is not None:
+        with writing("--account", account_path):
+            write(account_path, accounts)
     if json_path is not None:
-        json_path.write_bytes(result.to_json())
+        with writing("--json", json_path):
+            json_path.write_bytes(result.to_json())
     sys.exit(0 if result.verdict == "met" else 1)
 
 
-async def _load(scenario: Scenario, console: Console, account: Path | None, targets: Path | None) -> LoadResult:
+async def _load(scenario: Scenario, console: Console, targets: Path | None) -> tuple[LoadResult, list[TopicAccount]]:
     with Progress(console) as progress:
         async with Load(scenario, progress.show) as load:
             if targets is not None:
                 labels = {"job": "migratory-bench"}
-                targets.write_text(json.dumps([{"targets": load.targets, "labels": labels}]))  # noqa: ASYNC240
-            result = await load.result()
-            if account is not None:
-                write(account, load.accounts)
-            return result
+                with writing("--metrics-targets", targets):
+                    targets.write_text(json.dumps([{"targets": load.targets, "labels": labels}]))  # noqa: ASYNC240
+            return await load.result(), load.accounts

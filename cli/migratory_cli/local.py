@@ -18,6 +18,8 @@ from migratory_local.running import ENDED_BY_SIGNAL, run
 from migratory_local.state import state_folder
 from migratory_resources import ClusterFileError, Loaded, load_cluster, load_cluster_file
 
+from migratory_cli.results import writing
+
 PROBLEM = 2
 """Exit code for what a person can put right: a wrong file, a busy port, no Java, a full disk."""
 
@@ -164,7 +166,8 @@ def demo(json_file: Path | None, path: Path | None, workdir: Path | None, **opti
         for result in finished:
             show_result(result, console)
             if json_file is not None:
-                json_file.write_text(json.dumps(result.to_json(), indent=2) + "\n")
+                with writing("--json", json_file):
+                    json_file.write_text(json.dumps(result.to_json(), indent=2) + "\n")
                 console.print(f"Result written to {json_file}")
     except (LocalError, OSError) as error:
         raise Refused(str(error)) from None

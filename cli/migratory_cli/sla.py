@@ -11,6 +11,8 @@ from typing import Any
 
 import click
 
+from migratory_cli.results import check_result_file, writing
+
 EXIT_CODES = {"met": 0, "missed": 1, "insufficient": 3}
 
 
@@ -83,6 +85,7 @@ def report(
 
     if end <= start:
         raise click.UsageError("--end must be after --start")
+    check_result_file("--json", json_file)
     try:
         chosen = tuple(load_cluster_file(objectives).cluster.spec.sla.objectives) if objectives else ()
     except ClusterFileError as error:
@@ -97,5 +100,6 @@ def report(
         raise click.UsageError(str(error)) from None
     show(found)
     if json_file is not None:
-        json_file.write_text(json.dumps(found, indent=2, allow_nan=False) + "\n")
+        with writing("--json", json_file):
+            json_file.write_text(json.dumps(found, indent=2, allow_nan=False) + "\n")
     sys.exit(EXIT_CODES[found["verdict"]])
