@@ -76,31 +76,40 @@ async def test_a_client_that_does_not_read_delays_nobody_and_is_closed_at_its_li
     broker: Broker, bystander: object
 ) -> None:
     await delays(broker, "first")
-    alone = await delays(broker, "alone")
-    before = resident(broker)
-    closed = slow_consumers(broker)
+    found = []
+    for attempt in range(3):
+        found.append(await with_and_without_a_stalled_reader(broker, attempt))
+        if found[-1][1] < found[-1][0] + 0.05:
+            return
+    raise AssertionError(f"p99 alone and with a stalled reader, each time 50 ms apart or more: {found}")
 
-    stalled = await RawClient.join(broker, "msgpack", name="stalled", receive_buffer=4096)
+
+async def with_and_without_a_stalled_reader(broker: Broker, attempt: int) -> tuple[float, float]:
+    """The 99th percentile of the others' delays, in seconds. One comparison may be spoilt by what else the machine
+    does; everything else must hold each time."""
+    alone = await delays(broker, f"alone {attempt}")
+    before, closed = resident(broker), slow_consumers(broker)
+
+    name = f"stalled {attempt}"
+    stalled = await RawClient.join(broker, "msgpack", name=name, receive_buffer=4096)
     receipt = await stalled.subscribe(TOPIC)
     stalled.writer.transport.pause_reading()  # type: ignore[attr-defined]
     epoch, begin = position(receipt["position"])
-    together = await delays(broker, "together")
+    together = await delays(broker, f"together {attempt}")
 
-    alone_p99, together_p99 = (found[len(found) * 99 // 100] for found in (alone, together))
-    # 50 ms, and what two runs may differ by on a machine that is busy with something else
-    assert together_p99 < alone_p99 + max(0.05, 2 * alone_p99), (alone_p99, together_p99)
     assert resident(broker) - before < 2 * QUEUE
     assert slow_consumers(broker) == closed + 1
-    (line,) = [line for line in broker.lines() if line["event"] == "slow_consumer"]
-    assert line["client"] == "stalled"
+    (line,) = [line for line in broker.lines() if line["event"] == "slow_consumer" and line["client"] == name]
     assert line["queued_bytes"] <= QUEUE
 
-    again = await RawClient.join(broker, "msgpack", name="stalled")
+    again = await RawClient.join(broker, "msgpack", name=name)
     receipt = await again.subscribe(TOPIC, [epoch, begin + 1])
     assert receipt["receipt"] == "truncated"
     assert (receipt["first"], receipt["last"]) == (begin + 2, begin + COUNT - 100)
     found = [position((await again.receive("message"))["position"])[1] for _ in range(100)]
     assert found == list(range(begin + COUNT - 99, begin + COUNT + 1))
+    again.writer.transport.abort()
+    return alone[len(alone) * 99 // 100], together[len(together) * 99 // 100]
 
 
 def slow_consumers(broker: Broker) -> float:

