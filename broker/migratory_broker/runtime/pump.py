@@ -74,7 +74,7 @@ class Pump:
         self._edge_handlers.update(
             dict.fromkeys((logic_events.PublishRequest, logic_events.Attach, logic_events.NextPage), self.to_logic)
         )
-        self._edge_handlers.setdefault(edge_events.Multicast, multicast)
+        self._edge_handlers[edge_events.Multicast] = multicast
 
     def attach(self, edge: Core) -> None:
         """Give the pump its edge, once it is known which life of the broker this is; the edge gets what waited."""
