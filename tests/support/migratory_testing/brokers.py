@@ -147,6 +147,7 @@ class Cluster:
         self.held: list[tuple[str, str, PeerMessage]] = []
         self.unknown: Callable[[str, ZkCommit], bool] = lambda broker, commit: False  # carried out, reply lost
         self.lost: Callable[[str, ZkCommit], bool] = lambda broker, commit: False  # not carried out, reply lost
+        self.unread: Callable[[str, str], bool] = lambda broker, path: False  # a read of that path, reply lost
         self.answers: dict[int, PublishAnswer] = {}
         self.sent: list[tuple[str, str, PeerMessage]] = []
         self._queue: deque[tuple[Broker, Event]] = deque()
@@ -256,7 +257,7 @@ class Cluster:
 
     def _zookeeper(self, broker: Broker, effect: ZkGet | ZkChildren | ZkCommit) -> None:
         number = effect.request
-        if not broker.zookeeper:
+        if not broker.zookeeper or (not isinstance(effect, ZkCommit) and self.unread(broker.name, effect.path)):
             reply = ZkReply(number, "unknown")
         elif isinstance(effect, ZkGet):
             if effect.watch:

@@ -69,7 +69,7 @@ class Balance:
                 continue
             changing += 1
             del self._wanted_since[number]
-            self.candidacy.renew(number, members)
+            self.candidacy.renew(number, reign, members)
 
     def wanted(self, reign: Reign) -> list[Broker]:
         stay = [broker for broker in reign.record.members if not self.membership.gone(broker)]

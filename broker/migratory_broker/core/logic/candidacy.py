@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 from migratory_protocol.peer import Broker
 
-from migratory_broker.core.logic.context import Context
+from migratory_broker.core.logic.context import Context, must
 from migratory_broker.core.logic.ephemerals import Ephemerals, Standing, claim
 from migratory_broker.core.logic.events import Create, Delete, Write, ZkOperation, ZkReply
 from migratory_broker.core.logic.group import Group
@@ -24,6 +24,7 @@ from migratory_broker.core.logic.records import (
     encode,
     rendezvous,
 )
+from migratory_broker.core.logic.reign import Reign
 from migratory_broker.core.logic.zookeeper import ZooKeeper
 
 PACE = 0.5  # seconds between two looks at a group that cannot be taken over yet
@@ -68,7 +69,7 @@ class Candidacy:
         self._known = False
         for number, group in enumerate(self.groups):
             if group.reign is not None and group.reign.active and not self.standings[number].resigned:
-                self.ephemerals.restore(number)
+                self.ephemerals.restore(number, group.reign)
 
     # ---- time ------------------------------------------------------------------------------------------------
 
@@ -89,16 +90,14 @@ class Candidacy:
             ):
                 self.ephemerals.let_go(number)
             elif group.reign is not None and group.reign.phase != "over":
-                self._progress(number, group)
+                self._progress(number, group.reign)
             elif self._known and standing.absent_since is not None:
                 self._consider(number, standing)
         self.histories.survey()
 
-    def _progress(self, number: int, group: Group) -> None:
+    def _progress(self, number: int, reign: Reign) -> None:
         """PROGRESS: write the next record once, else let go and stand back for a random time."""
-        reign, standing = group.reign, self.standings[number]
-        if reign is None:
-            return
+        standing = self.standings[number]
         reign.check_activation()
         if standing.busy or self.ctx.now < standing.not_before:
             return
@@ -106,12 +105,12 @@ class Candidacy:
             standing.resigned = False
             standing.not_before = self.ctx.now + PACE
             if self._quorum_linked() and not self.ctx.draining:
-                self.ephemerals.restore(number)
+                self.ephemerals.restore(number, reign)
         elif standing.absent_since is not None and reign.stuck:
             reign.end("its ephemeral is gone")  # to be a candidate like any other
         elif reign.stuck:
             if not reign.retried and len(self.choose(reign.record)) >= self.ctx.config.min_copies:
-                self.renew(number)
+                self.renew(number, reign)
             elif not reign.active or self._others_live():
                 self.resign(number)
 
@@ -229,11 +228,10 @@ class Candidacy:
         ]
         return sorted([self.ctx.me, *linked])
 
-    def renew(self, number: int, members: list[Broker] | None = None) -> None:
+    def renew(self, number: int, reign: Reign, members: list[Broker] | None = None) -> None:
         """The owner writes the next record itself; its ephemeral stays."""
-        reign = self.groups[number].reign
-        if reign is None or reign.phase == "over" or self.standings[number].busy:
-            return
+        must(reign.phase != "over", "OWNER: an epoch that is over has no owner who goes on from it")
+        must(not self.standings[number].busy, "ONE-REQUEST: what is decided about a group is decided on one read")
         chosen = members if members is not None else self.choose(reign.record)
         following = reign.record.next(self.ctx.me, chosen, self.ctx.config.min_copies)
         self._write(number, following, reign.version, "relist" if members is not None else "renew")

@@ -57,13 +57,10 @@ class Contact:
         forwarded = Forwarded(
             event.topic, event.payload, event.qos, event.publisher, event.id if event.qos else 0, event.mark, event.sent
         )
-        group = self.groups[number]
-        reign = group.reign
-        via = "" if reign is not None and reign.active else self.gossip.coordinator(number)
-        if via and via not in ctx.links:
-            via = ""
-            reign = None
-        if not via and (reign is None or not reign.active):
+        owned = self.groups[number].reign
+        reign = owned if owned is not None and owned.active else None
+        via = "" if reign is not None else self.gossip.coordinator(number)
+        if reign is None and via not in ctx.links:
             self._retry(event, f"topic group {number} has no coordinator now")
             return
         if event.qos:
@@ -78,10 +75,10 @@ class Contact:
                 self._deadlines.append((deadline, key))
             pending.via = via
             pending.references.append((event.edge, event.reference))
-        if via:
-            self._forwards.setdefault(via, {}).setdefault(number, []).append(forwarded)
-        elif reign is not None:
+        if reign is not None:
             reign.sequencer.take(forwarded, None)
+        else:
+            self._forwards.setdefault(via, {}).setdefault(number, []).append(forwarded)
 
     def _retry(self, event: PublishRequest, text: str) -> None:
         self._answer(event, "retry", text, self.ctx.config.publish_retry_after)

@@ -91,7 +91,7 @@ class Logic:
             for number in range(config.groups)
         ]
         self.contact.groups = self.resume.groups = self.histories.groups = self.groups
-        self.candidacy.groups = self.candidacy.ephemerals.groups = self.balance.groups = self.groups
+        self.candidacy.groups = self.balance.groups = self.groups
         self.membership.on_replaced = self._peer_down
         self._admission: Admission | None = None
         self._stepped_at: float | None = None

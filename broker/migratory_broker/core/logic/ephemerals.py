@@ -12,7 +12,6 @@ import msgspec
 
 from migratory_broker.core.logic.context import Context
 from migratory_broker.core.logic.events import Check, Create, Delete, ZkOperation, ZkReply
-from migratory_broker.core.logic.group import Group
 from migratory_broker.core.logic.records import COORDINATORS, GROUPS, GroupRecord, decode_group
 from migratory_broker.core.logic.reign import Reign
 from migratory_broker.core.logic.zookeeper import ZooKeeper
@@ -42,7 +41,6 @@ class Ephemerals:
         self.ctx = ctx
         self.zookeeper = zookeeper
         self.relook = relook
-        self.groups: list[Group] = []
         self.standings: list[Standing] = [Standing() for _ in range(ctx.config.groups)]
 
     def let_go(self, number: int) -> None:
@@ -71,10 +69,11 @@ class Ephemerals:
 
         self.zookeeper.get(path, read)
 
-    def restore(self, number: int) -> None:
-        group, standing = self.groups[number], self.standings[number]
-        reign = group.reign
-        if reign is None or standing.busy:
+    def restore(self, number: int, reign: Reign) -> None:
+        """RESTORE-EPHEMERAL, unless a request about the group is under way: the next listing tells whether it is
+        still wanted."""
+        standing = self.standings[number]
+        if standing.busy:
             return
         path = f"{COORDINATORS}/{number}"
         mine = claim(reign.record)

@@ -12,6 +12,7 @@ from migratory_protocol.peer import Digest, Publication, TopicPart
 
 from migratory_broker.core.logic.cache import OVERHEAD, TopicLog
 from migratory_broker.core.logic.context import must
+from migratory_broker.core.logic.dedup import PublisherTable
 
 ROW_BYTES = 64
 
@@ -23,16 +24,12 @@ def whole(log: TopicLog) -> TopicPart:
     )
 
 
-def lacking(log: TopicLog, holds: Digest | None, keep: int) -> TopicPart | None:
-    """What a holder of `holds` needs to hold this log, when its entries up to `keep` are the same as here.
-
-    None when it needs nothing. Where this log begins behind `keep`, all of it replaces the holder's.
-    """
-    if holds is None or keep < log.base:
+def lacking(log: TopicLog, holds: Digest, keep: int) -> TopicPart:
+    """What a holder of `holds` needs to hold this log, when its entries up to `keep` are the same as here. Where this
+    log begins behind `keep`, all of it replaces the holder's."""
+    if keep < log.base:
         return whole(log)
     older = log.between(log.base, min(holds.base, log.last)) if log.base < holds.base else []
-    if holds.last == log.last == keep and holds.rows == len(log.table.rows) and not older:
-        return None
     return TopicPart(
         log.name, keep, log.base, log.base_epoch, log.last, log.committed, entries=log.between(keep, log.last),
         older=older, table=log.table.as_rows(),
@@ -47,9 +44,7 @@ def for_candidate(topics: Iterable[TopicLog], holds: Iterable[Digest]) -> list[T
         digest = known.get(log.name)
         if digest is not None and log.last <= digest.last and log.base >= digest.base:
             continue
-        keep = min(digest.last, log.last) if digest else 0
-        if (part := lacking(log, digest, keep)) is not None:
-            parts.append(part)
+        parts.append(lacking(log, digest, min(digest.last, log.last)) if digest else whole(log))
     return parts
 
 
@@ -68,8 +63,9 @@ def for_member(
             continue
         limit = common(digest.topic)
         keep = min(digest.last, log.last if limit is None else limit)
-        if (part := lacking(log, digest, keep)) is not None:
-            parts.append(part)
+        same = digest.last == log.last == keep and digest.rows == len(log.table.rows)
+        if not same or not log.base >= digest.base:
+            parts.append(lacking(log, digest, keep))
     parts.extend(whole(log) for name, log in topics.items() if name not in seen)
     return parts
 
@@ -125,10 +121,11 @@ def merge(log: TopicLog | None, parts: list[TopicPart]) -> TopicLog:
     """
     entries: dict[int, Publication] = {}
     epochs: dict[int, int] = {}  # base -> its epoch
+    last, table = -1, PublisherTable()
     if log is not None:
         entries.update((entry.sequence, entry) for entry in log.entries)
         epochs[log.base] = log.base_epoch
-    longest: TopicPart | None = None
+        last, table = log.last, log.table
     for part in parts:
         for entry in (*part.older, *part.entries):
             other = entries.setdefault(entry.sequence, entry)
@@ -137,17 +134,13 @@ def merge(log: TopicLog | None, parts: list[TopicPart]) -> TopicLog:
                 "ONE-LOG: answers that are synced to the source agree at every sequence number",
             )
         epochs[part.base] = part.base_epoch
-        if part.last > (longest.last if longest else log.last if log else -1):
-            longest = part
+        if part.last > last:
+            last, table = part.last, PublisherTable(part.table)
     merged = TopicLog(parts[0].topic)
-    last = merged.last = longest.last if longest else (log.last if log else 0)
     base = last
     while base in entries:
         base -= 1
     must(base in epochs, "JOINED: the adopted log begins where one of the answers began")
     merged.replace(base, epochs[base], [entries[sequence] for sequence in range(base + 1, last + 1)])
-    if longest is not None:
-        merged.table.rows = {row.publisher: (row.id, row.epoch, row.sequence) for row in longest.table}
-    elif log is not None:
-        merged.table = log.table
+    merged.table = table
     return merged

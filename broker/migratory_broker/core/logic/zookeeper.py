@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from migratory_broker.core.logic.context import Context
+from migratory_broker.core.logic.context import Context, must
 from migratory_broker.core.logic.events import ZkChildren, ZkCommit, ZkGet, ZkOperation, ZkReply, ZkSession
 
 Continuation = Callable[[ZkReply], None]
@@ -44,8 +44,8 @@ class ZooKeeper:
         return number
 
     def reply(self, event: ZkReply) -> None:
-        if then := self._waiting.pop(event.request, None):
-            then(event)
+        must(event.request in self._waiting, "ONE-REPLY: every request is answered once")
+        self._waiting.pop(event.request)(event)
 
     def state(self, event: ZkSession) -> bool:
         """Whether this is a session other than the one before: ephemerals must be made again."""

@@ -248,3 +248,22 @@ def test_a9_a_retry_is_stored_if_and_only_if_the_first_attempt_was_not() -> None
     third = cluster.publish(contact, "t", "x", publisher="p1", id=7)
     assert cluster.answers[third].position == position
     assert cluster.delivered(contact, "t") == [(1, "x")]
+
+
+def test_a_configured_broker_that_never_lived_has_no_incarnation_to_ask_for() -> None:
+    """LOST: told by the incarnations of those that are listed; it has no node of another, and needs none."""
+    cluster = Cluster(bootstrap_wait=1.0)
+    cluster.start("a", "b")
+    cluster.run(4.0)
+    before = cluster.record()
+    assert before.activated
+    cluster.publish("a", "t", "x", id=1)
+    for name in ("a", "b"):
+        cluster.crash(name)
+    cluster.start("a", "b")
+    cluster.run(18.0)
+    assert "/brokers/c" not in cluster.store.nodes
+    record = cluster.record()
+    assert record.activated
+    assert record.history != before.history
+    assert record.first > before.epoch

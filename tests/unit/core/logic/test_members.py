@@ -432,3 +432,41 @@ def test_a_process_that_was_frozen_looks_before_it_acts() -> None:
     assert Admission(False, "fenced") in effects
     assert cluster.answers[1].code == "retry"
     assert cluster["a"].notes("was_frozen")
+
+
+def test_a_draining_coordinator_names_a_successor_once() -> None:
+    """HAND-OVER: of several groups, each one time, and again only when the successor had its time."""
+    cluster = Cluster(groups=6).up()
+    cluster.run(8.0)
+    name = cluster.coordinator(0)
+    mine = [group for group in range(6) if cluster.coordinator(group) == name]
+    assert len(mine) > 1
+    cluster.hold = lambda sender, receiver, message: isinstance(message, HandOver)
+    cluster.give(name, DrainRequest(60.0))
+    cluster.run(1.5)
+    assert sorted(message.group for _, _, message in cluster.held if isinstance(message, HandOver)) == mine
+    cluster.run(1.0)
+    assert len(cluster.held) == 2 * len(mine)
+
+
+def test_groups_stay_where_they_are_while_no_successor_is_linked() -> None:
+    """HAND-OVER: a coordinator with groups to spare keeps them while it is cut off from those who could take them."""
+    cluster = Cluster(groups=12).up()
+    cluster.run(16.0)
+    cluster.restart("c")
+    live = cluster.logic("a").membership.live
+    while "c" not in live or (live["c"].incarnation, live["c"].ready) != (2, True):
+        assert cluster.now < 60.0
+        cluster.run(0.1)
+    heavy = max(("a", "b"), key=lambda name: sum(cluster.coordinator(group) == name for group in range(12)))
+    groups = [group for group in range(12) if cluster.coordinator(group) == heavy]
+    light = sum(cluster.coordinator(group) == "c" for group in range(12))
+    assert len(groups) - light >= 2
+    handed = len(cluster[heavy].notes("hands_over"))
+    cluster.isolate(heavy)
+    cluster.run(2.5)
+    assert len(cluster[heavy].notes("hands_over")) == handed
+    cluster.heal()
+    cluster.run(12.0)
+    counts = [sum(cluster.coordinator(group) == name for group in range(12)) for name in cluster.names]
+    assert max(counts) - min(counts) <= 1

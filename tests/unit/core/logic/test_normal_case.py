@@ -354,3 +354,21 @@ def test_permissions_are_asked() -> None:
     assert attached is not None
     assert (attached.code, attached.text) == ("not_allowed", "no")
     assert not cluster["a"].of(Fanout)
+
+
+def test_an_answer_whose_contact_is_gone_is_lost_with_its_link() -> None:
+    """DUPLICATE-WAITS: the contact went before the commit that the answer waited for; nobody else gets it."""
+    cluster = Cluster().up()
+    coordinator = cluster.coordinator()
+    contact, other = cluster.others()
+    cluster.hold = lambda sender, receiver, message: isinstance(message, Accept)
+    cluster.publish(contact, "t", "x", id=1)
+    cluster.publish(contact, "t", "x", id=1)
+    cluster.held = [one for one in cluster.held if one[1] == other]
+    cluster.crash(contact)
+    before = len(cluster.sent)
+    cluster.release()
+    assert cluster.logic(coordinator).groups[0].replica.topics["t"].committed == 1
+    assert not [message for _, _, message in cluster.sent[before:] if isinstance(message, Answers)]
+    again = cluster.publish(other, "t", "x", id=1)
+    assert cluster.answers[again].position == Position(cluster.record().epoch, 1)

@@ -253,3 +253,34 @@ def test_topics_followed_without_a_publication_are_bounded() -> None:
     for number in range(150):
         cluster.attach("a", f"t{number}")
     assert len(cluster.logic("a").groups[0].replica._followed) == 101
+
+
+def test_an_entry_of_an_older_epoch_that_a_learner_holds_is_waited_for_until_its_mark_comes() -> None:
+    """MARK-DECIDES: with three copies a member that comes back behind an activation holds entries which it does not
+    know to be committed yet. They are neither missing nor different: a `reset` would be wrong."""
+    cluster = Cluster(("a", "b", "c", "d", "e"), min_copies=3, resume_wait=30.0).up()
+    old = cluster.coordinator()
+    member, other = cluster.others()[:2]
+    epoch = cluster.record().epoch
+    cluster.hold = lambda sender, receiver, message: (
+        receiver == member and isinstance(message, Accept) and not message.entries
+    )
+    reference = cluster.publish(other, "t", "1", id=1)
+    assert cluster.answers[reference].position == Position(epoch, 1)
+    assert cluster.delivered(member, "t") == []
+    assert cluster.attach(member, "t", (epoch, 1)) is None
+    cluster.isolate(member)
+    cluster.zookeeper(False, member)
+    cluster.crash(old)
+    cluster.run(2.0)
+    assert cluster.record().epoch > epoch
+    cluster.heal()  # its Sync brings nothing that it lacks, and is of an activated epoch
+    cluster.run(0.2)
+    replica = cluster.logic(member).groups[0].replica
+    assert replica.view is not None
+    assert (replica.view.activated, replica.topics["t"].last, replica.topics["t"].committed) == (True, 1, 0)
+    assert not cluster[member].of(Attached)
+    cluster.release()
+    cluster.run(0.2)
+    assert [attached.receipt for attached in cluster[member].of(Attached)] == ["complete"]
+    assert cluster.delivered(member, "t") == [(1, "1")]

@@ -290,6 +290,24 @@ def test_confirmations_of_another_snapshot_or_broker_do_not_count() -> None:
     assert reign.phase == "syncing"
 
 
+def test_a_candidate_takes_nothing_before_its_epoch_is_activated() -> None:
+    cluster = Cluster().up()
+    old = cluster.coordinator()
+    cluster.hold = lambda sender, receiver, message: isinstance(message, Synced)
+    cluster.crash(old)
+    cluster.run(1.0)
+    candidate = cluster.record().owner[0]
+    reign = cluster.logic(candidate).groups[0].reign
+    assert reign is not None
+    assert reign.phase == "syncing"
+    reference = cluster.publish(candidate, "t", "x", id=1)
+    assert cluster.answers[reference].code == "retry"
+    assert "t" not in cluster.logic(candidate).groups[0].replica.topics
+    cluster.release()
+    reference = cluster.publish(candidate, "t", "x", id=1)
+    assert cluster.answers[reference].code == ""
+
+
 def test_activation_is_a_compare_and_set() -> None:
     """ACTIVATE-CAS: a candidate whose record was overtaken is no coordinator."""
     cluster = Cluster().up()
@@ -554,3 +572,47 @@ def test_messages_of_another_history_are_refused() -> None:
     group.prepare(coordinator, Prepare(0, replica.history + 1, replica.synced + 1, 5, True, []))
     assert isinstance(sent[1], Promise)
     assert (sent[1].synced, sent[1].topics) == (0, [])
+
+
+def test_a_promise_of_a_listed_member_that_never_was_synced_adds_nothing() -> None:
+    """TAKEOVER-MERGE: the candidate's own log and an answer that is not synced to the source epoch are a quorum, and
+    only what is synced counts."""
+    cluster = Cluster(relist_delay=100.0).up()
+    old = cluster.coordinator()
+    candidate, behind = cluster.others()
+    cluster.publish(old, "t", "1", id=1)
+    epoch = cluster.record().epoch
+    source = epoch + 1
+    cluster.hold = lambda sender, receiver, message: (
+        isinstance(message, (Ask, Sync, Accept)) and (receiver == behind or message.epoch == epoch)
+    )
+    reference = cluster.publish(old, "t", "2", id=2)
+    cluster.run(3.0)  # it cannot commit, and writes another record
+    assert (cluster.record().epoch, cluster.record().activated) == (source, True)
+    assert (behind, 1) in cluster.record().members
+    assert cluster.answers[reference].position == Position(epoch, 2)
+    assert cluster.logic(behind).groups[0].replica.synced < source
+    cluster.zookeeper(False, behind)
+    cluster.crash(old)
+    cluster.held.clear()
+    cluster.hold = lambda sender, receiver, message: False
+    cluster.run(4.0)
+    assert cluster.coordinator() == candidate
+    promises = [message for sender, _, message in cluster.sent if sender == behind and isinstance(message, Promise)]
+    assert [(promise.synced < source, promise.topics) for promise in promises] == [(True, [])]
+    for name in (candidate, behind):
+        assert [entry.payload for entry in cluster.logic(name).groups[0].replica.topics["t"].entries] == [b"1", b"2"]
+
+
+def test_word_of_an_activation_that_is_known_changes_nothing() -> None:
+    """ACTIVATION-COMMITS: once. What was numbered since is committed by its copies, not by another such message."""
+    cluster = Cluster(("a", "b", "c", "d", "e"), min_copies=3).up()
+    coordinator, member = cluster.coordinator(), cluster.others()[0]
+    cluster.hold = lambda sender, receiver, message: receiver == coordinator and isinstance(message, Accepted)
+    cluster.publish(coordinator, "t", "1", id=1)
+    replica = cluster.logic(member).groups[0].replica
+    cluster.give(member, PeerReceived(coordinator, Activated(0, replica.history, replica.synced)))
+    cluster.settle()
+    assert (replica.topics["t"].last, replica.topics["t"].committed) == (1, 0)
+    cluster.release()
+    assert replica.topics["t"].committed == 1

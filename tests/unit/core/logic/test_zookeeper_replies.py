@@ -1,0 +1,325 @@
+"""ZooKeeper's replies that are lost, come late, or are of a server that lags behind: who owns a group then."""
+
+from __future__ import annotations
+
+import pytest
+from migratory_broker.core.logic.context import InvariantError
+from migratory_broker.core.logic.events import Attached, Create, DrainRequest, Tick, ZkCommit, ZkGet, ZkReply, ZkSession
+from migratory_broker.core.logic.records import encode
+from migratory_testing.brokers import Broker, Cluster, Stored
+
+EPHEMERAL = "/coordinators/0"
+RECORD = "/groups/0"
+
+
+def alone_with_zookeeper(cluster: Cluster, name: str) -> Broker:
+    """Nobody else can become a candidate, so that what `name` does is all that happens to the group."""
+    for other in cluster.names:
+        if other != name:
+            cluster.zookeeper(False, other)
+    cluster.settle()
+    return cluster[name]
+
+
+def ephemeral_goes(cluster: Cluster) -> Stored:
+    node = cluster.store.nodes.pop(EPHEMERAL)
+    cluster.store.fire(EPHEMERAL, True)
+    cluster._watches()
+    cluster.settle()
+    return node
+
+
+def once(cluster: Cluster, path: str) -> list[str]:
+    """The next read of `path` gets no reply. Returns who asked, empty until then."""
+    asked: list[str] = []
+
+    def unread(broker: str, read: str) -> bool:
+        if asked or read != path:
+            return False
+        asked.append(broker)
+        return True
+
+    cluster.unread = unread
+    return asked
+
+
+def test_every_request_is_answered_once() -> None:
+    """ONE-REPLY: a second answer would let an owner go on from what it knew before the first."""
+    cluster = Cluster().up()
+    with pytest.raises(InvariantError, match="ONE-REPLY"):
+        cluster.step("a", ZkReply(1, "ok"))
+
+
+def test_about_one_group_there_is_one_request_at_a_time() -> None:
+    """ONE-REQUEST, and an epoch that is over is not gone on from."""
+    cluster = Cluster().up()
+    logic = cluster.logic(cluster.coordinator())
+    reign = logic.groups[0].reign
+    assert reign is not None
+    logic.candidacy.standings[0].busy = True
+    with pytest.raises(InvariantError, match="ONE-REQUEST"):
+        logic.candidacy.renew(0, reign)
+    logic.candidacy.standings[0].busy = False
+    reign.end("test")
+    with pytest.raises(InvariantError, match="OWNER"):
+        logic.candidacy.renew(0, reign)
+
+
+# ---- registration
+
+
+def test_a_step_of_the_registration_is_not_asked_twice_at_once_and_again_after_a_lost_reply() -> None:
+    cluster = Cluster().up()
+    cluster.crash("c")
+    asked = once(cluster, "/brokers/c")
+    cluster.start("c")
+    cluster.settle()
+    assert asked == ["c"]
+    assert cluster.logic("c").incarnation == 0
+    reads = len(cluster["c"].of(ZkGet))
+    for _ in range(3):
+        cluster.step("c", Tick())  # the reply to the first is under way
+    assert len(cluster["c"].of(ZkGet)) == reads + 1
+    cluster.run(0.3)
+    assert cluster.logic("c").incarnation == 2
+
+
+def test_a_node_of_incarnations_that_is_gone_ends_no_life() -> None:
+    """NEWER-LIFE is told by a newer incarnation, not by the loss of what ZooKeeper knew."""
+    cluster = Cluster().up()
+    del cluster.store.nodes["/brokers/a"]
+    cluster.run(2.0)
+    assert cluster["a"].running
+    assert cluster.logic("a").zookeeper.age() < 1.0
+
+
+# ---- candidates
+
+
+def test_who_has_no_presence_node_is_no_candidate() -> None:
+    """EAGER: a broker whose session ended without its knowing must not compete, and is not waited for."""
+    cluster = Cluster().up()
+    old = cluster.coordinator()
+    first, second = cluster.logic(old).candidacy.order(0)[1:]
+    cluster.store.expire(cluster[first].session)
+    cluster._watches()
+    cluster.run(0.5)
+    assert first not in cluster.logic(first).membership.live
+    cluster.crash(old)
+    cluster.run(1.0)
+    assert cluster.record().owner[0] == second
+
+
+def test_an_unknown_write_is_looked_for_until_a_read_is_answered() -> None:
+    """UNKNOWN-READS-AGAIN: the reply to the looking may be lost as well."""
+    cluster = Cluster().up()
+    old = cluster.coordinator()
+    candidate, other = cluster.logic(old).candidacy.order(0)[1:]
+    asked: list[str] = []
+
+    def record(broker: str, commit: ZkCommit) -> bool:
+        if asked or not any(operation.path == RECORD for operation in commit.operations):
+            return False
+        asked.append(broker)
+        once(cluster, RECORD)
+        return True
+
+    cluster.unknown = record
+    cluster.zookeeper(False, other)
+    cluster.crash(old)
+    cluster.run(0.1)
+    standing = cluster.logic(candidate).candidacy.standings[0]
+    assert asked == [candidate]
+    assert standing.unsure is not None
+    cluster.run(0.1)
+    assert standing.unsure is not None  # that read had no reply
+    cluster.run(1.0)
+    assert standing.unsure is None
+    assert cluster.coordinator() == candidate
+
+
+def test_a_write_that_two_reads_do_not_show_did_not_happen() -> None:
+    """UNKNOWN-READS-AGAIN: then its candidate tries anew."""
+    cluster = Cluster().up()
+    old = cluster.coordinator()
+    candidate, other = cluster.logic(old).candidacy.order(0)[1:]
+    epoch = cluster.record().epoch
+    lost: list[str] = []
+
+    def record(broker: str, commit: ZkCommit) -> bool:
+        if lost or not any(operation.path == RECORD for operation in commit.operations):
+            return False
+        lost.append(broker)
+        return True
+
+    cluster.lost = record
+    cluster.zookeeper(False, other)
+    cluster.crash(old)
+    cluster.run(1.0)
+    standing = cluster.logic(candidate).candidacy.standings[0]
+    assert standing.looked
+    assert cluster.record().epoch == epoch
+    cluster.run(3.0)
+    assert standing.unsure is None
+    assert cluster.coordinator() == candidate
+    assert cluster.record().epoch == epoch + 1
+
+
+def test_an_owner_whom_nobody_can_be_listed_with_waits_and_says_so() -> None:
+    """The owner's own promise is enough of its source list, but no list can be made of one broker."""
+    cluster = Cluster().up()
+    old = cluster.coordinator()
+    broker = alone_with_zookeeper(cluster, old)
+    epoch = cluster.record().epoch
+    reign = cluster.logic(old).groups[0].reign
+    assert reign is not None
+    reign.end("test")
+    cluster.isolate(old)
+    cluster.run(2.0)
+    assert [note.fields["why"] for note in broker.notes("group_waits")] == ["only 1 brokers can be listed"]
+    assert cluster.record().epoch == epoch
+    cluster.heal()
+    cluster.run(2.0)
+    assert cluster.record().epoch > epoch
+    assert cluster.coordinator() == old
+
+
+def test_a_coordinator_that_nobody_can_replace_does_not_stand_back() -> None:
+    """PROGRESS: it is stuck because the others are gone, so that letting go would help nobody."""
+    cluster = Cluster().up()
+    old = cluster.coordinator()
+    for name in cluster.others():
+        cluster.crash(name)
+    reference = cluster.publish(old, "t", "x", id=1)
+    cluster.run(3.5)
+    assert not cluster[old].notes("stands_back")
+    assert cluster.store.nodes[EPHEMERAL].owner == cluster[old].session
+    reign = cluster.logic(old).groups[0].reign
+    assert reign is not None
+    assert reign.stuck
+    assert reference not in cluster.answers
+
+
+# ---- ephemerals
+
+
+@pytest.mark.parametrize("reason", ["cut off", "draining"])
+def test_an_ephemeral_that_another_should_have_is_not_made_again(reason: str) -> None:
+    """RESTORE-EPHEMERAL: not by a coordinator that could list nobody, nor by one that is about to leave."""
+    cluster = Cluster().up()
+    old = cluster.coordinator()
+    alone_with_zookeeper(cluster, old)
+    if reason == "cut off":
+        cluster.isolate(old)
+    else:
+        cluster.give(old, DrainRequest(30.0))
+    ephemeral_goes(cluster)
+    cluster.run(2.0)
+    assert EPHEMERAL not in cluster.store.nodes
+
+
+def test_an_ephemeral_is_there_although_a_listing_lacked_it() -> None:
+    """A listing of a server that lags: what is read then, of this session, is left as it is."""
+    cluster = Cluster().up()
+    old = cluster.coordinator()
+    alone_with_zookeeper(cluster, old)
+    node = ephemeral_goes(cluster)
+    standing = cluster.logic(old).candidacy.standings[0]
+    assert standing.absent_since is not None
+    cluster.store.nodes[EPHEMERAL] = node
+    commits = len(cluster[old].of(ZkCommit))
+    cluster.run(0.3)
+    assert standing.absent_since is None
+    assert len(cluster[old].of(ZkCommit)) == commits
+    assert cluster.coordinator() == old
+
+
+@pytest.mark.parametrize("carried_out", [True, False])
+def test_an_ephemeral_whose_making_had_no_reply_is_looked_for(carried_out: bool) -> None:
+    """RESTORE-EPHEMERAL: unknown is neither made nor refused; the reign goes on, and the next listing tells."""
+    cluster = Cluster().up()
+    old = cluster.coordinator()
+    alone_with_zookeeper(cluster, old)
+    lost: list[str] = []
+
+    def making(broker: str, commit: ZkCommit) -> bool:
+        if lost or not any(isinstance(one, Create) and one.path == EPHEMERAL for one in commit.operations):
+            return False
+        lost.append(broker)
+        return True
+
+    if carried_out:
+        cluster.unknown = making
+    else:
+        cluster.lost = making
+    ephemeral_goes(cluster)
+    cluster.run(0.2)
+    assert lost == [old]
+    assert cluster.coordinator() == old
+    cluster.run(2.0)
+    assert cluster.store.nodes[EPHEMERAL].owner == cluster[old].session
+    assert cluster.logic(old).candidacy.standings[0].absent_since is None
+    assert cluster.coordinator() == old
+
+
+def test_two_new_sessions_at_once() -> None:
+    """RESTORE-EPHEMERAL: the second comes while the first one's read is under way; the node ends up in the last."""
+    cluster = Cluster().up()
+    old = cluster.coordinator()
+    broker = alone_with_zookeeper(cluster, old)
+    for _ in range(2):
+        cluster.store.expire(broker.session)
+        cluster._session += 1
+        broker.session = cluster._session
+        cluster.step(old, ZkSession("connected", broker.session))
+    cluster.run(1.0)
+    assert cluster.store.nodes[EPHEMERAL].owner == broker.session
+    assert cluster.coordinator() == old
+
+
+def test_letting_go_is_tried_again_when_the_read_had_no_reply() -> None:
+    """LET-GO"""
+    cluster = Cluster().up()
+    old = cluster.coordinator()
+    alone_with_zookeeper(cluster, old)
+    reign = cluster.logic(old).groups[0].reign
+    assert reign is not None
+    asked = once(cluster, EPHEMERAL)
+    reign.end("test")
+    cluster.run(0.1)
+    assert asked == [old]
+    assert EPHEMERAL in cluster.store.nodes
+    cluster.run(0.1)
+    assert EPHEMERAL not in cluster.store.nodes
+
+
+def test_an_owner_learns_that_it_was_superseded_only_from_the_record() -> None:
+    """CAS: a refusal alone does not end a reign. When the read behind it is lost, the owner goes on until another
+    refusal; a higher epoch is numbered by nobody before this one's quorum has promised it."""
+    cluster = Cluster().up()
+    old = cluster.coordinator()
+    alone_with_zookeeper(cluster, old)
+    reign = cluster.logic(old).groups[0].reign
+    assert reign is not None
+    record = cluster.record()
+    cluster.store.nodes[RECORD] = Stored(encode(record.next(("x", 1), record.members, 2)), 99, 0)
+    asked = once(cluster, RECORD)
+    ephemeral_goes(cluster)
+    cluster.run(0.2)
+    assert asked == [old]
+    assert reign.active
+    cluster.run(1.0)
+    assert reign.phase == "over"
+
+
+def test_what_zookeeper_did_not_say_about_epochs_leaves_a_resume_waiting() -> None:
+    """A position of an epoch that nobody here knows: without ZooKeeper's word the time decides."""
+    cluster = Cluster().up()
+    asked = once(cluster, RECORD)
+    assert cluster.attach("a", "t", (cluster.record().epoch + 1000, 3)) is None
+    assert asked == ["a"]
+    cluster.run(1.0)
+    assert not cluster["a"].of(Attached)
+    cluster.run(1.5)
+    assert [attached.receipt for attached in cluster["a"].of(Attached)] == ["reset"]
+
