@@ -139,14 +139,16 @@ class Ambush:
     """Strikes in the middle of a step: as a broker sends the `count`-th message of the kind `at` from now on (or a
     transaction, "ZkCommit"). What it would have done after that in this step is not done if it crashes.
 
-    `actions`, one or two: crash, freeze, isolate (cut from every peer), break the link it sends over, cut it from or
-    lose the connection to ZooKeeper, expire its session, take its clients: lasting or down for `lasts` seconds.
+    `actions`, one or two: crash, freeze, isolate (cut from every peer), break or block the link that it sends over, cut
+    it from or lose the connection to ZooKeeper, expire its session, take its clients: lasting or down for `lasts`
+    seconds. The second follows `gap` seconds after the first.
     """
 
     at: str
     count: int
     actions: tuple[str, ...]
     lasts: float
+    gap: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,11 +161,12 @@ class SlowZooKeeper:
 
 
 AMBUSHED = (
-    "Accept", "Accept", "Accept", "Accept", "Accepted", "Prepare", "Promise", "Sync", "Synced", "Activated", "HandOver",
+    "Accept", "Accept", "Accept", "Accepted", "Prepare", "Promise", "Sync", "Sync", "Synced", "Activated", "HandOver",
     "Standing", "Forward", "Answers", "ZkCommit", "ZkCommit", "ZkCommit",
 )
 ACTIONS = (
-    "crash", "crash", "crash", "freeze", "isolate", "isolate", "break link", "lose zookeeper", "lose zookeeper",
+    "crash", "crash", "crash", "crash", "freeze", "isolate", "isolate", "break link", "break link", "block link",
+    "block link", "lose zookeeper", "lose zookeeper",
     "cut zookeeper", "expire session", "expire session", "drop clients",
 )
 
@@ -192,7 +195,7 @@ NAMES: dict[type, str] = {
 
 # How often each kind is drawn, when the seed allows it.
 WEIGHTS: dict[type, int] = {
-    Crash: 10, Replace: 4, Freeze: 6, BreakLink: 6, Partition: 6, Clog: 3, ZooKeeperAway: 3, ZooKeeperCutOff: 3,
+    Crash: 10, Replace: 8, Freeze: 6, BreakLink: 6, Partition: 6, Clog: 3, ZooKeeperAway: 3, ZooKeeperCutOff: 3,
     ZooKeeperConnectionLost: 5, ExpireSession: 4, Slow: 2, DropClients: 3, RestartEdge: 2, StallClient: 1, Drain: 3,
     RestartAll: 3, Burst: 4, Ambush: 16,
     SlowZooKeeper: 3,
@@ -243,8 +246,8 @@ def _draw(
     if kind is Crash:
         return Crash(broker, tempo * random.choice((random.uniform(0.1, 1.0), random.uniform(1.0, 10.0))))
     if kind is Replace:
-        some = tuple(random.sample(brokers, random.randint(1, len(brokers))))
-        return Replace(some, tempo * random.uniform(4.0, 25.0))
+        some = tuple(random.sample(brokers, random.choice((len(brokers), random.randint(1, len(brokers))))))
+        return Replace(some, tempo * random.uniform(4.0, 40.0))
     if kind is Freeze:
         return Freeze(broker, short_or_long)
     if kind is BreakLink:
@@ -273,8 +276,9 @@ def _draw(
     if kind is Drain:
         return Drain(broker, tempo * random.uniform(1.0, 5.0), tempo * random.uniform(0.1, 3.0))
     if kind is Ambush:
-        actions = tuple(random.choice(ACTIONS) for _ in range(random.choice((1, 1, 2))))
-        return Ambush(random.choice(AMBUSHED), random.choice((1, 1, 2, 5)), actions, short_or_long)
+        actions = tuple(random.choice(ACTIONS) for _ in range(random.choice((1, 2))))
+        gap = random.choice((0.0, random.uniform(0.0, 0.4), tempo * random.uniform(0.0, 4.0)))
+        return Ambush(random.choice(AMBUSHED), random.choice((1, 1, 2, 5)), actions, short_or_long, gap)
     if kind is SlowZooKeeper:
         some = tuple(random.sample(brokers, random.choice((1, 1, len(brokers)))))
         return SlowZooKeeper(some, tempo * random.choice((0.2, 0.6, 1.5)), short_or_long)

@@ -147,15 +147,19 @@ class Injector:
             return False
         world.trace("fault", "**", f"{process.label}: {fault}")
         world.coverage["fault ambush"] += 1
-        for action in sorted(fault.actions, key="crash".__eq__):  # a crash last: it leaves nothing to strike
-            self._strike(action, fault.lasts, process, peer)
+        self._strike(fault.actions[0], fault.lasts, process, peer)
+        for action in fault.actions[1:]:
+            world.scheduler.after(fault.gap, self._strike, action, fault.lasts, process, peer)
         return True
 
     def _strike(self, action: str, lasts: float, process: Process, peer: str) -> None:
         world = self.world
         after = world.scheduler.after
+        if world.healed or not process.running:
+            return
         if action == "crash":
-            world.process_ends(process, "crash", restart=lasts)
+            if not world.options.plan.safe or world.probe.may_lose(process):
+                world.process_ends(process, "crash", restart=lasts)
         elif action == "freeze":
             process.freeze()
             after(lasts, process.thaw)
@@ -177,7 +181,11 @@ class Injector:
             for connection in [connection for edge in process.edges for connection in edge.connections.values()]:
                 connection.cut()
         elif (other := world.process_of(peer)) is not None:
-            after(0.0, world.network.break_link, process.number, other.number)
+            if action == "block link":
+                world.network.block(process.number, other.number)
+                after(lasts, self._unblock, [(process.number, other.number)])
+            else:
+                after(0.0, world.network.break_link, process.number, other.number)
 
     def _drained(self, process: Process, downtime: float) -> None:
         if process.running:
@@ -226,13 +234,16 @@ class Injector:
         old = [process for process in world.running() if process.name in fault.brokers]
         if not old:
             return False
-        together = world.random.random() < 0.6  # the replaced ones still hear each other
+        together = set(old) if world.random.random() < 0.6 else set()  # these replaced ones still hear each other
+        if len(together) == len(world.running()):
+            # A whole cluster that is cut off and replaced as a whole cannot know it (docs/replication.md, Fencing).
+            together.remove(world.random.choice(old))
         for process in old:
             process.zk.set_cut(True)
             process.replaced = True
         for process in old:
             for other in world.running():
-                if other is not process and not (together and other in old):
+                if other is not process and not {process, other} <= together:
                     world.network.block(process.number, other.number)
                     world.network.block(other.number, process.number)
         for process in old:

@@ -67,7 +67,10 @@ class EdgeLife:
                     connection.closed_by_broker(effect.abort)
             elif isinstance(effect, (logic_events.PublishRequest, logic_events.Attach, logic_events.NextPage)):
                 self._to_logic(effect)
-            else:
+            elif isinstance(effect, edge_events.More):
+                scheduler = self.process.world.scheduler
+                scheduler.at(scheduler.now, self.process.run, self.step, effect)
+            elif not isinstance(effect, edge_events.Hold):  # sockets are read on: the edge must bear it
                 self.process.observe(effect)
 
     def _to_logic(self, event: logic_events.PublishRequest | logic_events.Attach | logic_events.NextPage) -> None:
