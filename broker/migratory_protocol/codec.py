@@ -95,7 +95,9 @@ def _holds_array(data: Data) -> bool:
     if len(data) < 2:
         return False
     first = data[0]
-    at = 1 if 0x90 <= first <= 0x9F else 3 if first == 0xDC else 5 if first == 0xDD else len(data)
+    if 0x90 <= first <= 0x9F:
+        return 0x90 <= data[1] <= 0x9F or 0xDC <= data[1] <= 0xDD
+    at = 3 if first == 0xDC else 5 if first == 0xDD else len(data)
     return at < len(data) and (0x90 <= data[at] <= 0x9F or 0xDC <= data[at] <= 0xDD)
 
 
@@ -111,8 +113,11 @@ class _MsgpackSide:
     def decode(self, data: Data) -> list[Any]:
         several = _holds_array(data)
         try:
-            found: list[Any] = self._many.decode(data) if several else [self._one.decode(data)]
-            check_count(len(found))
+            if several:
+                found: list[Any] = self._many.decode(data)
+                check_count(len(found))
+            else:
+                found = [self._one.decode(data)]
             if self._checks:
                 _check(found)
         except UNDECODABLE as error:

@@ -21,6 +21,7 @@ PING: Final = 9
 PONG: Final = 10
 
 _FIN = 0x80
+_WHOLE = (_FIN | BINARY, _FIN | TEXT)  # first bytes of an uncompressed message in one frame
 _RSV1 = 0x40
 _RSV23 = 0x30
 _MASKED = 0x80
@@ -134,7 +135,7 @@ class FrameParser:
         """Takes the frame that begins at `start`. Returns where it ends, 0 when it is not all there."""
         first = data[start]
         # nearly every frame is a message of its own, not compressed: for those the checks below have nothing to say
-        plain = (first == _FIN | BINARY or first == _FIN | TEXT) and self._fragments is None
+        plain = first in _WHOLE and self._fragments is None
         if not plain:
             self._check_first(first)
         if size < start + 2:

@@ -8,7 +8,7 @@ negotiated compression costs no window here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from migratory_protocol import codec, frames
@@ -25,6 +25,7 @@ class Format:
         self.codec = wire
         self.deflate = deflate
         self.name = f"{wire.name}+deflate" if deflate else wire.name
+        self._opcode = frames.BINARY if wire.binary else frames.TEXT
         self._kept = kept
         self._size = 0
         self._replays: dict[tuple[str, int, int], bytes] = {}
@@ -33,11 +34,13 @@ class Format:
         """The message as one WebSocket frame of a server."""
         payload = self.codec.encode(message)
         if self.deflate and len(payload) >= SHORTEST:
-            return frames.deflated_frame(frames.BINARY if self.codec.binary else frames.TEXT, payload)
-        return frames.binary_frame(payload) if self.codec.binary else frames.text_frame(payload)
+            return frames.deflated_frame(self._opcode, payload)
+        return frames.encode_frame(self._opcode, payload)
 
-    def live(self, topic: str, publications: Iterable[Publication]) -> bytes:
+    def live(self, topic: str, publications: Sequence[Publication]) -> bytes:
         """A frame for each publication, joined: one write."""
+        if len(publications) == 1:
+            return self._publication(topic, publications[0], replayed=False)
         return b"".join([self._publication(topic, publication, replayed=False) for publication in publications])
 
     def replay(self, topic: str, publications: Iterable[Publication]) -> bytes:
