@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Literal
 
-from migratory_broker.core.edge.events import Close, Lost, Opened, Paused, Received, Resumed, Send
+from migratory_broker.core.edge.events import Close, Hold, Lost, Opened, Paused, Received, Resumed, Send
 from migratory_broker.runtime.pump import Pump
 
 HIGH_WATER = 65_536
@@ -91,6 +91,13 @@ class Connections:
         # the transport may have closed in this very turn; then its `Lost` is on the way
         if connection is not None and not connection.transport.is_closing():
             connection.transport.write(effect.data)
+
+    def hold(self, effect: Hold) -> None:
+        connection = self._open.get(effect.connection)
+        if connection is not None and effect.on:
+            connection.transport.pause_reading()
+        elif connection is not None:
+            connection.transport.resume_reading()
 
     def close(self, effect: Close) -> None:
         connection = self._open.get(effect.connection)

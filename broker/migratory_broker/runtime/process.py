@@ -186,6 +186,7 @@ class Broker:
             events.ServerList: self._take_servers,
             edge_events.Send: self._connections.send,
             edge_events.Close: self._connections.close,
+            edge_events.Hold: self._connections.hold,
         })
         self._listeners.append(Listener(listen(administration, "administration"), self._admin_server.protocol, log))
         log(

@@ -1,8 +1,8 @@
 """The pump: how events reach the two cores and effects leave them, in order, one loop turn at a time.
 
 What sockets, ZooKeeper and timers report is collected while the loop reads and is worked off once per turn; then a
-logic that was told anything gets its `Flush`, so that what it sends to a peer leaves as one message. Effects are carried out before the next
-event is looked at, each in the order it was given:
+logic that was told anything gets its `Flush`, so that what it sends to a peer leaves as one message. Effects are
+carried out before the next event is looked at, each in the order it was given:
 
 - the logic's effects for the edge are stepped into the edge at once, so that `Attached` is before the `Fanout` that
   follows it;
@@ -19,7 +19,9 @@ from migratory_broker.core.edge import events as edge_events
 from migratory_broker.core.logic import events as logic_events
 
 BATCH = 2000
-"""Events that one turn works off at most; the rest waits for the next, after the sockets had their turn."""
+SLICE = 0.02
+"""Events, and seconds, that one turn works off at most; the rest waits for the next, after the sockets had their
+turn. An event that was begun is ended."""
 
 
 class Core(Protocol):
@@ -62,7 +64,7 @@ class Pump:
 
     def carry_out(self, handlers: dict[type, Handler]) -> None:
         """What takes the effects that leave both cores, by class: all of `logic_events.Effect` but those for the edge,
-        and the edge's `Send` and `Close`. One for an effect meant for the edge must `step_edge` it itself.
+        and the edge's `Send`, `Close` and `Hold`. One for an effect meant for the edge must `step_edge` it itself.
         """
         edge_effects = (
             logic_events.Fanout, logic_events.Gap, logic_events.Attached, logic_events.Page, logic_events.PublishAnswer,
@@ -75,6 +77,7 @@ class Pump:
             dict.fromkeys((logic_events.PublishRequest, logic_events.Attach, logic_events.NextPage), self.to_logic)
         )
         self._edge_handlers[edge_events.Multicast] = multicast
+        self._edge_handlers[edge_events.More] = self.to_edge
 
     def attach(self, edge: Core) -> None:
         """Give the pump its edge, once it is known which life of the broker this is; the edge gets what waited."""
@@ -115,8 +118,10 @@ class Pump:
 
     def _work(self) -> None:
         entries = self._queue
+        clock = self._clock
+        end = clock() + SLICE
         for _ in range(BATCH):
-            if not entries or self.stopped:
+            if not entries or self.stopped or clock() > end:
                 break
             step, event = entries.popleft()
             step(event)

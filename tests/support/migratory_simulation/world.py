@@ -110,7 +110,7 @@ class World:
     def edge_config(self, name: str, incarnation: int) -> EdgeConfig:
         return EdgeConfig(
             cluster="simulated", broker=name, incarnation=max(incarnation, 0), handshake=5.0, heartbeat=1.0,
-            queue_per_client=self.options.client_queue, page=self.options.page,
+            queue_per_client=self.options.client_queue, page=self.options.page, attaches_per_client=2,
         )
 
     @staticmethod

@@ -10,7 +10,9 @@ from migratory_broker.core.edge.events import (
     Close,
     Effect,
     Event,
+    Hold,
     Lost,
+    More,
     Multicast,
     Opened,
     Paused,
@@ -148,6 +150,9 @@ class Bench:
         self.requests: list[Attach | NextPage | PublishRequest] = []
         self.notes: list[Note] = []
         self.observed: list[Observe] = []
+        self.held: set[int] = set()  # connections whose sockets are not read
+        self.more: list[More] = []  # what the edge wants back; it gets it at once but for `put_off`
+        self.put_off = False
         if open:
             self.step(Admission(True))
 
@@ -165,8 +170,15 @@ class Bench:
                 self.notes.append(effect)
             elif isinstance(effect, Observe):
                 self.observed.append(effect)
+            elif isinstance(effect, Hold):
+                assert (effect.connection in self.held) is not effect.on
+                self.held ^= {effect.connection}
+            elif isinstance(effect, More):
+                self.more.append(effect)
             else:
                 self.requests.append(effect)
+        while self.more and not self.put_off:
+            effects = effects + self.step(self.more.pop(0))
         return effects
 
     def open(

@@ -34,7 +34,9 @@ from migratory_broker.core.edge.events import (
     Close,
     Effect,
     Event,
+    Hold,
     Lost,
+    More,
     Multicast,
     Opened,
     Paused,
@@ -112,8 +114,13 @@ class EdgeScript:
 
     def step(self, event: Event) -> list[str]:
         lines: list[str] = []
-        for effect in self.edge.step(event, self.now):
-            lines += self.show(effect)
+        effects = self.edge.step(event, self.now)
+        for effect in effects:
+            if not isinstance(effect, More):
+                lines += self.show(effect)
+        for effect in effects:
+            if isinstance(effect, More):
+                lines += self.step(effect)
         return lines
 
     def show(self, effect: Effect) -> list[str]:
@@ -126,6 +133,8 @@ class EdgeScript:
             return [f"  {names} << {line}" for line in found[0].show(effect.data)]
         if isinstance(effect, Close):
             return [f"  {self.names[effect.connection]} socket {'aborted' if effect.abort else 'closed'}"]
+        if isinstance(effect, Hold):
+            return [f"  {self.names[effect.connection]} socket {'held' if effect.on else 'read again'}"]
         if isinstance(effect, Attach):
             snapshot = ", snapshot" if effect.snapshot else ""
             after = f" after {effect.after}" if effect.after else ""

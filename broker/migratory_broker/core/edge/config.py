@@ -27,6 +27,8 @@ class EdgeConfig:
 
     subscriptions_per_client: int = limits.SUBSCRIPTIONS
     publishes_per_client: int = 10_000  # QoS 1 publications without an answer yet; more are told to come again
+    attaches_per_client: int = 256  # under way at the logic: some 20 ms of its time, which all other clients wait for
+    backlog_per_client: int = 16_777_216  # bytes behind a request that waits: one turn reads 8 MB at most, then `Hold`
     repeats: int = 8  # requests that may wait for one topic's receipt: repeating a subscribe must not grow memory
 
     queue_per_client: int = limits.QUEUE  # what waits for a paused connection, besides the last write
@@ -46,8 +48,9 @@ class EdgeConfig:
         if self.max_payload < 0:
             raise ValueError(f"max_payload is {self.max_payload!r}, must be at least 0")
         for name in (
-            "max_clients", "envelope", "max_topic", "max_name", "subscriptions_per_client",
-            "publishes_per_client", "repeats", "queue_per_client", "queue_total", "page", "encodings",
+            "max_clients", "envelope", "max_topic", "max_name", "subscriptions_per_client", "publishes_per_client",
+            "attaches_per_client", "backlog_per_client", "repeats", "queue_per_client", "queue_total", "page",
+            "encodings",
         ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)!r}, must be at least 1")

@@ -8,9 +8,10 @@ figure).
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from enum import IntEnum
 
-from migratory_protocol.frames import FrameParser
+from migratory_protocol.frames import FrameEvent, FrameParser, ProtocolError
 from migratory_protocol.positions import Position
 
 from migratory_broker.core.edge.events import Sink
@@ -36,13 +37,38 @@ class Queue:
         self.since = since  # when the transport stopped taking bytes
 
 
+class Request:
+    """A subscribe request that is not carried out to its end: `topics` are those that are still to be had, with where
+    to resume from and whether a snapshot is wanted; `page` is how many bytes the first answer for each may bring."""
+
+    __slots__ = ("number", "page", "topics")
+
+    def __init__(self, number: int, topics: deque[tuple[str, Position | None, bool]], page: int) -> None:
+        self.number = number
+        self.topics = topics
+        self.page = page
+
+
+class Backlog:
+    """What a client sent behind a request that waits, oldest first: the rest of a frame, the frames that came with
+    it, and `size` bytes in `chunks` that nobody looked into yet."""
+
+    __slots__ = ("chunks", "frames", "messages", "size")
+
+    def __init__(self) -> None:
+        self.messages: Iterator[object] = iter(())
+        self.frames: Iterator[FrameEvent | ProtocolError] = iter(())
+        self.chunks: deque[bytes] = deque()
+        self.size = 0
+
+
 class Connection:
     """`queue` is there exactly while the transport is paused. `topics` is the topic's own shared tuple for a client
     with one subscription, a dict in order of subscription for more."""
 
     __slots__ = (
-        "client", "expires", "format", "heard", "identity", "number", "pages", "paging", "parser", "publishing",
-        "queue", "remote", "sink", "slot", "state", "topics",
+        "attaching", "backlog", "client", "expires", "format", "heard", "identity", "number", "pages", "paging",
+        "parser", "publishing", "queue", "remote", "request", "sink", "slot", "state", "topics",
     )
 
     def __init__(self, number: int, sink: Sink, format: Format, remote: str, now: float) -> None:
@@ -62,6 +88,9 @@ class Connection:
         self.pages: deque[Replay] | None = None  # replays that go on, in turn
         self.paging: Replay | None = None  # the one whose page is under way
         self.publishing = 0  # QoS 1 publications without an answer
+        self.attaching = 0  # topics that the logic was asked for without an answer
+        self.request: Request | None = None  # the one that waits for such answers,
+        self.backlog: Backlog | None = None  # and what came behind it
 
 
 class Audience:
@@ -77,7 +106,7 @@ class Audience:
 
 class Replay:
     """A subscription that is not live yet. `requests` wait for the receipt, that may bring `page` bytes of
-    publications with it; `cursor` is the last position sent.
+    publications with it; once it came, or is not wanted any more, there are none. `cursor` is the last position sent.
     `ahead`: all was sent that there is, but `Fanout`s that are still on their way would repeat the end of it."""
 
     __slots__ = ("ahead", "connection", "cursor", "page", "reference", "requests", "topic")

@@ -14,7 +14,6 @@ of life, and so are bytes that a full transport got rid of.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 
 from migratory_protocol import errors, frames
 from migratory_protocol.closecodes import CloseCode
@@ -35,8 +34,9 @@ from migratory_broker.core.edge.authorizer import Authorizer, Refusal
 from migratory_broker.core.edge.config import EdgeConfig
 from migratory_broker.core.edge.connection import Connection, State
 from migratory_broker.core.edge.delivery import Delivery
-from migratory_broker.core.edge.events import Close, Lost, Opened, Received
+from migratory_broker.core.edge.events import Close, Lost, More, Opened, Received
 from migratory_broker.core.edge.formats import Formats
+from migratory_broker.core.edge.inbox import Inbox
 from migratory_broker.core.edge.publishing import Publishing
 from migratory_broker.core.edge.subscriptions import Subscriptions
 from migratory_broker.core.edge.timers import Wheel
@@ -65,7 +65,7 @@ class Connections:
         self._gate = gate
         self._authorizer = authorizer
         self._formats = Formats(config.encodings)
-        self._parsers = {deflate: self._parser(deflate) for deflate in (False, True)}  # for whom holds no own one
+        self.inbox = Inbox(config, delivery, subscriptions, self._message, self.close, self._closed_by_peer)
         self._wheel = Wheel()
         self._ticked: float | None = None
         self._woke = 0.0
@@ -92,45 +92,14 @@ class Connections:
         self._admit(connection)
 
     def received(self, event: Received) -> None:
-        """Takes the frames apart and does what they say, in order."""
         connection = self.table.get(event.connection)
-        if connection is None:
-            return
-        connection.heard = self.now
-        deflate = connection.format.deflate
-        parser = connection.parser or self._parsers[deflate]
-        try:
-            found = parser.feed(event.data)
-        except frames.ProtocolError as error:
-            self._keep(connection, parser, deflate)  # it is finished, and ignores what still comes
-            self._take(connection, error.events)
-            reason = "too_large" if error.code == CloseCode.TOO_LARGE else "protocol"
-            self.close(connection, error.code, reason, error.text)
-            return
-        if not parser.as_new:
-            self._keep(connection, parser, deflate)
-        elif connection.parser is not None:
-            connection.parser = None  # an idle connection holds no parser
-        self._take(connection, found)
+        if connection is not None:
+            self.inbox.take(connection, event.data)
 
-    def _parser(self, deflate: bool) -> frames.FrameParser:
-        return frames.FrameParser("server", self._config.max_message, deflate)
-
-    def _keep(self, connection: Connection, parser: frames.FrameParser, deflate: bool) -> None:
-        """The parser holds something of this connection: it is no longer anybody's."""
-        if connection.parser is None:
-            connection.parser = parser
-            self._parsers[deflate] = self._parser(deflate)
-
-    def _take(self, connection: Connection, found: list[frames.FrameEvent]) -> None:
-        for event in found:
-            if isinstance(event, frames.CloseReceived):
-                self._closed_by_peer(connection, event)
-            elif connection.state <= State.OPEN:
-                if isinstance(event, frames.MessageReceived):
-                    self._message(connection, event)
-                elif isinstance(event, frames.PingReceived):
-                    self._delivery.write(connection, frames.pong_frame(event.data))
+    def more(self, event: More) -> None:
+        connection = self.table.get(event.connection)
+        if connection is not None:
+            self.inbox.go_on(connection)
 
     def _closed_by_peer(self, connection: Connection, event: frames.CloseReceived) -> None:
         if connection.state is not State.CLOSING:
@@ -170,43 +139,31 @@ class Connections:
         if connection.state is State.OPEN:
             self.clients -= 1
         self._subscriptions.leave(connection)
+        self.inbox.leave(connection)
         connection.sink = nowhere  # a timer may know the connection for a while; the transport is free
         if connection.queue is not None:
             self._delivery.drop_queue(connection)
 
     # ---- messages --------------------------------------------------------------------------------------------
 
-    def _message(self, connection: Connection, event: frames.MessageReceived) -> None:
-        codec = connection.format.codec
-        if event.text is codec.binary:
-            kind = "binary" if codec.binary else "text"
-            self.close(connection, CloseCode.UNSUPPORTED_DATA, "protocol", f"{codec.subprotocol} takes {kind} frames")
-            return
-        messages: Sequence[object]
-        try:
-            messages = codec.decode_client(event.data)
-        except BadMessage as error:
-            messages = error.frame
-        for message in messages:
-            if connection.state > State.OPEN:
-                return
-            if isinstance(message, BadMessage):
-                self._bad(connection, message)
-            elif isinstance(message, Connect):
-                self._connect(connection, message)
-            elif connection.state is State.OPENING:
-                text = "the first message of a connection is `connect`"
-                self._refuse(connection, errors.NOT_CONNECTED, text, CloseCode.BAD_MESSAGE, "bad_message")
-            elif isinstance(message, Publish):
-                self._publishing.publish(connection, message)
-            elif isinstance(message, Subscribe):
-                self._subscriptions.subscribe(connection, message)
-            elif isinstance(message, Unsubscribe):
-                self._subscriptions.unsubscribe(connection, message)
-            elif isinstance(message, Ping):
-                self._delivery.reply(connection, Pong())
-            else:
-                self.close(connection, CloseCode.NORMAL, "bye", "")
+    def _message(self, connection: Connection, message: object) -> None:
+        if isinstance(message, BadMessage):
+            self._bad(connection, message)
+        elif isinstance(message, Connect):
+            self._connect(connection, message)
+        elif connection.state is State.OPENING:
+            text = "the first message of a connection is `connect`"
+            self._refuse(connection, errors.NOT_CONNECTED, text, CloseCode.BAD_MESSAGE, "bad_message")
+        elif isinstance(message, Publish):
+            self._publishing.publish(connection, message)
+        elif isinstance(message, Subscribe):
+            self._subscriptions.subscribe(connection, message)
+        elif isinstance(message, Unsubscribe):
+            self._subscriptions.unsubscribe(connection, message)
+        elif isinstance(message, Ping):
+            self._delivery.reply(connection, Pong())
+        else:
+            self.close(connection, CloseCode.NORMAL, "bye", "")
 
     def _bad(self, connection: Connection, fault: BadMessage) -> None:
         closes = fault.closes or connection.state is State.OPENING

@@ -4,8 +4,9 @@
 out in their order, before the next step. `Paused` may come late by some effects: the transport holds those. Nothing
 that a client can send makes `step` raise.
 
-Here to read on: connections.py (state machine), subscriptions.py, splice.py (replay into live), delivery.py (fan-out
-and queues), publishing.py, admission.py; what is held per connection is in connection.py.
+Here to read on: connections.py (state machine), inbox.py (what clients send, in its order), subscriptions.py, splice.py
+(replay into live), delivery.py (fan-out and queues), publishing.py, admission.py; what is held per connection is in
+connection.py.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from migratory_broker.core.edge.config import EdgeConfig
 from migratory_broker.core.edge.connection import Connection, State
 from migratory_broker.core.edge.connections import Connections, describe
 from migratory_broker.core.edge.delivery import CLIENT_LIMIT, Delivery, waiting_bytes
-from migratory_broker.core.edge.events import Effect, Event, Lost, Opened, Paused, Received, Resumed
+from migratory_broker.core.edge.events import Effect, Event, Lost, More, Opened, Paused, Received, Resumed
 from migratory_broker.core.edge.publishing import Publishing
 from migratory_broker.core.edge.splice import Splice
 from migratory_broker.core.edge.subscriptions import Subscriptions
@@ -60,13 +61,14 @@ class Edge:
         self._handlers: dict[type, Any] = {
             Opened: self._connections.opened,
             Received: self._connections.received,
+            More: self._connections.more,
             Lost: self._connections.lost,
             Paused: self._paused,
             Resumed: self._resumed,
             Tick: self._tick,
             Fanout: self._splice.fanout,
             Gap: self._splice.gap,
-            Attached: self._subscriptions.attached,
+            Attached: self._attached,
             Page: self._splice.page,
             PublishAnswer: self._answer,
             Admission: self._admission,
@@ -94,6 +96,7 @@ class Edge:
             connection.heard = self._delivery.now
             self._delivery.resume(connection)
             self._splice.pump(connection)
+            self._connections.inbox.go_on(connection)
 
     def _slow(self, connection: Connection, limit: str) -> None:
         """A client that doesn't keep up ends before it costs the others anything; it can resume."""
@@ -117,6 +120,11 @@ class Edge:
             "lag_seconds": round(self._delivery.now - queue.since, 3),
             "subscriptions": len(connection.topics),
         }
+
+    def _attached(self, event: Attached) -> None:
+        connection = self._subscriptions.attached(event)
+        if connection is not None:
+            self._connections.inbox.go_on(connection)
 
     def _answer(self, event: PublishAnswer) -> None:
         connection = self._connections.table.get(event.reference)

@@ -61,7 +61,14 @@ class Lost(Struct, frozen=True, gc=False):
     connection: int
 
 
-Event = Opened | Received | Paused | Resumed | Lost | Tick | EdgeEffect
+class More(Struct, frozen=True, gc=False):
+    """Effect and event: give it back behind what waits already. What a connection sent is worked off in pieces, so
+    that the others have their turn in between."""
+
+    connection: int
+
+
+Event = Opened | Received | Paused | Resumed | Lost | More | Tick | EdgeEffect
 
 
 class Multicast(Struct, frozen=True, gc=False):
@@ -83,4 +90,11 @@ class Close(Struct, frozen=True, gc=False):
     abort: bool = False
 
 
-Effect = Multicast | Send | Close | PublishRequest | Attach | NextPage | Observe | Note
+class Hold(Struct, frozen=True, gc=False):
+    """`on`: read no more from the socket, until `on` is false. What was read already is given in all the same."""
+
+    connection: int
+    on: bool
+
+
+Effect = Multicast | Send | Close | Hold | More | PublishRequest | Attach | NextPage | Observe | Note

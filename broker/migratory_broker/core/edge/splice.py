@@ -11,8 +11,8 @@ nothing is held back and nothing merged: what is fanned out passes a replaying s
 sent again, and a hole that nobody reported becomes a receipt and an error in the log.
 
 Pages are asked for one at a time for each connection, in turn over its topics, and none while its transport is paused:
-a replay of any length holds one page in memory. References that are not known any more (unsubscribed, closed,
-overtaken by a reset) are answers to nobody and ignored.
+a replay of any length holds one page in memory. Answers that nobody waits for any more (unsubscribed, closed,
+overtaken by a reset) are ignored.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ class Splice:
         """Begins a subscription; `page` is how many bytes of publications its first answer may bring."""
         replay = topic.replays[connection] = Replay(connection, topic, request, after)
         replay.page = page
+        connection.attaching += 1
         reference = self._expect(replay)
         self._delivery.aside(Attach(self._number, reference, topic.name, after, snapshot, page))
 
@@ -69,7 +70,10 @@ class Splice:
     def cancel(self, replay: Replay) -> None:
         """What was asked for is not wanted any more."""
         connection = replay.connection
-        self._waiting.pop(replay.reference, None)
+        if replay.requests:
+            replay.requests = ()  # its `Attached` is still to come, and counts until then
+        else:
+            self._waiting.pop(replay.reference, None)
         del replay.topic.replays[connection]
         if connection.pages is not None and replay in connection.pages:
             connection.pages.remove(replay)
@@ -85,11 +89,15 @@ class Splice:
 
     # ---- answers ---------------------------------------------------------------------------------------------
 
-    def attached(self, event: Attached) -> None:
-        """The receipt, before anything that it speaks of, and the begin of the replay."""
+    def answered(self, event: Attached) -> Replay | None:
+        """Who it is for."""
         replay = self._waiting.pop(event.reference, None)
-        if replay is None:
-            return
+        if replay is not None:
+            replay.connection.attaching -= 1
+        return replay
+
+    def attached(self, replay: Replay, event: Attached) -> None:
+        """The receipt, before anything that it speaks of, and the begin of the replay."""
         self._answer(replay, TopicReceipt(event.topic, event.receipt, event.position, event.first, event.last))
         first = event.publications
         if sum(len(publication.payload) for publication in first) > replay.page:
@@ -100,12 +108,9 @@ class Splice:
             event = replace(event, publications=(), done=False)
         self._go_on(replay, event, event.position)
 
-    def refused(self, event: Attached) -> Replay | None:
-        """The logic refuses the topic, and the receipt says why. The replay that is to end with that, if any."""
-        replay = self._waiting.get(event.reference)
-        if replay is not None:
-            self._answer(replay, TopicReceipt(event.topic, None, code=event.code, text=event.text))
-        return replay
+    def refused(self, replay: Replay, event: Attached) -> None:
+        """The logic refuses the topic, and the receipt says why. The replay is to end with that."""
+        self._answer(replay, TopicReceipt(event.topic, None, code=event.code, text=event.text))
 
     def _answer(self, replay: Replay, receipt: TopicReceipt) -> None:
         """To every request that waits for it."""

@@ -3,9 +3,15 @@
 A request is taken whole or not at all where the limit of subscriptions is concerned; a topic that can't be had is
 refused alone, in the receipt. Subscribing again to what one has is answered again and changes nothing, so that clients
 may repeat themselves without growing memory or getting publications twice.
+
+A request of any length is carried out in pieces. The logic is asked for as many topics of one connection at a time as
+the window has (`EdgeConfig.attaches_per_client`), and for another with each answer: what all other clients want waits
+behind those only. Until the last topic was asked for, what the same client sends waits as well (inbox.py).
 """
 
 from __future__ import annotations
+
+from collections import deque
 
 from migratory_protocol import errors
 from migratory_protocol.messages import (
@@ -22,8 +28,9 @@ from migratory_protocol.topics import BadTopic, check_topic
 
 from migratory_broker.core.edge.authorizer import Authorizer
 from migratory_broker.core.edge.config import EdgeConfig
-from migratory_broker.core.edge.connection import Connection, Topic
+from migratory_broker.core.edge.connection import Connection, Request, Topic
 from migratory_broker.core.edge.delivery import Delivery
+from migratory_broker.core.edge.events import More
 from migratory_broker.core.edge.splice import Splice
 from migratory_broker.core.logic.events import Attached
 
@@ -39,35 +46,54 @@ class Subscriptions:
         self.count = 0
 
     def subscribe(self, connection: Connection, message: Subscribe) -> None:
-        """Answers what is known at once in one receipt; the others come as the logic attaches them."""
-        wanted: dict[str, tuple[TopicRequest, Position | None]] = {}
+        """Checks the whole request and begins with it. What is known at once is answered together; other receipts come
+        as the logic attaches the topics."""
+        wanted: dict[str, tuple[str, Position | None, bool]] = {}
         receipts: dict[str, TopicReceipt] = {}
         for request in message.topics:
             if request.topic not in wanted and request.topic not in receipts:
                 try:
-                    wanted[request.topic] = request, self._check(connection, request)
+                    wanted[request.topic] = request.topic, self._check(connection, request), request.snapshot
                 except Refused as refused:
                     receipts[request.topic] = TopicReceipt(request.topic, None, code=refused.code, text=refused.text)
-        new = {name: None for name in wanted if not has(connection, self._splice.topics.get(name))}
+        new = sum(not has(connection, self._splice.topics.get(name)) for name in wanted)
         limit = self._config.subscriptions_per_client
-        if len(connection.topics) + len(new) > limit:
-            text = f"{len(connection.topics)} subscriptions and {len(new)} more: a client has {limit} at most"
+        if len(connection.topics) + new > limit:
+            text = f"{len(connection.topics)} subscriptions and {new} more: a client has {limit} at most"
             self._delivery.reply(connection, Error(errors.TOO_MANY_SUBSCRIPTIONS, text, request=message.request))
             return
-        for name in wanted:
-            if name not in new and (receipt := self._again(connection, name, message.request)) is not None:
-                receipts[name] = receipt
+        # The first pages that are under way together are one page: many topics must not fill the queue at once.
+        page = self._config.page // max(1, min(new, self._config.attaches_per_client))
+        connection.request = Request(message.request, deque(wanted.values()), page)
         if receipts or not wanted:
             self._delivery.reply(connection, Subscribed(message.request, list(receipts.values())))
-        # The first pages of all topics together are one page: many topics must not fill the queue at once.
-        page = self._config.page // max(1, len(new))
-        for name in new:
+        self.go_on(connection, connection.request)
+
+    def go_on(self, connection: Connection, request: Request) -> None:
+        """Another piece of the connection's request. Afterwards the connection has none, or an answer of the logic is
+        to come, or `More`."""
+        window = self._config.attaches_per_client
+        receipts: list[TopicReceipt] = []
+        for _ in range(min(window, len(request.topics))):
+            if connection.attaching >= window:
+                break
+            name, after, snapshot = request.topics.popleft()
             topic = self._splice.topics.get(name)
             if topic is None:
                 topic = self._splice.topics[name] = Topic(name)
-            self._add(connection, topic)
-            request, after = wanted[name]
-            self._splice.attach(connection, topic, message.request, after, request.snapshot, page)
+            if has(connection, topic):
+                receipt = self._again(connection, topic, request.number)
+                if receipt is not None:
+                    receipts.append(receipt)
+            else:
+                self._add(connection, topic)
+                self._splice.attach(connection, topic, request.number, after, snapshot, request.page)
+        if receipts:
+            self._delivery.reply(connection, Subscribed(request.number, receipts))
+        if not request.topics:
+            connection.request = None
+        elif not connection.attaching:
+            self._delivery.aside(More(connection.number))
 
     def _check(self, connection: Connection, request: TopicRequest) -> Position | None:
         """The position to resume from. Raises Refused when the client can't have this topic."""
@@ -84,25 +110,33 @@ class Subscriptions:
         except ValueError as error:
             raise Refused(errors.BAD_POSITION, str(error)) from None
 
-    def _again(self, connection: Connection, name: str, request: int) -> TopicReceipt | None:
+    def _again(self, connection: Connection, topic: Topic, request: int) -> TopicReceipt | None:
         """A topic that the connection has already: nothing changes. None: the receipt comes with the first one."""
-        topic = self._splice.topics[name]
         replay = topic.replays.get(connection)
         if replay is None:
-            return TopicReceipt(name, "complete", topic.last)
+            return TopicReceipt(topic.name, "complete", topic.last)
         if not replay.requests:
-            return TopicReceipt(name, "complete", replay.cursor)
+            return TopicReceipt(topic.name, "complete", replay.cursor)
         if len(replay.requests) >= self._config.repeats:
-            return TopicReceipt(name, None, code=errors.RETRY, text="the same request waits for its receipt already")
+            text = "the same request waits for its receipt already"
+            return TopicReceipt(topic.name, None, code=errors.RETRY, text=text)
         replay.requests += (request,)
         return None
 
-    def attached(self, event: Attached) -> None:
-        """The logic's answer. A topic that it refuses is not subscribed any more behind the receipt that says so."""
-        if not event.code:
-            self._splice.attached(event)
-        elif (replay := self._splice.refused(event)) is not None:
+    def attached(self, event: Attached) -> Connection | None:
+        """The logic's answer, and to whom. A topic that it refuses is not subscribed any more behind the receipt that
+        says so."""
+        replay = self._splice.answered(event)
+        if replay is None:
+            return None
+        if not replay.requests:
+            pass  # not wanted any more
+        elif event.code:
+            self._splice.refused(replay, event)
             self._drop(replay.connection, replay.topic)
+        else:
+            self._splice.attached(replay, event)
+        return replay.connection
 
     def unsubscribe(self, connection: Connection, message: Unsubscribe) -> None:
         """From here on nothing of these topics is sent, whatever is still under way."""
@@ -115,6 +149,7 @@ class Subscriptions:
     def leave(self, connection: Connection) -> None:
         """The connection ends, and all its subscriptions with it."""
         connection.pages = None
+        connection.request = None
         topics, connection.topics = connection.topics, ()
         for topic in topics:
             self._remove(connection, topic)

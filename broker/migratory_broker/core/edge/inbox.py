@@ -1,0 +1,165 @@
+"""The inbox: from the bytes of a socket to messages, worked off in the order in which they were sent.
+
+While a subscribe request waits for the logic (subscriptions.py), everything that its client sends behind it waits as
+well, unread: who subscribes and then publishes never overtakes himself, and a close frame comes last. `Hold` stops the
+socket meanwhile, so that little comes; what had been read before is bounded by `EdgeConfig.backlog_per_client`.
+
+Whatever waits goes on with the answers, or when a full transport takes bytes again, and not before: receipts must not
+fill the queue of their client. Each step works off a piece, the rest of one read; `More` brings the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from migratory_protocol import frames
+from migratory_protocol.closecodes import CloseCode
+from migratory_protocol.codec import BadMessage
+
+from migratory_broker.core.edge.config import EdgeConfig
+from migratory_broker.core.edge.connection import Backlog, Connection, State
+from migratory_broker.core.edge.delivery import Delivery
+from migratory_broker.core.edge.events import Hold, More
+from migratory_broker.core.edge.subscriptions import Subscriptions
+
+Close = Callable[[Connection, CloseCode, str, str], None]
+
+
+class Inbox:
+    """Of all connections of an edge. `handle` takes a message, or what is wrong with one; `close` is our half of the
+    closing handshake, `closed` is told of the peer's."""
+
+    def __init__(
+        self,
+        config: EdgeConfig,
+        delivery: Delivery,
+        subscriptions: Subscriptions,
+        handle: Callable[[Connection, object], None],
+        close: Close,
+        closed: Callable[[Connection, frames.CloseReceived], None],
+    ) -> None:
+        self._config = config
+        self._delivery = delivery
+        self._subscriptions = subscriptions
+        self._handle = handle
+        self._close = close
+        self._closed = closed
+        self._parsers = {deflate: self._parser(deflate) for deflate in (False, True)}  # for whom holds no own one
+
+    def take(self, connection: Connection, data: bytes) -> None:
+        """Bytes as the socket gave them."""
+        connection.heard = self._delivery.now
+        backlog = connection.backlog
+        if backlog is None:
+            self._feed(connection, data)
+            return
+        backlog.size += len(data)
+        backlog.chunks.append(data)
+        limit = self._config.backlog_per_client
+        if backlog.size > limit:
+            text = f"over {limit} bytes behind a subscribe request that is not carried out yet"
+            self._close(connection, CloseCode.NOT_ALLOWED, "backlog", text)
+
+    def go_on(self, connection: Connection) -> None:
+        """Something that the connection's request waited for has happened, if it has one that waits."""
+        backlog = connection.backlog
+        if backlog is None or connection.queue is not None:
+            return
+        connection.heard = self._delivery.now  # while its socket is held it can't give another sign of life
+        if connection.request is not None:
+            self._subscriptions.go_on(connection, connection.request)
+        if connection.request is None:
+            self._work(connection, backlog.messages)
+        if connection.request is None:
+            self._events(connection, backlog.frames)
+        if connection.request is None and connection.backlog is not None and backlog.chunks:
+            data = backlog.chunks.popleft()
+            backlog.size -= len(data)
+            self._feed(connection, data)
+        if connection.request is None and connection.backlog is not None:
+            if backlog.chunks:
+                self._delivery.aside(More(connection.number))
+            else:
+                self.leave(connection)
+
+    def leave(self, connection: Connection) -> None:
+        """Nothing waits any more: all was worked off, or the connection ends."""
+        if connection.backlog is not None:
+            connection.backlog = None
+            self._delivery.aside(Hold(connection.number, False))
+
+    # ---- frames ----------------------------------------------------------------------------------------------
+
+    def _feed(self, connection: Connection, data: bytes) -> None:
+        """Takes the frames apart and does what they say."""
+        deflate = connection.format.deflate
+        parser = connection.parser or self._parsers[deflate]
+        try:
+            found = parser.feed(data)
+        except frames.ProtocolError as error:
+            self._keep(connection, parser, deflate)  # it is finished, and ignores what still comes
+            self._events(connection, iter([*error.events, error]))
+            return
+        if not parser.as_new:
+            self._keep(connection, parser, deflate)
+        elif connection.parser is not None:
+            connection.parser = None  # an idle connection holds no parser
+        self._events(connection, iter(found))
+
+    def _parser(self, deflate: bool) -> frames.FrameParser:
+        return frames.FrameParser("server", self._config.max_message, deflate)
+
+    def _keep(self, connection: Connection, parser: frames.FrameParser, deflate: bool) -> None:
+        """The parser holds something of this connection: it is no longer anybody's."""
+        if connection.parser is None:
+            connection.parser = parser
+            self._parsers[deflate] = self._parser(deflate)
+
+    def _events(self, connection: Connection, found: Iterator[frames.FrameEvent | frames.ProtocolError]) -> None:
+        for event in found:
+            if isinstance(event, frames.CloseReceived):
+                self._closed(connection, event)
+            elif isinstance(event, frames.ProtocolError):
+                reason = "too_large" if event.code == CloseCode.TOO_LARGE else "protocol"
+                self._close(connection, event.code, reason, event.text)
+            elif connection.state <= State.OPEN:
+                if isinstance(event, frames.MessageReceived):
+                    self._work(connection, self._messages(connection, event))
+                elif isinstance(event, frames.PingReceived):
+                    self._delivery.write(connection, frames.pong_frame(event.data))
+            if connection.request is not None:
+                self._behind(connection).frames = found
+                return
+
+    # ---- messages --------------------------------------------------------------------------------------------
+
+    def _messages(self, connection: Connection, event: frames.MessageReceived) -> Iterator[object]:
+        codec = connection.format.codec
+        if event.text is codec.binary:
+            kind = "binary" if codec.binary else "text"
+            self._close(
+                connection, CloseCode.UNSUPPORTED_DATA, "protocol", f"{codec.subprotocol} takes {kind} frames"
+            )
+            return iter(())
+        messages: Sequence[object]
+        try:
+            messages = codec.decode_client(event.data)
+        except BadMessage as error:
+            messages = error.frame
+        return iter(messages)
+
+    def _work(self, connection: Connection, messages: Iterator[object]) -> None:
+        for message in messages:
+            if connection.state > State.OPEN:
+                return
+            self._handle(connection, message)
+            if connection.request is not None:
+                self._behind(connection).messages = messages
+                return
+
+    def _behind(self, connection: Connection) -> Backlog:
+        """Where what came behind the connection's request waits."""
+        if connection.backlog is None:
+            connection.backlog = Backlog()
+            self._delivery.aside(Hold(connection.number, True))
+        return connection.backlog
