@@ -47,17 +47,21 @@ class Balance:
 
     def _relist(self, reigns: list[tuple[int, Reign]]) -> None:
         """LISTED-AFTER-CATCHING-UP, and a list without members that are gone."""
-        changing = sum(
-            standing.busy or (group.reign is not None and group.reign.phase in ("syncing", "activating"))
-            for group, standing in zip(self.groups, self.candidacy.standings, strict=True)
-        )
+        listed = {broker for _, reign in reigns for broker in reign.record.members}
+        gone = {broker for broker in listed if self.membership.gone(broker)}
+        changing: int | None = None
         for number, reign in reigns:
+            if gone.isdisjoint(reign.record.members) and not reign.followers.caught_up():
+                self._wanted_since.pop(number, None)
+                continue
             members = self.wanted(reign)
             if set(members) == set(reign.record.members) or len(members) < self.ctx.config.min_copies:
                 self._wanted_since.pop(number, None)
                 continue
             since = self._wanted_since.setdefault(number, self.ctx.now)
             standing = self.candidacy.standings[number]
+            if changing is None:
+                changing = self._changing()
             if (
                 self.ctx.now - since < self.ctx.config.relist_delay
                 or changing >= self.ctx.config.relist_at_once
@@ -70,6 +74,13 @@ class Balance:
             changing += 1
             del self._wanted_since[number]
             self.candidacy.renew(number, reign, members)
+
+    def _changing(self) -> int:
+        """Groups whose list this broker is about to change, or was asked to."""
+        return sum(
+            standing.busy or (group.reign is not None and group.reign.phase in ("syncing", "activating"))
+            for group, standing in zip(self.groups, self.candidacy.standings, strict=True)
+        )
 
     def wanted(self, reign: Reign) -> list[Broker]:
         stay = [broker for broker in reign.record.members if not self.membership.gone(broker)]

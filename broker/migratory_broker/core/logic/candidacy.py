@@ -78,19 +78,23 @@ class Candidacy:
             return
         if self.ctx.now - self._listed_at >= (self.ctx.config.relook if self._known else PACE):
             self.relook()
-        for number, group in enumerate(self.groups):
-            standing = self.standings[number]
+        for number, (group, standing) in enumerate(zip(self.groups, self.standings, strict=True)):
             if standing.busy:
                 continue
+            reign = group.reign
             if standing.unsure is not None:
                 if self.ctx.now >= standing.not_before:
                     self._verify(number, standing.unsure)
-            elif standing.claimed is not None and (
-                standing.resigned or group.reign is None or group.reign.phase == "over"
-            ):
+            elif standing.claimed is not None and (standing.resigned or reign is None or reign.phase == "over"):
                 self.ephemerals.let_go(number)
-            elif group.reign is not None and group.reign.phase != "over":
-                self._progress(number, group.reign)
+            elif reign is not None and reign.phase != "over":
+                # one that is active and owes no commit is making progress: nearly all, nearly always
+                if (
+                    reign.phase != "active"
+                    or standing.absent_since is not None
+                    or reign.sequencer.waiting_since is not None
+                ):
+                    self._progress(number, reign)
             elif self._known and standing.absent_since is not None:
                 self._consider(number, standing)
         self.histories.survey()

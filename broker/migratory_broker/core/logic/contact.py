@@ -8,7 +8,7 @@ because it was numbered. Nothing is held for later or sent again from here: mark
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from migratory_protocol.peer import Answer, Answers, Forward, Forwarded, Publication
@@ -29,7 +29,7 @@ Key = tuple[str, str, int]  # topic, publisher, id
 class Pending:
     via: str  # the coordinator it was sent to, "" for this broker
     deadline: float
-    references: list[tuple[int, int]] = field(default_factory=list)  # (edge, reference)
+    references: list[tuple[int, int]]  # (edge, reference)
 
 
 class Contact:
@@ -71,10 +71,11 @@ class Contact:
                     self._retry(event, "too many publications wait for their copies")
                     return
                 deadline = ctx.now + ctx.config.publish_wait
-                pending = self.pending[key] = Pending(via, deadline)
+                self.pending[key] = Pending(via, deadline, [(event.edge, event.reference)])
                 self._deadlines.append((deadline, key))
-            pending.via = via
-            pending.references.append((event.edge, event.reference))
+            else:
+                pending.via = via
+                pending.references.append((event.edge, event.reference))
         if reign is not None:
             reign.sequencer.take(forwarded, None)
         else:
@@ -171,6 +172,8 @@ class Contact:
                 self._give_back(*key, "no answer from the coordinator in time")
 
     def flush(self) -> None:
+        if not (self._forwards or self._answers):
+            return
         forwards, self._forwards = self._forwards, {}
         for peer, groups in forwards.items():
             for group, publications in groups.items():

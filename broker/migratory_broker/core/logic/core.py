@@ -66,7 +66,8 @@ from migratory_broker.core.logic.status import describe
 from migratory_broker.core.logic.zookeeper import ZooKeeper
 
 FROZEN = 1.0  # seconds without a step: the process did not run
-SWEEP = 500  # topics aged per tick
+SWEEPS = 200  # ticks in which every topic is aged once
+EXPIRIES = 10  # ticks in which every group's publisher tables are looked at once
 
 
 class Logic:
@@ -96,6 +97,7 @@ class Logic:
         self._admission: Admission | None = None
         self._stepped_at: float | None = None
         self._short = 0
+        self._ticks = 0
         self._drain_begun = self._drain_until = 0.0
         self._drain_told = True
         self._events: dict[type, Callable[[Any], None]] = {
@@ -253,15 +255,17 @@ class Logic:
     # ---- time ------------------------------------------------------------------------------------------------
 
     def _tick(self, event: Tick) -> None:
-        self.membership.beat(self._coordinates())
+        self._ticks += 1
+        if self.membership.beat_due:
+            self.membership.beat(self._coordinates())
         self.membership.tick()
         self._fence()
         self.candidacy.tick()
         self.balance.tick()
         self.contact.tick()
         self.resume.tick()
-        self.bounds.sweep(self.ctx.wall, SWEEP)
-        for group in self.groups:
+        self.bounds.sweep(self.ctx.wall, 1 + self.bounds.topics // SWEEPS)
+        for group in self.groups[self._ticks % EXPIRIES :: EXPIRIES]:
             if group.reign is not None and group.reign.active:
                 group.reign.sequencer.expire()
         self._readiness()
@@ -283,7 +287,7 @@ class Logic:
         return names
 
     def _fence(self) -> None:
-        reason = self.fencing.reason(self._listed())
+        reason = self.fencing.reason(self._listed)
         if bool(reason) != self.ctx.fenced:
             self.ctx.fenced = bool(reason)
             self.ctx.note("warning" if reason else "info", "fenced" if reason else "no_longer_fenced", why=reason)

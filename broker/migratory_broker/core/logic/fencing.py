@@ -6,7 +6,7 @@ replaced process has fenced itself (docs/replication.md). All by the own monoton
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
 
 from migratory_broker.core.logic.context import Context
 from migratory_broker.core.logic.gossip import Gossip
@@ -22,8 +22,8 @@ class Fencing:
         self.gossip = gossip
         self._ready_since: float | None = None
 
-    def reason(self, listed: Iterable[str]) -> str:
-        """Why to be fenced now, "" if not. `listed`: every broker on a list that this one follows."""
+    def reason(self, listed: Callable[[], set[str]]) -> str:
+        """Why to be fenced now, "" if not. `listed` gives every broker on a list that this one follows."""
         if not self.membership.ready:
             self._ready_since = None
             return ""  # no clients, nothing to acknowledge
@@ -48,16 +48,14 @@ class Fencing:
     def _cut(self) -> str:
         """FENCE-CUT: a live coordinator is heard by others, but not here. One that nobody hears is in takeover."""
         config, now = self.ctx.config, self.ctx.now
-        heard = self.membership.heard
-        for name in sorted(self.gossip.counts()):
-            if name == config.name or now - heard.get(name, now) <= config.fencing:
-                continue
+        silent = [name for name, at in self.membership.heard.items() if now - at > config.fencing]
+        for name in sorted(self.gossip.counts().keys() & silent) if silent else ():
             for peer, news in self.membership.news.items():
                 if now - news.at <= 3 * config.heartbeat and name in news.hears:
                     return f"{peer} hears the coordinator {name}, this broker does not"
         return ""
 
-    def _isolated(self, listed: Iterable[str]) -> str:
+    def _isolated(self, listed: Callable[[], set[str]]) -> str:
         """FENCE-ISOLATED: under `reset`, no broker of those connected here hears ZooKeeper, and one that is listed is
         not among them: it may have been replaced, and a new history may begin."""
         config, now = self.ctx.config, self.ctx.now
@@ -68,5 +66,5 @@ class Fencing:
         for peer in hears:
             if (news := self.membership.news.get(peer)) is not None and now - news.zookeeper_heard <= limit:
                 return ""
-        missing = sorted(set(listed) - hears - {config.name})
+        missing = sorted(listed() - hears - {config.name})
         return f"no broker here hears ZooKeeper, and {missing[0]} is not heard" if missing else ""

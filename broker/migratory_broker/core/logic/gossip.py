@@ -5,13 +5,18 @@ Coordinators say so themselves, at activation and with every heartbeat; the high
 
 from __future__ import annotations
 
+from collections import Counter
+
 
 class Gossip:
     def __init__(self, groups: int) -> None:
         self._hints: list[tuple[int, str]] = [(0, "")] * groups  # (epoch, broker)
+        self._counts: dict[str, int] | None = {}  # None when it is to be made anew
 
     def learn(self, group: int, epoch: int, broker: str) -> None:
         if 0 <= group < len(self._hints) and epoch >= self._hints[group][0]:
+            if self._hints[group][1] != broker:
+                self._counts = None
             self._hints[group] = (epoch, broker)
 
     def coordinator(self, group: int) -> str:
@@ -23,8 +28,6 @@ class Gossip:
 
     def counts(self) -> dict[str, int]:
         """Groups per coordinator, as far as known."""
-        counts: dict[str, int] = {}
-        for _, name in self._hints:
-            if name:
-                counts[name] = counts.get(name, 0) + 1
-        return counts
+        if self._counts is None:
+            self._counts = dict(Counter(name for _, name in self._hints if name))
+        return dict(self._counts)

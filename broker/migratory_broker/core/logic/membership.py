@@ -277,12 +277,14 @@ class Membership:
         limit = self.ctx.now - within
         return [peer for peer, at in self.heard.items() if at >= limit]
 
+    @property
+    def beat_due(self) -> bool:
+        return self.ctx.now - self._beat_at >= self.ctx.config.heartbeat
+
     def beat(self, coordinates: list[tuple[int, int]]) -> None:
-        """Heartbeats and the own small read, when it is time."""
-        config, now = self.ctx.config, self.ctx.now
-        if now - self._beat_at < config.heartbeat:
-            return
-        self._beat_at = now
+        """Heartbeats and the own small read."""
+        config = self.ctx.config
+        self._beat_at = self.ctx.now
         age = self.zookeeper.age()
         message = Heartbeat(
             -1.0 if age == float("inf") else age, sorted(self.hears(config.fencing / 2)), coordinates, self.ready,

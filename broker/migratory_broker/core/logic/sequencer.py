@@ -72,11 +72,12 @@ class Sequencer:
             if verdict == "duplicate":
                 self._duplicate(log, publication, contact)
                 return
-        if replica.bounds.blocked(log, ctx.wall) or replica.bounds.full(ctx.wall):
+        wall = ctx.wall
+        if replica.bounds.blocked(log, wall) or replica.bounds.full(wall):
             self._reject(publication, contact, "retry", "the cache is full of publications that wait for their copies")
             return
         entry = Publication(
-            self.record.epoch, log.last + 1, publication.payload, publication.publisher, publication.id, ctx.wall,
+            self.record.epoch, log.last + 1, publication.payload, publication.publisher, publication.id, wall,
             publication.sent,
         )
         replica.append(log, entry)
@@ -133,9 +134,12 @@ class Sequencer:
 
     def settle(self, log: TopicLog) -> None:
         """Commit what `copies` listed incarnations hold, the own store being one of them."""
-        votes = sorted((votes.get(log.name, 0) for votes in self.votes.values()), reverse=True)
         copies = self.record.copies
-        to = log.last if copies == 1 else min(log.last, votes[copies - 2])
+        if copies == 1:
+            to = log.last
+        else:
+            votes = sorted((votes.get(log.name, 0) for votes in self.votes.values()), reverse=True)
+            to = min(log.last, votes[copies - 2])
         if to <= log.committed:
             return
         self.replica.commit(log, to)
