@@ -107,7 +107,6 @@ class Pump:
             self._soon(self._turn)
 
     def _turn(self) -> None:
-        self._scheduled = False
         try:
             self._work()
         except Exception as error:  # noqa: BLE001
@@ -115,6 +114,9 @@ class Pump:
             self.stopped = True
             self._queue.clear()
             self._failed(error)
+        self._scheduled = bool(self._queue)
+        if self._scheduled:
+            self._soon(self._turn)
 
     def _work(self) -> None:
         entries = self._queue
@@ -131,9 +133,6 @@ class Pump:
         if not self._flushed:
             self._step_logic(_FLUSH)
             self._flushed = True
-        if entries and not self._scheduled:
-            self._scheduled = True
-            self._soon(self._turn)
 
     def _step_logic(self, event: Any) -> None:
         self._flushed = False
@@ -143,11 +142,12 @@ class Pump:
 
     def step_edge(self, event: Any) -> None:
         """Only from within an effect or `call`: the edge takes the event now."""
-        if self._edge is None:
+        edge = self._edge
+        if edge is None:
             self._waiting.append(event)
             return
         handlers = self._edge_handlers
-        for effect in self._edge.step(event, self._clock()):
+        for effect in edge.step(event, self._clock()):
             handlers[type(effect)](effect)
 
 

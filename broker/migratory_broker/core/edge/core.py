@@ -77,11 +77,13 @@ class Edge:
         }
 
     def step(self, event: Event, now: float) -> list[Effect]:
-        self._delivery.now = now
+        delivery = self._delivery
+        delivery.now = now
         self._handlers[type(event)](event)
-        for connection, limit in self._delivery.overfull():
-            self._slow(connection, limit)
-        return self._delivery.take()
+        if delivery.over:
+            for connection, limit in delivery.overfull():
+                self._slow(connection, limit)
+        return delivery.take()
 
     # ---- flow ------------------------------------------------------------------------------------------------
 

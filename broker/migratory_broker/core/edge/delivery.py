@@ -14,7 +14,7 @@ else is put in afterwards goes behind them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from migratory_protocol.messages import BrokerMessage
@@ -39,6 +39,7 @@ class Delivery:
         self._writing: Connection | None = None
         self._written: list[bytes] = []
         self._overflowing: dict[Connection, str] = {}
+        self.over = False  # something was put in over a limit: `overfull` says of whom
         self.paused: dict[Connection, None] = {}
         self.now = 0.0
         self.delivered = 0  # publications, times subscribers
@@ -86,14 +87,15 @@ class Delivery:
     def write_at_once(self, connection: Connection, data: bytes) -> None:
         """Past the queue: for a close frame, behind which nothing comes."""
         if self._writing is not connection:
-            self._join()
+            if self._writing is not None:
+                self._join()
             self._writing = connection
         self._written.append(data)
         self.sent_bytes += len(data)
 
     # ---- to many ---------------------------------------------------------------------------------------------
 
-    def fanout(self, topic: Topic, publications: Iterable[Publication], count: int) -> None:
+    def fanout(self, topic: Topic, publications: Sequence[Publication], count: int) -> None:
         """`count` publications to the live subscribers of a topic."""
         name = topic.name
         self.multicast(topic, lambda format: format.live(name, publications), count)
@@ -101,7 +103,8 @@ class Delivery:
     def multicast(self, topic: Topic, encode: Callable[[Format], bytes], publications: int = 0) -> None:
         """What `encode` makes, once in each format, to the live subscribers of a topic."""
         encoded: dict[Format, bytes] = {}
-        self._join()
+        if self._writing is not None:
+            self._join()
         for format, audience in topic.audiences.items():
             if not audience.members:
                 continue
@@ -160,20 +163,22 @@ class Delivery:
         # What comes first always fits: a limit below one large publication must not make its topic unreadable.
         if queue.size and queue.size + len(data) > self._config.queue_per_client:
             self._overflowing[connection] = CLIENT_LIMIT
+            self.over = True
             return
         queue.chunks.append(data)
         queue.size += len(data)
         queue.publications += publications
         self.queue_bytes += len(data)
+        if self.queue_bytes > self._config.queue_total:
+            self.over = True
 
     def overfull(self) -> list[tuple[Connection, str]]:
         """Who must be closed before the step ends, and over which limit. All queues together may be over theirs by
         what one step put in: those bytes are shared."""
-        excess = self.queue_bytes - self._config.queue_total
-        if excess <= 0 and not self._overflowing:
-            return []
         closing = list(self._overflowing.items())
         self._overflowing = {}
+        self.over = False
+        excess = self.queue_bytes - self._config.queue_total
         if excess > 0:
             excess -= sum(waiting_bytes(connection) for connection, _ in closing)
             known = {connection for connection, _ in closing}

@@ -190,7 +190,7 @@ class Splice:
                 return
         topic.last = publications[-1].position
         self._delivery.fanout(topic, publications, len(publications))
-        for replay, reached in ahead(topic):
+        for replay, reached in ahead(topic) if topic.replays else ():
             fresh = [publication for publication in publications if publication.sequence > reached]
             if fresh or publications[-1].sequence == reached:
                 self._live(replay)
