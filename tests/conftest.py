@@ -1,4 +1,9 @@
-"""What all tests share: in CI a skipped test is a failed one, unless it is about another platform."""
+"""What all tests share.
+
+In CI a skipped test is a failed one, unless it is about another platform. Properties are tried on the same examples in
+every run, so that a run says something about the change it is for; `pytest tests/properties
+--hypothesis-profile=thorough` looks for new ones, ten times as many.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +11,14 @@ import os
 from collections.abc import Generator
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# No deadline: the machine may be busy with other tests. "Too slow" is what the first text drawn on a machine is, which
+# builds a table of all characters.
+COMMON = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("quick", COMMON, max_examples=100, derandomize=True)
+settings.register_profile("thorough", COMMON, max_examples=1000)
+settings.load_profile("quick")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from migratory_broker.core.edge import EdgeConfig
 from migratory_broker.core.logic.events import Attach, NextPage
@@ -65,7 +65,6 @@ def finish(bench: Bench, hostile: Any, other: Any) -> None:
     assert bench.edge.clients == 1
 
 
-@settings(deadline=None, max_examples=200)
 @given(objects=st.lists(OBJECTS, min_size=1, max_size=4), together=st.booleans())
 def test_json(objects: list[Any], together: bool) -> None:
     bench, hostile, other = ready("json")
@@ -74,7 +73,6 @@ def test_json(objects: list[Any], together: bool) -> None:
     finish(bench, hostile, other)
 
 
-@settings(deadline=None, max_examples=200)
 @given(arrays=st.lists(ARRAYS, min_size=1, max_size=4), together=st.booleans())
 def test_messagepack(arrays: list[Any], together: bool) -> None:
     bench, hostile, other = ready("msgpack")
@@ -88,7 +86,6 @@ def test_messagepack(arrays: list[Any], together: bool) -> None:
 
 
 @pytest.mark.parametrize("wire", ["json", "msgpack"])
-@settings(deadline=None, max_examples=150)
 @given(chunks=st.lists(st.binary(max_size=200), max_size=6), welcomed=st.booleans())
 def test_any_bytes(wire: str, chunks: list[bytes], welcomed: bool) -> None:
     bench, hostile, other = ready(wire)

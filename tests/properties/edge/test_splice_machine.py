@@ -257,7 +257,5 @@ class SpliceMachine(RuleBasedStateMachine):
         assert (self.bench.edge.topics, self.bench.edge.clients) == (0, 0)
 
 
-SpliceMachine.TestCase.settings = settings(
-    max_examples=100, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
-)
+SpliceMachine.TestCase.settings = settings(stateful_step_count=50, suppress_health_check=list(HealthCheck))
 TestSpliceMachine = SpliceMachine.TestCase

@@ -8,16 +8,13 @@ from contextlib import suppress
 from typing import Any, get_args
 
 import msgspec
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from migratory_protocol import messages as m
 from migratory_protocol.codec import CODECS, JSON, MSGPACK, BadMessage, Codec
 from migratory_protocol.messages import BrokerMessage, ClientMessage
 from migratory_protocol.positions import LARGEST, Position, parse_position
 from migratory_protocol.topics import BadTopic, check_topic, topic_group
-
-# the first text drawn on a machine builds a table of all characters
-slow_start = settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 
 texts = st.text(max_size=10)
 integers = st.integers(0, m.LARGEST_INTEGER)
@@ -99,27 +96,23 @@ def read(codec: Codec, data: bytes) -> None:
         assert codec.decode_client(codec.encode(item)) == [item]
 
 
-@slow_start
 @given(st.lists(client_messages, min_size=1, max_size=20))
 def test_client_messages_come_back(messages: list[ClientMessage]) -> None:
     for codec in CODECS:
         assert codec.decode_client(codec.join([codec.encode(message) for message in messages])) == messages
 
 
-@slow_start
 @given(st.lists(broker_messages, min_size=1, max_size=20))
 def test_broker_messages_come_back(messages: list[BrokerMessage]) -> None:
     for codec in CODECS:
         assert codec.decode_broker(codec.join([codec.encode(message) for message in messages])) == messages
 
 
-@slow_start
 @given(values | near_objects | st.lists(near_objects, max_size=3))
 def test_any_json_is_taken_or_refused(value: object) -> None:
     read(JSON, json.dumps(value).encode())
 
 
-@slow_start
 @given(values | st.tuples(st.integers(1, 4), st.lists(values, max_size=9)).map(lambda pair: [pair[0], *pair[1]]))
 def test_any_messagepack_is_taken_or_refused(value: object) -> None:
     try:
@@ -130,14 +123,12 @@ def test_any_messagepack_is_taken_or_refused(value: object) -> None:
     read(MSGPACK, data)
 
 
-@slow_start
 @given(st.binary(max_size=60))
 def test_noise_is_refused(data: bytes) -> None:
     for codec in CODECS:
         read(codec, data)
 
 
-@slow_start
 @given(st.lists(client_messages, min_size=1, max_size=3), st.data())
 def test_damaged_messages_are_taken_or_refused(messages: list[ClientMessage], data: st.DataObject) -> None:
     for codec in CODECS:
@@ -148,7 +139,6 @@ def test_damaged_messages_are_taken_or_refused(messages: list[ClientMessage], da
         read(codec, bytes(good[: data.draw(st.integers(0, len(good)))]))
 
 
-@slow_start
 @given(st.text(max_size=300), st.integers(1, 1000))
 def test_a_topic_is_taken_as_it_is_or_refused(name: str, groups: int) -> None:
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from migratory_protocol import deflate
 from migratory_protocol.frames import (
@@ -30,8 +30,6 @@ from websockets.protocol import SERVER, Protocol
 
 LIMIT = 300
 CANNOT_INFLATE = -1
-# the first text drawn on a machine builds a table of all characters
-slow_start = settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 Result = tuple[list[tuple[Any, ...]], int | None]
 
 masks = st.binary(min_size=4, max_size=4)
@@ -150,7 +148,6 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
     return [data[start:end] for start, end in pairwise(bounds)]
 
 
-@slow_start
 @given(st.booleans().flatmap(lambda on: st.tuples(st.just(on), st.lists(good_messages(on), max_size=4))))
 def test_good_messages_are_read_like_by_an_independent_parser(case: tuple[bool, list[bytes]]) -> None:
     with_deflate, messages = case
@@ -164,7 +161,6 @@ def test_good_messages_are_read_like_by_an_independent_parser(case: tuple[bool, 
         assert (events, code) == (expected, expected_code)
 
 
-@settings(slow_start, max_examples=300)
 @given(st.lists(st.one_of(any_frames(), good_messages(False)), min_size=1, max_size=5), st.booleans())
 @example([encode_frame(TEXT, b"\xff", b"abcd", fin=False), encode_frame(CONTINUATION, b"", b"abcd")], False)
 def test_bad_frames_end_like_by_an_independent_parser(frames: list[bytes], with_deflate: bool) -> None:
@@ -187,21 +183,18 @@ def test_bad_frames_end_like_by_an_independent_parser(frames: list[bytes], with_
         assert code == expected_code
 
 
-@slow_start
 @given(st.lists(st.one_of(any_frames(), good_messages(True)), max_size=4), st.lists(st.integers(0, 10**6), max_size=8))
 def test_cuts_change_nothing(frames: list[bytes], places: list[int]) -> None:
     data = b"".join(frames)
     assert ours(cut(data, places), True) == ours([data], True)
 
 
-@slow_start
 @given(st.lists(st.one_of(any_frames(), good_messages(True)), max_size=3))
 def test_byte_by_byte_changes_nothing(frames: list[bytes]) -> None:
     data = b"".join(frames)[:3000]
     assert ours([data[at : at + 1] for at in range(len(data))], True) == ours([data], True)
 
 
-@slow_start
 @given(st.binary(max_size=200), st.booleans())
 def test_noise_ends_in_a_close_code_or_in_nothing(data: bytes, with_deflate: bool) -> None:
     _, code = ours([data], with_deflate)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from migratory_loadtest.account import Entry, Notice, Sent, SubscriberAccount, TopicAccount, read, write
 from migratory_loadtest.result import Problem
@@ -182,7 +182,6 @@ def test_a_file_that_is_no_account_is_refused_with_its_line(tmp_path: Path) -> N
         list(read(path))
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32), st.integers(0, 6))
 def test_totals_equal_an_independent_count_of_arbitrarily_broken_histories(
     tmp_path_factory: pytest.TempPathFactory, seed: int, faults: int

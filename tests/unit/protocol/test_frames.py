@@ -162,11 +162,11 @@ def test_many_empty_fragments_take_no_memory() -> None:
     parser.feed(encode_frame(TEXT, b"", KEY, fin=False))
     chunk = encode_frame(CONTINUATION, b"", KEY, fin=False) * 1000
     tracemalloc.start()
-    for _ in range(50):
+    for _ in range(10):
         assert parser.feed(chunk) == []
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert held < 50_000
+    assert held < 10_000  # a byte each
     assert parser.feed(encode_frame(CONTINUATION, b"end", KEY)) == [MessageReceived(b"end", True)]
 
 

@@ -59,8 +59,12 @@ def test_a_reader_that_stands_still_does_not_stop_the_writer() -> None:
     log.close(0.2)
     assert time.monotonic() - begun < 5
     assert log._dropped > 0
-    os.close(out)  # ends the writer
-    log._thread.join(5)
+    os.close(out)  # from here on each line fails at once
+    deadline = time.monotonic() + 5
+    while not log._queue.empty() and time.monotonic() < deadline:
+        time.sleep(0.005)
+    log.close(5)
+    assert not log._thread.is_alive()
     os.close(into)
 
 
