@@ -280,11 +280,8 @@ class Logic:
         ]
 
     def _listed(self) -> set[str]:
-        names: set[str] = set()
-        for group in self.groups:
-            if (view := group.replica.view) is not None:
-                names.update(name for name, _ in view.members)
-        return names
+        views = [group.replica.view for group in self.groups]
+        return {name for view in views if view is not None for name, _ in view.members}
 
     def _fence(self) -> None:
         reason = self.fencing.reason(self._listed)

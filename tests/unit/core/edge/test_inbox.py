@@ -1,0 +1,201 @@
+"""What a client sends behind a request that waits for the logic: in order, bounded, and nobody else waits for it."""
+
+from __future__ import annotations
+
+import pytest
+from migratory_broker.core.edge import EdgeConfig
+from migratory_broker.core.edge.events import More
+from migratory_broker.core.logic.events import Attach, NextPage, PublishRequest
+from migratory_protocol import frames
+from migratory_protocol.closecodes import CloseCode
+from migratory_protocol.messages import (
+    Message,
+    Ping,
+    Pong,
+    Publish,
+    Subscribe,
+    Subscribed,
+    TopicRequest,
+    Unsubscribe,
+    Unsubscribed,
+)
+from migratory_protocol.positions import Position
+from migratory_testing.edges import MASK, Bench, Reader, publications
+
+TWO = EdgeConfig(attaches_per_client=2)
+
+
+def names(*topics: str) -> list[TopicRequest]:
+    return [TopicRequest(topic) for topic in topics]
+
+
+def waiting(config: EdgeConfig = TWO) -> tuple[Bench, Reader, list[Attach]]:
+    """A client whose request for four topics is half carried out."""
+    bench = Bench(config)
+    reader = bench.client()
+    reader.say(Subscribe(1, names("a", "b", "c", "d")))
+    return bench, reader, bench.asked(Attach)
+
+
+def test_each_answer_brings_one_more_topic_and_the_socket_is_read_again_at_the_end() -> None:
+    bench, reader, asked = waiting()
+    assert [attach.topic for attach in asked] == ["a", "b"]
+    reader.say(Ping())
+    assert bench.held == {reader.number}
+    bench.attached(asked[0], Position(1, 0))
+    assert [attach.topic for attach in bench.asked(Attach)] == ["c"]
+    assert bench.held == {reader.number}
+    assert reader.take(Pong) == []
+    bench.attached(asked[1], Position(1, 0))
+    assert [attach.topic for attach in bench.asked(Attach)] == ["d"]
+    assert bench.held == set()
+    assert reader.take(Pong) == [Pong()]
+
+
+def test_what_stands_behind_the_request_comes_behind_it() -> None:
+    """In the same frame, in the same read, and in later reads: who subscribes and then publishes does not overtake
+    himself."""
+    bench = Bench(TWO)
+    reader = bench.client()
+    reader.raw(
+        frames.encode_frame(
+            frames.BINARY,
+            b"\x92" + b"".join(
+                reader.codec.encode(message)
+                for message in (Subscribe(1, names("a", "b", "c", "d")), Publish("x", b"1", 1, "p", 1, 1))
+            ),
+            MASK,
+        )
+        + reader.frame(Publish("x", b"2", 1, "p", 2, 1))
+    )
+    reader.say(Publish("x", b"3", 1, "p", 3, 1))
+    reader.say(Publish("x", b"4", 1, "p", 4, 1), Unsubscribe(2, ["d"]))
+    order: list[object] = []
+    while bench.requests:
+        request = bench.requests.pop(0)
+        if isinstance(request, Attach):
+            order.append(request.topic)
+            bench.attached(request, Position(1, 0))
+        elif isinstance(request, PublishRequest):
+            order.append(request.id)
+    assert order == ["a", "b", "c", "d", 1, 2, 3, 4]
+    assert [message.topics for message in reader.take(Unsubscribed)] == [["d"]]
+    assert bench.held == set()
+
+
+def test_one_read_is_worked_off_in_a_step_and_others_have_their_turn_in_between() -> None:
+    bench, reader, asked = waiting()
+    other = bench.client()
+    for _ in range(4):
+        reader.say(Ping())
+    bench.put_off = True
+    for attach in asked:
+        bench.attached(attach, Position(1, 0))
+    answered = []
+    while bench.more:
+        answered.append(len(reader.take(Pong)))
+        other.say(Ping())
+        assert other.take(Pong) == [Pong()]
+        assert bench.held == {reader.number}
+        (more,) = bench.more
+        bench.more.clear()
+        bench.step(more)
+    assert answered == [1, 1, 1]
+    assert reader.take(Pong) == [Pong()]
+    assert bench.held == set()
+
+
+def test_a_second_request_among_what_waits_is_waited_for_as_well() -> None:
+    bench, reader, asked = waiting()
+    reader.say(Subscribe(2, names("e", "f", "g")))
+    reader.say(Ping())
+    topics = []
+    while asked:
+        attach = asked.pop(0)
+        topics.append(attach.topic)
+        assert reader.take(Pong) == []
+        bench.attached(attach, Position(1, 0))
+        asked += bench.asked(Attach)
+        if topics[-1] == "e":
+            break
+    assert topics == ["a", "b", "c", "d", "e"]
+    for attach in asked:
+        bench.attached(attach, Position(1, 0))
+    assert reader.take(Pong) == [Pong()]
+    assert bench.edge.subscriptions == 7
+
+
+def test_a_client_that_goes_on_sending_is_closed_at_its_limit() -> None:
+    bench, reader, asked = waiting(EdgeConfig(attaches_per_client=2, backlog_per_client=100))
+    other = bench.client()
+    other.live("a")
+    reader.raw(bytes(50))
+    reader.raw(bytes(50))
+    assert reader.close_code is None
+    reader.raw(b"x")
+    assert reader.close_code == CloseCode.NOT_ALLOWED
+    assert "100 bytes behind a subscribe request" in reader.close_reason
+    assert dict(bench.edge.closed) == {"backlog": 1}
+    assert bench.held == set()
+    bench.attached(asked[0], Position(1, 0))  # an answer to nobody
+    assert bench.asked(Attach) == []
+    assert bench.edge.subscriptions == 1
+
+
+def test_bytes_that_were_read_before_the_hold_took_effect_may_be_malformed() -> None:
+    bench, reader, asked = waiting()
+    reader.raw(frames.encode_frame(frames.BINARY, reader.codec.encode(Ping()), MASK) + b"\x83\x80")
+    for attach in asked:
+        bench.attached(attach, Position(1, 0))
+    assert reader.take(Pong) == [Pong()]
+    assert reader.close_code == CloseCode.PROTOCOL_ERROR
+    assert bench.held == set()
+
+
+@pytest.mark.parametrize("how", ["lost", "closed"])
+def test_the_rest_of_a_connection_that_went_is_nobodys(how: str) -> None:
+    bench, reader, asked = waiting()
+    reader.say(Ping())
+    reader.say(Ping())
+    bench.put_off = True
+    for attach in asked:
+        bench.attached(attach, Position(1, 0))
+    assert bench.more == [More(reader.number)]
+    if how == "lost":
+        reader.lose()
+    else:
+        bench.wait(60.0, tick=1.0)  # it answers no ping
+    bench.put_off = False
+    bench.step(bench.more.pop(0))
+    assert (bench.edge.clients, bench.edge.subscriptions, bench.held, bench.more) == (0, 0, set(), [])
+
+
+def test_a_full_transport_is_waited_for() -> None:
+    """Receipts must not fill the queue of the client that asked for them."""
+    bench, reader, asked = waiting()
+    reader.pause()
+    for attach in asked:
+        bench.attached(attach, Position(1, 0))
+    assert bench.asked(Attach) == []
+    reader.resume()
+    for attach in bench.asked(Attach):
+        bench.attached(attach, Position(1, 0))
+    assert [m.topics[0].topic for m in reader.take(Subscribed)] == ["a", "b", "c", "d"]
+
+
+def test_a_receipt_stands_before_what_is_fanned_out_in_the_same_step() -> None:
+    """A replay that a new history ends, which nobody had reported: its reset first, then the publication that told."""
+    bench = Bench()
+    live, replaying = bench.client(), bench.client()
+    live.live("t", Position(1, 3))
+    bench.attached(replaying.subscribe("t", (1, 0)), Position(1, 3), publications=publications(1, 2), done=False)
+    bench.asked(NextPage)
+    for reader in (live, replaying):
+        reader.received.clear()
+    bench.fan("t", *publications(1, 1, epoch=9))
+    for reader in (live, replaying):
+        reset, message = reader.received
+        assert isinstance(reset, Subscribed)
+        assert (reset.topics[0].receipt, reset.topics[0].position) == ("reset", Position(9, 0))
+        assert isinstance(message, Message)
+        assert message.position == Position(9, 1)
