@@ -152,7 +152,7 @@ class FrameParser:
             body += 2 if length == 126 else 8
             if size < body:
                 return 0
-            length = int.from_bytes(data[start + 2 : body], "big")
+            length = int.from_bytes(data[start + 2 : body])
             if length < shortest or length >> 63:
                 raise ProtocolError(CloseCode.PROTOCOL_ERROR, "the length of a frame is not in its shortest form")
         if length > self.max_message or not plain:
@@ -277,7 +277,9 @@ def encode_frame(
     opcode: int, payload: bytes, mask: bytes | None = None, fin: bool = True, rsv1: bool = False
 ) -> bytes:
     """One frame with the shortest header. A client gives 4 random bytes as `mask`, new ones for each frame."""
-    first = opcode | (_FIN if fin else 0) | (_RSV1 if rsv1 else 0)
+    first = opcode | _FIN if fin else opcode
+    if rsv1:
+        first |= _RSV1
     size = len(payload)
     masked = 0 if mask is None else _MASKED
     if size < 126:

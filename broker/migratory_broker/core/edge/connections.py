@@ -147,15 +147,15 @@ class Connections:
     # ---- messages --------------------------------------------------------------------------------------------
 
     def _message(self, connection: Connection, message: object) -> None:
-        if isinstance(message, BadMessage):
+        if isinstance(message, Publish) and connection.state is State.OPEN:
+            self._publishing.publish(connection, message)
+        elif isinstance(message, BadMessage):
             self._bad(connection, message)
         elif isinstance(message, Connect):
             self._connect(connection, message)
         elif connection.state is State.OPENING:
             text = "the first message of a connection is `connect`"
             self._refuse(connection, errors.NOT_CONNECTED, text, CloseCode.BAD_MESSAGE, "bad_message")
-        elif isinstance(message, Publish):
-            self._publishing.publish(connection, message)
         elif isinstance(message, Subscribe):
             self._subscriptions.subscribe(connection, message)
         elif isinstance(message, Unsubscribe):

@@ -117,16 +117,16 @@ class Inbox:
 
     def _events(self, connection: Connection, found: Iterator[frames.FrameEvent | frames.ProtocolError]) -> None:
         for event in found:
-            if isinstance(event, frames.CloseReceived):
+            if isinstance(event, frames.MessageReceived):
+                if connection.state <= State.OPEN:
+                    self._work(connection, self._messages(connection, event))
+            elif isinstance(event, frames.CloseReceived):
                 self._closed(connection, event)
             elif isinstance(event, frames.ProtocolError):
                 reason = "too_large" if event.code == CloseCode.TOO_LARGE else "protocol"
                 self._close(connection, event.code, reason, event.text)
-            elif connection.state <= State.OPEN:
-                if isinstance(event, frames.MessageReceived):
-                    self._work(connection, self._messages(connection, event))
-                elif isinstance(event, frames.PingReceived):
-                    self._delivery.write(connection, frames.pong_frame(event.data))
+            elif isinstance(event, frames.PingReceived) and connection.state <= State.OPEN:
+                self._delivery.write(connection, frames.pong_frame(event.data))
             if connection.request is not None:
                 self._behind(connection).frames = found
                 return

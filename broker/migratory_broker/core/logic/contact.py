@@ -100,13 +100,15 @@ class Contact:
         self.ctx.committed += len(publications)
         if self.pending:
             for entry in publications:
-                if entry.id and (topic, entry.publisher, entry.id) in self.pending:
-                    self.resolve(Answer(topic, entry.publisher, entry.id, position=entry.position))
+                if entry.id and (pending := self.pending.pop((topic, entry.publisher, entry.id), None)) is not None:
+                    self._resolve(pending, Answer(topic, entry.publisher, entry.id, "", entry.position))
 
     def resolve(self, answer: Answer) -> None:
         pending = self.pending.pop((answer.topic, answer.publisher, answer.id), None)
-        if pending is None:
-            return
+        if pending is not None:
+            self._resolve(pending, answer)
+
+    def _resolve(self, pending: Pending, answer: Answer) -> None:
         if self.ctx.fenced and not answer.code:  # FENCED-SILENT: no acknowledgement from a broker that is cut off
             wait = self.ctx.config.publish_retry_after
             answer = Answer(answer.topic, answer.publisher, answer.id, "retry", None, "this broker is cut off", wait)

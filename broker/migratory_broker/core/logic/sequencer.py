@@ -170,12 +170,13 @@ class Sequencer:
             self._marks = {}
         if not (self._outbox or self._forget or marks):
             return
-        entries = [Entries(topic, publications) for topic, publications in self._outbox.items()]
-        message = Accept(
-            self.replica.group, self.record.history, self.record.epoch, entries, self._forget, marks
-        )
-        self._outbox, self._forget = {}, []
-        self.followers.stream(message)
+        outbox, self._outbox = self._outbox, {}
+        forget, self._forget = self._forget, []
+        if self.followers.by_name:
+            entries = [Entries(topic, publications) for topic, publications in outbox.items()]
+            self.followers.stream(
+                Accept(self.replica.group, self.record.history, self.record.epoch, entries, forget, marks)
+            )
 
     def expire(self) -> None:
         """FORGET-ALIKE: publishers silent for the duplicate window leave the table, in log order everywhere."""
