@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 import time
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,6 +14,7 @@ from typing import Any
 
 import pytest
 from migratory_protocol.limits import SUBSCRIPTIONS
+from migratory_testing import pinger
 from migratory_testing.processes import Broker, poll
 from migratory_testing.rawclient import RawClient, payload, position
 
@@ -76,26 +80,15 @@ async def test_a_client_that_does_not_read_delays_nobody_and_is_closed_at_its_li
     broker: Broker, bystander: object
 ) -> None:
     await delays(broker, "first")
-    found = []
-    for attempt in range(3):
-        found.append(await with_and_without_a_stalled_reader(broker, attempt))
-        if found[-1][1] < found[-1][0] + 0.05:
-            return
-    raise AssertionError(f"p99 alone and with a stalled reader, each time 50 ms apart or more: {found}")
-
-
-async def with_and_without_a_stalled_reader(broker: Broker, attempt: int) -> tuple[float, float]:
-    """The 99th percentile of the others' delays, in seconds. One comparison may be spoilt by what else the machine
-    does; everything else must hold each time."""
-    alone = await delays(broker, f"alone {attempt}")
+    alone = await delays(broker, "alone")
     before, closed = resident(broker), slow_consumers(broker)
 
-    name = f"stalled {attempt}"
+    name = "stalled"
     stalled = await RawClient.join(broker, "msgpack", name=name, receive_buffer=4096)
     receipt = await stalled.subscribe(TOPIC)
     stalled.writer.transport.pause_reading()  # type: ignore[attr-defined]
     epoch, begin = position(receipt["position"])
-    together = await delays(broker, f"together {attempt}")
+    together = await delays(broker, "together")
 
     assert resident(broker) - before < 2 * QUEUE
     assert slow_consumers(broker) == closed + 1
@@ -109,7 +102,8 @@ async def with_and_without_a_stalled_reader(broker: Broker, attempt: int) -> tup
     found = [position((await again.receive("message"))["position"])[1] for _ in range(100)]
     assert found == list(range(begin + COUNT - 99, begin + COUNT + 1))
     again.writer.transport.abort()
-    return alone[len(alone) * 99 // 100], together[len(together) * 99 // 100]
+    # what a healthy reader notices of a stalled one is measured by hand (docs/cases.md): here, that it is not held up
+    assert together[len(together) * 99 // 100] < alone[len(alone) * 99 // 100] + 1.0
 
 
 def slow_consumers(broker: Broker) -> float:
@@ -126,24 +120,26 @@ def slow_consumers(broker: Broker) -> float:
 
 @asynccontextmanager
 async def pinging(broker: Broker) -> AsyncIterator[list[float]]:
-    """Another client pings every 100 ms meanwhile: how long each pong took, in seconds."""
-    client = await RawClient.join(broker, name="pinging")
+    """Another client pings every 100 ms meanwhile, from another process: how long each pong took, in seconds. They are
+    there at the end."""
+    host, port = broker.address("clients")
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", pinger.__name__, host, str(port),
+        stdin=PIPE, stdout=PIPE, env={**os.environ, "PYTHONPATH": str(Path(pinger.__file__).parents[1])},
+    )
     took: list[float] = []
-
-    async def ping() -> None:
-        while True:
-            began = time.monotonic()
-            await client.ping()
-            took.append(time.monotonic() - began)
-            await asyncio.sleep(0.1)
-
-    task = asyncio.create_task(ping())
     try:
+        assert process.stdout is not None
+        assert await process.stdout.readline() == b"ready\n"
         yield took
+        async with asyncio.timeout(30):
+            printed, _ = await process.communicate(b"")
+        took += map(float, printed.split())
+        assert process.returncode == 0
     finally:
-        await client.ping()
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
 
 
 async def subscribe_many(client: RawClient, topics: list[str], number: int) -> None:
@@ -179,9 +175,7 @@ async def test_fifty_thousand_subscriptions(broker: Broker, bystander: object, w
         await asyncio.to_thread(
             poll, lambda: broker.metric("migratory_subscriptions") == before, "all subscriptions are gone", 5.0
         )
-    # Fifty times the default limit in one request: everybody waits for as long as it takes, a second or some. What the
-    # default limit allows to anybody is not noticed, see below.
-    assert max(pongs) < 10
+    assert max(pongs) < 1.0
 
 
 async def test_as_many_subscriptions_as_the_default_allows_are_not_noticed_by_others(

@@ -1,7 +1,8 @@
 """Whatever happens in whatever order, a subscriber sees strictly rising positions without an unreported hole.
 
 Publications, held-back fan-outs, evictions, lost histories, full transports, unsubscribes and reconnects in any order;
-both directions between edge and logic are queues that are worked off as the machine likes.
+both directions between edge and logic are queues that are worked off as the machine likes. Of each client one attach
+is under way at a time, and what it says behind that waits: what was said counts from its answer on.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Follower:
     def __init__(self) -> None:
         self.reader: Reader | None = None
         self.paused = False
-        self.asked: dict[str, Position | None] = {}  # subscribed, no receipt yet: resumes after
+        self.asked: dict[int, tuple[str, Position | None]] = {}  # by request without a receipt yet: resumes after
         self.last: dict[str, Position] = {}  # has a receipt: everything up to here was seen or reported
         self.seen: dict[str, Position] = {}  # kept for the next subscription
         self.requests = 0
@@ -46,7 +47,7 @@ class Follower:
 class SpliceMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.bench = Bench(EdgeConfig(page=40, queue_per_client=600, encodings=300))
+        self.bench = Bench(EdgeConfig(page=40, queue_per_client=600, encodings=300, attaches_per_client=1))
         self.logic = OneLogic()
         self.channel: deque[Event] = deque()  # from logic to edge
         self.followers = [Follower() for _ in range(CLIENTS)]
@@ -142,13 +143,11 @@ class SpliceMachine(RuleBasedStateMachine):
         if after is not None and resume == "newer":
             after = Position(after.epoch, after.sequence + 50)
         self.check(follower)
-        known = topic in follower.asked or topic in follower.last
         follower.requests += 1
+        follower.asked[follower.requests] = topic, after
         follower.reader.say(
             Subscribe(follower.requests, [TopicRequest(topic, after, resume == "snapshot")])
         )
-        if not known:
-            follower.asked[topic] = after
         self.check(follower)
 
     @rule(client=clients, topic=topics)
@@ -158,8 +157,6 @@ class SpliceMachine(RuleBasedStateMachine):
             follower.requests += 1
             self.check(follower)
             follower.reader.say(Unsubscribe(follower.requests, [topic]))
-            follower.asked.pop(topic, None)
-            follower.last.pop(topic, None)
 
     @rule(client=clients)
     def pause(self, client: int) -> None:
@@ -195,6 +192,7 @@ class SpliceMachine(RuleBasedStateMachine):
                 self.message(follower, message)
             else:
                 assert isinstance(message, Unsubscribed)
+                self.unsubscribed(follower, message)
         reader.received.clear()
         if reader.close_code is not None:
             assert reader.close_code == CloseCode.SLOW_CONSUMER
@@ -204,6 +202,9 @@ class SpliceMachine(RuleBasedStateMachine):
 
     def receipt(self, follower: Follower, request: int, receipt: TopicReceipt) -> None:
         topic, position = receipt.topic, receipt.position
+        if request:
+            asked, after = follower.asked.pop(request)
+            assert asked == topic
         if receipt.receipt is None:
             assert receipt.code == "retry"
             return
@@ -214,7 +215,6 @@ class SpliceMachine(RuleBasedStateMachine):
         if request == 0:
             has = follower.last[topic]
         else:
-            after = follower.asked.pop(topic)
             has = position if after is None else after
         if receipt.receipt == "truncated":
             assert receipt.first == has.sequence + 1
@@ -223,6 +223,14 @@ class SpliceMachine(RuleBasedStateMachine):
         elif receipt.receipt == "reset":
             has = position
         follower.last[topic] = follower.seen[topic] = has
+
+    def unsubscribed(self, follower: Follower, message: Unsubscribed) -> None:
+        """What was asked for before is not answered any more."""
+        for topic in message.topics:
+            follower.last.pop(topic, None)
+            for request, (asked, _) in list(follower.asked.items()):
+                if asked == topic and request < message.request:
+                    del follower.asked[request]
 
     def message(self, follower: Follower, message: Message) -> None:
         topic, position = message.topic, message.position

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from migratory_broker.core.edge import events as edge_events
 from migratory_broker.core.logic import events
-from migratory_broker.runtime.pump import BATCH, Pump, multicast
+from migratory_broker.runtime.pump import BATCH, SLICE, Pump, multicast
 from migratory_protocol.positions import Position
 
 
@@ -36,10 +36,15 @@ def attached(reference: int) -> events.Attached:
     return events.Attached(0, reference, "t", "complete", Position(1, 0))
 
 
-def build(core: Any, logic: dict[type, Any] | None = None, edge: dict[type, Any] | None = None) -> Any:
+def build(
+    core: Any,
+    logic: dict[type, Any] | None = None,
+    edge: dict[type, Any] | None = None,
+    clock: Callable[[], float] = lambda: 1.0,
+) -> Any:
     loop = Loop()
     errors: list[Exception] = []
-    pump = Pump(core(logic), loop.soon, lambda: 1.0, errors.append)
+    pump = Pump(core(logic), loop.soon, clock, errors.append)
     return pump, core(edge), loop, errors
 
 
@@ -144,6 +149,36 @@ def test_a_turn_is_bounded_so_that_sockets_get_theirs(core: Any) -> None:
         assert len(pump._logic.of(events.Attach)) == turn * BATCH
         assert len(pump._logic.of(events.Flush)) == turn
     assert loop.calls
+
+
+def test_a_turn_is_bounded_in_time_as_well(core: Any) -> None:
+    # every event takes 40% of what a turn has
+    spent = [0.0]
+
+    def work(event: events.ZkChanged) -> list[Any]:
+        spent[0] += 0.4 * SLICE
+        return []
+
+    pump, edge, loop, _ = build(core, {events.ZkChanged: work}, clock=lambda: spent[0])
+    pump.carry_out({})
+    pump.attach(edge)
+    for number in range(7):
+        pump.to_logic(events.ZkChanged(f"/{number}"))
+    done = []
+    while loop.turn():
+        done.append(len(pump._logic.of(events.ZkChanged)))
+    assert done == [3, 6, 7]
+
+
+def test_what_the_edge_puts_off_comes_back_behind_what_waits(core: Any) -> None:
+    more = edge_events.More(1)
+    pump, edge, loop, _ = build(core, edge={edge_events.Received: lambda event: [more] * (event.connection == 1)})
+    pump.carry_out({})
+    pump.attach(edge)
+    pump.to_edge(edge_events.Received(1, b""))
+    pump.to_edge(edge_events.Received(2, b""))
+    loop.turn()
+    assert edge.events == [edge_events.Received(1, b""), edge_events.Received(2, b""), more]
 
 
 def test_a_core_that_raises_is_stepped_no_more(core: Any) -> None:
