@@ -12,6 +12,7 @@ three exceptions:
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 from types import UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin
 
@@ -37,7 +38,7 @@ class FieldError(ValueError):
 class JsonKind:
     """The wire struct of one class of messages, and the way there and back."""
 
-    __slots__ = ("_fields", "_payload", "message", "wire")
+    __slots__ = ("_fields", "_payload", "_same", "message", "wire")
 
     def __init__(self, message: type[Struct], wires: dict[type[Struct], JsonKind]) -> None:
         self.message = message
@@ -52,6 +53,10 @@ class JsonKind:
             wire_type, write, read = _convert(field.type, field.name, wires)
             shape.append(_shape(field, wire_type, write))
             self._fields.append((field.name, field.default, write, read))
+        # Of parts that look alike in both forms there may be tens of thousands in one message: all fields at once.
+        names = [name for name, *_ in self._fields]
+        converted = self._payload or any(read is not None for *_, read in self._fields)
+        self._same = None if converted or len(names) < 2 else attrgetter(*names)
         op = message.__name__.lower() if message.__struct_config__.tag is not None else None
         self.wire: type[Struct] = msgspec.defstruct(
             message.__name__, shape, kw_only=True, omit_defaults=True, tag=op, tag_field="op" if op else None
@@ -73,6 +78,8 @@ class JsonKind:
 
     def from_wire(self, wire: Any) -> Any:
         """Raises FieldError for a value that its type alone does not rule out."""
+        if self._same is not None:
+            return self.message(*self._same(wire))
         values = {
             name: getattr(wire, name) if read is None else read(getattr(wire, name))
             for name, _, _, read in self._fields
