@@ -25,15 +25,17 @@ class CloseCode(IntEnum):
     FENCED = 4004  # cut off from the cluster: its clients go elsewhere
 
 
-FATAL = frozenset({
-    CloseCode.PROTOCOL_ERROR,
-    CloseCode.UNSUPPORTED_DATA,
-    CloseCode.INVALID_TEXT,
-    CloseCode.NOT_ALLOWED,
-    CloseCode.TOO_LARGE,
-    CloseCode.BAD_MESSAGE,
-    CloseCode.UNAUTHENTICATED,
-})
+FATAL = frozenset(
+    {
+        CloseCode.PROTOCOL_ERROR,
+        CloseCode.UNSUPPORTED_DATA,
+        CloseCode.INVALID_TEXT,
+        CloseCode.NOT_ALLOWED,
+        CloseCode.TOO_LARGE,
+        CloseCode.BAD_MESSAGE,
+        CloseCode.UNAUTHENTICATED,
+    }
+)
 """The client is at fault: trying again with the same input ends in the same way, here or at another broker."""
 
 SAME_BROKER = frozenset({CloseCode.TOKEN_EXPIRED, CloseCode.SLOW_CONSUMER})

@@ -273,9 +273,7 @@ def apply_mask(payload: bytes | bytearray, mask: bytes | bytearray) -> bytes:
     return (int.from_bytes(payload, "little") ^ int.from_bytes(pattern, "little")).to_bytes(size, "little")
 
 
-def encode_frame(
-    opcode: int, payload: bytes, mask: bytes | None = None, fin: bool = True, rsv1: bool = False
-) -> bytes:
+def encode_frame(opcode: int, payload: bytes, mask: bytes | None = None, fin: bool = True, rsv1: bool = False) -> bytes:
     """One frame with the shortest header. A client gives 4 random bytes as `mask`, new ones for each frame."""
     first = opcode | _FIN if fin else opcode
     if rsv1:

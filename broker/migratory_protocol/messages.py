@@ -202,6 +202,4 @@ class Pong(Struct, array_like=True, tag_field="op", tag=41):
 
 
 ClientMessage = Connect | Subscribe | Unsubscribe | Publish | Ping | Bye
-BrokerMessage = (
-    Welcome | Subscribed | Unsubscribed | Message | Ack | Nack | Servers | Drain | Error | Pong
-)
+BrokerMessage = Welcome | Subscribed | Unsubscribed | Message | Ack | Nack | Servers | Drain | Error | Pong

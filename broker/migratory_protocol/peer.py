@@ -281,8 +281,23 @@ class Held(Struct, array_like=True, gc=False, frozen=True, tag=16):
 
 
 PeerMessage = (
-    Hello | Heartbeat | Forward | Answers | Prepare | Promise | Refused | Ask | Standing | Sync | Synced | Activated
-    | Accept | Accepted | HandOver | Survey | Held
+    Hello
+    | Heartbeat
+    | Forward
+    | Answers
+    | Prepare
+    | Promise
+    | Refused
+    | Ask
+    | Standing
+    | Sync
+    | Synced
+    | Activated
+    | Accept
+    | Accepted
+    | HandOver
+    | Survey
+    | Held
 )
 
 _encoder = msgspec.msgpack.Encoder()

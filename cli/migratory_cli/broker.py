@@ -13,7 +13,11 @@ from migratory_broker.runtime.main import run
 
 @click.command(context_settings={"show_default": True})
 @click.option(
-    "--config", "config_path", required=True, type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+    "--config",
+    "config_path",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
     help="The cluster's configuration in JSON, alike for all its brokers.",
 )
 @click.option("--name", required=True, metavar="NAME", help="This broker's name, one of `brokers` in the file.")
@@ -22,20 +26,32 @@ from migratory_broker.runtime.main import run
 )
 @click.option("--peers", default="127.0.0.1:8081", metavar="HOST:PORT", help="Listen here for the other brokers.")
 @click.option(
-    "--admin", default="127.0.0.1:8082", metavar="HOST:PORT",
+    "--admin",
+    default="127.0.0.1:8082",
+    metavar="HOST:PORT",
     help="Listen here for /healthz, /readyz, /metrics and /v1/status.",
 )
 @click.option("--advertise-url", default="", metavar="URL", help="What clients dial; without it ws://CLIENTS/ws.")
 @click.option(
-    "--advertise-peer", default="", metavar="HOST:PORT",
+    "--advertise-peer",
+    default="",
+    metavar="HOST:PORT",
     help="What other brokers dial; without it the address of --peers.",
 )
 @click.option(
-    "--log-level", default="info", type=click.Choice(["debug", "info", "warning", "error"]),
+    "--log-level",
+    default="info",
+    type=click.Choice(["debug", "info", "warning", "error"]),
     help="Log lines of this level and above, as JSON on stderr.",
 )
 def broker(
-    config_path: Path, name: str, clients: str, peers: str, admin: str, advertise_url: str, advertise_peer: str,
+    config_path: Path,
+    name: str,
+    clients: str,
+    peers: str,
+    admin: str,
+    advertise_url: str,
+    advertise_peer: str,
     log_level: str,
 ) -> None:
     """Run one broker of a cluster.

@@ -25,7 +25,10 @@ _CHUNKS = 16  # of standard input, read ahead
 @click.argument("payload", required=False)
 @connection_options
 @click.option(
-    "--qos", type=click.IntRange(0, 1), default=1, show_default=True,
+    "--qos",
+    type=click.IntRange(0, 1),
+    default=1,
+    show_default=True,
     help="1: acknowledged once it is safe, never doubled. 0: sent once, perhaps lost.",
 )
 @click.option("--repeat", type=click.IntRange(1), default=1, show_default=True, help="Publish PAYLOAD this many times.")

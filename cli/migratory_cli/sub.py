@@ -27,7 +27,9 @@ def _position(_context: click.Context, _parameter: click.Parameter, value: str |
 @click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
 @connection_options
 @click.option(
-    "--after", callback=_position, metavar="EPOCH:SEQUENCE",
+    "--after",
+    callback=_position,
+    metavar="EPOCH:SEQUENCE",
     help="Begin behind this position, with a single TOPIC; what is no longer cached is reported.",
 )
 @click.option("--snapshot", is_flag=True, help="Begin with the latest publication of each topic.")

@@ -64,7 +64,7 @@ def test_every_planted_fault_still_applies() -> None:
     found = planted.load()
     assert len(found) >= 15
     assert len({fault.name for fault in found}) == len(found)
-    for fault in found:
+    for fault in (*found, *planted.load("uncaught")):
         assert fault.breaks
         for edit in fault.edits:
             compile(edit.applied(), edit.file, "exec")
@@ -81,7 +81,10 @@ def test_a_planted_fault_is_caught_and_its_seed_named() -> None:
     name = "coordinator delivers before a confirmation"
     done = subprocess.run(
         [sys.executable, "-m", "migratory_simulation", "run", "--planted", name, "--seeds", "5"],
-        env=environment, capture_output=True, text=True, check=False,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 1
     assert "VIOLATION seed" in done.stdout

@@ -167,7 +167,9 @@ def test_when_the_connection_breaks_a_prefix_is_carried_out_and_all_is_unknown()
         at_break = sum(f"/n{number}" in setting.ensemble.nodes for number in range(4))
         answered = [told.request for told in one.told if isinstance(told, ZkReply) and told.outcome == "ok"]
         assert answered == requests[: len(answered)]
-        assert [one.reply(request).outcome for request in requests[len(answered):]] == ["unknown"] * (4 - len(answered))
+        assert [one.reply(request).outcome for request in requests[len(answered) :]] == ["unknown"] * (
+            4 - len(answered)
+        )
         setting.run(2.0)
         there = [f"/n{number}" in setting.ensemble.nodes for number in range(4)]
         assert there == sorted(there, reverse=True), f"seed {seed}: a suffix without its prefix"

@@ -22,8 +22,13 @@ LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 class Log:
     """`log(level, event, **fields)`; fields are plain data, anything else is written as its `str`."""
 
-    def __init__(self, descriptor: int = 2, level: str = "info", common: Mapping[str, object] | None = None,
-                 capacity: int = 10_000) -> None:
+    def __init__(
+        self,
+        descriptor: int = 2,
+        level: str = "info",
+        common: Mapping[str, object] | None = None,
+        capacity: int = 10_000,
+    ) -> None:
         self._descriptor = descriptor
         self._level = LEVELS[level]
         self._common = dict(common or {})
@@ -57,7 +62,7 @@ class Log:
         while (line := self._queue.get()) is not None:
             try:
                 while line:
-                    line = line[os.write(self._descriptor, line):]
+                    line = line[os.write(self._descriptor, line) :]
             except OSError:
                 self._dropped += 1
 

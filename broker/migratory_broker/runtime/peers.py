@@ -103,8 +103,16 @@ class Peers:
     """
 
     def __init__(
-        self, *, cluster: str, name: str, brokers: tuple[str, ...], groups: int, pump: Pump, log: Log,
-        clock: Callable[[], float], max_buffer: int,
+        self,
+        *,
+        cluster: str,
+        name: str,
+        brokers: tuple[str, ...],
+        groups: int,
+        pump: Pump,
+        log: Log,
+        clock: Callable[[], float],
+        max_buffer: int,
     ) -> None:
         self.clock = clock
         self._cluster = cluster

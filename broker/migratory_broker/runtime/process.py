@@ -129,7 +129,9 @@ class Broker:
         bound: list[socket.socket] = []
         try:
             for what, address in (
-                ("clients", identity.clients), ("peers", identity.peers), ("administration", identity.admin),
+                ("clients", identity.clients),
+                ("peers", identity.peers),
+                ("administration", identity.admin),
             ):
                 bound.append(bind(*split_address(address, what), what))
         except BaseException:
@@ -148,12 +150,21 @@ class Broker:
         self._pump = Pump(self._logic, self._loop.call_soon, clock, self._failed)
         self._connections = Connections(self._pump, clock)
         self._peers = Peers(
-            cluster=config.cluster, name=name, brokers=config.brokers, groups=config.topics.groups, pump=self._pump,
-            log=log, clock=clock, max_buffer=PEER_BUFFER + 2 * config.topics.cache.max_bytes,
+            cluster=config.cluster,
+            name=name,
+            brokers=config.brokers,
+            groups=config.topics.groups,
+            pump=self._pump,
+            log=log,
+            clock=clock,
+            max_buffer=PEER_BUFFER + 2 * config.topics.cache.max_bytes,
         )
         self._zookeeper = ZooKeeper(
-            config.zookeeper.servers, f"/migratory/{config.cluster}", config.zookeeper.session_timeout,
-            self._pump.to_logic, log,
+            config.zookeeper.servers,
+            f"/migratory/{config.cluster}",
+            config.zookeeper.session_timeout,
+            self._pump.to_logic,
+            log,
         )
         self._metrics = Metrics(config.cluster, name, self._readings)
         origins = config.origins
@@ -173,25 +184,31 @@ class Broker:
             "/v1/servers": admin.servers(lambda: self._servers),
         }
         self._admin_server = AdminServer(pages, clock)
-        self._pump.carry_out({
-            events.ZkGet: self._zookeeper.get,
-            events.ZkChildren: self._zookeeper.children,
-            events.ZkCommit: self._zookeeper.commit,
-            events.ConnectPeers: self._peers.connect,
-            events.SendPeer: self._peers.send,
-            events.Observe: self._metrics.observe,
-            events.Note: self._note,
-            events.Stop: self._stop,
-            events.Admission: self._admit,
-            events.ServerList: self._take_servers,
-            edge_events.Send: self._connections.send,
-            edge_events.Close: self._connections.close,
-            edge_events.Hold: self._connections.hold,
-        })
+        self._pump.carry_out(
+            {
+                events.ZkGet: self._zookeeper.get,
+                events.ZkChildren: self._zookeeper.children,
+                events.ZkCommit: self._zookeeper.commit,
+                events.ConnectPeers: self._peers.connect,
+                events.SendPeer: self._peers.send,
+                events.Observe: self._metrics.observe,
+                events.Note: self._note,
+                events.Stop: self._stop,
+                events.Admission: self._admit,
+                events.ServerList: self._take_servers,
+                edge_events.Send: self._connections.send,
+                edge_events.Close: self._connections.close,
+                edge_events.Hold: self._connections.hold,
+            }
+        )
         self._listeners.append(Listener(listen(administration, "administration"), self._admin_server.protocol, log))
         log(
-            "info", "listening", clients=address_of(clients), peers=address_of(peers),
-            admin=address_of(administration), url=url,
+            "info",
+            "listening",
+            clients=address_of(clients),
+            peers=address_of(peers),
+            admin=address_of(administration),
+            url=url,
         )
 
     # ---- life ------------------------------------------------------------------------------------------------------
@@ -291,7 +308,10 @@ class Broker:
 
     def _failed(self, error: Exception) -> None:
         self._log(
-            "error", "broken_rule", error=repr(error), trace=traceback.format_exception(error),
+            "error",
+            "broken_rule",
+            error=repr(error),
+            trace=traceback.format_exception(error),
         )
         self._hurry = True
         self._finish(EXIT_FAILED, "a core failed")

@@ -67,8 +67,14 @@ class Pump:
         and the edge's `Send`, `Close` and `Hold`. One for an effect meant for the edge must `step_edge` it itself.
         """
         edge_effects = (
-            logic_events.Fanout, logic_events.Gap, logic_events.Attached, logic_events.Page, logic_events.PublishAnswer,
-            logic_events.Admission, logic_events.ServerList, logic_events.DrainClients,
+            logic_events.Fanout,
+            logic_events.Gap,
+            logic_events.Attached,
+            logic_events.Page,
+            logic_events.PublishAnswer,
+            logic_events.Admission,
+            logic_events.ServerList,
+            logic_events.DrainClients,
         )
         self._logic_handlers.update(dict.fromkeys(edge_effects, self.step_edge))
         self._logic_handlers.update(handlers)

@@ -56,8 +56,9 @@ class _Early:
 class _Server(web.Server):
     """Remembers when each connection was accepted, until it was handed over or is gone."""
 
-    def __init__(self, handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]],
-                 clock: Callable[[], float]) -> None:
+    def __init__(
+        self, handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]], clock: Callable[[], float]
+    ) -> None:
         super().__init__(
             cast("Any", handler),
             access_log=None,

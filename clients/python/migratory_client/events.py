@@ -98,9 +98,7 @@ class Tick(Struct):
     """Due at `ClientCore.deadline`; harmless at any other time."""
 
 
-Event = (
-    Open | Close | Connected | Received | Lost | Token | NoToken | WantTopic | DropTopic | Submit | GiveUp | Tick
-)
+Event = Open | Close | Connected | Received | Lost | Token | NoToken | WantTopic | DropTopic | Submit | GiveUp | Tick
 
 # ---- effects: what the caller does -----------------------------------------------------------------------------
 
@@ -224,6 +222,17 @@ class Problem(Struct):
 
 
 Effect = (
-    Dial | AskToken | Send | HangUp | Deliver | Receipt | Refused | Answered | Failed | LinkUp | LinkDown | Ready
+    Dial
+    | AskToken
+    | Send
+    | HangUp
+    | Deliver
+    | Receipt
+    | Refused
+    | Answered
+    | Failed
+    | LinkUp
+    | LinkDown
+    | Ready
     | Problem
 )

@@ -464,4 +464,3 @@ class ClientCore:
         if self._current is not None:
             deadline = min(deadline, self._current.ping_at, self._current.heard + 2 * self._current.interval)
         self.deadline = deadline
-

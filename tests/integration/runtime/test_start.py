@@ -21,9 +21,25 @@ def command(folder: Path, settings: dict[str, Any] | str, *options: str) -> subp
     config = folder / "cluster.json"
     config.write_text(settings if isinstance(settings, str) else json.dumps(settings))
     return subprocess.run(
-        [sys.executable, "-m", "migratory_cli.main", "broker", "--config", str(config), "--clients", "127.0.0.1:0",
-         "--peers", "127.0.0.1:0", "--admin", "127.0.0.1:0", *options],
-        capture_output=True, text=True, timeout=60, check=False,
+        [
+            sys.executable,
+            "-m",
+            "migratory_cli.main",
+            "broker",
+            "--config",
+            str(config),
+            "--clients",
+            "127.0.0.1:0",
+            "--peers",
+            "127.0.0.1:0",
+            "--admin",
+            "127.0.0.1:0",
+            *options,
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
 
 
@@ -68,11 +84,27 @@ def test_a_full_disk_under_the_log_stops_nothing(zookeepers: Any, tmp_path: Path
     config.write_text(json.dumps(settings(cluster="full", zookeeper={"servers": zookeepers.servers})))
     with open("/dev/full", "wb") as full:
         process = subprocess.Popen(
-            [sys.executable, "-m", "migratory_cli.main", "broker", "--config", str(config), "--name", "b0", "--clients",
-             "127.0.0.1:0", "--peers", "127.0.0.1:0", "--admin", f"127.0.0.1:{port}"],
-            stdout=full, stderr=full,
+            [
+                sys.executable,
+                "-m",
+                "migratory_cli.main",
+                "broker",
+                "--config",
+                str(config),
+                "--name",
+                "b0",
+                "--clients",
+                "127.0.0.1:0",
+                "--peers",
+                "127.0.0.1:0",
+                "--admin",
+                f"127.0.0.1:{port}",
+            ],
+            stdout=full,
+            stderr=full,
         )
     try:
+
         def alive() -> bool:
             with socket.socket() as asking:
                 if asking.connect_ex(("127.0.0.1", port)) != 0:

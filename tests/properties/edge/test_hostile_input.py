@@ -34,7 +34,9 @@ FIELDS = ["version", "client", "token", "request", "topic", "data", "data64", "q
 TOPICS = st.lists(st.one_of(st.fixed_dictionaries({"topic": WORDS}, optional={"after": VALUES}), WORDS), max_size=4)
 OBJECTS = st.builds(
     lambda op, fields, topics: {"op": op, **fields, **({"topics": topics} if topics is not None else {})},
-    OPS, st.dictionaries(st.sampled_from(FIELDS), VALUES, max_size=8), st.one_of(st.none(), TOPICS),
+    OPS,
+    st.dictionaries(st.sampled_from(FIELDS), VALUES, max_size=8),
+    st.one_of(st.none(), TOPICS),
 )
 ARRAYS = st.lists(st.one_of(st.sampled_from([1, 2, 3, 4, 5, 32, 36, 99]), VALUES), max_size=8)
 

@@ -134,8 +134,14 @@ def load_machine() -> Any:
 def test_a_planted_fault_is_caught(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
     quick = settings(
-        max_examples=300, stateful_step_count=50, deadline=None, phases=[Phase.generate], database=None,
-        derandomize=True, suppress_health_check=list(HealthCheck), print_blob=False,
+        max_examples=300,
+        stateful_step_count=50,
+        deadline=None,
+        phases=[Phase.generate],
+        database=None,
+        derandomize=True,
+        suppress_health_check=list(HealthCheck),
+        print_blob=False,
     )
     with pytest.raises((AssertionError, KeyError, ValueError)):
         run_state_machine_as_test(load_machine(), settings=quick)

@@ -80,9 +80,15 @@ class Client:
             client=self.name,
             publisher=self.publisher,
             settings=Settings(
-                connect_timeout=3.0 * tempo, first_retry=tempo, backoff_cap=4.0 * tempo, blacklist=8.0 * tempo,
-                receipt_timeout=4.0 * tempo, ack_timeout=2.0 * tempo, publish_timeout=world.options.give_up,
-                stable=2.0 * tempo, resend_cap=4.0 * tempo,
+                connect_timeout=3.0 * tempo,
+                first_retry=tempo,
+                backoff_cap=4.0 * tempo,
+                blacklist=8.0 * tempo,
+                receipt_timeout=4.0 * tempo,
+                ack_timeout=2.0 * tempo,
+                publish_timeout=world.options.give_up,
+                stable=2.0 * tempo,
+                resend_cap=4.0 * tempo,
             ),
         )
 
@@ -197,9 +203,7 @@ class Client:
             raise Violation(2, f"{self.name} {receipt.topic}: {receipt.first}..{receipt.last} missing, not reported")
         if receipt.position is None:
             raise Violation(2, f"{self.name} {receipt.topic}: a receipt without a position")
-        self.world.ledger.receipt(
-            self.name, receipt.topic, receipt.kind, receipt.position, receipt.first, receipt.last
-        )
+        self.world.ledger.receipt(self.name, receipt.topic, receipt.kind, receipt.position, receipt.first, receipt.last)
 
     def _failed(self, failed: ev.Failed) -> None:
         key = failed.ticket

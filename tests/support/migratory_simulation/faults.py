@@ -161,13 +161,42 @@ class SlowZooKeeper:
 
 
 AMBUSHED = (
-    "Accept", "Accept", "Accept", "Accepted", "Prepare", "Promise", "Sync", "Sync", "Synced", "Activated", "HandOver",
-    "Standing", "Forward", "Answers", "ZkCommit", "ZkCommit", "ZkCommit",
+    "Accept",
+    "Accept",
+    "Accept",
+    "Accepted",
+    "Prepare",
+    "Promise",
+    "Sync",
+    "Sync",
+    "Synced",
+    "Activated",
+    "HandOver",
+    "Standing",
+    "Forward",
+    "Answers",
+    "ZkCommit",
+    "ZkCommit",
+    "ZkCommit",
 )
 ACTIONS = (
-    "crash", "crash", "crash", "crash", "freeze", "isolate", "isolate", "break link", "break link", "block link",
-    "block link", "lose zookeeper", "lose zookeeper",
-    "cut zookeeper", "expire session", "expire session", "drop clients",
+    "crash",
+    "crash",
+    "crash",
+    "crash",
+    "freeze",
+    "isolate",
+    "isolate",
+    "break link",
+    "break link",
+    "block link",
+    "block link",
+    "lose zookeeper",
+    "lose zookeeper",
+    "cut zookeeper",
+    "expire session",
+    "expire session",
+    "drop clients",
 )
 
 
@@ -180,24 +209,69 @@ class Burst:
 
 
 Fault = (
-    Crash | Replace | Freeze | BreakLink | Partition | Clog | ZooKeeperAway | ZooKeeperCutOff | ZooKeeperConnectionLost
-    | ExpireSession | Slow | DropClients | RestartEdge | StallClient | Drain | RestartAll | Burst | Ambush
+    Crash
+    | Replace
+    | Freeze
+    | BreakLink
+    | Partition
+    | Clog
+    | ZooKeeperAway
+    | ZooKeeperCutOff
+    | ZooKeeperConnectionLost
+    | ExpireSession
+    | Slow
+    | DropClients
+    | RestartEdge
+    | StallClient
+    | Drain
+    | RestartAll
+    | Burst
+    | Ambush
     | SlowZooKeeper
 )
 
 NAMES: dict[type, str] = {
-    Crash: "crash", Replace: "replaced while running", Freeze: "freeze", BreakLink: "link break",
-    Partition: "partition", Clog: "clog", ZooKeeperAway: "zookeeper away", ZooKeeperCutOff: "zookeeper cut off",
-    ZooKeeperConnectionLost: "zookeeper connection lost", ExpireSession: "session expiry", Slow: "slow broker",
-    DropClients: "clients dropped", RestartEdge: "edge restart", StallClient: "client stalled", Drain: "drain",
-    RestartAll: "restart of all", Burst: "burst", Ambush: "ambush", SlowZooKeeper: "slow zookeeper",
+    Crash: "crash",
+    Replace: "replaced while running",
+    Freeze: "freeze",
+    BreakLink: "link break",
+    Partition: "partition",
+    Clog: "clog",
+    ZooKeeperAway: "zookeeper away",
+    ZooKeeperCutOff: "zookeeper cut off",
+    ZooKeeperConnectionLost: "zookeeper connection lost",
+    ExpireSession: "session expiry",
+    Slow: "slow broker",
+    DropClients: "clients dropped",
+    RestartEdge: "edge restart",
+    StallClient: "client stalled",
+    Drain: "drain",
+    RestartAll: "restart of all",
+    Burst: "burst",
+    Ambush: "ambush",
+    SlowZooKeeper: "slow zookeeper",
 }
 
 # How often each kind is drawn, when the seed allows it.
 WEIGHTS: dict[type, int] = {
-    Crash: 10, Replace: 8, Freeze: 6, BreakLink: 6, Partition: 6, Clog: 3, ZooKeeperAway: 3, ZooKeeperCutOff: 3,
-    ZooKeeperConnectionLost: 5, ExpireSession: 4, Slow: 2, DropClients: 3, RestartEdge: 2, StallClient: 1, Drain: 3,
-    RestartAll: 3, Burst: 4, Ambush: 16,
+    Crash: 10,
+    Replace: 8,
+    Freeze: 6,
+    BreakLink: 6,
+    Partition: 6,
+    Clog: 3,
+    ZooKeeperAway: 3,
+    ZooKeeperCutOff: 3,
+    ZooKeeperConnectionLost: 5,
+    ExpireSession: 4,
+    Slow: 2,
+    DropClients: 3,
+    RestartEdge: 2,
+    StallClient: 1,
+    Drain: 3,
+    RestartAll: 3,
+    Burst: 4,
+    Ambush: 16,
     SlowZooKeeper: 3,
 }
 
@@ -214,7 +288,13 @@ class Plan:
 
 
 def draw_plan(
-    random: Random, brokers: tuple[str, ...], topics: int, clients: int, begin: float, end: float, cache: int,
+    random: Random,
+    brokers: tuple[str, ...],
+    topics: int,
+    clients: int,
+    begin: float,
+    end: float,
+    cache: int,
     tempo: float,
 ) -> Plan:
     safe = random.random() < 0.7

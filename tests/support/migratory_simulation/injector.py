@@ -88,8 +88,15 @@ class Injector:
 
     def _apply_to(
         self,
-        fault: faults.Crash | faults.Freeze | faults.ZooKeeperCutOff | faults.ZooKeeperConnectionLost
-        | faults.ExpireSession | faults.Slow | faults.DropClients | faults.RestartEdge | faults.Drain,
+        fault: faults.Crash
+        | faults.Freeze
+        | faults.ZooKeeperCutOff
+        | faults.ZooKeeperConnectionLost
+        | faults.ExpireSession
+        | faults.Slow
+        | faults.DropClients
+        | faults.RestartEdge
+        | faults.Drain,
         process: Process,
     ) -> bool:
         world = self.world

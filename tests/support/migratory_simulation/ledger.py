@@ -112,20 +112,28 @@ class Ledger:
         before = history.entries.get(sequence)
         if before is not None:
             if before != (position.epoch, key):
-                raise Violation(3, f"{where} shows {key} at {topic} {position}, where {before[1]} was shown at "
-                                   f"{before[0]}:{sequence}")
+                raise Violation(
+                    3,
+                    f"{where} shows {key} at {topic} {position}, where {before[1]} was shown at {before[0]}:{sequence}",
+                )
             return False
         if key.topic != topic:
             raise Violation(3, f"{where} shows {key} in {topic}")
         if sequence < 1:
             raise Violation(2, f"{where} shows {key} at sequence number {sequence}")
         if key in history.of_key:
-            raise Violation(4, f"{where} shows {key} at {topic} {position}; it was already shown at sequence number "
-                               f"{history.of_key[key]}")
+            raise Violation(
+                4,
+                f"{where} shows {key} at {topic} {position}; it was already shown at sequence number "
+                f"{history.of_key[key]}",
+            )
         told = history.told.get(sequence)
         if told is not None and told != position.epoch:
-            raise Violation(1, f"{where} shows {topic} {position}, but {told}:{sequence} was named as its current "
-                               "position: not committed then")
+            raise Violation(
+                1,
+                f"{where} shows {topic} {position}, but {told}:{sequence} was named as its current "
+                "position: not committed then",
+            )
         self._check_epochs(where, topic, history, position)
         if key.id:
             self._check_order(where, topic, history, position, key)
@@ -138,16 +146,20 @@ class Ledger:
     def _check_epochs(self, where: str, topic: str, history: TopicHistory, position: Position) -> None:
         for sequence in (position.sequence - 1, position.sequence + 1):
             other = history.entries.get(sequence)
-            if other is not None and (other[0] > position.epoch) != (sequence > position.sequence) \
-                    and other[0] != position.epoch:
+            if (
+                other is not None
+                and (other[0] > position.epoch) != (sequence > position.sequence)
+                and other[0] != position.epoch
+            ):
                 raise Violation(2, f"{where} shows {topic} {position} beside {other[0]}:{sequence}: epochs fall")
 
     def _check_order(self, where: str, topic: str, history: TopicHistory, position: Position, key: Key) -> None:
         seen = history.last_of_publisher.setdefault(key.publisher, [])
         index = bisect_right(seen, (position.sequence, 0))
         if index and seen[index - 1][1] > key.id:
-            raise Violation(6, f"{where} shows {key} at {topic} {position} after id {seen[index - 1][1]} of that "
-                               "publisher")
+            raise Violation(
+                6, f"{where} shows {key} at {topic} {position} after id {seen[index - 1][1]} of that publisher"
+            )
         if index < len(seen) and seen[index][1] < key.id:
             raise Violation(6, f"{where} shows {key} at {topic} {position} before id {seen[index][1]} of its publisher")
         seen.insert(index, (position.sequence, key.id))
@@ -248,6 +260,8 @@ class Ledger:
             elif self.history_of(reader.topic, reader.position.epoch) != self.firsts[self.group_of[reader.topic]][-1]:
                 late.append(f"{reader.subscriber} {reader.topic}: still at {reader.position} of an older history")
             elif reader.position.sequence < history.last:
-                late.append(f"{reader.subscriber} {reader.topic}: at {reader.position}, shown up to "
-                            f"{history.last_epoch}:{history.last}")
+                late.append(
+                    f"{reader.subscriber} {reader.topic}: at {reader.position}, shown up to "
+                    f"{history.last_epoch}:{history.last}"
+                )
         return late

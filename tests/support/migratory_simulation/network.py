@@ -198,7 +198,7 @@ class Network:
                 del self.links[key]
         processes = [process for process in self.processes.values() if process.running]
         for index, low in enumerate(processes):
-            for high in processes[index + 1:]:
+            for high in processes[index + 1 :]:
                 self._maybe_connect(low, high)
         self.scheduler.after(self.random.uniform(0.08, 0.2), self._supervise)
 

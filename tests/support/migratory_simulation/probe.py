@@ -219,7 +219,12 @@ class Probe:
                     self._grown(process, me, group, state, log, known)
 
     def _grown(
-        self, process: Process, me: Broker, group: int, state: tuple[int, int], log: TopicLog,
+        self,
+        process: Process,
+        me: Broker,
+        group: int,
+        state: tuple[int, int],
+        log: TopicLog,
         known: tuple[int, int] | None,
     ) -> None:
         promised, synced = state
@@ -243,11 +248,15 @@ class Probe:
         reign.numbered[log.name] = log.last
         record = reign.record
         if tuple(record.owner) != me:
-            raise Violation(5, f"{process.label} has {log.name} {record.epoch}:{log.last}, which the coordinator, "
-                               f"{record.owner}, never numbered")
+            raise Violation(
+                5,
+                f"{process.label} has {log.name} {record.epoch}:{log.last}, which the coordinator, "
+                f"{record.owner}, never numbered",
+            )
         if not reign.activated:
-            raise Violation(5, f"{process.label} numbers {log.name} {record.epoch}:{log.last} before the epoch is "
-                               "activated")
+            raise Violation(
+                5, f"{process.label} numbers {log.name} {record.epoch}:{log.last} before the epoch is activated"
+            )
 
     def _promised(self, group: int, me: Broker, promised: int) -> None:
         """Epochs below, of which `me` is listed, lose a member; when they lose enough, nothing new may commit there."""
@@ -273,8 +282,11 @@ class Probe:
         reign.committed[topic] = reached
         committed = self.committed.setdefault((topic, record.first), Committed())
         if reign.limits is not None and reached > max(reign.limits.get(topic, 0), committed.last):
-            raise Violation(5, f"{topic} {record.epoch}:{reached} is committed after {sorted(reign.promised_higher)} "
-                               f"promised more than {record.epoch}")
+            raise Violation(
+                5,
+                f"{topic} {record.epoch}:{reached} is committed after {sorted(reign.promised_higher)} "
+                f"promised more than {record.epoch}",
+            )
         holder = self._holder(group, topic, reached, process)
         if holder is not None:
             for sequence in range(min(committed.last, reached - 1) + 1, reached + 1):
@@ -307,8 +319,10 @@ class Probe:
         """A publication was shown as committed for the first time, or its position named (without `key`)."""
         committed = self.committed.get((topic, self.world.ledger.history_of(topic, position.epoch)))
         if committed is None or position.sequence > committed.last:
-            raise Violation(5, f"{process.label} shows {topic} {position}; committed are "
-                               f"{0 if committed is None else committed.last}")
+            raise Violation(
+                5,
+                f"{process.label} shows {topic} {position}; committed are {0 if committed is None else committed.last}",
+            )
         known = committed.entries.get(position.sequence)
         if known is not None and (known[0] != position.epoch or (key is not None and known[1] != key)):
             raise Violation(3, f"{process.label} shows {key} at {topic} {position}, where {known} was committed")
@@ -328,8 +342,9 @@ class Probe:
         key = Key(publisher, topic, number)
         first = self.world.ledger.history_of(topic, position.epoch)
         if self.committed_at(key, first) != position:
-            raise Violation(1, f"{process.label} acknowledges {key} at {position}; committed at "
-                               f"{self.committed_at(key, first)}")
+            raise Violation(
+                1, f"{process.label} acknowledges {key} at {position}; committed at {self.committed_at(key, first)}"
+            )
         if (self.world.ledger.group_of[topic], first) in self.over:
             raise Violation(1, f"{process.label} acknowledges {key} at {position}, in a history that is over")
 
@@ -371,7 +386,8 @@ class Probe:
                     + " ".join(f"{topic} {log.base}..{log.committed}..{log.last}" for topic, log in view.topics.items())
                     for view in views(process.logic)
                 ]
-                lines.append(f"  {process.label} incarnation {process.incarnation} "
-                             f"{'frozen ' if process.frozen else ''}{process.admission.reason or 'open'}; "
-                             + "; ".join(groups))
+                lines.append(
+                    f"  {process.label} incarnation {process.incarnation} "
+                    f"{'frozen ' if process.frozen else ''}{process.admission.reason or 'open'}; " + "; ".join(groups)
+                )
         return "\n".join(lines)

@@ -24,8 +24,10 @@ def show_violation(report: Report, planted: str | None, lines: deque[str]) -> No
     print(f"\nVIOLATION seed {report.seed} after {report.seconds:.3f} virtual seconds, {report.steps} steps")
     print(report.violation)
     options = draw_options(report.seed)
-    print(f"\ncluster: {len(options.brokers)} brokers, minCopies {options.min_copies}, {options.groups} groups, topics "
-          f"{', '.join(options.topics)}; plan ({'safe' if options.plan.safe else 'wild'}):")
+    print(
+        f"\ncluster: {len(options.brokers)} brokers, minCopies {options.min_copies}, {options.groups} groups, topics "
+        f"{', '.join(options.topics)}; plan ({'safe' if options.plan.safe else 'wild'}):"
+    )
     for moment, fault in options.plan.faults:
         print(f"  {moment:8.3f} {fault}")
     print(f"\nthe last {len(lines)} lines of the trace:")
@@ -35,8 +37,16 @@ def show_violation(report: Report, planted: str | None, lines: deque[str]) -> No
 
 
 def run(
-    *, first: int, seeds: int, single: bool, trace: Path | None, budget: float | None, planted: str | None,
-    keep_going: bool, need_coverage: bool, quiet: bool,
+    *,
+    first: int,
+    seeds: int,
+    single: bool,
+    trace: Path | None,
+    budget: float | None,
+    planted: str | None,
+    keep_going: bool,
+    need_coverage: bool,
+    quiet: bool,
 ) -> int:
     """0: every invariant held and everything was exercised; 1: a violation; 3: something was never exercised."""
     began = time.monotonic()
@@ -62,8 +72,10 @@ def run(
     spent = time.monotonic() - began
     if not quiet:
         print(total.table(done))
-    print(f"{done} seeds, {steps} steps of brokers, {events} events, {virtual:.0f} virtual seconds in {spent:.1f} s "
-          f"({events / max(spent, 1e-9):.0f} events/s); slowest recovery {slowest:.1f} s; violations: {violations}")
+    print(
+        f"{done} seeds, {steps} steps of brokers, {events} events, {virtual:.0f} virtual seconds in {spent:.1f} s "
+        f"({events / max(spent, 1e-9):.0f} events/s); slowest recovery {slowest:.1f} s; violations: {violations}"
+    )
     if violations:
         return 1
     missing = total.missing()

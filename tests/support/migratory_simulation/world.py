@@ -35,8 +35,17 @@ QUIET = (Tick, Flush, Observe, ClientTick)
 TIMES = {
     name: getattr(LogicConfig("", "a", ("a",), min_copies=1), name)
     for name in (
-        "session_timeout", "fencing", "progress_timeout", "bootstrap_wait", "resume_wait", "heartbeat", "publish_wait",
-        "publish_retry_after", "relist_delay", "balance_every", "relook",
+        "session_timeout",
+        "fencing",
+        "progress_timeout",
+        "bootstrap_wait",
+        "resume_wait",
+        "heartbeat",
+        "publish_wait",
+        "publish_retry_after",
+        "relist_delay",
+        "balance_every",
+        "relook",
     )
 }
 
@@ -109,8 +118,14 @@ class World:
 
     def edge_config(self, name: str, incarnation: int) -> EdgeConfig:
         return EdgeConfig(
-            cluster="simulated", broker=name, incarnation=max(incarnation, 0), handshake=5.0, heartbeat=1.0,
-            queue_per_client=self.options.client_queue, page=self.options.page, attaches_per_client=2,
+            cluster="simulated",
+            broker=name,
+            incarnation=max(incarnation, 0),
+            handshake=5.0,
+            heartbeat=1.0,
+            queue_per_client=self.options.client_queue,
+            page=self.options.page,
+            attaches_per_client=2,
         )
 
     @staticmethod
@@ -274,8 +289,11 @@ class World:
                 missing.append(f"{client.name} waits for {client.core.subscriptions.unanswered} receipts")
             if client.final:
                 missing.append(f"{client.name} waits for answers to {sorted(map(str, client.final))}")
-        missing += self.ledger.behind() if all(self.ledger.firsts.get(group) for group in range(self.options.groups)) \
+        missing += (
+            self.ledger.behind()
+            if all(self.ledger.firsts.get(group) for group in range(self.options.groups))
             else ["a group has no record"]
+        )
         return "; ".join(missing) + "\n" + self.probe.describe()
 
     # ---- the trace
@@ -292,9 +310,7 @@ class World:
         self._sink(f"{self.scheduler.now:9.4f} {who:<12} {how} {text[:600]}")
 
 
-def run_seed(
-    seed: int, sink: Callable[[str], None] | None = None, options: Options | None = None
-) -> Report:
+def run_seed(seed: int, sink: Callable[[str], None] | None = None, options: Options | None = None) -> Report:
     """One run. Same seed, same code: same run. Any exception of the cores is a violation of 0: they must not fail."""
     options = options or draw_options(seed)
     world = World(options, sink)

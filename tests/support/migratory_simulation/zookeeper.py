@@ -310,7 +310,7 @@ class ZkClient:
         if request.watch:
             self._child_watches.add(request.path)
         prefix = request.path.rstrip("/") + "/"
-        names = (name[len(prefix):] for name in self._seen if name != "/" and name.startswith(prefix))
+        names = (name[len(prefix) :] for name in self._seen if name != "/" and name.startswith(prefix))
         return ZkReply(request.request, "ok", children=tuple(sorted(name for name in names if "/" not in name)))
 
     def _try_connect(self, generation: int) -> None:

@@ -77,7 +77,9 @@ class Store:
         if path not in self.nodes:
             return None
         prefix = path.rstrip("/") + "/"
-        return tuple(sorted(p[len(prefix):] for p in self.nodes if p.startswith(prefix) and "/" not in p[len(prefix):]))
+        return tuple(
+            sorted(p[len(prefix) :] for p in self.nodes if p.startswith(prefix) and "/" not in p[len(prefix) :])
+        )
 
     def commit(self, operations: tuple[ZkOperation, ...], session: int) -> tuple[int, ...] | None:
         nodes = {path: Stored(node.data, node.version, node.owner) for path, node in self.nodes.items()}
@@ -199,7 +201,8 @@ class Cluster:
         if pair in self.links:
             self.links.discard(pair)
             self._queue = deque(
-                (to, event) for to, event in self._queue
+                (to, event)
+                for to, event in self._queue
                 if not (isinstance(event, PeerReceived) and {to.name, event.peer} == {one, other})
             )
             for me, peer in (pair, pair[::-1]):
@@ -225,7 +228,10 @@ class Cluster:
                 pair = (min(name, peer), max(name, peer))
                 other = running.get(peer)
                 if (
-                    other is None or pair in self.cuts or pair in self.links or not broker.logic.incarnation
+                    other is None
+                    or pair in self.cuts
+                    or pair in self.links
+                    or not broker.logic.incarnation
                     or other.logic.incarnation != incarnation
                 ):
                     continue
@@ -359,12 +365,24 @@ class Cluster:
     # ---- clients ---------------------------------------------------------------------------------------------
 
     def publish(
-        self, name: str, topic: str, payload: str, publisher: str = "p", id: int = 0, mark: int | None = None,
+        self,
+        name: str,
+        topic: str,
+        payload: str,
+        publisher: str = "p",
+        id: int = 0,
+        mark: int | None = None,
     ) -> int:
         """QoS 1 when there is an id (its own mark unless said). Returns the reference of the answer to come."""
         self._reference += 1
         request = PublishRequest(
-            0, self._reference, topic, payload.encode(), 1 if id else 0, publisher if id else "", id,
+            0,
+            self._reference,
+            topic,
+            payload.encode(),
+            1 if id else 0,
+            publisher if id else "",
+            id,
             id if mark is None else mark,
         )
         self.give(name, request)
@@ -372,8 +390,14 @@ class Cluster:
         return self._reference
 
     def attach(
-        self, name: str, topic: str, after: tuple[int, int] | None = None, *, snapshot: bool = False,
-        max_bytes: int = 65536, wait: float = 0.0,
+        self,
+        name: str,
+        topic: str,
+        after: tuple[int, int] | None = None,
+        *,
+        snapshot: bool = False,
+        max_bytes: int = 65536,
+        wait: float = 0.0,
     ) -> Attached | None:
         """The answer, if it came within `wait` seconds."""
         self._reference += 1
@@ -401,7 +425,8 @@ class Cluster:
     def coordinators(self, group: int = 0) -> list[str]:
         """Brokers that believe to be coordinator: one that is cut off may be among them."""
         return [
-            name for name, broker in self.brokers.items()
+            name
+            for name, broker in self.brokers.items()
             if broker.running and (reign := broker.logic.groups[group].reign) is not None and reign.active
         ]
 

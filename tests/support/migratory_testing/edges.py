@@ -189,9 +189,7 @@ class Bench:
         self.step(Opened(number, reader.sink, wire, f"10.0.0.{number}:5000", deflate, opened))
         return reader
 
-    def client(
-        self, name: str = "", wire: Literal["json", "msgpack"] = "msgpack", *, deflate: bool = False
-    ) -> Reader:
+    def client(self, name: str = "", wire: Literal["json", "msgpack"] = "msgpack", *, deflate: bool = False) -> Reader:
         """A client that was welcomed."""
         reader = self.open(wire, deflate=deflate)
         reader.say(Connect(client=name))

@@ -1,25 +1,25 @@
 """The language of the edge's scenarios. One command a line; positions are `epoch:sequence`.
 
-    config NAME=VALUE ...                     limits of the edge, before anything else
-    admission open | learning | fenced | ...
-    open CLIENT [json|msgpack] [deflate]
-    connect CLIENT [VERSION]                  opens it when it is not open
-    say CLIENT TEXT                           a text frame
-    raw CLIENT HEX ...                        bytes of the socket
-    subscribe CLIENT REQUEST TOPIC[@POSITION][!] ...      ! wants the snapshot
-    unsubscribe CLIENT REQUEST TOPIC ...
-    publish CLIENT TOPIC PAYLOAD [PUBLISHER ID MARK]
-    bye CLIENT
-    pause | resume | lose CLIENT
-    attached #REFERENCE TOPIC RECEIPT POSITION [FIRST-LAST] [= PUBLICATIONS] [more]
-    page #REFERENCE TOPIC [RECEIPT POSITION [FIRST-LAST]] [= PUBLICATIONS] [more]
-    fanout TOPIC PUBLICATIONS                 2:5..7 is sequence numbers 5 to 7 of epoch 2
-    gap TOPIC RECEIPT POSITION [FIRST-LAST]
-    answer CLIENT TOPIC PUBLISHER ID POSITION | CODE
-    servers URL ...
-    drain SECONDS URL ...
-    wait SECONDS
-    status
+config NAME=VALUE ...                     limits of the edge, before anything else
+admission open | learning | fenced | ...
+open CLIENT [json|msgpack] [deflate]
+connect CLIENT [VERSION]                  opens it when it is not open
+say CLIENT TEXT                           a text frame
+raw CLIENT HEX ...                        bytes of the socket
+subscribe CLIENT REQUEST TOPIC[@POSITION][!] ...      ! wants the snapshot
+unsubscribe CLIENT REQUEST TOPIC ...
+publish CLIENT TOPIC PAYLOAD [PUBLISHER ID MARK]
+bye CLIENT
+pause | resume | lose CLIENT
+attached #REFERENCE TOPIC RECEIPT POSITION [FIRST-LAST] [= PUBLICATIONS] [more]
+page #REFERENCE TOPIC [RECEIPT POSITION [FIRST-LAST]] [= PUBLICATIONS] [more]
+fanout TOPIC PUBLICATIONS                 2:5..7 is sequence numbers 5 to 7 of epoch 2
+gap TOPIC RECEIPT POSITION [FIRST-LAST]
+answer CLIENT TOPIC PUBLISHER ID POSITION | CODE
+servers URL ...
+drain SECONDS URL ...
+wait SECONDS
+status
 """
 
 from __future__ import annotations

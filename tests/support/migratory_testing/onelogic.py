@@ -117,7 +117,15 @@ class OneLogic:
                 receipt, first, last = "truncated", after.sequence + 1, log.base
             found, done = self._cut(log, after.sequence, request.max_bytes)
         return Attached(
-            request.edge, request.reference, request.topic, receipt, position, tuple(found), done, first, last  # type: ignore[arg-type]
+            request.edge,
+            request.reference,
+            request.topic,
+            receipt,
+            position,
+            tuple(found),
+            done,
+            first,
+            last,  # type: ignore[arg-type]
         )
 
     def _page(self, request: NextPage) -> Page:
@@ -128,8 +136,15 @@ class OneLogic:
         found, done = self._cut(log, after.sequence, request.max_bytes)
         if after.sequence < log.base:
             return Page(
-                request.edge, request.reference, request.topic, tuple(found), done, "truncated", log.position,
-                after.sequence + 1, log.base,
+                request.edge,
+                request.reference,
+                request.topic,
+                tuple(found),
+                done,
+                "truncated",
+                log.position,
+                after.sequence + 1,
+                log.base,
             )
         return Page(request.edge, request.reference, request.topic, tuple(found), done)
 

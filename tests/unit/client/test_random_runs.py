@@ -178,9 +178,7 @@ class Model:
             self.cut(link)
             self.step(ev.Lost(link, 1006))
         elif choice < 0.93 and links:
-            self.down[self.chance.choice(links)].append(
-                wire.Drain(1.0, [Server(f"ws://{name}/ws") for name in "abc"])
-            )
+            self.down[self.chance.choice(links)].append(wire.Drain(1.0, [Server(f"ws://{name}/ws") for name in "abc"]))
         elif choice < 0.95 and self.stray:
             self.coordinate(self.stray.pop(self.chance.randrange(len(self.stray))))
         elif choice < 0.96:

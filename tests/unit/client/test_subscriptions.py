@@ -121,9 +121,7 @@ def test_a_gap_is_reported_once_even_when_the_link_breaks_before_the_next_messag
 
 def test_a_live_gap_is_reported_in_its_place() -> None:
     driver, link = subscribed()
-    driver.receive(
-        link, message("t", 1, 1), wire.Subscribed(0, [truncated(2, 3, Position(1, 3))]), message("t", 1, 4)
-    )
+    driver.receive(link, message("t", 1, 1), wire.Subscribed(0, [truncated(2, 3, Position(1, 3))]), message("t", 1, 4))
     kinds = [type(item).__name__ for item in driver.effects]
     assert kinds == ["Deliver", "Receipt", "Deliver"]
     assert driver.receipts()[-1] == ("truncated", 2, 3)
@@ -269,9 +267,7 @@ def test_a_refused_topic_harms_no_other() -> None:
     driver.step(ev.WantTopic("t"))
     driver.step(ev.WantTopic("secret"))
     link = driver.open()
-    driver.answer(
-        link, wire.TopicReceipt("secret", None, code="not_allowed", text="no"), complete("t", 1, 0)
-    )
+    driver.answer(link, wire.TopicReceipt("secret", None, code="not_allowed", text="no"), complete("t", 1, 0))
     assert driver.of(ev.Refused) == [ev.Refused("secret", "not_allowed", "no")]
     assert driver.of(ev.Ready) == [ev.Ready(link, None)]
     driver.receive(link, message("t", 1, 1), message("secret", 1, 1))

@@ -184,7 +184,9 @@ def test_nesting_beyond_the_interpreter_closes(codec: Codec, place: str) -> None
     heads = {
         "frame": (b"", b"", b""),
         "position": (
-            b'{"op":"subscribe","request":1,"topics":[{"topic":"t","after":', b"}]}", b"\x93\2\1\x91\x92\xa1t",
+            b'{"op":"subscribe","request":1,"topics":[{"topic":"t","after":',
+            b"}]}",
+            b"\x93\2\1\x91\x92\xa1t",
         ),
         "unknown field": (b'{"op":"ping","x":', b"}", b"\x92\x05"),
     }
@@ -297,7 +299,10 @@ def test_tags_and_names_are_never_given_twice() -> None:
 def test_a_payload_that_is_not_bytes_is_a_field_like_any_other() -> None:
     (kind,) = family((m.Limits,), ()).values()
     assert msgspec.to_builtins(kind.to_wire(m.Limits(1, 2, 3, 4))) == {
-        "payload": 1, "topic": 2, "subscriptions": 3, "queue": 4,
+        "payload": 1,
+        "topic": 2,
+        "subscriptions": 3,
+        "queue": 4,
     }
 
 

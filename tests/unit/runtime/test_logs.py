@@ -26,7 +26,12 @@ def test_a_line_is_json_with_what_is_common_and_what_is_its_own() -> None:
     (line,) = read(out)
     assert abs(float(str(line.pop("time"))) - time.time()) < 5
     assert line == {
-        "level": "warning", "event": "peer_silent", "broker": "b0", "peer": "b1", "seconds": 5.5, "where": "/x",
+        "level": "warning",
+        "event": "peer_silent",
+        "broker": "b0",
+        "peer": "b1",
+        "seconds": 5.5,
+        "where": "/x",
     }
     os.close(out)
     os.close(into)

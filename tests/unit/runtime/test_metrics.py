@@ -11,8 +11,15 @@ from migratory_broker.runtime.readings import readings
 from prometheus_client.parser import text_string_to_metric_families
 
 LOGIC = {
-    "topics": 3, "cache_bytes": 420, "committed": 9, "roles": {"coordinator": 2, "member": 6}, "replication_lag": 1,
-    "fenced": False, "member": True, "waiting_groups": 0, "cache_short": False,
+    "topics": 3,
+    "cache_bytes": 420,
+    "committed": 9,
+    "roles": {"coordinator": 2, "member": 6},
+    "replication_lag": 1,
+    "fenced": False,
+    "member": True,
+    "waiting_groups": 0,
+    "cache_short": False,
 }
 EDGE = {"clients": 5, "subscriptions": 7, "queue_bytes": 0, "published": 11, "delivered": 70, "sent_bytes": 900}
 
@@ -58,8 +65,10 @@ def test_before_there_is_an_edge_it_has_no_clients() -> None:
 def test_samples_are_added_up() -> None:
     metrics = page()
     for metric, value, label in (
-        ("migratory_takeovers_total", 1.0, ""), ("migratory_takeovers_total", 1.0, ""),
-        ("migratory_closed_total", 1.0, "slow_consumer"), ("migratory_closed_total", 1.0, "draining"),
+        ("migratory_takeovers_total", 1.0, ""),
+        ("migratory_takeovers_total", 1.0, ""),
+        ("migratory_closed_total", 1.0, "slow_consumer"),
+        ("migratory_closed_total", 1.0, "draining"),
         ("migratory_closed_total", 1.0, "draining"),
     ):
         metrics.observe(Observe(metric, value, label))

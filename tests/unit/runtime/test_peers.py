@@ -38,7 +38,13 @@ class Side:
         self.pump = Pump(self.logic, loop.call_soon, time.monotonic, self.errors.append)
         self.pump.carry_out({})
         self.peers = Peers(
-            cluster="quotes", name=name, brokers=NAMES, groups=8, pump=self.pump, log=log, clock=time.monotonic,
+            cluster="quotes",
+            name=name,
+            brokers=NAMES,
+            groups=8,
+            pump=self.pump,
+            log=log,
+            clock=time.monotonic,
             max_buffer=max_buffer,
         )
         listening = listen(bind("127.0.0.1", 0, "peers"), "peers")
@@ -144,7 +150,11 @@ async def test_a_second_link_of_a_peer_replaces_the_first(sides: Any, until: Any
     again.write(framed(Hello(PEER_VERSION, "quotes", "a", 6, 8)) + framed(numbered(2)))
     await until(lambda: b.received() == [1, 2])
     assert [type(event).__name__ for event in b.heard()] == [
-        "PeerUp", "PeerReceived", "PeerDown", "PeerUp", "PeerReceived",
+        "PeerUp",
+        "PeerReceived",
+        "PeerDown",
+        "PeerUp",
+        "PeerReceived",
     ]
     with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
         await asyncio.wait_for(first.readexactly(10_000), 5)

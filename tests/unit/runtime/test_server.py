@@ -31,8 +31,17 @@ REQUEST = (
 class Site:
     """A listener in front of an edge that only notes events."""
 
-    def __init__(self, core: Any, log: Any, *, limit: float = 5.0, compression: bool = False,
-                 policy: OriginPolicy | None = None, rate: int = 1000, room: Any = lambda: 1000) -> None:
+    def __init__(
+        self,
+        core: Any,
+        log: Any,
+        *,
+        limit: float = 5.0,
+        compression: bool = False,
+        policy: OriginPolicy | None = None,
+        rate: int = 1000,
+        room: Any = lambda: 1000,
+    ) -> None:
         loop = asyncio.get_running_loop()
         self.errors: list[Exception] = []
         self.pump = Pump(core(), loop.call_soon, time.monotonic, self.errors.append)
@@ -41,8 +50,12 @@ class Site:
         self.edge = core()
         self.pump.attach(self.edge)
         self.server = ClientServer(
-            self.connections, policy or OriginPolicy(["*"], ["*"]), admin.servers(lambda: [Server("ws://a/ws", 50)]),
-            time.monotonic, handshake_limit=limit, compression=compression,
+            self.connections,
+            policy or OriginPolicy(["*"], ["*"]),
+            admin.servers(lambda: [Server("ws://a/ws", 50)]),
+            time.monotonic,
+            handshake_limit=limit,
+            compression=compression,
         )
         listening = listen(bind("127.0.0.1", 0, "clients"), "clients")
         self.address = listening.getsockname()
@@ -200,7 +213,9 @@ async def test_origin_and_host_are_checked_on_every_page(sites: Any) -> None:
 
 async def test_the_server_list_is_for_who_knows_one_address(sites: Any) -> None:
     site = sites()
-    reader, writer, head = await site.request("GET /v1/servers HTTP/1.1\r\nHost: a\r\nOrigin: https://x.example\r\n\r\n")
+    reader, writer, head = await site.request(
+        "GET /v1/servers HTTP/1.1\r\nHost: a\r\nOrigin: https://x.example\r\n\r\n"
+    )
     assert head.startswith(b"HTTP/1.1 200 ")
     assert b"Access-Control-Allow-Origin: https://x.example\r\n" in head
     assert b"Credentials" not in head
@@ -329,8 +344,11 @@ async def test_a_connection_that_went_while_it_waited_is_passed_over(sites: Any)
 
 async def test_the_administration_has_pages(log: Any, until: Any) -> None:
     reason = "learning"
-    pages = {"/healthz": admin.health, "/readyz": admin.readiness(lambda: reason), "/v1/status": admin.status(lambda: {
-        "a": {1, 2}})}
+    pages = {
+        "/healthz": admin.health,
+        "/readyz": admin.readiness(lambda: reason),
+        "/v1/status": admin.status(lambda: {"a": {1, 2}}),
+    }
     server = AdminServer(pages, time.monotonic)
     listening = listen(bind("127.0.0.1", 0, "administration"), "administration")
     listener = Listener(listening, server.protocol, log)

@@ -63,7 +63,12 @@ class Gate:
             )
             data = self._welcomes[format] = format.frame(
                 Welcome(
-                    VERSION, config.cluster, config.broker, config.incarnation, list(self.servers), config.heartbeat,
+                    VERSION,
+                    config.cluster,
+                    config.broker,
+                    config.incarnation,
+                    list(self.servers),
+                    config.heartbeat,
                     limits,
                 )
             )

@@ -48,8 +48,18 @@ class EdgeConfig:
         if self.max_payload < 0:
             raise ValueError(f"max_payload is {self.max_payload!r}, must be at least 0")
         for name in (
-            "max_clients", "envelope", "max_topic", "max_name", "subscriptions_per_client", "publishes_per_client",
-            "attaches_per_client", "backlog_per_client", "repeats", "queue_per_client", "queue_total", "page",
+            "max_clients",
+            "envelope",
+            "max_topic",
+            "max_name",
+            "subscriptions_per_client",
+            "publishes_per_client",
+            "attaches_per_client",
+            "backlog_per_client",
+            "repeats",
+            "queue_per_client",
+            "queue_total",
+            "page",
             "encodings",
         ):
             if getattr(self, name) < 1:

@@ -67,8 +67,25 @@ class Connection:
     with one subscription, a dict in order of subscription for more."""
 
     __slots__ = (
-        "attaching", "backlog", "client", "expires", "format", "heard", "identity", "number", "pages", "paging",
-        "parser", "publishing", "queue", "remote", "request", "sink", "slot", "state", "topics",
+        "attaching",
+        "backlog",
+        "client",
+        "expires",
+        "format",
+        "heard",
+        "identity",
+        "number",
+        "pages",
+        "paging",
+        "parser",
+        "publishing",
+        "queue",
+        "remote",
+        "request",
+        "sink",
+        "slot",
+        "state",
+        "topics",
     )
 
     def __init__(self, number: int, sink: Sink, format: Format, remote: str, now: float) -> None:

@@ -191,9 +191,7 @@ class Connections:
             return
         grant = self._authorizer.connect(message.client, message.token, connection.remote)
         if isinstance(grant, Refusal):
-            self._refuse(
-                connection, errors.UNAUTHENTICATED, grant.text, CloseCode.UNAUTHENTICATED, "unauthenticated"
-            )
+            self._refuse(connection, errors.UNAUTHENTICATED, grant.text, CloseCode.UNAUTHENTICATED, "unauthenticated")
             return
         connection.client = message.client
         connection.identity = grant.identity

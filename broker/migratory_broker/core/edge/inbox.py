@@ -137,9 +137,7 @@ class Inbox:
         codec = connection.format.codec
         if event.text is codec.binary:
             kind = "binary" if codec.binary else "text"
-            self._close(
-                connection, CloseCode.UNSUPPORTED_DATA, "protocol", f"{codec.subprotocol} takes {kind} frames"
-            )
+            self._close(connection, CloseCode.UNSUPPORTED_DATA, "protocol", f"{codec.subprotocol} takes {kind} frames")
             return iter(())
         messages: Sequence[object]
         try:

@@ -43,8 +43,15 @@ class Publishing:
             self.published += 1
             self._delivery.aside(
                 PublishRequest(
-                    self._number, connection.number, message.topic, message.payload, 1,
-                    message.publisher, message.id, message.mark, message.sent,
+                    self._number,
+                    connection.number,
+                    message.topic,
+                    message.payload,
+                    1,
+                    message.publisher,
+                    message.id,
+                    message.mark,
+                    message.sent,
                 )
             )
         else:
@@ -59,9 +66,7 @@ class Publishing:
             self._delivery.reply(connection, Ack(event.topic, event.publisher, event.id, event.position))
         else:
             wait = event.retry_after if event.code == errors.RETRY else None
-            self._delivery.reply(
-                connection, Nack(event.topic, event.publisher, event.id, event.code, event.text, wait)
-            )
+            self._delivery.reply(connection, Nack(event.topic, event.publisher, event.id, event.code, event.text, wait))
 
     def _fault(self, connection: Connection, message: Publish) -> tuple[str, str] | None:
         """Code and text of what is wrong with a publication; the codec has seen to its ids."""

@@ -134,4 +134,3 @@ class Balance:
         self.ctx.note("info", "hands_over", group=number, epoch=reign.epoch, to=successor)
         self.ctx.send(successor, HandOver(number, reign.record.history, reign.epoch))
         return True
-

@@ -219,7 +219,13 @@ class Candidacy:
             return
         epoch = max(int(ctx.wall * 1000), known + 1, self.groups[number].replica.promised + 1)
         record = GroupRecord(
-            ctx.random.integer() >> 1, epoch, epoch, ctx.me, members, ctx.config.min_copies, activated=False,
+            ctx.random.integer() >> 1,
+            epoch,
+            epoch,
+            ctx.me,
+            members,
+            ctx.config.min_copies,
+            activated=False,
             source=None,
         )
         self._write(number, record, version, "new history" if known else "first record")
@@ -227,9 +233,7 @@ class Candidacy:
     def choose(self, record: GroupRecord | None) -> list[Broker]:
         """The next list: this broker, and every broker that its links lead to, old members and learners alike."""
         newest = self.membership.newest
-        linked = [
-            broker for broker in self.ctx.links.items() if broker[1] >= newest.get(broker[0], 0)
-        ]
+        linked = [broker for broker in self.ctx.links.items() if broker[1] >= newest.get(broker[0], 0)]
         return sorted([self.ctx.me, *linked])
 
     def renew(self, number: int, reign: Reign, members: list[Broker] | None = None) -> None:

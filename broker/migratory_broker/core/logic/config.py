@@ -62,16 +62,34 @@ class LogicConfig:
                 f"min_copies: {self.min_copies} copies need {2 * self.min_copies - 1} brokers or more, "
                 f"there are {len(self.brokers)}"
             )
-        for name in ("groups", "max_topics", "messages_per_topic", "max_bytes", "max_pending", "relist_at_once",
-                     "hand_over_at_once", "part_bytes"):
+        for name in (
+            "groups",
+            "max_topics",
+            "messages_per_topic",
+            "max_bytes",
+            "max_pending",
+            "relist_at_once",
+            "hand_over_at_once",
+            "part_bytes",
+        ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: {getattr(self, name)} is not at least 1")
         for name in ("min_age", "max_age", "bootstrap_wait", "resume_wait", "relist_delay"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name}: {getattr(self, name)} is negative")
-        for name in ("duplicate_window", "session_timeout", "fencing", "progress_timeout", "heartbeat",
-                     "history_wait_sessions", "isolation_sessions", "publish_wait", "publish_retry_after",
-                     "balance_every", "relook"):
+        for name in (
+            "duplicate_window",
+            "session_timeout",
+            "fencing",
+            "progress_timeout",
+            "heartbeat",
+            "history_wait_sessions",
+            "isolation_sessions",
+            "publish_wait",
+            "publish_retry_after",
+            "balance_every",
+            "relook",
+        ):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name}: {getattr(self, name)} is not above 0")
         if self.min_age > self.max_age:

@@ -115,8 +115,15 @@ class Contact:
         for edge, reference in pending.references:
             self.ctx.emit(
                 PublishAnswer(
-                    edge, reference, answer.topic, answer.publisher, answer.id, answer.code, answer.position,
-                    answer.text, answer.retry_after,
+                    edge,
+                    reference,
+                    answer.topic,
+                    answer.publisher,
+                    answer.id,
+                    answer.code,
+                    answer.position,
+                    answer.text,
+                    answer.retry_after,
                 )
             )
 
@@ -142,8 +149,12 @@ class Contact:
                 self.answer_from(
                     peer,
                     Answer(
-                        publication.topic, publication.publisher, publication.id, "retry",
-                        text="the coordinator is changing", retry_after=wait,
+                        publication.topic,
+                        publication.publisher,
+                        publication.id,
+                        "retry",
+                        text="the coordinator is changing",
+                        retry_after=wait,
                     ),
                 )
 

@@ -183,8 +183,19 @@ class DrainRequest(Struct, frozen=True, gc=False):
 
 
 Event = (
-    Start | Tick | Flush | ZkReply | ZkSession | ZkChanged | PeerUp | PeerDown | PeerReceived | PublishRequest
-    | Attach | NextPage | DrainRequest
+    Start
+    | Tick
+    | Flush
+    | ZkReply
+    | ZkSession
+    | ZkChanged
+    | PeerUp
+    | PeerDown
+    | PeerReceived
+    | PublishRequest
+    | Attach
+    | NextPage
+    | DrainRequest
 )
 
 # ---- other effects ---------------------------------------------------------------------------------------------

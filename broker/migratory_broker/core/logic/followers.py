@@ -96,9 +96,20 @@ class Followers:
             self.ctx.send(
                 follower.broker[0],
                 Sync(
-                    replica.group, record.history, record.first, record.epoch, self._serial, record.owner,
-                    record.members, record.copies, self.active, whole, index == len(lists) - 1, parts,
-                    len(follower.snapshot), total,
+                    replica.group,
+                    record.history,
+                    record.first,
+                    record.epoch,
+                    self._serial,
+                    record.owner,
+                    record.members,
+                    record.copies,
+                    self.active,
+                    whole,
+                    index == len(lists) - 1,
+                    parts,
+                    len(follower.snapshot),
+                    total,
                 ),
             )
         if self.active and self.needs_marks(follower.broker):

@@ -79,7 +79,13 @@ class Group:
         if before is not None:
             before.end("its owner wrote another record")
         reign = self.reign = Reign(
-            self.ctx, self.zookeeper, self.membership, self.replica, record, version, self.contact.answer_from,
+            self.ctx,
+            self.zookeeper,
+            self.membership,
+            self.replica,
+            record,
+            version,
+            self.contact.answer_from,
             self._active,
         )
         reign.retried = retried
@@ -91,7 +97,11 @@ class Group:
         self.ctx.observe("migratory_takeovers_total")
         self.ctx.observe("migratory_takeover_seconds", self.ctx.now - reign.started)
         self.ctx.note(
-            "info", "epoch_activated", group=self.number, epoch=reign.epoch, adopted=reign.adopted_entries,
+            "info",
+            "epoch_activated",
+            group=self.number,
+            epoch=reign.epoch,
+            adopted=reign.adopted_entries,
             members=[name for name, _ in reign.record.members],
         )
         self.resume.moved(self)

@@ -287,7 +287,10 @@ class Membership:
         self._beat_at = self.ctx.now
         age = self.zookeeper.age()
         message = Heartbeat(
-            -1.0 if age == float("inf") else age, sorted(self.hears(config.fencing / 2)), coordinates, self.ready,
+            -1.0 if age == float("inf") else age,
+            sorted(self.hears(config.fencing / 2)),
+            coordinates,
+            self.ready,
             self.ready and not self.ctx.fenced,
         )
         for peer in self.ctx.links:

@@ -1,10 +1,10 @@
 """An epoch that this broker owns, from its record's write to a higher promise: the phases of a takeover and after.
 
-    preparing   promises of the source list are collected (skipped for an empty source, and by an owner who re-lists)
-    syncing     the log is adopted; `q` listed members must confirm its Sync
-    activating  the compare-and-set against the own record is under way
-    active      numbering
-    over        a higher epoch was promised here, or the record was lost to another candidate
+preparing   promises of the source list are collected (skipped for an empty source, and by an owner who re-lists)
+syncing     the log is adopted; `q` listed members must confirm its Sync
+activating  the compare-and-set against the own record is under way
+active      numbering
+over        a higher epoch was promised here, or the record was lost to another candidate
 """
 
 from __future__ import annotations

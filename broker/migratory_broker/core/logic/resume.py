@@ -47,9 +47,7 @@ class Resume:
         if refusal := self.authorizer.attach(event):
             position = Position(0, 0)
             self.ctx.emit(
-                Attached(
-                    event.edge, event.reference, event.topic, "reset", position, code="not_allowed", text=refusal
-                )
+                Attached(event.edge, event.reference, event.topic, "reset", position, code="not_allowed", text=refusal)
             )
             return
         number = topic_group(event.topic, len(self.groups))
@@ -196,8 +194,15 @@ class Resume:
     ) -> None:
         self.ctx.emit(
             Attached(
-                event.edge, event.reference, event.topic, receipt, position,  # type: ignore[arg-type]
-                tuple(publications), done, first, last,
+                event.edge,
+                event.reference,
+                event.topic,
+                receipt,
+                position,  # type: ignore[arg-type]
+                tuple(publications),
+                done,
+                first,
+                last,
             )
         )
 
@@ -216,7 +221,14 @@ class Resume:
         if after < log.base:
             self.ctx.emit(
                 Page(
-                    event.edge, event.reference, event.topic, publications, done, "truncated", position, after + 1,
+                    event.edge,
+                    event.reference,
+                    event.topic,
+                    publications,
+                    done,
+                    "truncated",
+                    position,
+                    after + 1,
                     log.base,
                 )
             )

@@ -32,9 +32,7 @@ class Sequencer:
         self.replica = replica
         self.record = record
         self.followers = followers
-        self.votes: dict[Broker, dict[str, int]] = {
-            broker: {} for broker in record.members if broker != record.owner
-        }
+        self.votes: dict[Broker, dict[str, int]] = {broker: {} for broker in record.members if broker != record.owner}
         self.waiting_since: float | None = None  # entries wait for their commit, and none committed since
         self._answer = answer
         self._uncommitted: dict[str, TopicLog] = {}
@@ -77,7 +75,12 @@ class Sequencer:
             self._reject(publication, contact, "retry", "the cache is full of publications that wait for their copies")
             return
         entry = Publication(
-            self.record.epoch, log.last + 1, publication.payload, publication.publisher, publication.id, wall,
+            self.record.epoch,
+            log.last + 1,
+            publication.payload,
+            publication.publisher,
+            publication.id,
+            wall,
             publication.sent,
         )
         replica.append(log, entry)
@@ -107,7 +110,9 @@ class Sequencer:
         entry = log.find(publication.publisher, publication.id)
         if entry is not None and entry.payload != publication.payload:
             self._reject(
-                publication, contact, "id_reused",
+                publication,
+                contact,
+                "id_reused",
                 f"message id {publication.id} of this publisher was used for another payload at {entry.position}",
             )
             return

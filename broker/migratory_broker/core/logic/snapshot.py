@@ -19,7 +19,14 @@ ROW_BYTES = 64
 
 def whole(log: TopicLog) -> TopicPart:
     return TopicPart(
-        log.name, log.base, log.base, log.base_epoch, log.last, log.committed, whole=True, entries=list(log.entries),
+        log.name,
+        log.base,
+        log.base,
+        log.base_epoch,
+        log.last,
+        log.committed,
+        whole=True,
+        entries=list(log.entries),
         table=log.table.as_rows(),
     )
 
@@ -31,8 +38,15 @@ def lacking(log: TopicLog, holds: Digest, keep: int) -> TopicPart:
         return whole(log)
     older = log.between(log.base, min(holds.base, log.last)) if log.base < holds.base else []
     return TopicPart(
-        log.name, keep, log.base, log.base_epoch, log.last, log.committed, entries=log.between(keep, log.last),
-        older=older, table=log.table.as_rows(),
+        log.name,
+        keep,
+        log.base,
+        log.base_epoch,
+        log.last,
+        log.committed,
+        entries=log.between(keep, log.last),
+        older=older,
+        table=log.table.as_rows(),
     )
 
 
@@ -77,8 +91,16 @@ def cut(parts: Iterable[TopicPart], size: int) -> list[list[TopicPart]]:
     for part in parts:
         cost = len(part.table) * ROW_BYTES + sum(len(entry.payload) + OVERHEAD for entry in part.older) + OVERHEAD
         piece = TopicPart(
-            part.topic, part.keep, part.base, part.base_epoch, part.last, part.committed, part.whole, part.gone,
-            table=part.table, older=part.older,
+            part.topic,
+            part.keep,
+            part.base,
+            part.base_epoch,
+            part.last,
+            part.committed,
+            part.whole,
+            part.gone,
+            table=part.table,
+            older=part.older,
         )
         if filled and filled + cost > size:
             lists.append([])
@@ -91,10 +113,20 @@ def cut(parts: Iterable[TopicPart], size: int) -> list[list[TopicPart]]:
             bytes_ = len(entry.payload) + OVERHEAD
             if filled and filled + bytes_ > size:
                 entries = []
-                lists.append([
-                    TopicPart(part.topic, part.keep, part.base, part.base_epoch, part.last, part.committed, more=True,
-                              entries=entries)
-                ])
+                lists.append(
+                    [
+                        TopicPart(
+                            part.topic,
+                            part.keep,
+                            part.base,
+                            part.base_epoch,
+                            part.last,
+                            part.committed,
+                            more=True,
+                            entries=entries,
+                        )
+                    ]
+                )
                 filled = 0
             entries.append(entry)
             filled += bytes_

@@ -116,7 +116,9 @@ class TestTopicText:
         serve(bench, logic)
         refused = [m.topics[0] if isinstance(m, Subscribed) else m for m in reader.received]
         assert [(type(m), m.code) for m in refused if isinstance(m, TopicReceipt | Nack | Error)] == [
-            (TopicReceipt, "bad_topic"), (Nack, "bad_topic"), (Error, "bad_topic"),
+            (TopicReceipt, "bad_topic"),
+            (Nack, "bad_topic"),
+            (Error, "bad_topic"),
         ]
         assert logic.logs == {}
         reader.say(Publish("good", b"x", 1, "p", 1, 1))
@@ -378,7 +380,7 @@ class TestFragments:
         bench = Bench()
         reader = bench.client(wire="json", deflate=True)
         data = bytes.fromhex("418737fa213d9daceb12674873898137fa213d5c808837fa213d1d32ed766050243d")
-        for chunk in ([data[n : n + 1] for n in range(len(data))] if piecewise else [data]):
+        for chunk in [data[n : n + 1] for n in range(len(data))] if piecewise else [data]:
             reader.raw(chunk)
         assert reader.controls == [frames.PongReceived(b"k")]
         assert reader.take(Pong) == [Pong()]

@@ -184,9 +184,7 @@ class TestAdmission:
         reader.say(Ping())
         assert reader.take(Pong)
 
-    @pytest.mark.parametrize(
-        ("reason", "code"), [("fenced", CloseCode.FENCED), ("stopping", CloseCode.RESTARTING)]
-    )
+    @pytest.mark.parametrize(("reason", "code"), [("fenced", CloseCode.FENCED), ("stopping", CloseCode.RESTARTING)])
     def test_fenced_and_stopping_end_the_connected(self, reason: str, code: CloseCode) -> None:
         bench = Bench()
         one, other, opening = bench.client(), bench.client(), bench.open()

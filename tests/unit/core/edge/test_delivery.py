@@ -146,8 +146,13 @@ class TestSlowConsumer:
         assert isinstance(waiting, int)
         assert 800 < waiting <= 1000
         assert note.fields == {
-            "client": "reader-0", "remote": "10.0.0.1:5000", "connection": 1, "queued_bytes": waiting,
-            "queued_publications": 8, "lag_seconds": 2.5, "subscriptions": 1,
+            "client": "reader-0",
+            "remote": "10.0.0.1:5000",
+            "connection": 1,
+            "queued_bytes": waiting,
+            "queued_publications": 8,
+            "lag_seconds": 2.5,
+            "subscriptions": 1,
             "reason": "over 1000 bytes, the limit of one client",
         }
         assert f"{waiting} bytes waited for 2.5 s" in slow.close_reason

@@ -60,7 +60,8 @@ def test_what_stands_behind_the_request_comes_behind_it() -> None:
     reader.raw(
         frames.encode_frame(
             frames.BINARY,
-            b"\x92" + b"".join(
+            b"\x92"
+            + b"".join(
                 reader.codec.encode(message)
                 for message in (Subscribe(1, names("a", "b", "c", "d")), Publish("x", b"1", 1, "p", 1, 1))
             ),

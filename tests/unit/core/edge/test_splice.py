@@ -454,9 +454,7 @@ def test_the_first_page_and_its_receipt_leave_in_one_write() -> None:
     bench = Bench()
     reader = bench.client()
     attach = reader.subscribe("t", (1, 0))
-    effects = bench.step(
-        Attached(0, attach.reference, "t", "complete", Position(1, 9), publications(1, 5), done=False)
-    )
+    effects = bench.step(Attached(0, attach.reference, "t", "complete", Position(1, 9), publications(1, 5), done=False))
     assert sorted(type(effect).__name__ for effect in effects) == ["NextPage", "Send"]
     assert not any(isinstance(effect, Multicast) for effect in effects)
     assert sum(isinstance(effect, Send) for effect in effects) == 1

@@ -44,7 +44,9 @@ def test_refused_topics_take_nothing_of_the_limit_and_harm_no_others() -> None:
     assert [attach.topic for attach in bench.asked(Attach)] == ["good"]
     (subscribed,) = reader.take(Subscribed)
     assert [(r.topic, r.receipt, r.code) for r in subscribed.topics] == [
-        ("a\x00b", None, "bad_topic"), ("t", None, "bad_position"), ("", None, "bad_topic"),
+        ("a\x00b", None, "bad_topic"),
+        ("t", None, "bad_position"),
+        ("", None, "bad_topic"),
     ]
     assert all(receipt.text for receipt in subscribed.topics)
 
@@ -120,7 +122,9 @@ class TestRefusedByTheLogic:
         bench.attached(b, Position(0, 0), receipt="reset", code="not_allowed", text="no")
         bench.attached(c, Position(1, 0))
         assert [(m.topics[0].topic, m.topics[0].receipt) for m in reader.take(Subscribed)] == [
-            ("a", "complete"), ("b", None), ("c", "complete"),
+            ("a", "complete"),
+            ("b", None),
+            ("c", "complete"),
         ]
         for topic in ("a", "b", "c"):
             bench.fan(topic, publication(1))

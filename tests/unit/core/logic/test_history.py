@@ -179,7 +179,8 @@ def test_a_survivor_tells_its_subscribers_of_the_new_history() -> None:
     record = cluster.record()
     assert (survivor, 1) in record.members
     assert cluster[survivor].of(Gap) == [
-        Gap("empty", "reset", Position(record.first, 0)), Gap("t", "reset", Position(record.first, 0))
+        Gap("empty", "reset", Position(record.first, 0)),
+        Gap("t", "reset", Position(record.first, 0)),
     ]
     assert cluster.logic(survivor).groups[0].replica.topics == {}
 

@@ -80,7 +80,11 @@ def test_a_learner_follows_live_traffic_by_the_mark() -> None:
     assert group.replica.topics["t"].committed == 3
     assert victim not in {name for (name, _) in members(cluster)} or (victim, 1) in members(cluster)
     assert cluster.logic(victim).status()["roles"] == {
-        "coordinator": 0, "candidate": 0, "member": 0, "learner": 1, "none": 0
+        "coordinator": 0,
+        "candidate": 0,
+        "member": 0,
+        "learner": 1,
+        "none": 0,
     }
 
 

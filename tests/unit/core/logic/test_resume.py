@@ -127,7 +127,7 @@ def test_ahead_of_this_broker_is_waited_for() -> None:
     assert attached.position == Position(epoch, 2)  # the moment at which it was reached: the rest comes as Fanout
     assert attached.done
     effects = cluster[member].effects
-    behind = [effect for effect in effects[effects.index(attached):] if isinstance(effect, Fanout)]
+    behind = [effect for effect in effects[effects.index(attached) :] if isinstance(effect, Fanout)]
     assert [entry.sequence for fanout in behind for entry in fanout.publications] == [3]
 
 

@@ -69,7 +69,13 @@ def test_first_empty() -> None:
     record = cluster.record()
     group = cluster.logic(coordinator).groups[0]
     wrong = GroupRecord(
-        record.history, record.first, record.epoch + 1, (coordinator, 1), record.members, 2, activated=False,
+        record.history,
+        record.first,
+        record.epoch + 1,
+        (coordinator, 1),
+        record.members,
+        2,
+        activated=False,
         source=None,
     )
     with pytest.raises(InvariantError, match="FIRST-EMPTY"):
@@ -84,7 +90,13 @@ def test_takeover_source() -> None:
     one, two, three, four = cluster.others()
     record = cluster.record()
     activated = GroupRecord(
-        record.history, record.first, record.epoch, (old, 1), sorted([(old, 1), (one, 1)]), 1, activated=True,
+        record.history,
+        record.first,
+        record.epoch,
+        (old, 1),
+        sorted([(old, 1), (one, 1)]),
+        1,
+        activated=True,
         source=None,
     )
     following = activated.next((two, 1), [(two, 1), (three, 1), (four, 1)], 2)

@@ -84,8 +84,8 @@ def test_an_adopted_suffix_is_committed_by_activation_only() -> None:
     cluster = Cluster().up()
     old = cluster.coordinator()
     one, two = cluster.others()
-    cluster.hold = lambda sender, receiver, message: isinstance(message, Accepted) or (
-        isinstance(message, Accept) and receiver == two
+    cluster.hold = lambda sender, receiver, message: (
+        isinstance(message, Accepted) or (isinstance(message, Accept) and receiver == two)
     )
     cluster.publish(old, "t", "x", id=1)
     assert cluster.delivered(one, "t") == [(1, "x")]  # it has told its clients, and the coordinator does not know

@@ -322,4 +322,3 @@ def test_what_zookeeper_did_not_say_about_epochs_leaves_a_resume_waiting() -> No
     assert not cluster["a"].of(Attached)
     cluster.run(1.5)
     assert [attached.receipt for attached in cluster["a"].of(Attached)] == ["reset"]
-
