@@ -125,7 +125,7 @@ class World:
             heartbeat=1.0,
             queue_per_client=self.options.client_queue,
             page=self.options.page,
-            attaches_per_client=2,
+            attaches_per_client=1,
         )
 
     @staticmethod
