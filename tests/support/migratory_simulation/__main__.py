@@ -23,7 +23,7 @@ def main() -> int:
     run.add_argument("--no-coverage", action="store_true", help="do not fail when something was not exercised")
     run.add_argument("--quiet", action="store_true", help="only the verdict")
     plant = commands.add_parser("planted", help="show that every planted fault is caught")
-    plant.add_argument("--seeds", type=int, default=200, metavar="N", help="seeds that a fault may survive (default 200)")
+    plant.add_argument("--seeds", type=int, default=200, metavar="N", help="seeds for each fault (default 200)")
     plant.add_argument("--only", action="append", default=[], metavar="NAME", help="these faults alone (repeatable)")
     plant.add_argument("--jobs", type=int, default=1, metavar="N", help="faults tried at the same time (default 1)")
     arguments = parser.parse_args()
