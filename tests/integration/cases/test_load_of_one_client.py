@@ -124,8 +124,14 @@ async def pinging(broker: Broker) -> AsyncIterator[list[float]]:
     there at the end."""
     host, port = broker.address("clients")
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", pinger.__name__, host, str(port),
-        stdin=PIPE, stdout=PIPE, env={**os.environ, "PYTHONPATH": str(Path(pinger.__file__).parents[1])},
+        sys.executable,
+        "-m",
+        pinger.__name__,
+        host,
+        str(port),
+        stdin=PIPE,
+        stdout=PIPE,
+        env={**os.environ, "PYTHONPATH": str(Path(pinger.__file__).parents[1])},
     )
     took: list[float] = []
     try:

@@ -145,9 +145,7 @@ class SpliceMachine(RuleBasedStateMachine):
         self.check(follower)
         follower.requests += 1
         follower.asked[follower.requests] = topic, after
-        follower.reader.say(
-            Subscribe(follower.requests, [TopicRequest(topic, after, resume == "snapshot")])
-        )
+        follower.reader.say(Subscribe(follower.requests, [TopicRequest(topic, after, resume == "snapshot")]))
         self.check(follower)
 
     @rule(client=clients, topic=topics)

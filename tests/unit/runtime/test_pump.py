@@ -75,7 +75,12 @@ def test_what_the_logic_says_to_the_edge_keeps_its_order_and_requests_go_behind(
     pump.to_edge(edge_events.Received(2, b""))
     loop.turn()
     assert edge.events == [
-        edge_events.Received(1, b""), edge_events.Received(2, b""), attached(1), fanout, attached(2), fanout,
+        edge_events.Received(1, b""),
+        edge_events.Received(2, b""),
+        attached(1),
+        fanout,
+        attached(2),
+        fanout,
     ]
 
 
@@ -132,7 +137,10 @@ def test_a_call_is_made_in_its_place_among_the_events(core: Any) -> None:
     pump.to_logic(events.ZkChanged("/b"))
     loop.turn()
     assert pump._logic.events == [
-        events.ZkChanged("/a"), events.PeerDown("p"), events.ZkChanged("/b"), events.Flush(),
+        events.ZkChanged("/a"),
+        events.PeerDown("p"),
+        events.ZkChanged("/b"),
+        events.Flush(),
     ]
 
 

@@ -16,7 +16,7 @@ from migratory_protocol.topics import topic_group
 
 from migratory_broker.core.logic.cache import TopicLog
 from migratory_broker.core.logic.context import Context
-from migratory_broker.core.logic.events import Attach, Attached, NextPage, Page, ZkReply
+from migratory_broker.core.logic.events import Attach, Attached, NextPage, Page, Receipt, ZkReply
 from migratory_broker.core.logic.records import GROUPS, decode_group
 from migratory_broker.core.logic.zookeeper import ZooKeeper
 
@@ -185,7 +185,7 @@ class Resume:
     def _attached(
         self,
         event: Attach,
-        receipt: str,
+        receipt: Receipt,
         position: Position,
         publications: list[Publication],
         done: bool = True,
@@ -198,7 +198,7 @@ class Resume:
                 event.reference,
                 event.topic,
                 receipt,
-                position,  # type: ignore[arg-type]
+                position,
                 tuple(publications),
                 done,
                 first,

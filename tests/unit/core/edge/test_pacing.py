@@ -100,7 +100,8 @@ class TestWindow:
         bench.attached(asked[0], NOTHING)
         assert serve(bench) == ["u"]
         assert reader.received == [
-            Unsubscribed(2, TOPICS[:WINDOW]), Subscribed(3, [TopicReceipt("u", "complete", NOTHING)]),
+            Unsubscribed(2, TOPICS[:WINDOW]),
+            Subscribed(3, [TopicReceipt("u", "complete", NOTHING)]),
         ]
 
     def test_a_refusal_of_the_logic_brings_the_next_as_well(self, bench: Bench, reader: Reader) -> None:
