@@ -17,10 +17,10 @@ class Distribution:
 
     buckets: dict[float, float] = field(default_factory=dict)
     sum: float = 0.0
-    squares: float = 0.0
+    squares: float | None = 0.0  # None where no counter of squares is exported: the deviation is unknown then
 
     @classmethod
-    def from_cumulative(cls, cumulative: Mapping[float, float], total: float, squares: float) -> Distribution:
+    def from_cumulative(cls, cumulative: Mapping[float, float], total: float, squares: float | None) -> Distribution:
         """From Prometheus' `le` buckets, each of which counts all observations at or below its bound."""
         result = cls(sum=total, squares=squares)
         below = 0.0
@@ -41,9 +41,10 @@ class Distribution:
 
     @property
     def deviation(self) -> float | None:
-        """Population standard deviation; the squares' counter makes it exact up to rounding."""
+        """Population standard deviation; the squares' counter makes it exact up to rounding, and without it there is
+        none."""
         count = self.count
-        if not count:
+        if not count or self.squares is None:
             return None
         return math.sqrt(max(0.0, self.squares / count - (self.sum / count) ** 2))
 
@@ -81,7 +82,9 @@ class Distribution:
         buckets = dict(self.buckets)
         for bound, count in other.buckets.items():
             buckets[bound] = buckets.get(bound, 0.0) + count
-        return Distribution(buckets, self.sum + other.sum, self.squares + other.squares)
+        known = self.squares is not None and other.squares is not None
+        squares = (self.squares or 0.0) + (other.squares or 0.0) if known else None
+        return Distribution(buckets, self.sum + other.sum, squares)
 
 
 def summary(distribution: Distribution, bounds: list[float], scale: float, digits: int = 3) -> dict[str, float | None]:

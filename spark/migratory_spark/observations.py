@@ -110,7 +110,7 @@ class Observations:
         return Distribution.from_cumulative(
             cumulative,
             total=self.total(f"{histogram}_sum", where),
-            squares=self.total(squares, where) if squares else math.nan,
+            squares=self.total(squares, where) if squares else None,
         )
 
     def brokers(self, metric: str) -> list[str]:

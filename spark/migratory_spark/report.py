@@ -90,6 +90,8 @@ def _delivery(seen: Observations) -> dict[str, Any]:
     }
     counts["gaps"] = {
         receipt: round(seen.total("migratory_gaps_total", lambda row, receipt=receipt: row.receipt == receipt))  # type: ignore[misc]
+        if seen.has("migratory_gaps_total")
+        else None
         for receipt in ("truncated", "reset")
     }
     return counts
@@ -97,10 +99,7 @@ def _delivery(seen: Observations) -> dict[str, Any]:
 
 def _summary(seen: Observations, histogram: str, scale: float, where: Any = None) -> dict[str, float | None]:
     distribution = seen.distribution(histogram, where) if where else seen.distribution(histogram)
-    result = summary(distribution, seen.bounds(histogram), scale)
-    if result["stdev"] != result["stdev"]:  # no counter of squares was exported: the deviation is unknown
-        result["stdev"] = None
-    return result
+    return summary(distribution, seen.bounds(histogram), scale)
 
 
 def _milliseconds(seen: Observations, where: Any) -> dict[str, float | None]:

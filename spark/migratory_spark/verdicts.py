@@ -45,6 +45,11 @@ def judged_latency(row: Row) -> bool:
 
 def judge(objective: Objective, seen: Observations, covered: Coverage) -> Result:
     """One objective over the whole window."""
+    if not covered.scrapes:
+        reason = (
+            "no client's or load generator's metrics were recorded in the window: loss and latency are theirs to tell"
+        )
+        return _result(objective, None, None, reason)
     if covered.share < MINIMUM_COVERAGE:
         reason = f"scrapes cover {covered.share:.1%} of the window, less than {MINIMUM_COVERAGE:.0%}"
         return _result(objective, None, None, reason)

@@ -62,3 +62,10 @@ def test_distributions_add_up() -> None:
     both = observed([0.01, 0.02]) + observed([0.02])
     assert both.count == 3
     assert both.sum == pytest.approx(0.05)
+
+
+def test_without_a_counter_of_squares_there_is_no_deviation() -> None:
+    unknown = Distribution.from_cumulative({0.1: 5, math.inf: 10}, 2.0, None)
+    assert unknown.deviation is None
+    assert (unknown + observed([0.01])).deviation is None
+    assert summary(unknown, [0.1, math.inf], 1.0)["stdev"] is None

@@ -123,3 +123,9 @@ def test_the_report_is_as_good_as_its_worst_objective() -> None:
     assert overall([met, unknown]) == "insufficient"
     assert overall([met, unknown, missed]) == "missed"
     assert overall([]) == "insufficient"
+
+
+def test_a_window_without_any_clients_metrics_says_whose_are_missing() -> None:
+    result = verdict(FAST, [], Coverage(0.0, math.nan, 100.0, 0))
+    assert result.verdict == "insufficient"
+    assert "no client's" in result.reason
