@@ -72,7 +72,14 @@ def _warn(loaded: Loaded) -> None:
     show_default=True,
     help="Who keeps the metrics; auto: Prometheus when it is on PATH, else Parquet files.",
 )
-def up(path: Path, workdir: Path | None, ports: int | None, metrics: Any) -> None:
+@click.option(
+    "--scrape",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Keep the metrics of these targets, too: JSON as `migratory bench run --metrics-targets FILE` writes it. "
+    "The file may appear and change later.",
+)
+def up(path: Path, workdir: Path | None, ports: int | None, metrics: Any, scrape: Path | None) -> None:
     """Run the cluster of a file on this machine, until Ctrl-C.
 
     Starts a ZooKeeper ensemble and the brokers, prints where clients connect, and starts again what dies. All that was
@@ -82,6 +89,7 @@ def up(path: Path, workdir: Path | None, ports: int | None, metrics: Any) -> Non
     Examples:
       migratory up -f manifests/examples/cluster.yaml
       migratory up -f cluster.yaml --ports 9000 --workdir /tmp/quotes
+      migratory up -f cluster.yaml --scrape targets.json
     """
     from migratory_local.up import up as run_up
 
@@ -89,7 +97,7 @@ def up(path: Path, workdir: Path | None, ports: int | None, metrics: Any) -> Non
     _warn(loaded)
     folder = workdir or state_folder() / loaded.cluster.name
     try:
-        code = run(run_up(loaded.cluster, folder, ports=ports, metrics=metrics, say=click.echo))
+        code = run(run_up(loaded.cluster, folder, ports=ports, metrics=metrics, scrape=scrape, say=click.echo))
     except LocalError as error:
         raise Refused(str(error)) from None
     sys.exit(code)

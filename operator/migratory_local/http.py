@@ -1,4 +1,4 @@
-"""Small GET requests to the processes on this machine."""
+"""Small GET requests, mostly to the processes on this machine."""
 
 from __future__ import annotations
 
@@ -18,14 +18,18 @@ class Http:
         self._session: aiohttp.ClientSession | None = None
 
     async def get(self, port: int, path: str) -> tuple[int, str] | None:
-        """Status and text; None when there was no answer in time."""
+        """From a port of this machine; as `get_from`."""
+        return await self.get_from(f"{HOST}:{port}", path)
+
+    async def get_from(self, address: str, path: str) -> tuple[int, str] | None:
+        """Status and text from `host:port`; None when there was no answer in time."""
         if self._session is None:
             connector = aiohttp.TCPConnector(force_close=True, limit=0)
             self._session = aiohttp.ClientSession(timeout=self._timeout, connector=connector, trust_env=False)
         try:
-            async with self._session.get(f"http://{HOST}:{port}{path}") as response:
+            async with self._session.get(f"http://{address}{path}") as response:
                 return response.status, await response.text()
-        except (TimeoutError, aiohttp.ClientError, OSError, UnicodeDecodeError):
+        except (TimeoutError, aiohttp.ClientError, OSError, ValueError):
             return None
 
     async def close(self) -> None:

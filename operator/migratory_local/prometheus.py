@@ -10,6 +10,7 @@ from pathlib import Path
 from migratory_local.errors import LocalError
 from migratory_local.ports import HOST
 from migratory_local.process import Process
+from migratory_local.scrape_file import DEFAULT_JOB
 
 
 def find_prometheus() -> Path | None:
@@ -18,20 +19,28 @@ def find_prometheus() -> Path | None:
 
 
 def prometheus_process(
-    executable: Path, folder: Path, port: int, targets: Sequence[int], logs: Path, interval: float = 1.0
+    executable: Path,
+    folder: Path,
+    port: int,
+    targets: Sequence[int],
+    logs: Path,
+    interval: float = 1.0,
+    scrape: Path | None = None,
 ) -> Process:
     """Writes its configuration and makes its process, not yet started.
 
     :param targets: ports of this machine whose /metrics are scraped, every `interval` seconds.
+    :param scrape: a file of more targets (scrape_file.py), which Prometheus itself follows.
     :raises LocalError: when the folder can't be written.
     """
     every = f"{round(interval * 1000)}ms"
-    config = {
-        "global": {"scrape_interval": every, "scrape_timeout": every},
-        "scrape_configs": [
-            {"job_name": "broker", "static_configs": [{"targets": [f"{HOST}:{target}" for target in targets]}]}
-        ],
-    }
+    jobs: list[dict[str, object]] = [
+        {"job_name": "broker", "static_configs": [{"targets": [f"{HOST}:{target}" for target in targets]}]}
+    ]
+    if scrape is not None:
+        found = {"files": [str(scrape.absolute())], "refresh_interval": "2s"}
+        jobs.append({"job_name": DEFAULT_JOB, "file_sd_configs": [found]})
+    config = {"global": {"scrape_interval": every, "scrape_timeout": every}, "scrape_configs": jobs}
     path = folder / "prometheus.yml"
     try:
         folder.mkdir(parents=True, exist_ok=True)

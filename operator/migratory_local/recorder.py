@@ -11,16 +11,17 @@ import asyncio
 import os
 import time
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from migratory_local.errors import LocalError
-from migratory_local.exposition import BadExposition, SeriesTable
+from migratory_local.exposition import BadExposition, Labels, SeriesTable
 from migratory_local.http import Http
 from migratory_local.ports import HOST
+from migratory_local.scrape_file import Target
 
 SCHEMA = pa.schema(
     [
@@ -47,7 +48,8 @@ class Recorder:
         self.rows = 0
         self._now = now
         self._http = Http(interval)
-        self._targets: dict[str, tuple[int, str]] = {}
+        self._targets: dict[str, Labels] = {}
+        self._followed: dict[str, Labels] = {}
         self._series = SeriesTable()
         self._numbers, self._times, self._values = array("q"), array("q"), array("d")
         self._files = 0
@@ -61,10 +63,15 @@ class Recorder:
 
     def add(self, port: int, job: str) -> None:
         """From the next round on, this port of this machine is scraped."""
-        self._targets[f"{HOST}:{port}"] = (port, job)
+        self._targets[f"{HOST}:{port}"] = {"job": job, "instance": f"{HOST}:{port}"}
 
     def remove(self, port: int) -> None:
         self._targets.pop(f"{HOST}:{port}", None)
+
+    def follow(self, targets: Iterable[Target]) -> None:
+        """From the next round on these are scraped besides those that were added, and no longer those of the call
+        before. A target that was added as well keeps the labels that it has."""
+        self._followed = {target.address: {"instance": target.address, **target.labels} for target in targets}
 
     async def __aenter__(self) -> Recorder:
         self._task = asyncio.create_task(self._run(), name="recorder")
@@ -93,7 +100,8 @@ class Recorder:
 
     async def scrape(self) -> None:
         """All targets at once; each series gets the moment its target was asked."""
-        await asyncio.gather(*(self._scrape(name, port, job) for name, (port, job) in list(self._targets.items())))
+        targets = {**self._followed, **self._targets}
+        await asyncio.gather(*(self._scrape(address, extra) for address, extra in targets.items()))
 
     async def flush(self) -> None:
         """Writes what was scraped since the last time.
@@ -121,10 +129,11 @@ class Recorder:
             into_round = (time.monotonic() - began) % self.interval
             await asyncio.sleep(self.interval - into_round)
 
-    async def _scrape(self, name: str, port: int, job: str) -> None:
+    async def _scrape(self, address: str, extra: Labels) -> None:
         asked = round(self._now() * 1000)
-        extra = {"job": job, "instance": name}
-        answer = await self._http.get(port, "/metrics")
+        # With other labels it is another target: its series are others too.
+        name = f"{address} {sorted(extra.items())}"
+        answer = await self._http.get_from(address, "/metrics")
         up = 0.0
         if answer is not None and answer[0] == 200:
             try:

@@ -15,6 +15,7 @@ from migratory_local.errors import LocalError
 from migratory_local.ports import HOST, free_ports
 from migratory_local.prometheus import find_prometheus, prometheus_process
 from migratory_local.recorder import Recorder
+from migratory_local.scrape_file import ScrapeFile
 from migratory_local.state import publish
 
 Metrics = Literal["auto", "prometheus", "recorder", "none"]
@@ -27,16 +28,24 @@ async def up(
     *,
     ports: int | None = None,
     metrics: Metrics = "auto",
+    scrape: Path | None = None,
     say: Callable[[str], None] = print,
 ) -> int:
     """Runs until it is cancelled. Then, and on any error, all that was started is ended.
 
+    :param scrape: a file of more targets whose metrics are kept, which may appear and change later (scrape_file.py).
     :raises LocalError: when it can't start, or metrics can't be recorded any more.
     """
+    executable = find_prometheus() if metrics in ("auto", "prometheus") else None
+    if metrics == "prometheus" and executable is None:
+        raise LocalError("no prometheus on PATH; install one, or use --metrics recorder")
+    if metrics == "none" and scrape is not None:
+        raise LocalError("--scrape needs somebody who keeps the metrics: not with --metrics none")
+    file = None if scrape is None else ScrapeFile(scrape, say)
     cluster = LocalCluster(resource, workdir, ports=ports, on_happening=lambda happening: say(happening.text))
     await cluster.start(say)
     try:
-        async with _metrics(cluster, metrics) as (where, check):
+        async with _metrics(cluster, metrics != "none", executable, file) as (where, check):
             state_file = publish(cluster.state(where))
             try:
                 _announce(cluster, where, say)
@@ -51,24 +60,35 @@ async def up(
 
 
 @contextlib.asynccontextmanager
-async def _metrics(cluster: LocalCluster, wish: Metrics) -> AsyncIterator[tuple[str, Callable[[], None]]]:
-    """Where metrics go (empty: nowhere), and a check that raises when they no longer do."""
-    executable = find_prometheus() if wish in ("auto", "prometheus") else None
-    if wish == "prometheus" and executable is None:
-        raise LocalError("no prometheus on PATH; install one, or use --metrics recorder")
+async def _metrics(
+    cluster: LocalCluster, wanted: bool, prometheus: Path | None, file: ScrapeFile | None
+) -> AsyncIterator[tuple[str, Callable[[], None]]]:
+    """Where metrics go (empty: nowhere), and what to call every second: it raises when they no longer go there."""
     ports = [broker.ports.admin for broker in cluster.brokers]
-    if executable is not None:
-        port = free_ports(1)[0]
-        folder = cluster.workdir / "prometheus"
-        cluster.add(prometheus_process(executable, folder, port, ports, cluster.workdir / "logs"))
-        yield f"http://{HOST}:{port}", lambda: None
-    elif wish == "none":
+    if not wanted:
         yield "", lambda: None
+    elif prometheus is not None:
+        port = free_ports(1)[0]
+        folder, logs = cluster.workdir / "prometheus", cluster.workdir / "logs"
+        scrape = None if file is None else file.path
+        cluster.add(prometheus_process(prometheus, folder, port, ports, logs, scrape=scrape))
+
+        def look() -> None:
+            if file is not None:
+                file.look()  # Prometheus reads it itself, but tells its log alone what is wrong with it.
+
+        yield f"http://{HOST}:{port}", look
     else:
         async with Recorder(cluster.workdir / "samples") as recorder:
             for port in ports:
                 recorder.add(port, "broker")
-            yield str(recorder.folder), recorder.check
+
+            def check() -> None:
+                recorder.check()
+                if file is not None and file.look():
+                    recorder.follow(file.targets)
+
+            yield str(recorder.folder), check
 
 
 def _announce(cluster: LocalCluster, metrics: str, say: Callable[[str], None]) -> None:

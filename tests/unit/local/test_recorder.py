@@ -13,6 +13,7 @@ from aiohttp import web
 from migratory_local import recorder as module
 from migratory_local.errors import LocalError
 from migratory_local.recorder import SCHEMA, Recorder
+from migratory_local.scrape_file import Target as Followed
 
 
 class Target:
@@ -108,6 +109,25 @@ async def test_a_target_that_was_removed_is_not_scraped(tmp_path: Path, target: 
         recorder.add(target.port, "broker")
         recorder.remove(target.port)
     assert rows(tmp_path) == []
+
+
+async def test_followed_targets_have_their_files_labels_and_go_with_it(tmp_path: Path, target: Target) -> None:
+    target.text = "hits_total 1\n"
+    clock = iter([1.0, 2.0])
+    recorder = Recorder(tmp_path, now=lambda: next(clock))
+    address = f"127.0.0.1:{target.port}"
+    for job in ("bench", "other"):
+        recorder.follow([Followed(address, {"job": job})])
+        await recorder.scrape()
+    recorder.follow([])
+    await recorder.scrape()
+    await recorder.flush()
+    await recorder.aclose()
+    assert rows(tmp_path) == [
+        (metric, {"job": job, "instance": address}, at, 1.0)
+        for job, at in (("bench", 1000), ("other", 2000))
+        for metric in ("hits_total", "up")
+    ]
 
 
 async def test_a_full_disk_ends_the_recording_loudly(
