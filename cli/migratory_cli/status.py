@@ -6,14 +6,16 @@ import asyncio
 import json
 import sys
 from collections.abc import Mapping
-from importlib import import_module
 from typing import Any
 
 import aiohttp
 import click
 import msgspec
+from migratory_client.transport import why_not_connected
 from rich.console import Console
-from rich.table import Table
+
+from migratory_cli import running
+from migratory_cli.status_view import remarks, table
 
 _HINT = "give the brokers' administration addresses (`migratory status http://127.0.0.1:8900`)"
 
@@ -38,14 +40,16 @@ def status(urls: tuple[str, ...], cluster: str | None, timeout: float, as_json: 
     \b
     Exit codes: 0 every broker is ready, 1 some broker is not or does not answer, 2 wrong usage or no cluster.
     """
-    bases = [_base(url) for url in urls] if urls else _local(cluster)
-    answers = asyncio.run(_ask_all(bases, timeout))
+    names = dict.fromkeys(map(_base, urls), "") if urls else _local(cluster)
+    answers = asyncio.run(_ask_all(names, timeout))
     if as_json:
         click.echo(json.dumps(answers, indent=2, ensure_ascii=False))
     else:
-        Console().print(_table(answers))
-        for line in _remarks(answers):
-            click.echo(line)
+        console = Console()
+        for line in table(answers, console.width):
+            console.print(line, soft_wrap=True)
+        for remark in remarks(answers):
+            click.echo(remark)
     sys.exit(0 if all(answer.get("ready") is True for answer in answers.values()) else 1)
 
 
@@ -56,29 +60,28 @@ def _base(url: str) -> str:
     return text.rstrip("/").removesuffix("/v1/status")
 
 
-def _local(cluster: str | None) -> list[str]:
-    """The administration addresses of the cluster that runs on this machine."""
+def _local(cluster: str | None) -> dict[str, str]:
+    """The administration addresses of the cluster that runs on this machine, and whose they are."""
     try:
-        state = import_module("migratory_local.state")
-    except ModuleNotFoundError as error:
+        found = running.choose(cluster)
+    except running.NotInstalled as missing:
         raise click.UsageError(
-            f'{_HINT}, or install what runs clusters here: pip install "migratory[local]" ({error.name} is missing)'
+            f'{_HINT}, or install what runs clusters here: pip install "migratory[local]" ({missing} is missing)'
         ) from None
-    found = [item for item in state.running_clusters() if cluster in (None, item.name)]
-    if not found:
-        what = f"no cluster named {cluster}" if cluster else "no cluster"
-        raise click.UsageError(f"{what} runs on this machine: start one with `migratory up`, or {_HINT}")
-    if len(found) > 1:
-        names = ", ".join(sorted(item.name for item in found))
-        raise click.UsageError(f"several clusters run on this machine ({names}): choose with --cluster")
-    return [broker.admin for broker in found[0].brokers]
+    if found is None:
+        raise click.UsageError(f"no cluster runs on this machine: start one with `migratory up`, or {_HINT}")
+    return {broker.admin: broker.name for broker in found.brokers}
 
 
-async def _ask_all(bases: list[str], seconds: float) -> dict[str, dict[str, Any]]:
+async def _ask_all(names: Mapping[str, str], seconds: float) -> dict[str, dict[str, Any]]:
+    """The answers by address; where there is none, its broker's name if that is known."""
     limit = aiohttp.ClientTimeout(total=seconds)
     async with aiohttp.ClientSession(timeout=limit) as session:
-        answers = await asyncio.gather(*(_ask(session, base) for base in bases))
-    return dict(zip(bases, answers, strict=True))
+        answers = await asyncio.gather(*(_ask(session, base) for base in names))
+    for name, answer in zip(names.values(), answers, strict=True):
+        if name:
+            answer.setdefault("broker", name)
+    return dict(zip(names, answers, strict=True))
 
 
 async def _ask(session: aiohttp.ClientSession, base: str) -> dict[str, Any]:
@@ -89,84 +92,10 @@ async def _ask(session: aiohttp.ClientSession, base: str) -> dict[str, Any]:
             if response.status != 200:
                 return {"error": f"HTTP {response.status}"}
     except TimeoutError:
-        return {"error": "no answer in time"}
+        return {"error": "does not answer (no answer in time)"}
     except (aiohttp.ClientError, OSError, ValueError) as error:
-        return {"error": str(error) or type(error).__name__}
+        return {"error": f"does not answer ({why_not_connected(error)})"}
     try:
         return msgspec.json.decode(body, type=dict[str, Any])
     except msgspec.DecodeError:
-        return {"error": "the answer is no status: is this a broker's administration listener?"}
-
-
-def _table(answers: Mapping[str, Mapping[str, Any]]) -> Table:
-    clusters = sorted({str(answer["cluster"]) for answer in answers.values() if answer.get("cluster")})
-    table = Table(title=f"cluster {', '.join(clusters)}" if clusters else None, title_justify="left")
-    table.add_column("broker")
-    table.add_column("state")
-    for heading in ("clients", "topics", "coordinates", "waiting", "lag", "cache", "queued", "up"):
-        table.add_column(heading, justify="right")
-    table.add_column("ZooKeeper")
-    for base, answer in answers.items():
-        if "error" in answer:
-            table.add_row(base, f"[red]{_escape(str(answer['error']))}[/red]", *["-"] * 9)
-            continue
-        logic: Mapping[str, Any] = answer.get("logic") or {}
-        edge: Mapping[str, Any] = answer.get("edge") or {}
-        table.add_row(
-            str(answer.get("broker", base)),
-            _state(answer, edge),
-            _number(edge.get("clients")),
-            _number(logic.get("topics")),
-            _number((logic.get("roles") or {}).get("coordinator")),
-            _number(logic.get("waiting_groups")),
-            _number(logic.get("replication_lag")),
-            _size(logic.get("cache_bytes")),
-            _size(edge.get("queue_bytes")),
-            _age(answer.get("uptime_seconds")),
-            "connected" if answer.get("zookeeper_connected") else "[yellow]away[/yellow]",
-        )
-    return table
-
-
-def _state(answer: Mapping[str, Any], edge: Mapping[str, Any]) -> str:
-    if answer.get("ready") is True:
-        return "[green]ready[/green]"
-    why = answer.get("reason") or ("draining" if edge.get("draining") else "not ready")
-    return f"[yellow]{_escape(str(why))}[/yellow]"
-
-
-def _remarks(answers: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Slow consumers, by name: the metrics only count them."""
-    lines = []
-    for answer in answers.values():
-        slow = (answer.get("edge") or {}).get("slow") or []
-        for client in slow:
-            lines.append(f"slow consumer at {answer.get('broker')}: {json.dumps(client, ensure_ascii=False)}")
-    return lines
-
-
-def _escape(text: str) -> str:
-    return text.replace("[", "\\[")
-
-
-def _number(value: object) -> str:
-    return f"{value:,}" if isinstance(value, int) else "-"
-
-
-def _size(value: object) -> str:
-    if not isinstance(value, int):
-        return "-"
-    size = float(value)
-    for unit in ("B", "KiB", "MiB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} GiB"
-
-
-def _age(value: object) -> str:
-    if not isinstance(value, int | float):
-        return "-"
-    minutes, seconds = divmod(int(value), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}h{minutes:02}m" if hours else f"{minutes}m{seconds:02}s"
+        return {"error": "no status: is this a broker's administration listener?"}

@@ -389,7 +389,8 @@ class ClientCore:
         if link is self._candidate:
             self._candidate = None
             fatal = code in FATAL
-            out.append(ev.Problem("connect_failed", f"{link.url}: {reason} ({code})", fatal))
+            said = "" if code == 1006 else f" ({code})"  # no close frame came: its code says nothing
+            out.append(ev.Problem("connect_failed", f"{link.url}: {reason}{said}", fatal))
             self._retry(now, inf)
             return
         if now - link.opened >= self._settings.stable:

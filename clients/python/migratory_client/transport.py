@@ -7,6 +7,7 @@ decided here.
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 from collections import deque
@@ -22,6 +23,16 @@ from migratory_client.events import Connected, Event, Lost, Received
 
 _MAX_FRAME = 64 * 1024 * 1024  # bytes: a broker may join many messages in one frame, but not without end
 _CLOSE_TIMEOUT = 2.0  # seconds for the closing handshake
+
+
+def why_not_connected(error: Exception) -> str:
+    """The system's own few words for a failed connection, such as "connection refused", where it has any."""
+    number = error.errno if isinstance(error, OSError) else None
+    if number is not None and number > 0:  # aiohttp's text repeats the address, and says "ssl:default" for plain links
+        return os.strerror(number).lower()
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return str(error.os_error.strerror or "the host's name is not known").lower()
+    return str(error) or type(error).__name__
 
 
 class _Link:
@@ -64,7 +75,7 @@ class _Link:
         try:
             code, reason = await self._connect()
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            reason = str(error) or type(error).__name__
+            reason = why_not_connected(error)
         finally:
             self._transport.forget(self)
         if not self._ending:

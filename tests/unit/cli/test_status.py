@@ -8,13 +8,14 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from migratory_cli import status as status_module
+from migratory_cli import running, status_view
 from migratory_cli.main import main
 
-READY = {
+READY: dict[str, Any] = {
     "cluster": "quotes",
     "broker": "quotes-broker-0",
     "uptime_seconds": 3725.5,
@@ -111,9 +112,65 @@ def test_a_broker_that_does_not_answer_is_named(fake: Fake, runner: CliRunner) -
     assert "quotes-broker-0" in result.output
 
 
+FULL = READY | {
+    "broker": "quotes-broker-1",
+    "logic": {**READY["logic"], "topics": 100000, "waiting_groups": 100, "zookeeper": {"connected": True, "age": 0.3}},
+}
+
+
+@pytest.mark.parametrize("width", [60, 80, 120, 200])
+def test_one_line_per_broker_in_the_width_of_the_terminal(width: int) -> None:
+    dead = {"error": "does not answer (connection refused)", "broker": "quotes-broker-2"}
+    frozen = FULL | {"logic": {**FULL["logic"], "zookeeper": {"connected": True, "age": 3599.0}}}
+    draining = FULL | {"ready": False, "reason": "draining"}
+    answers = {f"http://127.0.0.1:890{port}": each for port, each in enumerate((READY, frozen, dead, draining))}
+    lines = [str(line) for line in status_view.table(answers, width)]
+    assert len(lines) == 2 + len(answers)
+    assert max(map(len, lines)) <= width
+    assert lines[0] == "cluster quotes"
+    assert lines[1].startswith("broker           state")
+    assert lines[1].endswith("ZooKeeper")
+    assert ("queued" in lines[1]) == (width >= 120)
+    assert lines[2].endswith("connected")
+    assert lines[3].endswith("no answer for 3599 s")
+    assert lines[4] == "quotes-broker-2  does not answer (connection refused)"
+    assert "draining" in lines[5]
+
+
+def test_the_command_wraps_nothing_at_80_columns(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    fake.answer = (200, json.dumps(FULL).encode())
+    result = CliRunner().invoke(main, ["status", fake.url, "http://127.0.0.1:1"])
+    lines = result.output.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert [line.split()[0] for line in lines[1:4]] == ["broker", "quotes-broker-1", "http://127.0.0.1:1"]
+
+
+@pytest.mark.parametrize(
+    ("connected", "told", "shown"),
+    [
+        (True, {"connected": True, "age": 4.0}, "connected"),
+        (True, {"connected": True, "age": 4.6}, "no answer for 5 s"),
+        (True, {"connected": True, "age": -1.0}, "connected"),
+        (True, {}, "connected"),
+        (False, {"connected": False, "age": 60.0}, "away"),
+    ],
+)
+def test_zookeeper_counts_as_there_only_while_it_answers(
+    fake: Fake, runner: CliRunner, connected: bool, told: dict[str, object], shown: str
+) -> None:
+    answer = FULL | {"zookeeper_connected": connected, "logic": {**FULL["logic"], "zookeeper": told}}
+    fake.answer = (200, json.dumps(answer).encode())
+    result = runner.invoke(main, ["status", fake.url])
+    assert result.exit_code == 0, result.output
+    assert result.output.splitlines()[2].endswith(shown)
+
+
 def states(*names: str) -> SimpleNamespace:
     def state(name: str) -> SimpleNamespace:
-        return SimpleNamespace(name=name, brokers=[SimpleNamespace(admin="http://127.0.0.1:1")])
+        return SimpleNamespace(
+            name=name, brokers=[SimpleNamespace(name=f"{name}-broker-0", admin="http://127.0.0.1:1")]
+        )
 
     return SimpleNamespace(running_clusters=lambda: [state(name) for name in names])
 
@@ -124,6 +181,8 @@ def test_without_address_the_local_cluster_is_asked(monkeypatch: pytest.MonkeyPa
     result = runner.invoke(main, ["status", "--cluster", "two", "--json"])
     assert result.exit_code == 1
     assert list(json.loads(result.output)) == ["http://127.0.0.1:1"]
+    result = runner.invoke(main, ["status", "--cluster", "two"])
+    assert "two-broker-0  does not answer (connection refused)" in result.output
     result = runner.invoke(main, ["status", "--cluster", "three"])
     assert result.exit_code == 2
     assert "no cluster named three runs on this machine" in result.output
@@ -135,7 +194,7 @@ def test_without_the_local_extra_an_address_is_asked_for(monkeypatch: pytest.Mon
     def missing(name: str) -> object:
         raise ModuleNotFoundError(name, name="psutil")
 
-    monkeypatch.setattr(status_module, "import_module", missing)
+    monkeypatch.setattr(running, "import_module", missing)
     result = runner.invoke(main, ["status"])
     assert result.exit_code == 2
     assert 'pip install "migratory[local]"' in result.output
@@ -144,9 +203,9 @@ def test_without_the_local_extra_an_address_is_asked_for(monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("function", "value", "text"),
     [
-        ("_size", 5 * 1024**3, "5.0 GiB"), ("_size", None, "-"), ("_number", None, "-"), ("_age", None, "-"),
-        ("_age", 61, "1m01s"),
+        ("size", 5 * 1024**3, "5.0 GiB"), ("size", None, "-"), ("number", None, "-"), ("age", None, "-"),
+        ("age", 61, "1m01s"),
     ],
 )  # fmt: skip
 def test_numbers_as_people_read_them(function: str, value: object, text: str) -> None:
-    assert getattr(status_module, function)(value) == text
+    assert getattr(status_view, function)(value) == text
