@@ -114,7 +114,11 @@ def up(path: Path, workdir: Path | None, ports: int | None, metrics: Any, scrape
 @click.option("--subscribers", type=click.IntRange(1, 1_000_000), default=2000, show_default=True)
 @click.option("--topics", type=click.IntRange(1, 100_000), default=100, show_default=True)
 @click.option(
-    "--duration", type=click.FloatRange(5, 3600), default=60.0, show_default=True, help="Seconds that are measured."
+    "--duration",
+    type=click.FloatRange(5, 3600),
+    default=60.0,
+    show_default=True,
+    help="Seconds that are measured; with a kill at least 20.",
 )
 @click.option("--warmup", type=click.FloatRange(0, 600), default=5.0, show_default=True, help="Seconds before that.")
 @click.option("--payload", type=click.IntRange(32, 1_048_576), default=140, show_default=True, help="Bytes.")
@@ -163,7 +167,7 @@ def demo(json_file: Path | None, path: Path | None, workdir: Path | None, **opti
     finished: list[DemoResult] = []
 
     async def work() -> int:
-        with Display(console) as display:
+        with Display(console, loaded.cluster.broker_names) as display:
             watcher = Watcher(step=display.step, load=display.load)
             finished.append(await run_demo(loaded.cluster, folder, DemoOptions(**options), watcher))
         return 0 if finished[0].success else 1

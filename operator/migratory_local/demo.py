@@ -12,7 +12,7 @@ import os
 import random
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -38,6 +38,9 @@ KILLS: tuple[Kill, ...] = ("broker", "coordinator", "zookeeper-leader", "none")
 
 KILL_AFTER = 0.4
 """Share of the measured time before the kill."""
+SHORTEST_WITH_KILL = 20.0
+"""Seconds to measure when something is killed: 8 before the kill, then 2 dead, the session's 4 until it counts as dead,
+the takeover, and some time in which the cluster is seen to be well again."""
 DEAD_SECONDS = 2.0
 """How long the killed process stays away, so that the others must do without it."""
 _REPORT_SECONDS = 300.0
@@ -117,6 +120,12 @@ async def demo(resource: MigratoryCluster, workdir: Path, options: DemoOptions, 
 
     :raises LocalError: for what kept it from a result (ports, disk, descriptors, Java, a broker that does not start).
     """
+    if options.kill != "none" and options.duration < SHORTEST_WITH_KILL:
+        raise LocalError(
+            f"--duration {options.duration:g}: with a kill at least {SHORTEST_WITH_KILL:g} s, for the kill comes after "
+            f"{KILL_AFTER:.0%} of it, and the brokers need several seconds to find out, take over and have all clients "
+            "back (--kill none may be shorter)"
+        )
     brokers = resource.spec.brokers.replicas
     per_broker = options.subscribers if brokers == 1 else round(options.subscribers / (brokers - 1) * _UNEVEN)
     allow_descriptors(min(per_broker, options.subscribers))
@@ -137,7 +146,7 @@ async def demo(resource: MigratoryCluster, workdir: Path, options: DemoOptions, 
     watcher.step("The cluster has ended; Spark makes the report")
     objectives = _objectives(resource, options)
     report = await _report(workdir, start, end, objectives, _incidents(load, killed))
-    return DemoResult(load, report, killed, options, failures(load, killed, report, options))
+    return DemoResult(load, report, killed, options, failures(load, killed, report, options, objectives))
 
 
 def scenario_of(resource: MigratoryCluster, options: DemoOptions, servers: list[str]) -> Scenario:
@@ -233,8 +242,15 @@ async def _zookeeper_ready(member: Member) -> None:
         await asyncio.sleep(0.1)
 
 
-def failures(load: LoadResult, killed: Killed | None, report: dict[str, Any], options: DemoOptions) -> list[str]:
+def failures(
+    load: LoadResult,
+    killed: Killed | None,
+    report: dict[str, Any],
+    options: DemoOptions,
+    objectives: Sequence[Objective] = (),
+) -> list[str]:
     """Why the run was no success: what the verifier found, and objectives that the report says were missed."""
+    promised = {objective.name: objective for objective in objectives}
     found = []
     for problem in load.problems:
         positions = ", ".join(problem.positions)
@@ -251,11 +267,37 @@ def failures(load: LoadResult, killed: Killed | None, report: dict[str, Any], op
     if options.kill in ("broker", "coordinator") and not load.reconnects:
         found.append("no client lost its connection: the kill had no effect")
     found += [
-        f"objective {result['name']} was missed: {result['reason'] or result['compliance']}"
+        f"objective {result['name']} was missed: {missed(result, promised.get(result['name']))}"
         for result in report["objectives"]
         if result["verdict"] == "missed"
     ]
     return found
+
+
+def missed(result: dict[str, Any], objective: Objective | None) -> str:
+    """An objective's result in words: "73.86% of deliveries within 500 ms, target 90%"."""
+    if result["reason"]:
+        return str(result["reason"])
+    share, target = result["compliance"] * 100, float(result["target"])
+    # As many digits as it takes to tell it from the target.
+    shown = next((text for digits in (2, 4, 6) if float(text := f"{share:.{digits}f}") < target), f"{share!r}")
+    what = {
+        "latency": "deliveries",
+        "delivery": "expected deliveries once and in order",
+        "resume": "resumes",
+        "publish": "publish gaps",
+        "availability": "publications acknowledged",
+    }[result["type"]]
+    if objective is not None and objective.slices is not None:
+        slices = objective.slices
+        what = f"slices of {slices.length:g} s with P{slices.percentile} within {_duration(slices.threshold)}"
+    elif objective is not None and objective.threshold is not None:
+        what += f" within {_duration(objective.threshold)}"
+    return f"{shown}% of {what}, target {target:g}%"
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds * 1000:g} ms" if seconds < 1 else f"{seconds:g} s"
 
 
 def only_late(load: LoadResult) -> bool:

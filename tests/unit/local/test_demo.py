@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from migratory_loadtest.result import LoadResult, Problem
-from migratory_local.demo import DemoOptions, DemoResult, Killed, _incidents, _objectives, failures, scenario_of
+from migratory_loadtest.api import LoadEvent
+from migratory_loadtest.result import LoadResult, Problem, Resumed
+from migratory_local.demo import (
+    DemoOptions,
+    DemoResult,
+    Killed,
+    Watcher,
+    _incidents,
+    _objectives,
+    demo,
+    failures,
+    scenario_of,
+)
+from migratory_local.display import Display, _totals, counts_line, verdict_line
 from migratory_local.errors import LocalError
 from migratory_local.report_job import write_request
 from migratory_resources import MigratoryCluster, Objective, load_cluster_file
+from rich.console import Console
 
 DEMO = Path(__file__).parents[3] / "operator" / "migratory_local" / "demo.yaml"
 MET: dict[str, Any] = {"verdict": "met", "objectives": [{"name": "complete", "verdict": "met", "reason": ""}]}
@@ -62,15 +77,84 @@ def test_a_machine_too_busy_to_publish_in_time_is_no_failure_but_hides_none() ->
     assert failures(load, None, MET, DemoOptions(kill="none")) == load.reasons
 
 
-def test_a_missed_objective_is_a_failure_and_too_little_data_is_none() -> None:
-    report = {
-        "verdict": "missed",
-        "objectives": [
-            {"name": "back", "verdict": "missed", "reason": "", "compliance": 0.5},
-            {"name": "fast", "verdict": "insufficient", "reason": "few"},
-        ],
-    }
-    assert failures(good(), None, report, DemoOptions()) == ["objective back was missed: 0.5"]
+def objective(name: str, kind: str, share: float | None, target: str, reason: str = "") -> dict[str, Any]:
+    verdict = "insufficient" if share is None else "missed" if share * 100 < float(target) else "met"
+    return {
+        "name": name, "type": kind, "compliance": share, "target": target, "verdict": verdict, "reason": reason,
+    }  # fmt: skip
+
+
+def test_a_missed_objective_is_a_failure_and_too_little_data_is_none(cluster: MigratoryCluster) -> None:
+    found = [
+        objective("steady", "latency", 0.738555, "90"),
+        objective("back", "resume", 0.5, "99"),
+        objective("complete", "delivery", 0.99999963, "100"),
+        objective("fast", "latency", None, "90", "few"),
+    ]
+    report = {"verdict": "missed", "objectives": found}
+    assert failures(good(), None, report, DemoOptions(), cluster.spec.sla.objectives) == [
+        "objective steady was missed: 73.86% of deliveries within 500 ms, target 90%",
+        "objective back was missed: 50.00% of resumes within 5 s, target 99%",
+        "objective complete was missed: 99.999963% of expected deliveries once and in order, target 100%",
+    ]
+
+
+def result_of(load: LoadResult, *objectives: dict[str, Any], failed: list[str] | None = None) -> DemoResult:
+    report = {"verdict": "met", "objectives": list(objectives)}
+    return DemoResult(load, report, None, DemoOptions(kill="none"), failed or [])
+
+
+def test_the_last_line_explains_what_could_contradict_it() -> None:
+    plain = verdict_line(result_of(good(), objective("complete", "delivery", 1.0, "100")))
+    assert "success:" in plain
+    assert "insufficient" not in plain
+    assert "busy" not in plain
+
+    load = good()
+    load.generator_late, load.late_sends, load.scheduled = True, 30, 1000
+    line = verdict_line(result_of(load, objective("back", "resume", None, "99", "12 events; 100 are needed")))
+    assert "success:" in line
+    assert "nothing was lost" in line
+    assert "too busy to publish in time (30 of 1,000 sends late)" in line
+    assert "insufficient what it has too little data to judge (back: 12 events; 100 are needed)" in line
+
+    line = verdict_line(result_of(good(), failed=["objective steady was missed: x"]))
+    assert "success:" not in line
+    assert "no delivery was lost" in line
+    load = good()
+    load.lost = 2
+    assert "2 deliveries lost" in verdict_line(result_of(load, failed=["lost: x"]))
+
+
+def event(**connections: int) -> LoadEvent:
+    return LoadEvent(
+        phase="measuring", elapsed=1, total=2, connected=3, subscribers=3, published=4, acknowledged=4, received=4,
+        expected=4, reconnects=0, late=0, connections=connections,
+    )  # fmt: skip
+
+
+def test_a_broker_that_is_away_keeps_its_place_and_names_are_told_once() -> None:
+    assert counts_line(event(c=83, a=98), ["a", "b", "c"]).endswith("clients 98/0/83")
+    console = Console(record=True, width=140, file=io.StringIO())
+    display = Display(console, ["b", "a"])
+    for _ in range(2):
+        display.load(event(a=1, b=2))
+    assert console.export_text().count("are those of a, b") == 1
+
+
+def test_the_totals_tell_of_clients_of_other_brokers() -> None:
+    load = good()
+    load.marks = [Resumed(name="kill", broker="b", clients=2, disconnected=2, resumed=2, within_limit=2)]
+    load.marks[0].others_disconnected = 7
+    console = Console(record=True, width=140, file=io.StringIO())
+    console.print(_totals(result_of(load).to_json()))
+    assert re.search(r"disconnected from other brokers\W+7\b", console.export_text())
+
+
+async def test_a_kill_needs_time(cluster: MigratoryCluster, tmp_path: Path) -> None:
+    with pytest.raises(LocalError, match="--duration 5: with a kill at least 20 s, for the kill comes after 40% of it"):
+        await demo(cluster, tmp_path / "work", DemoOptions(duration=5), Watcher())
+    assert not (tmp_path / "work").exists()
 
 
 def test_a_kill_without_effect_and_a_broker_that_stays_away_are_failures() -> None:

@@ -1,4 +1,4 @@
-"""The file of `migratory up --scrape`: it may come later, change and go; bad content is said once and changes nothing."""
+"""The file of `migratory up --scrape`: it may come later, change and go; bad content is said once, changes nothing."""
 
 from __future__ import annotations
 
