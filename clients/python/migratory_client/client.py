@@ -29,6 +29,7 @@ from migratory_client.transport import Transport
 
 __all__ = ["Client", "Subscription"]
 
+Payload = bytes | bytearray | memoryview | str
 TokenSource = Callable[[], str | Awaitable[str]]
 Status = ev.LinkUp | ev.LinkDown | ev.Ready | ev.Problem
 
@@ -125,7 +126,7 @@ class Client:
         except TimeoutError:
             await self.close(flush=0.0)
             why = f": {self._last_problem.text}" if self._last_problem else ""
-            raise errors.ConnectError("connect_failed", f"no broker within {self._open_timeout} s{why}") from None
+            raise errors.ConnectError("connect_failed", f"no broker within {self._open_timeout:g} s{why}") from None
         except BaseException:
             await self.close(flush=0.0)
             raise
@@ -178,23 +179,24 @@ class Client:
 
     # ---- publishing --------------------------------------------------------------------------------------------
 
-    async def publish(self, topic: str, payload: bytes | str, *, qos: int = 1) -> Position | None:
+    async def publish(self, topic: str, payload: Payload, *, qos: int = 1) -> Position | None:
         """Publish and wait for the answer; text is sent as UTF-8. With QoS 1 the publication is then held by
         `minCopies` brokers and reaches every subscriber once. The position is None for QoS 0, and for a repeat so
         late that its publication is no longer cached.
 
         Raises PublishError for a refusal, PublishTimeout when no answer came within `Settings.publish_timeout`,
-        TooManyWaiting, NotConnected (QoS 0 only), Closed. Cancelling gives up: it may still be published."""
+        TooManyWaiting, NotConnected (QoS 0 only), Closed. Cancelling gives up: it may still be published.
+        TypeError for another kind of topic or payload."""
         return await self.submit(topic, payload, qos=qos)
 
-    def submit(self, topic: str, payload: bytes | str, *, qos: int = 1) -> asyncio.Future[Position | None]:
+    def submit(self, topic: str, payload: Payload, *, qos: int = 1) -> asyncio.Future[Position | None]:
         """As `publish`, without waiting: many may be under way, and keep their order within a topic."""
         if self._loop is None or self._transport is None:
             raise errors.Closed
         if qos not in (0, 1):
             raise ValueError("qos is 0 (at most once) or 1 (acknowledged)")
+        data = as_bytes(topic, payload)
         future: asyncio.Future[Position | None] = self._loop.create_future()
-        data = payload.encode() if isinstance(payload, str) else bytes(payload)
         self.step(ev.Submit(future, topic, data, qos, time.time()))
         if not future.done():
             future.add_done_callback(self._maybe_give_up)
@@ -226,6 +228,9 @@ class Client:
             raise errors.Closed
         if not topics:
             raise ValueError("name at least one topic")
+        for topic in topics:
+            if not isinstance(topic, str):
+                raise TypeError(f"a topic is a str, not {type(topic).__name__}")
         if isinstance(after, Position):
             if len(topics) != 1:
                 raise ValueError("one position for several topics: give a mapping from topic to position")
@@ -359,6 +364,17 @@ class Client:
             self.step(ev.NoToken(link, f"the token callback raised {error!r}"))
         else:
             self.step(ev.Token(link, str(token)))
+
+
+def as_bytes(topic: object, payload: object) -> bytes:
+    """What to send of `payload`. Checked, because `bytes(5)` would publish five zeros."""
+    if not isinstance(topic, str):
+        raise TypeError(f"the topic is a str, not {type(topic).__name__}")
+    if isinstance(payload, str):
+        return payload.encode()
+    if isinstance(payload, bytes | bytearray | memoryview):
+        return bytes(payload)
+    raise TypeError(f"the payload is bytes, bytearray, memoryview or str, not {type(payload).__name__}")
 
 
 def _publish_error(failed: ev.Failed) -> errors.MigratoryError:

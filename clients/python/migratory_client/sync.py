@@ -14,7 +14,7 @@ from migratory_protocol.messages import Message, Server
 from migratory_protocol.positions import Position
 
 from migratory_client import errors
-from migratory_client.client import Client
+from migratory_client.client import Client, Payload, as_bytes
 from migratory_client.events import Receipt
 from migratory_client.subscription import Subscription
 
@@ -117,13 +117,13 @@ class SyncClient:
     ) -> None:
         self.close(flush=5.0 if kind is None else 0.0)
 
-    def publish(self, topic: str, payload: bytes | str, *, qos: int = 1) -> Position | None:
+    def publish(self, topic: str, payload: Payload, *, qos: int = 1) -> Position | None:
         """As `Client.publish`."""
         return self._run(self._client.publish(topic, payload, qos=qos))
 
-    def submit(self, topic: str, payload: bytes | str, *, qos: int = 1) -> Future[Position | None]:
+    def submit(self, topic: str, payload: Payload, *, qos: int = 1) -> Future[Position | None]:
         """As `Client.submit`, with a future for threads. Calls from one thread keep their order."""
-        return self._start(self._client.publish(topic, payload, qos=qos))
+        return self._start(self._client.publish(topic, as_bytes(topic, payload), qos=qos))
 
     def subscribe(
         self,

@@ -514,3 +514,18 @@ async def test_a_client_may_be_opened_again(broker: FakeBroker) -> None:
             assert await client.publish("t", b"") == Position(1, number + 1)
     ids = [item.id for connection in broker.connections for item in connection.of(wire.Publish)]
     assert ids == [1, 2, 3]
+
+
+async def test_another_kind_of_payload_or_topic_is_a_type_error(broker: FakeBroker) -> None:
+    async with Client([broker.url]) as client:
+        for payload in (5, None, ["a"], {"a": 1}, 1.5):
+            with pytest.raises(TypeError, match="the payload is bytes, bytearray, memoryview or str, not "):
+                await client.publish("t", payload)  # type: ignore[arg-type]
+        for topic in (5, None, b"t"):
+            with pytest.raises(TypeError, match="topic is a str, not "):
+                await client.publish(topic, b"x")  # type: ignore[arg-type]
+            with pytest.raises(TypeError, match="topic is a str, not "):
+                client.subscribe(topic)  # type: ignore[arg-type]
+        for good in (b"1", bytearray(b"2"), memoryview(b"3"), "4"):
+            await client.publish("t", good)
+    assert [message.payload for message in broker.memory.topics["t"]] == [b"1", b"2", b"3", b"4"]

@@ -102,3 +102,23 @@ async def test_a_client_that_was_never_closed_ends_with_the_interpreter(broker: 
     assert result.stdout == b"1:1\n"
     assert result.stderr == b""
     await eventually(lambda: not broker.live, "said goodbye")
+
+
+async def test_another_kind_of_payload_or_topic_is_a_type_error(broker: FakeBroker) -> None:
+    def work() -> None:
+        with SyncClient([broker.url]) as client:
+            with pytest.raises(TypeError, match="the payload is bytes, bytearray, memoryview or str, not int"):
+                client.publish("t", 5)  # type: ignore[arg-type]
+            with pytest.raises(TypeError, match="the payload is bytes, bytearray, memoryview or str, not NoneType"):
+                client.submit("t", None)  # type: ignore[arg-type]
+            with pytest.raises(TypeError, match="topic is a str, not bytes"):
+                client.publish(b"t", b"x")  # type: ignore[arg-type]
+            with pytest.raises(TypeError, match="topic is a str, not int"):
+                client.subscribe(5)  # type: ignore[arg-type]
+            changing = bytearray(b"x")
+            future = client.submit("t", changing)
+            changing[0] = 0
+            future.result(5)
+
+    await script(work)
+    assert [message.payload for message in broker.memory.topics["t"]] == [b"x"]
