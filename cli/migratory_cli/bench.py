@@ -17,12 +17,13 @@ from migratory_loadtest.verifier import verify
 from rich.console import Console
 
 from migratory_cli.bench_view import Progress, summary
+from migratory_cli.options import find_servers, server_option
 from migratory_cli.results import check_result_file, writing
 
 Command = Callable[..., None]
 
 SHARED = (
-    click.option("--servers", required=True, metavar="URL,...", help="Brokers' URLs, as clients dial them."),
+    server_option,
     click.option("--topics", default=100, help="Number of topics."),
     click.option("--rate", default=1.0, help="Publications per topic and second."),
     click.option("--duration", default=30.0, metavar="SECONDS", help="Measured time."),
@@ -31,7 +32,8 @@ SHARED = (
     click.option("--workers", default=0, help="Processes; 0: as many as the subscribers need."),
     click.option("--wire", default="msgpack", type=click.Choice(["msgpack", "json"]), help="Subprotocol."),
     click.option("--token", default=None, help="Presented by every client."),
-    click.option("--cluster", default="", help="Label `cluster` of exported metrics."),
+    click.option("--cluster", metavar="NAME", help="Which of the clusters that run on this machine; with --server only "
+                 "the label `cluster` of exported metrics."),
     click.option("--threshold", "thresholds", multiple=True, type=float, metavar="SECONDS",
                  help="An objective's latency: an exact bound of the histogram. May be given several times."),
     click.option("--metrics-targets", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
@@ -71,7 +73,8 @@ def bench() -> None:
     """Put load on a cluster, measure it, and account for every single delivery.
 
     \b
-    migratory bench run --servers ws://127.0.0.1:8080/ws --subscribers 2000
+    migratory bench run --subscribers 2000        against the cluster that `migratory up` runs
+    migratory bench run -s ws://a:8800/ws,ws://b:8800/ws --subscribers 2000
     """
 
 
@@ -119,7 +122,9 @@ def _run(values: dict[str, Any]) -> None:
     json_path: Path | None = values.pop("json_path")
     account_path: Path | None = values.pop("account_path", None)
     targets: Path | None = values.pop("metrics_targets")
-    values["servers"] = tuple(url.strip() for url in values["servers"].split(",") if url.strip())
+    cluster: str | None = values["cluster"]
+    servers, found = find_servers(values["servers"], None if values["servers"] else cluster)
+    values |= {"servers": tuple(servers), "cluster": cluster or found}
     values["qos"] = int(values.get("qos", 1))
     try:
         scenario = Scenario(metrics=targets is not None, **values)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 import click
-from migratory_client import Client, MigratoryError
+from migratory_client import Client, ConnectError, MigratoryError
 from migratory_client import events as ev
+
+from migratory_cli import running
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -18,6 +21,16 @@ DEFAULT_SERVERS = tuple(f"ws://127.0.0.1:{port}/ws" for port in (8800, 8801, 880
 """Where `migratory up` puts three brokers when the ports are free."""
 
 INTERRUPTED = 130
+
+_HINT = "Start a cluster here with `migratory up`, or name the brokers with -s URL."
+
+server_option = click.option(
+    "--server", "--servers", "-s", "servers", multiple=True, metavar="URL[,URL...]",
+    help="A broker's URL; give all that you know, separated by commas or with the option repeated. Without it "
+    "$MIGRATORY_SERVERS, else the cluster that runs on this machine, else the ports that `migratory up` takes first, "
+    "ws://127.0.0.1:8800/ws and so on.",
+)  # fmt: skip
+"""For every command that connects as clients do; `find_servers` reads it."""
 
 
 class Failed(click.ClickException):
@@ -27,7 +40,7 @@ class Failed(click.ClickException):
 
 
 def connection_options(command: F) -> F:
-    """--server, --token, --wire, --connect-timeout, --quiet."""
+    """--server, --cluster, --token, --wire, --connect-timeout, --quiet."""
     for option in (
         click.option("--quiet", "-q", is_flag=True, help="Show no connections, receipts and problems on stderr."),
         click.option(
@@ -40,23 +53,45 @@ def connection_options(command: F) -> F:
         ),
         click.option("--token", envvar="MIGRATORY_TOKEN", help="Who you are, to the brokers. [env: MIGRATORY_TOKEN]"),
         click.option(
-            "--server", "-s", "servers", multiple=True, metavar="URL",
-            help="A broker's URL; give all that you know. Without it $MIGRATORY_SERVERS (URLs separated by commas or "
-            "spaces), else the ports that `migratory up` takes first, ws://127.0.0.1:8800/ws and so on.",
+            "--cluster", metavar="NAME", help="Which of the clusters that run on this machine, if there are several."
         ),
+        server_option,
     ):  # fmt: skip
         command = option(command)
     return command
 
 
-def server_list(given: tuple[str, ...]) -> list[str]:
-    """The servers to try: from the command line, the environment, or the local default."""
-    named = list(given) or os.environ.get("MIGRATORY_SERVERS", "").replace(",", " ").split()
-    return named or list(DEFAULT_SERVERS)
+def find_servers(given: tuple[str, ...], cluster: str | None = None) -> tuple[list[str], str]:
+    """The servers to try, and the name of the local cluster that they are of, "" when others were named.
+
+    What is said outright goes first: the command line, then --cluster, then $MIGRATORY_SERVERS; then comes the cluster
+    that runs on this machine, then the usual ports. Raises a usage error when several run, or the named one does not.
+    """
+    named = _split(given)
+    if given and not named:
+        raise click.UsageError("--server: the list of URLs is empty")
+    if not named and cluster is None:
+        named = _split((os.environ.get("MIGRATORY_SERVERS", ""),))
+    if named:
+        return named, ""
+    try:
+        found = running.choose(cluster)
+    except running.NotInstalled as missing:
+        if cluster is not None:
+            raise click.UsageError(f'--cluster needs `pip install "migratory[local]"` ({missing} is missing)') from None
+        found = None
+    if found is None:
+        return list(DEFAULT_SERVERS), ""
+    return [broker.url for broker in found.brokers], found.name
+
+
+def _split(lists: tuple[str, ...]) -> list[str]:
+    return " ".join(lists).replace(",", " ").split()
 
 
 def make_client(
     servers: tuple[str, ...],
+    cluster: str | None,
     token: str | None,
     wire: str,
     connect_timeout: float,
@@ -64,15 +99,23 @@ def make_client(
     on_receipt: Callable[[ev.Receipt], None] | None = None,
 ) -> Client:
     """Raises a usage error when no server can be used."""
+    if servers and cluster is not None:
+        raise click.UsageError("--cluster finds the servers of a cluster: leave out --server")
+    logging.getLogger("migratory_client").addHandler(logging.NullHandler())  # it logs what `show` prints
+    told: set[str] = set()  # problems, since the last connection: attempts repeat, and fail alike
 
     def show(status: ev.LinkUp | ev.LinkDown | ev.Ready | ev.Problem) -> None:
         line = _describe(status)
-        if line and not quiet:
+        if isinstance(status, ev.LinkUp):
+            told.clear()
+        if line and not quiet and line not in told:
             click.echo(line, err=True)
+            if isinstance(status, ev.Problem):
+                told.add(line)
 
     try:
         return Client(
-            server_list(servers), token=token, wire=wire, open_timeout=connect_timeout, on_status=show,
+            find_servers(servers, cluster)[0], token=token, wire=wire, open_timeout=connect_timeout, on_status=show,
             on_receipt=on_receipt,
         )  # fmt: skip
     except ValueError as error:
@@ -91,6 +134,8 @@ def run(work: Coroutine[Any, Any, int]) -> int:
             return await task
         except asyncio.CancelledError:
             return INTERRUPTED
+        except ConnectError as error:
+            raise Failed(f"{error}. {_HINT}") from None
         except MigratoryError as error:
             raise Failed(str(error)) from None
 
@@ -108,7 +153,7 @@ def _describe(status: ev.LinkUp | ev.LinkDown | ev.Ready | ev.Problem) -> str:
         case ev.Ready(seconds=float() as seconds) if seconds > 0:
             return f"resumed after {seconds:.3f} s"
         case ev.Problem(code="connect_failed"):
-            return f"cannot connect: {status.text}"
+            return f"cannot connect to {status.text}"
         case ev.Problem():
             return f"{status.code}: {status.text}"
         case _:

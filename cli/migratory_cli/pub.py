@@ -35,8 +35,8 @@ _CHUNKS = 16  # of standard input, read ahead
 @click.option("--rate", type=click.FloatRange(0.001), metavar="PER_SECOND", help="At most so many per second.")
 @click.option("--json", "as_json", is_flag=True, help="One line of JSON for each publication, and for each failure.")
 def pub(
-    topic: str, payload: str | None, servers: tuple[str, ...], token: str | None, wire: str, connect_timeout: float,
-    quiet: bool, qos: int, repeat: int, rate: float | None, as_json: bool,
+    topic: str, payload: str | None, servers: tuple[str, ...], cluster: str | None, token: str | None, wire: str,
+    connect_timeout: float, quiet: bool, qos: int, repeat: int, rate: float | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Publish PAYLOAD to TOPIC; without PAYLOAD, every line of standard input.
 
@@ -55,7 +55,7 @@ def pub(
     """
     if payload is None and repeat != 1:
         raise click.UsageError("--repeat needs a PAYLOAD")
-    client = make_client(servers, token, wire, connect_timeout, quiet)
+    client = make_client(servers, cluster, token, wire, connect_timeout, quiet)
     sys.exit(run(_publish(client, topic, payload, qos, repeat, rate, as_json)))
 
 

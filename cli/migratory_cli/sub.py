@@ -36,8 +36,8 @@ def _position(_context: click.Context, _parameter: click.Parameter, value: str |
 @click.option("--count", "-n", type=click.IntRange(1), help="End after this many messages.")
 @click.option("--json", "as_json", is_flag=True, help="One line of JSON for each message; receipts too, on stderr.")
 def sub(
-    topics: tuple[str, ...], servers: tuple[str, ...], token: str | None, wire: str, connect_timeout: float,
-    quiet: bool, after: Position | None, snapshot: bool, count: int | None, as_json: bool,
+    topics: tuple[str, ...], servers: tuple[str, ...], cluster: str | None, token: str | None, wire: str,
+    connect_timeout: float, quiet: bool, after: Position | None, snapshot: bool, count: int | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Print what is published to the topics, one message a line, until Ctrl-C.
 
@@ -61,7 +61,7 @@ def sub(
         if gap or not quiet:
             click.echo(_receipt(receipt, as_json), err=True)
 
-    client = make_client(servers, token, wire, connect_timeout, quiet, show)
+    client = make_client(servers, cluster, token, wire, connect_timeout, quiet, show)
     sys.exit(run(_subscribe(client, topics, after, snapshot, count, as_json)))
 
 

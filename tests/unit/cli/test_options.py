@@ -2,21 +2,91 @@
 
 from __future__ import annotations
 
+import socket
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import click
 import pytest
 from click.testing import CliRunner
+from migratory_cli import running
 from migratory_cli.main import main
-from migratory_cli.options import DEFAULT_SERVERS, server_list
+from migratory_cli.options import DEFAULT_SERVERS, find_servers
 
 
-def test_servers_come_from_the_line_the_environment_or_the_local_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MIGRATORY_SERVERS", "ws://a/ws, ws://b/ws  ws://c/ws,")
-    assert server_list(("ws://x",)) == ["ws://x"]
-    assert server_list(()) == ["ws://a/ws", "ws://b/ws", "ws://c/ws"]
-    monkeypatch.setenv("MIGRATORY_SERVERS", " ")
-    assert server_list(()) == list(DEFAULT_SERVERS)
-    monkeypatch.delenv("MIGRATORY_SERVERS")
-    assert server_list(()) == list(DEFAULT_SERVERS)
+def clusters(*names: str) -> SimpleNamespace:
+    def state(name: str) -> SimpleNamespace:
+        return SimpleNamespace(name=name, brokers=[SimpleNamespace(url=f"ws://{name}-0/ws")])
+
+    return SimpleNamespace(running_clusters=lambda: [state(name) for name in names])
+
+
+@pytest.fixture(autouse=True)
+def nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "migratory_local.state", clusters())
+    monkeypatch.delenv("MIGRATORY_SERVERS", raising=False)
+
+
+def test_servers_come_from_the_line_the_environment_what_runs_here_or_the_usual_ports(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert find_servers(()) == (list(DEFAULT_SERVERS), "")
     assert DEFAULT_SERVERS[0] == "ws://127.0.0.1:8800/ws"
+    monkeypatch.setitem(sys.modules, "migratory_local.state", clusters("one"))
+    assert find_servers(()) == (["ws://one-0/ws"], "one")
+    monkeypatch.setenv("MIGRATORY_SERVERS", "ws://a/ws, ws://b/ws  ws://c/ws,")
+    assert find_servers(()) == (["ws://a/ws", "ws://b/ws", "ws://c/ws"], "")
+    assert find_servers((), "one") == (["ws://one-0/ws"], "one")
+    assert find_servers(("ws://x",)) == (["ws://x"], "")
+    assert find_servers(("ws://x,ws://y", "ws://z")) == (["ws://x", "ws://y", "ws://z"], "")
+    monkeypatch.setenv("MIGRATORY_SERVERS", " ")
+    assert find_servers(()) == (["ws://one-0/ws"], "one")
+
+
+def test_without_the_local_extra_the_usual_ports_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> object:
+        raise ModuleNotFoundError(name, name="psutil")
+
+    monkeypatch.setattr(running, "import_module", missing)
+    assert find_servers(()) == (list(DEFAULT_SERVERS), "")
+    with pytest.raises(click.UsageError, match="psutil is missing"):
+        find_servers((), "one")
+
+
+@pytest.mark.parametrize(
+    "command", [["pub", "t", "x"], ["sub", "t"], ["bench", "run"], ["bench", "pub"], ["bench", "sub"]]
+)
+def test_of_several_clusters_one_must_be_chosen(monkeypatch: pytest.MonkeyPatch, command: list[str]) -> None:
+    monkeypatch.setitem(sys.modules, "migratory_local.state", clusters("one", "two"))
+    result = CliRunner().invoke(main, command)
+    assert result.exit_code == 2, result.output
+    assert "several clusters run on this machine (one, two): choose with --cluster NAME" in result.output
+    result = CliRunner().invoke(main, [*command, "--cluster", "three"])
+    assert result.exit_code == 2
+    assert "no cluster named three runs on this machine" in result.output
+
+
+def test_a_failure_to_connect_is_told_once_and_ends_with_what_to_do() -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))  # taken, and nobody listens
+        url = f"ws://127.0.0.1:{closed.getsockname()[1]}/ws"
+        line = [sys.executable, "-m", "migratory_cli.main", "sub", "t", "-s", url, "--connect-timeout", "2"]
+        done = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [
+        f"cannot connect to {url}: connection refused",
+        f"Error: no broker within 2 s: {url}: connection refused. "
+        "Start a cluster here with `migratory up`, or name the brokers with -s URL.",
+    ]
+
+
+def test_help_of_bench_names_the_ports_that_clusters_have() -> None:
+    shown = (
+        CliRunner().invoke(main, ["bench", "--help"]).output + CliRunner().invoke(main, ["bench", "run", "-h"]).output
+    )
+    assert "8080" not in shown
+    assert "MIGRATORY_SERVERS" in shown
 
 
 @pytest.mark.parametrize(
@@ -26,6 +96,8 @@ def test_servers_come_from_the_line_the_environment_or_the_local_default(monkeyp
         (["pub", "t", "--repeat", "2"], "--repeat needs a PAYLOAD"),
         (["pub", "t", "x", "--qos", "2"], "0<=x<=1"),
         (["pub", "t", "x", "-s", "http://a"], "no usable server"),
+        (["pub", "t", "x", "-s", "ws://a", "--cluster", "c"], "leave out --server"),
+        (["bench", "run", "-s", ","], "the list of URLs is empty"),
         (["sub"], "Missing argument 'TOPIC...'"),
         (["sub", "t", "u", "--after", "1:2"], "--after goes with a single TOPIC"),
         (["sub", "t", "--after", "1:x"], 'is not "epoch:sequence"'),
