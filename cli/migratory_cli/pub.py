@@ -55,6 +55,8 @@ def pub(
     """
     if payload is None and repeat != 1:
         raise click.UsageError("--repeat needs a PAYLOAD")
+    if payload is None and not quiet and sys.stdin.isatty():
+        click.echo("every line of standard input is published; Ctrl-D ends", err=True)
     client = make_client(servers, cluster, token, wire, connect_timeout, quiet)
     sys.exit(run(_publish(client, topic, payload, qos, repeat, rate, as_json)))
 

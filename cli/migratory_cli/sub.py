@@ -34,20 +34,24 @@ def _position(_context: click.Context, _parameter: click.Parameter, value: str |
 )
 @click.option("--snapshot", is_flag=True, help="Begin with the latest publication of each topic.")
 @click.option("--count", "-n", type=click.IntRange(1), help="End after this many messages.")
+@click.option("--positions", is_flag=True, help='Each line tells the position of its message, "epoch:sequence".')
 @click.option("--json", "as_json", is_flag=True, help="One line of JSON for each message; receipts too, on stderr.")
 def sub(
     topics: tuple[str, ...], servers: tuple[str, ...], cluster: str | None, token: str | None, wire: str,
-    connect_timeout: float, quiet: bool, after: Position | None, snapshot: bool, count: int | None, as_json: bool,
+    connect_timeout: float, quiet: bool, after: Position | None, snapshot: bool, count: int | None, positions: bool,
+    as_json: bool,
 ) -> None:  # fmt: skip
     """Print what is published to the topics, one message a line, until Ctrl-C.
 
-    With several topics each line begins with the topic. Receipts are shown on stderr: whether the stream is complete,
+    With several topics each line begins with the topic, with --positions the position follows, each with a tab behind
+    it. Receipts are shown on stderr: whether the stream is complete,
     or what is missing. When the broker dies, another one takes over where this one stopped.
 
     \b
     Examples:
       migratory sub quotes/eur
       migratory sub quotes/eur quotes/usd --snapshot
+      migratory sub quotes/eur --positions
       migratory sub quotes/eur --after 1764284400000:17 --count 10 --json
 
     \b
@@ -62,12 +66,13 @@ def sub(
             click.echo(_receipt(receipt, as_json), err=True)
 
     client = make_client(servers, cluster, token, wire, connect_timeout, quiet, show)
-    sys.exit(run(_subscribe(client, topics, after, snapshot, count, as_json)))
+    sys.exit(run(_subscribe(client, topics, after, snapshot, count, positions, as_json)))
 
 
 async def _subscribe(
-    client: Client, topics: tuple[str, ...], after: Position | None, snapshot: bool, count: int | None, as_json: bool
-) -> int:
+    client: Client, topics: tuple[str, ...], after: Position | None, snapshot: bool, count: int | None, positions: bool,
+    as_json: bool,
+) -> int:  # fmt: skip
     several = len(set(topics)) > 1
     refused = False
     left = count
@@ -82,7 +87,7 @@ async def _subscribe(
                 continue
             if message is None:
                 break
-            _show(message, several, as_json)
+            _show(message, several, positions, as_json)
             if left is not None:
                 left -= 1
                 if left == 0:
@@ -90,7 +95,7 @@ async def _subscribe(
     return 1 if refused else 0
 
 
-def _show(message: Message, several: bool, as_json: bool) -> None:
+def _show(message: Message, several: bool, positions: bool, as_json: bool) -> None:
     if as_json:
         found: dict[str, object] = {"topic": message.topic, "position": str(message.position)}
         try:
@@ -101,6 +106,8 @@ def _show(message: Message, several: bool, as_json: bool) -> None:
         click.echo(json.dumps(found, ensure_ascii=False))
         return
     prefix = message.topic.encode() + b"\t" if several else b""
+    if positions:
+        prefix += f"{message.position}\t".encode()
     sys.stdout.buffer.write(prefix + message.payload + b"\n")
     sys.stdout.buffer.flush()
 

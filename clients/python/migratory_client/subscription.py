@@ -71,7 +71,7 @@ class Subscription:
                     self._seen[item.topic] = item.position
                     return item
                 if isinstance(item, ev.Refused):
-                    raise errors.SubscribeError(item.code, f"{item.topic}: {item.text}")
+                    raise errors.SubscribeError(item.code, f"{item.topic}: {item.text}" if item.topic else item.text)
                 self._take_receipt(item)
             if self._taken_over:
                 topic, self._taken_over = self._taken_over, ""

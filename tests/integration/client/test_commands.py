@@ -135,3 +135,37 @@ async def test_a_lost_connection_is_shown_and_survived(broker: FakeBroker) -> No
     assert (process.returncode, out) == (0, b"missed\n")
     assert b"connection lost" in err
     assert b"resumed after" in err
+
+
+async def test_positions_are_shown_when_asked_for(broker: FakeBroker) -> None:
+    broker.memory.append("t", b"one")
+    code, out, err = await run(broker, "sub", "t", "--snapshot", "--count", "1", "--positions")
+    assert (code, out) == (0, "1:1\tone\n"), err
+    broker.memory.append("u", b"two")
+    code, out, err = await run(broker, "sub", "u", "v", "--snapshot", "--count", "1", "--positions")
+    assert (code, out) == (0, "u\t1:1\ttwo\n"), err
+
+
+async def test_an_empty_topic_is_refused_with_the_reason(broker: FakeBroker) -> None:
+    code, out, err = await run(broker, "sub", "", "--quiet")
+    assert (code, out) == (1, "")
+    assert err.startswith("Error: the topic name is empty"), err
+
+
+async def test_on_a_terminal_publishing_says_that_it_reads_lines(broker: FakeBroker) -> None:
+    ours, theirs = os.openpty()
+    try:
+        environment = {**os.environ, "MIGRATORY_SERVERS": broker.url}
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "migratory_cli.main", "pub", "t", stdin=theirs, stdout=PIPE, stderr=PIPE,
+            env=environment,
+        )  # fmt: skip
+        os.write(ours, b"typed\n\x04")
+        out, err = await asyncio.wait_for(process.communicate(), 30)
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert (process.returncode, out) == (0, b"1:1\n")
+    assert err.startswith(b"every line of standard input is published; Ctrl-D ends\n")
+    _, _, quiet = await run(broker, "pub", "t", stdin=b"x\n")
+    assert "standard input" not in quiet
