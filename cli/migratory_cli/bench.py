@@ -90,7 +90,7 @@ def run(**values: Any) -> None:
 @options(SHARED, PUBLISHING)
 def pub(**values: Any) -> None:
     """Publishers alone (Benchpub). Exit status 0 when every publication was acknowledged."""
-    _run({**values, "subscribers": 0})
+    _run({**values, "subscribers": 0, "alone": True})
 
 
 @bench.command()
@@ -98,7 +98,7 @@ def pub(**values: Any) -> None:
 def sub(**values: Any) -> None:
     """Subscribers alone (Benchsub), for `bench pub` with the same number of topics on the same machine. Order,
     duplicates and latency are checked; what was lost, only `bench run` can tell."""
-    _run({**values, "publishers": 0, "patience": 1.0})
+    _run({**values, "publishers": 0, "patience": 1.0, "alone": True})
 
 
 @bench.command("verify")

@@ -19,7 +19,7 @@ class Progress:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._live = Live(console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
-        self._last: tuple[str, int] = ("", -1)
+        self._last: tuple[str, int, bool] = ("", -1, False)
 
     def __enter__(self) -> Progress:
         if self._live is not None:
@@ -34,14 +34,15 @@ class Progress:
         text = describe(event)
         if self._live is not None:
             self._live.update(Text(text))
-        elif (moment := (event.phase + event.mark, int(event.elapsed) // 5)) != self._last:
-            self._last = moment  # every fifth second and every change
+        elif (moment := (event.phase + event.mark, int(event.elapsed) // 5, bool(event.error))) != self._last:
+            self._last = moment  # every fifth second and every change; the first obstacle, not each
             self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def describe(event: LoadEvent) -> str:
     if event.phase == "connecting":
-        return f"connecting  {event.connected:,} of {event.subscribers:,} subscribers"
+        text = f"connecting  {event.connected:,} of {event.subscribers:,} subscribers"
+        return f"{text}; tries again: {event.error}" if event.error else text
     parts = [
         f"{event.phase:<10}  {min(event.elapsed, event.total):.0f} of {event.total:.0f} s",
         f"published {event.published:,}, acknowledged {event.acknowledged:,}",

@@ -45,6 +45,7 @@ class LoadEvent(Struct, frozen=True, kw_only=True):
     late: int  # publications that left more than 50 ms after their scheduled time
     connections: dict[str, int] = field(default_factory=dict)  # per broker
     latency_ms: dict[str, float] = field(default_factory=dict)  # median, p99 of the deliveries since the event before
+    error: str = ""  # why clients that are not connected after some seconds are not: the last problem of one
     mark: str = ""  # of the event that a mark caused: its name
 
 

@@ -6,7 +6,9 @@ Subscribers and publishers are subclasses that say what becomes of deliveries, r
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import ssl
 import time
 from math import inf
 from urllib.parse import urlsplit
@@ -156,7 +158,8 @@ class LoadClient:
         try:
             await self.world.loop.create_connection(lambda: protocol, parts.hostname or "", port, ssl=secure or None)
         except OSError as error:
-            self.link_down(number, 1006, str(error))
+            system = error.errno is not None and error.errno > 0 and not isinstance(error, ssl.SSLError)
+            self.link_down(number, 1006, os.strerror(error.errno or 0).lower() if system else str(error))
 
     def _arm(self, deadline: float) -> None:
         if self._timer is not None:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 LONGEST_ANSWER = 1024 * 1024 * 1024  # bytes: one topic's account
 LEAD = 0.5  # seconds from the order to the first publication, so that every worker has it in time
 GRACE = 1.0  # seconds after the last owed delivery, so that a second one of it would be seen
+OBSTACLE = 3.0  # seconds of connecting after which a progress display is told what is in the way
 STOP = 5.0  # seconds for a worker to end by itself
 
 
@@ -73,6 +74,7 @@ class Fleet:
         self._tasks: list[asyncio.Task[None]] = []
         self._changed = asyncio.Event()
         self._phase: Phase = "connecting"
+        self._began = time.monotonic()
         self._start_ns = 0
         self._end_ns = 0
         self._marks: list[Mark] = []
@@ -348,5 +350,12 @@ class Fleet:
             late=self._sum("late"),
             connections=self._connections(),
             latency_ms={"median": median * 1e3, "p99": high * 1e3} if median is not None and high is not None else {},
+            error=self._obstacle(),
             mark=mark,
         )
+
+    def _obstacle(self) -> str:
+        """What keeps clients from connecting; they go on trying."""
+        if self._phase != "connecting" or time.monotonic() - self._began < OBSTACLE:
+            return ""
+        return next((seat.progress.error for seat in self._seats if seat.progress.error), "")

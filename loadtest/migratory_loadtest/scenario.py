@@ -28,6 +28,7 @@ class Scenario(Struct, frozen=True, kw_only=True):
     seed: int = 1
     publishers: int = 10  # connections that publish; each owns topics, at most one connection per topic
     qos: Literal[0, 1] = 1
+    alone: bool = False  # no subscribers, or no publishers, by intent: the other half runs elsewhere
     workers: int = 0  # processes; 0: one per 4,000 subscribers, at least 2
     groups: int = 100  # topic groups of the cluster, for the publish gap per group
     topic_prefix: str = "bench"

@@ -160,6 +160,8 @@ def _judge(result: LoadResult, verdict: Verdict, scenario: Scenario, marks: Sequ
             lacking.append(f"{mark.clients - mark.disconnected} clients of {mark.broker} never lost their link")
         if not mark.clients:
             lacking.append(f"no client was on {mark.broker}")
+    if not scenario.alone:
+        lacking += [f"there were no {name}" for name in ("subscribers", "publishers") if not getattr(scenario, name)]
     if scenario.publisher_count() and scenario.qos == 1 and not verdict.acknowledged:
         lacking.append("nothing was acknowledged")
     if scenario.subscribers and not verdict.received:

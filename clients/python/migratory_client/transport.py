@@ -27,7 +27,8 @@ _CLOSE_TIMEOUT = 2.0  # seconds for the closing handshake
 
 def why_not_connected(error: Exception) -> str:
     """The system's own few words for a failed connection, such as "connection refused", where it has any."""
-    number = error.errno if isinstance(error, OSError) else None
+    tls = isinstance(error, ssl.SSLError | aiohttp.ClientSSLError)  # their numbers are OpenSSL's
+    number = error.errno if isinstance(error, OSError) and not tls else None
     if number is not None and number > 0:  # aiohttp's text repeats the address, and says "ssl:default" for plain links
         return os.strerror(number).lower()
     if isinstance(error, aiohttp.ClientConnectorDNSError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import sys
 from pathlib import Path
 
@@ -77,6 +78,28 @@ async def test_what_cannot_be_run_is_a_usage_error_that_names_it(arguments: list
     status, output = await bench("run", *arguments)
     assert status == 2
     assert named in output
+
+
+async def test_a_dead_server_is_named_while_it_is_tried_on() -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))  # taken, and nobody listens
+        url = f"ws://127.0.0.1:{closed.getsockname()[1]}/ws"
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "migratory_cli.main", "bench", "run", "-s", url, "--subscribers", "3", *SMALL,
+            stdout=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        assert process.stdout is not None
+        seen = b""
+        async with asyncio.timeout(30):
+            while b"tries again" not in seen:
+                seen = await process.stdout.readline()
+                assert seen, "it ended"
+        assert (
+            f"connecting  0 of 3 subscribers; tries again: connect_failed: {url}: connection refused" in seen.decode()
+        )
+        assert process.returncode is None
+        process.kill()
+        await process.wait()
 
 
 async def test_a_damaged_account_is_refused_with_its_line(tmp_path: Path) -> None:

@@ -90,6 +90,20 @@ def test_nothing_acknowledged_or_delivered_is_insufficient() -> None:
     assert found.reasons == ["nothing was acknowledged", "nothing was delivered"]
 
 
+@pytest.mark.parametrize(
+    ("counts", "reason"),
+    [
+        ({"subscribers": 0}, "there were no subscribers"),
+        ({"publishers": 0}, "there were no publishers"),
+    ],
+)
+def test_a_run_without_one_half_is_insufficient_unless_that_was_meant(counts: dict[str, int], reason: str) -> None:
+    for alone, verdict, reasons in ((False, "insufficient", [reason]), (True, "met", [])):
+        scenario = Scenario(servers=("ws://x",), topics=2, duration=1.0, alone=alone, **counts)  # type: ignore[arg-type]
+        found = assemble(RunFacts(scenario, BOUNDS, [summary()], [], {}, 3.0), Verdict(**GOOD))
+        assert (found.verdict, found.reasons) == (verdict, reasons)
+
+
 def test_windows_of_all_workers_are_merged() -> None:
     parts = [summary(latency={AFTER: measured(0.1)}), summary(latency={AFTER: measured(0.3), BEFORE: measured(0.2)})]
     found = result(parts=parts)
