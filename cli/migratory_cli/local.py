@@ -10,7 +10,7 @@ import sys
 import tempfile
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 from migratory_local.errors import LocalError
@@ -18,6 +18,7 @@ from migratory_local.running import ENDED_BY_SIGNAL, run
 from migratory_local.state import state_folder
 from migratory_resources import ClusterFileError, Loaded, load_cluster, load_cluster_file
 
+from migratory_cli.interrupts import INTERRUPTED, MESSAGE
 from migratory_cli.results import writing
 
 PROBLEM = 2
@@ -44,6 +45,12 @@ def _read(path: Path | None) -> Loaded:
 def _warn(loaded: Loaded) -> None:
     for warning in loaded.warnings:
         click.echo(f"warning: {warning}", err=True)
+
+
+def _end(code: int) -> NoReturn:
+    if code == INTERRUPTED:
+        click.echo(MESSAGE, nl=False, err=True)
+    sys.exit(code)
 
 
 @click.command()
@@ -100,7 +107,7 @@ def up(path: Path, workdir: Path | None, ports: int | None, metrics: Any, scrape
         code = run(run_up(loaded.cluster, folder, ports=ports, metrics=metrics, scrape=scrape, say=click.echo))
     except LocalError as error:
         raise Refused(str(error)) from None
-    sys.exit(code)
+    _end(code)
 
 
 @click.command()
@@ -188,4 +195,4 @@ def demo(json_file: Path | None, path: Path | None, workdir: Path | None, **opti
             shutil.rmtree(folder, ignore_errors=True)
         elif code != 0:
             console.print(f"Logs and metrics are kept in {folder}", highlight=False)
-    sys.exit(code)
+    _end(code)

@@ -5,8 +5,15 @@ must not import Spark, and a missing extra must not break the commands that do w
 from __future__ import annotations
 
 import sys
+
+from migratory_cli import interrupts
+
+# Before anything that takes time to load; but not in a program (a test, say) that merely imports this module.
+if __name__ == "__main__" or sys.argv[0].endswith("migratory"):
+    interrupts.end_at_once()
+
 from importlib import import_module, metadata
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import click
 
@@ -38,8 +45,20 @@ class MissingExtra(click.ClickException):
     exit_code = 3
 
 
+LOADS_MORE = ("up", "demo")
+"""Commands that load most of their libraries when they are run, and then take Ctrl-C over themselves."""
+
+
 class LazyGroup(click.Group):
     """A group that knows its commands by name and summary alone."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """:raises SystemExit: with 130 after a Ctrl-C that no command took for its own."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            click.echo(interrupts.MESSAGE, nl=False, err=True)
+            sys.exit(interrupts.INTERRUPTED)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -61,6 +80,8 @@ class LazyGroup(click.Group):
         command: object = getattr(module, lazy.attribute)
         if not isinstance(command, click.Command):
             raise TypeError(f"{lazy.module}:{lazy.attribute} is not a click command")
+        if cmd_name not in LOADS_MORE:
+            interrupts.as_usual()
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -112,6 +112,7 @@ class Fleet:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 limit=LONGEST_ANSWER,
+                process_group=0,  # the terminal's Ctrl-C must not meet a worker that is still loading
             )
             seat = Seat(number, process)
             self._seats.append(seat)

@@ -138,6 +138,7 @@ class LocalCluster:
             Broker(name, own, config, logs, self._command)
             for name, own in zip(self.resource.broker_names, ports, strict=True)
         ]
+        on_step(f"Starting {_count(spec.zookeeper.replicas, 'ZooKeeper member')} and {_count(len(ports), 'broker')}")
         ensemble.start()
         await asyncio.to_thread(ensemble.wait_ready)
         on_step(f"ZooKeeper is up: {ensemble.servers} ({time.monotonic() - began:.1f} s)")
@@ -145,7 +146,8 @@ class LocalCluster:
             self._release(broker.ports.clients)
             broker.process.start()
         await wait_ready(self.brokers, self.http, READY_SECONDS)
-        on_step(f"{len(self.brokers)} brokers are ready ({time.monotonic() - began:.1f} s)")
+        ready = f"{_count(len(self.brokers), 'broker')} {'is' if len(self.brokers) == 1 else 'are'} ready"
+        on_step(f"{ready} ({time.monotonic() - began:.1f} s)")
         for process in self.processes:
             self.supervisor.watch(process)
         self._supervision = asyncio.create_task(self.supervisor.run(), name="supervisor")
@@ -280,3 +282,7 @@ class LocalCluster:
             self._release(port)
         others = free_ports(2 * count)
         return [Ports(clients[i], others[i], others[count + i]) for i in range(count)]
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -47,6 +47,8 @@ def test_it_appears_changes_goes_bad_recovers_and_goes(tmp_path: Path) -> None:
     path, said = tmp_path / "targets.json", list[str]()
     file = ScrapeFile(path, said.append)
     assert not file.look()
+    path.write_text("")
+    assert [file.look(), file.look(), said] == [False, False, []], "empty until the bench knows its ports"
     path.write_text(BENCH)
     assert file.look()
     assert not file.look()
