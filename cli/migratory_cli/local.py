@@ -191,8 +191,9 @@ def demo(json_file: Path | None, path: Path | None, workdir: Path | None, **opti
     except (LocalError, OSError) as error:
         raise Refused(str(error)) from None
     finally:
-        if workdir is None and code in (0, *ENDED_BY_PERSON):
+        started = (folder / "logs").exists()
+        if workdir is None and (code in (0, *ENDED_BY_PERSON) or not started):
             shutil.rmtree(folder, ignore_errors=True)
-        elif code != 0:
+        elif code != 0 and started:
             console.print(f"Logs and metrics are kept in {folder}", highlight=False)
     _end(code)

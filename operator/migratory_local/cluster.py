@@ -115,6 +115,9 @@ class LocalCluster:
         spec = self.resource.spec
         check_room(self.workdir, spec.zookeeper.replicas)
         java = self._java or await asyncio.to_thread(find_java)
+        if not self.workdir.exists():
+            # Nobody runs there, so a busy port is found before the folder is made, and leaves none behind.
+            self._check_ports()
         self._lock.take()
         logs = self.workdir / "logs"
         try:
@@ -264,15 +267,28 @@ class LocalCluster:
 
     # ---- ports --------------------------------------------------------------------------------------------------
 
+    def _check_ports(self) -> list[Ports]:
+        """The brokers' ports by --ports; none without it.
+
+        :raises LocalError: when one of them or of ZooKeeper's is in use.
+        """
+        base = self._ports
+        if base is None:
+            return []
+        names = self.resource.broker_names
+        chosen = [Ports(base + i, base + _PEERS + i, base + _ADMIN + i) for i in range(len(names))]
+        for name, own in zip(names, chosen, strict=True):
+            check_free(own.clients, f"{name}'s clients")
+            check_free(own.peers, f"{name}'s peers")
+            check_free(own.admin, f"{name}'s administration")
+        for port in range(base + _ZOOKEEPER, base + _ZOOKEEPER + 3 * self.resource.spec.zookeeper.replicas):
+            check_free(port, "ZooKeeper")
+        return chosen
+
     def _choose_ports(self) -> list[Ports]:
         count = len(self.resource.broker_names)
         if self._ports is not None:
-            chosen = [Ports(self._ports + i, self._ports + _PEERS + i, self._ports + _ADMIN + i) for i in range(count)]
-            for name, own in zip(self.resource.broker_names, chosen, strict=True):
-                check_free(own.clients, f"{name}'s clients")
-                check_free(own.peers, f"{name}'s peers")
-                check_free(own.admin, f"{name}'s administration")
-            return chosen
+            return self._check_ports()
         usual = list(range(FIRST_CLIENT_PORT, FIRST_CLIENT_PORT + count))
         if all(map(is_free, usual)):
             # Another cluster that starts at this moment wants the same ones, and ZooKeeper takes seconds to come up.

@@ -25,9 +25,11 @@ def check_room(folder: Path, members: int) -> None:
     """:raises LocalError: when the disk of the work folder is (almost) full."""
     existing = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
     try:
-        free = shutil.disk_usage(existing).free
+        total, _, free = shutil.disk_usage(existing)
     except OSError as error:
         raise LocalError(f"cannot use {folder} as work folder: {error.strerror}") from error
+    if not total:
+        raise LocalError(f"cannot use {folder} as work folder: {existing} is no place for files")
     needed = MEMBER_BYTES * members
     if free < needed:
         raise LocalError(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -84,3 +86,29 @@ def test_a_result_file_that_cannot_be_written(tmp_path: Path) -> None:
     result = CliRunner().invoke(demo, ["--json", str(tmp_path / "none" / "x.json")])
     assert result.exit_code == 2
     assert "--json: cannot write into" in result.output
+
+
+def test_a_work_folder_where_no_files_can_be_says_so(file: Path) -> None:
+    result = CliRunner().invoke(up, ["-f", str(file), "--workdir", "/proc/none/work"])
+    assert result.exit_code == 2
+    assert "cannot use /proc/none/work as work folder: /proc is no place for files" in result.output
+
+
+def test_a_busy_port_leaves_no_folder(file: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        result = invoke_up(file, "--ports", str(port))
+    assert result.exit_code == 2
+    assert f"port {port} for quotes-broker-0's clients is in use" in result.output
+    assert not (file.parent / "work").exists()
+
+
+def test_a_demo_that_did_not_start_keeps_nothing(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(file.parent))
+    result = CliRunner().invoke(demo, ["--duration", "5"])
+    assert result.exit_code == 2
+    assert "with a kill at least 20 s" in result.output
+    assert "are kept" not in result.output
+    assert list(file.parent.glob("migratory-demo-*")) == []
