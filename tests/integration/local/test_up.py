@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -179,6 +180,29 @@ def test_one_work_folder_one_runner(runner: Runner) -> None:
     assert f"is in use by another runner (pid {first.pid})" in runner.said()
     first.send_signal(signal.SIGINT)
     assert first.wait(40) == 130
+
+
+def test_a_benchs_metrics_are_kept_beside_the_brokers(runner: Runner, tmp_path: Path) -> None:
+    """docs/local.md, "Load and an SLA report", up to the report: what it reads is all there, to the last delivery."""
+    targets, result = tmp_path / "targets.json", tmp_path / "result.json"
+    process = runner.up("--scrape", str(targets))
+    urls = ",".join(broker.url for broker in runner.state(process).brokers)
+    size = ["--subscribers", "30", "--topics", "10", "--duration", "4", "--warmup", "0"]
+    subprocess.run(
+        [sys.executable, "-m", "migratory_cli.main", "bench", "run", "--servers", urls, *size,
+         "--metrics-targets", str(targets), "--json", str(result)],
+        check=False, capture_output=True, timeout=100,
+    )  # fmt: skip
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) == 130, runner.said()
+    assert "warning: --scrape" not in runner.said()
+    received: dict[str, float] = {}
+    for row in pq.read_table(runner.workdir / "samples").to_pylist():
+        labels = dict(row["labels"])
+        if row["metric"] == "migratory_received_total":
+            assert labels["job"] == "migratory-bench"
+            received[str(sorted(labels.items()))] = row["value"]
+    assert sum(received.values()) == json.loads(result.read_text())["received"] > 0
 
 
 def test_an_invalid_file_starts_nothing(runner: Runner) -> None:
