@@ -17,6 +17,7 @@ from pathlib import Path
 import psutil
 import pyarrow.parquet as pq
 import pytest
+from migratory_local.prometheus import find_prometheus
 from migratory_local.state import ClusterState, running_clusters
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
@@ -203,6 +204,29 @@ def test_a_benchs_metrics_are_kept_beside_the_brokers(runner: Runner, tmp_path: 
             assert labels["job"] == "migratory-bench"
             received[str(sorted(labels.items()))] = row["value"]
     assert sum(received.values()) == json.loads(result.read_text())["received"] > 0
+
+
+def test_a_real_prometheus_scrapes_the_brokers(runner: Runner) -> None:
+    if find_prometheus() is None:
+        pytest.skip("no prometheus on PATH (Debian: apt-get install prometheus)")
+    process = runner.up("--metrics", "prometheus")
+    metrics = runner.state(process).metrics
+    assert metrics.startswith("http://127.0.0.1:")
+
+    def members() -> dict[str, str]:
+        try:
+            with urllib.request.urlopen(f"{metrics}/api/v1/query?query=migratory_member", timeout=2) as answer:
+                found = json.load(answer)["data"]["result"]
+        except (urllib.error.URLError, OSError):
+            return {}  # it is starting
+        return {series["metric"]["broker"]: series["value"][1] for series in found}
+
+    wanted = {"test-broker-0": "1", "test-broker-1": "1", "test-broker-2": "1"}
+    eventually(lambda: members() == wanted, 60)
+    everything = descendants(process)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) == 130, runner.said()
+    assert all_gone(everything)
 
 
 def test_an_invalid_file_starts_nothing(runner: Runner) -> None:
