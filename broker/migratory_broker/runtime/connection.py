@@ -1,6 +1,6 @@
 """One client's connection after the handshake: a slotted protocol on the transport that turns it into edge events.
 
-There are very many of these: each holds three references and nothing else (1.5 KiB with its transport).
+There are very many of these: each holds a few references and nothing else (1.5 KiB with its transport).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from migratory_broker.core.edge.events import Close, Hold, Lost, Opened, Paused, Received, Resumed, Send
+from migratory_broker.runtime.direct import ClientSocket, Direct
 from migratory_broker.runtime.pump import Pump
 
 HIGH_WATER = 65_536
@@ -24,20 +25,25 @@ CLOSE_LIMIT = 5.0
 class Connection(asyncio.Protocol):
     """What the socket of connection `number` reports, for the edge."""
 
-    __slots__ = ("_table", "number", "transport")
+    __slots__ = ("_table", "number", "socket", "transport")
 
     def __init__(self, table: Connections, number: int, transport: asyncio.Transport) -> None:
         self._table = table
         self.number = number
         self.transport = transport
+        self.socket: ClientSocket | None = None  # for fan-outs, where they may go past the transport
 
     def data_received(self, data: bytes) -> None:
         self._table.pump.to_edge(Received(self.number, data))
 
     def pause_writing(self) -> None:
-        self._table.pump.to_edge(Paused(self.number))
+        table = self._table
+        table.pump.to_edge(Paused(self.number))
+        # once the edge has taken that, no fan-out comes for this one any more
+        table.pump.call(table.direct.forget, self)
 
     def resume_writing(self) -> None:
+        self._table.pump.call(self._table.direct.note, self)
         self._table.pump.to_edge(Resumed(self.number))
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -49,6 +55,7 @@ class Connections:
 
     def __init__(self, pump: Pump, clock: Callable[[], float]) -> None:
         self.pump = pump
+        self.direct = Direct()
         self._now = clock
         self._open: dict[int, Connection] = {}
         self._next = 1
@@ -76,12 +83,18 @@ class Connections:
         transport.set_write_buffer_limits(HIGH_WATER, LOW_WATER)
         self._open[number] = connection
         self.none_left.clear()
-        self.pump.to_edge(Opened(number, transport.write, wire, remote, deflate, opened))
+        own = connection.socket = self.direct.adopt(transport, connection)
+        sink = transport.write if own is None else own.send
+        self.pump.to_edge(Opened(number, sink, wire, remote, deflate, opened))
         if early:
             connection.data_received(early)
 
     def lost(self, number: int) -> None:
-        if self._open.pop(number, None) is not None:
+        connection = self._open.pop(number, None)
+        if connection is not None:
+            self.direct.forget(connection)
+            if connection.socket is not None:
+                connection.socket.owner = None
             self.pump.to_edge(Lost(number))
             if not self._open:
                 self.none_left.set()
@@ -91,6 +104,7 @@ class Connections:
         # the transport may have closed in this very turn; then its `Lost` is on the way
         if connection is not None and not connection.transport.is_closing():
             connection.transport.write(effect.data)
+            self.direct.note(connection)
 
     def hold(self, effect: Hold) -> None:
         connection = self._open.get(effect.connection)
@@ -111,6 +125,7 @@ class Connections:
 
     def tick(self, now: float) -> None:
         """Drop connections that do not take what is pending: a client that stands still must not hold them."""
+        self.direct.tick()
         while self._closing and self._closing[0][0] + CLOSE_LIMIT <= now:
             _, number = self._closing.popleft()
             connection = self._open.get(number)

@@ -116,6 +116,7 @@ class Listener:
     """Accepts on one socket and starts `factory()`'s protocol on each connection.
 
     `admission` None takes all that come. `room` says how many more connections may be held now.
+    `wrap` may put another object in the place of an accepted socket, where there is no TLS.
     """
 
     def __init__(
@@ -127,6 +128,7 @@ class Listener:
         admission: Admission | None = None,
         room: Callable[[], int] = lambda: 2**31,
         tls: ssl.SSLContext | None = None,
+        wrap: Callable[[socket.socket], socket.socket] = lambda accepted: accepted,
     ) -> None:
         self._socket = listening
         self._factory = factory
@@ -134,6 +136,7 @@ class Listener:
         self._admission = admission
         self._room = room
         self._tls = tls
+        self._wrap = wrap
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._starting: set[asyncio.Task[object]] = set()
@@ -166,7 +169,7 @@ class Listener:
             if self._room() <= len(self._starting):
                 self._refuse(accepted)
                 continue
-            task = self._loop.create_task(self._start(accepted))
+            task = self._loop.create_task(self._start(accepted if self._tls else self._wrap(accepted)))
             self._starting.add(task)
             task.add_done_callback(self._starting.discard)
 

@@ -196,6 +196,7 @@ class Broker:
                 events.Stop: self._stop,
                 events.Admission: self._admit,
                 events.ServerList: self._take_servers,
+                edge_events.Multicast: self._connections.direct.multicast,
                 edge_events.Send: self._connections.send,
                 edge_events.Close: self._connections.close,
                 edge_events.Hold: self._connections.hold,
@@ -277,6 +278,7 @@ class Broker:
                 self._log,
                 admission=Admission(self._config.limits.connects_per_second, time.monotonic),
                 room=lambda: room - len(self._connections) - self._client_server.waiting,
+                wrap=self._connections.direct.wrap,
             )
         )
         self._log("info", "started", incarnation=incarnation)

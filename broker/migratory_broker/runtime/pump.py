@@ -82,7 +82,7 @@ class Pump:
         self._edge_handlers.update(
             dict.fromkeys((logic_events.PublishRequest, logic_events.Attach, logic_events.NextPage), self.to_logic)
         )
-        self._edge_handlers[edge_events.Multicast] = multicast
+        self._edge_handlers.setdefault(edge_events.Multicast, multicast)
         self._edge_handlers[edge_events.More] = self.to_edge
 
     def attach(self, edge: Core) -> None:

@@ -25,6 +25,9 @@ class Transport:
     def __init__(self) -> None:
         self.calls: list[str] = []
 
+    def get_extra_info(self, name: str) -> None:
+        """There is no socket below: fan-outs are written here as well."""
+
     def write(self, data: bytes) -> None: ...
 
     def set_protocol(self, protocol: Any) -> None: ...

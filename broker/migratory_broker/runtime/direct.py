@@ -1,0 +1,145 @@
+"""A fan-out's way past the transports: `send` straight on the clients' sockets. A delivery is one system call and
+waiting for memory: what is touched for each of thousands of clients is in no cache, and a transport's `write` touches
+much more of it than a socket's `send` (docs/performance.md).
+
+The transports keep everything else: reading, buffering, closing, TLS. What makes it safe:
+- Order. A connection whose transport holds bytes is *behind*: until they are gone, everything goes to the transport.
+  `note` is called after each `write` to a transport; what the kernel does not take of a `send` is left to it as well.
+- The right socket. uvloop detaches the socket object in the moment in which it gives the descriptor back, asyncio
+  closes it: a `send` then fails, and never reaches the next connection that gets the same number.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Protocol
+from weakref import WeakValueDictionary
+
+from migratory_broker.core.edge.events import Multicast, Sink
+from migratory_broker.runtime.pump import is_closed, multicast
+
+
+class Owner(Protocol):
+    """A connection, as its socket knows it."""
+
+    transport: asyncio.Transport
+
+
+class ClientSocket(socket.socket):
+    """An accepted socket that knows its connection, once there is one."""
+
+    __slots__ = ("owner",)
+
+    owner: Owner | None
+
+
+class Direct:
+    """All sockets of this process's clients that may be written to directly."""
+
+    def __init__(self) -> None:
+        self._accepted: WeakValueDictionary[int, ClientSocket] = WeakValueDictionary()
+        self._behind: dict[Owner, None] = {}
+
+    def wrap(self, accepted: socket.socket) -> ClientSocket:
+        """For the listener, before the socket gets its transport; not for TLS."""
+        own = ClientSocket(accepted.family, accepted.type, accepted.proto, fileno=accepted.detach())
+        own.setblocking(False)
+        own.owner = None
+        self._accepted[own.fileno()] = own
+        return own
+
+    def adopt(self, transport: asyncio.Transport, owner: Owner) -> ClientSocket | None:
+        """The socket under a transport, now `owner`'s; None when only the transport can write (TLS, a test's pipe)."""
+        under = transport.get_extra_info("socket")
+        if under is None or transport.get_extra_info("ssl_object") is not None:
+            return None
+        own = self._accepted.pop(under.fileno(), None)
+        if own is not None:
+            own.owner = owner
+            self.note(owner)
+        return own
+
+    def note(self, owner: Owner) -> None:
+        """Bytes went to the transport: is it behind?"""
+        if owner.transport.get_write_buffer_size():
+            self._behind[owner] = None
+        else:
+            self._behind.pop(owner, None)
+
+    def forget(self, owner: Owner) -> None:
+        """It is out of every audience."""
+        self._behind.pop(owner, None)
+
+    def tick(self) -> None:
+        """Who has caught up? While anybody is behind, each fan-out looks at each of its sockets."""
+        for owner in list(self._behind):
+            if owner.transport.is_closing() or not owner.transport.get_write_buffer_size():
+                del self._behind[owner]
+
+    def multicast(self, effect: Multicast) -> None:
+        """Write the same bytes to every sink: what a fan-out costs is this loop."""
+        data = effect.data
+        size = len(data)
+        if self._behind:
+            self._careful(data, effect)
+            return
+        sinks = iter(effect.sinks)
+        while True:
+            sink: Sink | None = None
+            sent: object = size
+            try:
+                for sink in sinks:
+                    if (sent := sink(data)) != size:
+                        break
+                else:
+                    return
+            except BlockingIOError:
+                sent = 0
+            except OSError:
+                sent = -1
+            except RuntimeError:
+                if not is_closed(sink):
+                    raise
+                sent = None  # a transport that was closed in this turn; its `Lost` is on the way
+            assert sink is not None
+            self._rest(sink, data, sent)
+
+    def _careful(self, data: bytes, effect: Multicast) -> None:
+        """Somebody is behind: look at each."""
+        for sink in effect.sinks:
+            own = getattr(sink, "__self__", None)
+            owner = own.owner if isinstance(own, ClientSocket) else None
+            if owner is None or owner not in self._behind:
+                self._one(sink, data)
+            elif not owner.transport.is_closing():
+                owner.transport.write(data)
+                self.note(owner)
+
+    def _one(self, sink: Sink, data: bytes) -> None:
+        own = getattr(sink, "__self__", None)
+        if not isinstance(own, ClientSocket):
+            multicast(Multicast(data, (sink,)))
+            return
+        try:
+            sent: object = sink(data)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            sent = -1
+        if sent != len(data):
+            self._rest(sink, data, sent)
+
+    def _rest(self, sink: Sink, data: bytes, sent: object) -> None:
+        """`sent` is how much of `data` the kernel took; -1: the connection is broken; None: a transport took it."""
+        own = getattr(sink, "__self__", None)
+        if not isinstance(own, ClientSocket) or not isinstance(sent, int):
+            return
+        owner = own.owner
+        if owner is None or owner.transport.is_closing():
+            return  # its `Lost` is on the way
+        if sent < 0:
+            owner.transport.abort()
+            return
+        owner.transport.write(data[sent:])
+        self.note(owner)
