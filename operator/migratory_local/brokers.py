@@ -60,6 +60,13 @@ class Broker:
     def admin_url(self) -> str:
         return f"http://{HOST}:{self.ports.admin}"
 
+    async def lists(self, http: Http) -> set[str]:
+        """The URLs that it would give to a client now."""
+        answer = await http.get(self.ports.clients, "/v1/servers")
+        if answer is None or answer[0] != 200:
+            return set()
+        return {server["url"] for server in json.loads(answer[1])["servers"]}
+
     async def ready(self, http: Http) -> bool:
         answer = await http.get(self.ports.admin, "/readyz")
         return answer is not None and answer[0] == 200
@@ -76,7 +83,9 @@ def write_config(cluster: MigratoryCluster, zookeeper_servers: str, folder: Path
 
 
 async def wait_ready(brokers: Sequence[Broker], http: Http, within: float, *, died_is_final: bool = True) -> None:
-    """Returns when every one of `brokers` is ready.
+    """Returns when every one of `brokers` is ready and names all of them to its clients.
+
+    A broker hears of the others' readiness a moment later: a client that came in between would know one address only.
 
     :param within: seconds.
     :param died_is_final: a broker that ended makes an error at once; not so when a supervisor starts it again.
@@ -96,4 +105,11 @@ async def wait_ready(brokers: Sequence[Broker], http: Http, within: float, *, di
                     f"{broker.name} was not ready within {within:g} s (/readyz: {said}); its log ends:\n"
                     f"{broker.process.tail()}"
                 )
+            await asyncio.sleep(_POLL_SECONDS)
+    urls = {broker.url for broker in brokers}
+    for broker in brokers:
+        while not urls <= (listed := await broker.lists(http)):
+            if time.monotonic() > deadline:
+                missing = ", ".join(sorted(urls - listed))
+                raise LocalError(f"{broker.name} did not name {missing} to its clients within {within:g} s")
             await asyncio.sleep(_POLL_SECONDS)
