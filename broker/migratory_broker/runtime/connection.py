@@ -125,7 +125,7 @@ class Connections:
 
     def tick(self, now: float) -> None:
         """Drop connections that do not take what is pending: a client that stands still must not hold them."""
-        self.direct.tick()
+        self.direct.look()
         while self._closing and self._closing[0][0] + CLOSE_LIMIT <= now:
             _, number = self._closing.popleft()
             connection = self._open.get(number)

@@ -20,6 +20,11 @@ from migratory_broker.core.edge.events import Multicast, Sink
 from migratory_broker.runtime.pump import is_closed, multicast
 
 
+FEW = 32
+"""So many are looked at before each fan-out: mostly they were answered in this turn or the one before, and a transport
+writes only at the end of a turn. More, which read slowly, are looked at once a tick."""
+
+
 class Owner(Protocol):
     """A connection, as its socket knows it."""
 
@@ -71,7 +76,7 @@ class Direct:
         """It is out of every audience."""
         self._behind.pop(owner, None)
 
-    def tick(self) -> None:
+    def look(self) -> None:
         """Who has caught up? While anybody is behind, each fan-out looks at each of its sockets."""
         for owner in list(self._behind):
             if owner.transport.is_closing() or not owner.transport.get_write_buffer_size():
@@ -79,6 +84,8 @@ class Direct:
 
     def multicast(self, effect: Multicast) -> None:
         """Write the same bytes to every sink: what a fan-out costs is this loop."""
+        if 0 < len(self._behind) <= FEW:
+            self.look()
         data = effect.data
         size = len(data)
         if self._behind:

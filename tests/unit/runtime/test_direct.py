@@ -147,14 +147,14 @@ async def test_who_has_caught_up_or_is_gone_is_noticed_without_a_fan_out(make: M
     for owner in (reading, gone, stuck):
         owner.transport.write(b"r" * 2_000_000)
         direct.note(owner)
-    direct.tick()
+    direct.look()
     assert list(direct._behind) == [reading, gone, stuck]
     gone.transport.abort()
     await reading.read(2_000_000)
     async with asyncio.timeout(10):
         while reading.transport.get_write_buffer_size():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-    direct.tick()
+    direct.look()
     assert list(direct._behind) == [stuck]
 
 
