@@ -8,6 +8,7 @@ every run, so that a run says something about the change it is for; `pytest test
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Generator
 
 import pytest
@@ -19,6 +20,11 @@ COMMON = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("quick", COMMON, max_examples=100, derandomize=True)
 settings.register_profile("thorough", COMMON, max_examples=1000)
 settings.load_profile("quick")
+
+
+# A shell that runs the tests in the background leaves SIGINT ignored, and so would every process that they start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(wrapper=True)
