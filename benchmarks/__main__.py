@@ -16,7 +16,7 @@ from rich.table import Table
 from benchmarks import fanout, idle, machine
 from benchmarks.servers import Product, Raw, Server, Work, compile_c, python_loop
 
-RATIO_GOAL = 1.3  # CPU per delivery, of the raw C loop's
+RATIO_GOAL = 1.3  # CPU per delivery, of the raw C loop's, with its share of publications, heartbeats and timers
 MEMORY_GOAL = 3 * 1024  # bytes per idle subscribed client
 
 
@@ -73,18 +73,16 @@ async def measure(
         servers += [Raw("raw loop in Python", python_loop()), Product("product, all in all")]
         servers.append(Product("product, publications alone", heard=False))
         rows = await fanout.run(servers, work, rounds, say)
-    rows.append(fanout.difference("product, a delivery", rows[-2], rows[-1], rows[0]))
-    results["fanout"] = rows
-    results["limit"] = rows[0].name
+    whole, alone = rows[-2:]
+    delivery = fanout.difference("product, a delivery", whole, alone, rows[0])
+    rows.append(delivery)
+    results |= {"fanout": rows, "limit": rows[0].name, "ratio": whole.ratio, "ratio_delivery": delivery.ratio}
     show(console, rows)
-    ratio = rows[-1].ratio
-    reached = ratio is not None and ratio <= RATIO_GOAL
-    results["ratio"] = ratio
-    results["ratio_all_in_all"] = rows[-3].ratio
+    reached = whole.ratio is not None and whole.ratio <= RATIO_GOAL
     say(
-        f"a delivery costs {ratio:.2f} times the {rows[0].name} (median of {rounds} rounds), goal {RATIO_GOAL}: "
-        + ("reached" if reached else "MISSED")
-        + f"; with its share of publications, heartbeats and timers {rows[-3].ratio:.2f}"
+        f"a delivery costs {whole.ratio:.2f} times the {rows[0].name} all in all (median of {rounds} rounds), "
+        f"goal {RATIO_GOAL}: " + ("reached" if reached else "MISSED")
+        + f"; without its share of the publication {delivery.ratio:.2f}"
     )
     return results, met and reached
 
