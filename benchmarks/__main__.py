@@ -81,7 +81,8 @@ async def measure(
     reached = whole.ratio is not None and whole.ratio <= RATIO_GOAL
     say(
         f"a delivery costs {whole.ratio:.2f} times the {rows[0].name} all in all (median of {rounds} rounds), "
-        f"goal {RATIO_GOAL}: " + ("reached" if reached else "MISSED")
+        f"goal {RATIO_GOAL}: "
+        + ("reached" if reached else "MISSED")
         + f"; without its share of the publication {delivery.ratio:.2f}"
     )
     return results, met and reached

@@ -19,7 +19,6 @@ from weakref import WeakValueDictionary
 from migratory_broker.core.edge.events import Multicast, Sink
 from migratory_broker.runtime.pump import is_closed, multicast
 
-
 FEW = 32
 """So many are looked at before each fan-out: mostly they were answered in this turn or the one before, and a transport
 writes only at the end of a turn. More, which read slowly, are looked at once a tick."""
