@@ -62,6 +62,26 @@ def test_events_of_one_turn_are_worked_off_together_and_flushed_once(core: Any) 
     assert not loop.turn()
 
 
+def test_a_turn_that_told_the_logic_nothing_brings_no_flush(core: Any) -> None:
+    pump, edge, loop, _ = build(core)
+    pump.carry_out({})
+    pump.attach(edge)
+    pump.to_edge(edge_events.Lost(3))
+    loop.turn()
+    assert edge.events == [edge_events.Lost(3)]
+    assert pump._logic.events == []
+
+
+def test_a_request_of_the_edge_is_worked_off_in_the_same_turn_and_schedules_no_other(core: Any) -> None:
+    pump, edge, loop, _ = build(core, edge={edge_events.Received: lambda event: [attach(event.connection)]})
+    pump.carry_out({})
+    pump.attach(edge)
+    pump.to_edge(edge_events.Received(1, b""))
+    loop.turn()
+    assert pump._logic.events == [attach(1), events.Flush()]
+    assert loop.calls == []
+
+
 def test_what_the_logic_says_to_the_edge_keeps_its_order_and_requests_go_behind(core: Any) -> None:
     fanout = events.Fanout("t", ())
     pump, edge, loop, _ = build(

@@ -65,6 +65,27 @@ def test_frames_may_be_cut_anywhere() -> None:
     assert len(reader.writes) == 2
 
 
+@pytest.mark.parametrize(
+    "left_behind",
+    [
+        frames.close_frame(1000, "bye", MASK),
+        b"\xff\x80",  # reserved bits: the connection ends
+        frames.ping_frame(b"abc", MASK)[:5],
+        frames.encode_frame(frames.BINARY, b"abc", MASK, fin=False),
+    ],
+    ids=["closed", "broken", "half a frame", "half a message"],
+)
+def test_what_one_client_leaves_half_done_or_ended_reaches_no_other(left_behind: bytes) -> None:
+    # connections between two frames share a parser
+    bench = Bench()
+    first, second = bench.client(), bench.client()
+    first.raw(left_behind)
+    second.say(Ping())
+    later = bench.client()
+    later.say(Ping())
+    assert [len(reader.take(Pong)) for reader in (second, later)] == [1, 1]
+
+
 def test_replies_of_one_turn_leave_in_one_write() -> None:
     bench = Bench()
     reader = bench.client()
