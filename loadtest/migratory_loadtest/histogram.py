@@ -1,7 +1,8 @@
 """A classic histogram that is cheap to observe, exact where an objective asks, and tight enough for percentiles.
 
 Bounds form a geometric series of ratio 1.05 from 1 ms to 60 s (quantiles by log interpolation are within 4.5%), a
-coarser one below 1 ms, and every objective's threshold as an exact bound. Finding the bucket is a `bisect`;
+coarser one below 1 ms, and every objective's threshold as an exact bound, with those that objectives usually have:
+alert rules written before a run name buckets that must be there. Finding the bucket is a `bisect`;
 prometheus-client's own histogram scans its bounds. Sum and sum of squares make mean and deviation exact. All values
 are seconds.
 """
@@ -14,6 +15,8 @@ from collections.abc import Iterable, Sequence
 
 LOWEST, MILLISECOND, HIGHEST = 50e-6, 1e-3, 60.0
 RATIO, COARSE_RATIO = 1.05, 1.3
+USUAL_THRESHOLDS = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
+"""Those of the default objectives, and round ones."""
 
 
 def bounds(thresholds: Iterable[float] = ()) -> tuple[float, ...]:
@@ -24,7 +27,7 @@ def bounds(thresholds: Iterable[float] = ()) -> tuple[float, ...]:
     found.add(HIGHEST)
     steps = math.ceil(math.log(MILLISECOND / LOWEST) / math.log(COARSE_RATIO))
     found.update(float(f"{LOWEST * COARSE_RATIO**step:.6g}") for step in range(steps))
-    for threshold in thresholds:
+    for threshold in (*USUAL_THRESHOLDS, *thresholds):
         if not 0 < threshold < math.inf:
             raise ValueError(f"latency threshold {threshold} is not a number of seconds above 0")
         found.add(float(threshold))

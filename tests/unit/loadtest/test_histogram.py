@@ -9,6 +9,7 @@ import statistics
 
 import pytest
 from migratory_loadtest.histogram import Histogram, bounds, nearest_rank
+from migratory_resources.objectives import DEFAULT_OBJECTIVES
 
 
 def test_bounds_are_a_series_of_ratio_1_05_from_1_ms_to_60_s_with_some_below() -> None:
@@ -16,7 +17,7 @@ def test_bounds_are_a_series_of_ratio_1_05_from_1_ms_to_60_s_with_some_below() -
     fine = [bound for bound in found if bound >= 1e-3]
     assert fine[0] == 1e-3
     assert fine[-1] == 60.0
-    assert 220 <= len(fine) <= 230
+    assert 227 <= len(fine) <= 236
     assert all(after / before < 1.0501 for before, after in itertools.pairwise(fine))
     assert 5 < len(found) - len(fine) < 20
     assert list(found) == sorted(set(found))
@@ -30,6 +31,12 @@ def test_a_threshold_is_a_bound_of_its_own_and_counts_exactly() -> None:
     place = histogram.bounds.index(0.2)
     assert sum(histogram.counts[: place + 1]) == 2
     assert sum(histogram.counts[: histogram.bounds.index(75.0) + 1]) == 4
+
+
+def test_the_default_objectives_find_their_bounds_without_being_named() -> None:
+    wanted = {bound for objective in DEFAULT_OBJECTIVES for bound in objective.thresholds}
+    assert wanted
+    assert wanted <= set(bounds())
 
 
 @pytest.mark.parametrize("threshold", [0.0, -1.0, math.inf, math.nan])
