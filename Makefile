@@ -63,7 +63,7 @@ planted: $(VENV)/.tests ## small wrong versions of the cores, each of which the 
 	PYTHONPATH=tests/support $(BIN)/python -m migratory_simulation planted --jobs $(WORKERS)
 
 # Debian packages that the integration tests and benchmarks use; nothing of the product needs them.
-DEBIAN_PACKAGES := g++ prometheus
+DEBIAN_PACKAGES := g++ prometheus chromium
 debian:
 	@missing=$$(for p in $(DEBIAN_PACKAGES); do dpkg -s $$p >/dev/null 2>&1 || echo -n "$$p "; done); \
 	if [ -n "$$missing" ]; then \
