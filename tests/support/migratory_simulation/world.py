@@ -310,10 +310,18 @@ class World:
         self._sink(f"{self.scheduler.now:9.4f} {who:<12} {how} {text[:600]}")
 
 
-def run_seed(seed: int, sink: Callable[[str], None] | None = None, options: Options | None = None) -> Report:
-    """One run. Same seed, same code: same run. Any exception of the cores is a violation of 0: they must not fail."""
+def run_seed(
+    seed: int,
+    sink: Callable[[str], None] | None = None,
+    options: Options | None = None,
+    direct: Callable[[World], None] | None = None,
+) -> Report:
+    """One run. Same seed, same code: same run. Any exception of the cores is a violation of 0: they must not fail.
+    `direct` adds to the plan what depends on how the run goes (schedules.py)."""
     options = options or draw_options(seed)
     world = World(options, sink)
+    if direct is not None:
+        direct(world)
     violation, invariant, recovery = "", -1, 0.0
     try:
         recovery = world.run()
