@@ -14,7 +14,7 @@ from migratory_resources import MigratoryCluster, broker_config
 
 from migratory_local.errors import LocalError
 from migratory_local.http import Http
-from migratory_local.ports import HOST
+from migratory_local.place import HERE, Place
 from migratory_local.process import Process
 
 _POLL_SECONDS = 0.1
@@ -32,21 +32,31 @@ class Ports:
 class Broker:
     """One broker's addresses and its process, which may be started again under the same addresses."""
 
-    def __init__(self, name: str, ports: Ports, config: Path, logs: Path, command: Sequence[str] = COMMAND) -> None:
+    def __init__(
+        self,
+        name: str,
+        ports: Ports,
+        config: Path,
+        logs: Path,
+        command: Sequence[str] = COMMAND,
+        place: Place = HERE,
+    ) -> None:
         self.name = name
         self.ports = ports
+        self.host = host = place.address
         self.process = Process(
             name,
             [
+                *place.enter,
                 *command,
                 "broker",
                 f"--config={config}",
                 f"--name={name}",
-                f"--clients={HOST}:{ports.clients}",
-                f"--peers={HOST}:{ports.peers}",
-                f"--admin={HOST}:{ports.admin}",
+                f"--clients={host}:{ports.clients}",
+                f"--peers={host}:{ports.peers}",
+                f"--admin={host}:{ports.admin}",
                 f"--advertise-url={self.url}",
-                f"--advertise-peer={HOST}:{ports.peers}",
+                f"--advertise-peer={host}:{ports.peers}",
             ],
             logs / f"{name}.log",
         )
@@ -54,21 +64,25 @@ class Broker:
     @property
     def url(self) -> str:
         """Where clients connect."""
-        return f"ws://{HOST}:{self.ports.clients}/ws"
+        return f"ws://{self.host}:{self.ports.clients}/ws"
 
     @property
     def admin_url(self) -> str:
-        return f"http://{HOST}:{self.ports.admin}"
+        return f"http://{self.host}:{self.ports.admin}"
 
     async def lists(self, http: Http) -> set[str]:
         """The URLs that it would give to a client now."""
-        answer = await http.get(self.ports.clients, "/v1/servers")
+        answer = await http.get_from(f"{self.host}:{self.ports.clients}", "/v1/servers")
         if answer is None or answer[0] != 200:
             return set()
         return {server["url"] for server in json.loads(answer[1])["servers"]}
 
+    async def ask(self, http: Http, path: str) -> tuple[int, str] | None:
+        """A page of its administration; None when it does not answer."""
+        return await http.get_from(f"{self.host}:{self.ports.admin}", path)
+
     async def ready(self, http: Http) -> bool:
-        answer = await http.get(self.ports.admin, "/readyz")
+        answer = await self.ask(http, "/readyz")
         return answer is not None and answer[0] == 200
 
 
@@ -99,7 +113,7 @@ async def wait_ready(brokers: Sequence[Broker], http: Http, within: float, *, di
                     f"{broker.name} ended with {broker.process.exit_code}; its log ends:\n{broker.process.tail()}"
                 )
             if time.monotonic() > deadline:
-                answer = await http.get(broker.ports.admin, "/readyz")
+                answer = await broker.ask(http, "/readyz")
                 said = "no answer" if answer is None else f"{answer[0]} {answer[1].strip()}"
                 raise LocalError(
                     f"{broker.name} was not ready within {within:g} s (/readyz: {said}); its log ends:\n"

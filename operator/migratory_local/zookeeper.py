@@ -10,12 +10,14 @@ import re
 import signal
 import socket
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self, cast
 
 from migratory_local.errors import LocalError
 from migratory_local.java import Java, find_java, spark_jars
+from migratory_local.place import HERE, Place
 from migratory_local.ports import HOST, check_free, free_ports
 from migratory_local.process import Process, stop_all
 
@@ -46,20 +48,21 @@ rootLogger.appenderRef.console.ref = console
 class Member:
     """One member: its ports, its data folder and its process. `number` counts from 1, as in ZooKeeper's `myid`."""
 
-    def __init__(self, number: int, folder: Path, ports: tuple[int, int, int]) -> None:
+    def __init__(self, number: int, folder: Path, ports: tuple[int, int, int], place: Place = HERE) -> None:
         self.number = number
         self.name = f"zookeeper-{number - 1}"
         self.folder = folder
+        self.place = place
         self.port, self.quorum_port, self.election_port = ports
         self.process: Process
 
     @property
     def address(self) -> str:
-        return f"{HOST}:{self.port}"
+        return f"{self.place.address}:{self.port}"
 
     def mode(self) -> Mode | None:
         """What it is now; None while it is down or has no quorum."""
-        found = _MODE.search(four_letters(self.port, "srvr"))
+        found = _MODE.search(four_letters(self.port, "srvr", self.place.address))
         return None if found is None else cast(Mode, found.group(1))
 
 
@@ -69,6 +72,7 @@ class Ensemble:
     :param size: 1, 3 or 5.
     :param first_port: members use this port and the following ones (client, quorum and election port each);
         free ones by default.
+    :param places: where each member runs; on this machine's loopback address by default.
     :param min_session: the shortest session that a client may ask for, in seconds.
     """
 
@@ -79,6 +83,7 @@ class Ensemble:
         *,
         java: Java | None = None,
         first_port: int | None = None,
+        places: Sequence[Place] | None = None,
         min_session: float = 1.0,
     ) -> None:
         if size not in SIZES:
@@ -90,9 +95,12 @@ class Ensemble:
             check_free(port, "ZooKeeper")
         self.members = [
             Member(
-                index + 1, folder / f"zookeeper-{index}", (ports[3 * index], ports[3 * index + 1], ports[3 * index + 2])
+                index + 1,
+                folder / f"zookeeper-{index}",
+                (ports[3 * index], ports[3 * index + 1], ports[3 * index + 2]),
+                place,
             )
-            for index in range(size)
+            for index, place in enumerate(places or [HERE] * size)
         ]
         java = java or find_java()
         jars = spark_jars()
@@ -171,7 +179,7 @@ class Ensemble:
             "syncLimit=10",
             f"dataDir={member.folder}",
             f"clientPort={member.port}",
-            f"clientPortAddress={HOST}",
+            f"clientPortAddress={member.place.address}",
             f"minSessionTimeout={self._min_session_ms}",
             "maxSessionTimeout=60000",
             "maxClientCnxns=0",
@@ -180,7 +188,8 @@ class Ensemble:
         ]
         if len(self.members) > 1:
             lines += [
-                f"server.{other.number}={HOST}:{other.quorum_port}:{other.election_port}" for other in self.members
+                f"server.{other.number}={other.place.address}:{other.quorum_port}:{other.election_port}"
+                for other in self.members
             ]
         try:
             member.folder.mkdir(parents=True, exist_ok=True)
@@ -193,6 +202,7 @@ class Ensemble:
     @staticmethod
     def _command(member: Member, java: Java, jars: Path) -> list[str]:
         return [
+            *member.place.enter,
             str(java.executable),
             *_FLAGS,
             f"-Dzookeeper.preAllocSize={_PREALLOCATE_KB}",
@@ -204,10 +214,10 @@ class Ensemble:
         ]
 
 
-def four_letters(port: int, command: str) -> str:
+def four_letters(port: int, command: str, host: str = HOST) -> str:
     """The answer to one of ZooKeeper's four-letter commands; empty when nobody answers within a second."""
     try:
-        with socket.create_connection((HOST, port), timeout=_ASK_SECONDS) as connection:
+        with socket.create_connection((host, port), timeout=_ASK_SECONDS) as connection:
             connection.sendall(command.encode())
             parts = []
             while part := connection.recv(4096):
