@@ -32,15 +32,29 @@ class MeterCollector(Collector):
         yield from self._latency()
         yield from self._counts()
         meter = self._meter
+        none = Histogram(meter.bounds)
         for name, text, by_broker in (
-            ("migratory_resume_seconds", "From link lost to the last receipt of a client.", meter.resume),
-            ("migratory_publish_gap_seconds", "Without acknowledgement, by publisher and group.", meter.publish_gap),
+            # Of these two nothing is seen until a broker dies, and then much in one moment: without series that stood
+            # at zero before, `rate` would see no rise.
+            (
+                "migratory_resume_seconds",
+                "From link lost to the last receipt of a client.",
+                dict.fromkeys(self._brokers(), none) | meter.resume,
+            ),
+            (
+                "migratory_publish_gap_seconds",
+                "Without acknowledgement, by publisher and group.",
+                {"": none} | meter.publish_gap,
+            ),
             ("migratory_publish_seconds", "From send to acknowledgement.", meter.publish),
         ):
             family = HistogramMetricFamily(name, text, labels=["cluster", "broker"])
             for broker, histogram in sorted(by_broker.items()):
                 _add(family, [self._cluster, broker], histogram)
             yield family
+
+    def _brokers(self) -> list[str]:
+        return sorted(self._meter.received | self._meter.lost) or [""]
 
     def _latency(self) -> Iterator[Metric]:
         labels = ["cluster", "broker", "clock", "phase"]
@@ -59,7 +73,7 @@ class MeterCollector(Collector):
 
     def _counts(self) -> Iterator[Metric]:
         meter = self._meter
-        brokers = sorted(meter.received | meter.lost) or [""]
+        brokers = self._brokers()
         for name, text, counts in (
             ("migratory_received", "Deliveries.", dict(meter.received)),
             ("migratory_lost", "Acknowledged publications that a subscriber never got, verified.", dict(meter.lost)),

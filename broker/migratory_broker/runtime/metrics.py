@@ -26,6 +26,12 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 TAKEOVER_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 """Seconds; the target of a takeover is `progressTimeout`, 2 s."""
 
+CLOSED_REASONS = (
+    "client", "bye", "lost", "heartbeat", "handshake", "refused", "draining", "fenced", "stopping", "slow_consumer",
+    "backlog", "bad_message", "protocol", "too_large", "token_expired",
+)  # fmt: skip
+"""Exported from the start on, at zero: `rate` takes no notice of the rise that a series is born with."""
+
 Kind = Literal["gauge", "counter", "histogram"]
 
 FAMILIES: dict[str, tuple[Kind, str, str]] = {
@@ -64,6 +70,7 @@ class Metrics(Collector):
         self._sums: dict[str, dict[str, float]] = {
             name: {} if label else {"": 0.0} for name, (kind, label, _) in FAMILIES.items() if kind == "counter"
         }
+        self._sums["migratory_closed_total"] = dict.fromkeys(CLOSED_REASONS, 0.0)
         self._buckets = [0] * (len(TAKEOVER_BUCKETS) + 1)
         self._seconds = 0.0
         self._registry = CollectorRegistry(auto_describe=False)

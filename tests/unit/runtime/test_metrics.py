@@ -77,6 +77,7 @@ def test_samples_are_added_up() -> None:
     assert found["migratory_closed_total", (("reason", "slow_consumer"),)] == 1
     assert found["migratory_closed_total", (("reason", "draining"),)] == 2
     assert found["migratory_history_resets_total", ()] == 0
+    assert found["migratory_closed_total", (("reason", "lost"),)] == 0
 
 
 def test_a_duration_falls_into_the_bucket_that_ends_at_or_above_it() -> None:

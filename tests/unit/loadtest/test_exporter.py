@@ -1,0 +1,40 @@
+"""/metrics of a worker, as an independent parser reads it."""
+
+from __future__ import annotations
+
+from migratory_loadtest.exporter import MeterCollector
+from migratory_loadtest.histogram import bounds
+from migratory_loadtest.meter import BEFORE, Meter
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+
+def page(meter: Meter) -> dict[tuple[str, str, str], float]:
+    """By name, broker and `le`."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(MeterCollector(meter, "quotes"))
+    return {
+        (sample.name, sample.labels.get("broker", ""), sample.labels.get("le", "")): sample.value
+        for family in text_string_to_metric_families(generate_latest(registry).decode())
+        for sample in family.samples
+    }
+
+
+def test_what_happens_only_when_a_broker_dies_stands_at_zero_before() -> None:
+    meter = Meter(bounds(), settle=1.0)
+    meter.delivered(BEFORE, "b0", False, 0.01)
+    meter.delivered(BEFORE, "b1", False, 0.01)
+    found = page(meter)
+    for broker in ("b0", "b1"):
+        assert found["migratory_resume_seconds_count", broker, ""] == 0
+        assert found["migratory_resume_seconds_bucket", broker, "5.0"] == 0
+    assert found["migratory_publish_gap_seconds_count", "", ""] == 0
+
+    meter.resumed("b0", 2.0)
+    meter.publish_gaps([0.3])
+    found = page(meter)
+    assert found["migratory_resume_seconds_count", "b0", ""] == 1
+    assert found["migratory_resume_seconds_bucket", "b0", "1.0"] == 0
+    assert found["migratory_resume_seconds_bucket", "b0", "5.0"] == 1
+    assert found["migratory_resume_seconds_count", "b1", ""] == 0
+    assert found["migratory_publish_gap_seconds_bucket", "", "0.5"] == 1
