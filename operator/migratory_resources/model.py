@@ -35,22 +35,26 @@ class Brokers(Model):
     weights: dict[str, Annotated[int, Whole(0, 1000)]] = Field(
         default_factory=dict, description="Share of new clients by broker name; 100 unless named, 0 takes none"
     )
-    drain: Drain = Drain()
+    drain: Drain = Field(default=Drain(), description="How a broker that ends lets its clients go")
 
 
 class ZooKeeper(Model):
-    replicas: Annotated[int, Words((1, 3, 5))] = 3
+    replicas: Annotated[int, Words((1, 3, 5))] = Field(default=3, description="Members of the ensemble; fixed")
     session_timeout: Annotated[float, Duration("1s", "1m")] = Field(
         default=4.0, description="How long a silent broker counts as alive"
     )
 
 
 class Cache(Model):
-    messages_per_topic: Annotated[int, Whole(1, 1_000_000)] = 300
+    messages_per_topic: Annotated[int, Whole(1, 1_000_000)] = Field(
+        default=300, description="The newest publications of every topic that are kept"
+    )
     min_age: Annotated[float, Duration("1s", "1d")] = Field(
         default=60.0, description="Publications younger than that are kept beyond messagesPerTopic, within maxBytes"
     )
-    max_age: Annotated[float, Duration("1s", "7d")] = 600.0
+    max_age: Annotated[float, Duration("1s", "7d")] = Field(
+        default=600.0, description="Publications older than that are dropped; minAge or more"
+    )
     max_bytes: Annotated[int, Size("1Mi", "1Ti")] = Field(default=256 * 2**20, description="Of all topics, per broker")
 
 
@@ -58,44 +62,64 @@ class Topics(Model):
     groups: Annotated[int, Whole(1, 10_000)] = Field(
         default=100, description="Topics in a group share a coordinator; fixed"
     )
-    max_topics: Annotated[int, Whole(1, 10_000_000)] = 100_000
-    cache: Cache = Cache()
+    max_topics: Annotated[int, Whole(1, 10_000_000)] = Field(
+        default=100_000, description="Topics that may exist; one more is refused"
+    )
+    cache: Cache = Field(default=Cache(), description="What a client that comes back can recover")
 
 
 class Limits(Model):
     """Per broker, or per client where the name says so."""
 
-    connects_per_second: Annotated[int, Whole(1, 1_000_000)] = 5000
-    max_payload: Annotated[int, Size("1Ki", "64Mi")] = 2**20
-    queue_per_client: Annotated[int, Size("64Ki", "1Gi")] = 2**20
-    queue_total: Annotated[int, Size("1Mi", "1Ti")] = 256 * 2**20
-    subscriptions_per_client: Annotated[int, Whole(1, 1_000_000)] = 1000
+    connects_per_second: Annotated[int, Whole(1, 1_000_000)] = Field(
+        default=5000, description="New connections that a broker takes in a second"
+    )
+    max_payload: Annotated[int, Size("1Ki", "64Mi")] = Field(default=2**20, description="Of one publication")
+    queue_per_client: Annotated[int, Size("64Ki", "1Gi")] = Field(
+        default=2**20, description="That may wait for a slow client; maxPayload or more"
+    )
+    queue_total: Annotated[int, Size("1Mi", "1Ti")] = Field(
+        default=256 * 2**20, description="That may wait for all clients of a broker; queuePerClient or more"
+    )
+    subscriptions_per_client: Annotated[int, Whole(1, 1_000_000)] = Field(
+        default=1000, description="Topics that one client may be subscribed to"
+    )
     heartbeat: Annotated[float, Duration("1s", "5m")] = Field(
         default=15.0, description="A client is dead after two of them"
     )
-    handshake: Annotated[float, Duration("1s", "5m")] = 10.0
+    handshake: Annotated[float, Duration("1s", "5m")] = Field(
+        default=10.0, description="From the accepted connection to the client's first message"
+    )
 
 
 class Delivery(Model):
     min_copies: Annotated[int, Whole(1, 5)] = Field(
         default=2, description="Brokers that hold a publication before it counts"
     )
-    duplicate_window: Annotated[float, Duration("1s", "1d")] = 120.0
-    on_history_loss: Annotated[Literal["reset", "halt"], Words(("reset", "halt"))] = "reset"
+    duplicate_window: Annotated[float, Duration("1s", "1d")] = Field(
+        default=120.0, description="In which a publication that is sent again is known as the same"
+    )
+    on_history_loss: Annotated[Literal["reset", "halt"], Words(("reset", "halt"))] = Field(
+        default="reset",
+        description="When so many brokers were replaced at once that a history is gone: begin a new one and tell the "
+        "clients (reset), or wait for a person (halt)",
+    )
 
 
 class Sla(Model):
-    window: Annotated[float, Duration("1m", "30d")] = 1800.0
-    objectives: list[Objective] = Field(default_factory=list, max_length=50)
+    window: Annotated[float, Duration("1m", "30d")] = Field(default=1800.0, description="What a report looks back on")
+    objectives: list[Objective] = Field(
+        default_factory=list, max_length=50, description="What reports judge; a usual set when there are none"
+    )
 
 
 class Spec(Model):
-    brokers: Brokers = Brokers()
-    zookeeper: ZooKeeper = ZooKeeper()
-    topics: Topics = Topics()
-    limits: Limits = Limits()
-    delivery: Delivery = Delivery()
-    sla: Sla = Sla()
+    brokers: Brokers = Field(default=Brokers(), description="The processes that take clients")
+    zookeeper: ZooKeeper = Field(default=ZooKeeper(), description="Where brokers agree on who coordinates what")
+    topics: Topics = Field(default=Topics(), description="Topics, their groups and what is kept of them")
+    limits: Limits = Field(default=Limits(), description="Per broker, or per client where the name says so")
+    delivery: Delivery = Field(default=Delivery(), description="What a publication's acknowledgement promises")
+    sla: Sla = Field(default=Sla(), description="What reports measure the cluster by")
 
 
 class MigratoryCluster(Model):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Annotated, Literal, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from migratory_resources.fields import Duration, Model, Name, Percentage, Words, not_allowed
 
@@ -21,9 +21,9 @@ Threshold = Annotated[float, Duration("1ms", "1h")]
 class Slices(Model):
     """Counts slices of time instead of deliveries: a slice is good when its `percentile` is at or below `threshold`."""
 
-    length: Annotated[float, Duration("1s", "1d")]
-    percentile: Annotated[Decimal, Percentage(open_end=True)]
-    threshold: Threshold
+    length: Annotated[float, Duration("1s", "1d")] = Field(description="Of one slice; the window or less")
+    percentile: Annotated[Decimal, Percentage(open_end=True)] = Field(description="Of a slice's deliveries")
+    threshold: Threshold = Field(description="The longest latency of a good slice at that percentile")
 
 
 class Objective(Model):
@@ -38,11 +38,11 @@ class Objective(Model):
     | availability | publications | acknowledged |
     """
 
-    name: Annotated[str, Name(63)]
-    type: Annotated[Kind, Words(KINDS)]
-    target: Annotated[Decimal, Percentage()]
-    threshold: Threshold | None = None
-    slices: Slices | None = None
+    name: Annotated[str, Name(63)] = Field(description="Unlike that of any other objective")
+    type: Annotated[Kind, Words(KINDS)] = Field(description="What is counted")
+    target: Annotated[Decimal, Percentage()] = Field(description="Percent of what is counted that must be good")
+    threshold: Threshold | None = Field(default=None, description="The longest time that is good")
+    slices: Slices | None = Field(default=None, description="Counts slices of time instead of deliveries")
 
     @model_validator(mode="after")
     def _fits_its_type(self) -> Self:
