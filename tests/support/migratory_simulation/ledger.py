@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import NamedTuple
 
 from migratory_protocol.messages import Receipt
 from migratory_protocol.positions import Position
@@ -23,8 +25,7 @@ class Violation(Exception):
         self.invariant = invariant
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
+class Key(NamedTuple):
     """A message as its publisher knows it; QoS 0 has id 0 and is known by `extra`."""
 
     publisher: str
@@ -37,8 +38,9 @@ class Key:
         return f"{self.publisher}|{self.topic}|{self.id}|{self.extra}".encode()
 
 
+@lru_cache(maxsize=4096)
 def key_of(payload: bytes) -> Key:
-    publisher, topic, number, extra = bytes(payload).decode().split("|")
+    publisher, topic, number, extra = payload.decode().split("|")
     return Key(publisher, topic, int(number), int(extra))
 
 

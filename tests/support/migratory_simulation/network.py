@@ -60,6 +60,7 @@ class Network:
         self.blocked: set[tuple[int, int]] = set()  # (from, to) process numbers
         self.clogged: dict[tuple[int, int], float] = {}  # extra seconds per message
         self.processes: dict[int, End] = {}
+        self._routes: dict[tuple[int, str], Link | None] = {}  # what `link_of` found; cleared when a link changes
         self.breaks = 0
         self.messages = 0
         self.on_break: Callable[[str, str], None] | None = None
@@ -99,6 +100,7 @@ class Network:
             if process.number in key:
                 side = link.side(process)
                 link.up[side] = False
+                self._routes.clear()
                 self._tell_other(link, side)
 
     def send(self, process: End, peer: str, data: bytes) -> None:
@@ -110,7 +112,9 @@ class Network:
             return  # the other end has given up already; this one will notice
         self.messages += 1
         source, target = process.number, link.ends[1 - side].number
-        delay = self.random.uniform(0.3, 1.7) * self.delay + self.clogged.get((source, target), 0.0)
+        delay = (0.3 + 1.4 * self.random.random()) * self.delay
+        if self.clogged:
+            delay += self.clogged.get((source, target), 0.0)
         arrival = max(link.when[1 - side], self.scheduler.now + delay)
         link.when[1 - side] = arrival
         link.queues[1 - side].append((arrival, data))
@@ -118,6 +122,12 @@ class Network:
 
     def link_of(self, process: End, peer: str) -> Link | None:
         """The link that `process` believes to have to the broker of this name."""
+        route = (process.number, peer)
+        if route not in self._routes:
+            self._routes[route] = self._find(process, peer)
+        return self._routes[route]
+
+    def _find(self, process: End, peer: str) -> Link | None:
         for key, link in self.links.items():
             if process.number in key:
                 side = link.side(process)
@@ -159,6 +169,7 @@ class Network:
         if not link.up[side]:
             return
         link.up[side] = False
+        self._routes.clear()
         link.queues[side].clear()
         self.breaks += 1
         end = link.ends[side]
@@ -196,6 +207,7 @@ class Network:
                     self._give_up(link, side)
             if not link.up[0] and not link.up[1]:
                 del self.links[key]
+                self._routes.clear()
         processes = [process for process in self.processes.values() if process.running]
         for index, low in enumerate(processes):
             for high in processes[index + 1 :]:
@@ -226,5 +238,6 @@ class Network:
                     return
                 self._give_up(stale, stale.side(one))
         self.links[key] = Link(self.processes[key[0]], self.processes[key[1]], self.scheduler.now)
+        self._routes.clear()
         for one, other in ((low, high), (high, low)):
             one.peer_up(other.name, other.incarnation)

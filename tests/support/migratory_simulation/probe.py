@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from migratory_broker.core.logic import events as logic_events
 from migratory_broker.core.logic.cache import TopicLog
 from migratory_broker.core.logic.core import Logic
 from migratory_broker.core.logic.records import GroupRecord, decode_group
@@ -74,8 +73,8 @@ class Probe:
         self.incarnations: dict[str, int] = {}
         self.committed: dict[tuple[str, int], Committed] = {}
         self.over: set[tuple[int, int]] = set()  # (group, first) of histories that ended
-        self._seen: dict[tuple[int, int], tuple[int, int]] = {}  # (process, group) -> promised, synced
-        self._lasts: dict[tuple[int, str], tuple[int, int]] = {}  # (process, topic) -> last, base
+        self._seen: dict[int, dict[int, tuple[int, int]]] = {}  # process -> group -> promised, synced
+        self._lasts: dict[int, dict[str, tuple[int, int]]] = {}  # process -> topic -> last, base
         world.ensemble.on_commit.append(self._changed)
 
     @staticmethod
@@ -177,10 +176,8 @@ class Probe:
         return None
 
     def process_ended(self, process: Process) -> None:
-        for key in [key for key in self._seen if key[0] == process.number]:
-            del self._seen[key]
-        for name in [key for key in self._lasts if key[0] == process.number]:
-            del self._lasts[name]
+        self._seen.pop(process.number, None)
+        self._lasts.pop(process.number, None)
 
     def may_lose(self, process: Process) -> bool:
         """Without this process, and those that drain, every list since the last activated has lost at most q - 1."""
@@ -195,28 +192,44 @@ class Probe:
             for record in records
         )
 
-    def after_step(self, process: Process, event: logic_events.Event) -> None:
+    def after_step(self, process: Process) -> None:
+        """Look at what has changed; most steps change nothing, so this is kept cheap."""
         number = process.number
-        me = (process.name, process.incarnation)
-        seen, lasts = self._seen, self._lasts
-        for group, promised, synced, topics in views(process.logic):
-            state = (promised, synced)
-            if seen.get((number, group)) != state:
-                before = seen.get((number, group), (0, 0))
-                seen[number, group] = state
-                if promised > before[0]:
-                    self._promised(group, me, promised)
-                if promised < before[0]:
-                    raise Violation(5, f"{process.label} group {group}: promised falls from {before[0]} to {promised}")
-                for topic in self.world.options.topics:  # also those that went: they may come back alike
-                    if self.world.ledger.group_of[topic] == group:
-                        lasts.pop((number, topic), None)
-            for topic, log in topics.items():
-                at = (log.last, log.base)
-                known = lasts.get((number, topic))
-                if known != at:
-                    lasts[number, topic] = at
-                    self._grown(process, me, group, state, log, known)
+        seen = self._seen.get(number)
+        if seen is None:
+            seen = self._seen[number] = {}
+        lasts = self._lasts.get(number)
+        if lasts is None:
+            lasts = self._lasts[number] = {}
+        for view in process.logic.groups:
+            replica = view.replica
+            state = (replica.promised, replica.synced)
+            group = view.number
+            if seen.get(group) != state:
+                self._moved(process, group, seen.get(group, (0, 0)), state, lasts)
+                seen[group] = state
+            for topic, log in replica.topics.items():
+                known = lasts.get(topic)
+                if known is None or known[0] != log.last or known[1] != log.base:
+                    lasts[topic] = (log.last, log.base)
+                    self._grown(process, (process.name, process.incarnation), group, state, log, known)
+
+    def _moved(
+        self,
+        process: Process,
+        group: int,
+        before: tuple[int, int],
+        state: tuple[int, int],
+        lasts: dict[str, tuple[int, int]],
+    ) -> None:
+        """A broker promised, or follows another epoch."""
+        if state[0] > before[0]:
+            self._promised(group, (process.name, process.incarnation), state[0])
+        if state[0] < before[0]:
+            raise Violation(5, f"{process.label} group {group}: promised falls from {before[0]} to {state[0]}")
+        for topic in self.world.options.topics:  # also those that went: they may come back alike
+            if self.world.ledger.group_of[topic] == group:
+                lasts.pop(topic, None)
 
     def _grown(
         self,

@@ -53,7 +53,8 @@ class EdgeLife:
     def step(self, event: edge_events.Event) -> None:
         if not self.running or not self.process.running:
             return
-        for effect in self.core.step(event, self.process.local_now()):
+        process = self.process
+        for effect in self.core.step(event, process.world.scheduler.now + process.offset):
             if isinstance(effect, edge_events.Multicast):
                 for sink in effect.sinks:
                     sink(effect.data)
@@ -98,6 +99,7 @@ class Process:
         self.world = world
         self.number = number
         self.name = name
+        self.label = f"{name}#{number}"
         self.address = f"{name}.{number}:1"
         self.running = True
         self.frozen = False
@@ -168,9 +170,9 @@ class Process:
         world.steps += 1
         if world.tracing:
             world.trace(self.label, "<-", event)
-        effects = self.logic.step(event, self.local_now())
+        effects = self.logic.step(event, world.scheduler.now + self.offset)
         if event is not _FLUSH:  # a flush only sends what was done before
-            world.probe.after_step(self, event)
+            world.probe.after_step(self)
         for effect in effects:
             self._carry_out(effect)
             if not self.running:
@@ -211,10 +213,6 @@ class Process:
 
     # ---- effects
 
-    @property
-    def label(self) -> str:
-        return f"{self.name}#{self.number}"
-
     def _carry_out(self, effect: logic_events.Effect) -> None:
         world = self.world
         if isinstance(effect, logic_events.SendPeer):
@@ -226,7 +224,9 @@ class Process:
             return
         if world.tracing:
             world.trace(self.label, "=>", effect)
-        if isinstance(effect, logic_events.Fanout):
+        if isinstance(effect, logic_events.Observe):
+            self.observe(effect)
+        elif isinstance(effect, logic_events.Fanout):
             for publication in effect.publications:
                 if world.ledger.shown(self.label, effect.topic, publication.position, publication.payload):
                     world.probe.shown(self, effect.topic, publication.position, key_of(publication.payload))
@@ -246,7 +246,7 @@ class Process:
         elif isinstance(effect, logic_events.Stop):
             world.coverage["stops"] += 1
             self.world.scheduler.after(0.0, world.process_ends, self, f"stop: {effect.reason}")
-        elif isinstance(effect, (logic_events.Observe, logic_events.Note)):
+        elif isinstance(effect, logic_events.Note):
             self.observe(effect)
         else:
             if isinstance(effect, logic_events.Admission):
