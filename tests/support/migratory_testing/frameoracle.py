@@ -1,0 +1,180 @@
+"""The frame parser beside an independent one, websockets' sans-I/O protocol: the same bytes, the same events, the same
+close code, but for the differences that `assert_alike` names (docs/fuzzing.md lists them with their reasons)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal, cast
+
+from migratory_protocol.frames import (
+    CloseReceived,
+    FrameEvent,
+    FrameParser,
+    MessageReceived,
+    PingReceived,
+    PongReceived,
+    ProtocolError,
+)
+from websockets.extensions.permessage_deflate import PerMessageDeflate
+from websockets.frames import Frame, Opcode
+from websockets.protocol import CLIENT, SERVER, Protocol
+
+LIMIT = 300
+CODES = (1002, 1007, 1009)
+CANNOT_INFLATE = -1
+
+Role = Literal["server", "client"]
+Event = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Read:
+    """What a parser made of some bytes. `code` closes, None when nothing does; `text` says why. `state` is what it
+    holds afterwards; `waits`: it is in the middle of a frame."""
+
+    events: list[Event]
+    code: int | None
+    text: str = ""
+    state: tuple[object, ...] = ()
+    waits: bool = False
+
+
+def shown(event: FrameEvent) -> Event:
+    match event:
+        case MessageReceived(data, text):
+            return ("text" if text else "binary", data)
+        case PingReceived(data):
+            return ("ping", data)
+        case PongReceived(data):
+            return ("pong", data)
+    assert isinstance(event, CloseReceived)
+    return ("close", event.code, event.reason)
+
+
+def ours(chunks: Sequence[bytes], deflate: bool, role: Role = "server", limit: int = LIMIT) -> Read:
+    parser = FrameParser(role, limit, deflate)
+    events: list[Event] = []
+    for index, chunk in enumerate(chunks):
+        try:
+            events += map(shown, parser.feed(chunk))
+        except ProtocolError as error:
+            events += map(shown, error.events)
+            # it is finished: whatever still comes is ignored
+            assert not any(parser.feed(later) for later in chunks[index + 1 :])
+            return Read(events, int(error.code), error.text, _state(parser))
+    return Read(events, None, "", _state(parser))
+
+
+def _state(parser: FrameParser) -> tuple[object, ...]:
+    held = [parser._buffer, parser._fragments]
+    return (
+        parser.idle,
+        parser.as_new,
+        parser._over,
+        *(None if part is None else bytes(part) for part in held),
+        parser._opcode if parser._fragments is not None else None,
+    )
+
+
+def theirs(data: bytes, deflate: bool, role: Role = "server", limit: int = LIMIT) -> Read:
+    """What websockets makes of it, put together from its frames: it leaves fragments and UTF-8 to its callers."""
+    protocol = Protocol(SERVER if role == "server" else CLIENT, max_size=limit)
+    if deflate:
+        protocol.extensions = [
+            PerMessageDeflate(
+                remote_no_context_takeover=True,
+                local_no_context_takeover=True,
+                remote_max_window_bits=15,
+                local_max_window_bits=15,
+            )
+        ]
+    protocol.receive_data(data)
+    events: list[Event] = []
+    parts: list[bytes] = []
+    kind = ""
+    for frame in cast("list[Frame]", protocol.events_received()):
+        match frame.opcode:
+            case Opcode.PING:
+                events.append(("ping", bytes(frame.data)))
+            case Opcode.PONG:
+                events.append(("pong", bytes(frame.data)))
+            case Opcode.CLOSE:
+                received = protocol.close_rcvd
+                assert received is not None
+                events.append(("close", None if received.code == 1005 else int(received.code), received.reason))
+            case _:
+                if frame.opcode is not Opcode.CONT:
+                    kind = "text" if frame.opcode is Opcode.TEXT else "binary"
+                    parts = []
+                parts.append(bytes(frame.data))
+                if frame.fin:
+                    message = b"".join(parts)
+                    if kind == "text" and not _is_utf8(message):
+                        return Read(events, 1007)
+                    events.append((kind, message))
+    if protocol.parser_exc is None:
+        return Read(events, None, waits=_ends_inside_a_frame(data))
+    if str(protocol.parser_exc).startswith("decompression failed"):
+        return Read(events, CANNOT_INFLATE)
+    sent = protocol.close_sent
+    assert sent is not None
+    return Read(events, int(sent.code))
+
+
+def _ends_inside_a_frame(data: bytes) -> bool:
+    at = 0
+    while at + 2 <= len(data):
+        length = data[at + 1] & 0x7F
+        body = at + 2
+        if length > 125:
+            wide = 2 if length == 126 else 8
+            length = int.from_bytes(data[body : body + wide])
+            body += wide
+        at = body + (4 if data[at + 1] & 0x80 else 0) + length
+    return at != len(data)
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def assert_alike(mine: Read, other: Read, deflate: bool) -> None:
+    """Raises AssertionError where the two readings differ in another way than those that are known:
+
+    - a length that is not in its shortest form is 1002 here (RFC 6455, 5.2) and passes there;
+    - what cannot be inflated is 1007 here and 1002 there, and what stands behind the end of a deflate stream 1007 here
+      and ignored there;
+    - there a length is looked at before other mistakes, a ping counts as a part of the message around it, and the
+      limit holds for the compressed bytes as well: after a 1009 there only what came before is compared;
+    - of a frame with two mistakes each names the one that it looks at first; here the first byte is judged as soon as
+      it is there, before the frame is whole.
+    """
+    if mine.code == 1002 and "shortest form" in mine.text:
+        assert mine.events == other.events[: len(mine.events)]
+        return
+    if mine.code == 1007 and deflate and mine.events == other.events[: len(mine.events)] and other.code != 1007:
+        return
+    if other.code == 1009:
+        assert mine.events[: len(other.events)] == other.events
+        return
+    assert mine.events == other.events
+    if other.code == CANNOT_INFLATE:
+        assert mine.code in (1002, None)  # another mistake in the same frame, or the message is not whole yet
+    elif other.code == 1007:
+        assert mine.code in (1002, 1007)  # a frame with two mistakes: there its first byte is looked at last
+    elif mine.code == 1002 and other.code is None:
+        assert other.waits  # for the rest of a frame whose first bytes are wrong
+    else:
+        assert mine.code == other.code
+
+
+def cut(data: bytes, places: Sequence[int]) -> list[bytes]:
+    """`data` in pieces, cut at these places (modulo its length)."""
+    bounds = [0, *sorted(place % (len(data) + 1) for place in places), len(data)]
+    return [data[start:end] for start, end in pairwise(bounds)]
