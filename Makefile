@@ -9,7 +9,7 @@ WORKERS ?= $(shell n=$$(nproc); echo $$(( n > 4 ? 4 : n )))
 SEEDS ?= 200
 DEMO ?=
 
-.PHONY: help install demo test check lint types layers unit sim planted integration bench debian clean
+.PHONY: help install demo test check lint types layers unit sim planted integration bench debian crds clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -78,6 +78,9 @@ integration: $(VENV)/.tests debian ## real processes: ZooKeeper ensembles, broke
 
 bench: $(VENV)/.tests debian ## CPU per delivery and memory per client beside the raw limit (JSON=FILE)
 	$(BIN)/python -m benchmarks $(if $(JSON),--json $(JSON))
+
+crds: $(VENV)/.tests ## write manifests/crds from the models
+	$(BIN)/python -m migratory_resources.crd manifests/crds
 
 clean: ## remove what make and the tests made
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage* build dist out

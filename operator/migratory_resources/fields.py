@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler
 from pydantic.alias_generators import to_camel
@@ -39,7 +39,8 @@ def not_allowed(allowed: str) -> PydanticCustomError:
     return PydanticCustomError("not_allowed", "allowed: {allowed}", {"allowed": allowed})
 
 
-def _schema(validate: Callable[[Any], Any], write: Callable[[Any], str] | None = None) -> CoreSchema:
+def plain_schema(validate: Callable[[Any], Any], write: Callable[[Any], str] | None = None) -> CoreSchema:
+    """What a field type gives pydantic: its own judgement, and how its value is written as JSON."""
     serialization = write and core_schema.plain_serializer_function_ser_schema(
         write, return_schema=core_schema.str_schema(), when_used="json"
     )
@@ -63,7 +64,7 @@ class Duration:
         return seconds
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return _schema(self.validate, format_duration)
+        return plain_schema(self.validate, format_duration)
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ class Size:
         return size
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return _schema(self.validate, format_size)
+        return plain_schema(self.validate, format_size)
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ class Whole:
         return value
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return _schema(self.validate)
+        return plain_schema(self.validate)
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,7 @@ class Words:
         return value
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return _schema(self.validate)
+        return plain_schema(self.validate)
 
 
 @dataclass(frozen=True)
@@ -122,15 +123,32 @@ class Name:
     """A DNS label: lower-case letters, digits and "-", beginning with a letter."""
 
     longest: int
+    form: ClassVar[str] = r"[a-z](?:[-a-z0-9]*[a-z0-9])?"
 
     def validate(self, value: object) -> str:
-        form = r"[a-z](?:[-a-z0-9]*[a-z0-9])?"
-        if not isinstance(value, str) or len(value) > self.longest or not re.fullmatch(form, value):
+        if not isinstance(value, str) or len(value) > self.longest or not re.fullmatch(self.form, value):
             raise not_allowed(f'1 to {self.longest} of a-z, 0-9 and "-", beginning with a letter, not ending with "-"')
         return value
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return _schema(self.validate)
+        return plain_schema(self.validate)
+
+
+@dataclass(frozen=True)
+class Text:
+    """Text of a form that a regular expression gives; `allowed` says it in words."""
+
+    form: str
+    longest: int
+    allowed: str
+
+    def validate(self, value: object) -> str:
+        if not isinstance(value, str) or len(value) > self.longest or not re.fullmatch(self.form, value):
+            raise not_allowed(self.allowed)
+        return value
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return plain_schema(self.validate)
 
 
 @dataclass(frozen=True)
@@ -154,4 +172,4 @@ class Percentage:
         return number
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return _schema(self.validate, str)
+        return plain_schema(self.validate, str)

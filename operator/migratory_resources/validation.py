@@ -20,10 +20,12 @@ KUBERNETES_ONLY = {
     "metadata.namespace": "there are no namespaces on one machine",
     "spec.brokers.resources": "processes share this machine",
     "spec.brokers.expose": "brokers listen on this machine's loopback address",
+    "spec.brokers.image": "brokers are processes of this installation",
     "spec.brokers.podTemplate": "there are no pods",
     "spec.zookeeper.external": "an ensemble of its own is started",
     "spec.zookeeper.storage": "data lies in the work folder",
     "spec.zookeeper.resources": "processes share this machine",
+    "spec.zookeeper.image": "ZooKeeper comes with PySpark",
     "spec.zookeeper.podTemplate": "there are no pods",
     "spec.sla.prometheus": "the runner records the metrics itself",
     "spec.sla.schedule": "reports are made on request",
@@ -79,7 +81,7 @@ def load_cluster(data: bytes | str, source: str = "cluster") -> Loaded:
     try:
         cluster = MigratoryCluster.model_validate(known)
     except ValidationError as error:
-        problems += _from_pydantic(error)
+        problems += problems_of(error)
         if all(detail["loc"][:2] == ("spec", "sla") for detail in error.errors(include_url=False)):
             # No rule joins the objectives with anything else, so the rest can be judged without them.
             rest = {**known, "spec": {key: value for key, value in known["spec"].items() if key != "sla"}}
@@ -143,7 +145,8 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
         yield from _models_in(part)
 
 
-def _from_pydantic(error: ValidationError) -> Iterator[Problem]:
+def problems_of(error: ValidationError) -> Iterator[Problem]:
+    """pydantic's errors in the one form that this package gives."""
     for detail in error.errors(include_url=False):
         path = _path(detail)
         if detail["type"] == "missing":

@@ -1,0 +1,93 @@
+"""`rules.py` once more, as CEL: what must fit between fields is judged by the API server before the operator sees it.
+
+Also what only an API server can know: which fields must not change. Each rule names its field in the error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pydantic import BaseModel
+
+from migratory_resources.crd_fields import Schema, rule, seconds, size
+from migratory_resources.kubernetes import Expose, KubernetesBrokers, KubernetesSpec, KubernetesZooKeeper, Storage
+from migratory_resources.model import LONGEST_NAME, Cache, Limits, Topics
+from migratory_resources.objectives import Objective
+from migratory_resources.quantities import format_duration
+from migratory_resources.rules import BACKOFF_SECONDS, TAKEOVER_SECONDS
+
+_EXTRA = f"duration('{format_duration(TAKEOVER_SECONDS + BACKOFF_SECONDS)}')"
+_WHY = (
+    f"sessionTimeout + {format_duration(TAKEOVER_SECONDS + BACKOFF_SECONDS)} (a takeover and a client's longest wait)"
+)
+
+
+def _unchanged(field: str, optional: bool = False) -> Schema:
+    cel = f"self.{field} == oldSelf.{field}"
+    if optional:
+        both = f"has(self.{field}) == has(oldSelf.{field})"
+        cel = f"{both} && (!has(self.{field}) || {cel})"
+    return rule(cel, "is fixed once the cluster exists", field)
+
+
+SPEC_RULES: Mapping[type[BaseModel], Sequence[Schema]] = {
+    Topics: [_unchanged("groups")],
+    Cache: [rule(f"{seconds('self.maxAge')} >= {seconds('self.minAge')}", "must be minAge or more", "maxAge")],
+    Limits: [
+        rule(f"{size('self.queuePerClient')}.compareTo({size('self.maxPayload')}) >= 0", "must be maxPayload or more",
+             "queuePerClient"),
+        rule(f"{size('self.queueTotal')}.compareTo({size('self.queuePerClient')}) >= 0",
+             "must be queuePerClient or more", "queueTotal"),
+    ],
+    Expose: [
+        rule("has(self.host) == (self.type == 'NodePort')", "host is needed with type NodePort, and only there"),
+        rule("has(self.urlTemplate) == (self.type == 'Template')",
+             "urlTemplate is needed with type Template, and only there"),
+    ],
+    KubernetesBrokers: [
+        rule("self.weights.size() < self.replicas || self.weights.exists(name, self.weights[name] > 0)",
+             "one broker at least needs a weight above 0", "weights"),
+    ],
+    Storage: [
+        _unchanged("size"),
+        _unchanged("ephemeral"),
+        _unchanged("className", optional=True),
+    ],
+    KubernetesZooKeeper: [_unchanged("replicas"), _unchanged("external", optional=True)],
+    KubernetesSpec: [
+        rule("self.brokers.replicas >= 2 * self.delivery.minCopies - 1",
+             "must be 2 x delivery.minCopies - 1 or more", "brokers.replicas"),
+        rule(f"{seconds('self.topics.cache.minAge')} >= {seconds('self.zookeeper.sessionTimeout')} + {_EXTRA}",
+             f"must be {_WHY} or more", "topics.cache.minAge"),
+        rule(f"{seconds('self.delivery.duplicateWindow')} >= {seconds('self.zookeeper.sessionTimeout')} + {_EXTRA}",
+             f"must be {_WHY} or more", "delivery.duplicateWindow"),
+        rule(f"{size('self.topics.cache.maxBytes')}.compareTo({size('self.limits.maxPayload')}) >= 0",
+             "must be limits.maxPayload or more", "topics.cache.maxBytes"),
+        rule(f"self.sla.objectives.all(one, !has(one.slices) || {seconds('one.slices.length')} <= "
+             f"{seconds('self.sla.window')})",
+             "slices.length must be sla.window or less", "sla.objectives"),
+    ],
+    Objective: [
+        rule("self.type != 'latency' || has(self.threshold) != has(self.slices)",
+             "type latency needs either threshold or slices"),
+        rule("self.type == 'latency' || !has(self.slices)", "slices are for type latency only"),
+        rule("self.type == 'latency' || has(self.threshold) == (self.type in ['resume', 'publish'])",
+             "types resume and publish need a threshold, delivery and availability have none"),
+    ],
+}  # fmt: skip
+
+CLUSTER_RULES: Sequence[Schema] = [
+    rule(
+        f"size(self.metadata.name) <= {LONGEST_NAME} && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
+        f'metadata.name: allowed: 1 to {LONGEST_NAME} of a-z, 0-9 and "-", beginning with a letter (names of pods and '
+        "their labels are made of it, within 63 characters)",
+    ),
+    rule(
+        "self.spec.brokers.weights.all(name, name.startsWith(self.metadata.name + '-broker-') && "
+        "name.matches('-broker-(0|[1-9][0-9]?)$') && "
+        "int(name.substring(size(self.metadata.name) + 8)) < self.spec.brokers.replicas)",
+        "names of this cluster's brokers, NAME-broker-0 to NAME-broker-(replicas - 1)",
+        "spec.brokers.weights",
+    ),
+]
+"""Of the resource as a whole: the only place where CEL sees its name."""

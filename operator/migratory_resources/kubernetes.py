@@ -1,0 +1,143 @@
+"""The cluster resource as Kubernetes takes it: the model, and the fields that mean something only there.
+
+The local runner reads the same files with `model.py` and warns of what is added here (`validation.KUBERNETES_ONLY`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, GetCoreSchemaHandler, ValidationError
+from pydantic_core import CoreSchema
+
+from migratory_resources.fields import Model, Size, Text, Words, plain_schema
+from migratory_resources.model import Brokers, MigratoryCluster, Spec, ZooKeeper
+from migratory_resources.problems import ClusterFileError, Problem
+from migratory_resources.rules import check_rules
+from migratory_resources.validation import problems_of
+
+Exposure = Literal["None", "NodePort", "LoadBalancer", "Template"]
+EXPOSURES: tuple[Exposure, ...] = ("None", "NodePort", "LoadBalancer", "Template")
+
+IMAGE = r"[a-zA-Z0-9][-a-zA-Z0-9._/:@]{0,510}"
+QUANTITY = r"[0-9]+(\.[0-9]{1,3})?(m|k|M|G|T|Ki|Mi|Gi|Ti)?"
+HOST = r"[a-zA-Z0-9]([-a-zA-Z0-9.:]{0,251}[a-zA-Z0-9])?"
+URL_TEMPLATE = r"wss?://[^/\s]*\{pod\}[^/\s]*(/[^\s]*)?|wss?://[^/\s]+/[^\s]*\{pod\}[^\s]*"
+ADDRESSES = r"[-a-zA-Z0-9.]{1,253}:[0-9]{1,5}(,[-a-zA-Z0-9.]{1,253}:[0-9]{1,5}){0,6}"
+CLASS_NAME = r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?"
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """An amount as Kubernetes counts resources ("100m", "256Mi"), as text; Kubernetes itself judges it further."""
+
+    def validate(self, value: object) -> str:
+        text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+        return Text(QUANTITY, 20, 'an amount such as "100m", "2" or "256Mi"').validate(text)
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return plain_schema(self.validate)
+
+
+class Amounts(Model):
+    cpu: Annotated[str, Quantity()] | None = Field(default=None, description="Cores, such as 500m")
+    memory: Annotated[str, Quantity()] | None = Field(default=None, description="Bytes, such as 512Mi")
+
+
+class Resources(Model):
+    requests: Amounts = Field(default=Amounts(), description="What the scheduler keeps free for each pod")
+    limits: Amounts = Field(default=Amounts(), description="What a pod must not exceed; none unless given")
+
+
+BROKER_RESOURCES = Resources(requests=Amounts(cpu="100m", memory="256Mi"))
+ZOOKEEPER_RESOURCES = Resources(requests=Amounts(cpu="50m", memory="160Mi"))
+
+
+class Expose(Model):
+    """How clients outside the cluster reach each broker: they connect to brokers, not to a balancer before them."""
+
+    type: Annotated[Exposure, Words(EXPOSURES)] = Field(
+        default="None",
+        description="None: clients are pods. NodePort, LoadBalancer: a Service for each broker. Template: urlTemplate "
+        "names what you set up yourself",
+    )
+    host: Annotated[str, Text(HOST, 253, "a host name or an address")] | None = Field(
+        default=None, description="With NodePort: the name or address at which clients reach the nodes"
+    )
+    url_template: Annotated[str, Text(URL_TEMPLATE, 253, 'a ws:// or wss:// URL that contains "{pod}"')] | None = Field(
+        default=None, description="With Template: a broker's URL, in which {pod} is the broker's name"
+    )
+
+
+class KubernetesBrokers(Brokers):
+    resources: Resources = Field(default=BROKER_RESOURCES, description="Of each broker's pod")
+    expose: Expose = Field(default=Expose(), description="How clients outside the cluster reach the brokers")
+    image: Annotated[str, Text(IMAGE, 511, "an image's name")] | None = Field(
+        default=None, description="Instead of the image that the operator brings"
+    )
+
+
+class Storage(Model):
+    size: Annotated[int, Size("64Mi", "1Ti")] = Field(default=2**30, description="Of each member's volume; fixed")
+    class_name: Annotated[str, Text(CLASS_NAME, 253, "a StorageClass's name")] | None = Field(
+        default=None, description="StorageClass of the volumes; the cluster's default unless given; fixed"
+    )
+    ephemeral: bool = Field(
+        default=False, description="Keep data in the pods alone: gone when all members are replaced at once; fixed"
+    )
+
+
+class KubernetesZooKeeper(ZooKeeper):
+    external: Annotated[str, Text(ADDRESSES, 1024, "host:port,host:port")] | None = Field(
+        default=None, description="An ensemble that is there already, as host:port,host:port; none is made then; fixed"
+    )
+    storage: Storage = Field(default=Storage(), description="Where members keep their data")
+    resources: Resources = Field(default=ZOOKEEPER_RESOURCES, description="Of each member's pod")
+    image: Annotated[str, Text(IMAGE, 511, "an image's name")] | None = Field(
+        default=None, description="Instead of the image that the operator brings"
+    )
+
+
+class KubernetesSpec(Spec):
+    brokers: KubernetesBrokers = Field(default=KubernetesBrokers(), description="The processes that take clients")
+    zookeeper: KubernetesZooKeeper = Field(
+        default=KubernetesZooKeeper(), description="Where brokers agree on who coordinates what"
+    )
+
+
+class KubernetesCluster(MigratoryCluster):
+    spec: KubernetesSpec = KubernetesSpec()
+
+
+def read_cluster(resource: dict[str, Any]) -> KubernetesCluster:
+    """The cluster in a custom resource as the API gives it; its other metadata and its status are left out.
+
+    The API server has judged it by the schema before. But the schema may be older than the operator.
+
+    :raises ClusterFileError: with all problems found.
+    """
+    name = resource["metadata"]["name"]
+    known = {
+        "apiVersion": resource["apiVersion"],
+        "kind": resource["kind"],
+        "metadata": {"name": name},
+        "spec": resource.get("spec", {}),
+    }
+    try:
+        cluster = KubernetesCluster.model_validate(known)
+    except ValidationError as error:
+        raise ClusterFileError(name, list(problems_of(error))) from error
+    problems = [*check_rules(cluster), *_exposure(cluster.spec.brokers.expose)]
+    if problems:
+        raise ClusterFileError(name, problems)
+    return cluster
+
+
+def _exposure(expose: Expose) -> list[Problem]:
+    problems = []
+    for field, value, type_ in (("host", expose.host, "NodePort"), ("urlTemplate", expose.url_template, "Template")):
+        if (value is not None) != (expose.type == type_):
+            allowed = f"a value with type {type_}, and none with any other"
+            problems.append(Problem(f"spec.brokers.expose.{field}", value, allowed))
+    return problems

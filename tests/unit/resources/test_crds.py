@@ -1,0 +1,153 @@
+"""The custom resource definitions: in step with the models, small enough, and of the form that an API server takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+import yaml
+from migratory_resources import crd, load_cluster_file
+from migratory_resources.crd_rules import SPEC_RULES
+from migratory_resources.crd_schema import SchemaError, object_schema
+from migratory_resources.fields import Duration, Model
+from migratory_resources.kubernetes import KubernetesCluster, read_cluster
+from migratory_resources.model import MigratoryCluster
+from migratory_resources.problems import ClusterFileError
+from migratory_resources.validation import KUBERNETES_ONLY
+from pydantic import BaseModel, Field
+
+ROOT = Path(__file__).parents[3]
+CRDS = {"migratoryclusters": crd.cluster_crd(), "slareports": crd.report_crd()}
+
+
+def schema(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = CRDS[name]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    return found
+
+
+def parts(node: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every schema within a schema, with its path."""
+    yield path, node
+    for name, child in node.get("properties", {}).items():
+        yield from parts(child, f"{path}.{name}")
+    for key in ("items", "additionalProperties"):
+        if key in node:
+            yield from parts(node[key], f"{path}[]")
+
+
+@pytest.mark.parametrize("name", CRDS)
+def test_the_files_are_those_that_the_models_make(name: str) -> None:
+    path = ROOT / "manifests" / "crds" / f"{name}.yaml"
+    assert path.read_text() == crd.text(CRDS[name]), "run `make crds`"
+
+
+@pytest.mark.parametrize("name", CRDS)
+def test_a_plain_apply_can_keep_it_in_its_annotation_with_room_to_grow(name: str) -> None:
+    assert len(crd.text(CRDS[name]).encode()) < 262_144 / 3
+
+
+@pytest.mark.parametrize("name", CRDS)
+def test_every_part_is_structural_described_and_bounded(name: str) -> None:
+    for path, part in parts(schema(name)):
+        assert ("type" in part) != ("x-kubernetes-int-or-string" in part), path
+        assert not {"$ref", "title", "oneOf", "nullable"} & set(part), path
+        if path and not path.endswith("[]"):
+            assert part.get("description") or path == ".metadata", path
+        match part.get("type"):
+            case "array":
+                assert "maxItems" in part, path
+            case "string" if not path.startswith((".apiVersion", ".kind")):
+                assert "maxLength" in part or "enum" in part, path
+
+
+def test_the_defaults_are_those_of_the_models() -> None:
+    filled = fill(schema("migratoryclusters")["properties"]["spec"], {})
+    resource = {"apiVersion": crd.API_VERSION, "kind": "MigratoryCluster", "metadata": {"name": "quotes"}}
+    assert read_cluster({**resource, "spec": filled}) == read_cluster(resource)
+
+
+def fill(node: dict[str, Any], value: Any) -> Any:
+    """As an API server does it: defaults of what is missing, then those below."""
+    if isinstance(value, dict) and "properties" in node:
+        value = dict(value)
+        for name, child in node["properties"].items():
+            if name not in value and "default" in child:
+                value[name] = child["default"]
+            if name in value:
+                value[name] = fill(child, value[name])
+    return value
+
+
+@pytest.mark.parametrize("name", ["cluster.yaml", "demo.yaml"])
+def test_the_examples_are_for_both_the_local_runner_and_kubernetes(name: str) -> None:
+    path = ROOT / "manifests" / "examples" / name
+    ours = read_cluster(yaml.safe_load(path.read_text()))
+    local = load_cluster_file(path).cluster
+    assert ours.model_dump(include=set_of(local)) == local.model_dump()
+
+
+def set_of(model: BaseModel) -> dict[str, Any]:
+    return {
+        name: set_of(value) if isinstance(value := getattr(model, name), BaseModel) else True
+        for name in type(model).model_fields
+    }
+
+
+def test_every_field_that_only_kubernetes_knows_is_warned_of_on_one_machine() -> None:
+    def fields(model: type[BaseModel], path: str) -> Iterator[str]:
+        for name, info in model.model_fields.items():
+            here = f"{path}{info.alias or name}"
+            yield here
+            if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
+                yield from fields(info.annotation, f"{here}.")
+
+    added = set(fields(KubernetesCluster, "")) - set(fields(MigratoryCluster, ""))
+    unwarned = {field for field in added if not any(f"{field}.".startswith(f"{known}.") for known in KUBERNETES_ONLY)}
+    assert unwarned == set()
+
+
+def test_rules_stand_at_models_that_are_in_the_schema() -> None:
+    text = crd.text(CRDS["migratoryclusters"])
+    for rules in SPEC_RULES.values():
+        for rule in rules:
+            assert rule["message"].splitlines()[0][:40] in " ".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("spec", "path"),
+    [
+        ({"brokers": {"replicas": 0}}, "spec.brokers.replicas"),
+        ({"brokers": {"replicas": 2}}, "spec.brokers.replicas"),
+        ({"brokers": {"expose": {"type": "NodePort"}}}, "spec.brokers.expose.host"),
+        ({"brokers": {"expose": {"urlTemplate": "ws://{pod}.example.com/ws"}}}, "spec.brokers.expose.urlTemplate"),
+        (
+            {"brokers": {"expose": {"type": "Template", "urlTemplate": "ws://all/ws"}}},
+            "spec.brokers.expose.urlTemplate",
+        ),
+        ({"brokers": {"resources": {"limits": {"memory": "much"}}}}, "spec.brokers.resources.limits.memory"),
+        ({"brokers": {"image": "two words"}}, "spec.brokers.image"),
+        ({"zookeeper": {"external": "zk"}}, "spec.zookeeper.external"),
+        ({"zookeeper": {"storage": {"size": "1Ki"}}}, "spec.zookeeper.storage.size"),
+        ({"security": {"tls": {}}}, "spec.security"),
+    ],
+)
+def test_what_passed_an_older_schema_is_refused_with_the_field(spec: dict[str, Any], path: str) -> None:
+    resource = {"apiVersion": crd.API_VERSION, "kind": "MigratoryCluster", "metadata": {"name": "q"}, "spec": spec}
+    with pytest.raises(ClusterFileError) as caught:
+        read_cluster(resource)
+    assert [problem.path for problem in caught.value.problems] == [path]
+
+
+def test_a_field_without_description_or_of_unknown_type_gets_no_schema() -> None:
+    class Silent(Model):
+        wait: Annotated[float, Duration("1s", "2s")] = 1.0
+
+    class Strange(Model):
+        wait: complex = Field(default=1j, description="No such thing in YAML")
+
+    with pytest.raises(SchemaError, match=r"Silent\.wait has no description"):
+        object_schema(Silent, {})
+    with pytest.raises(SchemaError, match="complex"):
+        object_schema(Strange, {})
