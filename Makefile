@@ -76,8 +76,8 @@ debian:
 integration: $(VENV)/.tests debian ## real processes: ZooKeeper ensembles, brokers, Spark, the demo
 	$(BIN)/python -m pytest tests/integration
 
-bench: $(VENV)/.tests debian ## CPU per delivery and memory per client beside the raw limit (JSON=FILE)
-	$(BIN)/python -m benchmarks $(if $(JSON),--json $(JSON))
+bench: $(VENV)/.tests debian ## CPU per delivery and memory per client beside the raw limit (JSON=FILE BENCH='--topics 25')
+	$(BIN)/python -m benchmarks $(if $(JSON),--json $(JSON)) $(BENCH)
 
 crds: $(VENV)/.tests ## write manifests/crds from the models
 	$(BIN)/python -m migratory_resources.crd manifests/crds
