@@ -6,7 +6,7 @@ must fit between fields, `broker.py` makes the configuration that brokers read.
 
 from migratory_resources.broker import broker_config
 from migratory_resources.model import MigratoryCluster
-from migratory_resources.objectives import DEFAULT_OBJECTIVES, Objective, Slices
+from migratory_resources.objectives import DEFAULT_OBJECTIVES, Objective, Slices, Window
 from migratory_resources.problems import ClusterFileError, Problem
 from migratory_resources.validation import Loaded, load_cluster, load_cluster_file
 
@@ -18,6 +18,7 @@ __all__ = [
     "Objective",
     "Problem",
     "Slices",
+    "Window",
     "broker_config",
     "load_cluster",
     "load_cluster_file",

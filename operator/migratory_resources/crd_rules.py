@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from migratory_resources.crd_fields import Schema, rule, seconds, size
 from migratory_resources.kubernetes import Expose, KubernetesBrokers, KubernetesSpec, KubernetesZooKeeper, Storage
 from migratory_resources.model import LONGEST_NAME, Cache, Limits, Topics
-from migratory_resources.objectives import Objective
+from migratory_resources.objectives import Objective, Window
 from migratory_resources.quantities import format_duration
 from migratory_resources.rules import BACKOFF_SECONDS, TAKEOVER_SECONDS
 
@@ -63,16 +63,26 @@ SPEC_RULES: Mapping[type[BaseModel], Sequence[Schema]] = {
              f"must be {_WHY} or more", "delivery.duplicateWindow"),
         rule(f"{size('self.topics.cache.maxBytes')}.compareTo({size('self.limits.maxPayload')}) >= 0",
              "must be limits.maxPayload or more", "topics.cache.maxBytes"),
-        rule(f"self.sla.objectives.all(one, !has(one.slices) || {seconds('one.slices.length')} <= "
+        rule(f"self.sla.objectives.all(one, !has(one.slices) || has(one.window) || {seconds('one.slices.length')} <= "
              f"{seconds('self.sla.window')})",
              "slices.length must be sla.window or less", "sla.objectives"),
     ],
     Objective: [
         rule("self.type != 'latency' || has(self.threshold) != has(self.slices)",
              "type latency needs either threshold or slices"),
-        rule("self.type == 'latency' || !has(self.slices)", "slices are for type latency only"),
+        rule("self.type in ['latency', 'availability'] || !has(self.slices)",
+             "slices are for types latency and availability only"),
         rule("self.type == 'latency' || has(self.threshold) == (self.type in ['resume', 'publish'])",
              "types resume and publish need a threshold, delivery and availability have none"),
+        rule("self.type == 'latency' || !has(self.clock)", "a clock is for type latency only"),
+        rule("!has(self.slices) || (self.type == 'latency' ? has(self.slices.percentile) && has(self.slices.threshold) "
+             "&& !has(self.slices.share) : has(self.slices.share) && !has(self.slices.percentile) && "
+             "!has(self.slices.threshold))",
+             "slices need a percentile and a threshold for type latency, a share for type availability"),
+    ],
+    Window: [
+        rule("has(self.rolling) != has(self.calendar)", "either rolling or calendar"),
+        rule("!has(self.zone) || has(self.calendar)", "a zone only with calendar"),
     ],
 }  # fmt: skip
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from migratory_resources.model import MigratoryCluster
+from migratory_resources.objectives import contradictions
 from migratory_resources.problems import Problem
 from migratory_resources.quantities import format_duration, format_size
 
@@ -81,16 +82,13 @@ def _sizes(cluster: MigratoryCluster) -> Iterator[Problem]:
 
 
 def _objectives(cluster: MigratoryCluster) -> Iterator[Problem]:
-    seen: set[str] = set()
-    window = cluster.spec.sla.window
-    for index, objective in enumerate(cluster.spec.sla.objectives):
-        path = f"spec.sla.objectives[{index}]"
-        if objective.name in seen:
-            yield Problem(f"{path}.name", objective.name, "a name that no other objective has")
-        seen.add(objective.name)
-        if objective.slices is not None and objective.slices.length > window:
+    sla = cluster.spec.sla
+    for index, field, value, allowed in contradictions(sla.objectives):
+        yield Problem(f"spec.sla.objectives[{index}].{field}", value, allowed)
+    for index, objective in enumerate(sla.objectives):
+        if objective.slices is not None and objective.window is None and objective.slices.length > sla.window:
             yield Problem(
-                f"{path}.slices.length",
+                f"spec.sla.objectives[{index}].slices.length",
                 format_duration(objective.slices.length),
-                f"sla.window ({format_duration(window)}) or less",
+                f"sla.window ({format_duration(sla.window)}) or less",
             )

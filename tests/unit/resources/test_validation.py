@@ -118,7 +118,7 @@ def test_one_error(spec: str, says: str) -> None:
         ('{name: a, type: delivery, target: "99", threshold: 1s}', "no threshold for an objective of type delivery"),
         (
             '{name: a, type: resume, target: "99", slices: {length: 1m, percentile: "99", threshold: 1s}}',
-            "slices only for type latency, not for resume",
+            "slices only for types latency and availability, not for resume",
         ),
         ("{name: a, type: delivery, target: 99.9}", "target: 99.9 is not allowed; allowed: a decimal in quotes"),
         ('{name: a, type: delivery, target: "100.1"}', "target: '100.1' is"),
