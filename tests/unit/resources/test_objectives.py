@@ -56,7 +56,7 @@ def test_what_does_not_fit_together(objective: dict[str, Any], says: str) -> Non
 
 def test_the_same_events_are_promised_once() -> None:
     stricter = {**FAST, "name": "faster", "target": "99.9"}
-    with pytest.raises(ContradictoryObjectives, match="objective 'faster': target '99.9' is not allowed.*'fast' says"):
+    with pytest.raises(ContradictoryObjectives, match=r"objective 'faster': target '99.9' is not allowed.*'fast' says"):
         check([Objective.model_validate(FAST), Objective.model_validate(stricter)])
     with pytest.raises(ContradictoryObjectives, match="a name that no other objective has"):
         check([Objective.model_validate(FAST), Objective.model_validate({**OPEN, "name": "fast"})])
