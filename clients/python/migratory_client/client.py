@@ -98,6 +98,7 @@ class Client:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._transport: Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_due = 0.0
         self._effects: deque[ev.Effect] = deque()
         self._performing = False
         self._tokens: set[asyncio.Task[None]] = set()
@@ -269,11 +270,13 @@ class Client:
     def _set_timer(self) -> None:
         deadline = self._core.deadline
         if self._timer is not None:
-            if self._timer.when() <= deadline and not self._timer.cancelled():
+            if self._timer_due <= deadline and not self._timer.cancelled():
                 return  # early is harmless
             self._timer.cancel()
             self._timer = None
         if deadline != float("inf") and self._loop is not None:
+            # Kept beside it: what uvloop gives for a moment that has passed is a handle without `when`.
+            self._timer_due = deadline
             self._timer = self._loop.call_at(deadline, self._tick)
 
     def _tick(self) -> None:

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 
 import pytest
+import uvloop
 from migratory_client import (
     Client,
     Closed,
@@ -49,6 +50,23 @@ async def broker() -> AsyncIterator[FakeBroker]:
 async def take(subscription: AsyncIterator[Message], count: int) -> list[bytes]:
     async with asyncio.timeout(10):
         return [(await anext(subscription)).payload for _ in range(count)]
+
+
+def test_on_uvloop_a_moment_that_has_passed_is_no_timer() -> None:
+    """uvloop answers `call_at` for the past with a plain handle: a time-out may be over when it is set."""
+
+    async def publish() -> None:
+        async with FakeBroker() as broker:
+            broker.answers = False
+            async with Client([broker.url], settings=Settings(publish_timeout=1e-9, ack_timeout=1e-9)) as client:
+                futures = [client.submit("quotes/eur", str(number)) for number in range(3)]
+                async with asyncio.timeout(10):
+                    for future in futures:
+                        with pytest.raises(PublishTimeout):
+                            await future
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(publish())
 
 
 @pytest.mark.parametrize("codec", ["msgpack", "json"])
