@@ -1,17 +1,21 @@
-"""`migratory sla`: reports over recorded samples, by Spark on this machine."""
+"""`migratory sla`: reports over recorded samples, by Spark on this machine, and rules for Prometheus."""
 
 from __future__ import annotations
 
 import json
 import sys
 import tempfile
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from migratory_cli.results import check_result_file, writing
+
+if TYPE_CHECKING:
+    from migratory_resources.objectives import Objective
 
 EXIT_CODES = {"met": 0, "missed": 1, "insufficient": 3}
 
@@ -75,9 +79,6 @@ def report(
     """
     from migratory_local.errors import LocalError
     from migratory_local.java import find_java, spark_home
-    from migratory_resources.objectives import DEFAULT_OBJECTIVES
-    from migratory_resources.problems import ClusterFileError
-    from migratory_resources.validation import load_cluster_file
     from migratory_spark.report import sla_report
     from migratory_spark.samples import NoSamples
     from migratory_spark.session import local_session
@@ -86,16 +87,13 @@ def report(
     if end <= start:
         raise click.UsageError("--end must be after --start")
     check_result_file("--json", json_file)
-    try:
-        chosen = tuple(load_cluster_file(objectives).cluster.spec.sla.objectives) if objectives else ()
-    except ClusterFileError as error:
-        raise click.UsageError(str(error)) from None
+    chosen = _objectives(objectives)
     try:
         with (
             tempfile.TemporaryDirectory(prefix="migratory-sla-") as scratch,
             local_session(spark_home(find_java(), Path(scratch)), Path(scratch)) as session,
         ):
-            found = sla_report(session, samples, start, end, chosen or DEFAULT_OBJECTIVES, window_seconds=window)
+            found = sla_report(session, samples, start, end, chosen, window_seconds=window)
     except (NoSamples, LocalError) as error:
         raise click.UsageError(str(error)) from None
     show(found)
@@ -103,3 +101,38 @@ def report(
         with writing("--json", json_file):
             json_file.write_text(json.dumps(found, indent=2, allow_nan=False) + "\n")
     sys.exit(EXIT_CODES[found["verdict"]])
+
+
+@sla.command()
+@click.option(
+    "--objectives",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A MigratoryCluster file; rules for its spec.sla.objectives. Without it: for the defaults.",
+)
+def rules(objectives: Path | None) -> None:
+    """Print Prometheus rules: recording rules and alerts with several windows for each objective, and about brokers.
+
+    \b
+    Example:
+      migratory sla rules --objectives cluster.yaml > rules.yaml
+    """
+    from migratory_spark.alerting.rules import rule_file
+
+    try:
+        click.echo(rule_file(_objectives(objectives)), nl=False)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+
+
+def _objectives(path: Path | None) -> Sequence[Objective]:
+    """Those of the cluster file, or the defaults. Raises a usage error that names what is wrong with the file."""
+    from migratory_resources.objectives import DEFAULT_OBJECTIVES
+    from migratory_resources.problems import ClusterFileError
+    from migratory_resources.validation import load_cluster_file
+
+    if path is None:
+        return DEFAULT_OBJECTIVES
+    try:
+        return load_cluster_file(path).cluster.spec.sla.objectives or DEFAULT_OBJECTIVES
+    except ClusterFileError as error:
+        raise click.UsageError(str(error)) from None

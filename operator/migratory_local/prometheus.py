@@ -26,11 +26,13 @@ def prometheus_process(
     logs: Path,
     interval: float = 1.0,
     scrape: Path | None = None,
+    rules: str = "",
 ) -> Process:
     """Writes its configuration and makes its process, not yet started.
 
     :param targets: ports of this machine whose /metrics are scraped, every `interval` seconds.
     :param scrape: a file of more targets (scrape_file.py), which Prometheus itself follows.
+    :param rules: the text of a rule file; evaluated every five scrapes.
     :raises LocalError: when the folder can't be written.
     """
     every = f"{round(interval * 1000)}ms"
@@ -40,10 +42,21 @@ def prometheus_process(
     if scrape is not None:
         found = {"files": [str(scrape.absolute())], "refresh_interval": "2s"}
         jobs.append({"job_name": DEFAULT_JOB, "file_sd_configs": [found]})
-    config = {"global": {"scrape_interval": every, "scrape_timeout": every}, "scrape_configs": jobs}
-    path = folder / "prometheus.yml"
+    config: dict[str, object] = {
+        "global": {
+            "scrape_interval": every,
+            "scrape_timeout": every,
+            "evaluation_interval": f"{round(interval * 5000)}ms",
+        },
+        "scrape_configs": jobs,
+    }
+    path, rule_path = folder / "prometheus.yml", folder / "rules.yml"
+    if rules:
+        config["rule_files"] = [str(rule_path.absolute())]
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        if rules:
+            rule_path.write_text(rules)
         # JSON is YAML.
         path.write_text(json.dumps(config, indent=2) + "\n")
     except OSError as error:

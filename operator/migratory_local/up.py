@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Literal
 
 from migratory_resources import MigratoryCluster
+from migratory_resources.objectives import DEFAULT_OBJECTIVES
+from migratory_spark.alerting.rules import rule_file
 
 from migratory_local.cluster import LocalCluster
 from migratory_local.errors import LocalError
@@ -71,7 +73,8 @@ async def _metrics(
         port = free_ports(1)[0]
         folder, logs = cluster.workdir / "prometheus", cluster.workdir / "logs"
         scrape = None if file is None else file.path
-        cluster.add(prometheus_process(prometheus, folder, port, ports, logs, scrape=scrape))
+        rules = rule_file(cluster.resource.spec.sla.objectives or DEFAULT_OBJECTIVES)
+        cluster.add(prometheus_process(prometheus, folder, port, ports, logs, scrape=scrape, rules=rules))
 
         def look() -> None:
             if file is not None:

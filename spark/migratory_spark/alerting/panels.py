@@ -1,0 +1,192 @@
+"""What the dashboard shows: rows of panels, each with what a person should see in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from migratory_spark.alerting.indicators import JUDGED
+from migratory_spark.alerting.rules import BUDGET, BURN, QUANTILES, RATIO
+
+CLUSTER = 'cluster="$cluster"'
+_LATENCY = "migratory_delivery_latency_seconds"
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """`queries`: legend and PromQL. `kind`: timeseries, stat or heatmap."""
+
+    title: str
+    about: str
+    queries: list[tuple[str, str]]
+    unit: str = "short"
+    kind: str = "timeseries"
+    width: int = 8
+    stacked: bool = False
+    steps: list[tuple[float | None, str]] = field(default_factory=list)
+
+
+def _rate(metric: str, labels: str = "", by: str = "broker") -> str:
+    matchers = f"{CLUSTER},{labels}" if labels else CLUSTER
+    return f"sum by ({by}) (rate({metric}{{{matchers}}}[$__rate_interval]))"
+
+
+def _quantile(share: str, histogram: str, labels: str = "") -> str:
+    return f"histogram_quantile({share}, {_rate(f'{histogram}_bucket', labels, 'le')})"
+
+
+def _gauge(metric: str) -> list[tuple[str, str]]:
+    return [("{{broker}}", f"{metric}{{{CLUSTER}}}")]
+
+
+def _judged(part: str) -> str:
+    return _rate(f"{_LATENCY}_{part}", JUDGED, "cluster")
+
+
+_MEAN = f"{_judged('sum')} / {_judged('count')}"
+
+GOOD_BAD: list[tuple[float | None, str]] = [(None, "green"), (1, "red")]
+
+ROWS: dict[str, list[Panel]] = {
+    "Promises": [
+        Panel(
+            "Error budget left", "Of thirty days, by objective; below zero the objective is missed.",
+            [("{{objective}}", f"{BUDGET}{{{CLUSTER}}}")], "percentunit", "stat",
+            steps=[(None, "red"), (0, "orange"), (0.25, "green")],
+        ),
+        Panel(
+            "Lost, doubled, out of order",
+            "As clients counted and verified in the last hour. Anything but 0 is a fault.",
+            [
+                (word, f"sum(increase(migratory_{word}_total{{{CLUSTER}}}[1h]))")
+                for word in ("lost", "duplicates", "reordered")
+            ],
+            kind="stat", steps=GOOD_BAD,
+        ),
+        Panel(
+            "Brokers", "Synced members; brokers that are cut off; groups whose publishing waits.",
+            [
+                ("members", f"sum(migratory_member{{{CLUSTER}}})"),
+                ("fenced", f"sum(migratory_fenced{{{CLUSTER}}})"),
+                ("waiting groups", f"sum(migratory_waiting_groups{{{CLUSTER}}})"),
+            ],
+            kind="stat",
+        ),
+        Panel(
+            "Burn rate over one hour", "1 spends the budget exactly in thirty days; 14.4 pages.",
+            [("{{objective}}", f"{BURN}_1h{{{CLUSTER}}}")], width=12,
+        ),
+        Panel(
+            "Share of bad events, five minutes", "By objective; no line where nothing happened.",
+            [("{{objective}}", f"{RATIO}_5m{{{CLUSTER}}}")], "percentunit", width=12,
+        ),
+    ],
+    "Latency": [
+        Panel(
+            "Delivery latency", "Live deliveries between a sender and a receiver on one clock.",
+            [(f"P{name}", f"cluster:{_LATENCY}:p{name}_5m{{{CLUSTER}}}") for name, _ in QUANTILES], "s", width=12,
+        ),
+        Panel(
+            "P99 by broker", "The broker that delivered.",
+            [("{{broker}}", f"broker:{_LATENCY}:p99_5m{{{CLUSTER}}}")], "s", width=12,
+        ),
+        Panel(
+            "Deliveries by latency", "How many fell into each bucket.",
+            [("{{le}}", f"sum by (le) (increase({_LATENCY}_bucket{{{CLUSTER},{JUDGED}}}[$__rate_interval]))")],
+            "s", "heatmap", 12,
+        ),
+        Panel(
+            "Mean and deviation", "Exact: from the sum and the sum of squares.",
+            [
+                ("mean", _MEAN),
+                ("deviation", f"sqrt({_judged('squared_total')} / {_judged('count')} - ({_MEAN})^2)"),
+            ],
+            "s", width=12,
+        ),
+        Panel(
+            "Publish to acknowledgement", "Held by `minCopies` brokers.",
+            [(f"P{name}", _quantile(share, "migratory_publish_seconds")) for name, share in QUANTILES], "s",
+        ),
+        Panel(
+            "Resume", "From the loss of a client's link to its last receipt.",
+            [(f"P{name}", _quantile(share, "migratory_resume_seconds")) for name, share in QUANTILES], "s",
+        ),
+        Panel(
+            "Publish gap", "Between two acknowledgements around an interruption.",
+            [(f"P{name}", _quantile(share, "migratory_publish_gap_seconds")) for name, share in QUANTILES], "s",
+        ),
+    ],
+    "Traffic": [
+        Panel("Clients", "Connected now.", _gauge("migratory_clients"), stacked=True),
+        Panel("Subscriptions", "Of the clients that are connected.", _gauge("migratory_subscriptions"), stacked=True),
+        Panel("Topics", "Known to each broker; all hold all.", _gauge("migratory_topics")),
+        Panel(
+            "Published", "Taken from a broker's own clients.",
+            [("{{broker}}", _rate("migratory_published_total"))], "ops", stacked=True,
+        ),
+        Panel(
+            "Committed", "As each broker sees it: the lines lie on one another.",
+            [("{{broker}}", _rate("migratory_committed_total"))], "ops",
+        ),
+        Panel(
+            "Delivered", "Once for each subscriber.",
+            [("{{broker}}", _rate("migratory_delivered_total"))], "ops", stacked=True,
+        ),
+        Panel(
+            "Sent", "To clients.", [("{{broker}}", _rate("migratory_sent_bytes_total"))], "Bps", stacked=True,
+        ),
+        Panel(
+            "Connections that ended", "By reason; slow_consumer, backlog and the client's own faults deserve a look.",
+            [("{{reason}}", _rate("migratory_closed_total", by="reason"))], "ops",
+        ),
+        Panel(
+            "Changes of broker", "As clients count them, by reason.",
+            [("{{reason}}", _rate("migratory_reconnects_total", by="reason"))], "ops",
+        ),
+        Panel(
+            "Received of expected", "By the load generator; apart only while deliveries are under way.",
+            [
+                ("received", _rate("migratory_received_total", by="cluster")),
+                ("expected", _rate("migratory_expected_total", by="cluster")),
+            ],
+            "ops",
+        ),
+        Panel(
+            "Gaps that receipts told of", "Truncated or reset histories.",
+            [("gaps", _rate("migratory_gaps_total", by="cluster"))], "ops",
+        ),
+        Panel(
+            "Publications without acknowledgement", "Refused or given up, by reason.",
+            [("{{reason}}", _rate("migratory_publish_errors_total", by="reason"))], "ops",
+        ),
+    ],
+    "Cluster": [
+        Panel(
+            "Coordinators", "Groups that each broker numbers; even when all are well.",
+            [("{{broker}}", f'migratory_groups{{{CLUSTER},role="coordinator"}}')], stacked=True,
+        ),
+        Panel(
+            "Groups by role", "Over all brokers; learners and candidates pass by.",
+            [("{{role}}", f"sum by (role) (migratory_groups{{{CLUSTER}}})")],
+        ),
+        Panel(
+            "Takeovers", "Groups that changed their coordinator, within five minutes.",
+            [("{{broker}}", f"increase(migratory_takeovers_total{{{CLUSTER}}}[5m])")],
+        ),
+        Panel(
+            "Takeover time", "From its begin to its activation.",
+            [(f"P{name}", _quantile(share, "migratory_takeover_seconds")) for name, share in QUANTILES], "s",
+        ),
+        Panel("Replication lag", "Numbered and not committed yet.", _gauge("migratory_replication_lag")),
+        Panel("Queues", "Bytes that wait for slow clients.", _gauge("migratory_queue_bytes"), "bytes"),
+        Panel("Cache", "Payload bytes.", _gauge("migratory_cache_bytes"), "bytes"),
+        Panel(
+            "Forgotten too early",
+            "Publications younger than `minAge` that had to go.",
+            _gauge("migratory_cache_short"),
+        ),
+        Panel(
+            "Histories lost", "New histories begun in the last hour.",
+            [("{{broker}}", f"increase(migratory_history_resets_total{{{CLUSTER}}}[1h])")],
+        ),
+    ],
+}  # fmt: skip

@@ -1,0 +1,130 @@
+"""Every query of the dashboard and every side of every alert, asked of a real Prometheus that scrapes a real cluster
+under load, one broker of which is killed: none is about a metric, label or bucket that nobody exports.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import time
+import urllib.parse
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from migratory_loadtest import Load, LoadResult, Scenario
+from migratory_local.cluster import LocalCluster
+from migratory_local.ports import HOST, free_ports
+from migratory_local.prometheus import find_prometheus, prometheus_process
+from migratory_resources import MigratoryCluster
+from migratory_resources.objectives import DEFAULT_OBJECTIVES, Objective
+from migratory_spark.alerting.dashboard import dashboard
+from migratory_spark.alerting.rules import rule_file
+from migratory_testing.promql import sides
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+
+OBJECTIVES = [
+    *DEFAULT_OBJECTIVES,
+    Objective.model_validate({"name": "served", "type": "availability", "target": "99.9"}),
+    Objective.model_validate({"name": "again", "type": "publish", "threshold": "5s", "target": "99"}),
+    Objective.model_validate(
+        {
+            "name": "steady",
+            "type": "latency",
+            "target": "99.5",
+            "slices": {"length": "10s", "percentile": "99", "threshold": "250ms"},
+        }
+    ),
+]
+CLUSTER = {
+    "apiVersion": "migratory.dev/v1alpha1",
+    "kind": "MigratoryCluster",
+    "metadata": {"name": "watched"},
+    "spec": {"zookeeper": {"replicas": 1}, "topics": {"groups": 8}},
+}
+
+
+def ask(port: int, query: str) -> list[float]:
+    """What the query gave within the last two minutes, NaN among it. Raises what urllib raises for a query that is
+    refused."""
+    now = time.time()
+    values = {"query": query, "start": now - 120, "end": now, "step": 2}
+    url = f"http://{HOST}:{port}/api/v1/query_range?{urllib.parse.urlencode(values)}"
+    with urllib.request.urlopen(url, timeout=20) as answer:
+        found: dict[str, Any] = json.load(answer)
+    return [float(value) for series in found["data"]["result"] for _, value in series["values"]]
+
+
+def panel_queries() -> dict[str, str]:
+    """By panel and legend. The range is as long as the whole run: what happened once is in it."""
+    return {
+        f"panel {panel['title']!r}, {target['legendFormat']}": target["expr"]
+        .replace("$cluster", "watched")
+        .replace("$__rate_interval", "5m")
+        for panel in json.loads(dashboard())["panels"]
+        for target in panel.get("targets", [])
+    }
+
+
+def rule_queries() -> dict[str, str]:
+    found = {}
+    for group in yaml.safe_load(rule_file(OBJECTIVES))["groups"]:
+        for place, rule in enumerate(group["rules"]):
+            if "record" in rule:
+                found[f"{group['name']}[{place}] {rule['record']}"] = rule["expr"]
+            else:
+                for number, side in enumerate(sides(rule["expr"])):
+                    found[f"{group['name']}[{place}] {rule['alert']}, side {number}"] = side
+    return found
+
+
+def silent(port: int, queries: dict[str, str], limit: float) -> dict[str, str]:
+    """Those that give no number within `limit` seconds."""
+    deadline = time.monotonic() + limit
+    while queries := {name: query for name, query in queries.items() if all(map(math.isnan, ask(port, query)))}:
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.5)
+    return queries
+
+
+async def under_load(cluster: LocalCluster, targets: Path) -> LoadResult:
+    scenario = Scenario(
+        servers=tuple(cluster.urls), subscribers=60, topics=20, publishers=20, rate=2.0, warmup=2.0, duration=16.0,
+        settle=4.0, groups=8, cluster="watched", metrics=True, workers=2,
+        thresholds=tuple(bound for objective in OBJECTIVES for bound in objective.thresholds),
+    )  # fmt: skip
+    async with Load(scenario) as load:
+        targets.write_text(json.dumps([{"targets": load.targets}]))  # noqa: ASYNC240 - some bytes
+        await load.measuring()
+        await asyncio.sleep(4)  # load before the fault, for Prometheus to have seen every series twice
+        victim = await cluster.busiest_coordinator()
+        await load.mark("kill", victim)
+        cluster.kill_broker(victim)
+        return await load.result()
+
+
+async def test_every_panel_and_every_side_of_an_alert_has_data(tmp_path: Path) -> None:
+    executable = find_prometheus()
+    if executable is None:
+        pytest.skip("no prometheus on PATH: install Debian's prometheus (make debian)")
+    targets, port = tmp_path / "targets.json", free_ports(1)[0]
+    async with LocalCluster(MigratoryCluster.model_validate(CLUSTER), tmp_path / "work") as cluster:
+        admin = [broker.ports.admin for broker in cluster.brokers]
+        rules = rule_file(OBJECTIVES)
+        cluster.add(
+            prometheus_process(executable, tmp_path / "prometheus", port, admin, tmp_path, scrape=targets, rules=rules)
+        )
+        result = await under_load(cluster, targets)
+        assert (result.lost, result.duplicates, result.reordered) == (0, 0, 0)
+        queries = panel_queries() | rule_queries()
+        assert len(queries) > 180
+        assert await asyncio.to_thread(silent, port, queries, 40.0) == {}
+        # The same questions find out what nobody exports.
+        wrong = {"a metric": "migratory_surprises_total", "a bound": 'migratory_resume_seconds_bucket{le="0.3"}'}
+        assert await asyncio.to_thread(silent, port, dict(wrong), 0.0) == wrong
+        assert await asyncio.to_thread(ask, port, 'count(ALERTS{alertname="MigratoryPromiseBroken"})') == []

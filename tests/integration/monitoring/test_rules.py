@@ -1,0 +1,131 @@
+"""The rule file: in step with its generator, accepted by promtool, and firing when it should (rules_test.yaml)."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+from migratory_cli.sla import sla
+from migratory_resources.objectives import DEFAULT_OBJECTIVES, Objective
+from migratory_spark.alerting.__main__ import files
+from migratory_spark.alerting.rules import rule_file
+
+pytestmark = pytest.mark.real
+MONITORING = Path(__file__).parents[3] / "manifests" / "monitoring"
+DOCS = Path(__file__).parents[3] / "docs" / "monitoring.md"
+EVERY_KIND = [
+    *DEFAULT_OBJECTIVES,
+    Objective.model_validate({"name": "served", "type": "availability", "target": "99.9"}),
+    Objective.model_validate({"name": "again", "type": "publish", "threshold": "5s", "target": "99"}),
+    Objective.model_validate(
+        {
+            "name": "steady",
+            "type": "latency",
+            "target": "99.5",
+            "slices": {"length": "1m", "percentile": "99", "threshold": "250ms"},
+        }
+    ),
+]
+
+
+def promtool(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    executable = shutil.which("promtool")
+    if executable is None:
+        pytest.skip("no promtool on PATH: install Debian's prometheus (make debian)")
+    return subprocess.run([executable, *arguments], cwd=folder, capture_output=True, text=True, check=False, timeout=60)
+
+
+@pytest.mark.parametrize("name", ["rules.yaml", "dashboard.json"])
+def test_the_files_are_what_the_generator_makes(name: str) -> None:
+    made = files()[name]
+    assert (MONITORING / name).read_text() == made, (
+        f"manifests/monitoring/{name} is not up to date: python -m migratory_spark.alerting manifests/monitoring"
+    )
+
+
+def test_the_command_prints_the_rules_of_a_cluster_file(tmp_path: Path) -> None:
+    plain = CliRunner().invoke(sla, ["rules"])
+    assert plain.exit_code == 0
+    assert (MONITORING / "rules.yaml").read_text().endswith(plain.output)
+    cluster = tmp_path / "cluster.yaml"
+    cluster.write_text(
+        "apiVersion: migratory.dev/v1alpha1\nkind: MigratoryCluster\nmetadata: {name: q}\nspec:\n  sla:\n    objectives:\n"
+        '      - {name: quick, type: latency, threshold: 70ms, target: "99"}\n'
+    )
+    own = CliRunner().invoke(sla, ["rules", "--objectives", str(cluster)])
+    assert own.exit_code == 0
+    assert 'le="0.07"' in own.output
+    assert "objective: fast" not in own.output
+    cluster.write_text("kind: Nonsense\n")
+    wrong = CliRunner().invoke(sla, ["rules", "--objectives", str(cluster)])
+    assert wrong.exit_code == 2
+    assert "Nonsense" in wrong.output
+
+
+def test_rules_of_every_kind_of_objective_are_accepted(tmp_path: Path) -> None:
+    (tmp_path / "rules.yaml").write_text(rule_file(EVERY_KIND))
+    done = promtool("check", "rules", "rules.yaml", folder=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "SUCCESS" in done.stdout
+
+
+def test_alerts_fire_when_they_should_and_only_then(tmp_path: Path) -> None:
+    shutil.copy(Path(__file__).with_name("rules_test.yaml"), tmp_path)
+    shutil.copy(MONITORING / "rules.yaml", tmp_path)
+    done = promtool("test", "rules", "rules_test.yaml", folder=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ('burn_rate_5m{objective="fast"} > 14.4', 'burn_rate_5m{objective="fast"} > 25'),
+        (' and migratory_slo:events_1h{objective="fast"} >= 1000', ""),
+        ('phase="live",le="0.25"', 'phase="live",le="0.3"'),
+        ('{clock="same",phase="live"}[5m])) > 0)', '{clock="same",phase="live"}[5m])))'),
+    ],
+)
+def test_a_wrong_rule_is_found(tmp_path: Path, right: str, wrong: str) -> None:
+    shutil.copy(Path(__file__).with_name("rules_test.yaml"), tmp_path)
+    text = (MONITORING / "rules.yaml").read_text()
+    assert right in text
+    (tmp_path / "rules.yaml").write_text(text.replace(right, wrong))
+    assert promtool("test", "rules", "rules_test.yaml", folder=tmp_path).returncode == 1
+
+
+def test_two_objectives_of_one_name_are_refused() -> None:
+    with pytest.raises(ValueError, match="fast"):
+        rule_file([*DEFAULT_OBJECTIVES, DEFAULT_OBJECTIVES[0]])
+
+
+def test_every_alert_leads_to_a_section_of_the_documentation() -> None:
+    headings = {
+        line.lstrip("# ").strip().lower().replace("'", "").replace(" ", "-")
+        for line in DOCS.read_text().splitlines()
+        if line.startswith("#")
+    }
+    rules = [rule for group in yaml.safe_load(rule_file(EVERY_KIND))["groups"] for rule in group["rules"]]
+    alerts = [rule for rule in rules if "alert" in rule]
+    assert len({alert["alert"] for alert in alerts}) >= 15
+    for alert in alerts:
+        page, _, anchor = alert["annotations"]["runbook"].partition("#")
+        assert page == "docs/monitoring.md"
+        assert anchor in headings, alert["alert"]
+
+
+def test_the_dashboard_has_a_cluster_to_choose_and_no_panel_without_a_query() -> None:
+    made = json.loads((MONITORING / "dashboard.json").read_text())
+    assert {variable["name"] for variable in made["templating"]["list"]} == {"source", "cluster"}
+    panels = [panel for panel in made["panels"] if panel["type"] != "row"]
+    assert len(panels) >= 30
+    assert len({panel["id"] for panel in made["panels"]}) == len(made["panels"])
+    for panel in panels:
+        assert panel["description"]
+        assert panel["targets"]
+        place = panel["gridPos"]
+        assert place["x"] + place["w"] <= 24
