@@ -54,7 +54,8 @@ def test_the_command_prints_the_rules_of_a_cluster_file(tmp_path: Path) -> None:
     assert (MONITORING / "rules.yaml").read_text().endswith(plain.output)
     cluster = tmp_path / "cluster.yaml"
     cluster.write_text(
-        "apiVersion: migratory.dev/v1alpha1\nkind: MigratoryCluster\nmetadata: {name: q}\nspec:\n  sla:\n    objectives:\n"
+        "apiVersion: migratory.dev/v1alpha1\nkind: MigratoryCluster\nmetadata: {name: q}\n"
+        "spec:\n  sla:\n    objectives:\n"
         '      - {name: quick, type: latency, threshold: 70ms, target: "99"}\n'
     )
     own = CliRunner().invoke(sla, ["rules", "--objectives", str(cluster)])
