@@ -11,6 +11,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import Struct
 
+from migratory_protocol.diagnosis import UNDECODABLE
 from migratory_protocol.positions import Position
 
 PEER_VERSION = 1
@@ -318,5 +319,5 @@ def decode_peer(data: bytes | bytearray | memoryview) -> PeerMessage:
         raise BadPeerMessage(f"a peer message of {len(data)} bytes, the limit is {MAX_PEER_MESSAGE}")
     try:
         return _decoder.decode(data)
-    except msgspec.DecodeError as error:
+    except UNDECODABLE as error:
         raise BadPeerMessage(f"not a message of peer protocol {PEER_VERSION}: {error}") from None

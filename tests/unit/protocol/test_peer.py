@@ -87,6 +87,8 @@ def test_fields_that_a_later_version_adds_are_ignored() -> None:
         (msgspec.msgpack.encode([7, 1]), "at least"),
         (msgspec.msgpack.encode([7, "x", 2, 3]), "Expected `int`"),
         (encode_peer(Ask(1, 2, 3)) + b"\x00", "trailing"),
+        (b"\x96\x00\x01\xa1\xff\xa1b\x01\x04", "utf-8"),
+        (b"\x95\x07\x01\x02\x03" + b"\x91" * 100_000, "recursion"),
     ],
 )
 def test_what_is_no_message_is_named(data: bytes, text: str) -> None:

@@ -7,7 +7,6 @@ the ephemeral; after an unknown result it is read again, and is mine if owner an
 
 from __future__ import annotations
 
-import msgspec
 from migratory_protocol.peer import Broker
 
 from migratory_broker.core.logic.context import Context, must
@@ -19,9 +18,11 @@ from migratory_broker.core.logic.membership import Membership
 from migratory_broker.core.logic.records import (
     COORDINATORS,
     GROUPS,
+    BadRecord,
     GroupRecord,
     decode_group,
     encode,
+    group_number,
     rendezvous,
 )
 from migratory_broker.core.logic.reign import Reign
@@ -51,7 +52,7 @@ class Candidacy:
     def _listing(self, reply: ZkReply) -> None:
         if reply.outcome != "ok" or reply.children is None:
             return
-        there = {int(name) for name in reply.children if name.isdigit()}
+        there = {group_number(name) for name in reply.children}
         self._known = True
         for number, standing in enumerate(self.standings):
             if number in there:
@@ -165,10 +166,8 @@ class Candidacy:
                 if from_ is None:
                     self._none(number)
                 return
-            try:
-                record = decode_group(reply.node.data)
-            except msgspec.DecodeError as error:
-                self._wait(number, f"its record cannot be read: {error}", "error")
+            record = self._record(number, reply.node.data)
+            if record is None:
                 return
             if from_ is None:
                 self._next(number, record, reply.node.version)
@@ -176,6 +175,14 @@ class Candidacy:
                 self._next(number, record, reply.node.version, hand_over=True)
 
         self.zookeeper.get(f"{GROUPS}/{number}", then)
+
+    def _record(self, number: int, data: bytes) -> GroupRecord | None:
+        """None for what another program wrote: the group waits for a person."""
+        try:
+            return decode_group(data)
+        except BadRecord as error:
+            self._wait(number, f"its record cannot be read: {error}", "error")
+            return None
 
     def _next(self, number: int, record: GroupRecord, version: int, *, hand_over: bool = False) -> None:
         replica = self.groups[number].replica
@@ -306,7 +313,7 @@ class Candidacy:
             standing.busy = False
             if reply.outcome != "ok":
                 return
-            there = decode_group(reply.node.data) if reply.node else None
+            there = self._record(number, reply.node.data) if reply.node else None
             if reply.node is not None and there is not None and there.epoch >= record.epoch:
                 standing.unsure = None
                 if (there.owner, there.epoch) == (record.owner, record.epoch):

@@ -12,7 +12,7 @@ import msgspec
 
 from migratory_broker.core.logic.context import Context
 from migratory_broker.core.logic.events import Check, Create, Delete, ZkOperation, ZkReply
-from migratory_broker.core.logic.records import COORDINATORS, GROUPS, GroupRecord, decode_group
+from migratory_broker.core.logic.records import COORDINATORS, GROUPS, BadRecord, GroupRecord, decode_group
 from migratory_broker.core.logic.reign import Reign
 from migratory_broker.core.logic.zookeeper import ZooKeeper
 
@@ -115,7 +115,13 @@ class Ephemerals:
             standing.busy = False
             if reply.outcome != "ok" or reply.node is None:
                 return
-            if decode_group(reply.node.data).epoch > reign.epoch:
+            try:
+                newest = decode_group(reply.node.data).epoch
+            except BadRecord as error:
+                # no candidate can go on from it either: the reign is worth as much as before
+                self.ctx.note("error", "node_unreadable", path=f"{GROUPS}/{number}", why=str(error))
+                return
+            if newest > reign.epoch:
                 reign.end("another candidate wrote a record")
 
         self.zookeeper.get(f"{GROUPS}/{number}", then)

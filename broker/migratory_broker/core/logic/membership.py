@@ -29,6 +29,7 @@ from migratory_broker.core.logic.records import (
     COORDINATORS,
     GROUPS,
     MEMBERS,
+    BadRecord,
     ClusterRecord,
     Member,
     decode_cluster,
@@ -91,7 +92,12 @@ class Membership:
             operations: list[ZkOperation] = [Create(path, b"") for path in (BROKERS, MEMBERS, GROUPS, COORDINATORS)]
             self.zookeeper.commit([*operations, Create(CLUSTER, encode(mine))], self._done)
         elif reply.outcome == "ok" and reply.node is not None:
-            theirs = decode_cluster(reply.node.data)
+            try:
+                theirs = decode_cluster(reply.node.data)
+            except BadRecord as error:
+                self.ctx.emit(Stop(f"{CLUSTER} in ZooKeeper was not written by a broker: {error}", code=1))
+                self._busy = True
+                return
             if theirs != mine:
                 self.ctx.emit(
                     Stop(
@@ -150,8 +156,8 @@ class Membership:
         if reply.node is None:
             operations = [Create(path, encode(mine), ephemeral=True)]
         else:
-            there = decode_member(reply.node.data)
-            if there.incarnation > self.ctx.incarnation:
+            there = self._member(self.ctx.config.name, reply.node.data)
+            if there is not None and there.incarnation > self.ctx.incarnation:
                 self.replaced(there.incarnation)
                 return
             if reply.node.owner == self.zookeeper.session:
@@ -218,12 +224,24 @@ class Membership:
                 self._vanished(name)
                 self._connect()
                 return
-            member = decode_member(reply.node.data)
+            member = self._member(name, reply.node.data)
+            if member is None:
+                # of another, what was known still holds; the own one is written again
+                self._announced = self._announced if name != self.ctx.config.name else None
+                return
             self.live[name] = self.known[name] = member
             self.learn(name, member.incarnation)
             self._connect()
 
         self.zookeeper.get(f"{MEMBERS}/{name}", then, watch=True)
+
+    def _member(self, name: str, data: bytes) -> Member | None:
+        """None for what another program wrote."""
+        try:
+            return decode_member(data)
+        except BadRecord as error:
+            self.ctx.note("error", "node_unreadable", path=f"{MEMBERS}/{name}", why=str(error))
+            return None
 
     def learn(self, name: str, incarnation: int) -> None:
         """Somebody says that this incarnation lives."""

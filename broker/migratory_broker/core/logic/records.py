@@ -7,16 +7,30 @@ Paths are as seen under the cluster's root: `/brokers/<name>` (its version is th
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Annotated, TypeVar
 
 import msgspec
+from migratory_protocol.diagnosis import UNDECODABLE
 from migratory_protocol.peer import Broker
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 CLUSTER = "/cluster"
 BROKERS = "/brokers"
 MEMBERS = "/members"
 GROUPS = "/groups"
 COORDINATORS = "/coordinators"
+
+# What another program writes must not reach what these numbers go into: signed 64 bits on the wire, also one higher.
+Epoch = Annotated[int, Meta(ge=0, le=2**62)]
+Copies = Annotated[int, Meta(ge=1, le=1000)]
+Incarnation = Annotated[int, Meta(ge=0, le=2**62)]
+Listed = Annotated[list[tuple[str, Incarnation]], Meta(min_length=1)]
+
+R = TypeVar("R", bound=Struct)
+
+
+class BadRecord(ValueError):
+    """Another program wrote into a node of ours; the text says what is wrong there."""
 
 
 class ClusterRecord(Struct, frozen=True):
@@ -29,10 +43,10 @@ class ClusterRecord(Struct, frozen=True):
 class Member(Struct, frozen=True):
     """`/members/<name>`: a live broker and how to reach it."""
 
-    incarnation: int
+    incarnation: Incarnation
     url: str
     peer: str
-    weight: int
+    weight: Annotated[int, Meta(ge=0, le=10_000)]
     ready: bool
     draining: bool
 
@@ -40,10 +54,10 @@ class Member(Struct, frozen=True):
 class Source(Struct, frozen=True):
     """The last activated record: who may hold acknowledged publications."""
 
-    epoch: int
-    members: list[Broker]
-    copies: int
-    owner: Broker
+    epoch: Epoch
+    members: Listed
+    copies: Copies
+    owner: tuple[str, Incarnation]
 
     def enough(self, answered: Iterable[Broker]) -> bool:
         """TAKEOVER-QUORUM: n - q + 1 members, or the owner, whose store is part of every commit's quorum."""
@@ -55,12 +69,12 @@ class GroupRecord(Struct, frozen=True):
     """`/groups/<g>`: one epoch of a topic group. `first` is the first epoch of the history. Without a `source` nothing
     was ever committed in this history."""
 
-    history: int
-    first: int
-    epoch: int
-    owner: Broker
-    members: list[Broker]
-    copies: int
+    history: Annotated[int, Meta(ge=0, le=2**63 - 1)]
+    first: Epoch
+    epoch: Epoch
+    owner: tuple[str, Incarnation]
+    members: Listed
+    copies: Copies
     activated: bool
     source: Source | None
 
@@ -84,16 +98,28 @@ def encode(record: ClusterRecord | Member | GroupRecord) -> bytes:
 
 
 def decode_group(data: bytes) -> GroupRecord:
-    """Raises msgspec.DecodeError when another program wrote into our nodes."""
-    return msgspec.json.decode(data, type=GroupRecord)
+    """Raises BadRecord, as the others do."""
+    return _decode(data, GroupRecord)
 
 
 def decode_member(data: bytes) -> Member:
-    return msgspec.json.decode(data, type=Member)
+    return _decode(data, Member)
 
 
 def decode_cluster(data: bytes) -> ClusterRecord:
-    return msgspec.json.decode(data, type=ClusterRecord)
+    return _decode(data, ClusterRecord)
+
+
+def _decode(data: bytes, kind: type[R]) -> R:
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except UNDECODABLE as error:
+        raise BadRecord(str(error)) from None
+
+
+def group_number(name: str) -> int | None:
+    """The group of a node below /groups or /coordinators; None for a node that is not ours."""
+    return int(name) if name.isascii() and name.isdigit() and len(name) < 10 else None
 
 
 def rendezvous(group: int, names: Iterable[str]) -> list[str]:

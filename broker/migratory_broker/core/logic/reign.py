@@ -17,7 +17,7 @@ from migratory_protocol.peer import Activated, Broker, Promise, Standing, Synced
 from migratory_broker.core.logic.context import Context, must
 from migratory_broker.core.logic.events import Write, ZkReply
 from migratory_broker.core.logic.followers import Followers
-from migratory_broker.core.logic.records import GROUPS, GroupRecord, decode_group, encode
+from migratory_broker.core.logic.records import GROUPS, BadRecord, GroupRecord, decode_group, encode
 from migratory_broker.core.logic.replica import Replica, View
 from migratory_broker.core.logic.sequencer import Answering, Sequencer
 from migratory_broker.core.logic.takeover import Preparation
@@ -182,7 +182,11 @@ class Reign:
             self.phase = "syncing"
             return
         node = reply.node
-        record = decode_group(node.data) if node else None
+        try:
+            record = decode_group(node.data) if node else None
+        except BadRecord as error:
+            self.end(f"its record cannot be read: {error}")
+            return
         if node is None or record is None or (record.owner, record.epoch) != (self.record.owner, self.epoch):
             self.end("another candidate wrote a record")
         elif record.activated:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import msgspec
 from migratory_protocol.peer import Publication
 from migratory_protocol.positions import Position
 from migratory_protocol.topics import topic_group
@@ -17,7 +16,7 @@ from migratory_protocol.topics import topic_group
 from migratory_broker.core.logic.cache import TopicLog
 from migratory_broker.core.logic.context import Context
 from migratory_broker.core.logic.events import Attach, Attached, NextPage, Page, Receipt, ZkReply
-from migratory_broker.core.logic.records import GROUPS, decode_group
+from migratory_broker.core.logic.records import GROUPS, BadRecord, decode_group
 from migratory_broker.core.logic.zookeeper import ZooKeeper
 
 if TYPE_CHECKING:
@@ -122,7 +121,7 @@ class Resume:
                 return
             try:
                 epoch = decode_group(reply.node.data).epoch if reply.node else 0
-            except msgspec.DecodeError:
+            except BadRecord:
                 return
             self._recorded[group.number] = (epoch, sent)
             self.moved(group)
