@@ -8,9 +8,9 @@ import subprocess
 import sys
 
 import pytest
-from migratory_simulation import faults, planted
+from migratory_simulation import faults, plans, planted
 from migratory_simulation.coverage import REQUIRED, Coverage
-from migratory_simulation.options import draw_options
+from migratory_simulation.options import Profile, draw_options, profile_of
 from migratory_simulation.world import run_seed
 
 DIGEST = """
@@ -22,9 +22,10 @@ print(digest.hexdigest())
 """
 
 
+@pytest.mark.parametrize("profile", ["long", "short"])
 @pytest.mark.parametrize("seed", [1, 2, 3, 4, 5])
-def test_every_invariant_holds(seed: int) -> None:
-    report = run_seed(seed)
+def test_every_invariant_holds(seed: int, profile: Profile) -> None:
+    report = run_seed(seed, options=draw_options(seed, profile))
     assert report.violation == ""
     assert report.coverage["acknowledged"] > 0
     assert report.coverage["delivered"] > 0
@@ -42,14 +43,24 @@ def test_a_seed_is_a_run() -> None:
         assert done.stdout.strip() == digest.hexdigest()
 
 
-def test_seeds_differ_and_draw_every_kind_of_fault() -> None:
-    plans = [draw_options(seed).plan for seed in range(1, 200)]
-    kinds = {type(fault) for plan in plans for _, fault in plan.faults}
-    assert kinds == set(faults.WEIGHTS) == set(faults.NAMES)
-    assert len({plan.faults for plan in plans}) > 190
-    safe = [plan for plan in plans if plan.safe]
-    assert 0.5 < len(safe) / len(plans) < 0.9
-    assert not any(type(fault) in faults.WILD_ONLY for plan in safe for _, fault in plan.faults)
+@pytest.mark.parametrize("profile", ["long", "short"])
+def test_seeds_differ_and_draw_every_kind_of_fault(profile: Profile) -> None:
+    drawn = [draw_options(seed, profile) for seed in range(1, 200)]
+    kinds = {type(fault) for options in drawn for _, fault in options.plan.faults}
+    assert kinds == set(plans.ALL) == set(faults.NAMES)
+    assert len({options.plan.faults for options in drawn}) > 190
+    assert {options.profile for options in drawn} == {profile}
+    safe = [options for options in drawn if options.plan.safe]
+    assert 0.5 < len(safe) / len(drawn) < 0.9
+    assert not any(type(fault) in plans.WILD_ONLY for options in safe for _, fault in options.plan.faults)
+    assert {options.on_history_loss for options in safe} == {"reset"}
+    assert {options.on_history_loss for options in drawn} == {"reset", "halt"}
+    assert {len(options.brokers) for options in drawn} >= {3, 4, 5}
+
+
+def test_most_seeds_of_a_mixture_are_short() -> None:
+    drawn = [profile_of(seed, "mixed") for seed in range(1, 1001)]
+    assert 0 < drawn.count("long") < 100
 
 
 def test_what_was_not_exercised_is_named() -> None:

@@ -3,7 +3,8 @@
 Start with `world.py`, which puts everything together and runs one seed. Below it:
 
     scheduler    the virtual clock: everything that happens is a callback at a moment
-    options      what a seed decides: shape of the cluster, load, and the plan of faults (`faults`)
+    options      what a seed decides: shape of the cluster, load, and the plan of faults (`plans`, `faults`)
+    injector     carries the faults out, `rollouts` those that take many steps
     zookeeper    the ensemble: sessions, ephemerals, one-shot watches, transactions, lost replies
     network      the links between brokers: ordered, delayed, broken, cut one way or both, clogged
     process      one life of a broker: a real `Logic`, real `Edge`s, and what carries out their effects

@@ -34,10 +34,11 @@ MASK = b"\x17\x2a\x05\x99"
 class WireTopic:
     """One topic on one connection: where it stands by what the broker has said and sent there."""
 
-    __slots__ = ("position",)
+    __slots__ = ("position", "snapshot")
 
-    def __init__(self, position: Position) -> None:
+    def __init__(self, position: Position, snapshot: bool = False) -> None:
         self.position = position
+        self.snapshot = snapshot  # the publication at this very position may come
 
 
 class ClientLink:
@@ -49,6 +50,7 @@ class ClientLink:
         self.connection: Connection | None = None
         self.parser = frames.FrameParser("client", 4_000_000)
         self.asked: dict[int, dict[str, Position | None]] = {}  # request -> topic -> after
+        self.snapshots: dict[int, set[str]] = {}  # request -> topics whose latest publication was asked for
         self.topics: dict[str, WireTopic] = {}
 
 
@@ -96,8 +98,15 @@ class Client:
 
     def start(self) -> None:
         for topic in self.subscribes:
-            self.step(ev.WantTopic(topic))
+            self._want(topic, fresh=False)
         self.step(ev.Open())
+
+    def _want(self, topic: str, *, fresh: bool) -> None:
+        chance = self.world.options.snapshots
+        snapshot = chance > 0.0 and self.random.random() < chance
+        if snapshot:
+            self.world.ledger.wants_snapshot(self.name, topic)
+        self.step(ev.WantTopic(topic, None, snapshot, fresh))
 
     def publish(self, topic: str, *, qos: int = 1, final: bool = False) -> None:
         waiting = self.waiting[topic]
@@ -125,9 +134,18 @@ class Client:
                 self.step(ev.GiveUp(key))
 
     def toggle(self, topic: str) -> None:
-        """Leave a topic for a while; the core resumes where it left."""
+        """Leave a topic for a while; the core resumes where it left, or begins anew."""
         self.step(ev.DropTopic(topic))
-        self.world.scheduler.after(self.random.uniform(0.0, 3.0), self.step, ev.WantTopic(topic))
+        away = self.random.uniform(0.0, 3.0) * self.world.options.hurry
+        self.world.scheduler.after(away, self._want_again, topic)
+
+    def _want_again(self, topic: str) -> None:
+        chance = self.world.options.snapshots
+        fresh = chance > 0.0 and topic not in self.core.subscriptions.active and self.random.random() < chance
+        if fresh:
+            self.world.coverage["begun anew"] += 1
+            self.world.ledger.leaves(self.name, topic)
+        self._want(topic, fresh=fresh)
 
     def stall(self) -> None:
         self.stalled = True
@@ -293,6 +311,7 @@ class Client:
     @staticmethod
     def _note_request(link: ClientLink, message: wire.ClientMessage) -> None:
         if isinstance(message, wire.Subscribe):
+            link.snapshots[message.request] = {topic.topic for topic in message.topics if topic.snapshot}
             link.asked[message.request] = {
                 topic.topic: topic.after if isinstance(topic.after, Position) else None for topic in message.topics
             }
@@ -315,6 +334,9 @@ class Client:
         if stands is None:
             return  # a last one behind an unsubscribe
         position, before = message.position, stands.position
+        if stands.snapshot and position == before:
+            stands.snapshot = False
+            return
         if position <= before:
             raise Violation(2, f"{where}: {position} sent after {before}")
         if position.sequence != before.sequence + 1:
@@ -343,7 +365,8 @@ class Client:
                 raise Violation(2, f"{where}: complete at {position}, behind {after}")
             link.topics[topic] = WireTopic(after)
         else:
-            link.topics[topic] = WireTopic(position)
+            asked = receipt.receipt == "complete" and topic in link.snapshots.get(request, ())
+            link.topics[topic] = WireTopic(position, asked)
 
 
 def codec_named(name: str) -> Codec:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from migratory_broker.core.edge.events import Lost, Opened, Paused, Received, Resumed
@@ -37,6 +38,9 @@ class Connection:
         self._paused = False
         self._held: deque[bytes] = deque()
         self._held_bytes = 0
+        # Of a silent direction: what waits until the network carries it again, the end of the connection included.
+        self._silent_in: deque[tuple[Callable[..., None], tuple[object, ...]]] | None = None
+        self._silent_out: deque[tuple[Callable[..., None], tuple[object, ...]]] | None = None
         self._last_in = self._last_out = world.scheduler.now
         edge.connections[number] = self
         opened = Opened(number, self.to_client, "json" if wire == "json" else "msgpack", f"client:{number}")
@@ -46,15 +50,36 @@ class Connection:
 
     def to_edge(self, data: bytes) -> None:
         if self.client_open and self.edge_open:
-            self._last_in = self._arrival(self._last_in)
-            self.world.scheduler.at(self._last_in, self.edge.process.run, self._at_edge, data)
+            self._towards_edge(self._at_edge, data)
 
     def close_by_client(self) -> None:
         """The client lets go: a prefix of what it sent has arrived or will."""
         if self.client_open:
             self.client_open = False
-            self._last_in = self._arrival(self._last_in)
-            self.world.scheduler.at(self._last_in, self.edge.process.run, self._lost)
+            self._towards_edge(self._lost)
+
+    def _towards_edge(self, action: Callable[..., None], *arguments: object) -> None:
+        if self._silent_in is not None:
+            self._silent_in.append((action, arguments))
+            return
+        self._last_in = self._arrival(self._last_in)
+        self.world.scheduler.at(self._last_in, self.edge.process.run, action, *arguments)
+
+    def silence(self, to_broker: bool, to_client: bool) -> None:
+        """From now on nothing gets through in these directions, and nobody is told."""
+        if to_broker and self._silent_in is None:
+            self._silent_in = deque()
+        if to_client and self._silent_out is None:
+            self._silent_out = deque()
+
+    def speak(self) -> None:
+        """Both directions carry again, what waits first."""
+        waiting, self._silent_in = self._silent_in, None
+        for action, arguments in waiting or ():
+            self._towards_edge(action, *arguments)
+        waiting, self._silent_out = self._silent_out, None
+        for action, arguments in waiting or ():
+            self._towards_client(action, *arguments)
 
     def stall(self) -> None:
         self.stalled = True
@@ -88,6 +113,9 @@ class Connection:
     def closed_by_broker(self, abort: bool) -> None:
         if self.edge_open:
             self.edge_open = False
+            if self._silent_out is not None:
+                self._silent_out.append((self._end_at_client, ()))
+                return
             self._last_out = self._arrival(self._last_out)
             when = self._last_out
             if abort and self.world.random.random() < 0.5:
@@ -106,8 +134,14 @@ class Connection:
         return max(last, self.world.scheduler.now + self.world.random.uniform(0.3, 1.7) * self.delay)
 
     def _send(self, data: bytes) -> None:
+        self._towards_client(self._at_client, data)
+
+    def _towards_client(self, action: Callable[..., None], *arguments: object) -> None:
+        if self._silent_out is not None:
+            self._silent_out.append((action, arguments))
+            return
         self._last_out = self._arrival(self._last_out)
-        self.world.scheduler.at(self._last_out, self._at_client, data)
+        self.world.scheduler.at(self._last_out, action, *arguments)
 
     def _at_client(self, data: bytes) -> None:
         if self.client_open:

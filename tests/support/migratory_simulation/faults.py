@@ -1,14 +1,8 @@
-"""The faults, as typed options of a plan, and how a seed draws a plan.
-
-A plan is drawn before the run from a generator of its own. Each seed allows only some kinds (a swarm: rare
-combinations come up more often than when every run has a bit of everything). A *safe* plan crashes a broker only while
-every other one is ready, so that no list ever loses more than q - 1: then even a single `reset` of a history is wrong.
-"""
+"""The faults, as typed options of a plan; `plans.py` draws them, `injector.py` and `rollouts.py` carry them out."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from random import Random
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +146,47 @@ class Ambush:
 
 
 @dataclass(frozen=True, slots=True)
+class ClockJump:
+    """A broker's clocks jump: its monotonic one forward by `ahead` seconds (a virtual machine that slept), and its
+    wall clock by `wall` seconds either way, which its process's next life will see."""
+
+    broker: str
+    ahead: float
+    wall: float
+
+
+@dataclass(frozen=True, slots=True)
+class SilentClient:
+    """A client's connection carries nothing for `lasts` seconds, in one direction or both, and neither side is told."""
+
+    client: int
+    to_broker: bool
+    to_client: bool
+    lasts: float
+
+
+@dataclass(frozen=True, slots=True)
+class RollingRestart:
+    """Every broker in turn drains, ends and starts again; the next one only when all say that they are ready."""
+
+    period: float
+    downtime: float
+
+
+@dataclass(frozen=True, slots=True)
+class Grow:
+    """A broker that was never there joins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shrink:
+    """A broker drains, ends and never comes back."""
+
+    broker: str
+    period: float
+
+
+@dataclass(frozen=True, slots=True)
 class SlowZooKeeper:
     """Requests and answers of these brokers take about `delay` seconds."""
 
@@ -228,6 +263,11 @@ Fault = (
     | Burst
     | Ambush
     | SlowZooKeeper
+    | ClockJump
+    | SilentClient
+    | RollingRestart
+    | Grow
+    | Shrink
 )
 
 NAMES: dict[type, str] = {
@@ -250,118 +290,9 @@ NAMES: dict[type, str] = {
     Burst: "burst",
     Ambush: "ambush",
     SlowZooKeeper: "slow zookeeper",
+    ClockJump: "clock jump",
+    SilentClient: "silent client",
+    RollingRestart: "rolling restart",
+    Grow: "broker added",
+    Shrink: "broker removed",
 }
-
-# How often each kind is drawn, when the seed allows it.
-WEIGHTS: dict[type, int] = {
-    Crash: 10,
-    Replace: 8,
-    Freeze: 6,
-    BreakLink: 6,
-    Partition: 6,
-    Clog: 3,
-    ZooKeeperAway: 3,
-    ZooKeeperCutOff: 3,
-    ZooKeeperConnectionLost: 5,
-    ExpireSession: 4,
-    Slow: 2,
-    DropClients: 3,
-    RestartEdge: 2,
-    StallClient: 1,
-    Drain: 3,
-    RestartAll: 3,
-    Burst: 4,
-    Ambush: 16,
-    SlowZooKeeper: 3,
-}
-
-WILD_ONLY = frozenset({Replace, RestartAll})
-"""Kinds that lose more than q - 1 incarnations."""
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """`faults` are (moment in seconds, fault), by moment."""
-
-    safe: bool
-    faults: tuple[tuple[float, Fault], ...]
-
-
-def draw_plan(
-    random: Random,
-    brokers: tuple[str, ...],
-    topics: int,
-    clients: int,
-    begin: float,
-    end: float,
-    cache: int,
-    tempo: float,
-) -> Plan:
-    safe = random.random() < 0.7
-    kinds = [kind for kind in WEIGHTS if not (safe and kind in WILD_ONLY)]
-    allowed = [kind for kind in kinds if random.random() < 0.5] or kinds
-    count = random.randint(2, 12 if tempo == 1.0 else 24)
-    # Faults come in clusters: what breaks while something else is under way finds more than what breaks alone.
-    moments: list[float] = []
-    moment = random.uniform(begin, (begin + end) / 2)
-    for _ in range(count):
-        moments.append(min(moment, end))
-        moment += tempo * random.choice((random.uniform(0.0, 0.5), random.uniform(0.0, 3.0), random.uniform(0.0, 7.0)))
-    weights = [WEIGHTS[kind] for kind in allowed]
-    faults = [
-        (when, _draw(random, random.choices(allowed, weights)[0], brokers, topics, clients, cache, tempo))
-        for when in moments
-    ]
-    return Plan(safe, tuple(faults))
-
-
-def _draw(
-    random: Random, kind: type, brokers: tuple[str, ...], topics: int, clients: int, cache: int, tempo: float
-) -> Fault:
-    broker = random.choice(brokers)
-    one, other = random.sample(brokers, 2)
-    short_or_long = tempo * random.choice(
-        (random.uniform(0.1, 2.0), random.uniform(2.0, 6.0), random.uniform(5.0, 14.0))
-    )
-    if kind is Crash:
-        return Crash(broker, tempo * random.choice((random.uniform(0.1, 1.0), random.uniform(1.0, 10.0))))
-    if kind is Replace:
-        some = tuple(random.sample(brokers, random.choice((len(brokers), random.randint(1, len(brokers))))))
-        return Replace(some, tempo * random.uniform(4.0, 40.0))
-    if kind is Freeze:
-        return Freeze(broker, short_or_long)
-    if kind is BreakLink:
-        return BreakLink(one, other)
-    if kind is Partition:
-        side = tuple(random.sample(brokers, random.randint(1, len(brokers) - 1)))
-        return Partition(side, short_or_long, random.random() < 0.4, random.random() < 0.4)
-    if kind is Clog:
-        return Clog(one, other, tempo * random.uniform(0.05, 1.5), short_or_long)
-    if kind is ZooKeeperAway:
-        return ZooKeeperAway(random.choice((short_or_long, tempo * random.uniform(8.0, 25.0))))
-    if kind is ZooKeeperCutOff:
-        return ZooKeeperCutOff(broker, short_or_long)
-    if kind is ZooKeeperConnectionLost:
-        return ZooKeeperConnectionLost(broker, random.randint(1, 8))
-    if kind is ExpireSession:
-        return ExpireSession(broker)
-    if kind is Slow:
-        return Slow(broker, random.uniform(0.001, 0.005), short_or_long)
-    if kind is DropClients:
-        return DropClients(broker)
-    if kind is RestartEdge:
-        return RestartEdge(broker)
-    if kind is StallClient:
-        return StallClient(random.randrange(clients), short_or_long)
-    if kind is Drain:
-        return Drain(broker, tempo * random.uniform(1.0, 5.0), tempo * random.uniform(0.1, 3.0))
-    if kind is Ambush:
-        actions = tuple(random.choice(ACTIONS) for _ in range(random.choice((1, 2))))
-        gap = random.choice((0.0, random.uniform(0.0, 0.4), tempo * random.uniform(0.0, 4.0)))
-        return Ambush(random.choice(AMBUSHED), random.choice((1, 1, 2, 5)), actions, short_or_long, gap)
-    if kind is SlowZooKeeper:
-        some = tuple(random.sample(brokers, random.choice((1, 1, len(brokers)))))
-        return SlowZooKeeper(some, tempo * random.choice((0.2, 0.6, 1.5)), short_or_long)
-    if kind is RestartAll:
-        return RestartAll(tempo * random.choice((0.2, random.uniform(0.5, 6.0))))
-    return Burst(random.randrange(topics), random.randint(cache // 2, cache * 3))

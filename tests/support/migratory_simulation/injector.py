@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from migratory_simulation import faults
+from migratory_simulation.rollouts import Rollouts
 
 if TYPE_CHECKING:
+    from migratory_simulation.connections import Connection
     from migratory_simulation.process import Process
     from migratory_simulation.world import World
 
@@ -15,6 +17,8 @@ class Injector:
     def __init__(self, world: World) -> None:
         self.world = world
         self.ambushes: list[tuple[faults.Ambush, list[int]]] = []  # with how many messages are still to be let go
+        self.rollouts = Rollouts(world)
+        self._silent: list[Connection] = []
         for moment, fault in world.options.plan.faults:
             world.scheduler.at(moment, self.inject, fault)
 
@@ -32,6 +36,10 @@ class Injector:
         world.trace("fault", "**", fault)
         if self._apply(fault):
             world.coverage[f"fault {name}"] += 1
+
+    def heal(self) -> None:
+        self._speak(self._silent)
+        self._silent = []
 
     def _may_end(self, broker: str) -> bool:
         """Ending the broker now leaves every list since the last activated one with at most q - 1 lost."""
@@ -83,6 +91,14 @@ class Injector:
         if isinstance(fault, faults.Ambush):
             self.ambushes.append((fault, [fault.count]))
             return False
+        if isinstance(fault, faults.SilentClient):
+            return self._silence(fault)
+        if isinstance(fault, faults.RollingRestart):
+            return self.rollouts.roll(fault)
+        if isinstance(fault, faults.Grow):
+            return self.rollouts.grow()
+        if isinstance(fault, faults.Shrink):
+            return self.rollouts.shrink(fault)
         victim = world.process_of(fault.broker)
         return victim is not None and self._apply_to(fault, victim)
 
@@ -96,6 +112,7 @@ class Injector:
         | faults.Slow
         | faults.DropClients
         | faults.RestartEdge
+        | faults.ClockJump
         | faults.Drain,
         process: Process,
     ) -> bool:
@@ -117,6 +134,9 @@ class Injector:
             if process.zk.session is None:
                 return False
             world.ensemble.expire(process.zk.session.number)
+        elif isinstance(fault, faults.ClockJump):
+            process.offset += fault.ahead
+            world.wall_skews[process.name] = fault.wall
         elif isinstance(fault, faults.Slow):
             process.slow = fault.cost
             after(fault.lasts, self._fast_again, process)
@@ -203,6 +223,20 @@ class Injector:
             process.zk.lose_connection()
             delay = self.world.random.choice((0.05, 0.7)) * self.world.random.random()
             self.world.scheduler.after(delay, self._lose_connection, process, times - 1)
+
+    def _silence(self, fault: faults.SilentClient) -> bool:
+        client = self.world.clients[fault.client % len(self.world.clients)]
+        connections = [link.connection for link in client.links.values() if link.connection is not None]
+        for connection in connections:
+            connection.silence(fault.to_broker, fault.to_client)
+        self._silent += connections
+        self.world.scheduler.after(fault.lasts, self._speak, connections)
+        return bool(connections)
+
+    @staticmethod
+    def _speak(connections: list[Connection]) -> None:
+        for connection in connections:
+            connection.speak()
 
     @staticmethod
     def _fast_again(process: Process) -> None:

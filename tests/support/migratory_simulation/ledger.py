@@ -64,6 +64,7 @@ class Reader:
     topic: str
     position: Position | None = None  # None until the first receipt
     received: int = 0
+    snapshot: bool = False  # the publication at its first position may come, once
 
 
 class Ledger:
@@ -73,6 +74,7 @@ class Ledger:
         self.group_of: dict[str, int] = {}
         self.topics: dict[tuple[str, int], TopicHistory] = {}  # (topic, first epoch of the history)
         self.readers: dict[tuple[str, str], Reader] = {}
+        self._wanted: dict[tuple[str, str], bool] = {}  # snapshots that the next first receipt brings
         self.acknowledged: dict[Key, Position | None] = {}
         self.issued: dict[Key, float] = {}
         self.given_up: set[Key] = set()
@@ -208,6 +210,15 @@ class Ledger:
             reader = self.readers[subscriber, topic] = Reader(subscriber, topic)
         return reader
 
+    def wants_snapshot(self, subscriber: str, topic: str) -> None:
+        """Its first receipt there may be followed by the publication at that very position."""
+        self._wanted[subscriber, topic] = True
+
+    def leaves(self, subscriber: str, topic: str) -> None:
+        """It forgets where it stands."""
+        self.readers.pop((subscriber, topic), None)
+        self._wanted.pop((subscriber, topic), None)
+
     def receipt(self, subscriber: str, topic: str, receipt: Receipt, position: Position, first: int, last: int) -> None:
         reader = self.reader(subscriber, topic)
         self.told(f"receipt for {subscriber}", topic, position)
@@ -215,6 +226,7 @@ class Ledger:
         if receipt == "complete":
             if before is None:
                 reader.position = position
+                reader.snapshot = self._wanted.pop((subscriber, topic), False)
             return  # while a client moves, its old link may have brought it past what the new broker says
         if receipt == "truncated":
             self.coverage["truncated"] += 1
@@ -240,6 +252,12 @@ class Ledger:
             self.coverage["replayed"] += 1
         if before is None:
             raise Violation(2, f"{subscriber} {topic}: {position} came before any receipt")
+        if reader.snapshot and position == before:
+            self.coverage["snapshots"] += 1
+            reader.snapshot = False
+            self.shown(f"subscriber {subscriber}", topic, position, payload)
+            return
+        reader.snapshot = False
         if position <= before:
             raise Violation(2, f"{subscriber} {topic}: {position} after {before}: not rising")
         if self.history_of(topic, before.epoch) != self.history_of(topic, position.epoch):

@@ -1,13 +1,26 @@
-"""What a seed decides before the run: the shape of the cluster, its load and limits, and the plan of faults."""
+"""What a seed decides before the run: the shape of the cluster, its load and limits, and the plan of faults.
+
+There are two profiles. *Long* seeds have room for many faults, bursts and slow recoveries, at about 15,000 events each;
+*short* ones are a tenth of that and dense in faults, so that very many of them can be run. `mixed` takes one long seed
+in `LONG_EACH`, the others short.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
+from typing import Literal, TypedDict
 
 from migratory_protocol.topics import topic_group
 
-from migratory_simulation.faults import Plan, draw_plan
+from migratory_simulation.plans import ALL, WEIGHTS, Plan, Scope, draw_plan, with_extras
+
+# Brokers and `minCopies` of short seeds: a step of seven brokers costs five times one of three.
+SHAPES = ((3, 2), (4, 2), (5, 2), (5, 3), (3, 1), (6, 2), (7, 3), (7, 4))
+SHARES = (72, 8, 5, 6, 5, 1, 1, 2)
+
+Profile = Literal["long", "short", "mixed"]
+LONG_EACH = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +41,7 @@ class Options:
     client_queue: int
     page: int
     duplicate_window: float
-    on_history_loss: str
+    on_history_loss: Literal["reset", "halt"]
     edges: int
     edge_delay: float
     link_delay: float
@@ -44,9 +57,29 @@ class Options:
     settle: float  # publishing goes on so long after the faults
     bound: float  # then everything must be answered and caught up within so many seconds
     plan: Plan
+    profile: Literal["long", "short"] = "long"
+    weights: tuple[int, ...] = ()  # of the brokers in server lists, 100 where there is none
+    snapshots: float = 0.0  # probability that a subscription begins with a snapshot, or is begun anew
+    hurry: float = 1.0  # what clients do in the beginning comes this much closer together
+    clients_from: float = 0.0  # the first client begins then
+    beat: float = 1.0  # the heartbeat's period, by the measure of the other limits
+
+    def weight(self, broker: str) -> int:
+        index = self.brokers.index(broker) if broker in self.brokers else len(self.weights)
+        return self.weights[index] if index < len(self.weights) else 100
 
 
-def draw_options(seed: int) -> Options:
+def profile_of(seed: int, profile: Profile) -> Literal["long", "short"]:
+    if profile == "mixed":
+        return "long" if seed % LONG_EACH == 0 else "short"
+    return profile
+
+
+def draw_options(seed: int, profile: Profile = "long") -> Options:
+    return _draw_long(seed) if profile_of(seed, profile) == "long" else _draw_short(seed)
+
+
+def _draw_long(seed: int) -> Options:
     random = Random(f"options {seed}")
     count, copies = random.choice(((3, 2), (3, 2), (3, 2), (3, 2), (3, 2), (4, 2), (5, 2), (5, 3), (3, 1)))
     brokers = tuple(f"broker-{number}" for number in range(count))
@@ -58,7 +91,8 @@ def draw_options(seed: int) -> Options:
     faults_end = random.uniform(22.0, 34.0) * (1.0 if tempo == 1.0 else 0.5)
     window = random.choice((25.0, 120.0))
     begin = random.choice((0.5, 4.0, 7.0)) * tempo  # the earliest strike a cluster that has no record yet
-    return Options(
+    scope = Scope(brokers, len(topics), publishers + subscribers, cache, tempo, tempo, window * tempo)
+    options = Options(
         seed=seed,
         tempo=tempo,
         brokers=brokers,
@@ -89,8 +123,84 @@ def draw_options(seed: int) -> Options:
         faults_end=faults_end,
         settle=6.0 * tempo,
         bound=60.0 * tempo,
-        plan=draw_plan(random, brokers, len(topics), publishers + subscribers, begin, faults_end, cache, tempo),
+        plan=draw_plan(random, scope, begin, faults_end, (2, 12 if tempo == 1.0 else 24), WEIGHTS),
     )
+    more = Random(f"more {seed}")
+    if more.random() < 0.6:
+        return options
+    # The rest of the seeds have what came later, drawn apart: the others stay as they were.
+    return replace(
+        options,
+        plan=with_extras(more, options.plan, scope, begin, faults_end),
+        **_later(more, options.plan.safe, count),
+    )
+
+
+def _draw_short(seed: int) -> Options:
+    random = Random(f"short {seed}")
+    count, copies = random.choices(SHAPES, SHARES)[0]
+    brokers = tuple(f"broker-{number}" for number in range(count))
+    groups = random.choice((1, 1, 2))
+    topics = _topics(groups, random.randint(groups, groups + 1))
+    cache = random.choice((3, 8, 30))
+    publishers, subscribers = random.choice((1, 1, 2)), random.choice((1, 1, 2))
+    tempo = 0.3
+    begin = random.choice((0.1, 1.2, 1.6, 1.8, 2.0))  # most clusters take clients after 1.8 seconds
+    faults_end = begin + random.uniform(1.0, 2.4)
+    window = random.choice((25.0, 120.0))
+    scope = Scope(brokers, len(topics), publishers + subscribers, cache, tempo, tempo * 0.35, window * tempo)
+    plan = draw_plan(random, scope, begin, faults_end - 0.3, (4, 9), ALL)
+    return Options(
+        seed=seed,
+        tempo=tempo,
+        brokers=brokers,
+        min_copies=copies,
+        groups=groups,
+        topics=topics,
+        messages_per_topic=cache,
+        min_age=random.choice((0.0, 0.0, 0.5)),
+        max_age=random.choice((1.0, 600.0, 600.0)),
+        max_bytes=random.choice((2_500, 1_000_000, 1_000_000)),
+        part_bytes=random.choice((200, 1_000_000)),
+        client_queue=random.choice((3_000, 1_000_000)),
+        page=random.choice((60, 400, 65_536)),
+        duplicate_window=window * tempo,
+        edges=random.choice((1, 1, 1, 2)),
+        edge_delay=random.choice((0.0, 0.0, 0.001, 0.02)),
+        link_delay=random.choice((0.001, 0.005, 0.02, 0.06)),
+        client_delay=random.choice((0.001, 0.005, 0.03)),
+        zookeeper_delay=random.choice((0.002, 0.01, 0.05)),
+        zookeeper_lag=random.choice((0.0, 0.0, 0.02, 0.3)),
+        publishers=publishers,
+        subscribers=subscribers,
+        rate=random.choice((5.0, 15.0, 30.0)),
+        give_up=random.choice((1.5, 8.0) if window < 60.0 else (1.5, 8.0, 15.0)) * tempo,
+        start_spread=random.choice((0.1, 0.1, 2.0)) * tempo,
+        faults_end=faults_end,
+        settle=1.0 * tempo,
+        bound=60.0 * tempo,
+        plan=plan,
+        profile="short",
+        hurry=0.3,
+        beat=random.choice((1.0, 2.0, 2.0, 2.0)),
+        clients_from=max(0.0, begin - random.uniform(0.2, 0.8)),
+        **_later(random, plan.safe, count),
+    )
+
+
+class Later(TypedDict):
+    on_history_loss: Literal["reset", "halt"]
+    weights: tuple[int, ...]
+    snapshots: float
+
+
+def _later(random: Random, safe: bool, brokers: int) -> Later:
+    weights = tuple(random.choice((100, 100, 50, 1, 0)) for _ in range(brokers)) if random.random() < 0.3 else ()
+    return {
+        "on_history_loss": "halt" if not safe and random.random() < 0.3 else "reset",
+        "weights": weights if any(weights) else (),
+        "snapshots": random.choice((0.0, 0.3, 0.8)),
+    }
 
 
 def _topics(groups: int, count: int) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 Looks at the records in the modelled ZooKeeper and, after each step, at the groups of the broker that stepped. From
 both it derives on its own what is committed (accepted in an epoch by q listed incarnations), and holds everything
-that brokers say against that. `View` is the only place that knows names inside `Logic`.
+that brokers say against that. `View`, `owes` and `after_step` are all that knows names inside `Logic`.
 """
 
 from __future__ import annotations
@@ -36,6 +36,12 @@ def views(logic: Logic) -> Iterable[View]:
     for group in logic.groups:
         replica = group.replica
         yield View(group.number, replica.promised, replica.synced, replica.topics)
+
+
+def owes(logic: Logic) -> bool:
+    """Whether a flush would do anything: a turn's end without anything to send is not worth an event."""
+    contact = logic.contact
+    return bool(logic.ctx.dirty or contact._forwards or contact._answers)
 
 
 class Committed:
@@ -127,11 +133,23 @@ class Probe:
         source = before.as_source()
         if source is None:
             return
+        if self.world.on_history_loss == "halt":
+            raise Violation(1, f"group {group}: a new history under `halt`: {record}")
         if self.world.options.plan.safe:
             raise Violation(1, f"group {group}: a new history, though no list lost more than q - 1: {before}")
         here = [broker for broker in source.members if self.incarnations.get(broker[0]) == broker[1]]
         if source.enough(here):
             raise Violation(1, f"group {group}: a new history, though {here} of {source} are not replaced")
+
+    def halts(self, process: Process, group: int) -> None:
+        """Nothing but a loss is a reason to wait for a person."""
+        record = self.latest.get(group)
+        source = None if record is None else record.as_source()
+        if record is None:
+            return  # brokers hold something of a group without a record: unknown
+        here = [] if source is None else [b for b in source.members if self.incarnations.get(b[0]) == b[1]]
+        if source is None or source.enough(here):
+            raise Violation(7, f"{process.label} halts group {group}, though {here} of {source} are not replaced")
 
     def _activated(self, group: int, record: GroupRecord) -> None:
         reign = self.reigns[group, record.epoch]

@@ -18,6 +18,7 @@ from migratory_protocol.peer import decode_peer, encode_peer
 
 from migratory_simulation.ledger import Violation, key_of
 from migratory_simulation.network import End
+from migratory_simulation.probe import owes
 from migratory_simulation.zookeeper import ZkClient
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ class Process:
         self.slow = 0.0  # seconds that each event takes
         self.started = world.scheduler.now
         self.offset = random.uniform(10.0, 5000.0)
-        self.wall_skew = random.uniform(-0.2, 0.2)
+        self.wall_skew = random.uniform(-0.2, 0.2) + world.wall_skews.get(name, 0.0)
         self.logic = Logic(world.logic_config(name, self.address))
         self.wanted: dict[str, tuple[int, str]] = {}
         self.admission = logic_events.Admission(False, "learning")
@@ -177,7 +178,7 @@ class Process:
             self._carry_out(effect)
             if not self.running:
                 return  # it crashed between two effects
-        if event is not _FLUSH and not self._flush_due:
+        if event is not _FLUSH and not self._flush_due and owes(self.logic):
             self._flush_due = True
             world.scheduler.after(world.random.random() * 0.002, self.run, self._flush)
 
@@ -277,6 +278,8 @@ class Process:
     def observe(self, effect: edge_events.Effect | logic_events.Effect) -> None:
         if isinstance(effect, logic_events.Note):
             self.world.coverage[f"note {effect.event}"] += 1
+            if effect.event == "history_lost_halted":
+                self.world.halts(self, int(str(effect.fields["group"])))
             if effect.event.startswith("unreported"):
                 # The edge has covered it up for its clients; it is the logic's mistake all the same.
                 raise Violation(2, f"{self.label}: {effect.event} {effect.fields}")

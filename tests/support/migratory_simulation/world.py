@@ -40,7 +40,6 @@ TIMES = {
         "progress_timeout",
         "bootstrap_wait",
         "resume_wait",
-        "heartbeat",
         "publish_wait",
         "publish_retry_after",
         "relist_delay",
@@ -49,6 +48,7 @@ TIMES = {
     )
 }
 
+HEARTBEAT = LogicConfig("", "a", ("a",), min_copies=1).heartbeat
 EPOCH_MS = 1_700_000_000_000  # the wall clock at virtual second 0
 
 
@@ -77,6 +77,11 @@ class World:
         self._sink = sink
         self.steps = 0
         self.healed = False
+        self.names = options.brokers  # as configured now
+        self._names = len(options.brokers)  # ever given
+        self.wall_skews: dict[str, float] = {}  # of a broker's next lives, seconds
+        self.on_history_loss = options.on_history_loss
+        self.halted: set[int] = set()  # groups that wait for a person
         self.ledger = Ledger(self.coverage)
         for topic in options.topics:
             self.ledger.group_of[topic] = topic_group(topic, options.groups)
@@ -101,7 +106,8 @@ class World:
         return LogicConfig(
             cluster="simulated",
             name=name,
-            brokers=options.brokers,
+            brokers=self.names if name in self.names else (*self.names, name),
+            weight=options.weight(name),
             url=self.url(name),
             peer=address,
             groups=options.groups,
@@ -111,8 +117,9 @@ class World:
             max_bytes=options.max_bytes,
             min_copies=options.min_copies,
             duplicate_window=options.duplicate_window,
-            on_history_loss="halt" if options.on_history_loss == "halt" else "reset",
+            on_history_loss=self.on_history_loss,
             part_bytes=options.part_bytes,
+            heartbeat=HEARTBEAT * options.tempo * options.beat,
             **{name: value * options.tempo for name, value in TIMES.items()},
         )
 
@@ -154,8 +161,13 @@ class World:
             self.scheduler.after(1.0 if restart is None else restart, self._start_again, process.name)
 
     def _start_again(self, name: str) -> None:
-        if self.process_of(name) is None:
+        if self.process_of(name) is None and name in self.names:
             self.start_process(name)
+
+    def next_name(self) -> int:
+        """The number of a broker that was never there."""
+        self._names += 1
+        return self._names - 1
 
     def process_of(self, name: str) -> Process | None:
         """The newest running process of this broker."""
@@ -189,14 +201,16 @@ class World:
             clients.append(client)
             # Some subscribers come late, to a topic that has a history.
             late = not writes and random.random() < 0.35
-            tempo = options.tempo
+            tempo = options.tempo * options.hurry
             begins = random.uniform(8.0, 20.0) if late else random.uniform(0.0, 3.0)
-            self.scheduler.at(begins * tempo, client.start)
+            self.scheduler.at(options.clients_from + begins * tempo, client.start)
             if writes:
                 quiet = self._quiet_times(random, writes)
-                self.scheduler.at(random.uniform(1.0, 2.0) * tempo, self._publish_next, client, quiet)
+                first = options.clients_from + random.uniform(1.0, 2.0) * tempo
+                self.scheduler.at(first, self._publish_next, client, quiet)
             if reads and random.random() < 0.5:
-                self.scheduler.at(random.uniform(5.0, 12.0) * tempo, self._churn, client)
+                first = options.clients_from + random.uniform(5.0, 12.0) * tempo
+                self.scheduler.at(first, self._churn, client)
         return clients
 
     def _quiet_times(self, random: Random, topics: tuple[str, ...]) -> dict[str, tuple[float, float]]:
@@ -238,8 +252,13 @@ class World:
         for client in self.clients:
             for topic in client.publishes:
                 client.publish(topic, final=True)
-        if not self.scheduler.run_until(healed_at + options.settle + options.bound, self.recovered):
+        until = healed_at + options.settle + options.bound
+        if not self.scheduler.run_until(until, lambda: bool(self.halted) or self.recovered()):
             raise Violation(7, self.what_is_missing())
+        if self.halted:
+            self._person_decides()
+            if not self.scheduler.run_until(until + options.bound, self.recovered):
+                raise Violation(7, self.what_is_missing())
         late = self.ledger.behind()
         if late:
             raise Violation(1, "; ".join(late))
@@ -261,14 +280,32 @@ class World:
             process.thaw()
         for client in self.clients:
             client.flow()
-        for name in self.options.brokers:
+        self.injector.heal()
+        for name in self.names:
             if self.process_of(name) is None:
                 self.scheduler.after(self.random.uniform(0.0, 1.0), self._start_again, name)
+
+    # ---- lost histories under `halt`
+
+    def halts(self, process: Process, group: int) -> None:
+        """A broker says that a group's history is lost and that it waits for a person."""
+        if self.on_history_loss != "halt":
+            raise Violation(7, f"{process.label} halts group {group} under {self.on_history_loss}")
+        self.probe.halts(process, group)
+        self.coverage["halts"] += 1
+        self.halted.add(group)
+
+    def _person_decides(self) -> None:
+        """To go on without what is lost: every broker is restarted with `onHistoryLoss: reset`."""
+        self.trace("world", "**", f"a person lets groups {sorted(self.halted)} begin anew")
+        self.on_history_loss = "reset"
+        for process in self.running():
+            self.process_ends(process, "restarted by a person", restart=self.random.uniform(0.0, self.options.tempo))
 
     def recovered(self) -> bool:
         if not all(client.ready for client in self.clients):
             return False
-        for name in self.options.brokers:
+        for name in self.names:
             process = self.process_of(name)
             if process is None or not process.admission.open:
                 return False
@@ -276,7 +313,7 @@ class World:
 
     def what_is_missing(self) -> str:
         missing = []
-        for name in self.options.brokers:
+        for name in self.names:
             process = self.process_of(name)
             if process is None:
                 missing.append(f"{name} does not run")

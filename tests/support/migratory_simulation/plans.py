@@ -1,0 +1,196 @@
+"""How a seed draws its plan of faults.
+
+A plan is drawn before the run from a generator of its own. Each seed allows only some kinds (a swarm: rare
+combinations come up more often than when every run has a bit of everything). A *safe* plan crashes a broker only while
+every other one is ready, so that no list ever loses more than q - 1: then even a single `reset` of a history is wrong.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+from migratory_simulation.faults import (
+    ACTIONS,
+    AMBUSHED,
+    Ambush,
+    BreakLink,
+    Burst,
+    ClockJump,
+    Clog,
+    Crash,
+    Drain,
+    DropClients,
+    ExpireSession,
+    Fault,
+    Freeze,
+    Grow,
+    Partition,
+    Replace,
+    RestartAll,
+    RestartEdge,
+    RollingRestart,
+    Shrink,
+    SilentClient,
+    Slow,
+    SlowZooKeeper,
+    StallClient,
+    ZooKeeperAway,
+    ZooKeeperConnectionLost,
+    ZooKeeperCutOff,
+)
+
+# How often each kind is drawn, when the seed allows it.
+WEIGHTS: dict[type, int] = {
+    Crash: 10,
+    Replace: 8,
+    Freeze: 6,
+    BreakLink: 6,
+    Partition: 6,
+    Clog: 3,
+    ZooKeeperAway: 3,
+    ZooKeeperCutOff: 3,
+    ZooKeeperConnectionLost: 5,
+    ExpireSession: 4,
+    Slow: 2,
+    DropClients: 3,
+    RestartEdge: 2,
+    StallClient: 1,
+    Drain: 3,
+    RestartAll: 3,
+    Burst: 4,
+    Ambush: 16,
+    SlowZooKeeper: 3,
+}
+# Kinds that long seeds have on top of a plan, some of them.
+EXTRA: dict[type, int] = {ClockJump: 3, SilentClient: 3, RollingRestart: 4, Grow: 3, Shrink: 3}
+ALL = {**WEIGHTS, **EXTRA}
+
+WILD_ONLY = frozenset({Replace, RestartAll})
+"""Kinds that lose more than q - 1 incarnations."""
+SAFE_ONLY = frozenset({Shrink})
+"""Kinds that promise nothing beside others: a list that has lost a broker for good bears no further loss."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`faults` are (moment in seconds, fault), by moment."""
+
+    safe: bool
+    faults: tuple[tuple[float, Fault], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What faults can be about. `lasts` scales what lasts and how long a broker is down; `window` is the duplicate
+    window in seconds."""
+
+    brokers: tuple[str, ...]
+    topics: int
+    clients: int
+    cache: int
+    tempo: float
+    lasts: float
+    window: float
+
+
+def draw_plan(
+    random: Random, scope: Scope, begin: float, end: float, counts: tuple[int, int], weights: dict[type, int]
+) -> Plan:
+    """`counts`: at least and at most so many faults between the seconds `begin` and `end`."""
+    safe = random.random() < 0.7
+    kinds = [kind for kind in weights if kind not in (WILD_ONLY if safe else SAFE_ONLY)]
+    allowed = [kind for kind in kinds if random.random() < 0.5] or kinds
+    count = random.randint(*counts)
+    # Faults come in clusters: what breaks while something else is under way finds more than what breaks alone.
+    moments: list[float] = []
+    moment = random.uniform(begin, (begin + end) / 2)
+    for _ in range(count):
+        moments.append(min(moment, end))
+        pause = random.choice((random.uniform(0.0, 0.5), random.uniform(0.0, 3.0), random.uniform(0.0, 7.0)))
+        moment += scope.lasts * pause
+    chances = [weights[kind] for kind in allowed]
+    faults = [(when, _draw(random, random.choices(allowed, chances)[0], scope, safe)) for when in moments]
+    return Plan(safe, tuple(faults))
+
+
+def with_extras(random: Random, plan: Plan, scope: Scope, begin: float, end: float) -> Plan:
+    """The same plan with one to four faults more, of the kinds in EXTRA."""
+    kinds = [kind for kind in EXTRA if plan.safe or kind not in SAFE_ONLY]
+    chances = [EXTRA[kind] for kind in kinds]
+    faults = list(plan.faults)
+    for _ in range(random.randint(1, 4)):
+        kind = random.choices(kinds, chances)[0]
+        faults.append((random.uniform(begin, end), _draw(random, kind, scope, plan.safe)))
+    return Plan(plan.safe, tuple(sorted(faults, key=lambda entry: entry[0])))
+
+
+def _draw(random: Random, kind: type, scope: Scope, safe: bool) -> Fault:
+    brokers, tempo, lasts = scope.brokers, scope.tempo, scope.lasts
+    broker = random.choice(brokers)
+    one, other = random.sample(brokers, 2)
+    short_or_long = lasts * random.choice(
+        (random.uniform(0.1, 2.0), random.uniform(2.0, 6.0), random.uniform(5.0, 14.0))
+    )
+    if kind is Crash:
+        return Crash(broker, lasts * random.choice((random.uniform(0.1, 1.0), random.uniform(1.0, 10.0))))
+    if kind is Replace:
+        some = tuple(random.sample(brokers, random.choice((len(brokers), random.randint(1, len(brokers))))))
+        return Replace(some, tempo * random.uniform(4.0, 40.0))
+    if kind is Freeze:
+        return Freeze(broker, short_or_long)
+    if kind is BreakLink:
+        return BreakLink(one, other)
+    if kind is Partition:
+        side = tuple(random.sample(brokers, random.randint(1, len(brokers) - 1)))
+        return Partition(side, short_or_long, random.random() < 0.4, random.random() < 0.4)
+    if kind is Clog:
+        return Clog(one, other, tempo * random.uniform(0.05, 1.5), short_or_long)
+    if kind is ZooKeeperAway:
+        return ZooKeeperAway(random.choice((short_or_long, lasts * random.uniform(8.0, 25.0))))
+    if kind is ZooKeeperCutOff:
+        return ZooKeeperCutOff(broker, short_or_long)
+    if kind is ZooKeeperConnectionLost:
+        return ZooKeeperConnectionLost(broker, random.randint(1, 8))
+    if kind is ExpireSession:
+        return ExpireSession(broker)
+    if kind is Slow:
+        return Slow(broker, random.uniform(0.001, 0.005), short_or_long)
+    if kind is DropClients:
+        return DropClients(broker)
+    if kind is RestartEdge:
+        return RestartEdge(broker)
+    if kind is StallClient:
+        return StallClient(random.randrange(scope.clients), short_or_long)
+    if kind is Drain:
+        return Drain(broker, tempo * random.uniform(1.0, 5.0), lasts * random.uniform(0.1, 3.0))
+    if kind is Ambush:
+        actions = tuple(random.choice(ACTIONS) for _ in range(random.choice((1, 2))))
+        gap = random.choice((0.0, random.uniform(0.0, 0.4), lasts * random.uniform(0.0, 4.0)))
+        return Ambush(random.choice(AMBUSHED), random.choice((1, 1, 2, 5)), actions, short_or_long, gap)
+    if kind is SlowZooKeeper:
+        some = tuple(random.sample(brokers, random.choice((1, 1, len(brokers)))))
+        return SlowZooKeeper(some, tempo * random.choice((0.2, 0.6, 1.5)), short_or_long)
+    if kind is RestartAll:
+        return RestartAll(lasts * random.choice((0.2, random.uniform(0.5, 6.0))))
+    if kind is Burst:
+        return Burst(random.randrange(scope.topics), random.randint(scope.cache // 2, scope.cache * 3))
+    return _draw_extra(random, kind, scope, safe, broker, short_or_long)
+
+
+def _draw_extra(random: Random, kind: type, scope: Scope, safe: bool, broker: str, short_or_long: float) -> Fault:
+    tempo = scope.tempo
+    if kind is ClockJump:
+        # A clock that runs ahead shortens the two limits that safety rests on: the wait before a new history
+        # (none begins in a safe plan), and the duplicate window (long enough to spare some).
+        spare = safe and scope.window >= 60.0 * tempo
+        ahead = tempo * random.choice((0.0, random.uniform(0.1, 2.0), random.uniform(2.0, 8.0))) if spare else 0.0
+        return ClockJump(broker, ahead, random.choice((-1, 1)) * random.choice((0.5, 30.0, 7200.0)))
+    if kind is SilentClient:
+        to_broker, to_client = random.choice(((True, False), (False, True), (True, True)))
+        return SilentClient(random.randrange(scope.clients), to_broker, to_client, short_or_long)
+    if kind is RollingRestart:
+        return RollingRestart(tempo * random.uniform(1.0, 4.0), tempo * random.uniform(0.1, 1.0))
+    if kind is Grow:
+        return Grow()
+    return Shrink(broker, tempo * random.uniform(1.0, 4.0))

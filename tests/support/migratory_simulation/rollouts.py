@@ -1,0 +1,112 @@
+"""What a person or an operator does to a cluster over many steps: rolling restarts, brokers that join and leave.
+
+Each is a small program that looks again every now and then: it goes by what the brokers say of themselves (ready,
+drained), as a real operator does, and not by what the simulation knows.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from migratory_simulation.faults import RollingRestart, Shrink
+
+if TYPE_CHECKING:
+    from migratory_simulation.process import Process
+    from migratory_simulation.world import World
+
+LOOK = 0.3  # seconds between two looks, times the tempo
+PATIENCE = 25.0  # seconds of waiting for readiness, times the tempo, until a rollout is given up
+MOST = 8  # brokers that a cluster may grow to
+
+
+class Rollouts:
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self._rolling = False
+
+    @property
+    def _tempo(self) -> float:
+        return self.world.options.tempo
+
+    # ---- joining and leaving
+
+    def grow(self) -> bool:
+        world = self.world
+        if len(world.names) >= MOST:
+            return False
+        name = f"broker-{world.next_name()}"
+        world.names = (*world.names, name)
+        world.start_process(name)
+        return True
+
+    def shrink(self, fault: Shrink) -> bool:
+        world, name = self.world, fault.broker
+        process = world.process_of(name)
+        least = max(2 * world.options.min_copies - 1, 2)
+        if name not in world.names or len(world.names) <= least or process is None or process.draining:
+            return False
+        if self._rolling or any(other.draining for other in world.running()):
+            return False  # one at a time, as an operator would
+        world.names = tuple(other for other in world.names if other != name)
+        process.drain(fault.period)
+        self._leaves(process)
+        return True
+
+    def _leaves(self, process: Process) -> None:
+        world = self.world
+        if not process.running:
+            return  # it crashed on its way out: gone, too
+        if process.logic.drained and world.probe.may_lose(process):
+            world.process_ends(process, "leaves for good")
+            world.coverage["brokers left"] += 1
+            return
+        world.scheduler.after(LOOK * self._tempo, self._leaves, process)
+
+    # ---- rolling restarts
+
+    def roll(self, fault: RollingRestart) -> bool:
+        if self._rolling:
+            return False
+        self._rolling = True
+        self._next(fault, list(self.world.names), self.world.scheduler.now + PATIENCE * self._tempo)
+        return True
+
+    def _next(self, fault: RollingRestart, left: list[str], until: float) -> None:
+        """Drain the next one, once every broker says that it is ready."""
+        world = self.world
+        if world.healed or world.scheduler.now > until:
+            self._rolling = False
+            world.coverage["rollouts abandoned"] += 1
+            return
+        process = world.process_of(left[0]) if left[0] in world.names else None
+        if not self._all_ready() or process is None:
+            if left[0] not in world.names:
+                left = left[1:]
+            if not left:
+                self._rolling = False
+                return
+            world.scheduler.after(LOOK * self._tempo, self._next, fault, left, until)
+            return
+        process.drain(fault.period)
+        self._drains(fault, left, process, world.scheduler.now + fault.period)
+
+    def _all_ready(self) -> bool:
+        processes = [self.world.process_of(name) for name in self.world.names]
+        return all(process is not None and process.admission.open and not process.draining for process in processes)
+
+    def _drains(self, fault: RollingRestart, left: list[str], process: Process, until: float) -> None:
+        """It ends when it says that it is drained, or when its time is over."""
+        world = self.world
+        over = world.scheduler.now >= until
+        if process.running:
+            if process.logic.drained or (over and (not world.options.plan.safe or world.probe.may_lose(process))):
+                world.process_ends(process, "rolled", restart=fault.downtime)
+                world.coverage["brokers rolled"] += 1
+            else:
+                world.scheduler.after(LOOK * self._tempo, self._drains, fault, left, process, until)
+                return
+        if len(left) == 1:
+            self._rolling = False
+            world.coverage["rollouts finished"] += 1
+            return
+        self._next(fault, left[1:], world.scheduler.now + PATIENCE * self._tempo)
