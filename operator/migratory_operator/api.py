@@ -1,0 +1,206 @@
+"""The API server: the few requests that the operator makes, each with a time limit. The only module that imports
+lightkube.
+
+Objects are plain dictionaries, as the API has them. The token of a service account is read anew when it has expired.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import httpx2
+from lightkube import ALL_NS
+from lightkube.config.kubeconfig import KubeConfig
+from lightkube.core.async_client import AsyncClient
+from lightkube.core.exceptions import ApiError as _ApiError
+from lightkube.generic_resource import create_namespaced_resource
+from lightkube.types import PatchType
+from migratory_resources.crd import GROUP, VERSION
+
+from migratory_operator.names import FIELD_MANAGER, Object
+
+TIMEOUT = 10.0
+"""Seconds for a request. An API server that does not answer holds one look at one cluster up that long, no more."""
+WATCH_SECONDS = 60
+
+
+class ApiError(Exception):
+    """A request was refused (`code` is the HTTP status) or got no answer (`code` 0)."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass(frozen=True)
+class Kind:
+    group: str
+    version: str
+    kind: str
+    plural: str
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+
+CLUSTER = Kind(GROUP, VERSION, "MigratoryCluster", "migratoryclusters")
+REPORT = Kind(GROUP, VERSION, "SLAReport", "slareports")
+POD = Kind("", "v1", "Pod", "pods")
+EVENT = Kind("", "v1", "Event", "events")
+CHILDREN = (
+    Kind("", "v1", "ConfigMap", "configmaps"),
+    Kind("", "v1", "Service", "services"),
+    Kind("", "v1", "ServiceAccount", "serviceaccounts"),
+    Kind("apps", "v1", "StatefulSet", "statefulsets"),
+    Kind("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies"),
+    Kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets"),
+)
+"""Everything that the operator makes; what is not wanted any more of these kinds is deleted."""
+
+BY_NAME = {kind.kind: kind for kind in CHILDREN}
+
+
+class Api:
+    """One connection pool. `namespaces` empty: all of them."""
+
+    def __init__(self, namespaces: tuple[str, ...], config: KubeConfig | None = None) -> None:
+        self.namespaces = namespaces
+        self._client = AsyncClient(
+            config=config, namespace="default", timeout=httpx2.Timeout(TIMEOUT), field_manager=FIELD_MANAGER
+        )
+        self._classes: dict[Kind, Any] = {}
+
+    async def list_everywhere(self, kind: Kind) -> list[Object]:
+        """In all namespaces that the operator looks after."""
+        found = await asyncio.gather(*(self.list(kind, namespace) for namespace in self.namespaces or (ALL_NS,)))
+        return [thing for part in found for thing in part]
+
+    async def list(self, kind: Kind, namespace: str, labels: Mapping[str, str] | None = None) -> list[Object]:
+        listing = self._client.list(self._class(kind), namespace=namespace, labels=cast(Any, labels), chunk_size=500)
+        async with _limited():
+            return [_whole(kind, thing) async for thing in listing]
+
+    async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
+        """None when there is none."""
+        try:
+            async with _limited():
+                return _whole(kind, await self._client.get(self._class(kind), name, namespace=namespace))
+        except ApiError as error:
+            if error.code == 404:
+                return None
+            raise
+
+    async def apply(self, kind: Kind, thing: Object) -> Object:
+        """Server-side, for the operator's own fields: whoever else holds one of them loses it."""
+        metadata = thing["metadata"]
+        async with _limited():
+            return _whole(
+                kind,
+                await self._client.patch(
+                    self._class(kind),
+                    metadata["name"],
+                    thing,
+                    namespace=metadata["namespace"],
+                    patch_type=PatchType.APPLY,
+                    force=True,
+                ),
+            )
+
+    async def apply_status(self, kind: Kind, resource: Object, status: Object) -> None:
+        """Server-side as well: conditions are a map by type, so those of others stay as they are."""
+        metadata = resource["metadata"]
+        body = {
+            "apiVersion": kind.api_version,
+            "kind": kind.kind,
+            # the uid, so that a resource that was deleted and made anew does not get the status of its former life
+            "metadata": {"name": metadata["name"], "namespace": metadata["namespace"], "uid": metadata["uid"]},
+            "status": status,
+        }
+        async with _limited():
+            await self._client.patch(
+                self._class(kind).Status,
+                metadata["name"],
+                body,
+                namespace=metadata["namespace"],
+                patch_type=PatchType.APPLY,
+                force=True,
+            )
+
+    async def create(self, kind: Kind, thing: Object) -> None:
+        # the overloads of `create` know typed resources alone
+        create: Callable[..., Awaitable[object]] = self._client.create
+        async with _limited():
+            await create(self._class(kind)(thing), namespace=thing["metadata"]["namespace"])
+
+    async def delete(self, kind: Kind, thing: Object) -> None:
+        """Gone already is well, too."""
+        metadata = thing["metadata"]
+        try:
+            async with _limited():
+                await self._client.delete(self._class(kind), metadata["name"], namespace=metadata["namespace"])
+        except ApiError as error:
+            if error.code != 404:
+                raise
+
+    async def watch(self, kind: Kind, namespace: str | None, labels: Mapping[str, str]) -> AsyncIterator[Object]:
+        """Objects as they change, for a minute or so; then it ends and is to be begun anew. One that has gone silent
+        ends like one that had nothing to say.
+
+        :param namespace: None for all.
+        """
+        stream = self._client.watch(
+            self._class(kind),
+            namespace=ALL_NS if namespace is None else namespace,
+            labels=cast(Any, labels),
+            server_timeout=WATCH_SECONDS,
+        )
+        try:
+            async with asyncio.timeout(WATCH_SECONDS + TIMEOUT):
+                async for _, thing in stream:
+                    yield _whole(kind, thing)
+        except TimeoutError:
+            return
+        except (_ApiError, httpx2.HTTPError) as error:
+            raise _explained(error) from error
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    def _class(self, kind: Kind) -> Any:
+        if kind not in self._classes:
+            self._classes[kind] = create_namespaced_resource(kind.group, kind.version, kind.kind, kind.plural)
+        return self._classes[kind]
+
+
+class _limited:
+    """A time limit, and every failure as an ApiError."""
+
+    def __init__(self) -> None:
+        self._limit = asyncio.timeout(TIMEOUT + 1)
+
+    async def __aenter__(self) -> None:
+        await self._limit.__aenter__()
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+        try:
+            await self._limit.__aexit__(kind, error, trace)
+        except TimeoutError as late:
+            raise ApiError(0, f"the API server did not answer within {TIMEOUT:g} s") from late
+        if isinstance(error, (_ApiError, httpx2.HTTPError)):
+            raise _explained(error) from error
+
+
+def _explained(error: _ApiError | httpx2.HTTPError) -> ApiError:
+    if isinstance(error, _ApiError):
+        return ApiError(error.status.code or 0, error.status.message or str(error))
+    return ApiError(0, f"no answer from the API server: {error!r}")
+
+
+def _whole(kind: Kind, thing: Any) -> Object:
+    """Lists leave out what kind their entries are."""
+    found: Object = thing.to_dict()
+    return {**found, "apiVersion": kind.api_version, "kind": kind.kind}

@@ -1,0 +1,161 @@
+"""The decision: from what there is to what is applied, what goes, and what the status says; pure.
+
+Level-based: it looks at the whole and not at what happened, so that whatever was missed, undone or done by somebody
+else is made good by the next look. Nothing here knows a clock or the API.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from migratory_resources.kubernetes import KubernetesCluster, read_cluster
+from migratory_resources.problems import ClusterFileError
+
+from migratory_operator import names
+from migratory_operator.conditions import Verdict, ready_brokers, refused, verdicts, written
+from migratory_operator.differences import differs
+from migratory_operator.names import Object, Owner
+from migratory_operator.objects import desired, exposure, servers
+from migratory_operator.observe import Key, Observed, is_ready, key_of
+from migratory_operator.settings import Settings
+
+
+@dataclass(frozen=True)
+class Event:
+    """What a person would want to know, once."""
+
+    type: str
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`again`: there will be more to do at once, when what is applied here is there."""
+
+    apply: tuple[Object, ...] = ()
+    delete: tuple[Object, ...] = ()
+    status: Object = field(default_factory=dict)
+    events: tuple[Event, ...] = ()
+    again: bool = False
+
+
+def decide(observed: Observed, settings: Settings) -> Plan:
+    if "deletionTimestamp" in observed.resource["metadata"]:
+        # Everything belongs to the resource: the garbage collector takes it.
+        return Plan()
+    try:
+        cluster = read_cluster(observed.resource)
+    except ClusterFileError as error:
+        message = "; ".join(str(problem) for problem in error.problems)
+        return _plan(observed, refused("InvalidSpec", message), {})
+    owner = observed.owner
+    urls = exposure.urls(cluster, owner, observed.services())
+    ready = frozenset(ready_brokers(cluster, observed))
+    wanted = desired(cluster, owner, settings, urls, ready)
+    missing = [broker for broker in cluster.broker_names if broker not in urls]
+    found = verdicts(cluster, observed, missing)
+    details = _details(cluster, observed, servers.entries(cluster, urls, ready))
+    if observed.resource["metadata"].get("annotations", {}).get(names.PAUSED) == "true":
+        paused = Verdict("Progressing", "False", "Paused", f"the annotation {names.PAUSED} keeps everything as it is")
+        return _plan(observed, [paused if one.type == "Progressing" else one for one in found], details)
+    apply = tuple(
+        thing
+        for thing in wanted
+        if key_of(thing) not in observed.taken and differs(thing, observed.objects.get(key_of(thing)))
+    )
+    keep = {key_of(thing) for thing in wanted}
+    if missing:
+        # Brokers that run go on as they are until the addresses of all are known.
+        keep |= {(kind, names.brokers_name(owner.name)) for kind in _OF_BROKERS}
+    delete = tuple(
+        thing
+        for key, thing in sorted(observed.objects.items())
+        if key not in keep and owner.owns(thing) and "deletionTimestamp" not in thing["metadata"]
+    )
+    restored = _restored(observed, apply)
+    return _plan(observed, found, details, apply, delete, restored, again=bool(missing and apply))
+
+
+def needed(resource: Object, settings: Settings) -> list[Key]:
+    """Everything that the cluster will want to have, whatever else is known of it; nothing of an invalid one."""
+    try:
+        cluster = read_cluster(resource)
+    except ClusterFileError:
+        return []
+    anywhere = dict.fromkeys(cluster.broker_names, "")
+    return [key_of(thing) for thing in desired(cluster, Owner.of(resource), settings, anywhere, frozenset())]
+
+
+_OF_BROKERS = ("ConfigMap", "StatefulSet", "PodDisruptionBudget")
+
+
+def _details(cluster: KubernetesCluster, observed: Observed, listed: Sequence[Object]) -> Object:
+    """The status without its conditions."""
+    spec, owner = cluster.spec, observed.owner
+    ready = ready_brokers(cluster, observed)
+    members = observed.pods_of(names.ZOOKEEPER)
+    brokers = []
+    for broker in cluster.broker_names:
+        entry: Object = {"name": broker, "ready": broker in ready}
+        if (page := observed.pages.get(broker)) is not None:
+            entry |= {"clients": page.clients, "coordinators": page.coordinators}
+        brokers.append(entry)
+    return {
+        "replicas": len(observed.pods_of(names.BROKER)),
+        "readyBrokers": len(ready),
+        "ready": f"{len(ready)}/{spec.brokers.replicas}",
+        "selector": names.as_text(names.selector(owner.name, names.BROKER)),
+        "servers": list(listed),
+        "brokers": brokers,
+        "zookeeper": {
+            "replicas": 0 if spec.zookeeper.external is not None else spec.zookeeper.replicas,
+            "ready": sum(is_ready(pod) for pod in members),
+        },
+    }
+
+
+def _plan(
+    observed: Observed,
+    found: Sequence[Verdict],
+    details: Object,
+    apply: tuple[Object, ...] = (),
+    delete: tuple[Object, ...] = (),
+    restored: Sequence[Event] = (),
+    again: bool = False,
+) -> Plan:
+    before = observed.resource.get("status", {}).get("conditions", [])
+    generation = observed.resource["metadata"].get("generation", 1)
+    conditions = [written(verdict, before, generation, observed.now) for verdict in found]
+    status = {"observedGeneration": generation, **details, "conditions": conditions}
+    return Plan(apply, delete, status, (*restored, *_events(found, before)), again)
+
+
+def _events(found: Sequence[Verdict], before: Sequence[Object]) -> list[Event]:
+    """Of what turned good or bad since the status was written last. Reasons that merely follow one another are none."""
+    known = {condition.get("type"): condition for condition in before}
+    told = []
+    for verdict in found:
+        old = known.get(verdict.type, {})
+        turned = old.get("status") != verdict.status
+        if verdict.type == "Ready" and turned and verdict.status == "True":
+            told.append(Event("Normal", "Ready", verdict.message))
+        elif verdict.type == "Ready" and turned and old.get("status") == "True":
+            told.append(Event("Warning", "NotReady", verdict.message))
+        elif verdict.type == "Degraded" and verdict.status == "True" and old.get("reason") != verdict.reason:
+            told.append(Event("Warning", verdict.reason, verdict.message))
+        elif verdict.type == "Progressing" and verdict.reason == "Paused" and old.get("reason") != "Paused":
+            told.append(Event("Normal", "Paused", verdict.message))
+    return told
+
+
+def _restored(observed: Observed, apply: Sequence[Object]) -> list[Event]:
+    """Of an object that was there for this very spec and is there no more."""
+    status, metadata = observed.resource.get("status", {}), observed.resource["metadata"]
+    if status.get("observedGeneration") != metadata.get("generation", 1) or not observed.objects:
+        return []
+    if any(condition.get("reason") in ("Creating", "WaitingForAddresses") for condition in status["conditions"]):
+        return []
+    gone: list[Key] = [key_of(thing) for thing in apply if key_of(thing) not in observed.objects]
+    return [Event("Normal", "Restored", f"{kind} {name} was gone and is made again") for kind, name in gone]

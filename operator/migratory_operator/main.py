@@ -1,0 +1,99 @@
+"""Starts the operator: kopf watches the resources, everything else hangs on the main loop (`care.py`).
+
+kopf runs standalone: no peering, for there is one operator, which its Deployment ensures. Its handlers only wake the
+queue: they leave no annotation and no finalizer behind, so a namespace can always be deleted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from typing import Any
+
+import kopf
+
+from migratory_operator.api import CLUSTER, Api
+from migratory_operator.brokers import Brokers
+from migratory_operator.care import Care
+from migratory_operator.metrics import Metrics
+from migratory_operator.names import PREFIX
+from migratory_operator.pages import Pages
+from migratory_operator.queue import Queue
+from migratory_operator.reconcile import Reconciler
+from migratory_operator.settings import Settings, SettingsError, read_settings
+
+_log = logging.getLogger(__name__)
+
+
+def main() -> None:
+    """:raises SystemExit: 2 when the environment makes no sense."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
+    # a line for each request is no news
+    logging.getLogger("httpx2").setLevel(logging.WARNING)
+    try:
+        settings = read_settings()
+    except SettingsError as error:
+        print(f"migratory-operator: {error}", file=sys.stderr)
+        sys.exit(2)
+    asyncio.run(operate(settings))
+
+
+async def operate(settings: Settings) -> None:
+    """Until a signal comes."""
+    metrics = Metrics()
+    api, brokers = Api(settings.namespaces), Brokers()
+    reconciler = Reconciler(api, brokers, settings, metrics)
+    queue = Queue(reconciler.cluster, metrics)
+    pages = Pages(settings.listen, metrics)
+    care = asyncio.create_task(Care(api, reconciler, queue, pages, metrics, settings.resync).run(), name="care")
+    stop = asyncio.Event()
+    care.add_done_callback(lambda _: stop.set())
+    try:
+        await pages.start()
+        await kopf.operator(
+            registry=_handlers(queue),
+            settings=_kopf_settings(),
+            standalone=True,
+            clusterwide=not settings.namespaces,
+            namespaces=settings.namespaces,
+            stop_flag=stop,
+        )
+    finally:
+        care.cancel()
+        await asyncio.wait([care], timeout=5)
+        await queue.close()
+        await pages.close()
+        await brokers.close()
+        await api.close()
+    if not care.cancelled() and (error := care.exception()) is not None:
+        raise error
+
+
+def _handlers(queue: Queue) -> kopf.OperatorRegistry:
+    registry = kopf.OperatorRegistry()
+
+    @kopf.on.login(registry=registry)
+    def login(**arguments: Any) -> kopf.ConnectionInfo | None:
+        return kopf.login_with_service_account(**arguments) or kopf.login_with_kubeconfig(**arguments)
+
+    @kopf.on.event(CLUSTER.group, CLUSTER.version, CLUSTER.plural, registry=registry)
+    def changed(namespace: str | None, name: str | None, **_: Any) -> None:
+        queue.wake(str(namespace), str(name))
+
+    return registry
+
+
+def _kopf_settings() -> kopf.OperatorSettings:
+    settings = kopf.OperatorSettings()
+    settings.persistence.finalizer = f"{PREFIX}/kopf"
+    settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=f"kopf.{PREFIX}")
+    settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=f"kopf.{PREFIX}")
+    settings.scanning.disabled = True
+    settings.posting.enabled = False
+    # A watch that the network has swallowed is begun anew: neither side waits for longer.
+    settings.watching.server_timeout = 60
+    settings.watching.client_timeout = 75
+    settings.watching.connect_timeout = 10
+    settings.networking.request_timeout = 15
+    return settings

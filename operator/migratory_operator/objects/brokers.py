@@ -1,0 +1,136 @@
+"""The brokers' objects: configuration, pods, Services, disruption budget; pure.
+
+Clients hold connections to brokers and not to a balancer, so every broker has a URL of its own. It stands in the
+configuration, one file for each broker, because a StatefulSet's pods are alike in all but their names.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+
+from migratory_resources.broker import broker_config
+from migratory_resources.kubernetes import KubernetesCluster
+
+from migratory_operator import names
+from migratory_operator.names import Object, Owner, thing
+from migratory_operator.objects import zookeeper
+from migratory_operator.objects.pods import container, pod_template, port, service_port
+from migratory_operator.settings import Settings
+
+# After the drain a broker closes what is left, ends its session and exits, within seconds each.
+_GRACE_AFTER_DRAIN = 20
+_CONFIG = "/etc/migratory"
+
+
+def objects(cluster: KubernetesCluster, owner: Owner, settings: Settings, urls: Mapping[str, str]) -> list[Object]:
+    """:param urls: by broker's name, all of them."""
+    name = names.brokers_name(owner.name)
+    configuration = {
+        "broker.json": json.dumps(broker_config(cluster, zookeeper.servers(cluster, owner)), indent=2) + "\n",
+        **{f"url.{broker}": urls[broker] for broker in cluster.broker_names},
+    }
+    made = [
+        thing("v1", "ConfigMap", name, names.BROKER, owner, data=configuration),
+        _stateful_set(name, cluster, owner, configuration, settings),
+    ]
+    if cluster.spec.brokers.replicas > 1:
+        # One broker alone has none: it would keep its node from ever being drained.
+        made.append(_budget(name, owner))
+    return made
+
+
+def services(cluster: KubernetesCluster, owner: Owner) -> list[Object]:
+    """Of the brokers together. They are there before the brokers are, whose URLs may depend on others like them."""
+    headless = {
+        "clusterIP": "None",
+        # brokers find each other before they take clients, and the operator asks those that don't
+        "publishNotReadyAddresses": True,
+        "selector": names.selector(owner.name, names.BROKER),
+        "ports": [
+            service_port("clients", names.CLIENTS_PORT),
+            service_port("peers", names.PEERS_PORT),
+            service_port("admin", names.ADMIN_PORT),
+        ],
+    }
+    clients = {
+        "type": "ClusterIP",
+        "selector": names.selector(owner.name, names.BROKER),
+        "ports": [service_port("clients", names.CLIENTS_PORT)],
+    }
+    return [
+        thing("v1", "Service", names.brokers_name(owner.name), names.BROKER, owner, spec=headless),
+        thing("v1", "Service", names.clients_name(owner.name), names.BROKER, owner, spec=clients),
+    ]
+
+
+def _budget(name: str, owner: Owner) -> Object:
+    spec = {"maxUnavailable": 1, "selector": {"matchLabels": names.selector(owner.name, names.BROKER)}}
+    return thing("policy/v1", "PodDisruptionBudget", name, names.BROKER, owner, spec=spec)
+
+
+def _stateful_set(
+    name: str, cluster: KubernetesCluster, owner: Owner, configuration: dict[str, str], settings: Settings
+) -> Object:
+    spec = cluster.spec.brokers
+    # The URL is checked first: a broker that told others its own 0.0.0.0 would be of use to nobody.
+    command = (
+        f'url=$(cat "{_CONFIG}/url.$POD_NAME") && exec migratory broker --config={_CONFIG}/broker.json '
+        f'--name="$POD_NAME" --clients=0.0.0.0:{names.CLIENTS_PORT} --peers=0.0.0.0:{names.PEERS_PORT} '
+        f'--admin=0.0.0.0:{names.ADMIN_PORT} --advertise-url="$url" '
+        f'--advertise-peer="{names.pod_host("$POD_NAME", name, owner.namespace)}:{names.PEERS_PORT}"'
+    )
+    broker = container(
+        "broker",
+        spec.image or settings.broker_image,
+        spec.resources,
+        settings,
+        command=["/bin/sh", "-c", command],
+        env=[{"name": "POD_NAME", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}}}],
+        ports=[
+            port("clients", names.CLIENTS_PORT),
+            port("peers", names.PEERS_PORT),
+            port("admin", names.ADMIN_PORT),
+        ],
+        readinessProbe={
+            "httpGet": {"path": "/readyz", "port": "admin", "scheme": "HTTP"},
+            "periodSeconds": 2,
+            "timeoutSeconds": 3,
+            "failureThreshold": 2,
+        },
+        livenessProbe={
+            "httpGet": {"path": "/healthz", "port": "admin", "scheme": "HTTP"},
+            "periodSeconds": 10,
+            "timeoutSeconds": 5,
+            "failureThreshold": 6,
+        },
+        volumeMounts=[
+            {"name": "config", "mountPath": _CONFIG},
+            {"name": "tmp", "mountPath": "/tmp"},
+        ],
+    )
+    template = pod_template(
+        owner,
+        names.BROKER,
+        configuration,
+        settings,
+        math.ceil(spec.drain.period) + _GRACE_AFTER_DRAIN,
+        containers=[broker],
+        volumes=[{"name": "config", "configMap": {"name": name}}, {"name": "tmp", "emptyDir": {}}],
+    )
+    return thing(
+        "apps/v1",
+        "StatefulSet",
+        name,
+        names.BROKER,
+        owner,
+        spec={
+            "serviceName": name,
+            "replicas": spec.replicas,
+            "podManagementPolicy": "Parallel",
+            "updateStrategy": {"type": "RollingUpdate"},
+            "selector": {"matchLabels": names.selector(owner.name, names.BROKER)},
+            "template": template,
+        },
+    )

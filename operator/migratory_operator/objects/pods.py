@@ -1,0 +1,92 @@
+"""What brokers' and ZooKeeper's pods have in common: nobody's privileges, resources, where they may run; pure."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from migratory_resources.kubernetes import Amounts, Resources
+
+from migratory_operator.names import CONFIG_HASH, Object, Owner, labels, selector
+from migratory_operator.settings import Settings
+
+USER = 10001
+"""The user of the images. As a number, so that Kubernetes can see that it is not root."""
+
+
+def pod_template(
+    owner: Owner, component: str, configuration: dict[str, str], settings: Settings, grace: int, **spec: Any
+) -> Object:
+    """`spec` holds the containers and volumes. A change of `configuration` makes the pods new, one after the other."""
+    template: Object = {
+        "metadata": {
+            "labels": labels(owner.name, component),
+            "annotations": {CONFIG_HASH: digest(configuration)},
+        },
+        "spec": {
+            "serviceAccountName": owner.name,
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "terminationGracePeriodSeconds": grace,
+            "securityContext": {
+                "runAsNonRoot": True,
+                "runAsUser": USER,
+                "runAsGroup": USER,
+                "fsGroup": USER,
+                "fsGroupChangePolicy": "OnRootMismatch",
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            "topologySpreadConstraints": [
+                {
+                    "maxSkew": 1,
+                    "topologyKey": key,
+                    "whenUnsatisfiable": "ScheduleAnyway",
+                    "labelSelector": {"matchLabels": selector(owner.name, component)},
+                }
+                for key in ("kubernetes.io/hostname", "topology.kubernetes.io/zone")
+            ],
+            **spec,
+        },
+    }
+    if settings.pull_secrets:
+        template["spec"]["imagePullSecrets"] = [{"name": name} for name in settings.pull_secrets]
+    return template
+
+
+def container(name: str, image: str, resources: Resources, settings: Settings, **fields: Any) -> Object:
+    return {
+        "name": name,
+        "image": image,
+        "imagePullPolicy": settings.pull_policy,
+        "resources": {
+            side: amounts
+            for side, amounts in (
+                ("requests", _amounts(resources.requests)),
+                ("limits", _amounts(resources.limits)),
+            )
+            if amounts
+        },
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        **fields,
+    }
+
+
+def port(name: str, number: int) -> Object:
+    return {"name": name, "containerPort": number, "protocol": "TCP"}
+
+
+def service_port(name: str, number: int) -> Object:
+    return {"name": name, "port": number, "targetPort": number, "protocol": "TCP"}
+
+
+def digest(configuration: dict[str, str]) -> str:
+    return hashlib.sha256(json.dumps(configuration, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _amounts(amounts: Amounts) -> dict[str, str]:
+    return {name: value for name, value in (("cpu", amounts.cpu), ("memory", amounts.memory)) if value is not None}

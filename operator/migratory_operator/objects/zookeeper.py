@@ -1,0 +1,188 @@
+"""The ZooKeeper ensemble's objects; pure.
+
+Members start together and find one another by names that are published before they are ready: an ensemble that waits
+for its first member, which waits for its quorum, never comes up. The size is fixed, a member's id is its ordinal + 1.
+"""
+
+from __future__ import annotations
+
+from migratory_resources.kubernetes import KubernetesCluster
+from migratory_resources.quantities import format_size
+
+from migratory_operator import names
+from migratory_operator.names import Object, Owner, thing
+from migratory_operator.objects.pods import container, pod_template, port, service_port
+from migratory_operator.settings import Settings
+
+_GRACE_SECONDS = 15
+# A member's command, in the image. The configuration lies under /etc/zookeeper, data under /data.
+_MEMBER = "/opt/zookeeper/bin/member"
+_HAS_QUORUM = "/opt/zookeeper/bin/has-quorum"
+
+_LOG4J = """\
+status = error
+appender.console.type = Console
+appender.console.name = console
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{ISO8601}{UTC}Z %-5p %c{1} %m%n
+rootLogger.level = warn
+rootLogger.appenderRef.console.ref = console
+"""
+# Java keeps a name that was not found for ten seconds, and members wait for each other that long.
+_JAVA_SECURITY = "networkaddress.cache.ttl=1\nnetworkaddress.cache.negative.ttl=0\n"
+
+
+def servers(cluster: KubernetesCluster, owner: Owner) -> str:
+    """The connection string of the brokers."""
+    external = cluster.spec.zookeeper.external
+    if external is not None:
+        return external
+    return ",".join(f"{host}:{names.ZOOKEEPER_PORT}" for host in _hosts(cluster, owner))
+
+
+def objects(cluster: KubernetesCluster, owner: Owner, settings: Settings) -> list[Object]:
+    """None with an external ensemble."""
+    if cluster.spec.zookeeper.external is not None:
+        return []
+    configuration = {
+        "zoo.cfg": _zoo_cfg(cluster, owner),
+        "log4j2.properties": _LOG4J,
+        "java.security": _JAVA_SECURITY,
+    }
+    name = names.zookeeper_name(owner.name)
+    made = [
+        thing("v1", "ConfigMap", name, names.ZOOKEEPER, owner, data=configuration),
+        _service(name, owner),
+        _stateful_set(name, cluster, owner, configuration, settings),
+    ]
+    if cluster.spec.zookeeper.replicas > 1:
+        made.append(_budget(name, owner))
+    return made
+
+
+def _hosts(cluster: KubernetesCluster, owner: Owner) -> list[str]:
+    name = names.zookeeper_name(owner.name)
+    return [
+        names.pod_host(f"{name}-{ordinal}", name, owner.namespace) for ordinal in range(cluster.spec.zookeeper.replicas)
+    ]
+
+
+def _zoo_cfg(cluster: KubernetesCluster, owner: Owner) -> str:
+    lines = [
+        "tickTime=500",
+        "initLimit=20",
+        "syncLimit=10",
+        "dataDir=/data",
+        f"clientPort={names.ZOOKEEPER_PORT}",
+        "minSessionTimeout=1000",
+        "maxSessionTimeout=60000",
+        "maxClientCnxns=0",
+        "admin.enableServer=false",
+        "4lw.commands.whitelist=srvr,mntr,ruok",
+        "autopurge.snapRetainCount=3",
+        "autopurge.purgeInterval=1",
+        # a pod's own name may resolve later than it starts, or to an address of its life before
+        "quorumListenOnAllIPs=true",
+    ]
+    if cluster.spec.zookeeper.replicas > 1:
+        lines += [
+            f"server.{number}={host}:{names.QUORUM_PORT}:{names.ELECTION_PORT}"
+            for number, host in enumerate(_hosts(cluster, owner), 1)
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _service(name: str, owner: Owner) -> Object:
+    spec = {
+        "clusterIP": "None",
+        "publishNotReadyAddresses": True,
+        "selector": names.selector(owner.name, names.ZOOKEEPER),
+        "ports": [
+            service_port("zookeeper", names.ZOOKEEPER_PORT),
+            service_port("quorum", names.QUORUM_PORT),
+            service_port("election", names.ELECTION_PORT),
+        ],
+    }
+    return thing("v1", "Service", name, names.ZOOKEEPER, owner, spec=spec)
+
+
+def _budget(name: str, owner: Owner) -> Object:
+    spec = {"maxUnavailable": 1, "selector": {"matchLabels": names.selector(owner.name, names.ZOOKEEPER)}}
+    return thing("policy/v1", "PodDisruptionBudget", name, names.ZOOKEEPER, owner, spec=spec)
+
+
+def _stateful_set(
+    name: str, cluster: KubernetesCluster, owner: Owner, configuration: dict[str, str], settings: Settings
+) -> Object:
+    zookeeper = cluster.spec.zookeeper
+    volumes: list[Object] = [
+        {"name": "config", "configMap": {"name": name}},
+        {"name": "tmp", "emptyDir": {}},
+    ]
+    claims: list[Object] = []
+    if zookeeper.storage.ephemeral:
+        volumes.append({"name": "data", "emptyDir": {"sizeLimit": format_size(zookeeper.storage.size)}})
+    else:
+        claims.append(_claim(cluster, owner))
+    member = container(
+        "zookeeper",
+        zookeeper.image or settings.zookeeper_image,
+        zookeeper.resources,
+        settings,
+        command=[_MEMBER],
+        env=[{"name": "POD_NAME", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}}}],
+        ports=[
+            port("zookeeper", names.ZOOKEEPER_PORT),
+            port("quorum", names.QUORUM_PORT),
+            port("election", names.ELECTION_PORT),
+        ],
+        readinessProbe={
+            "exec": {"command": [_HAS_QUORUM]},
+            "periodSeconds": 3,
+            "timeoutSeconds": 3,
+            "failureThreshold": 2,
+        },
+        livenessProbe={
+            "tcpSocket": {"port": "zookeeper"},
+            "initialDelaySeconds": 30,
+            "periodSeconds": 10,
+            "timeoutSeconds": 5,
+            "failureThreshold": 6,
+        },
+        volumeMounts=[
+            {"name": "config", "mountPath": "/etc/zookeeper"},
+            {"name": "data", "mountPath": "/data"},
+            {"name": "tmp", "mountPath": "/tmp"},
+        ],
+    )
+    spec: Object = {
+        "serviceName": name,
+        "replicas": zookeeper.replicas,
+        "podManagementPolicy": "Parallel",
+        "updateStrategy": {"type": "RollingUpdate"},
+        "selector": {"matchLabels": names.selector(owner.name, names.ZOOKEEPER)},
+        "template": pod_template(
+            owner, names.ZOOKEEPER, configuration, settings, _GRACE_SECONDS, containers=[member], volumes=volumes
+        ),
+    }
+    if claims:
+        spec["volumeClaimTemplates"] = claims
+        # what brokers hold is gone with them, and the records here speak of nothing else
+        spec["persistentVolumeClaimRetentionPolicy"] = {"whenDeleted": "Delete", "whenScaled": "Retain"}
+    return thing("apps/v1", "StatefulSet", name, names.ZOOKEEPER, owner, spec=spec)
+
+
+def _claim(cluster: KubernetesCluster, owner: Owner) -> Object:
+    storage = cluster.spec.zookeeper.storage
+    spec: Object = {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": format_size(storage.size)}},
+    }
+    if storage.class_name is not None:
+        spec["storageClassName"] = storage.class_name
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "data", "labels": names.selector(owner.name, names.ZOOKEEPER)},
+        "spec": spec,
+    }

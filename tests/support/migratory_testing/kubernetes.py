@@ -1,0 +1,83 @@
+"""Clusters, pods and brokers' pages as a Kubernetes API would give them, for tests of the operator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+import yaml
+from migratory_operator import names
+from migratory_operator.names import Object
+from migratory_operator.observe import BrokerPage
+from migratory_operator.settings import Settings
+
+SETTINGS = Settings(broker_image="example/broker:1", zookeeper_image="example/zookeeper:1")
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+def cluster(spec: Object | None = None, name: str = "quotes", **metadata: Any) -> Object:
+    return {
+        "apiVersion": "migratory.dev/v1alpha1",
+        "kind": "MigratoryCluster",
+        "metadata": {"name": name, "namespace": "market", "uid": f"uid-of-{name}", "generation": 1, **metadata},
+        "spec": spec or {},
+    }
+
+
+def pod(name: str, component: str, instance: str = "quotes", *, ready: bool = True, **status: Any) -> Object:
+    conditions = [{"type": "Ready", "status": "True" if ready else "False"}]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "market", "labels": names.labels(instance, component)},
+        "status": {"podIP": "10.0.0.1", "conditions": conditions, **status},
+    }
+
+
+def pods(brokers: int = 3, zookeepers: int = 3, instance: str = "quotes") -> tuple[Object, ...]:
+    """All of them ready."""
+    return (
+        *(pod(f"{instance}-broker-{number}", names.BROKER, instance) for number in range(brokers)),
+        *(pod(f"{instance}-zookeeper-{number}", names.ZOOKEEPER, instance) for number in range(zookeepers)),
+    )
+
+
+def page(owned: range = range(0), **fields: Any) -> BrokerPage:
+    usual: Object = {"ready": True, "zookeeper_connected": True, "clients": 7, "waiting_groups": 0}
+    return BrokerPage(**{**usual, **fields}, coordinators=len(owned), owned=frozenset(owned))
+
+
+def settled(thing: Object) -> Object:
+    """An object as the API has it some time after it was applied; only StatefulSets change."""
+    if thing["kind"] != "StatefulSet":
+        return thing
+    replicas = thing["spec"]["replicas"]
+    status = {
+        "observedGeneration": 1,
+        "replicas": replicas,
+        "readyReplicas": replicas,
+        "updatedReplicas": replicas,
+        "currentRevision": "1",
+        "updateRevision": "1",
+    }
+    return {**thing, "metadata": {**thing["metadata"], "generation": 1}, "status": status}
+
+
+class _Readable(yaml.SafeDumper):
+    """Text of several lines as it is, and nothing by reference."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Readable.add_representer(str, _text)
+
+
+def readable(things: Iterable[Object]) -> str:
+    """YAML for people to review."""
+    return yaml.dump_all(things, Dumper=_Readable, sort_keys=False, width=120)

@@ -1,0 +1,255 @@
+"""The decision: what is applied, deleted, said, for whatever there is."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from migratory_operator import names
+from migratory_operator.decide import Plan, decide, needed
+from migratory_operator.names import Object
+from migratory_operator.observe import Observed, key_of
+from migratory_testing.kubernetes import NOW, SETTINGS, cluster, page, pod, pods, settled
+
+THIRDS = {f"quotes-broker-{number}": page(range(number, 100, 3)) for number in range(3)}
+
+
+def observe(resource: Object, **fields: Any) -> Observed:
+    return Observed(resource=resource, now=NOW, **fields)
+
+
+def whole(resource: Object | None = None, **fields: Any) -> Observed:
+    """A cluster with all its pods ready, all objects there, and the status that the operator wrote of that."""
+    resource = resource or cluster()
+    seen = observe(resource, pods=pods(), pages=THIRDS)
+    for _ in range(3):
+        plan = decide(seen, SETTINGS)
+        made = {key_of(thing): settled(thing) for thing in plan.apply}
+        seen = replace(
+            seen, objects={**seen.objects, **made}, resource={**seen.resource, "status": copy.deepcopy(plan.status)}
+        )
+    return replace(seen, **fields)
+
+
+def condition(plan: Plan, type_: str) -> tuple[str, str]:
+    found = next(one for one in plan.status["conditions"] if one["type"] == type_)
+    return found["status"], found["reason"]
+
+
+def test_from_nothing_everything_is_made_and_the_status_says_so() -> None:
+    plan = decide(observe(cluster()), SETTINGS)
+    assert {key_of(thing) for thing in plan.apply} == set(needed(cluster(), SETTINGS))
+    assert condition(plan, "Ready") == ("False", "BrokersNotReady")
+    assert condition(plan, "Progressing") == ("True", "Creating")
+    assert condition(plan, "Degraded") == ("False", "NothingKnown")
+    assert condition(plan, "CoordinationAvailable") == ("False", "NoQuorum")
+    assert plan.status["ready"] == "0/3"
+    assert plan.events == ()
+
+
+def test_a_whole_cluster_is_left_alone() -> None:
+    plan = decide(whole(), SETTINGS)
+    assert (plan.apply, plan.delete, plan.events) == ((), (), ())
+    assert condition(plan, "Ready") == ("True", "AllReady")
+    assert condition(plan, "Progressing") == ("False", "Settled")
+    assert plan.status["ready"] == "3/3"
+    assert plan.status["observedGeneration"] == 1
+    assert plan.status["brokers"][0] == {"name": "quotes-broker-0", "ready": True, "clients": 7, "coordinators": 34}
+    assert [server["ready"] for server in plan.status["servers"]] == [True, True, True]
+
+
+def test_it_tells_once_when_it_becomes_ready_and_when_it_is_no_more() -> None:
+    starting = whole()
+    starting.resource["status"] = decide(observe(cluster()), SETTINGS).status
+    assert [event.reason for event in decide(starting, SETTINGS).events] == ["Ready"]
+    broken = whole(pods=pods(brokers=2))
+    assert [(event.type, event.reason) for event in decide(broken, SETTINGS).events] == [("Warning", "NotReady")]
+    broken.resource["status"] = decide(broken, SETTINGS).status
+    assert decide(broken, SETTINGS).events == ()
+
+
+@pytest.mark.parametrize("key", needed(cluster(), SETTINGS), ids=lambda key: f"{key[0]}-{key[1]}")
+def test_whatever_is_deleted_comes_back(key: tuple[str, str]) -> None:
+    seen = whole()
+    plan = decide(replace(seen, objects={k: thing for k, thing in seen.objects.items() if k != key}), SETTINGS)
+    assert [key_of(thing) for thing in plan.apply] == [key]
+    assert [event.message for event in plan.events] == [f"{key[0]} {key[1]} was gone and is made again"]
+
+
+@pytest.mark.parametrize("key", needed(cluster(), SETTINGS), ids=lambda key: f"{key[0]}-{key[1]}")
+def test_whatever_is_edited_is_made_right(key: tuple[str, str]) -> None:
+    seen = whole()
+    edited = copy.deepcopy(seen.objects[key])
+    edited["metadata"]["labels"]["app.kubernetes.io/managed-by"] = "somebody"
+    plan = decide(replace(seen, objects={**seen.objects, key: edited}), SETTINGS)
+    assert [key_of(thing) for thing in plan.apply] == [key]
+
+
+def test_what_others_add_stays() -> None:
+    seen = whole()
+    objects = copy.deepcopy(dict(seen.objects))
+    for thing in objects.values():
+        thing["metadata"]["labels"]["team"] = "market"
+        thing["metadata"]["resourceVersion"] = "7"
+    service = objects["Service", "quotes-clients"]["spec"]
+    service |= {"clusterIP": "10.96.0.7", "sessionAffinity": "None"}
+    assert decide(replace(seen, objects=objects), SETTINGS).apply == ()
+
+
+def test_what_is_not_wanted_any_more_goes_if_it_is_ours() -> None:
+    seen = whole(cluster({"brokers": {"expose": {"type": "NodePort", "host": "n"}}}))
+    seen = replace(seen, resource={**seen.resource, "spec": {"zookeeper": {"replicas": 3}}})
+    gone = decide(seen, SETTINGS).delete
+    assert [key_of(thing) for thing in gone] == [("Service", f"quotes-broker-{number}") for number in range(3)]
+    foreign = {
+        key: {**thing, "metadata": {**thing["metadata"], "ownerReferences": []}} for key, thing in seen.objects.items()
+    }
+    assert decide(replace(seen, objects=foreign), SETTINGS).delete == ()
+
+
+def test_from_three_brokers_to_one_the_budget_goes_in_the_same_look() -> None:
+    seen = whole()
+    one = {"brokers": {"replicas": 1}, "delivery": {"minCopies": 1}}
+    plan = decide(replace(seen, resource={**seen.resource, "spec": one}), SETTINGS)
+    assert [key_of(thing) for thing in plan.delete] == [("PodDisruptionBudget", "quotes-broker")]
+    assert ("StatefulSet", "quotes-broker") in {key_of(thing) for thing in plan.apply}
+
+
+def test_an_invalid_spec_changes_nothing_and_names_the_field() -> None:
+    seen = whole()
+    bad = {**seen.resource, "spec": {"brokers": {"replicas": 2}}}
+    plan = decide(replace(seen, resource=bad), SETTINGS)
+    assert (plan.apply, plan.delete) == ((), ())
+    assert condition(plan, "Ready") == ("False", "InvalidSpec")
+    assert "spec.brokers.replicas" in plan.status["conditions"][0]["message"]
+    assert ("Warning", "InvalidSpec") in {(event.type, event.reason) for event in plan.events}
+
+
+def test_a_deleted_resource_is_left_to_the_garbage_collector() -> None:
+    assert decide(whole(cluster(deletionTimestamp="2026-01-01T00:00:00Z")), SETTINGS) == Plan()
+
+
+def test_paused_nothing_is_touched_but_the_status_goes_on() -> None:
+    seen = whole(cluster(annotations={names.PAUSED: "true"}), objects={}, pods=pods(brokers=1))
+    plan = decide(seen, SETTINGS)
+    assert (plan.apply, plan.delete) == ((), ())
+    assert condition(plan, "Progressing") == ("False", "Paused")
+    assert plan.status["ready"] == "1/3"
+
+
+def test_a_name_that_is_taken_is_named_and_not_touched() -> None:
+    plan = decide(observe(cluster(), taken=frozenset({("Service", "quotes-clients")})), SETTINGS)
+    assert ("Service", "quotes-clients") not in {key_of(thing) for thing in plan.apply}
+    assert condition(plan, "Degraded") == ("True", "NameTaken")
+    assert plan.events[0].message.startswith("Service quotes-clients belongs to something else")
+
+
+def test_brokers_wait_for_all_addresses_and_running_ones_stay_meanwhile() -> None:
+    seen = whole()
+    resource = {**seen.resource, "spec": {"brokers": {"expose": {"type": "LoadBalancer"}}}}
+    plan = decide(replace(seen, resource=resource), SETTINGS)
+    assert condition(plan, "Progressing") == ("True", "WaitingForAddresses")
+    assert plan.delete == ()
+    assert plan.again
+    applied = {key_of(thing) for thing in plan.apply}
+    assert ("Service", "quotes-broker-0") in applied
+    assert ("StatefulSet", "quotes-broker") not in applied
+
+
+def test_the_server_list_names_who_takes_clients() -> None:
+    seen = whole(cluster({"brokers": {"weights": {"quotes-broker-0": 20}}}))
+    leaving = pod("quotes-broker-1", names.BROKER)
+    leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    others = [one for one in pods() if one["metadata"]["name"] != "quotes-broker-1"]
+    plan = decide(replace(seen, pods=(*others, leaving)), SETTINGS)
+    listed = next(thing for thing in plan.apply if thing["metadata"]["name"] == "quotes-servers")["data"][
+        "servers.json"
+    ]
+    assert "quotes-broker-1" not in listed
+    assert '"weight": 20' in listed
+    assert [server["ready"] for server in plan.status["servers"]] == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("pages", "zookeepers", "expected"),
+    [
+        (THIRDS, 3, ("True", "Coordinated")),
+        (THIRDS, 2, ("True", "Coordinated")),
+        (THIRDS, 1, ("False", "NoQuorum")),
+        ({}, 3, ("Unknown", "NoBrokerAnswers")),
+        ({"quotes-broker-0": page(range(100), zookeeper_connected=False)}, 3, ("False", "ZooKeeperUnreachable")),
+        ({"quotes-broker-0": page(range(99))}, 3, ("False", "GroupsWithoutCoordinator")),
+    ],
+)
+def test_coordination_is_quorum_and_a_coordinator_for_every_group(
+    pages: dict[str, Any], zookeepers: int, expected: tuple[str, str]
+) -> None:
+    plan = decide(whole(pages=pages, pods=pods(zookeepers=zookeepers)), SETTINGS)
+    assert condition(plan, "CoordinationAvailable") == expected
+    assert (condition(plan, "Ready")[0] == "True") == (expected[0] == "True")
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "text"),
+    [
+        (
+            {
+                "conditions": [
+                    {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes"}
+                ]
+            },
+            "Unschedulable",
+            "quotes-broker-2: 0/1 nodes",
+        ),
+        (
+            {"containerStatuses": [{"state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}]},
+            "ImagePullBackOff",
+            "quotes-broker-2: no such image",
+        ),
+        (
+            {
+                "containerStatuses": [
+                    {
+                        "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+                        "lastState": {"terminated": {"exitCode": 4}},
+                    }
+                ]
+            },
+            "CrashLoopBackOff",
+            "exit code 4",
+        ),
+    ],
+)
+def test_a_pod_in_trouble_is_told_in_conditions_and_an_event_and_forgotten_when_mended(
+    status: Object, reason: str, text: str
+) -> None:
+    stuck = pod("quotes-broker-2", names.BROKER, ready=False, **status)
+    others = [one for one in pods() if one["metadata"]["name"] != "quotes-broker-2"]
+    seen = whole(pods=(*others, stuck))
+    plan = decide(seen, SETTINGS)
+    assert condition(plan, "Degraded") == ("True", reason)
+    assert any(event.reason == reason and text in event.message for event in plan.events)
+    after = replace(seen, resource={**seen.resource, "status": plan.status}, pods=pods())
+    assert condition(decide(after, SETTINGS), "Degraded") == ("False", "NothingKnown")
+
+
+def test_a_condition_keeps_its_time_while_its_status_stays() -> None:
+    seen = whole()
+    for one in seen.resource["status"]["conditions"]:
+        one["lastTransitionTime"] = "2020-01-01T00:00:00Z"
+    times = {one["type"]: one["lastTransitionTime"] for one in decide(seen, SETTINGS).status["conditions"]}
+    assert set(times.values()) == {"2020-01-01T00:00:00Z"}
+    broken = {
+        one["type"]: one["lastTransitionTime"]
+        for one in decide(replace(seen, pods=pods(brokers=2)), SETTINGS).status["conditions"]
+    }
+    assert broken["Ready"] == "2026-01-02T03:04:05Z"
+    assert broken["Degraded"] == "2020-01-01T00:00:00Z"
+
+
+def test_a_message_fits_the_schema_whatever_the_spec_was() -> None:
+    weights = {f"x{number}": number for number in range(90)}
+    plan = decide(observe(cluster({"brokers": {"weights": weights}})), SETTINGS)
+    assert all(len(one["message"]) <= 1024 for one in plan.status["conditions"])
