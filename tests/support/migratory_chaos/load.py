@@ -1,0 +1,333 @@
+"""The clients of a run, in two processes: `python -m migratory_chaos.load FILE publishers|subscribers`.
+
+They use the product's Python client as any application would, and write histories (`history.py`). On the standard
+output comes a JSON line a second (`Sample`); the last line is a `Final`. On the standard input go, one a line:
+    burst        publishers submit many at once
+    stop         publishers submit no more, and end when all is answered
+    until JSON   subscribers end when every topic has come so far
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+import msgspec
+import uvloop
+from migratory_client import Client, GapError, Message, Position, PublishError, Receipt, Settings
+from migratory_client.errors import Closed
+from msgspec import Struct, field
+
+from migratory_chaos.history import Place, PublisherFile, SubscriberFile, digest
+
+TURN = 0.02
+"""Seconds between two looks at what is due."""
+CATCH_UP = 3
+"""A publisher that was held up catches up at so many times its rate, at most."""
+BURST_SIZE = 400
+"""Publications that the publishers send at once, all together, when they are told to."""
+MOST_WAITING = 15_000
+"""Publications of one publisher that may wait for answers; then it submits no more until some come."""
+SETTLE = 2.0
+"""Seconds that subscribers listen on behind the last publication, for what would come a second time."""
+SETTINGS = Settings(max_waiting=2 * MOST_WAITING, backoff_cap=4.0, blacklist=5.0)
+
+
+class LoadOptions(Struct):
+    """`rate`: publications a second of all publishers together. `churn`: seconds after which every third client is
+    closed and opened again, going on where it was, on any broker; 0: never."""
+
+    servers: list[str]
+    folder: str
+    topics: list[str]
+    publishers: int = 5
+    subscribers: int = 6
+    rate: float = 1100.0
+    payload: int = 64
+    patience: float = 90.0
+    churn: float = 20.0
+    seed: int = 1
+
+
+class Sample(Struct):
+    """Totals so far; `oldest` is the age in seconds of what waits longest for its answer."""
+
+    submitted: int = 0
+    acknowledged: int = 0
+    failed: int = 0
+    waiting: int = 0
+    oldest: float = 0.0
+    delivered: int = 0
+    connected: int = 0
+    clients: int = 0
+    bursts: int = 0
+    reconnects: int = 0
+
+
+class Final(Struct):
+    """`last`: the highest acknowledged position of each topic. `behind`: subscribers that did not come so far."""
+
+    final: Sample
+    last: dict[str, Place] = field(default_factory=dict)
+    behind: list[str] = field(default_factory=list)
+
+
+def milliseconds() -> int:
+    return int(time.monotonic() * 1000)
+
+
+class Publishing:
+    """One publisher: submits what is due to its topics in turn, many under way at once."""
+
+    def __init__(self, options: LoadOptions, number: int) -> None:
+        self.name = name = f"publisher-{number}"
+        topics = options.topics
+        share = max(1, 2 * len(topics) // options.publishers)  # so that two publishers meet in each topic
+        self.topics = [topics[(number * share // 2 + step) % len(topics)] for step in range(min(share, len(topics)))]
+        self.files = {topic: PublisherFile(Path(options.folder), topic, name) for topic in self.topics}
+        self.numbers = dict.fromkeys(self.topics, 0)
+        self.rate = options.rate / options.publishers
+        self.payload = options.payload
+        self.random = random.Random(f"{options.seed} {number}")
+        self.client = Client(options.servers, name=name, settings=SETTINGS, open_timeout=None)
+        self.churn = options.churn if number % 3 == 0 else 0.0
+        self.waiting: dict[tuple[str, int], int] = {}
+        self.last: dict[str, Place] = {}
+        self.sample = Sample()
+        self.ended = asyncio.Event()
+        self.open = True
+
+    async def run(self) -> None:
+        began = previous = time.monotonic()
+        total = 0
+        turn = 0
+        change = began + self.churn
+        while not self.ended.is_set():
+            now = time.monotonic()
+            if self.churn and now >= change:
+                change = now + self.churn
+                # What has no answer by then is given up: published or not, nobody knows.
+                self.open = False
+                await self.client.close()
+                await self.client.open()
+                self.open = True
+            due = min(
+                int((now - began) * self.rate) - total,
+                int((now - previous) * self.rate * CATCH_UP) + 1,
+                MOST_WAITING - len(self.waiting),
+            )
+            previous = now
+            for _ in range(due):
+                self.submit(self.topics[turn % len(self.topics)])
+                turn += 1
+            total += max(0, due)
+            await asyncio.sleep(TURN)
+
+    def burst(self, count: int) -> None:
+        """So many at once, if the client is not closed just now."""
+        if self.open and not self.ended.is_set():
+            for number in range(count):
+                self.submit(self.topics[number % len(self.topics)])
+
+    def submit(self, topic: str) -> None:
+        number = self.numbers[topic] = self.numbers[topic] + 1
+        head = f"{self.name}/{topic}/{number}/".encode()
+        payload = head + self.random.randbytes(max(8, self.payload - len(head)))
+        now = milliseconds()
+        self.files[topic].submitted(number, digest(payload), now)
+        self.waiting[topic, number] = now
+        self.sample.submitted += 1
+        future = self.client.submit(topic, payload)
+        future.add_done_callback(partial(self.answered, topic, number))
+
+    def answered(self, topic: str, number: int, future: asyncio.Future[Position | None]) -> None:
+        del self.waiting[topic, number]
+        try:
+            position = future.result()
+        except (PublishError, Closed) as error:
+            self.sample.failed += 1
+            self.files[topic].failed(number, error.code, milliseconds())
+            return
+        self.sample.acknowledged += 1
+        place = None if position is None else (position.epoch, position.sequence)
+        self.files[topic].acknowledged(number, place, milliseconds())
+        if place is not None:
+            self.last[topic] = max(self.last.get(topic, place), place)
+
+
+class Subscribing:
+    """One subscriber, of half the topics."""
+
+    def __init__(self, options: LoadOptions, number: int) -> None:
+        self.name = f"subscriber-{number}"
+        self.topics = options.topics[number % 2 :: 2]
+        self.files = {topic: SubscriberFile(Path(options.folder), topic, self.name) for topic in self.topics}
+        self.churn = options.churn if number % 3 == 0 else 0.0
+        self.client = Client(
+            options.servers, name=self.name, settings=SETTINGS, open_timeout=None, on_receipt=self.receipt
+        )
+        self.begun: set[str] = set()
+        self.reached: dict[str, Place] = {}
+        self.sample = Sample()
+
+    async def run(self) -> None:
+        """For ever: a client that is closed for a change is opened again, and its stream goes on."""
+        while True:
+            changing = asyncio.create_task(self.change()) if self.churn else None
+            stream = self.client.subscribe(*self.topics, on_gap=self.gap)
+            try:
+                async for message in stream:
+                    self.take(message)
+            finally:
+                if changing is not None:
+                    changing.cancel()
+            if not self.churn:
+                raise RuntimeError(f"{self.name}: the stream ended")
+            await self.client.open()
+
+    async def change(self) -> None:
+        await asyncio.sleep(self.churn)
+        await self.client.close()
+
+    def receipt(self, receipt: Receipt) -> None:
+        """The first one of a topic comes before anything else of it."""
+        place = receipt.after or receipt.position
+        if receipt.topic not in self.begun and place is not None:
+            self.begun.add(receipt.topic)
+            self.files[receipt.topic].began((place.epoch, place.sequence))
+
+    def gap(self, receipt: Receipt) -> None:
+        place = receipt.after or receipt.position
+        if place is None:
+            raise GapError(receipt)
+        behind = (place.epoch, place.sequence)
+        self.files[receipt.topic].gap(receipt.kind, behind, receipt.first, receipt.last)
+        self.reached[receipt.topic] = behind
+
+    def take(self, message: Message) -> None:
+        place = (message.position.epoch, message.position.sequence)
+        self.files[message.topic].delivered(place, digest(message.payload))
+        self.reached[message.topic] = place
+        self.sample.delivered += 1
+
+    def behind(self, last: dict[str, Place]) -> list[str]:
+        return [
+            f"{self.name}: {topic} at {self.reached.get(topic)}, not at {last[topic]}"
+            for topic in self.topics
+            if topic in last and self.reached.get(topic, (0, 0)) < last[topic]
+        ]
+
+
+def say(line: Struct) -> None:
+    sys.stdout.buffer.write(msgspec.json.encode(line) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def total(samples: list[Sample], clients: list[Client]) -> Sample:
+    found = Sample(clients=len(clients), connected=sum(client.connected for client in clients))
+    found.reconnects = sum(client.reconnects for client in clients)
+    for sample in samples:
+        found.submitted += sample.submitted
+        found.acknowledged += sample.acknowledged
+        found.failed += sample.failed
+        found.delivered += sample.delivered
+    return found
+
+
+async def publish(options: LoadOptions, commands: asyncio.StreamReader) -> None:
+    bursts = 0
+    publishers = [Publishing(options, number) for number in range(options.publishers)]
+    clients = [publisher.client for publisher in publishers]
+    await asyncio.gather(*(client.open() for client in clients))
+
+    def sample() -> Sample:
+        found = total([publisher.sample for publisher in publishers], clients)
+        found.waiting = sum(len(publisher.waiting) for publisher in publishers)
+        found.bursts = bursts
+        now = milliseconds()
+        oldest = [next(iter(publisher.waiting.values()), now) for publisher in publishers]
+        found.oldest = (now - min(oldest)) / 1000
+        return found
+
+    async with asyncio.TaskGroup() as tasks:
+        running = [tasks.create_task(publisher.run()) for publisher in publishers]
+        command = tasks.create_task(commands.readline())
+        while True:
+            say(sample())
+            await asyncio.wait([command], timeout=1.0)
+            if command.done():
+                if command.result() != b"burst\n":
+                    break
+                for publisher in publishers:
+                    publisher.burst(BURST_SIZE // len(publishers))
+                bursts += 1  # told before the clients have written anything
+                command = tasks.create_task(commands.readline())
+        for publisher in publishers:
+            publisher.ended.set()
+        await asyncio.wait(running)
+    deadline = time.monotonic() + options.patience
+    while any(publisher.waiting for publisher in publishers) and time.monotonic() < deadline:
+        say(sample())
+        await asyncio.sleep(0.2)
+    for client in clients:
+        await client.close(flush=0.0)
+    final = Final(sample())
+    for publisher in publishers:
+        for topic, place in publisher.last.items():
+            final.last[topic] = max(final.last.get(topic, place), place)
+        for file in publisher.files.values():
+            file.close()
+    say(final)
+
+
+async def subscribe(options: LoadOptions, commands: asyncio.StreamReader) -> None:
+    subscribers = [Subscribing(options, number) for number in range(options.subscribers)]
+    clients = [subscriber.client for subscriber in subscribers]
+    await asyncio.gather(*(client.open() for client in clients))
+
+    def sample() -> Sample:
+        return total([subscriber.sample for subscriber in subscribers], clients)
+
+    running = [asyncio.create_task(subscriber.run()) for subscriber in subscribers]
+    stop = asyncio.create_task(commands.readline())
+    while not stop.done():
+        found = sample()
+        if any(subscriber.begun != set(subscriber.topics) for subscriber in subscribers):
+            found.connected = 0  # not before every topic has its first receipt: what comes earlier is not owed
+        say(found)
+        done, _ = await asyncio.wait([stop, *running], timeout=1.0, return_when=asyncio.FIRST_COMPLETED)
+        for task in done - {stop}:
+            task.result()  # a subscriber ends by an error only
+            raise RuntimeError("a subscriber ended")
+    last = msgspec.json.decode(stop.result().removeprefix(b"until ") or b"{}", type=dict[str, Place])
+    deadline = time.monotonic() + options.patience
+    while time.monotonic() < deadline and any(subscriber.behind(last) for subscriber in subscribers):
+        say(sample())
+        await asyncio.sleep(0.2)
+    await asyncio.sleep(SETTLE)
+    behind = [line for subscriber in subscribers for line in subscriber.behind(last)]
+    final = Final(sample(), behind=behind)
+    for task in running:
+        task.cancel()
+    await asyncio.wait(running)
+    for subscriber in subscribers:
+        await subscriber.client.close(flush=0.0)
+        for file in subscriber.files.values():
+            file.close()
+    say(final)
+
+
+async def main(options: LoadOptions, role: str) -> None:
+    commands = asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(commands), sys.stdin)
+    await (publish if role == "publishers" else subscribe)(options, commands)
+
+
+if __name__ == "__main__":
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main(msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=LoadOptions), sys.argv[2]))
