@@ -9,7 +9,7 @@ WORKERS ?= $(shell n=$$(nproc); echo $$(( n > 4 ? 4 : n )))
 SEEDS ?= 200
 DEMO ?=
 
-.PHONY: help install demo test check lint types layers unit sim planted integration bench debian crds clean
+.PHONY: help install demo test check lint types layers unit sim planted integration chaos bench debian crds clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -63,7 +63,7 @@ planted: $(VENV)/.tests ## small wrong versions of the cores, each of which the 
 	PYTHONPATH=tests/support $(BIN)/python -m migratory_simulation planted --jobs $(WORKERS)
 
 # Debian packages that the integration tests and benchmarks use; nothing of the product needs them.
-DEBIAN_PACKAGES := g++ prometheus chromium
+DEBIAN_PACKAGES := g++ iproute2 iptables prometheus chromium
 debian:
 	@missing=$$(for p in $(DEBIAN_PACKAGES); do dpkg -s $$p >/dev/null 2>&1 || echo -n "$$p "; done); \
 	if [ -n "$$missing" ]; then \
@@ -74,7 +74,11 @@ debian:
 	fi
 
 integration: $(VENV)/.tests debian ## real processes: ZooKeeper ensembles, brokers, Spark, the demo
-	$(BIN)/python -m pytest tests/integration
+	$(BIN)/python -m pytest tests/integration tests/chaos
+
+chaos: $(VENV)/.tests debian ## a real cluster under real faults, histories checked (MINUTES=2 JSON=FILE SEED=N CHAOS='--mix network')
+	PYTHONPATH=tests/support $(BIN)/python -m migratory_chaos run --minutes $(or $(MINUTES),2) $(if $(SEED),--seed $(SEED)) \
+	    $(if $(JSON),--json $(abspath $(JSON))) $(CHAOS)
 
 bench: $(VENV)/.tests debian ## CPU per delivery and memory per client beside the raw limit (JSON=FILE BENCH='--topics 25')
 	$(BIN)/python -m benchmarks $(if $(JSON),--json $(JSON)) $(BENCH)
