@@ -19,7 +19,8 @@ from migratory_protocol.codec import CODECS, JSON, Codec
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _HEAD_LIMIT = 16 * 1024
 _HEADER_TEXT = re.compile(r"[\x21-\x7e\x80-\xff]([\x20-\x7e\x80-\xff]*[\x21-\x7e\x80-\xff])?")
-_STATUS = re.compile(rb"HTTP/1\.1 ([0-9]{3})(?: [\x20-\x7e\x80-\xff]*)?")
+_RECEIVED_TEXT = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
+_STATUS = re.compile(rb"HTTP/1\.1 ([1-9][0-9]{2})(?: [\x20-\x7e\x80-\xff]*)?")
 _TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _PARAMETER = re.compile(rf'\s*({_TOKEN})\s*(?:=\s*(?:({_TOKEN})|"({_TOKEN})")\s*)?')
 _WINDOW_BITS = re.compile(r"8|9|1[0-5]")
@@ -111,7 +112,8 @@ def parse_response(
         raise HandshakeError(f"the server did not answer with HTTP/1.1 but with {first[:60].decode('latin-1')!a}")
     status = int(found[1])
     if status != 101:
-        shown = first.decode("latin-1").removeprefix("HTTP/1.1 ")[:100]
+        # as ASCII: what a terminal would take for a command must not get there by way of an error
+        shown = ascii(first.decode("latin-1").removeprefix("HTTP/1.1 ")[:100])[1:-1]
         raise HandshakeError(f"the server refused the WebSocket: {shown}", status)
     headers = _headers(lines)
     if headers.get("upgrade", "").lower() != "websocket":
@@ -130,10 +132,11 @@ def _headers(lines: list[bytes]) -> dict[str, str]:
     headers: dict[str, str] = {}
     for line in lines:
         name, colon, value = line.decode("latin-1").partition(":")
-        if not colon or not re.fullmatch(_TOKEN, name):
+        value = value.strip(" \t")
+        if not colon or not re.fullmatch(_TOKEN, name) or not _RECEIVED_TEXT.fullmatch(value):
             raise HandshakeError(f"the response has the malformed header line {line[:60].decode('latin-1')!a}", 101)
         known = headers.get(name.lower())
-        headers[name.lower()] = value.strip() if known is None else f"{known}, {value.strip()}"
+        headers[name.lower()] = value if known is None else f"{known}, {value}"
     return headers
 
 

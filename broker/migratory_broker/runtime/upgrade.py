@@ -47,7 +47,7 @@ def negotiate(
         return refusal
     if method != "GET" or version < (1, 1):
         return Refused(400, "a WebSocket handshake is a GET request of HTTP/1.1")
-    if headers.get("Upgrade", "").strip().lower() != "websocket" or "upgrade" not in _tokens(headers, "Connection"):
+    if _tokens(headers, "Upgrade") != ["websocket"] or "upgrade" not in _tokens(headers, "Connection"):
         return Refused(426, "this address speaks WebSocket", {"Upgrade": "websocket", "Connection": "Upgrade"})
     if headers.get("Content-Length", "0").strip() != "0" or "Transfer-Encoding" in headers:
         return Refused(400, "a WebSocket handshake has no body")

@@ -98,6 +98,8 @@ def test_an_answer_byte_by_byte() -> None:
     [
         (answer(status="503 Service Unavailable"), "refused the WebSocket: 503 Service Unavailable", 503),
         (b"HTTP/1.1 404\r\n\r\n", "404", 404),
+        (b"HTTP/1.1 403 \x9b2J\r\n\r\n", r"refused the WebSocket: 403 \x9b2J", 403),
+        (b"HTTP/1.1 000 x\r\n\r\n", "did not answer with HTTP/1.1", 0),
         (b"HTTP/1.0 101 OK\r\n\r\n", "did not answer with HTTP/1.1", 0),
         (b"SSH-2.0-x\r\n\r\n", "'SSH-2.0-x'", 0),
         (b"\xff" * 100 + b"\r\n\r\n", "did not answer", 0),
@@ -108,6 +110,8 @@ def test_an_answer_byte_by_byte() -> None:
         (answer("Sec-WebSocket-Protocol: chat"), "subprotocol 'chat'", 101),
         (answer("no colon"), "malformed header line 'no colon'", 101),
         (answer(" folded: x"), "malformed header line", 101),
+        (answer("X: a\nb"), r"malformed header line 'X: a\nb'", 101),
+        (answer("X: \x00"), "malformed header line", 101),
         (answer(f"Sec-WebSocket-Accept: {ACCEPT}"), "Sec-WebSocket-Accept", 101),
         (answer("Sec-WebSocket-Extensions: permessage-deflate"), "was not asked for", 101),
     ],

@@ -162,6 +162,7 @@ def changed(old: str, new: str) -> str:
         (changed("GET", "POST"), 400),
         (changed("HTTP/1.1", "HTTP/1.0"), 400),
         (changed("Upgrade: websocket\r\n", ""), 426),
+        (changed("Upgrade: websocket\r\n", "Upgrade: websocket\r\nUpgrade: h2c\r\n"), 426),
         (changed("Connection: keep-alive, Upgrade", "Connection: keep-alive"), 426),
         (changed("Version: 13", "Version: 8"), 426),
         (changed(KEY, "c2hvcnQ="), 400),
