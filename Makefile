@@ -84,7 +84,7 @@ bench: $(VENV)/.tests debian ## CPU per delivery and memory per client beside th
 	$(BIN)/python -m benchmarks $(if $(JSON),--json $(JSON)) $(BENCH)
 
 crds: $(VENV)/.tests ## write manifests/crds from the models
-	$(BIN)/python -m migratory_resources.crd manifests/crds
+	$(BIN)/python -m migratory_resources.crd manifests/crds charts/migratory/crds
 
 clean: ## remove what make and the tests made
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage* build dist out

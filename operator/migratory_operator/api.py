@@ -16,7 +16,7 @@ from lightkube import ALL_NS
 from lightkube.config.kubeconfig import KubeConfig
 from lightkube.core.async_client import AsyncClient
 from lightkube.core.exceptions import ApiError as _ApiError
-from lightkube.generic_resource import create_namespaced_resource
+from lightkube.generic_resource import create_global_resource, create_namespaced_resource
 from lightkube.types import PatchType
 from migratory_resources.crd import GROUP, VERSION
 
@@ -129,6 +129,14 @@ class Api:
                 patch_type=PatchType.APPLY,
                 force=True,
             )
+
+    async def apply_definition(self, crd: Object) -> None:
+        """A custom resource definition, which belongs to no namespace."""
+        definition: Any = create_global_resource(
+            "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions"
+        )
+        async with _limited():
+            await self._client.patch(definition, crd["metadata"]["name"], crd, patch_type=PatchType.APPLY, force=True)
 
     async def create(self, kind: Kind, thing: Object) -> None:
         # the overloads of `create` know typed resources alone

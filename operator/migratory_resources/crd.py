@@ -1,4 +1,4 @@
-"""The two custom resource definitions, made of the models; `python -m migratory_resources.crd FOLDER` writes them.
+"""The two custom resource definitions, made of the models; `python -m migratory_resources.crd FOLDER...` writes them.
 
 They stay far under the 262,144 bytes that a plain `kubectl apply` can keep in its annotation (a test measures it).
 """
@@ -83,7 +83,7 @@ def report_crd() -> dict[str, Any]:
 
 
 def write(folder: Path) -> list[Path]:
-    """One file each, and the kustomization that names them."""
+    """One file each."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for crd in (cluster_crd(), report_crd()):
@@ -153,5 +153,6 @@ def _column(name: str, path: str, description: str, type_: str = "string", prior
 
 
 if __name__ == "__main__":
-    for path in write(Path(sys.argv[1])):
-        print(path)
+    for folder in sys.argv[1:]:
+        for path in write(Path(folder)):
+            print(path)

@@ -1,0 +1,91 @@
+# Images of Migratory: `docker build --target broker|operator|zookeeper|spark .`, or all of them with `make images`.
+#
+# BASE is any Debian with Python 3.11 or newer and its venv module. It is an argument so that the images can be built
+# where no registry is reached, on a base that was made from packages (docs/kubernetes.md shows how).
+# Behind a proxy that signs for everybody, put its certificates into docker/certificates/extra.crt.
+ARG BASE=python:3.13-slim-trixie
+
+# ---- what all images begin with: a user who is nobody
+FROM ${BASE} AS base
+RUN groupadd --gid 10001 migratory && useradd --uid 10001 --gid 10001 --no-create-home --shell /usr/sbin/nologin migratory
+ENV PATH=/opt/migratory/bin:$PATH \
+    PYTHONUNBUFFERED=1 \
+    PYTHONDONTWRITEBYTECODE=1
+
+# ---- libraries before sources: a change of sources leaves this layer as it is
+FROM base AS build-broker
+COPY docker/certificates /build/docker/certificates
+COPY docker/requirements.py docker/install /build/docker/
+COPY pyproject.toml /build/
+RUN python3 -m venv /opt/migratory && /build/docker/install broker loadtest
+COPY README.md LICENSE /build/
+COPY broker /build/broker
+COPY clients /build/clients
+COPY loadtest /build/loadtest
+COPY operator /build/operator
+COPY spark /build/spark
+COPY cli /build/cli
+RUN /build/docker/install --product && /build/docker/install --strip
+
+# ---- broker, client, load generator
+FROM base AS broker
+COPY --from=build-broker /opt/migratory /opt/migratory
+USER 10001:10001
+ENTRYPOINT ["migratory"]
+CMD ["--help"]
+
+# ---- operator
+FROM base AS build-operator
+COPY docker/certificates /build/docker/certificates
+COPY docker/requirements.py docker/install /build/docker/
+COPY pyproject.toml /build/
+RUN python3 -m venv /opt/migratory && /build/docker/install operator
+COPY README.md LICENSE /build/
+COPY broker /build/broker
+COPY clients /build/clients
+COPY loadtest /build/loadtest
+COPY operator /build/operator
+COPY spark /build/spark
+COPY cli /build/cli
+RUN /build/docker/install --product && /build/docker/install --strip
+
+FROM base AS operator
+COPY --from=build-operator /opt/migratory /opt/migratory
+USER 10001:10001
+ENTRYPOINT ["python3", "-m", "migratory_operator"]
+
+# ---- Java and Spark, from the packages that the local runner uses
+FROM base AS build-spark
+COPY docker/certificates /build/docker/certificates
+COPY docker/requirements.py docker/install docker/zookeeper/jars /build/docker/
+COPY pyproject.toml /build/
+RUN python3 -m venv /opt/migratory && /build/docker/install spark && /build/docker/install --java /opt/java
+RUN /build/docker/jars /opt/zookeeper/lib
+
+# ---- ZooKeeper: a Java runtime and eighteen jars
+FROM base AS zookeeper
+COPY --from=build-spark /opt/java /opt/java
+COPY --from=build-spark /opt/zookeeper/lib /opt/zookeeper/lib
+COPY docker/zookeeper/member docker/zookeeper/has-quorum /opt/zookeeper/bin/
+ENV PATH=/opt/java/bin:$PATH
+USER 10001:10001
+ENTRYPOINT ["/opt/zookeeper/bin/member"]
+
+# ---- the SLA pipeline
+FROM build-spark AS build-spark-product
+COPY README.md LICENSE /build/
+COPY broker /build/broker
+COPY clients /build/clients
+COPY loadtest /build/loadtest
+COPY operator /build/operator
+COPY spark /build/spark
+COPY cli /build/cli
+RUN /build/docker/install --product && /build/docker/install --strip
+
+FROM base AS spark
+COPY --from=build-spark-product /opt/java /opt/java
+COPY --from=build-spark-product /opt/migratory /opt/migratory
+ENV JAVA_HOME=/opt/java PATH=/opt/migratory/bin:/opt/java/bin:$PATH
+USER 10001:10001
+ENTRYPOINT ["migratory"]
+CMD ["sla", "--help"]

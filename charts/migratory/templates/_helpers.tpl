@@ -1,0 +1,76 @@
+{{- define "migratory.name" -}}
+{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- end }}
+
+{{- define "migratory.serviceAccount" -}}
+{{- .Values.serviceAccount.name | default (include "migratory.name" .) -}}
+{{- end }}
+
+{{- define "migratory.selector" -}}
+app.kubernetes.io/name: migratory-operator
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "migratory.labels" -}}
+{{ include "migratory.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/component: operator
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end }}
+
+{{- /* An image by the key of its repository. */ -}}
+{{- define "migratory.image" -}}
+{{- $root := index . 0 -}}
+{{- printf "%s%s:%s" $root.Values.image.registry (index $root.Values.image (index . 1)) ($root.Values.image.tag | default $root.Chart.AppVersion) -}}
+{{- end }}
+
+{{- /* The namespaces that are looked after, as a list in JSON; empty for all. */ -}}
+{{- define "migratory.namespaces" -}}
+{{- if eq .Values.operator.scope "namespace" -}}
+{{- concat (list .Release.Namespace) .Values.operator.namespaces | uniq | toJson -}}
+{{- else -}}
+[]
+{{- end -}}
+{{- end }}
+
+{{- define "migratory.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 10001
+runAsGroup: 10001
+seccompProfile: {type: RuntimeDefault}
+{{- end }}
+
+{{- define "migratory.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+{{- end }}
+
+{{- /* What the operator may do in a namespace that it looks after. */ -}}
+{{- define "migratory.rules" -}}
+- apiGroups: [migratory.dev]
+  resources: [migratoryclusters, slareports]
+  verbs: [get, list, watch]
+- apiGroups: [migratory.dev]
+  resources: [migratoryclusters/status, slareports/status]
+  verbs: [patch]
+- apiGroups: [""]
+  resources: [configmaps, services, serviceaccounts]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [apps]
+  resources: [statefulsets]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [networking.k8s.io]
+  resources: [networkpolicies]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [policy]
+  resources: [poddisruptionbudgets]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [get, list, watch]
+- apiGroups: [""]
+  resources: [events]
+  verbs: [create]
+{{- end }}
