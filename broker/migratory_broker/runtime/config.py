@@ -38,7 +38,7 @@ class ZooKeeperSection(_Section, frozen=True):
 class CacheSection(_Section, frozen=True):
     messages_per_topic: Count = 300
     min_age: Annotated[float, Meta(ge=0, le=86400)] = 60.0
-    max_age: Seconds = 600.0
+    max_age: Annotated[float, Meta(gt=0, le=604_800)] = 600.0
     max_bytes: Bytes = 268_435_456
 
 

@@ -48,6 +48,13 @@ def parsed(*path_and_value: Any) -> BrokerConfig:
     return parse(json.dumps(raw).encode())
 
 
+def test_what_a_cluster_may_ask_for_a_broker_takes() -> None:
+    """A cache may hold a week; a cluster file that says so is valid."""
+    assert parsed("topics", "cache", "maxAge", 604_800.0).topics.cache.max_age == 604_800.0
+    with pytest.raises(ConfigError, match=r"topics\.cache\.maxAge: 604801\.0; allowed is float <= 604800"):
+        parsed("topics", "cache", "maxAge", 604_801.0)
+
+
 def test_every_documented_field_is_read() -> None:
     config = parsed()
     assert config.cluster == "quotes"
