@@ -1,0 +1,198 @@
+"""Prometheus's XOR chunks (Gorilla's compression) to time stamps and values, thousands of chunks at once.
+
+A chunk can only be read bit after bit, which Python does far too slowly. But chunks do not depend on each other: here
+all of them advance together, sample by sample, and each step is a few dozen NumPy operations over all chunks. That
+decodes several million samples a second in one process. Pure: bytes in, arrays out.
+
+Layout (tsdb/chunkenc/xor.go): a count of samples (2 bytes), then as bits: the first time stamp as a zig-zag varint and
+the first value's 64 bits; the second time stamp's difference as a varint and its value; from then on the difference of
+differences. A value is XORed with the one before it, and only the bits that changed are written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Int64 = npt.NDArray[np.int64]
+UInt64 = npt.NDArray[np.uint64]
+
+_PADDING = 16  # a window may be read behind the last bit of the last chunk
+_MAX_VARINT = 10
+_ONE = np.uint64(1)
+
+
+class BadChunk(ValueError):
+    """The bytes are no XOR chunk, or end before their samples do."""
+
+
+def decode(chunks: Sequence[bytes]) -> tuple[Int64, npt.NDArray[np.float64], Int64]:
+    """Time stamps (ms) and values of all chunks one after another, and how many samples each chunk has.
+
+    Values keep their bits, NaN's too. Raises BadChunk.
+    """
+    if not chunks:
+        return np.empty(0, np.int64), np.empty(0, np.float64), np.empty(0, np.int64)
+    if min(map(len, chunks)) < 2:
+        raise BadChunk("a chunk is shorter than its count of samples")
+    return _Reader(chunks).read()
+
+
+class _Reader:
+    """Chunks sorted by their count, the longest first: those with a sample number k are then always the first ones."""
+
+    def __init__(self, chunks: Sequence[bytes]) -> None:
+        sizes = np.fromiter(map(len, chunks), np.int64, len(chunks))
+        self.buffer = np.frombuffer(b"".join(chunks) + bytes(_PADDING), np.uint8)
+        # Eight bytes from every byte on, as a number whose first bit is the highest.
+        self.windows = np.ndarray((len(self.buffer) - 7,), ">u8", self.buffer, strides=(1,))
+        begins = np.cumsum(sizes) - sizes
+        self.counts = (self.buffer[begins].astype(np.int64) << 8) | self.buffer[begins + 1]
+        self.order = np.argsort(-self.counts, kind="stable")
+        self.sorted_counts = self.counts[self.order]
+        self.at = (begins[self.order] + 2) * 8  # bits
+        self.ends = (begins[self.order] + sizes[self.order]) * 8
+        # Every sample has two bits at least: a count beyond that would keep all of this busy for nothing.
+        if np.any(self.counts * 2 > sizes * 8):
+            raise BadChunk("a chunk is too short for its count of samples")
+
+    def read(self) -> tuple[Int64, npt.NDArray[np.float64], Int64]:
+        total = int(self.counts.sum())
+        times = np.empty(total, np.int64)
+        values = np.empty(total, np.uint64)
+        if total:
+            self._read_all(times, values)
+        if np.any(self.at > self.ends):
+            raise BadChunk("a chunk ends before its last sample")
+        return times, values.view(np.float64), self.counts
+
+    def _read_all(self, times: Int64, values: UInt64) -> None:
+        # Where each chunk's next sample goes.
+        place = (np.cumsum(self.counts) - self.counts)[self.order]
+        # active[k] chunks have more than k samples.
+        longest = int(self.sorted_counts[0])
+        active = len(self.counts) - np.searchsorted(self.sorted_counts[::-1], np.arange(longest), side="right")
+        count = int(active[0])
+        time = self._zigzag(self._varint(count))
+        value = self._bits64(count)
+        self.at[:count] += 64
+        times[place[:count]], values[place[:count]] = time, value
+        if longest == 1:
+            return
+        count = int(active[1])
+        delta = self._varint(count).view(np.int64)
+        time = time[:count] + delta
+        leading = np.zeros(count, np.uint64)
+        trailing = np.zeros(count, np.uint64)
+        value = self._value(value[:count], leading, trailing)
+        times[place[:count] + 1], values[place[:count] + 1] = time, value
+        for k in range(2, longest):
+            if (now := int(active[k])) != count:
+                count = now
+                time, value, delta = time[:count], value[:count], delta[:count]
+                leading, trailing = leading[:count], trailing[:count]
+            delta = delta + self._change(count)
+            time = time + delta
+            value = self._value(value, leading, trailing)
+            to = place[:count] + k
+            times[to], values[to] = time, value
+
+    def _window(self, at: Int64) -> UInt64:
+        """At least 57 bits from each position on, at the top of a number."""
+        # A position behind the end is found at last; until then it must not read behind the buffer.
+        byte = np.minimum(at >> 3, len(self.windows) - 1)
+        found: UInt64 = self.windows[byte].astype(np.uint64) << (at & 7).view(np.uint64)
+        return found
+
+    def _bits64(self, count: int) -> UInt64:
+        at = self.at[:count]
+        return self._window(at) & ~np.uint64(0xFF) | (self._window(at + 56) >> np.uint64(56))
+
+    def _varint(self, count: int) -> UInt64:
+        """Little-endian groups of seven bits, each in eight bits at any bit's position."""
+        at = self.at[:count]
+        result = np.zeros(count, np.uint64)
+        going = np.ones(count, bool)
+        for group in range(_MAX_VARINT):
+            byte = self._window(at) >> np.uint64(56)
+            result[going] |= ((byte & np.uint64(0x7F)) << np.uint64(7 * group))[going]
+            at[going] += 8
+            going &= byte >= 0x80
+            if not going.any():
+                return result
+        raise BadChunk("a chunk's time stamp is longer than 64 bits")
+
+    @staticmethod
+    def _zigzag(number: UInt64) -> Int64:
+        return (number >> _ONE).view(np.int64) ^ -(number & _ONE).view(np.int64)
+
+    def _change(self, count: int) -> Int64:
+        """The difference of differences: `0` none; `10`, `110`, `1110` then 14, 17, 20 bits; `1111` then 64."""
+        at = self.at[:count]
+        window = self._window(at)
+        result = np.zeros(count, np.int64)
+        if not (changed := (window >> np.uint64(63)).view(np.int64)).any():
+            at += 1
+            return result
+        where = np.flatnonzero(changed)
+        at += 1
+        some = window[where]
+        prefix = (some >> np.uint64(60)).view(np.int64)
+        kind = _PREFIX[prefix]
+        size, skip = _SIZE[kind], _SKIP[kind]
+        number = ((some << skip.view(np.uint64)) >> (64 - size).view(np.uint64)).view(np.int64)
+        # Kept as an unsigned number of so many bits; above half of them it is negative.
+        result[where] = np.where(number > (1 << (size - 1)), number - (1 << size), number)
+        at[where] += skip - 1 + _TAKEN[kind]
+        if (whole := where[prefix == 15]).size:
+            at_whole = at[whole]
+            high = self._window(at_whole) & ~np.uint64(0xFF)
+            result[whole] = (high | (self._window(at_whole + 56) >> np.uint64(56))).view(np.int64)
+            at[whole] += 64
+        return result
+
+    def _value(self, value: UInt64, leading: UInt64, trailing: UInt64) -> UInt64:
+        """`0` the same; `10` the bits that changed, where they were before; `11` first where they are now."""
+        count = len(value)
+        at = self.at[:count]
+        window = self._window(at)
+        control = window >> np.uint64(62)
+        where = np.flatnonzero(control >= 2)
+        at += 1
+        if not where.size:
+            return value
+        some = window[where]
+        fresh = (some >> np.uint64(62)) == 3
+        front = np.where(fresh, (some >> np.uint64(57)) & np.uint64(31), leading[where])
+        bits = (some >> np.uint64(51)) & np.uint64(63)
+        bits = np.where(bits == 0, np.uint64(64), bits)
+        back = np.where(fresh, np.uint64(64) - front - bits, trailing[where])
+        leading[where], trailing[where] = front, back
+        begin = at[where] + np.where(fresh, 12, 1)
+        length = np.uint64(64) - front - back
+        if np.any(fresh & (front + bits > np.uint64(64))):
+            raise BadChunk("a chunk's value is longer than 64 bits")
+        changed = self._window(begin)
+        if (long := np.flatnonzero(length > 56)).size:
+            rest = self._window(begin[long] + 56) >> np.uint64(56)
+            changed[long] = changed[long] & ~np.uint64(0xFF) | rest
+        changed >>= np.uint64(64) - length
+        changed <<= back
+        at[where] = begin + length.view(np.int64)
+        result = value.copy()
+        result[where] ^= changed
+        return result
+
+
+def _table(of: Any) -> Int64:
+    return np.array(of, np.int64)
+
+
+# By the first four bits: how many bits of prefix there are, and how many of the number follow.
+_PREFIX = _table([0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 3, 4])
+_SKIP = _table([1, 2, 3, 4, 4])
+_SIZE = _table([1, 14, 17, 20, 1])
+_TAKEN = _table([0, 14, 17, 20, 0])  # the 64 bits are read by themselves

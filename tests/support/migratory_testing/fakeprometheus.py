@@ -1,0 +1,87 @@
+"""A web server that answers what a test tells it to, as a Prometheus that misbehaves would."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Self
+
+STREAMED = "application/x-streamed-protobuf; proto=prometheus.ChunkedReadResponse"
+PLAIN = "application/x-protobuf"
+JSON = "application/json"
+
+
+@dataclass(slots=True)
+class Request:
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+
+@dataclass(slots=True)
+class Reply:
+    """`cut` sends so many bytes fewer than were announced; `wait` is set when the body may be sent."""
+
+    body: bytes = b""
+    status: int = 200
+    kind: str = STREAMED
+    cut: int = 0
+    headers: dict[str, str] = field(default_factory=dict)
+    wait: threading.Event | None = None
+
+
+class FakePrometheus:
+    """`with FakePrometheus(answer) as server:`; `answer` gets each request, and `server.requests` holds them."""
+
+    def __init__(self, answer: Callable[[Request], Reply]) -> None:
+        self.requests: list[Request] = []
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                size = int(self.headers.get("Content-Length", "0"))
+                request = Request(self.command, self.path, dict(self.headers.items()), self.rfile.read(size))
+                outer.requests.append(request)
+                reply = answer(request)
+                self.send_response(reply.status)
+                self.send_header("Content-Type", reply.kind)
+                self.send_header("Content-Length", str(len(reply.body)))
+                for name, value in reply.headers.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.flush()
+                if reply.wait is not None:
+                    reply.wait.wait(30)
+                self.wfile.write(reply.body[: len(reply.body) - reply.cut])
+                if reply.cut:
+                    self.close_connection = True
+
+            do_GET = do_POST
+
+            def log_message(self, format: str, *args: object) -> None:
+                """Tests print nothing."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.shutdown()
+        self._thread.join(10)
+        self._server.server_close()

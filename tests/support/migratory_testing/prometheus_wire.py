@@ -1,0 +1,190 @@
+"""What a Prometheus server writes, written independently of what reads it: XOR chunks, remote read's two kinds of
+answer, and requests taken apart. Plain and slow."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import google_crc32c
+import pyarrow as pa
+
+Labels = dict[str, str]
+Samples = Sequence[tuple[int, float]]
+
+
+class Bits:
+    def __init__(self) -> None:
+        self._bits: list[str] = []
+
+    def write(self, number: int, size: int) -> None:
+        self._bits.append(format(number & ((1 << size) - 1), f"0{size}b") if size else "")
+
+    def write_bytes(self, data: bytes) -> None:
+        for byte in data:
+            self.write(byte, 8)
+
+    def done(self) -> bytes:
+        text: str = "".join(self._bits)
+        text += "0" * (-len(text) % 8)
+        return int(text or "0", 2).to_bytes(len(text) // 8, "big")
+
+
+def bits_of(value: float) -> int:
+    return int(struct.unpack(">Q", struct.pack(">d", value))[0])
+
+
+def of_bits(bits: int) -> float:
+    return float(struct.unpack(">d", struct.pack(">Q", bits))[0])
+
+
+def uvarint(number: int) -> bytes:
+    number &= (1 << 64) - 1
+    out = bytearray()
+    while number >= 0x80:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def zigzag(number: int) -> bytes:
+    return uvarint((number << 1) ^ (number >> 63))
+
+
+def chunk(samples: Samples) -> bytes:
+    """As tsdb/chunkenc/xor.go appends them."""
+    out = Bits()
+    before, delta = 0, 0
+    last, leading, trailing = 0, None, 0
+    for number, (time, value) in enumerate(samples):
+        new = bits_of(value)
+        if number == 0:
+            out.write_bytes(zigzag(time))
+            out.write(new, 64)
+        else:
+            if number == 1:
+                delta = time - before
+                out.write_bytes(uvarint(delta))
+            else:
+                change = time - before - delta
+                delta = time - before
+                _change(out, change)
+            leading, trailing = _value(out, new ^ last, leading, trailing)
+        before, last = time, new
+    return struct.pack(">H", len(samples)) + out.done()
+
+
+def _change(out: Bits, change: int) -> None:
+    if change == 0:
+        out.write(0, 1)
+        return
+    for prefix, prefix_size, size in ((0b10, 2, 14), (0b110, 3, 17), (0b1110, 4, 20)):
+        if -((1 << (size - 1)) - 1) <= change <= 1 << (size - 1):
+            out.write(prefix, prefix_size)
+            out.write(change, size)
+            return
+    out.write(0b1111, 4)
+    out.write(change, 64)
+
+
+def _value(out: Bits, changed: int, leading: int | None, trailing: int) -> tuple[int | None, int]:
+    if changed == 0:
+        out.write(0, 1)
+        return leading, trailing
+    front = min(31, 64 - changed.bit_length())
+    back = (changed & -changed).bit_length() - 1
+    if leading is not None and front >= leading and back >= trailing:
+        out.write(0b10, 2)
+        out.write(changed >> trailing, 64 - leading - trailing)
+        return leading, trailing
+    out.write(0b11, 2)
+    out.write(front, 5)
+    size = 64 - front - back
+    out.write(size & 63, 6)
+    out.write(changed >> back, size)
+    return front, back
+
+
+def message(number: int, content: bytes) -> bytes:
+    return uvarint(number << 3 | 2) + uvarint(len(content)) + content
+
+
+def number(field: int, value: int) -> bytes:
+    return uvarint(field << 3) + uvarint(value)
+
+
+def labels(pairs: Labels) -> bytes:
+    return b"".join(
+        message(1, message(1, name.encode()) + message(2, value.encode())) for name, value in sorted(pairs.items())
+    )
+
+
+def frame(content: bytes) -> bytes:
+    checksum: int = google_crc32c.value(content)
+    return uvarint(len(content)) + checksum.to_bytes(4, "big") + content
+
+
+def streamed(series: Iterable[tuple[Labels, Samples]], per_chunk: int = 120, per_frame: int = 1000) -> bytes:
+    """A streamed answer; a series of more than `per_frame` chunks is told in several frames."""
+    found = b""
+    for pairs, samples in series:
+        pieces = [samples[at : at + per_chunk] for at in range(0, len(samples), per_chunk)]
+        for first in range(0, len(pieces), per_frame):
+            inside = b"".join(
+                message(2, number(1, part[0][0]) + number(2, part[-1][0]) + number(3, 1) + message(4, chunk(part)))
+                for part in pieces[first : first + per_frame]
+            )
+            found += frame(message(1, labels(pairs) + inside) + number(2, 0))
+    return found
+
+
+def plain(series: Iterable[tuple[Labels, Samples]]) -> bytes:
+    """A `ReadResponse`, not compressed. As in Go, a field that is zero is left out."""
+    inside = b""
+    for pairs, samples in series:
+        told = labels(pairs)
+        for time, value in samples:
+            one = b"" if bits_of(value) in (0, 1 << 63) else b"\x09" + struct.pack("<d", value)
+            told += message(2, one + (number(2, time) if time else b""))
+        inside += message(1, told)
+    return message(1, inside)
+
+
+def snappy(content: bytes) -> bytes:
+    found: bytes = pa.compress(content, codec="snappy", asbytes=True)
+    return found
+
+
+def fields(data: bytes) -> list[tuple[int, Any]]:
+    """Number and value of each field of a message."""
+    found: list[tuple[int, Any]] = []
+    at = 0
+    while at < len(data):
+        tag, at = _read(data, at)
+        value, at = _read(data, at)
+        if tag & 7 == 2:
+            found.append((tag >> 3, data[at : at + value]))
+            at += value
+        else:
+            found.append((tag >> 3, value))
+    return found
+
+
+def _read(data: bytes, at: int) -> tuple[int, int]:
+    result = shift = 0
+    while True:
+        result |= (data[at] & 0x7F) << shift
+        at += 1
+        if data[at - 1] < 0x80:
+            return result, at
+        shift += 7
+
+
+def window_of(request: bytes) -> tuple[int, int]:
+    """First and last ms that a compressed `ReadRequest` asks for."""
+    size, _ = _read(request, 0)
+    told = dict(fields(pa.decompress(request, decompressed_size=size, codec="snappy", asbytes=True)))
+    query = dict(fields(told[1]))
+    return query[1], query[2]

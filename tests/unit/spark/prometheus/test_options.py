@@ -1,0 +1,176 @@
+"""Options: defaults, every mistake by the option's name, and what filters make of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from migratory_spark.prometheus.errors import OptionError, ServerError, TooMuch
+from migratory_spark.prometheus.filters import push
+from migratory_spark.prometheus.options import Options, moment_ms, parse_options
+from migratory_spark.prometheus.selectors import render
+from pyspark.sql.datasource import (
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+    StringStartsWith,
+)
+
+BASE = {"url": "http://a:9090", "matchers": "up"}
+
+
+def options(**given: str) -> Options:
+    return parse_options(BASE | given)
+
+
+def test_what_is_meant_without_a_word() -> None:
+    found = options()
+    assert found.urls == ("http://a:9090",)
+    assert (found.start_ms, found.end_ms, found.partition_ms) == (None, None, None)
+    assert (found.shape, found.columns) == ("samples", ("metric", "labels", "timestamp", "value"))
+    assert (found.api, found.require, found.when_empty, found.pushdown) == ("auto", "all", "warn", False)
+    assert (found.access.timeout, found.access.answer_limit, found.access.retries) == (60, 900, 3)
+    assert found.access.headers == ()
+
+
+def test_what_can_be_said(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("s3cret\n")
+    found = parse_options({
+        "URL": "http://a:9090/, https://b/prom/\nhttp://a:9090", "Matchers": 'up{a="b"} down up{a="b"}',
+        "START": "1767225600.5", "end": "2026-01-01T02:00:00+01:00", "partition": "1h30m", "shape": "SERIES",
+        "columns": "series, values,source", "dropLabels": "replica,prometheus", "api": "range_selector",
+        "require": "any", "whenempty": "fail", "user": "me", "passwordFile": str(secret), "timeout": "5s",
+        "answerLimit": "1m",
+        "retries": "0", "maxSamples": "7", "pushdown": "true", "delay": "0s", "header.X-Scope-OrgID": "team",
+    })  # fmt: skip
+    assert found.urls == ("http://a:9090", "https://b/prom")
+    assert len(found.selectors) == 2
+    assert (found.start_ms, found.end_ms, found.partition_ms) == (1767225600500, 1767229200000, 5_400_000)
+    assert (found.shape, found.columns, found.by_source) == ("series", ("series", "values", "source"), True)
+    assert found.drop_labels == {"replica", "prometheus"}
+    assert (found.api, found.require, found.when_empty, found.pushdown) == ("range_selector", "any", "fail", True)
+    assert (found.access.timeout, found.access.answer_limit, found.access.retries) == (5, 60, 0)
+    assert found.access.headers == (("X-Scope-OrgID", "team"), ("Authorization", "Basic bWU6czNjcmV0"))
+    assert (found.max_samples, found.delay_ms) == (7, 0)
+    assert options(tokenFile=str(secret)).access.headers == (("Authorization", "Bearer s3cret"),)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"url": ""}, "option url is missing"),
+        ({"url": "a:9090"}, "'a:9090' is no address such as http://prometheus:9090"),
+        ({"url": "ftp://a"}, "no address such as"),
+        ({"url": "http://a:99999"}, "is no address"),
+        ({"url": "http://[::1"}, "is no address"),
+        ({"url": "http://u:p@a"}, "give user and passwordFile"),
+        ({"url": "http://a/?x=1"}, "no user, query or fragment"),
+        ({"matchers": ""}, "option matchers is missing"),
+        ({"matchers": "up["}, "option matchers: in the selector"),
+        ({"matchs": "up"}, "no option 'matchs'; did you mean matchers?"),
+        ({"qqqq": "up"}, "no option 'qqqq'; there are url, matchers"),
+        ({"path": "/x"}, "load\\(\\) takes no path"),
+        ({"start": "yesterday"}, "option start: 'yesterday' is neither seconds"),
+        ({"start": "2026-01-01T00:00:00"}, "names no zone: add Z"),
+        ({"end": "-5"}, "option end: '-5' is neither"),
+        ({"start": "9", "end": "8"}, "end \\(8\\) is before start \\(9\\)"),
+        ({"partition": "5"}, "option partition: '5' is not a duration with its unit"),
+        ({"partition": "0s"}, "shorter than 1 ms"),
+        ({"shape": "long"}, "option shape: 'long' is none of samples, series"),
+        ({"columns": "metric,timestamps"}, "of shape samples, which has metric, labels, timestamp, value, series"),
+        ({"columns": "metric,metric"}, "no list of different columns"),
+        ({"columns": ","}, "no list of different columns"),
+        ({"api": "query_range"}, "option api: 'query_range' is none of auto"),
+        ({"require": "some"}, "option require"),
+        ({"whenEmpty": "x"}, "option whenEmpty"),
+        ({"pushdown": "yes"}, "option pushdown: 'yes' is none of true, false"),
+        ({"retries": "21"}, "option retries: '21' is no whole number from 0 to 20"),
+        ({"retries": "-1"}, "option retries"),
+        ({"maxSamples": "0"}, "option maxSamples: '0' is no whole number from 1"),
+        ({"timeout": "soon"}, "option timeout"),
+        ({"token": "a", "user": "b", "password": "c"}, "token and user exclude each other"),
+        ({"token": "a", "tokenFile": "b"}, "token and tokenFile exclude each other"),
+        ({"tokenFile": "/nowhere/x"}, "option tokenFile: /nowhere/x can't be read"),
+        ({"token": "a\nb"}, "option token: it is empty or has characters"),
+        ({"user": "b"}, "user and password \\(or passwordFile\\) go together"),
+        ({"password": "b"}, "go together"),
+        ({"certFile": "/nowhere/c"}, "certFile and keyFile go together"),
+        ({"caFile": "/nowhere/c"}, "option caFile: there is no file /nowhere/c"),
+        ({"header.a b": "x"}, "option header.a b: a header's name or value"),
+        ({"header.a": "x\r\ny"}, "a header's name or value"),
+    ],
+)
+def test_every_mistake_names_its_option(given: dict[str, str], words: str) -> None:
+    with pytest.raises(OptionError, match=words):
+        options(**given)
+
+
+def test_moments() -> None:
+    assert moment_ms("0") == 0
+    assert moment_ms("1767225600.25") == 1767225600250
+    assert moment_ms("2026-01-01T00:00:00.001Z") == 1767225600001
+    assert moment_ms("2026-01-01T02:00:00+02:00") == 1767225600000
+
+
+def test_errors_survive_the_way_from_a_worker() -> None:
+    import pickle
+
+    error = pickle.loads(pickle.dumps(TooMuch("http://a", "too much")))
+    assert type(error) is TooMuch
+    assert (str(error), error.server, error.text) == ("http://a: too much", "http://a", "too much")
+    assert isinstance(error, ServerError)
+
+
+def narrowed(*filters: Filter, **given: str) -> tuple[Options, list[Filter]]:
+    return push(options(**given), filters)
+
+
+def test_names_are_pushed_into_every_selector() -> None:
+    found, left = narrowed(
+        EqualTo(("metric",), "a"), StringStartsWith(("metric",), "a.b"), In(("metric",), ("x", "y+")),
+        matchers='{job="j"} {job="k"}',
+    )  # fmt: skip
+    assert left == []
+    assert [render(selector) for selector in found.selectors] == [
+        f'{{job="{job}",__name__="a",__name__=~"a\\\\.b.*",__name__=~"x|y\\\\+"}}' for job in "jk"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("filters", "window"),
+    [
+        ([GreaterThanOrEqual(("timestamp",), 5000)], (5000, 9000)),
+        ([GreaterThan(("timestamp",), 5000)], (5001, 9000)),
+        ([LessThan(("timestamp",), 5000)], (2000, 5000)),
+        ([LessThanOrEqual(("timestamp",), 5000)], (2000, 5001)),
+        ([EqualTo(("timestamp",), 5000)], (5000, 5001)),
+        ([GreaterThan(("timestamp",), 10), LessThan(("timestamp",), 99_000)], (2000, 9000)),
+        ([GreaterThan(("timestamp",), 99_000)], (99_001, 99_001)),
+        ([LessThan(("timestamp",), 10)], (2000, 2000)),
+    ],
+)
+def test_times_narrow_the_window(filters: list[Filter], window: tuple[int, int]) -> None:
+    found, left = narrowed(*filters, start="2", end="9")
+    assert left == []
+    assert (found.start_ms, found.end_ms) == window
+
+
+def test_filters_may_be_all_that_tells_the_window() -> None:
+    found, _ = narrowed(GreaterThanOrEqual(("timestamp",), 5), LessThan(("timestamp",), 9))
+    assert (found.start_ms, found.end_ms) == (5, 9)
+
+
+def test_what_a_server_can_not_answer_is_left_to_spark() -> None:
+    given = [
+        EqualTo(("value",), 1.0), EqualTo(("metric",), ""), In(("metric",), ("a", None)), IsNotNull(("metric",)),
+        EqualTo(("timestamp",), None), LessThan(("value",), 5), GreaterThan(("timestamps",), 5),
+    ]  # fmt: skip
+    found, left = narrowed(*given)
+    assert left == given
+    assert found == options()

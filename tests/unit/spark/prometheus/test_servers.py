@@ -1,0 +1,389 @@
+"""Servers that misbehave, over real HTTP: each ends in the right samples or in an error that says what to do."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import socket
+import threading
+import urllib.parse
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+from migratory_spark.prometheus import chunked, presence, reading
+from migratory_spark.prometheus.blocks import STALE, Series
+from migratory_spark.prometheus.errors import NothingFound, OptionError, ServerError, SourceError
+from migratory_spark.prometheus.options import Options, parse_options
+from migratory_testing import prometheus_wire as made
+from migratory_testing.fakeprometheus import JSON, PLAIN, STREAMED, FakePrometheus, Reply, Request
+from migratory_testing.prometheus_wire import Labels, of_bits
+
+Samples = list[tuple[int, float]]
+Serve = Callable[[Callable[[Request], Reply]], FakePrometheus]
+START, END = 1_700_000_000_000, 1_700_000_060_000
+MANY = [({"__name__": "c_total", "i": str(i)}, [(START + 1000 * k, float(i * k)) for k in range(60)]) for i in range(9)]
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    servers: list[FakePrometheus] = []
+
+    def start(answer: Callable[[Request], Reply]) -> FakePrometheus:
+        servers.append(FakePrometheus(answer).__enter__())
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.__exit__(None, None, None)
+
+
+def options(*servers: FakePrometheus | str, **given: str) -> Options:
+    url = ",".join(one if isinstance(one, str) else one.url for one in servers)
+    base = {"url": url, "matchers": "c_total", "start": str(START // 1000), "end": str(END // 1000)}
+    return parse_options(base | {"retries": "1", "timeout": "5s"} | given)
+
+
+def read(options: Options) -> dict[Series, Samples]:
+    """All samples by series; a (series, time) that comes twice fails."""
+    found: dict[Series, dict[int, float]] = {}
+    for block in reading.read(options, START, END):
+        at = 0
+        for one, count in zip(block.series, block.counts.tolist(), strict=True):
+            own = found.setdefault(one, {})
+            for time, value in zip(block.times[at : at + count].tolist(), block.values[at : at + count], strict=True):
+                assert time not in own, f"{one} at {time} twice"
+                own[time] = float(value)
+            at += count
+    return {one: sorted(own.items()) for one, own in found.items()}
+
+
+def expected(series: list[tuple[Labels, Samples]] = MANY) -> dict[Series, Samples]:
+    return {Series.of(labels.items()): samples for labels, samples in series}
+
+
+def good(request: Request) -> Reply:
+    """As a real server: what lies in the window that was asked for."""
+    first, last = made.window_of(request.body)
+    inside = [(labels, [one for one in samples if first <= one[0] <= last]) for labels, samples in MANY]
+    return Reply(made.streamed([(labels, samples) for labels, samples in inside if samples]))
+
+
+def matrix(series: list[tuple[Labels, Samples]]) -> Reply:
+    result = [
+        {"metric": labels, "values": [[time / 1000, repr(value)] for time, value in samples]}
+        for labels, samples in series
+    ]
+    return Reply(
+        json.dumps({"status": "success", "data": {"resultType": "matrix", "result": result}}).encode(), kind=JSON
+    )
+
+
+def test_streams_plain_answers_and_the_range_selector_tell_the_same(serve: Serve) -> None:
+    streams = serve(good)
+    assert read(options(streams)) == expected()
+    (request,) = streams.requests
+    assert (request.method, request.path) == ("POST", "/api/v1/read")
+    assert made.window_of(request.body) == (START, END - 1)
+    assert read(options(serve(lambda _: Reply(made.snappy(made.plain(MANY)), kind=PLAIN)))) == expected()
+    selects = serve(lambda _: matrix(MANY))
+    assert read(options(selects, api="range_selector")) == expected()
+    form = dict(urllib.parse.parse_qsl(selects.requests[0].body.decode()))
+    assert form == {"query": '{__name__="c_total"}[60000ms]', "time": "1700000059.999", "timeout": "5s"}
+
+
+def test_a_server_without_remote_read_is_asked_by_the_range_selector(serve: Serve) -> None:
+    server = serve(lambda request: Reply(b"no", 404) if request.path.endswith("/read") else matrix(MANY))
+    assert read(options(server)) == expected()
+    with pytest.raises(ServerError, match=r"no such interface \(HTTP 404\): no; is option url right"):
+        read(options(server, api="remote_read"))
+
+
+def test_nobody_listens() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{free.getsockname()[1]}"
+    with pytest.raises(
+        ServerError, match=rf"^{address}: can't be reached \(2 tries\): .*refused.*is option url right\?"
+    ):
+        read(options(address))
+
+
+def test_a_host_that_is_none() -> None:
+    with pytest.raises(ServerError, match=r"can't be reached: .*resolve"):
+        read(options("http://prometheus.invalid:9090", retries="0"))
+
+
+@pytest.mark.parametrize("body", [b"", made.streamed(MANY)])
+def test_a_silent_server_is_given_up(serve: Serve, body: bytes) -> None:
+    hold = threading.Event()
+    server = serve(lambda _: Reply(body or b"x", wait=hold))
+    try:
+        with pytest.raises(ServerError, match=r"did not answer for 0.2 s|broke off"):
+            read(options(server, timeout="200ms", retries="0"))
+    finally:
+        hold.set()
+
+
+def test_an_endless_answer_is_given_up(serve: Serve) -> None:
+    server = serve(lambda _: Reply(made.streamed(MANY)))
+    with pytest.raises(ServerError, match=r"longer than 0\.001 s: shorten option partition"):
+        read(options(server, answerLimit="1ms", retries="0"))
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "words"),
+    [
+        (400, b"bad matcher", "answers HTTP 400: bad matcher"),
+        (401, b"who?", r"refuses access \(HTTP 401\): who\?; see options tokenFile and user"),
+        (403, b"", "refuses access .* without a word"),
+        (500, b"oh\nno", "answers HTTP 500: oh no"),
+        (302, b"", "points elsewhere, to http://127.0.0.1:1/: is that the option url"),
+    ],
+)
+def test_refusals_are_told(serve: Serve, status: int, body: bytes, words: str) -> None:
+    server = serve(lambda _: Reply(body, status, headers={"Location": "http://127.0.0.1:1/"} if status == 302 else {}))
+    with pytest.raises(ServerError, match=words):
+        read(options(server))
+
+
+def test_a_busy_server_is_asked_again_but_not_for_ever(serve: Serve) -> None:
+    replies = iter([Reply(b"", 503), Reply(b"", 429)])
+    server = serve(lambda request: next(replies, None) or good(request))
+    assert read(options(server, retries="2")) == expected()
+    assert len(server.requests) == 3
+    server = serve(lambda _: Reply(b"away", 502))
+    with pytest.raises(ServerError, match="answers HTTP 502: away"):
+        read(options(server, retries="2"))
+    assert len(server.requests) == 3
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (400, b"exceeded sample limit (5)"),
+        (422, b'{"error":"query processing would load too many samples into memory"}'),
+        (503, b"query timed out in expression evaluation"),
+        (413, b""),
+    ],
+)
+def test_what_is_too_much_is_asked_in_halves(serve: Serve, status: int, body: bytes) -> None:
+    asked: list[tuple[int, int]] = []
+
+    def limited(request: Request) -> Reply:
+        first, last = made.window_of(request.body)
+        if last - first > 20_000:
+            return Reply(body, status)
+        asked.append((first, last))
+        return good(request)
+
+    assert read(options(serve(limited), retries="0")) == expected()
+    asked.sort()
+    assert len(asked) == 4
+    assert (asked[0][0], asked[-1][1]) == (START, END - 1)
+    assert all(before[1] + 1 == after[0] for before, after in itertools.pairwise(asked))
+
+
+def test_what_is_too_much_even_for_a_second_is_an_error_after_few_requests(serve: Serve) -> None:
+    server = serve(lambda _: Reply(b"exceeded sample limit (5)", 400))
+    with pytest.raises(ServerError, match=r"exceeded sample limit \(5\); that is for \d+ ms already: narrow matchers"):
+        read(options(server))
+    assert len(server.requests) == 7
+
+
+@pytest.mark.parametrize("cut", [1, 40, 700])
+def test_a_truncated_answer_is_asked_for_again_and_nothing_is_told_twice(
+    serve: Serve, cut: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chunked.blocks, "__defaults__", (1,))
+    whole = made.streamed(MANY)
+    replies = iter([Reply(whole, cut=cut), Reply(whole + b"some error"), Reply(whole)])
+    assert read(options(serve(lambda _: next(replies)), retries="2")) == expected()
+
+
+@pytest.mark.parametrize(
+    ("reply", "words"),
+    [
+        (Reply(made.streamed(MANY), cut=1), r"(ended early|broke off): .*\(2 tries\)"),
+        (Reply(made.streamed(MANY) + b"expanding series: disk"), r"expanding series: disk.*\(2 tries\)"),
+        (Reply(made.snappy(made.plain(MANY))[:-3], kind=PLAIN), "snappy that can't be read"),
+        (Reply(b"\xff\xff\xff\xff\x7f", kind=PLAIN), "an answer of 34359738367 bytes"),
+        (Reply(b"<html>", kind="text/html"), "content of type text/html; is option url that of Prometheus"),
+        (Reply(b"", kind=""), "content of type none"),
+    ],
+)
+def test_answers_that_stay_broken(serve: Serve, reply: Reply, words: str) -> None:
+    server = serve(lambda _: reply)
+    with pytest.raises(ServerError, match=words):
+        read(options(server))
+    assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{", b"{}", b'{"status":"success","data":{"resultType":"vector","result":[]}}',
+        b'{"status":"success","data":{"resultType":"matrix","result":[{"metric":{},"values":[[1,"x"]]}]}}',
+        b'{"status":"success","data":{"resultType":"matrix","result":[{"metric":{"__name__":"h"},"histograms":[[1,{}]]}]}}',
+    ],
+)  # fmt: skip
+def test_json_that_is_none_of_prometheus(serve: Serve, body: bytes) -> None:
+    server = serve(lambda _: Reply(body, kind=JSON))
+    with pytest.raises(ServerError, match="not what /api/v1/query sends"):
+        read(options(server, api="range_selector"))
+
+
+def test_nothing_is_nothing_by_every_way(serve: Serve) -> None:
+    assert read(options(serve(lambda _: Reply(b"")))) == {}
+    assert read(options(serve(lambda _: Reply(made.snappy(b""), kind=PLAIN)))) == {}
+    assert read(options(serve(lambda _: matrix([])), api="range_selector")) == {}
+
+
+def test_nan_of_the_range_selector_is_no_stale_marker(serve: Serve) -> None:
+    values = [[1700000000, "NaN"], [1700000001.25, "+Inf"], [1700000002, "-Inf"]]
+    data = {"resultType": "matrix", "result": [{"metric": {"__name__": "a"}, "values": values}]}
+    body = json.dumps({"status": "success", "data": data}).encode()
+    (block,) = reading.read(options(serve(lambda _: Reply(body, kind=JSON)), api="range_selector"), START, END)
+    assert block.times.tolist() == [START, START + 1250, START + 2000]
+    assert np.isnan(block.values[0])
+    assert block.values[:1].view(np.uint64)[0] != STALE
+    assert block.values[1:].tolist() == [np.inf, -np.inf]
+
+
+def test_credentials_and_headers_are_sent_and_not_to_where_a_server_points(serve: Serve) -> None:
+    server = serve(good)
+    read(options(server, token="t0ken", **{"header.X-Scope-OrgID": "team"}))
+    assert server.requests[0].headers["Authorization"] == "Bearer t0ken"
+    assert server.requests[0].headers["X-Scope-OrgID"] == "team"
+    other = serve(good)
+    with pytest.raises(ServerError, match="points elsewhere, to http"):
+        read(options(serve(lambda _: Reply(b"", 307, headers={"Location": other.url})), token="t0ken"))
+    assert other.requests == []
+
+
+def test_several_servers_are_one(serve: Serve) -> None:
+    halves = (MANY[:6], [(labels, samples[20:]) for labels, samples in MANY])
+    early = [(labels, samples[:20]) for labels, samples in MANY[6:]]
+    servers = [serve(lambda _, part=part: Reply(made.streamed(part))) for part in (halves[0] + early, halves[1])]  # type: ignore[misc]
+    assert read(options(*servers)) == expected()
+    by_source = list(reading.read(options(*servers, columns="metric,source,value"), START, END))
+    assert {block.source for block in by_source} == {server.url for server in servers}
+    assert sum(map(len, by_source)) == 6 * 60 + 3 * 20 + 9 * 40
+
+
+def test_one_of_several_servers_is_away(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
+    broken = serve(lambda _: Reply(made.streamed(MANY[:2]), cut=1))
+    with pytest.raises(ServerError, match=broken.url):
+        read(options(broken, serve(good)))
+    assert read(options(broken, serve(good), require="any")) == expected()
+    assert f"left out (option require=any): {broken.url}" in caplog.text
+    with pytest.raises(ServerError, match=broken.url):
+        read(options(broken, broken.url.replace("127.0.0.1", "localhost"), require="any"))
+
+
+def test_replicas_behind_one_server_are_one_series(serve: Serve) -> None:
+    twins = [(labels | {"replica": name}, samples) for labels, samples in MANY for name in "ab"]
+    server = serve(lambda _: Reply(made.streamed(twins)))
+    assert len(read(options(server))) == 18
+    assert read(options(server, dropLabels="replica")) == expected()
+    assert sum(map(len, reading.read(options(server, dropLabels="replica", columns="value,source"), START, END))) == 540
+
+
+def test_selectors_that_overlap_tell_a_series_once(serve: Serve) -> None:
+    replies = iter([Reply(made.streamed(MANY[:5])), Reply(made.streamed(MANY[3:]))])
+    assert (
+        read(options(serve(lambda _: next(replies)), matchers='c_total{i=~"[0-4]"} c_total{i=~"[3-9]"}')) == expected()
+    )
+
+
+def test_too_many_samples_for_a_partition(serve: Serve) -> None:
+    server = serve(good)
+    assert read(options(server, maxSamples="540")) == expected()
+    with pytest.raises(
+        SourceError, match=r"539 samples \(option maxSamples\) are not all of .*: shorten option partition"
+    ):
+        read(options(server, maxSamples="539"))
+
+
+# Why there is nothing
+
+
+def api(
+    now: str = "1700000100", names: list[str] | None = None, known: list[str] | None = None
+) -> Callable[[Request], Reply]:
+    """A server without samples: of its names, those that match are `names`, all are `known`."""
+
+    def answer(request: Request) -> Reply:
+        path, _, query = request.path.partition("?")
+        match path:
+            case "/api/v1/read":
+                return Reply(b"")
+            case "/api/v1/query":
+                data: object = {"resultType": "scalar", "result": [float(now), now]}
+            case "/api/v1/label/__name__/values":
+                data = (names or []) if query else (known or [])
+            case "/api/v1/status/runtimeinfo":
+                data = {"storageRetention": "15d or 10GiB"}
+            case _:
+                return Reply(b"", 404)
+        return Reply(json.dumps({"status": "success", "data": data}).encode(), kind=JSON)
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("server", "given", "words"),
+    [
+        (api(), {"end": str(START // 1000)}, "the window is empty: it starts and ends at 2023-11-14T22:13:20.000Z"),
+        (api(now="1600000000"), {}, "lies in the future, its clock says 2020-09-13"),
+        (api(known=["c_totals", "up"]), {}, "it knows no such series; is it c_totals?"),
+        (api(known=["up"]), {}, "none of its 1 metrics has a name like that"),
+        (api(known=["c_total"]), {}, "though it knows c_total with other labels"),
+        (api(known=["c_total"]), {"matchers": '{i="1"}'}, "it knows no such series$"),
+        (
+            api(names=["c_total"], now="1800000000"),
+            {},
+            "the window ended before what it keeps, which is 15d or 10GiB back",
+        ),
+        (api(names=["c_total"]), {}, r"no sample of them in the window \(it keeps 15d or 10GiB\)"),
+        (lambda request: Reply(b"", 200 if request.path.endswith("read") else 404), {}, "it does not tell more"),
+    ],
+)
+def test_nothing_comes_with_its_reason(
+    serve: Serve, server: Callable[[Request], Reply], given: dict[str, str], words: str
+) -> None:
+    with pytest.raises(NothingFound, match=words):
+        presence.check(options(serve(server), **given))
+
+
+def test_something_is_enough_and_is_not_read_to_its_end(serve: Serve) -> None:
+    with_some = serve(good)
+    presence.check(options(with_some))
+    presence.check(options(serve(api()), with_some))
+    with pytest.raises(ServerError, match="HTTP 500"):
+        presence.check(options(serve(lambda _: Reply(b"", 500)), with_some))
+    presence.check(options(serve(lambda _: Reply(b"", 500)), with_some, require="any"))
+    with pytest.raises(ServerError, match="HTTP 500"):
+        presence.check(options(serve(lambda _: Reply(b"", 500)), require="any"))
+
+
+def test_an_end_that_is_missing() -> None:
+    for given, name in (({"start": ""}, "start"), ({"end": ""}, "end")):
+        base = {"url": "http://a", "matchers": "up", "start": "1", "end": "2"}
+        with pytest.raises(OptionError, match=f"option {name} is missing: the window is half open"):
+            presence.window(parse_options({key: value for key, value in (base | given).items() if value}))
+
+
+def test_a_clock_that_is_none(serve: Serve) -> None:
+    server = serve(lambda _: Reply(b'{"data":{"result":["x","y"]}}', kind=JSON))
+    with pytest.raises(ServerError, match=r"the answer to the query time\(\)"):
+        presence.server_now_ms(server.url, options(server).access)
+    assert presence.server_now_ms(serve(api()).url, options(server).access) == 1_700_000_100_000
+
+
+def test_stale_markers_come_through_a_server(serve: Serve) -> None:
+    samples = [(START, 1.0), (START + 1, of_bits(STALE))]
+    (block,) = reading.read(
+        options(serve(lambda _: Reply(made.streamed([({"__name__": "a"}, samples)]), kind=STREAMED))), START, END
+    )
+    assert block.values.view(np.uint64)[1] == STALE
