@@ -25,6 +25,12 @@ REQUIRED = (
     "fault burst",
     "fault ambush",
     "fault slow zookeeper",
+    "fault client stalled",
+    "fault clock jump",
+    "fault silent client",
+    "fault rolling restart",
+    "fault broker added",
+    "fault broker removed",
     # what the cluster did about them
     "takeovers",
     "adopted suffixes",
@@ -35,6 +41,10 @@ REQUIRED = (
     "zookeeper outcomes unknown",
     "evictions",
     "stops",
+    "halts",
+    "brokers rolled",
+    "rollouts finished",
+    "brokers left",
     # what clients saw
     "published",
     "acknowledged",
@@ -48,12 +58,18 @@ REQUIRED = (
     "duplicates answered",
     "given up",
     "live gaps",
+    "snapshots",
+    "begun anew",
 )
 
 
 class Coverage(Counter[str]):
     def missing(self) -> list[str]:
         return [name for name in REQUIRED if not self[name]]
+
+    def faults(self) -> int:
+        """Faults that took effect."""
+        return sum(count for name, count in self.items() if name.startswith("fault "))
 
     def table(self, seeds: int) -> str:
         names = list(REQUIRED) + sorted(name for name in self if name not in REQUIRED)

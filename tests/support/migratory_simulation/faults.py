@@ -296,3 +296,6 @@ NAMES: dict[type, str] = {
     Grow: "broker added",
     Shrink: "broker removed",
 }
+
+STRIKES = ("crash", "crash lost", "break", "expire", "lose done", "lose undone")
+"""What can strike in an exhaustive search (`exhaust.py`); `small.py` says what each does."""

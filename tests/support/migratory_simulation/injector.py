@@ -215,8 +215,14 @@ class Injector:
                 after(0.0, world.network.break_link, process.number, other.number)
 
     def _drained(self, process: Process, downtime: float) -> None:
-        if process.running:
-            self.world.process_ends(process, "drained", restart=downtime)
+        world = self.world
+        if not process.running:
+            return
+        if world.options.plan.safe and not world.probe.may_lose(process, drains=False):
+            # Nothing was recorded yet when this drain began, perhaps beside another one.
+            world.scheduler.after(0.5 * world.options.tempo, self._drained, process, downtime)
+            return
+        world.process_ends(process, "drained", restart=downtime)
 
     def _lose_connection(self, process: Process, times: int) -> None:
         if process.running and times:

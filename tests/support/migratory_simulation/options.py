@@ -64,6 +64,12 @@ class Options:
     clients_from: float = 0.0  # the first client begins then
     beat: float = 1.0  # the heartbeat's period, by the measure of the other limits
 
+    # Limits that a small cluster would never meet: one too many is told to come again, or waits its turn.
+    max_pending: int = 100_000
+    publishes_per_client: int = 10_000
+    queue_total: int = 268_435_456
+    at_once: int = 8  # groups whose list is changed, or that are handed over, at the same time
+
     def weight(self, broker: str) -> int:
         index = self.brokers.index(broker) if broker in self.brokers else len(self.weights)
         return self.weights[index] if index < len(self.weights) else 100
@@ -192,6 +198,10 @@ class Later(TypedDict):
     on_history_loss: Literal["reset", "halt"]
     weights: tuple[int, ...]
     snapshots: float
+    max_pending: int
+    publishes_per_client: int
+    queue_total: int
+    at_once: int
 
 
 def _later(random: Random, safe: bool, brokers: int) -> Later:
@@ -200,6 +210,10 @@ def _later(random: Random, safe: bool, brokers: int) -> Later:
         "on_history_loss": "halt" if not safe and random.random() < 0.3 else "reset",
         "weights": weights if any(weights) else (),
         "snapshots": random.choice((0.0, 0.3, 0.8)),
+        "max_pending": random.choice((100_000, 100_000, 2)),
+        "publishes_per_client": random.choice((10_000, 10_000, 3)),
+        "queue_total": random.choice((268_435_456, 268_435_456, 5_000)),
+        "at_once": random.choice((8, 1)),
     }
 
 

@@ -197,12 +197,13 @@ class Probe:
         self._seen.pop(process.number, None)
         self._lasts.pop(process.number, None)
 
-    def may_lose(self, process: Process) -> bool:
-        """Without this process, and those that drain, every list since the last activated has lost at most q - 1."""
+    def may_lose(self, process: Process, *, drains: bool = True) -> bool:
+        """Without this process, and those that drain (unless told not to count them), every list since the last
+        activated one has lost at most q - 1."""
         alive = {
             (other.name, other.incarnation)
             for other in self.world.running()
-            if other is not process and not other.draining
+            if other is not process and not (drains and other.draining)
         }
         return all(
             sum(tuple(broker) not in alive for broker in record.members) <= record.copies - 1

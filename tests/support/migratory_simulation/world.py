@@ -117,6 +117,9 @@ class World:
             max_bytes=options.max_bytes,
             min_copies=options.min_copies,
             duplicate_window=options.duplicate_window,
+            max_pending=options.max_pending,
+            relist_at_once=options.at_once,
+            hand_over_at_once=options.at_once,
             on_history_loss=self.on_history_loss,
             part_bytes=options.part_bytes,
             heartbeat=HEARTBEAT * options.tempo * options.beat,
@@ -133,6 +136,8 @@ class World:
             queue_per_client=self.options.client_queue,
             page=self.options.page,
             attaches_per_client=1,
+            publishes_per_client=self.options.publishes_per_client,
+            queue_total=self.options.queue_total,
         )
 
     @staticmethod

@@ -1,0 +1,438 @@
+"""A small cluster without time: what is under way is delivered in an order that somebody else chooses (`exhaust.py`).
+
+The cores are the production ones, and `probe.py` holds what they do against the invariants after every step, as in a
+whole simulation. What is left out is what would only multiply states: edges, clients' connections, random delays.
+Time stands still while anything is under way and moves on by one tick when nothing is; so the clock never tells which
+of two orders came about, and runs that differ in nothing else meet again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+from typing import TYPE_CHECKING, cast
+
+from migratory_broker.core.logic import events as ev
+from migratory_broker.core.logic.config import LogicConfig
+from migratory_broker.core.logic.core import Logic
+from migratory_protocol.peer import Heartbeat, decode_peer, encode_peer
+
+from migratory_simulation.coverage import Coverage
+from migratory_simulation.ledger import Key, Ledger, Violation, key_of
+from migratory_simulation.options import draw_options
+from migratory_simulation.plans import Plan
+from migratory_simulation.probe import Probe
+from migratory_simulation.scheduler import Scheduler
+from migratory_simulation.zookeeper import Ensemble, Session
+
+if TYPE_CHECKING:
+    from migratory_simulation.process import Process
+    from migratory_simulation.world import World
+
+TICK = 0.1
+TEMPO = 0.25  # of the product's time limits
+SCALED = (
+    "session_timeout",
+    "fencing",
+    "progress_timeout",
+    "bootstrap_wait",
+    "resume_wait",
+    "heartbeat",
+    "publish_wait",
+    "publish_retry_after",
+    "relist_delay",
+    "balance_every",
+    "relook",
+)
+TOPIC = "t0"
+PUBLISHER = "p"
+WALL = 1_700_000_000_000
+DOWN = b""  # in a link's queue: its other end is gone
+BOUND = 30.0  # virtual seconds in which everything must have come right
+
+Ask = ev.ZkGet | ev.ZkChildren | ev.ZkCommit
+Answer = ev.ZkReply | ev.ZkChanged | ev.ZkSession
+Choice = tuple[str, ...]  # ("link", from, to), ("ask", broker), ("answer", broker), ("publish",)
+
+
+class Node:
+    """One life of a broker, for `Small` and for the probe."""
+
+    def __init__(self, small: Small, number: int, name: str, brokers: tuple[str, ...], copies: int) -> None:
+        self.number = number
+        self.name = name
+        self.label = f"{name}#{number}"
+        self.running = True
+        self.draining = False
+        self.frozen = False
+        self.admission = ev.Admission(False, "learning")
+        self.wanted: dict[str, tuple[int, str]] = {}
+        self.asks: deque[tuple[int, Ask]] = deque()
+        self.answers: deque[tuple[int, Answer]] = deque()
+        self.watches: set[tuple[str, bool]] = set()  # path, and whether its children are meant
+        self.suspended = False
+        self.steps = 0
+        self.session = small.open_session()
+        base = LogicConfig("small", name, brokers, min_copies=copies, groups=1)
+        self.logic = Logic(
+            replace(
+                base, url=f"ws://{name}", peer=self.label, **{field: getattr(base, field) * TEMPO for field in SCALED}
+            )
+        )
+
+    @property
+    def incarnation(self) -> int:
+        return Probe.incarnation(self.logic)
+
+
+class Small:
+    """`brokers` brokers with one topic; `publications` are published through the last of them."""
+
+    def __init__(self, brokers: int, copies: int, publications: int, restart: bool) -> None:
+        names = tuple(f"b{number}" for number in range(brokers))
+        drawn = draw_options(1, "short")
+        self.options = replace(drawn, brokers=names, topics=(TOPIC,), groups=1, min_copies=copies, plan=Plan(True, ()))
+        self.on_history_loss = "reset"
+        self.restart = restart
+        self.coverage = Coverage()
+        self.now = 0.0
+        self.order = 0  # of whatever is put under way
+        self.steps = 0
+        self.processes: list[Node] = []
+        self.links: dict[tuple[str, str], deque[tuple[int, bytes]]] = {}  # (from, to); both directions or neither
+        self.ensemble = Ensemble(Scheduler(), Random(0), 4.0 * TEMPO)
+        self.ledger = Ledger(self.coverage)
+        self.ledger.group_of[TOPIC] = 0
+        self.probe = Probe(cast("World", self))
+        self.ensemble.on_commit.append(self._watched)
+        self._there = set(self.ensemble.nodes)
+        self._expiries: list[tuple[float, int]] = []  # sessions of the dead
+        self._later: list[tuple[str, str]] = []  # what is done when nothing is under way, and to which broker
+        self._told: Callable[[str], None] | None = None
+        # the publisher
+        self.contact = names[-1]
+        self.waiting: list[int] = []
+        self.outbox: deque[tuple[int, int]] = deque()  # (order, id)
+        self._resend_at = 0.0
+        self._left = publications
+        for name in names:
+            self.start(name)
+
+    # ---- what the probe wants to know
+
+    def running(self) -> list[Node]:
+        return [node for node in self.processes if node.running]
+
+    def trace(self, who: str, how: str, what: object) -> None:
+        if self._told is not None:
+            self._told(f"{self.now:7.2f} {who:<10} {how} {what!r:.400}")
+
+    def tell(self, sink: Callable[[str], None]) -> None:
+        self._told = sink
+
+    # ---- brokers
+
+    def node(self, name: str) -> Node | None:
+        return next((node for node in self.processes if node.running and node.name == name), None)
+
+    def start(self, name: str) -> None:
+        node = Node(self, len(self.processes), name, self.options.brokers, self.options.min_copies)
+        self.processes.append(node)
+        self.trace(node.label, "**", "starts")
+        self.step(node, ev.Start(WALL + int(self.now * 1000), node.number))
+        self._answer(node, ev.ZkSession("connected", node.session.number))
+
+    def step(self, node: Node, event: ev.Event) -> None:
+        self.steps += 1
+        node.steps += 1
+        quiet = isinstance(event, (ev.Tick, ev.Flush))
+        if not quiet:
+            self.trace(node.label, "<-", event)
+        effects = node.logic.step(event, self.now)
+        self.probe.after_step(cast("Process", node))
+        for effect in effects:
+            self._carry_out(node, effect)
+        if not isinstance(event, ev.Flush):
+            self.step(node, ev.Flush())
+
+    def _carry_out(self, node: Node, effect: ev.Effect) -> None:
+        if isinstance(effect, ev.SendPeer):
+            queue = self.links.get((node.name, effect.peer))
+            if queue is not None:
+                if not isinstance(effect.message, Heartbeat):
+                    self.trace(node.label, f"-> {effect.peer}", effect.message)
+                queue.append((self._next(), encode_peer(effect.message)))
+        elif isinstance(effect, (ev.ZkGet, ev.ZkChildren, ev.ZkCommit)):
+            if node.suspended:
+                self._answer(node, ev.ZkReply(effect.request, "unknown"))
+            else:
+                node.asks.append((self._next(), effect))
+        elif isinstance(effect, ev.ConnectPeers):
+            node.wanted = dict(effect.peers)
+        elif isinstance(effect, ev.Fanout):
+            for publication in effect.publications:
+                self.trace(node.label, "=>", publication)
+                if self.ledger.shown(node.label, effect.topic, publication.position, publication.payload):
+                    key = key_of(publication.payload)
+                    self.probe.shown(cast("Process", node), effect.topic, publication.position, key)
+        elif isinstance(effect, ev.PublishAnswer):
+            self.trace(node.label, "=>", effect)
+            self._answered(node, effect)
+        elif isinstance(effect, ev.Admission):
+            node.admission = effect
+        elif isinstance(effect, ev.Stop):
+            raise Violation(0, f"{node.label} stops: {effect.reason}")
+
+    def _next(self) -> int:
+        self.order += 1
+        return self.order
+
+    # ---- what is under way
+
+    def choices(self) -> list[Choice]:
+        """What can happen next, that which was under way first at the head."""
+        heads: list[tuple[int, Choice]] = []
+        for (source, target), queue in self.links.items():
+            if queue:
+                heads.append((queue[0][0], ("link", source, target)))
+        for node in self.processes:
+            if node.running:
+                if node.asks:
+                    heads.append((node.asks[0][0], ("ask", node.name)))
+                if node.answers:
+                    heads.append((node.answers[0][0], ("answer", node.name)))
+        if self.outbox:
+            heads.append((self.outbox[0][0], ("publish",)))
+        return [choice for _, choice in sorted(heads)]
+
+    def take(self, choice: Choice) -> None:
+        if choice[0] == "publish":
+            self._publish(self.outbox.popleft()[1])
+            return
+        if choice[0] == "link":
+            self._deliver(choice[1], choice[2])
+            return
+        node = self.node(choice[1])
+        assert node is not None
+        if choice[0] == "answer":
+            self.step(node, node.answers.popleft()[1])
+        else:
+            self._answer(node, self._asked(node, node.asks.popleft()[1]))
+
+    def idle(self, choice: Choice) -> bool:
+        """Whether this is not worth a choice: a heartbeat, or a broker's own small read."""
+        if choice[0] == "link":
+            data = self.links[choice[1], choice[2]][0][1]
+            return data != DOWN and isinstance(decode_peer(data), Heartbeat)
+        node = self.node(choice[1]) if choice[0] in ("ask", "answer") else None
+        if node is None or choice[0] == "answer":
+            return False
+        ask = node.asks[0][1]
+        return isinstance(ask, ev.ZkGet) and ask.path == f"/brokers/{node.name}" and len(node.asks) == 1
+
+    def _deliver(self, source: str, target: str) -> None:
+        data = self.links[source, target].popleft()[1]
+        node = self.node(target)
+        if node is None:
+            return
+        if data == DOWN:
+            self._unlink(source, target)
+            self.step(node, ev.PeerDown(source))
+        else:
+            self.step(node, ev.PeerReceived(source, decode_peer(data)))
+
+    def _unlink(self, one: str, other: str) -> None:
+        self.links.pop((one, other), None)
+        self.links.pop((other, one), None)
+
+    # ---- ZooKeeper
+
+    def open_session(self) -> Session:
+        self.ensemble._next_session += 1
+        session = Session(self.ensemble._next_session, None, self.now)
+        self.ensemble.sessions[session.number] = session
+        return session
+
+    def _answer(self, node: Node, answer: Answer) -> None:
+        node.answers.append((self._next(), answer))
+
+    def _asked(self, node: Node, ask: Ask) -> ev.ZkReply:
+        if isinstance(ask, ev.ZkCommit):
+            return self.ensemble.commit(node.session, ask)
+        stored = self.ensemble.nodes.get(ask.path)
+        if stored is None:
+            return ev.ZkReply(ask.request, "ok")
+        if ask.watch:
+            node.watches.add((ask.path, isinstance(ask, ev.ZkChildren)))
+        if isinstance(ask, ev.ZkGet):
+            return ev.ZkReply(ask.request, "ok", node=ev.Node(stored.data, stored.version, stored.owner))
+        prefix = ask.path + "/"
+        names = (path.removeprefix(prefix) for path in self.ensemble.nodes if path.startswith(prefix))
+        return ev.ZkReply(ask.request, "ok", children=tuple(sorted(name for name in names if "/" not in name)))
+
+    def _watched(self, path: str, data: bytes | None, version: int) -> None:
+        came_or_went = (path in self._there) != (data is not None)
+        (self._there.discard if data is None else self._there.add)(path)
+        parent = path.rsplit("/", 1)[0] or "/"
+        for node in self.processes:
+            for watch in ((path, False), (path, True), (parent, True)) if came_or_went else ((path, False),):
+                if watch in node.watches and node.running:
+                    node.watches.discard(watch)
+                    self._answer(node, ev.ZkChanged(watch[0]))
+
+    # ---- faults
+
+    def crash(self, name: str, lost: bool) -> None:
+        """The process is gone; what it had sent arrives, or is `lost`."""
+        node = self.node(name)
+        assert node is not None
+        self.trace(node.label, "**", f"crash{', all that it sent is lost' if lost else ''}")
+        node.running = False
+        self.probe.process_ended(cast("Process", node))
+        self._expiries.append((self.now + 4.0 * TEMPO, node.session.number))
+        for (source, target), queue in list(self.links.items()):
+            if source == name:
+                if lost:
+                    queue.clear()
+                queue.append((self._next(), DOWN))
+            elif target == name:
+                queue.clear()
+        if self.restart:
+            self._later.append(("start", name))
+
+    def break_link(self, one: str, other: str) -> None:
+        self.trace("network", "**", f"{one} and {other}: reset")
+        for pair in ((one, other), (other, one)):
+            self.links[pair].clear()
+            self.links[pair].append((self._next(), DOWN))
+        # Each end hears of it at its own time; a new link only stands when both have.
+
+    def expire(self, name: str) -> None:
+        """The session ends; its broker finds out at once, and has another one later."""
+        node = self.node(name)
+        assert node is not None
+        self.trace(node.label, "**", "its session expires")
+        self._disconnect(node)
+        self.ensemble.expire(node.session.number)
+        self._later.append(("new session", name))
+
+    def lose_replies(self, name: str, carried_out: bool) -> None:
+        """The connection to ZooKeeper breaks under requests that were carried out, or were not."""
+        node = self.node(name)
+        assert node is not None
+        self.trace(node.label, "**", f"loses its connection; requests were {'' if carried_out else 'not '}carried out")
+        if carried_out:
+            for _, ask in node.asks:
+                if isinstance(ask, ev.ZkCommit):
+                    self.ensemble.commit(node.session, ask)
+        self._disconnect(node)
+        self._later.append(("connect", name))
+
+    def _disconnect(self, node: Node) -> None:
+        node.suspended = True
+        node.watches.clear()
+        lost = [ask.request for _, ask in node.asks]
+        lost += [answer.request for _, answer in node.answers if isinstance(answer, ev.ZkReply)]
+        node.asks.clear()
+        node.answers.clear()
+        self._answer(node, ev.ZkSession("suspended", node.session.number))
+        for request in sorted(lost):
+            self._answer(node, ev.ZkReply(request, "unknown"))
+
+    # ---- the publisher
+
+    def begin(self) -> None:
+        """Everything is published at once."""
+        for number in range(1, self._left + 1):
+            self.waiting.append(number)
+            self.ledger.publishes(Key(PUBLISHER, TOPIC, number), self.now)
+        self._send_all()
+
+    def publisher(self) -> tuple[object, ...]:
+        return self.contact, self.waiting, self._resend_at, self._left, self._later, self._expiries
+
+    def _send_all(self) -> None:
+        self.outbox = deque((self._next(), number) for number in self.waiting)
+        self._resend_at = self.now + 2.0 * TEMPO
+
+    def _publish(self, number: int) -> None:
+        node = self.node(self.contact)
+        if node is not None and number in self.waiting:
+            payload = Key(PUBLISHER, TOPIC, number).payload
+            self.step(node, ev.PublishRequest(0, 1, TOPIC, payload, 1, PUBLISHER, number, self.waiting[0]))
+
+    def _answered(self, node: Node, answer: ev.PublishAnswer) -> None:
+        if not answer.code:
+            self.probe.acknowledged(cast("Process", node), answer.topic, answer.publisher, answer.id, answer.position)
+            if answer.id in self.waiting:
+                key = Key(PUBLISHER, TOPIC, answer.id)
+                self.ledger.acknowledges(key, answer.position, self.probe.is_committed(key))
+                self.waiting.remove(answer.id)
+        elif answer.code not in ("retry", "gap"):
+            raise Violation(7, f"{node.label} refuses id {answer.id}: {answer.code} {answer.text}")
+
+    # ---- time
+
+    def advance(self) -> None:
+        """Nothing is under way: the clock moves on by a tick."""
+        self.now = round(self.now + TICK, 6)
+        later, self._later = self._later, []
+        for what, name in later:
+            node = self.node(name)
+            if what == "start":
+                self.start(name)
+            elif node is not None:
+                node.suspended = False
+                if what == "new session":
+                    node.session = self.open_session()
+                    self._answer(node, ev.ZkSession("lost"))
+                self._answer(node, ev.ZkSession("connected", node.session.number))
+        for when, number in list(self._expiries):
+            if when <= self.now:
+                self._expiries.remove((when, number))
+                self.trace("zookeeper", "**", f"session {number} expires")
+                self.ensemble.expire(number)
+        self._connect()
+        for node in self.running():
+            self.step(node, ev.Tick())
+        if self.waiting and self.now >= self._resend_at:
+            contact = self.node(self.contact)
+            if contact is None or not contact.admission.open:
+                names = [node.name for node in self.running() if node.admission.open]
+                self.contact = names[0] if names else self.contact
+            self._send_all()
+
+    def _connect(self) -> None:
+        running = self.running()
+        for index, low in enumerate(running):
+            for high in running[index + 1 :]:
+                wanted = low.wanted.get(high.name, (0, ""))[1] == high.label
+                wanted = wanted or high.wanted.get(low.name, (0, ""))[1] == low.label
+                if wanted and (low.name, high.name) not in self.links and low.incarnation > 0 < high.incarnation:
+                    self.links[low.name, high.name] = deque()
+                    self.links[high.name, low.name] = deque()
+                    self.step(low, ev.PeerUp(high.name, high.incarnation))
+                    self.step(high, ev.PeerUp(low.name, low.incarnation))
+
+    @property
+    def ready(self) -> bool:
+        """Every broker that should run takes clients."""
+        running = self.running()
+        return all(node.admission.open for node in running) and (
+            len(running) == len(self.options.brokers) or not self.restart
+        )
+
+    @property
+    def done(self) -> bool:
+        """Everything is answered, and every broker stands where the topic ends."""
+        if self.waiting or not self.ready or self._later or self._expiries:
+            return False
+        last = max(committed.last for committed in self.probe.committed.values())
+        logs = [node.logic.groups[0].replica.topics.get(TOPIC) for node in self.running()]
+        return all(log is not None and log.committed == last for log in logs)
+
+    def check_time(self) -> None:
+        if self.now > BOUND:
+            raise Violation(7, f"not done after {self.now:.1f} s; ids {self.waiting} wait\n{self.probe.describe()}")
