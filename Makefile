@@ -7,9 +7,11 @@ BIN := $(VENV)/bin
 # Tests share the machine with the clusters they start: as many workers as cores, four at most.
 WORKERS ?= $(shell n=$$(nproc); echo $$(( n > 4 ? 4 : n )))
 SEEDS ?= 200
+MINUTES ?= 10
+TARGET ?=
 DEMO ?=
 
-.PHONY: help install demo test check lint types layers unit sim planted integration chaos bench debian crds clean
+.PHONY: help install demo test check lint types layers unit fuzz fuzz-check sim planted integration chaos bench debian crds clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,7 +38,7 @@ install: $(VENV)/.product ## make .venv with the product at .venv/bin/migratory
 demo: install ## three brokers, 2,000 subscribers, one broker killed, an SLA report (options: make demo DEMO='--kill coordinator')
 	$(BIN)/migratory demo $(DEMO)
 
-test: check unit sim integration ## everything that can fail, cheapest first
+test: check unit fuzz-check sim integration ## everything that can fail, cheapest first
 
 check: lint types layers ## style, types and import layers
 
@@ -54,6 +56,12 @@ unit: $(VENV)/.tests ## unit, property, scenario and conformance tests; full bra
 	rm -f .coverage.unit*
 	COVERAGE_FILE=.coverage.unit $(BIN)/python -m pytest tests/unit tests/properties tests/scenarios tests/conformance \
 	    -n $(WORKERS) --cov=migratory_protocol --cov=migratory_broker.core --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=100
+
+fuzz: $(VENV)/.tests ## coverage-guided fuzzers of everything that reads what others wrote (MINUTES=10 for each, TARGET=codec)
+	PYTHONPATH=tests/support $(BIN)/python -m migratory_fuzz run --minutes $(MINUTES) $(TARGET)
+
+fuzz-check: $(VENV)/.tests ## the fuzzers' kept inputs, and each fuzzer for ten seconds
+	$(BIN)/python -m pytest tests/fuzz
 
 sim: $(VENV)/.tests ## simulated clusters under faults (SEEDS=200)
 	$(BIN)/python -m pytest tests/simulation

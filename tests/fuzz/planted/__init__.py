@@ -1,0 +1,1 @@
+"""Targets with a mistake in them, so that the fuzzing itself can be seen to fail."""

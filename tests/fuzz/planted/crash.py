@@ -1,0 +1,17 @@
+"""Fails for inputs that begin with three certain bytes: coverage finds one after the other, chance hardly ever."""
+
+from collections.abc import Iterator
+
+SHAPE, SKIP, MAX_LEN, TOKENS = "bytes", 0, 20, ()
+
+
+def run(data: bytes) -> None:
+    for found, wanted in zip(data, b"Mq7", strict=False):
+        if found != wanted:
+            return
+    if len(data) >= 3:
+        raise ValueError("planted")
+
+
+def seeds() -> Iterator[bytes]:
+    yield b"aaaa"

@@ -1,0 +1,14 @@
+"""Keeps a little of every input."""
+
+from collections.abc import Iterator
+
+SHAPE, SKIP, MAX_LEN, TOKENS = "bytes", 0, 20, ()
+kept: list[bytearray] = []
+
+
+def run(data: bytes) -> None:
+    kept.append(bytearray(100_000))
+
+
+def seeds() -> Iterator[bytes]:
+    yield b"aaaa"

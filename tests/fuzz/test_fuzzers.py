@@ -1,0 +1,74 @@
+"""Each fuzzer for a short while; and that a fuzzer finds what is there to be found."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from migratory_fuzz import campaign, corpus, targets
+
+SECONDS = 10
+FOLDER = Path(__file__).parent
+
+pytestmark = [pytest.mark.usefixtures("atheris"), pytest.mark.timeout(240)]
+
+
+@pytest.mark.parametrize("name", targets.NAMES)
+def test_a_short_run_finds_nothing(name: str, tmp_path: Path) -> None:
+    said: list[str] = []
+    outcome = campaign.run(targets.load(name), name, SECONDS, say=said.append, regressions=tmp_path)
+    assert not outcome.failure, "\n".join([*said, outcome.line])
+    assert outcome.executions > len(corpus.inputs(targets.load(name)))
+    assert outcome.coverage > 50
+    print(outcome.line)
+
+
+@pytest.fixture
+def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, int], campaign.Outcome]:
+    """Fuzzes tests/fuzz/planted/NAME.py for at most so many seconds."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(FOLDER), str(FOLDER.parent / "support")]))
+
+    def run(name: str, seconds: int) -> campaign.Outcome:
+        module = f"planted.{name}"
+        return campaign.run(targets.load(module), module, seconds, say=print, regressions=tmp_path / "regressions")
+
+    return run
+
+
+def test_an_exception_is_found_and_its_input_kept(planted: Callable[[str, int], campaign.Outcome]) -> None:
+    outcome = planted("crash", 60)
+    assert outcome.failure == "exception"
+    assert outcome.artifact is not None
+    assert outcome.artifact.name.startswith("exception-")
+    data = outcome.artifact.read_bytes()
+    assert data.startswith(b"Mq7")
+    with pytest.raises(ValueError, match="planted"):
+        targets.load("planted.crash").run(data)
+
+
+def test_a_hang_is_found_and_its_input_kept(planted: Callable[[str, int], campaign.Outcome]) -> None:
+    outcome = planted("hang", 60)
+    assert outcome.failure == "hang"
+    assert outcome.artifact is not None
+    assert outcome.artifact.read_bytes().startswith(b"M")
+
+
+def test_growth_of_memory_is_found(
+    planted: Callable[[str, int], campaign.Outcome], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(campaign, "RSS_LIMIT", 300)
+    outcome = planted("leak", 30)
+    assert outcome.failure == "memory"
+    monkeypatch.setattr(campaign, "RSS_LIMIT", 0)  # none: what grows is seen from outside as well
+    monkeypatch.setattr(campaign, "GROWTH_LIMIT", 20)
+    assert planted("leak", 2).failure == "growth"
+
+
+def test_a_fuzzer_that_does_not_run_is_no_success(
+    planted: Callable[[str, int], campaign.Outcome], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", "")
+    assert planted("crash", 1).failure == "status 1"

@@ -1,0 +1,178 @@
+"""A fuzzer at work: starts its process, follows what it prints, measures its memory from outside, judges how it ended.
+
+What failed is kept as a regression: a file that `replay` and the tests run again from then on.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+
+import psutil
+
+from migratory_fuzz import corpus
+from migratory_fuzz.targets import Target
+
+GROWTH_LIMIT = 96
+"""MiB from the end of the first fifth to the end: a fuzzer's own inputs need some, a leak of 100 bytes more."""
+
+RSS_LIMIT = 1024
+WALL_LIMIT = 60
+"""Seconds for one input by the clock, however busy the machine is; `fuzzer.py` limits CPU time far below."""
+
+REPORT_EVERY = 10.0
+_ENDINGS = {77: "exception", 70: "hang", 71: "memory", 76: "exception"}
+_PROGRESS = re.compile(r"#(\d+)\s.*cov: (\d+) ft: (\d+) corp: (\d+)/")
+_EXECUTED = re.compile(r"stat::number_of_executed_units:\s*(\d+)")
+_SLOWEST = re.compile(r"stat::slowest_unit_time_sec:\s*(\d+)")
+
+
+@dataclass
+class Outcome:
+    """`failure` is "" when nothing was found. Memory in MiB: at the first measurement behind the corpus, after a fifth
+    of the time, and at the end."""
+
+    target: str
+    seconds: float = 0.0
+    executions: int = 0
+    coverage: int = 0
+    features: int = 0
+    inputs: int = 0
+    slowest: int = 0
+    memory: list[float] = field(default_factory=list)
+    failure: str = ""
+    artifact: Path | None = None
+
+    @property
+    def line(self) -> str:
+        start, warm, end = (
+            (self.memory[0], self.memory[len(self.memory) // 5], self.memory[-1]) if self.memory else (0, 0, 0)
+        )
+        return (
+            f"{self.target}: {self.executions:,} executions in {self.seconds:.0f} s, coverage {self.coverage}, "
+            f"{self.features} features, {self.inputs} inputs, slowest {self.slowest} s, "
+            f"RSS {start:.0f} MiB, {warm:.0f} after a fifth, {end:.0f} at the end"
+            + (f": FAILED, {self.failure}" if self.failure else "")
+        )
+
+
+def run(
+    target: Target, module: str, seconds: float, *, say: Callable[[str], None], regressions: Path, keep: bool = False
+) -> Outcome:
+    """Fuzz for so long. `module` is how the process finds the target; `keep` writes the corpus back, minimised."""
+    outcome = Outcome(target.name)
+    with corpus.scratch() as scratch:
+        root = Path(scratch)
+        (root / "corpus").mkdir()
+        (root / "found").mkdir()
+        corpus.unpack(target, root / "corpus")
+        options: dict[str, object] = {
+            "max_total_time": int(seconds), "timeout": WALL_LIMIT, "rss_limit_mb": RSS_LIMIT, "reload": 0,
+            "max_len": target.max_len, "artifact_prefix": f"{root}/found/", "print_final_stats": 1,
+            "report_slow_units": WALL_LIMIT,
+        }  # fmt: skip
+        if target.tokens:
+            options["dict"] = root / "words"
+            (root / "words").write_text("".join(f'"{_escaped(token)}"\n' for token in target.tokens))
+        command = [
+            sys.executable, "-m", "migratory_fuzz.fuzzer", module,
+            *(f"-{name}={value}" for name, value in options.items()), str(root / "corpus"),
+        ]  # fmt: skip
+        status, tail = _follow(command, seconds, outcome, say)
+        found = sorted((root / "found").iterdir())
+        _judge(outcome, status, tail)
+        if outcome.failure and found:
+            outcome.artifact = _regression(regressions, outcome.failure, found[0].read_bytes())
+        if outcome.failure:
+            say("\n".join(tail))
+        elif keep:
+            from migratory_fuzz import minimise
+
+            paths = sorted((root / "corpus").iterdir())
+            kept = corpus.keep(target.name, minimise.chosen(target, [path.read_bytes() for path in paths]))
+            say(f"{target.name}: {kept} of {len(paths)} inputs kept")
+    return outcome
+
+
+def _follow(command: list[str], seconds: float, outcome: Outcome, say: Callable[[str], None]) -> tuple[int, deque[str]]:
+    """The process's status, negative for a signal, and the last lines that it wrote."""
+    tail: deque[str] = deque(maxlen=60)
+    begun = reported = time.monotonic()
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    ) as process:
+        reader = threading.Thread(target=_read, args=(process, outcome, tail), daemon=True)
+        reader.start()
+        while process.poll() is None:
+            time.sleep(0.25)
+            now = time.monotonic()
+            if outcome.coverage:
+                _measure(process.pid, outcome)
+            if now - reported >= REPORT_EVERY:
+                reported = now
+                say(_progress(outcome, now - begun))
+            if now - begun > seconds + 2 * WALL_LIMIT:
+                process.kill()
+                tail.append(f"did not end {2 * WALL_LIMIT} s after its time")
+        reader.join(timeout=10)
+        outcome.seconds = time.monotonic() - begun
+        return process.returncode, tail
+
+
+def _read(process: subprocess.Popen[str], outcome: Outcome, tail: deque[str]) -> None:
+    assert process.stdout is not None
+    for line in process.stdout:
+        tail.append(line.rstrip("\n"))
+        if found := _PROGRESS.match(line):
+            outcome.executions, outcome.coverage, outcome.features, outcome.inputs = map(int, found.groups())
+        elif found := _EXECUTED.match(line):
+            outcome.executions = int(found[1])
+        elif found := _SLOWEST.match(line):
+            outcome.slowest = int(found[1])
+
+
+def _measure(pid: int, outcome: Outcome) -> None:
+    try:
+        resident = psutil.Process(pid).memory_info().rss / 2**20
+    except psutil.NoSuchProcess:
+        return
+    if resident:  # one that has just ended has none
+        outcome.memory.append(resident)
+
+
+def _progress(outcome: Outcome, seconds: float) -> str:
+    memory = f"{outcome.memory[-1]:.0f}" if outcome.memory else "?"
+    return (
+        f"  {outcome.target} {seconds:4.0f} s: {outcome.executions:,} executions or more, coverage {outcome.coverage}, "
+        f"{outcome.features} features, {outcome.inputs} inputs, RSS {memory} MiB"
+    )
+
+
+def _judge(outcome: Outcome, status: int, tail: deque[str]) -> None:
+    if status:
+        outcome.failure = _ENDINGS.get(status, f"status {status}")
+        if any("TooSlow" in line for line in tail):
+            outcome.failure = "hang"
+    elif not outcome.executions or not outcome.memory:
+        outcome.failure = "nothing was executed"
+    elif outcome.memory[-1] - outcome.memory[len(outcome.memory) // 5] > GROWTH_LIMIT:
+        outcome.failure = "growth"
+
+
+def _regression(folder: Path, kind: str, data: bytes) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{kind.replace(' ', '-')}-{sha256(data).hexdigest()[:8]}"
+    path.write_bytes(data)
+    return path
+
+
+def _escaped(token: bytes) -> str:
+    return "".join(chr(c) if 32 <= c < 127 and c not in b'"\\' else f"\\x{c:02x}" for c in token)

@@ -1,0 +1,61 @@
+"""One target under atheris, in a process of its own: `python -m migratory_fuzz.fuzzer TARGET [libFuzzer's options]`.
+
+`campaign.py` starts it. The product's modules are imported here and nowhere before, so that every branch of theirs is
+seen by the fuzzer.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import atheris
+
+from migratory_fuzz import mutators, signals, targets
+
+CPU_LIMIT = 2.0
+"""Seconds of CPU for one input: many times what the slowest needs, and far below what would hold a broker up."""
+
+
+class TooSlow(Exception):
+    """A hang, as far as a broker is concerned."""
+
+
+def _mark() -> object:
+    """A function of its own for one label, whose coverage says that the label was seen."""
+    namespace: dict[str, object] = {}
+    exec("def mark():\n    return None\n", namespace)
+    return atheris.instrument_func(namespace["mark"])
+
+
+def _mutate(data: bytes, most: int) -> bytes:
+    # looked up each time: atheris puts another one in its place when it begins
+    changed: bytes = atheris.Mutate(data, most)
+    return changed
+
+
+def main() -> None:
+    name = sys.argv[1]
+    own = name if "." in name else f"migratory_fuzz.targets.{name}"
+    with atheris.instrument_imports(include=[own, *targets.PRODUCT.get(name, ())], enable_loader_override=False):
+        target = targets.load(name)
+    signals.mark_each(_mark)  # type: ignore[arg-type]
+
+    def one(data: bytes) -> None:
+        begun = time.process_time()
+        target.run(data)
+        spent = time.process_time() - begun
+        if spent > CPU_LIMIT:
+            raise TooSlow(f"{spent:.1f} s of CPU time for one input of {len(data)} bytes, the limit is {CPU_LIMIT}")
+
+    arguments = [sys.argv[0], *sys.argv[2:]]
+    if target.shape == "bytes":
+        atheris.Setup(arguments, one)
+    else:
+        make = mutators.values if target.shape == "values" else mutators.lines
+        atheris.Setup(arguments, one, custom_mutator=make(target.skip, _mutate))
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""The targets by name. Each module has `run(data)`, which raises when an oracle does not hold, and says what it
+tests in its docstring; `seeds()` are the inputs to begin with, `TOKENS` words that a fuzzer would be long in finding.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+Shape = Literal["bytes", "values", "lines"]
+
+
+@dataclass(frozen=True)
+class Target:
+    """`shape` says how inputs are changed best; `skip`: bytes at their front that choose, not content. `product`: the
+    modules whose branches count."""
+
+    name: str
+    run: Callable[[bytes], None]
+    seeds: Callable[[], Iterable[bytes]]
+    tokens: tuple[bytes, ...]
+    product: tuple[str, ...]
+    shape: Shape
+    skip: int
+    max_len: int
+
+
+PRODUCT: dict[str, tuple[str, ...]] = {
+    "frames": ("migratory_protocol.frames", "migratory_protocol.deflate", "migratory_protocol.closecodes"),
+    "codec": (
+        "migratory_protocol.codec",
+        "migratory_protocol.diagnosis",
+        "migratory_protocol.jsonwire",
+        "migratory_protocol.errors",
+        "migratory_protocol.positions",
+    ),
+    "handshake": (
+        "migratory_protocol.handshake",
+        "migratory_protocol.origins",
+        "migratory_broker.runtime.upgrade",
+    ),
+    "peer": ("migratory_protocol.peer", "migratory_broker.runtime.peers"),
+    "clusterfile": (
+        "migratory_resources.document",
+        "migratory_resources.validation",
+        "migratory_resources.problems",
+        "migratory_resources.model",
+        "migratory_resources.fields",
+        "migratory_resources.quantities",
+        "migratory_resources.rules",
+        "migratory_resources.objectives",
+        "migratory_resources.broker",
+    ),
+    "zookeeper": (
+        "migratory_broker.core.logic.records",
+        "migratory_broker.core.logic.membership",
+        "migratory_broker.core.logic.candidacy",
+        "migratory_broker.core.logic.ephemerals",
+    ),
+}
+"""The modules of each target whose branches count; stands here, so that the fuzzer knows before it imports them."""
+
+NAMES = tuple(PRODUCT)
+
+
+def load(name: str) -> Target:
+    """The target of this name, or in the module `name` when it has a dot (for tests of the fuzzing itself)."""
+    module = importlib.import_module(name if "." in name else f"migratory_fuzz.targets.{name}")
+    return Target(
+        name.rpartition(".")[2],
+        module.run,
+        module.seeds,
+        module.TOKENS,
+        PRODUCT.get(name, (module.__name__,)),
+        module.SHAPE,
+        module.SKIP,
+        module.MAX_LEN,
+    )

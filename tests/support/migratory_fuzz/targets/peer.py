@@ -1,0 +1,174 @@
+"""The link between brokers. Byte 0: one message to the decoder, or a stream of bytes to a link behind its `Hello`; byte
+1 where the stream is cut.
+
+Oracles: a message, or a BadPeerMessage with words in it; what came can be written and read again; bytes, bytearray and
+memoryview read alike; a link hands on the same messages however the stream is cut, and nothing behind a mistake; a
+mistake breaks the link, and its message is in the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any, cast
+
+from migratory_broker.core.logic.events import PeerReceived
+from migratory_broker.runtime.peers import Link, Peers
+from migratory_protocol import peer as p
+from migratory_protocol.positions import Position
+from migratory_testing.frameoracle import cut
+from msgspec import Struct
+
+from migratory_fuzz.signals import seen, told
+
+SHAPE = "values"
+SKIP = 2
+MAX_LEN = 3000
+TOKENS = (
+    b"\x00\x00\x00\x01",
+    b"\xa1\xff",
+    b"\xca\x7f\xc0\x00\x00",
+    b"\xcf\xff\xff\xff\xff\xff\xff\xff\xff",
+    b"\xc4\x01a",
+)
+
+
+HELLO = p.Hello(p.PEER_VERSION, "fuzz", "a", 1, 4)
+_LOOP = asyncio.new_event_loop()
+
+
+def run(data: bytes) -> None:
+    how, place, body = (*data[:2], *(0, 0))[0], (*data[1:2], 0)[0], data[2:]
+    if how & 1:
+        whole = _stream([body])
+        assert _stream(cut(body, [place, place * 3])) == whole
+        if len(body) <= 100:
+            assert _stream([body[at : at + 1] for at in range(len(body))]) == whole
+        return
+    message = _decoded(body)
+    for other in (bytearray(body), memoryview(body)):
+        assert _decoded(other) == message
+    if isinstance(message, Struct):
+        again = p.encode_peer(cast("p.PeerMessage", message))
+        assert p.decode_peer(again) == message
+        assert p.encode_peer(p.decode_peer(again)) == again
+
+
+def _decoded(data: bytes | bytearray | memoryview) -> object:
+    try:
+        message = p.decode_peer(data)
+    except p.BadPeerMessage as error:
+        return _says_why(error.text)
+    seen(f"{type(message).__name__} {[min(3, len(v)) for v in _lists(message)]}")
+    return message
+
+
+def _says_why(text: str) -> str:
+    assert text.startswith(("not a message of peer protocol 1: ", "a peer message of "))
+    assert len(text) > 40
+    told(text)
+    return text
+
+
+def _lists(message: Struct) -> Iterator[list[Any]]:
+    for name in message.__struct_fields__:
+        value = getattr(message, name)
+        if isinstance(value, list):
+            yield value
+            for item in value:
+                if isinstance(item, Struct):
+                    yield from _lists(item)
+
+
+class _Transport:
+    """As much of a transport as a link uses."""
+
+    def __init__(self) -> None:
+        self.aborted = False
+        self.written = b""
+
+    def is_closing(self) -> bool:
+        return self.aborted
+
+    def abort(self) -> None:
+        self.aborted = True
+
+    def writelines(self, parts: tuple[bytes, ...]) -> None:
+        self.written += b"".join(parts)
+
+    def get_extra_info(self, name: str) -> tuple[str, int]:
+        return ("192.0.2.1", 1)
+
+
+def _stream(chunks: list[bytes]) -> tuple[list[object], bool, list[tuple[object, ...]]]:
+    """What a link behind its `Hello` makes of these pieces: messages handed on, whether it is broken, why."""
+    handed: list[object] = []
+    reasons: list[tuple[object, ...]] = []
+    pump = SimpleNamespace(to_logic=handed.append, call=lambda action, argument: None)
+    peers = Peers(
+        cluster="fuzz",
+        name="b",
+        brokers=("a", "b"),
+        groups=4,
+        pump=cast("Any", pump),
+        log=cast("Any", lambda level, event, **fields: reasons.append((level, event, fields["reason"]))),
+        clock=lambda: 0.0,
+        max_buffer=1,
+    )
+    transport = _Transport()
+
+    async def feed() -> None:
+        peers.start(1)
+        link: Link = peers.protocol()
+        link.connection_made(cast("Any", transport))
+        link.data_received(_framed(p.encode_peer(HELLO)))
+        assert transport.written == _framed(p.encode_peer(p.Hello(p.PEER_VERSION, "fuzz", "b", 1, 4)))
+        for chunk in chunks:
+            link.data_received(chunk)
+
+    _LOOP.run_until_complete(feed())
+    assert bool(reasons) == transport.aborted
+    assert all(isinstance(event, PeerReceived) and event.peer == "a" for event in handed)
+    for reason in reasons:
+        told(str(reason[2]))
+    return handed, transport.aborted, reasons
+
+
+def _framed(data: bytes) -> bytes:
+    return len(data).to_bytes(4) + data
+
+
+def seeds() -> Iterator[bytes]:
+    entry = p.Publication(7, 3, b"payload", "p", 2, 1.5, None)
+    digest = p.Digest("t", 1, 3, 7, 1)
+    part = p.TopicPart("t", 1, 0, 0, 3, 2, entries=[entry], older=[entry], table=[p.Row("p", 2, 7, 3)])
+    messages: tuple[p.PeerMessage, ...] = (
+        HELLO,
+        p.Heartbeat(0.5, ["a", "b"], [(1, 7)], True, True),
+        p.Forward(1, [p.Forwarded("t", b"x", 1, "p", 2, 1, 1.5)]),
+        p.Answers([p.Answer("t", "p", 1, "", Position(7, 3)), p.Answer("t", "p", 2, "gap")]),
+        p.Prepare(1, 5, 8, 7, True, [digest]),
+        p.Promise(1, 5, 8, 7, True, [digest], [part]),
+        p.Refused(1, 7, 8),
+        p.Ask(1, 5, 8),
+        p.Standing(1, 5, 8, 8, 7, [digest]),
+        p.Sync(1, 5, 1, 8, 2, ("a", 1), [("a", 1), ("b", 1)], 2, True, False, True, [part], 1, 3),
+        p.Synced(1, 5, 8, 2),
+        p.Activated(1, 5, 8),
+        p.Accept(1, 5, 8, [p.Entries("t", [entry])], [("t", "p")], [("t", 2)]),
+        p.Accepted(1, 5, 8, [("t", 3)]),
+        p.HandOver(1, 5, 8),
+        p.Survey(1, [0, 1]),
+        p.Held(1, [(1, 7)]),
+    )
+    for message in messages:
+        yield b"\x00\x00" + p.encode_peer(message)
+    yield b"\x01\x09" + b"".join(_framed(p.encode_peer(message)) for message in messages[1:5])
+    yield (
+        b"\x01\x05"
+        + _framed(p.encode_peer(messages[1]))
+        + _framed(b"\x91\xa1\xff")
+        + _framed(p.encode_peer(messages[2]))
+    )
+    yield b"\x01\x02" + (2**31).to_bytes(4) + b"x"

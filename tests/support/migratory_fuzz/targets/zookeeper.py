@@ -1,0 +1,154 @@
+"""What ZooKeeper holds, after another program wrote into it. Byte 0: one node's contents to its decoder, or a script of
+nodes planted under brokers that run.
+
+Oracles: a record, or a BadRecord with words in it, and a record that is written is read as the same. A broker never
+fails on what it reads: what nobody can read stops nobody, and when it is gone again the group takes publications; what
+can be read and lies may break an invariant, and nothing else. The status can always be written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+from migratory_broker.core.logic import records as r
+from migratory_broker.core.logic.context import InvariantError
+from migratory_broker.core.logic.events import Stop
+from migratory_testing.brokers import Cluster, Stored
+
+from migratory_fuzz.reader import Reader
+from migratory_fuzz.signals import seen, told
+
+SHAPE = "values"
+SKIP = 1
+MAX_LEN = 1500
+TOKENS = (
+    b'"epoch":', b'"owner":["a",1]', b'"members":[["a",1],["b",1]]', b'"source":null', b'"activated":true',
+    b'"groups":1', b'"incarnation":', b"9223372036854775807", b"-1", b"1e400", b"\\ud800", b"\xff",
+)  # fmt: skip
+
+_DECODERS: tuple[Callable[[bytes], Any], ...] = (r.decode_group, r.decode_member, r.decode_cluster)
+PATHS = (
+    "/groups/0", "/members/a", "/members/b", "/members/c", "/members/stranger", "/coordinators/0", "/coordinators/x",
+    "/coordinators/\N{SUPERSCRIPT TWO}", "/coordinators/99", "/brokers/a", "/brokers/stranger", "/groups/7", "/cluster",
+)  # fmt: skip
+
+
+def run(data: bytes) -> None:
+    source = Reader(data)
+    if source.byte() & 1:
+        _script(source)
+        return
+    contents = source.rest()
+    for decode in _DECODERS:
+        record = _read(decode, contents)
+        if record is not None:
+            assert decode(r.encode(record)) == record
+            if isinstance(record, r.GroupRecord):
+                _rules(record)
+
+
+def _read(decode: Callable[[bytes], Any], contents: bytes) -> Any:
+    try:
+        record = decode(contents)
+    except r.BadRecord as error:
+        _says_why(str(error))
+        return None
+    seen(f"{decode.__name__} {type(record).__name__} {len(contents) // 16}")
+    return record
+
+
+def _says_why(text: str) -> None:
+    assert len(text) > 10
+    told(text)
+
+
+def _rules(record: r.GroupRecord) -> None:
+    following = record.next(("z", 1), [("z", 1)], 1)
+    assert following.epoch == record.epoch + 1
+    assert following.source == (record.as_source())
+    assert r.decode_group(r.encode(following)) == following
+
+
+def _script(source: Reader) -> None:
+    """Brokers that are up; then nodes change, brokers come and go; then all is as before."""
+    cluster = Cluster(history_wait_sessions=2.1).up(1.5)
+    before = {path: node.data for path, node in cluster.store.nodes.items()}
+    lies = False
+    try:
+        for _ in range(4):
+            if not source.left:
+                break
+            step = source.byte()
+            if step & 0x80:
+                cluster.restart("b")
+            contents = source.take(source.number(255))
+            lies = lies or any(_read(decode, contents) is not None for decode in _DECODERS)
+            _plant(cluster, PATHS[step % len(PATHS)], contents, owner=step & 0x40 != 0)
+            cluster.run(source.number(5) / 2)
+    except InvariantError:
+        if not lies:
+            raise
+        return
+    for name in cluster.names:
+        for effect in cluster[name].effects:
+            seen(f"{type(effect).__name__} {getattr(effect, 'event', '')}")
+        msgspec.json.encode(cluster.logic(name).status(), enc_hook=str)
+    stops = [effect.reason for name in cluster.names for effect in cluster[name].of(Stop)]
+    assert all(stops)
+    if not lies:
+        # writing to /brokers/NAME, whatever is written, counts as a newer life of NAME
+        assert all(reason.startswith(("/cluster", "incarnation 2 of broker a lives")) for reason in stops), stops
+        _mended(cluster, before)
+
+
+def _mended(cluster: Cluster, before: dict[str, bytes]) -> None:
+    """Strangers' nodes go, ours hold what they held, who stopped starts again: publications are taken."""
+    for path in [path for path in cluster.store.nodes if path not in before and not path.startswith("/members/")]:
+        del cluster.store.nodes[path]
+        cluster.store.fire(path, True)
+    for path, contents in before.items():
+        if path in cluster.store.nodes and _is_unreadable(path, cluster.store.nodes[path].data):
+            _plant(cluster, path, contents, owner=False)
+    cluster.run(0.6)  # a heartbeat: whoever is to stop has stopped then
+    for name in cluster.names:
+        if not cluster[name].running:
+            cluster.restart(name)  # its session ends with it
+    for wait in (0.3, 1.0, 3.0, 10.0, 30.0):
+        cluster.run(wait)  # a takeover; the longest is a new history, when too many of the last list are gone
+        reference = cluster.publish("c", "t", "x", id=1)
+        cluster.run(0.2)
+        if cluster.answers[reference].code == "":
+            return
+    raise AssertionError(f"no publication is taken: {cluster.answers[reference]}")
+
+
+def _is_unreadable(path: str, contents: bytes) -> bool:
+    decode = {"groups": r.decode_group, "cluster": r.decode_cluster}.get(path.split("/")[1])
+    return decode is not None and _read(decode, contents) is None
+
+
+def _plant(cluster: Cluster, path: str, contents: bytes, *, owner: bool) -> None:
+    """What a person with ZooKeeper's own client does."""
+    store = cluster.store
+    node = store.nodes.get(path)
+    if node is not None:
+        node.data, node.version = contents, node.version + 1
+    else:
+        store.nodes[path] = Stored(contents, 0, 999_999 if owner else 0)
+    store.fire(path, node is None)
+    cluster._watches()
+    cluster.settle()
+
+
+def seeds() -> Iterator[bytes]:
+    source = r.Source(7, [("a", 1), ("b", 1)], 2, ("a", 1))
+    group = r.encode(r.GroupRecord(5, 1, 8, ("a", 1), [("a", 1), ("b", 1)], 2, True, source))
+    member = r.encode(r.Member(1, "ws://a", "a:1", 100, True, False))
+    cluster = r.encode(r.ClusterRecord(1))
+    for contents in (group, member, cluster, b"", b'{"groups":1,"hash":"md5"}', b"\xff\xfe"):
+        yield b"\x00" + contents
+        for index in range(len(PATHS)):
+            yield bytes((1, index, min(255, len(contents)))) + contents[:255] + b"\x04"
+    yield bytes((1, 0x80, 2)) + b"{}" + bytes((4, 5, 3)) + b"[1]" + b"\x05"
