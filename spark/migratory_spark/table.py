@@ -9,13 +9,20 @@ from rich.table import Table
 from rich.text import Text
 
 COLUMNS = ("count", "median", "mean", "stdev", "p90", "p95", "p99", "max")
+UNLIMITED = 10_000
 COLOURS = {"met": "bold green", "missed": "bold red", "insufficient": "bold yellow"}
 
 
-def number(value: float | None) -> str:
+def number(value: float | None, digits: int = 2) -> str:
     if value is None:
         return "-"
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.{digits}f}"
+
+
+def wide_console() -> Console:
+    """A terminal has its width; a pipe or a file has none, and nothing in it is cut or folded."""
+    console = Console()
+    return console if console.is_terminal else Console(width=UNLIMITED)
 
 
 def render(report: dict[str, Any]) -> RenderableType:
@@ -27,7 +34,7 @@ def render(report: dict[str, Any]) -> RenderableType:
 
 
 def show(report: dict[str, Any], console: Console | None = None) -> None:
-    (console or Console()).print(render(report))
+    (console or wide_console()).print(render(report))
 
 
 def _distributions(title: str, first: str, rows: list[tuple[str, dict[str, float | None]]]) -> Table:

@@ -1,0 +1,92 @@
+"""The page: what the template shows, and the plots inside it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from importlib import resources
+from typing import Any
+
+import jinja2
+
+from migratory_spark.document import Report, Summary
+from migratory_spark.html.canvas import HALF, NARROW, WIDE, Drawing
+from migratory_spark.html.plots import PLOTS, Plot, duration
+
+COLUMNS = ("count", "median", "mean", "stdev", "p90", "p95", "p99", "max")
+
+
+def render_page(report: Report) -> str:
+    """One HTML file with everything in it."""
+    template = _environment().get_template("report.html.j2")
+    return template.render(
+        report=report,
+        columns=COLUMNS,
+        latencies=_latencies(report),
+        interruptions=[
+            ("resume, s", report.resume_seconds),
+            ("publish gap, s", report.publish_gap_seconds),
+            ("publish to acknowledgement, ms", report.publish_ms),
+        ],
+        plots=[_drawn(plot, report) for plot in PLOTS],
+        several_days=report.window.start[:10] != report.window.end[:10],
+    )
+
+
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("migratory_spark.html"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"number": number, "share": share, "clock": clock, "day": day, "duration": duration}
+    environment.globals["style"] = (
+        resources.files("migratory_spark.html").joinpath("templates/style.css").read_text("utf-8")
+    )
+    return environment
+
+
+def _drawn(plot: Plot, report: Report) -> dict[str, Any]:
+    drawings = {}
+    if plot.there(report):
+        for name, size in (("wide", WIDE if plot.across else HALF), ("narrow", NARROW)):
+            with Drawing(plot.name, size) as drawing:
+                plot.draw(report, drawing)
+            drawings[name] = drawing.svg
+    return {"name": plot.name, "title": plot.title, "about": plot.about, "across": plot.across, "drawings": drawings}
+
+
+def _latencies(report: Report) -> list[tuple[str, Summary]]:
+    latency = report.latency_ms
+    rows = [("all brokers", latency.all), *latency.by_broker.items()]
+    for place, incident in enumerate(report.incidents, 1):
+        around = incident.latency_ms
+        rows += [
+            (f"{when} incident {place}", found)
+            for when, found in (("before", around.before), ("during", around.during), ("after", around.after))
+        ]
+    for name, found in (("replayed", report.replay_latency_ms), ("across clocks", report.estimated_latency_ms)):
+        if found.count:
+            rows.append((name, found))
+    return rows
+
+
+def number(value: float | None, digits: int = 2) -> str:
+    """Without needless noughts; a dash for what nobody measured."""
+    if value is None:
+        return "–"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.{digits}f}"
+
+
+def share(value: float | None, digits: int = 4) -> str:
+    return "–" if value is None else f"{value:.{digits}%}"
+
+
+def clock(moment: str) -> str:
+    """10:20:30 of an RFC 3339 time."""
+    return datetime.fromisoformat(moment).strftime("%H:%M:%S")
+
+
+def day(moment: str) -> str:
+    return datetime.fromisoformat(moment).strftime("%Y-%m-%d")

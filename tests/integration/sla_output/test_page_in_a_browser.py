@@ -1,0 +1,121 @@
+"""The HTML page in a real browser, on a telephone and on a desk, in light and dark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from migratory_spark.html.page import render_page
+from migratory_spark.html.plots import PLOTS
+from migratory_testing.chromium import Chromium, find_chromium
+from migratory_testing.reports import empty_report, sample_report
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
+SCREENS = [(390, False), (390, True), (1280, False), (1280, True)]
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
+    if find_chromium() is None:
+        pytest.skip("no chromium on PATH: install Debian's chromium (make debian)")
+    with Chromium(tmp_path_factory.mktemp("browser")) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("pages")
+    made = {"full": render_page(sample_report(2, slower=3.0, lost=3)), "empty": render_page(empty_report())}
+    for name, text in made.items():
+        (folder / f"{name}.html").write_text(text)
+    return {name: folder / f"{name}.html" for name in made}
+
+
+def shown(browser: Chromium, name: str) -> list[dict[str, Any]]:
+    """Width and height of the drawings of one plot that can be seen, and how many marks each has."""
+    found: list[dict[str, Any]] = browser.ask(
+        f"""[...document.querySelectorAll('#plot-{name} svg')].map(svg => ({{
+            width: svg.getBoundingClientRect().width, height: svg.getBoundingClientRect().height,
+            marks: svg.querySelectorAll('path, image').length,
+            letters: Math.min(...[...svg.querySelectorAll('text')].map(text => text.getBoundingClientRect().height)),
+        }})).filter(svg => svg.width > 0)"""
+    )
+    return found
+
+
+@pytest.mark.parametrize(("width", "dark"), SCREENS)
+def test_the_page_asks_for_nothing_and_fits(browser: Chromium, pages: dict[str, Path], width: int, dark: bool) -> None:
+    browser.look(width, dark=dark)
+    for name, page in pages.items():
+        browser.open(page.as_uri())
+        assert browser.said == []
+        # Images inside the page are requests to itself.
+        outside = [address for address in browser.requests if not address.startswith("data:")]
+        assert outside == [page.as_uri()]
+        assert browser.ask("document.documentElement.scrollWidth <= window.innerWidth"), name
+        assert browser.ask("document.documentElement.clientWidth") <= width
+        # What is too wide (a table) can be moved inside its own frame; nothing else sticks out.
+        assert (
+            browser.ask(
+                """[...document.querySelectorAll('body *')].filter(node => !node.closest('.table, svg')
+                && node.getBoundingClientRect().right > document.documentElement.clientWidth + 1).length"""
+            )
+            == 0
+        )
+
+
+@pytest.mark.parametrize(("width", "dark"), SCREENS)
+def test_each_plot_is_seen_once_at_a_size_that_can_be_read(
+    browser: Chromium, pages: dict[str, Path], width: int, dark: bool
+) -> None:
+    browser.look(width, dark=dark)
+    browser.open(pages["full"].as_uri())
+    for plot in PLOTS:
+        seen = shown(browser, plot.name)
+        assert len(seen) == 1, plot.name
+        assert seen[0]["width"] > 0.8 * min(width, 600)
+        assert seen[0]["height"] > 150
+        assert seen[0]["marks"] > 5
+        assert seen[0]["letters"] >= 8, "letters too small to read"
+
+
+def test_light_is_light_and_dark_is_dark(browser: Chromium, pages: dict[str, Path]) -> None:
+    found = {}
+    for dark in (False, True):
+        browser.look(390, dark=dark)
+        browser.open(pages["full"].as_uri())
+        found[dark] = (
+            browser.ask("getComputedStyle(document.body).backgroundColor"),
+            browser.ask("getComputedStyle(document.body).color"),
+            # A line of a plot, which must follow.
+            browser.ask(
+                """getComputedStyle([...document.querySelectorAll('#plot-percentiles svg path')]
+                .find(path => (path.getAttribute('style') || '').includes('--q4'))).stroke"""
+            ),
+        )
+    for light, dark in zip(found[False], found[True], strict=True):
+        assert light != dark
+    paper, ink, line = (tuple(brightness(found[dark][place]) for dark in (False, True)) for place in range(3))
+    assert paper[0] > 200
+    assert paper[1] < 60
+    assert ink[0] < 60
+    assert ink[1] > 200
+    assert line[0] < 100
+    assert line[1] > 180
+
+
+def test_the_browser_would_tell_of_a_request(browser: Chromium, tmp_path: Path) -> None:
+    page = tmp_path / "leaky.html"
+    page.write_text("<!doctype html><img src='http://127.0.0.1:9/pixel.png'><p style='width: 900px'>wide</p>")
+    browser.look(390, dark=False)
+    browser.open(page.as_uri())
+    assert "http://127.0.0.1:9/pixel.png" in browser.requests
+    assert not browser.ask("document.documentElement.scrollWidth <= 390")
+
+
+def brightness(colour: str) -> float:
+    """Of `rgb(r, g, b)`, 0 to 255."""
+    red, green, blue = (float(part) for part in colour.removeprefix("rgb(").removesuffix(")").split(","))
+    return 0.3 * red + 0.59 * green + 0.11 * blue

@@ -1,0 +1,135 @@
+"""A page in a real browser: Debian's chromium, told what to do over its debugging protocol.
+
+with Chromium(tmp_path) as browser:
+    browser.look(390, dark=True)
+    browser.open(file.as_uri())
+    browser.ask("document.title"); browser.requests; browser.picture(path)
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+import subprocess
+import time
+import urllib.request
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from migratory_testing.processes import poll
+from websockets.sync.client import ClientConnection, connect
+
+LIMIT = 60.0
+_FLAGS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync", "--remote-debugging-port=0",
+)  # fmt: skip
+
+
+def find_chromium() -> str | None:
+    return shutil.which("chromium")
+
+
+class Chromium:
+    """One browser with one page. `requests` are the addresses that were asked for since the last `open`; `said` what
+    the page wrote to its console, errors among it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.requests: list[str] = []
+        self.said: list[str] = []
+        self._folder = folder / "chromium"
+        self._number = 0
+        self._loaded = False
+        self._ending = ExitStack()
+
+    def __enter__(self) -> Self:
+        executable = find_chromium()
+        assert executable is not None
+        with (self._folder.with_suffix(".log")).open("wb") as log:
+            self._process = subprocess.Popen(
+                [executable, *_FLAGS, f"--user-data-dir={self._folder}", "about:blank"], stdout=log, stderr=log
+            )
+        try:
+            port_file = self._folder / "DevToolsActivePort"
+            poll(lambda: port_file.exists() and port_file.read_text().count("\n"), "chromium listens", LIMIT)
+            port = port_file.read_text().split("\n")[0]
+            pages = poll(lambda: _pages(port), "chromium has a page", LIMIT)
+            self._socket: ClientConnection = self._ending.enter_context(
+                connect(pages[0]["webSocketDebuggerUrl"], max_size=None)
+            )
+            for domain in ("Page", "Network", "Runtime", "Log"):
+                self._call(f"{domain}.enable")
+        except BaseException:
+            self._process.kill()
+            self._process.wait(10)
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._ending.close()
+        self._process.terminate()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait(10)
+
+    def look(self, width: int, *, dark: bool) -> None:
+        """Through a screen of that many pixels. Below 500 it is a telephone."""
+        screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
+        self._call("Emulation.setDeviceMetricsOverride", **screen)
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self._call("Emulation.setEmulatedMedia", features=[scheme])
+
+    def open(self, address: str) -> None:
+        self.requests.clear()
+        self.said.clear()
+        self._loaded = False
+        self._call("Page.navigate", url=address)
+        deadline = time.monotonic() + LIMIT
+        while not self._loaded:
+            self._take(self._socket.recv(timeout=deadline - time.monotonic()))
+
+    def ask(self, expression: str) -> Any:
+        """The value of a JavaScript expression, as JSON has it. Raises AssertionError for one that throws."""
+        found = self._call("Runtime.evaluate", expression=expression, returnByValue=True)
+        assert "exceptionDetails" not in found, found
+        return found["result"].get("value")
+
+    def picture(self, path: Path) -> None:
+        """The whole page as PNG."""
+        found = self._call("Page.captureScreenshot", format="png", captureBeyondViewport=True)
+        path.write_bytes(base64.b64decode(found["data"]))
+
+    def _call(self, method: str, **parameters: Any) -> dict[str, Any]:
+        self._number += 1
+        number = self._number
+        self._socket.send(json.dumps({"id": number, "method": method, "params": parameters}))
+        deadline = time.monotonic() + LIMIT
+        while True:
+            answer = self._take(self._socket.recv(timeout=deadline - time.monotonic()))
+            if answer.get("id") == number:
+                assert "error" not in answer, answer
+                result: dict[str, Any] = answer["result"]
+                return result
+
+    def _take(self, text: str | bytes) -> dict[str, Any]:
+        message: dict[str, Any] = json.loads(text)
+        match message.get("method"):
+            case "Network.requestWillBeSent":
+                self.requests.append(message["params"]["request"]["url"])
+            case "Page.loadEventFired":
+                self._loaded = True
+            case "Runtime.consoleAPICalled" | "Runtime.exceptionThrown":
+                self.said.append(json.dumps(message["params"]))
+            case "Log.entryAdded":
+                self.said.append(message["params"]["entry"]["text"])
+        return message
+
+
+def _pages(port: str) -> list[dict[str, Any]]:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/json/list", timeout=10) as answer:
+        return [page for page in json.load(answer) if page["type"] == "page"]

@@ -1,0 +1,249 @@
+"""An SLA report without Spark: twenty minutes of three brokers, one of which dies in the middle.
+
+Drawn from a seed, shaped like a real one: latency waves, rises when the broker dies, one window has no delivery at all.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from migratory_spark import document as d
+
+START = datetime(2026, 3, 1, 10, 0, tzinfo=UTC)
+WINDOWS, SECONDS, DEAD, SILENT = 120, 10.0, 60, 20
+BROKERS = ("quotes-broker-0", "quotes-broker-1", "quotes-broker-2")
+BOUNDS = [round(1.25**step, 4) for step in range(32)]
+
+
+def moment(window: float) -> str:
+    at = START + timedelta(seconds=window * SECONDS)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def summary(count: int, middle: float, spread: float = 1.6) -> d.Summary:
+    """Of a log-normal distribution, in whatever unit `middle` has; without observations all is null."""
+    if not count:
+        return d.Summary(count=0, median=None, mean=None, stdev=None, p90=None, p95=None, p99=None, max=None)
+    values = [round(middle * spread**step, 3) for step in (0, 0.3, 0.7, 1.28, 1.64, 2.33, 4)]
+    return d.Summary(
+        count=count, median=values[0], mean=values[1], stdev=values[2], p90=values[3], p95=values[4], p99=values[5],
+        max=values[6],
+    )  # fmt: skip
+
+
+def sample_report(seed: int = 1, *, slower: float = 1.0, lost: int = 0, verdict: d.Verdict = "met") -> d.Report:
+    """`slower` times the latency; with `lost` the objective `complete` is missed."""
+    draw = random.Random(seed)
+    over_time: list[d.WindowSummary] = []
+    by_window: list[d.WindowSummary] = []
+    counts: list[list[int]] = []
+    rows: list[d.WindowRow] = []
+    for window in range(WINDOWS):
+        middle = slower * (11 + 3 * math.sin(window / 9) + draw.random() + (40 if DEAD <= window < DEAD + 3 else 0))
+        delivered = 0 if window == SILENT else 3000
+        whole = summary(delivered, middle)
+        if delivered:
+            over_time.append(d.WindowSummary(start=moment(window), broker="", **_values(whole)))
+            alive = BROKERS if window < DEAD else BROKERS[:2]
+            for place, broker in enumerate(alive):
+                values = _values(summary(delivered // len(alive), middle * (1 + 0.1 * place)))
+                by_window.append(d.WindowSummary(start=moment(window), broker=broker, **values))
+        counts.append(_spread(delivered, middle))
+        rows.append(
+            d.WindowRow(
+                start=moment(window), seconds=SECONDS, attempts=300, failures=2 if window == DEAD else 0,
+                availability=298 / 300 if window == DEAD else 1.0, expected=delivered, received=delivered,
+                lost=lost if window == DEAD else 0, reconnects=333 if window == DEAD else 0, latency_ms=whole,
+            )
+        )  # fmt: skip
+    total = sum(row.received for row in rows)
+    everything = summary(total, 11.8 * slower)
+    columns = [sum(row[place] for row in counts) for place in range(len(BOUNDS) + 1)]
+    cumulative, below = [], 0
+    for bound, count in zip(BOUNDS, columns[:-1], strict=True):
+        below += count
+        cumulative.append((bound, below))
+    share = (DEAD * 1.0) / WINDOWS
+    before, after = round(total * share), round(total * (1 - share))
+    return d.Report(
+        cluster="quotes",
+        window=d.Window(start=moment(0), end=moment(WINDOWS), seconds=WINDOWS * SECONDS, zone="UTC"),
+        coverage=d.Coverage(
+            share=0.998, scrape_interval_seconds=1.0, longest_gap_seconds=2.4, scrapes=1200,
+            targets=[
+                d.Target(
+                    name="127.0.0.1:9100", first=moment(0), last=moment(WINDOWS), scrapes=1200, interval_seconds=1.0,
+                    longest_gap_seconds=2.4, restarts=0, ended_early=False, uncertain_seconds=0.0,
+                )
+            ],
+        ),
+        samples=d.Samples(
+            series=4200, samples=2_400_000, repeated=0, stale=3, nan=0, restarts=1,
+            different_buckets=[],
+        ),
+        notes=["One exporter began again at zero; what it counted since its last scrape is not in the totals."],
+        delivery=d.Delivery(
+            expected=total, received=total - lost, lost=lost, duplicates=0, reordered=0, reconnects=333,
+            publish_errors=2, gaps=d.Gaps(truncated=0, reset=0),
+            by_broker={
+                broker: d.BrokerDelivery(received=total // 3, lost=0, reconnects=333 if broker == BROKERS[2] else 0)
+                for broker in BROKERS
+            },
+        ),
+        availability=d.Availability(
+            attempts=36_000, failures=2, share=35_998 / 36_000, windows_without_traffic=0,
+            errors_by_reason={"unavailable": 2},
+        ),
+        latency_ms=d.Latency(
+            all=everything,
+            by_broker={
+                broker: summary(total // 3, slower * (11.8 + place)) for place, broker in enumerate(BROKERS)
+            },
+            by_window=by_window, window_seconds=SECONDS, over_time=over_time, cumulative=cumulative,
+            heat=d.Heat(starts=[moment(window) for window in range(WINDOWS)], bounds_ms=BOUNDS, counts=counts),
+        ),
+        estimated_latency_ms=summary(0, 1),
+        replay_latency_ms=summary(700, 900),
+        resume_seconds=summary(333, 0.9),
+        publish_gap_seconds=summary(20, 1.4),
+        publish_ms=summary(36_000, 7),
+        windows=rows,
+        calendar=d.Calendar(unit="hour", zone="UTC", rows=[_hour(rows, everything)]),
+        connections=[
+            d.Connections(
+                broker=broker, mean=333, max=500, last=None if broker == BROKERS[2] else 500,
+                by_window=[_clients(broker, window) for window in range(WINDOWS)],
+            )
+            for broker in BROKERS
+        ],
+        incidents=[_incident(before, after, slower)],
+        objectives=_objectives(total, lost, slower),
+        verdict="missed" if lost else verdict,
+    )  # fmt: skip
+
+
+def _values(found: d.Summary) -> dict[str, Any]:
+    return {name: getattr(found, name) for name in ("count", "median", "mean", "stdev", "p90", "p95", "p99", "max")}
+
+
+def _spread(delivered: int, middle: float) -> list[int]:
+    """A bell over the bounds' logarithms."""
+    weights = [math.exp(-((math.log(bound / middle) / 0.5) ** 2)) for bound in BOUNDS]
+    counts = [round(delivered * weight / sum(weights)) for weight in weights]
+    return [*counts, 0]
+
+
+def _clients(broker: str, window: int) -> float | None:
+    if window < DEAD:
+        return 333.0
+    return None if broker == BROKERS[2] else 500.0
+
+
+def _hour(rows: list[d.WindowRow], whole: d.Summary) -> d.CalendarRow:
+    return d.CalendarRow(
+        start=rows[0].start, local="2026-03-01T10:00:00+00:00", seconds=WINDOWS * SECONDS,
+        attempts=sum(row.attempts for row in rows), failures=sum(row.failures for row in rows),
+        availability=35_998 / 36_000, expected=sum(row.expected for row in rows),
+        received=sum(row.received for row in rows), lost=sum(row.lost for row in rows), reconnects=333,
+        latency_ms=whole,
+    )  # fmt: skip
+
+
+def _incident(before: int, after: int, slower: float) -> d.Incident:
+    at, until = moment(DEAD), moment(DEAD + 0.4)
+    return d.Incident(
+        kind="broker died", broker=BROKERS[2], at=at, until=until, at_uncertain_seconds=1.0, found=True,
+        happenings=[
+            d.Happening(kind="silent", at=at, until=moment(WINDOWS), broker=BROKERS[2], count=None),
+            d.Happening(kind="reconnects", at=at, until=until, broker="", count=333),
+            d.Happening(kind="takeover", at=at, until=until, broker=BROKERS[0], count=17),
+        ],
+        affected=d.Affected(
+            clients_by_broker={BROKERS[2]: 333}, clients=333, publish_gaps=20, publish_errors=2, takeovers=33
+        ),
+        latency_ms=d.Around(
+            before=summary(before, 11 * slower), during=summary(2000, 52 * slower), after=summary(after, 11.4 * slower)
+        ),
+        resume_seconds=summary(333, 0.9), publish_gap_seconds=summary(20, 1.4),
+        connections=d.ConnectionsAround(
+            before=dict.fromkeys(BROKERS, 333.0), after={BROKERS[0]: 500.0, BROKERS[1]: 499.0}
+        ),
+    )  # fmt: skip
+
+
+def _objectives(total: int, lost: int, slower: float) -> list[d.Result]:
+    late = round(total * 0.0004 * slower)
+    found = []
+    for name, kind, target, threshold, bad, of, unit in (
+        ("fast", "latency", "99.9", 250.0, late, total, "deliveries"),
+        ("complete", "delivery", "100", None, lost, total, "expected deliveries"),
+        ("back", "resume", "99", 5000.0, 1, 333, "resumes"),
+    ):
+        allowed = 1 - float(target) / 100
+
+        def left(bad: int, of: int, allowed: float = allowed) -> float:
+            if not allowed:
+                return 0.0 if bad else 1.0
+            return 1 - bad / of / allowed
+
+        points = [
+            d.BudgetPoint(
+                end=moment(window), good=of - (bad if window > DEAD else bad // 4), total=of,
+                budget_left=left(bad if window > DEAD else bad // 4, of),
+            )
+            for window in range(1, WINDOWS + 1)
+        ]  # fmt: skip
+        found.append(
+            d.Result(
+                name=name, type=kind, target=target, good=of - bad, total=of, compliance=(of - bad) / of,
+                budget_left=left(bad, of), verdict="met" if (of - bad) / of >= 1 - allowed else "missed",
+                reason=f"{bad} lost" if bad and kind == "delivery" else "", threshold_ms=threshold,
+                counts="occurrences", unit=unit, silent_slices=None, bad_slices=[],
+                window=d.ObjectiveWindow(
+                    kind="report", start=moment(0), end=moment(WINDOWS), zone="UTC", coverage=0.998
+                ),
+                burn=[
+                    d.Burn(
+                        window_seconds=300.0, good=of - bad, total=of,
+                        rate=None if not allowed else round(bad / of / allowed, 4),
+                    )
+                ],
+                budget_over_time=points,
+            )
+        )  # fmt: skip
+    return found
+
+
+def empty_report() -> d.Report:
+    """Nobody counted anything: insufficient data, and null wherever a number would be."""
+    full = sample_report()
+    nothing = summary(0, 1)
+    unknown = d.Result(
+        name="fast", type="latency", target="99.9", good=None, total=None, compliance=None, budget_left=None,
+        verdict="insufficient", reason="no client's metrics were recorded in the window", threshold_ms=250.0,
+        counts="occurrences", unit="deliveries", silent_slices=None, bad_slices=[],
+        window=full.objectives[0].window, burn=[], budget_over_time=[],
+    )  # fmt: skip
+    return d.Report(
+        cluster="", window=full.window,
+        coverage=d.Coverage(share=0.0, scrape_interval_seconds=None, longest_gap_seconds=1200, scrapes=0, targets=[]),
+        samples=d.Samples(series=0, samples=0, repeated=0, stale=0, nan=0, restarts=0, different_buckets=[]),
+        notes=[],
+        delivery=d.Delivery(
+            expected=None, received=None, lost=None, duplicates=None, reordered=None, reconnects=None,
+            publish_errors=None, gaps=d.Gaps(truncated=None, reset=None), by_broker={},
+        ),
+        availability=d.Availability(
+            attempts=None, failures=None, share=None, windows_without_traffic=0, errors_by_reason={}
+        ),
+        latency_ms=d.Latency(
+            all=nothing, by_broker={}, by_window=[], window_seconds=10.0, over_time=[], cumulative=[],
+            heat=d.Heat(starts=[], bounds_ms=[], counts=[]),
+        ),
+        estimated_latency_ms=nothing, replay_latency_ms=nothing, resume_seconds=nothing, publish_gap_seconds=nothing,
+        publish_ms=nothing, windows=[], calendar=d.Calendar(unit="hour", zone="UTC", rows=[]), connections=[],
+        incidents=[], objectives=[unknown], verdict="insufficient",
+    )  # fmt: skip

@@ -1,0 +1,112 @@
+"""Two reports beside each other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from migratory_spark.compare import Comparison, Figure, NotAReport, compare, load_report
+from migratory_spark.compare_table import render
+from migratory_testing.reports import empty_report, sample_report
+from rich.console import Console
+
+
+def figure(found: Comparison, section: str, name: str) -> Figure:
+    return next(each for each in found.figures if (each.section, each.name) == (section, name))
+
+
+def test_a_report_is_the_same_as_itself() -> None:
+    found = compare(sample_report(), sample_report())
+    assert found.verdict == "same"
+    assert {each.change for each in found.objectives} == {"same"}
+    # Twenty publish gaps are too few for a quantile.
+    assert {each.change for each in found.figures if each.section != "publish gap"} == {"same"}
+    assert figure(found, "publish gap", "p99").change == "unknown"
+
+
+def test_losses_and_a_missed_objective_are_worse_and_the_other_way_round_better() -> None:
+    good, bad = sample_report(), sample_report(2, slower=3.0, lost=7)
+    worse, better = compare(good, bad), compare(bad, good)
+    assert (worse.verdict, better.verdict) == ("worse", "better")
+    assert {each.name: each.change for each in worse.objectives} == {
+        "fast": "worse",
+        "complete": "worse",
+        "back": "same",
+    }
+    assert {each.name: each.change for each in better.objectives}["complete"] == "better"
+    lost = figure(worse, "delivery", "lost")
+    assert lost.first == 0
+    assert lost.second == pytest.approx(7 / 357_000 * 1e6, abs=0.001)
+    assert lost.change == "worse"
+    slower = figure(worse, "latency", "p99")
+    assert slower.change == "worse"
+    assert slower.ratio == pytest.approx(3.0, abs=0.001)
+    assert figure(better, "latency", "p99").change == "better"
+
+
+def test_slower_deliveries_alone_are_for_people_to_weigh() -> None:
+    found = compare(sample_report(), sample_report(slower=1.5))
+    assert figure(found, "latency", "p99").change == "worse"
+    assert found.verdict == "same"
+
+
+def test_a_few_percent_are_noise() -> None:
+    assert figure(compare(sample_report(), sample_report(slower=1.04)), "latency", "median").change == "same"
+    assert figure(compare(sample_report(), sample_report(slower=1.06)), "latency", "median").change == "worse"
+
+
+def test_where_nothing_was_measured_nothing_is_said() -> None:
+    found = compare(empty_report(), sample_report())
+    assert found.verdict == "same"
+    assert {each.change for each in found.figures} == {"unknown"}
+    assert {each.name: each.change for each in found.objectives} == {
+        "fast": "unknown", "complete": "unknown", "back": "unknown",
+    }  # fmt: skip
+    assert any("different clusters" in note for note in found.notes)
+
+
+def test_another_promise_under_the_same_name_is_not_compared() -> None:
+    one = sample_report()
+    strict = msgspec.structs.replace(one.objectives[0], threshold_ms=10.0, verdict="missed")
+    other = msgspec.structs.replace(one, objectives=[strict, *one.objectives[1:]])
+    found = compare(one, other).objectives[0]
+    assert not found.comparable
+    assert found.change == "unknown"
+
+
+def test_the_table_says_what_the_comparison_says() -> None:
+    console = Console(width=10_000)
+    with console.capture() as captured:
+        console.print(render(compare(sample_report(), sample_report(2, lost=7), ("old.json", "new.json"))))
+    shown = captured.get()
+    for text in ("old.json", "new.json", "the second is worse", "19.61", "latency quotes-broker-2", "99.9980%"):
+        assert text in shown
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"nonsense", "is not JSON"),
+        (b"[1]", "schema"),
+        (b'{"schema": "migratory.dev/sla-report/v1alpha1"}', "v1alpha1"),
+        (b'{"schema": "migratory.dev/sla-report/v1alpha2"}', "cluster"),
+        (b"\xff\xfe", "is not JSON"),
+    ],
+)
+def test_a_file_that_is_no_report_is_named_with_the_reason(tmp_path: Path, content: bytes, said: str) -> None:
+    path = tmp_path / "odd.json"
+    path.write_bytes(content)
+    with pytest.raises(NotAReport, match="odd.json.*" + said):
+        load_report(path)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(NotAReport, match=r"none.json.*No such file"):
+        load_report(tmp_path / "none.json")
+
+
+def test_a_report_that_was_written_is_read_back(tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    path.write_bytes(msgspec.json.encode(sample_report()))
+    assert load_report(path) == sample_report()

@@ -1,0 +1,164 @@
+"""The HTML page as text: complete by itself, escaped, and the same for the same report."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+import msgspec
+import pytest
+from migratory_spark.document import Report
+from migratory_spark.html.canvas import COLOURS, NARROW, Drawing
+from migratory_spark.html.page import render_page
+from migratory_spark.html.plots import PLOTS
+from migratory_testing.reports import empty_report, sample_report
+
+NAMES = ["percentiles", "heat", "budget", "brokers", "connections", "cumulative"]
+ADDRESSES = {"src", "href", "xlink:href", "action", "data", "poster", "srcset"}
+
+
+class Reader(HTMLParser):
+    """What the page is made of."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.identifiers: list[str] = []
+        self.addresses: list[str] = []
+        self.words: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        for name, value in attrs:
+            if name == "id" and value:
+                self.identifiers.append(value)
+            if name in ADDRESSES:
+                self.addresses.append(value or "")
+            assert not name.startswith("on"), (tag, name)
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data.strip())
+
+
+@pytest.fixture(scope="module")
+def page() -> str:
+    return render_page(sample_report(2, slower=3.0, lost=3))
+
+
+def test_each_plot_is_there_for_wide_and_narrow_screens(page: str) -> None:
+    assert [plot.name for plot in PLOTS] == NAMES
+    for name in NAMES:
+        figure = page[page.index(f'<figure id="plot-{name}"') :].partition("</figure>")[0]
+        assert figure.count("<svg") == 2
+        assert figure.count("<path") + figure.count("<image") > 10
+        assert ("<image" in figure) == (name == "heat")
+
+
+def test_nothing_comes_from_elsewhere_and_nothing_runs(page: str) -> None:
+    read = Reader(page)
+    assert not {"script", "link", "iframe", "object", "embed", "base", "form"} & set(read.tags)
+    assert read.addresses
+    for address in read.addresses:
+        assert address.startswith(("data:image/png;base64,", "#")), address[:80]
+    style = page[page.index("<style>") : page.index("</style>")]
+    assert "url(" not in style
+    assert "@import" not in page
+    assert "default-src 'none'" in page
+
+
+def test_every_colour_is_the_pages_own(page: str) -> None:
+    for name, number in COLOURS.items():
+        assert number not in page, name
+    used = set(re.findall(r"var\(--([a-z0-9]+)\)", page))
+    style = page[page.index("<style>") : page.index("</style>")]
+    light, _, dark = style.partition("@media (prefers-color-scheme: dark)")
+    for name in used:
+        assert f"--{name}:" in light
+        assert f"--{name}:" in dark
+    # Black and white would be invisible on one of the two.
+    assert not re.search(r"(?:fill|stroke): ?(?:#000000|#ffffff|black|white)", page)
+
+
+def test_identifiers_are_there_once_and_what_is_referred_to_is_there(page: str) -> None:
+    read = Reader(page)
+    assert len(read.identifiers) == len(set(read.identifiers))
+    referred = set(re.findall(r"url\(#([^)]+)\)", page)) | {
+        address[1:] for address in read.addresses if address.startswith("#")
+    }
+    assert referred <= set(read.identifiers)
+
+
+def test_figures_verdicts_and_incidents_are_in_words(page: str) -> None:
+    words = Reader(page).words
+    for expected in (
+        "Objectives missed", "99.9992%", "3 lost", "target 99.9%, within 250 ms", "broker died", "during incident 1",
+        "466.36", "333", "Incident 1, step by step", "10:10:00", "budget left -19.9%",
+    ):  # fmt: skip
+        assert expected in words, expected
+
+
+def test_the_same_report_makes_the_same_page(page: str) -> None:
+    assert render_page(sample_report(2, slower=3.0, lost=3)) == page
+
+
+def drawn(report: Report, name: str) -> str:
+    plot = next(plot for plot in PLOTS if plot.name == name)
+    assert plot.there(report)
+    with Drawing(name, NARROW) as drawing:
+        plot.draw(report, drawing)
+    return drawing.svg
+
+
+@pytest.mark.parametrize("name", NAMES[:5])
+def test_incidents_are_marked_in_every_plot_over_time(name: str) -> None:
+    calm = msgspec.structs.replace(sample_report(), incidents=[])
+    assert "var(--incident)" in drawn(sample_report(), name)
+    assert "var(--incident)" not in drawn(calm, name)
+
+
+def test_names_are_escaped() -> None:
+    nasty = "<script>alert(1)</script>&\"'"
+    report = msgspec.structs.replace(empty_report(), cluster=nasty, notes=[nasty])
+    page = render_page(report)
+    assert "<script" not in page
+    assert "&lt;script&gt;" in page
+
+
+def test_brokers_with_signs_that_mean_something_to_who_draws() -> None:
+    nasty = "$x^2$ <b>_&"
+    full = sample_report()
+    renamed = msgspec.structs.replace(
+        full.latency_ms,
+        by_broker={nasty: full.latency_ms.all},
+        by_window=[msgspec.structs.replace(row, broker=nasty) for row in full.latency_ms.over_time],
+    )
+    assert "$x^2$ &lt;b&gt;_&amp;</text>" in drawn(msgspec.structs.replace(full, latency_ms=renamed), "brokers")
+
+
+def test_nothing_measured_is_said_at_each_plot() -> None:
+    page = render_page(empty_report())
+    assert page.count("Nothing was measured that could be shown here.") == len(NAMES)
+    assert "<svg" not in page
+    assert "Not enough data" in page
+    assert "nan" not in page.lower().replace("finan", "")
+
+
+@pytest.mark.parametrize("windows", [1, 2])
+def test_a_report_of_one_window_can_be_drawn(windows: int) -> None:
+    full = sample_report()
+    latency = full.latency_ms
+    heat = msgspec.structs.replace(
+        latency.heat, starts=latency.heat.starts[:windows], counts=latency.heat.counts[:windows]
+    )
+    short: Report = msgspec.structs.replace(
+        full,
+        windows=full.windows[:windows],
+        incidents=[],
+        latency_ms=msgspec.structs.replace(
+            latency, over_time=latency.over_time[:windows], by_window=latency.by_window[: 2 * windows], heat=heat
+        ),
+        connections=[msgspec.structs.replace(each, by_window=each.by_window[:windows]) for each in full.connections],
+    )
+    for name in NAMES:
+        assert drawn(short, name).startswith("<svg")

@@ -1,0 +1,81 @@
+"""The published schemas: made from the types, kept in step, and what reports and comparisons really look like."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import msgspec
+import pytest
+from migratory_spark.compare import compare
+from migratory_spark.schema import schemas, text
+from migratory_testing.reports import empty_report, sample_report
+
+PUBLISHED = Path(__file__).parents[3] / "docs" / "schemas"
+REPORT, COMPARISON = "sla-report.v1alpha2.json", "sla-comparison.v1alpha1.json"
+
+
+def published(name: str, *, strict: bool = False) -> jsonschema.Draft202012Validator:
+    """`strict` refuses keys that the schema does not name: those that a report has must all be published."""
+    schema = json.loads((PUBLISHED / name).read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    if strict:
+        for definition in schema["$defs"].values():
+            definition["additionalProperties"] = False
+    return jsonschema.Draft202012Validator(schema)
+
+
+def plain(thing: Any) -> Any:
+    return json.loads(msgspec.json.encode(thing))
+
+
+@pytest.mark.parametrize("name", [REPORT, COMPARISON])
+def test_what_is_published_is_what_the_types_say(name: str) -> None:
+    assert (PUBLISHED / name).read_text() == text(schemas()[name]), (
+        f"docs/schemas/{name} is not up to date: python -m migratory_spark.schema docs/schemas"
+    )
+
+
+@pytest.mark.parametrize("report", [sample_report(), sample_report(2, lost=5), empty_report()])
+def test_reports_are_valid_and_have_no_key_that_is_not_published(report: Any) -> None:
+    published(REPORT, strict=True).validate(plain(report))
+
+
+def test_comparisons_are_valid() -> None:
+    for one, other in ((sample_report(), sample_report(2, lost=5)), (empty_report(), sample_report())):
+        published(COMPARISON, strict=True).validate(plain(compare(one, other)))
+
+
+@pytest.mark.parametrize(
+    ("where", "wrong"),
+    [
+        (("schema",), "migratory.dev/sla-report/v1"),
+        (("verdict",), "passed"),
+        (("objectives", 0, "target"), 99.9),
+        (("latency_ms", "all", "count"), None),
+        (("window", "seconds"), "1200"),
+        (("incidents", 0, "latency_ms"), {}),
+    ],
+)
+def test_what_is_no_report_is_refused(where: tuple[str | int, ...], wrong: object) -> None:
+    report = plain(sample_report())
+    inner = report
+    for step in where[:-1]:
+        inner = inner[step]
+    inner[where[-1]] = wrong
+    found = [tuple(error.absolute_path) for error in published(REPORT).iter_errors(report)]
+    assert found
+    assert all(path[: len(where)] == where for path in found)
+
+
+def test_a_report_without_one_of_its_keys_is_refused() -> None:
+    schema, whole = published(REPORT), plain(empty_report())
+    schema.validate(whole)
+    for key in whole:
+        assert not schema.is_valid({name: value for name, value in whole.items() if name != key}), key
+
+
+def test_what_is_added_later_does_not_break_readers() -> None:
+    published(REPORT).validate(plain(sample_report()) | {"weather": "fine"})
