@@ -68,8 +68,10 @@ class _Link:
         """End the TCP connection without waiting for a peer that does not answer."""
         plain = self._socket.get_extra_info("socket") if self._socket is not None else None
         if plain is not None:
-            with suppress(OSError):  # it may be gone already, which is what is wanted
-                plain.shutdown(socket.SHUT_RDWR)
+            # Through a second descriptor: the sockets that some loops show (uvloop's) can't be shut down themselves.
+            # It may be gone already, which is what is wanted.
+            with suppress(OSError), socket.socket(fileno=os.dup(plain.fileno())) as twin:
+                twin.shutdown(socket.SHUT_RDWR)
 
     async def _run(self) -> None:
         code, reason = 1006, ""

@@ -390,6 +390,11 @@ async def test_a_black_hole_is_noticed_within_two_intervals() -> None:
             await eventually(lambda: not here.live, "the dead link is closed")
 
 
+def test_on_uvloop_a_dead_link_is_ended_as_well() -> None:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(test_a_black_hole_is_noticed_within_two_intervals())
+
+
 async def test_a_drain_moves_the_client_without_a_break() -> None:
     memory = Memory()
     async with (
