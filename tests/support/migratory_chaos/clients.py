@@ -14,6 +14,8 @@ from migratory_local.place import Place
 
 from migratory_chaos.load import Final, LoadOptions, Sample
 
+COMPLAINTS = ("Exception in ", "Task exception", "Future exception", "Unclosed", "Fatal")
+MOST_COMPLAINTS = 10
 _POLL_SECONDS = 0.1
 _BURST_SECONDS = 2.0
 _BURST_POLL_SECONDS = 0.001
@@ -103,6 +105,20 @@ class Clients:
                 raise LoadError(f"the {self.role} did not end within {within:g} s")
             await asyncio.sleep(_POLL_SECONDS)
         return self.final
+
+    def complaints(self) -> list[str]:
+        """What went wrong inside: errors in callbacks and tasks, which a program may survive and must not have. The
+        client's own warnings (a broker that is not there) are none."""
+        lines = self._log.read_text(errors="replace").splitlines() if self._log.exists() else []
+        found = [line for line in lines if line.startswith(COMPLAINTS)]
+        inside = False
+        for line in lines:
+            if line.startswith("Traceback"):
+                inside = True
+            elif inside and not line.startswith(" "):
+                inside = False
+                found.append(line)
+        return list(dict.fromkeys(found))[:MOST_COMPLAINTS]
 
     async def close(self) -> None:
         """Ends the process, whatever it does."""

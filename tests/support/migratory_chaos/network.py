@@ -136,7 +136,7 @@ class Network:
     def break_connections(self, source: str, target: str, port: int) -> int:
         """Ends the connections that `source` made to a port of `target`; how many there were."""
         address = self.nodes[target].address
-        words = ["ss", "-K", "-H", "-t", "dst", address, "dport", "=", str(port)]
+        words = ["ss", "-K", "-H", "-t", "state", "established", "dst", address, "dport", "=", str(port)]
         return len(run(*self.nodes[source].place.enter, *words).splitlines())
 
     def _between(self, source: str, target: str) -> list[str]:

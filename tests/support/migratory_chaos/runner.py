@@ -133,10 +133,9 @@ class Runner:
         except LoadError as error:
             result.problems.append(str(error))
         finally:
-            if result.problems:
-                await self._keep_statuses()
             for clients in self._clients:
                 await clients.close()
+                result.problems += [f"the {clients.role} complain: {line}" for line in clients.complaints()]
             await self.cluster.stop()
             self.cluster.keep_logs(self.options.folder / "logs")
         self._judge()
@@ -193,6 +192,7 @@ class Runner:
             struck = await self._one(fault, random.Random(chance.random()))
             self.result.faults.append(struck)
             if struck.whole_after is None:
+                await self._keep_statuses()
                 return  # more faults would be more than was promised
             await asyncio.sleep(chance.uniform(0.5, 3.0))
 

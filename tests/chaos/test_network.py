@@ -1,0 +1,113 @@
+"""The networks of a run: what the router is told to lose is lost and counted, the rest passes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from migratory_chaos import network
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
+
+# Runs inside networks of its own; the last line of its output is what it saw.
+SCRIPT = """
+import json, socket, subprocess, sys, time
+from migratory_chaos.network import Network
+
+net = Network(["a", "b"])
+seen = {}
+SERVER = '''
+import socket
+listening = socket.create_server(("0.0.0.0", 7000))
+print("ready", flush=True)
+kept = []
+while True:
+    kept.append(listening.accept()[0])
+    kept[-1].sendall(b"b")
+'''
+CLIENT = '''
+import socket, sys
+try:
+    with socket.create_connection((sys.argv[1], 7000), timeout=float(sys.argv[2])) as connection:
+        print(connection.recv(1).decode() or "ended")
+except OSError as error:
+    print(type(error).__name__)
+'''
+server = subprocess.Popen(
+    [*net.nodes["b"].place.enter, sys.executable, "-c", SERVER], stdout=subprocess.PIPE, text=True
+)
+server.stdout.readline()
+
+def connect(limit=10):
+    words = [*net.nodes["a"].place.enter, sys.executable, "-c", CLIENT, net.nodes["b"].address, str(limit)]
+    return subprocess.run(words, capture_output=True, text=True, timeout=60).stdout.strip()
+
+seen["free"] = connect()
+
+for name, way in (("there", ("a", "b")), ("back", ("b", "a"))):
+    rule = net.drop(*way)
+    seen[f"cut {name}"] = connect(1.5)
+    rule.remove()
+    seen[f"packets {name}"] = rule.packets()
+    seen[f"healed {name}"] = connect()
+
+rule = net.drop("a", "b", 0.3)
+seen["lossy"] = [connect(30) for _ in range(8)]
+rule.remove()
+seen["lost"] = rule.packets()
+
+router = socket.create_server((net.nodes["a"].router, 0))
+rule = net.redirect("a", "b", 7000, router.getsockname()[1])
+words = [*net.nodes["a"].place.enter, sys.executable, "-c", CLIENT, net.nodes["b"].address, "10"]
+client = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+with router.accept()[0] as connection:
+    connection.sendall(b"r")
+    seen["redirected"] = client.communicate(timeout=30)[0].strip()
+rule.remove()
+seen["direct again"] = connect()
+
+HOLD = CLIENT.replace("recv(1)", "recv(1) and connection.recv(1)")
+client = subprocess.Popen([*words[:-3], HOLD, *words[-2:]], stdout=subprocess.PIPE, text=True)
+broken, deadline = 0, time.monotonic() + 10
+while not broken and time.monotonic() < deadline:
+    broken = net.break_connections("a", "b", 7000)
+    time.sleep(0.05)
+seen["broken"] = broken
+seen["met"] = client.communicate(timeout=30)[0].strip()
+server.kill()
+server.wait()
+print(json.dumps(seen))
+"""
+
+
+@pytest.mark.skipif(bool(network.missing()), reason=f"platform: {network.missing()}")
+def test_rules_lose_what_they_say_and_count_it() -> None:
+    words = ["unshare", "--mount", "--net", "--propagation", "private", sys.executable, "-c", SCRIPT]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=100, env=environment, check=False)
+    assert ended.returncode == 0, ended.stderr
+    seen = json.loads(ended.stdout.splitlines()[-1])
+    assert seen["free"] == "b"
+    for name in ("there", "back"):
+        assert seen[f"cut {name}"] == "TimeoutError"
+        assert seen[f"packets {name}"] > 0
+        assert seen[f"healed {name}"] == "b"
+    assert seen["lossy"] == ["b"] * 8
+    assert 0 < seen["lost"] < 8 * 20
+    assert (seen["redirected"], seen["direct again"]) == ("r", "b")
+    assert seen["broken"] == 1
+    assert seen["met"] in ("ConnectionAbortedError", "ConnectionResetError")
+    # Nothing of it is left outside.
+    names = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, timeout=20, check=True).stdout
+    assert not {"a", "b"} & set(names.split())
+
+
+def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert "root" in network.missing()
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(network.shutil, "which", lambda tool: None if tool == "iptables" else "/usr/sbin/" + tool)
+    assert network.missing() == "not installed: iptables"
