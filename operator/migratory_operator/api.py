@@ -205,6 +205,9 @@ class _limited:
 def _explained(error: _ApiError | httpx2.HTTPError) -> ApiError:
     if isinstance(error, _ApiError):
         return ApiError(error.status.code or 0, error.status.message or str(error))
+    if isinstance(error, httpx2.HTTPStatusError):
+        # a proxy's page, or another answer that is no Status
+        return ApiError(error.response.status_code, f"the API server answered {error.response.status_code}")
     return ApiError(0, f"no answer from the API server: {error!r}")
 
 

@@ -13,7 +13,7 @@ import yaml
 
 from migratory_resources.crd_fields import Schema, rule
 from migratory_resources.crd_rules import CLUSTER_RULES, SPEC_RULES
-from migratory_resources.crd_schema import object_schema
+from migratory_resources.crd_schema import default_of, object_schema
 from migratory_resources.kubernetes import KubernetesSpec
 from migratory_resources.model import API_VERSION
 from migratory_resources.objectives import Objective
@@ -27,7 +27,8 @@ _KEYS: dict[Any, str] = {Objective: "name", Condition: "type", Server: "broker",
 def cluster_crd() -> dict[str, Any]:
     schema = _root(
         "A publish/subscribe cluster: brokers that take clients, and the ZooKeeper ensemble in which they agree.",
-        object_schema(KubernetesSpec, SPEC_RULES, _KEYS) | {"description": "What is wanted", "default": {}},
+        object_schema(KubernetesSpec, SPEC_RULES, _KEYS)
+        | {"description": "What is wanted", "default": default_of(KubernetesSpec())},
         object_schema(ClusterStatus, {}, _KEYS) | {"description": "What there is, written by the operator"},
     )
     schema["x-kubernetes-validations"] = list(CLUSTER_RULES)

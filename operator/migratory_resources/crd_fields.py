@@ -11,6 +11,7 @@ from typing import Any
 
 from migratory_resources.fields import Duration, Name, Percentage, Size, Text, Whole, Words
 from migratory_resources.kubernetes import QUANTITY, Quantity
+from migratory_resources.quantities import parse_duration
 
 Schema = dict[str, Any]
 
@@ -20,11 +21,17 @@ DURATION = (
 )
 SIZE = r"^[0-9]{1,16}(Ki|Mi|Gi|Ti|k|M|G|T)?$"
 _LONGEST_QUANTITY = 20
+_DAY = 86_400_000
 
 
-def seconds(path: str) -> str:
-    """CEL for the duration at `path`. CEL knows no days."""
-    return f"duration({path}.endsWith('d') ? string(int({path}.replace('d', '')) * 24) + 'h' : {path})"
+def millis(path: str) -> str:
+    """CEL for the duration at `path`, in milliseconds. CEL knows no days.
+
+    No text is put together on the way: the API server would take it for as long as text can be, and refuse the rule
+    for what it might cost.
+    """
+    days = f"int({path}.substring(0, size({path}) - 1)) * {_DAY}"
+    return f"({path}.endsWith('d') ? {days} : duration({path}).getMilliseconds())"
 
 
 def size(path: str) -> str:
@@ -48,7 +55,8 @@ def field_schema(kind: object) -> Schema:
 
 @field_schema.register
 def _(kind: Duration) -> Schema:
-    cel = f"{seconds('self')} >= {_constant(kind.least)} && {seconds('self')} <= {_constant(kind.most)}"
+    least, most = (round(parse_duration(bound) * 1000) for bound in (kind.least, kind.most))
+    cel = f"{millis('self')} >= {least} && {millis('self')} <= {most}"
     return {
         "type": "string",
         "minLength": 1,
@@ -124,8 +132,3 @@ def _(kind: Percentage) -> Schema:
             rule(cel, f"a decimal in quotes, above 0 and {'below' if kind.open_end else 'up to'} 100")
         ],
     }
-
-
-def _constant(duration: str) -> str:
-    whole = duration.removesuffix("d")
-    return f"duration('{int(whole) * 24}h')" if duration.endswith("d") else f"duration('{duration}')"

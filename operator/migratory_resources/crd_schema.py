@@ -45,6 +45,11 @@ def object_schema(
     return _Writer(rules, keys or {}).model(model)
 
 
+def default_of(model: BaseModel) -> Schema:
+    """A whole model as a default: rules are held against it as it is written, before anything is filled in."""
+    return model.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
 class _Writer:
     def __init__(self, rules: Mapping[type[BaseModel], Sequence[Schema]], keys: Mapping[type[BaseModel], str]) -> None:
         self._rules = rules
@@ -116,12 +121,10 @@ def _field_type(metadata: Sequence[object]) -> object | None:
 
 
 def _default(info: FieldInfo, default: object) -> Any:
-    """As it stands in YAML. Of a model only what differs from its own fields' defaults, which come by themselves."""
+    """As it stands in YAML."""
     if isinstance(default, BaseModel):
-        written = default.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude_none=True)
-    else:
-        annotation: Any = info.annotation
-        for part in info.metadata:
-            annotation = Annotated[annotation, part]
-        written = TypeAdapter(annotation).dump_python(default, mode="json", by_alias=True)
-    return written
+        return default_of(default)
+    annotation: Any = info.annotation
+    for part in info.metadata:
+        annotation = Annotated[annotation, part]
+    return TypeAdapter(annotation).dump_python(default, mode="json", by_alias=True)

@@ -1,0 +1,45 @@
+"""The pods' network: a bridge that is there before the first pod, because the API server and DNS have its address."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from migratory_node.places import BRIDGE, GATEWAY, PODS, Places
+from migratory_node.processes import run, succeeds
+
+
+def up(places: Places) -> None:
+    if not succeeds(["ip", "link", "show", BRIDGE]):
+        run(["ip", "link", "add", BRIDGE, "type", "bridge"])
+        run(["ip", "addr", "add", f"{GATEWAY}/{PODS.rpartition('/')[2]}", "dev", BRIDGE])
+    run(["ip", "link", "set", BRIDGE, "up"])
+    Path("/proc/sys/net/ipv4/ip_forward").write_text("1\n")
+    # A Docker engine drops what is forwarded for others, and filters what crosses a bridge.
+    for way in ("-i", "-o"):
+        rule = ["FORWARD", way, BRIDGE, "-j", "ACCEPT"]
+        if not succeeds(["iptables", "-C", *rule]):
+            run(["iptables", "-I", *rule])
+    plugins = [
+        {
+            "type": "bridge",
+            "bridge": BRIDGE,
+            "isGateway": True,
+            "ipMasq": True,
+            "hairpinMode": True,
+            "ipam": {"type": "host-local", "ranges": [[{"subnet": PODS}]], "routes": [{"dst": "0.0.0.0/0"}]},
+        },
+        {"type": "portmap", "capabilities": {"portMappings": True}},
+    ]
+    folder = places.state / "cni"
+    folder.mkdir(parents=True, exist_ok=True)
+    text = json.dumps({"cniVersion": "1.0.0", "name": "migratory", "plugins": plugins}, indent=2)
+    (folder / "10-bridge.conflist").write_text(text)
+
+
+def down() -> None:
+    for way in ("-i", "-o"):
+        succeeds(["iptables", "-D", "FORWARD", way, BRIDGE, "-j", "ACCEPT"])
+    succeeds(["ip", "link", "del", BRIDGE])
+    # host-local remembers addresses beyond a restart, and would run out of them
+    succeeds(["rm", "-rf", "/var/lib/cni/networks/migratory"])

@@ -1,0 +1,101 @@
+"""The node's processes: started to outlive the command that started them, found again by their process ids."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from migratory_node.places import NodeError
+
+_POLL = 0.2
+
+
+class Processes:
+    """Each has NAME.log and NAME.pid in `folder`. A process id is believed only while its command is the same."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def start(self, name: str, command: Sequence[str], environment: dict[str, str] | None = None) -> None:
+        """Does nothing when it runs already."""
+        if self.running(name):
+            return
+        with (self._folder / f"{name}.log").open("ab") as log:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env=None if environment is None else {**os.environ, **environment},
+            )
+        (self._folder / f"{name}.pid").write_text(f"{process.pid} {_started(process.pid)}\n")
+
+    def running(self, name: str) -> bool:
+        return self._pid(name) is not None
+
+    def stop(self, name: str, limit: float = 10.0) -> None:
+        """SIGTERM, and SIGKILL for what is still there after `limit` seconds."""
+        pid = self._pid(name)
+        if pid is not None:
+            os.kill(pid, signal.SIGTERM)
+            deadline = time.monotonic() + limit
+            while self.running(name) and time.monotonic() < deadline:
+                _reap(pid)
+                time.sleep(_POLL)
+            if self.running(name):
+                os.kill(pid, signal.SIGKILL)
+                _reap(pid)
+        (self._folder / f"{name}.pid").unlink(missing_ok=True)
+
+    def tail(self, name: str) -> str:
+        path = self._folder / f"{name}.log"
+        return path.read_bytes()[-2000:].decode(errors="replace") if path.exists() else ""
+
+    def wait(self, what: str, ready: Callable[[], bool], limit: float, name: str) -> None:
+        """Until `ready`. :raises NodeError: the time is up or the process `name` ended, with the end of its log."""
+        deadline = time.monotonic() + limit
+        while not ready():
+            if not self.running(name):
+                raise NodeError(f"{name} ended before there was {what}; its log ends:\n{self.tail(name)}")
+            if time.monotonic() > deadline:
+                raise NodeError(f"no {what} within {limit:g} s; the log of {name} ends:\n{self.tail(name)}")
+            time.sleep(_POLL)
+
+    def _pid(self, name: str) -> int | None:
+        try:
+            pid, started = (self._folder / f"{name}.pid").read_text().split()
+        except (OSError, ValueError):
+            return None
+        return int(pid) if _started(int(pid)) == started else None
+
+
+def run(command: Sequence[str], **options: object) -> str:
+    """:raises NodeError: it failed, with what it said."""
+    result = subprocess.run(command, check=False, capture_output=True, text=True, **options)  # type: ignore[call-overload]
+    if result.returncode:
+        raise NodeError(f"{' '.join(command[:6])} failed: {result.stderr.strip() or result.stdout.strip()}")
+    return str(result.stdout)
+
+
+def succeeds(command: Sequence[str]) -> bool:
+    return subprocess.run(command, check=False, capture_output=True).returncode == 0
+
+
+def _started(pid: int) -> str:
+    """When it was started, in clock ticks since boot: with it a process id names one process. Empty when it is gone."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return "" if fields[0] == "Z" else fields[19]
+
+
+def _reap(pid: int) -> None:
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)
