@@ -30,11 +30,12 @@ CATCH_UP = 3
 """A publisher that was held up catches up at so many times its rate, at most."""
 BURST_SIZE = 400
 """Publications that the publishers send at once, all together, when they are told to."""
-MOST_WAITING = 15_000
-"""Publications of one publisher that may wait for answers; then it submits no more until some come."""
+MOST_WAITING = 300
+"""Publications of one publisher and topic that may wait for answers. Then its other topics get what was due to this
+one, so that the rate is held while a coordinator is away: what waits longest is what a takeover has to bring over."""
 SETTLE = 2.0
 """Seconds that subscribers listen on behind the last publication, for what would come a second time."""
-SETTINGS = Settings(max_waiting=2 * MOST_WAITING, backoff_cap=4.0, blacklist=5.0)
+SETTINGS = Settings(max_waiting=20 * MOST_WAITING, backoff_cap=4.0, blacklist=5.0)
 
 
 class LoadOptions(Struct):
@@ -95,7 +96,7 @@ class Publishing:
         self.random = random.Random(f"{options.seed} {number}")
         self.client = Client(options.servers, name=name, settings=SETTINGS, open_timeout=None)
         self.churn = options.churn if number % 3 == 0 else 0.0
-        self.waiting: dict[tuple[str, int], int] = {}
+        self.waiting: dict[str, dict[int, int]] = {topic: {} for topic in self.topics}
         self.last: dict[str, Place] = {}
         self.sample = Sample()
         self.ended = asyncio.Event()
@@ -118,13 +119,15 @@ class Publishing:
             due = min(
                 int((now - began) * self.rate) - total,
                 int((now - previous) * self.rate * CATCH_UP) + 1,
-                MOST_WAITING - len(self.waiting),
             )
             previous = now
             for _ in range(due):
-                self.submit(self.topics[turn % len(self.topics)])
-                turn += 1
-            total += max(0, due)
+                for topic in self.topics[turn:] + self.topics[:turn]:
+                    turn = (turn + 1) % len(self.topics)
+                    if len(self.waiting[topic]) < MOST_WAITING:
+                        self.submit(topic)
+                        total += 1
+                        break
             await asyncio.sleep(TURN)
 
     def burst(self, count: int) -> None:
@@ -139,13 +142,13 @@ class Publishing:
         payload = head + self.random.randbytes(max(8, self.payload - len(head)))
         now = milliseconds()
         self.files[topic].submitted(number, digest(payload), now)
-        self.waiting[topic, number] = now
+        self.waiting[topic][number] = now
         self.sample.submitted += 1
         future = self.client.submit(topic, payload)
         future.add_done_callback(partial(self.answered, topic, number))
 
     def answered(self, topic: str, number: int, future: asyncio.Future[Position | None]) -> None:
-        del self.waiting[topic, number]
+        del self.waiting[topic][number]
         try:
             position = future.result()
         except (PublishError, Closed) as error:
@@ -246,11 +249,11 @@ async def publish(options: LoadOptions, commands: asyncio.StreamReader) -> None:
 
     def sample() -> Sample:
         found = total([publisher.sample for publisher in publishers], clients)
-        found.waiting = sum(len(publisher.waiting) for publisher in publishers)
+        waiting = [topic for publisher in publishers for topic in publisher.waiting.values()]
+        found.waiting = sum(map(len, waiting))
         found.bursts = bursts
         now = milliseconds()
-        oldest = [next(iter(publisher.waiting.values()), now) for publisher in publishers]
-        found.oldest = (now - min(oldest)) / 1000
+        found.oldest = (now - min(next(iter(topic.values()), now) for topic in waiting)) / 1000
         return found
 
     async with asyncio.TaskGroup() as tasks:
@@ -270,7 +273,7 @@ async def publish(options: LoadOptions, commands: asyncio.StreamReader) -> None:
             publisher.ended.set()
         await asyncio.wait(running)
     deadline = time.monotonic() + options.patience
-    while any(publisher.waiting for publisher in publishers) and time.monotonic() < deadline:
+    while sample().waiting and time.monotonic() < deadline:
         say(sample())
         await asyncio.sleep(0.2)
     for client in clients:
