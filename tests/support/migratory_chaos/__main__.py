@@ -45,6 +45,7 @@ def _run(arguments: argparse.Namespace) -> int:
         mix=arguments.mix,
         brokers=arguments.brokers,
         copies=arguments.copies,
+        subscribers=arguments.subscribers,
         rate=arguments.rate,
         least_rate=arguments.least_rate,
     )
@@ -71,6 +72,7 @@ def _arguments() -> argparse.Namespace:
     run.add_argument("--mix", choices=sorted(MIXES), default="all", help="kinds of faults (default all)")
     run.add_argument("--brokers", type=int, default=3, metavar="N", help="default 3")
     run.add_argument("--copies", type=int, default=2, metavar="N", help="minCopies: one less may be away (default 2)")
+    run.add_argument("--subscribers", type=int, default=6, metavar="N", help="each of half the topics (default 6)")
     run.add_argument("--rate", type=float, default=1100.0, metavar="N", help="publications a second (default 1100)")
     run.add_argument(
         "--least-rate", type=float, default=0.0, metavar="N", help="fail below so many acknowledged a second"
