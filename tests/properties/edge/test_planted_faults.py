@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import util
-from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
-from hypothesis.stateful import run_state_machine_as_test
 from migratory_broker.core.edge.connection import Topic
 from migratory_broker.core.edge.delivery import Delivery
 from migratory_broker.core.edge.splice import Splice
 from migratory_broker.core.logic.events import Attached
+from migratory_testing.machines import assert_caught, load_machine
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -106,17 +103,6 @@ def sinks_not_made_anew(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Topic, "add_live", add_live)
 
 
-def load_machine() -> Any:
-    """The machine beside this file (tests are no package)."""
-    path = Path(__file__).with_name("test_splice_machine.py")
-    spec = util.spec_from_file_location("splice_machine", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.SpliceMachine
-
-
 @pytest.mark.parametrize(
     "plant",
     [
@@ -133,15 +119,4 @@ def load_machine() -> Any:
 )
 def test_a_planted_fault_is_caught(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
-    quick = settings(
-        max_examples=300,
-        stateful_step_count=50,
-        deadline=None,
-        phases=[Phase.generate],
-        database=None,
-        derandomize=True,
-        suppress_health_check=list(HealthCheck),
-        print_blob=False,
-    )
-    with pytest.raises((AssertionError, KeyError, ValueError)):
-        run_state_machine_as_test(load_machine(), settings=quick)
+    assert_caught(load_machine(__file__, "test_splice_machine", "SpliceMachine"))

@@ -1,0 +1,166 @@
+"""Acknowledged publishing over a network that loses, repeats and delays, against the promise in docs/protocol.md.
+
+One broker that commits at once. Publishers number, send, send again, give up; copies of what was sent arrive whenever
+the machine likes, but none later than the duplicate window. The model knows nothing of tables, only what was said to
+whom.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule
+from migratory_broker.core.logic.events import PublishAnswer, PublishRequest
+from migratory_protocol.positions import Position
+from migratory_testing.brokers import Cluster
+
+TOPICS = ("t", "u")
+WINDOW = 6.0
+CACHED = 3
+
+
+@dataclass(frozen=True)
+class Copy:
+    """One sending of a message, as it travels."""
+
+    id: int
+    payload: bytes
+    mark: int
+    missing: frozenset[int]  # lower ids that were neither published nor given up when it was sent
+
+
+@dataclass
+class Publisher:
+    name: str
+    topic: str
+    next_id: int = 1
+    waiting: dict[int, bytes] = field(default_factory=dict)
+    published: dict[int, tuple[int, bytes]] = field(default_factory=dict)  # by id: sequence number, payload
+    travelling: list[Copy] = field(default_factory=list)
+    last_at: float = 0.0  # when something was last published
+
+
+class PublisherTableMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cluster = Cluster(
+            ("a",), min_copies=1, duplicate_window=WINDOW, bootstrap_wait=0.0, messages_per_topic=CACHED, min_age=0.0,
+            max_age=1000.0,
+        ).up(1.0)  # fmt: skip
+        self.publishers = {(topic, name): Publisher(name, topic) for topic in TOPICS for name in ("p", "q")}
+        self.log: dict[str, list[tuple[str, int, bytes]]] = {topic: [] for topic in TOPICS}
+        self.reference = 0
+
+    who = st.tuples(st.sampled_from(TOPICS), st.sampled_from(["p", "q"]))
+
+    # ---- publishers ------------------------------------------------------------------------------------------
+
+    @rule(who=who, payload=st.sampled_from([b"", b"1", b"2"]))
+    def publish(self, who: tuple[str, str], payload: bytes) -> None:
+        publisher = self.publishers[who]
+        publisher.waiting[publisher.next_id] = payload
+        publisher.next_id += 1
+        self._send(publisher, publisher.next_id - 1)
+
+    @rule(who=who)
+    def send_all_again(self, who: tuple[str, str]) -> None:
+        """After a gap, a time-out or a new connection: from the lowest, each with a fresh mark. All are taken."""
+        publisher = self.publishers[who]
+        for id in sorted(publisher.waiting):
+            self._send(publisher, id)
+            assert self._arrive(publisher, publisher.travelling[-1]) == "", "resending does not help"
+        assert not publisher.waiting
+
+    @rule(who=who)
+    def give_the_lowest_up(self, who: tuple[str, str]) -> None:
+        publisher = self.publishers[who]
+        if publisher.waiting:
+            del publisher.waiting[min(publisher.waiting)]
+
+    def _send(self, publisher: Publisher, id: int) -> None:
+        missing = frozenset(other for other in publisher.waiting if other < id and other not in publisher.published)
+        publisher.travelling.append(Copy(id, publisher.waiting[id], min(publisher.waiting), missing))
+
+    # ---- the network -----------------------------------------------------------------------------------------
+
+    @rule(who=who, index=st.integers(0, 30), again=st.booleans())
+    def one_arrives(self, who: tuple[str, str], index: int, again: bool) -> None:
+        """Any copy, in any order; perhaps it will come once more."""
+        publisher = self.publishers[who]
+        if publisher.travelling:
+            copy = publisher.travelling[index % len(publisher.travelling)]
+            if not again:
+                publisher.travelling.remove(copy)
+            self._arrive(publisher, copy)
+
+    @rule(seconds=st.sampled_from([0.1, 1.0, WINDOW / 2]))
+    def time_goes_by(self, seconds: float) -> None:
+        self.cluster.run(seconds)
+        for publisher in self.publishers.values():
+            # who was silent for so long is forgotten at some time: its copies must be gone by then
+            if self.cluster.now - publisher.last_at > WINDOW - 1:
+                publisher.travelling.clear()
+
+    # ---- what the broker says --------------------------------------------------------------------------------
+
+    def _arrive(self, publisher: Publisher, copy: Copy, payload: bytes | None = None) -> str:
+        self.reference += 1
+        sent = copy.payload if payload is None else payload
+        request = PublishRequest(0, self.reference, publisher.topic, sent, 1, publisher.name, copy.id, copy.mark)
+        before = len(self.log[publisher.topic])
+        self.cluster.give("a", request)
+        self.cluster.settle()
+        for sequence, text in self.cluster.delivered("a", publisher.topic)[before:]:
+            assert sequence == len(self.log[publisher.topic]) + 1
+            self._published(publisher, copy, sequence, text.encode("latin-1"))
+        (answer,) = [answer for answer in self.cluster["a"].of(PublishAnswer) if answer.reference == self.reference]
+        assert (answer.topic, answer.publisher, answer.id) == (publisher.topic, publisher.name, copy.id)
+        if answer.code == "":
+            self._acknowledged(publisher, copy, sent, answer.position)
+        elif answer.code == "gap":
+            assert copy.missing - set(publisher.published), "a gap where nothing is missing"
+        else:
+            assert answer.code == "id_reused"
+            assert publisher.published[copy.id][1] != sent, "the same payload is no other one"
+        return answer.code
+
+    def _published(self, publisher: Publisher, copy: Copy, sequence: int, payload: bytes) -> None:
+        assert payload == copy.payload
+        assert copy.id not in publisher.published, "published twice"
+        assert copy.id > max(publisher.published, default=0), "published after a later one"
+        assert not copy.missing - set(publisher.published), "published before an earlier one that still waits"
+        publisher.published[copy.id] = (sequence, payload)
+        publisher.last_at = self.cluster.now
+        self.log[publisher.topic].append((publisher.name, copy.id, payload))
+
+    def _acknowledged(self, publisher: Publisher, copy: Copy, sent: bytes, position: Position | None) -> None:
+        assert copy.id not in publisher.waiting or copy.id in publisher.published, "acknowledged and never published"
+        publisher.waiting.pop(copy.id, None)
+        if position is not None:
+            assert self.log[publisher.topic][position.sequence - 1][:2] == (publisher.name, copy.id)
+        elif copy.id in publisher.published:
+            sequence, _ = publisher.published[copy.id]
+            assert len(self.log[publisher.topic]) - sequence >= CACHED, "a cached one has a position"
+        else:
+            # given up, and overtaken by a later one: it is an old id, and never comes again
+            assert copy.id < max(publisher.published)
+
+    @rule(who=who, index=st.integers(0, 30))
+    def an_id_is_used_for_something_else(self, who: tuple[str, str], index: int) -> None:
+        """A mistake of the publisher: told as long as the first one is cached, and never published."""
+        publisher = self.publishers[who]
+        cached = [
+            id for id, (sequence, _) in publisher.published.items()
+            if len(self.log[publisher.topic]) - sequence < CACHED
+        ]  # fmt: skip
+        if not cached or self.cluster.now - publisher.last_at > WINDOW - 1:
+            return
+        id = cached[index % len(cached)]
+        copy = Copy(id, publisher.published[id][1], id, frozenset())
+        assert self._arrive(publisher, copy, payload=copy.payload + b"!") == "id_reused"
+
+
+TestPublisherTableMachine = PublisherTableMachine.TestCase
+TestPublisherTableMachine.settings = settings(max_examples=40, stateful_step_count=40)

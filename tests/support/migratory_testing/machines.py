@@ -1,0 +1,39 @@
+"""State machines run as tests of themselves: a mistake that is planted in the product must be found by them."""
+
+from __future__ import annotations
+
+import sys
+from importlib import util
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+
+def load_machine(beside: str, file: str, name: str) -> Any:
+    """The machine in a file beside `beside` (tests are no package)."""
+    spec = util.spec_from_file_location(file, Path(beside).with_name(f"{file}.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = util.module_from_spec(spec)
+    sys.modules[file] = module  # where dataclasses look their annotations up
+    spec.loader.exec_module(module)
+    return getattr(module, name)
+
+
+def assert_caught(machine: Any, examples: int = 300, steps: int = 50) -> None:
+    """Runs the machine until it fails, at most so many times."""
+    quick = settings(
+        max_examples=examples,
+        stateful_step_count=steps,
+        deadline=None,
+        phases=[Phase.generate],
+        database=None,
+        derandomize=True,
+        suppress_health_check=list(HealthCheck),
+        print_blob=False,
+    )
+    with pytest.raises((AssertionError, KeyError, ValueError)):
+        run_state_machine_as_test(machine, settings=quick)
