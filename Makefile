@@ -11,7 +11,7 @@ MINUTES ?= 10
 TARGET ?=
 DEMO ?=
 
-.PHONY: help install demo test check lint types layers unit fuzz fuzz-check sim planted integration chaos bench debian crds clean
+.PHONY: help install demo test check lint types layers unit fuzz fuzz-check sim planted integration chaos bench bench-sla debian crds clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -93,6 +93,9 @@ bench: $(VENV)/.tests debian ## CPU per delivery and memory per client beside th
 
 crds: $(VENV)/.tests ## write manifests/crds from the models
 	$(BIN)/python -m migratory_resources.crd manifests/crds charts/migratory/crds
+
+bench-sla: $(VENV)/.tests debian ## samples per second of the Prometheus source, time and memory of reports (MILLIONS=1,10,100 DATA=DIR JSON=FILE)
+	$(BIN)/python -m benchmarks.sla $(if $(MILLIONS),--millions $(MILLIONS)) $(if $(DATA),--data $(DATA)) $(if $(JSON),--json $(JSON))
 
 clean: ## remove what make and the tests made
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage* build dist out

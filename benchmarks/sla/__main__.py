@@ -1,0 +1,120 @@
+"""`python -m benchmarks.sla`: the reader alone, then reports of growing sizes. Ends 1 when a goal is missed."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import machine
+from benchmarks.sla import jobs, reading
+from benchmarks.sla.backfill import parquet_files, prometheus_blocks
+from benchmarks.sla.samples import Fleet
+from benchmarks.sla.server import prometheus
+
+READER_GOAL = 3_000_000  # samples per CPU second of one process
+MEMORY_GOAL = 8 * 2**30  # bytes of driver, executors and Python workers together
+WORKERS = 14  # 10,710 series
+
+
+@click.command(context_settings={"show_default": True})
+@click.option("--millions", default="1,10", help="Sizes, in millions of samples.", metavar="LIST")
+@click.option("--cores", default="2", help="Spark's cores; each size runs with each of them.", metavar="LIST")
+@click.option("--source", "sources", type=click.Choice(["prometheus", "parquet"]), multiple=True,
+              default=["prometheus", "parquet"], help="Where reports read from.")  # fmt: skip
+@click.option("--data", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
+              help="Samples are kept here and used again; without it they are made anew. 100 M take 0.4 GB in "
+              "Prometheus and about 20 minutes to make.")  # fmt: skip
+@click.option("--rounds", default=3, help="Rounds of the reader alone; the best counts.")
+@click.option("--json", "json_path", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+              help="Write all figures here.")  # fmt: skip
+def main(
+    millions: str, cores: str, sources: tuple[str, ...], data: Path | None, rounds: int, json_path: Path | None
+) -> None:
+    """How fast samples are read and reports made, and in how much memory. Needs prometheus and promtool."""
+    console = Console()
+    with ExitStack() as stack:
+        if data is None:
+            data = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="migratory-bench-sla-")))
+        results, met = run([float(one) for one in millions.split(",")], [int(one) for one in cores.split(",")],
+                           sources, data, rounds, console)  # fmt: skip
+    if json_path is not None:
+        json_path.write_bytes(msgspec.json.format(msgspec.json.encode(results), indent=2) + b"\n")
+    sys.exit(0 if met else 1)
+
+
+def run(
+    sizes: list[float], cores: list[int], sources: tuple[str, ...], data: Path, rounds: int, console: Console
+) -> tuple[dict[str, Any], bool]:
+    results: dict[str, Any] = {"machine": machine.describe(), "reader": [], "reports": []}
+    met = True
+    for number, size in enumerate(sizes):
+        fleet = Fleet(WORKERS, round(size * 1_000_000 / len(Fleet(WORKERS, 1).series)))
+        folder = data / f"{size:g}M"
+        with ExitStack() as stack:
+            places = {}
+            if "prometheus" in sources:
+                made(folder / "prometheus", lambda to, fleet=fleet: prometheus_blocks(fleet, to), console)
+                url, pid = stack.enter_context(prometheus(folder / "prometheus"))
+                places["prometheus"] = url
+                if number == len(sizes) - 1 and rounds:
+                    met &= reader(fleet, url, pid, rounds, results, console)
+            if "parquet" in sources:
+                made(folder / "parquet", lambda to, fleet=fleet: parquet_files(fleet, to), console)
+                places["parquet"] = str(folder / "parquet")
+            for source, place in places.items():
+                for count in cores:
+                    row = jobs.measure(fleet, source, place, count, folder / "work")
+                    fits = row.memory <= MEMORY_GOAL
+                    met &= fits
+                    word = "reached" if fits else "MISSED"
+                    console.print(
+                        f"report of {row.samples / 1e6:,.1f} M samples from {source} on {count} cores: "
+                        f"{row.seconds:,.1f} s ({row.samples / row.seconds / 1e6:.2f} M/s), "
+                        f"{row.memory / 2**30:.2f} GiB, goal {MEMORY_GOAL / 2**30:g}: {word}",
+                        highlight=False, soft_wrap=True,
+                    )  # fmt: skip
+                    told = asdict(row)
+                    told["verdict"] = told.pop("report")["verdict"]
+                    results["reports"].append(told)
+    return results, met
+
+
+def made(folder: Path, make: Any, console: Console) -> None:
+    """Makes the folder unless it was made to its end before."""
+    done = folder.with_suffix(".done")
+    if not done.exists():
+        console.print(f"making {folder}", highlight=False, soft_wrap=True)
+        make(folder)
+        done.touch()
+
+
+def reader(fleet: Fleet, url: str, pid: int, rounds: int, results: dict[str, Any], console: Console) -> bool:
+    table = Table(title=f"The reader alone, {fleet.samples / 1e6:,.1f} M samples", title_justify="left")
+    for column in ("interface", "shape", "M samples/CPU s", "wall s", "server CPU s"):
+        table.add_column(column, justify="left" if column in ("interface", "shape") else "right")
+    met = True
+    for interface, shape in [(one, "series") for one in reading.INTERFACES] + [("remote_read", "samples")]:
+        rows = [reading.measure(fleet, url, pid, interface, shape) for _ in range(rounds)]
+        best = max(rows, key=lambda row: row.per_cpu_second)
+        table.add_row(
+            interface, shape, f"{best.per_cpu_second / 1e6:.2f}", f"{best.wall:.1f}", f"{best.server_cpu:.1f}"
+        )
+        results["reader"] += [asdict(row) for row in rows]
+        if (interface, shape) == ("remote_read", "series"):
+            met = best.per_cpu_second >= READER_GOAL
+    console.print(table)
+    console.print(f"goal {READER_GOAL / 1e6:g} M by remote_read: {'reached' if met else 'MISSED'}", highlight=False)
+    return met
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""The samples in a real Prometheus (by promtool, block by block) and in Parquet files as the recorder writes.
+
+promtool reads its input once per block, so it is given one block at a time: its time is then linear.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from migratory_local.recorder import SCHEMA
+
+from benchmarks.sla.samples import Block, Fleet
+
+
+def prometheus_blocks(fleet: Fleet, folder: Path) -> None:
+    """Makes `folder` a data folder of Prometheus. Needs promtool; a text file of one block at a time lies beside it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    text = folder.with_suffix(".openmetrics")
+    prefixes = pa.array([f"{one.text} " for one in fleet.series])
+    try:
+        for block in fleet.blocks():
+            with text.open("wb") as file:
+                _write_text(file, prefixes, block)
+            command = ["promtool", "tsdb", "create-blocks-from", "openmetrics", "--quiet", str(text), str(folder)]
+            subprocess.run(command, check=True, capture_output=True)
+    finally:
+        text.unlink(missing_ok=True)
+
+
+def _write_text(file: BinaryIO, prefixes: pa.Array, block: Block) -> None:
+    for column, moment in enumerate(block.times.tolist()):
+        values = pa.array(np.ascontiguousarray(block.values[:, column])).cast(pa.string())
+        lines = pc.binary_join_element_wise(prefixes, values, pa.scalar(f" {moment / 1000:.3f}\n"), "")
+        # The characters of all lines lie one after another in the array's data buffer, which may be longer.
+        length = np.frombuffer(lines.buffers()[1], dtype=np.int32)[len(lines)]
+        file.write(memoryview(lines.buffers()[2])[:length])
+    file.write(b"# EOF\n")
+
+
+def parquet_files(fleet: Fleet, folder: Path, rows: int = 2_000_000) -> None:
+    """Files in the order of time, as the recorder writes them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    metrics = pa.array([one.metric for one in fleet.series])
+    labels = pa.array([list(one.labels) for one in fleet.series], type=SCHEMA.field("labels").type)
+    numbers = np.arange(len(fleet.series))
+    for number, block in enumerate(fleet.blocks(max(1, rows // len(fleet.series)))):
+        chosen = pa.array(np.tile(numbers, len(block.times)))
+        table = pa.table(
+            [
+                metrics.take(chosen),
+                labels.take(chosen),
+                pa.array(np.repeat(block.times, len(numbers))),
+                pa.array(block.values.T.reshape(-1).astype(np.float64)),
+            ],
+            schema=SCHEMA,
+        )
+        pq.write_table(table, folder / f"samples-{number:05d}.parquet", compression="zstd")

@@ -1,0 +1,88 @@
+"""A whole SLA report in a process of its own: its time, and the memory of it and all that it started."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks import machine
+from benchmarks.sla.samples import START_MS, Fleet
+
+LIMIT = 6 * 3600.0
+_EVERY = 0.25  # seconds between two looks at memory
+
+
+@dataclass(slots=True)
+class Row:
+    """Seconds, bytes. `memory` is the highest sum of PSS of driver, executors and Python workers at one moment."""
+
+    source: str
+    samples: int
+    cores: int
+    seconds: float
+    memory: int
+    report: dict[str, Any]
+
+
+def measure(fleet: Fleet, source: str, place: str, cores: int, work: Path) -> Row:
+    """`source` is "prometheus" (place: its URL) or "parquet" (place: the folder). Raises RuntimeError when the report
+    fails or does not tell the truth."""
+    work.mkdir(parents=True, exist_ok=True)
+    result = work / "report.json"
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.sla.report",
+        source,
+        place,
+        str(START_MS),
+        str(fleet.end_ms),
+        str(cores),
+    ]
+    began = time.monotonic()
+    with (work / "report.log").open("wb") as log:
+        process = subprocess.Popen([*command, str(work), str(result)], stdout=log, stderr=log)
+    memory = 0
+    try:
+        while process.poll() is None:
+            memory = max(memory, _memory(process.pid))
+            if time.monotonic() - began > LIMIT:
+                raise RuntimeError(f"the report took longer than {LIMIT:g} s")
+            time.sleep(_EVERY)
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait(30)
+    seconds = time.monotonic() - began
+    if process.returncode:
+        raise RuntimeError(f"the report failed: {(work / 'report.log').read_text()[-3000:]}")
+    report: dict[str, Any] = json.loads(result.read_text())
+    _compare(fleet, report)
+    return Row(source, fleet.samples, cores, seconds, memory, report)
+
+
+def _compare(fleet: Fleet, report: dict[str, Any]) -> None:
+    truth = fleet.truth()
+    delivery = report["delivery"]
+    for name in ("expected", "received", "lost", "duplicates", "reordered"):
+        if delivery[name] != truth[f"migratory_{name}_total"]:
+            raise RuntimeError(
+                f"{name}: the report says {delivery[name]}, the truth is {truth[f'migratory_{name}_total']}"
+            )
+    count = report["latency_ms"]["all"]["count"]
+    if count != truth["migratory_delivery_latency_seconds_count"]:
+        raise RuntimeError(f"latencies: the report counts {count}")
+
+
+def _memory(pid: int) -> int:
+    """PSS of a process and all below it: what forked workers share counts once."""
+    try:
+        return machine.pss(pid)
+    except (FileNotFoundError, ProcessLookupError):
+        # One ended between being listed and being looked at; the next look is soon.
+        return 0

@@ -1,0 +1,72 @@
+"""The reader alone, without Spark: samples per second of one process, and what it costs the server."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass
+
+import msgspec
+
+from benchmarks.machine import cpu
+from benchmarks.sla.samples import START_MS, Fleet
+
+INTERFACES = ("remote_read", "remote_read_samples", "range_selector")
+MATCHERS = '{__name__=~"migratory_.*"}'
+
+# In a process of its own: what is measured is its whole CPU time for the work, begun with nothing remembered.
+_CHILD = """
+import json, sys, time
+from migratory_spark.prometheus import reading, stretches
+from migratory_spark.prometheus.arrow import Batches
+from migratory_spark.prometheus.options import parse_options
+url, matchers, api, shape, start, end = sys.argv[1:]
+options = parse_options({"url": url, "matchers": matchers, "api": api, "shape": shape})
+batches = Batches(options.shape, options.columns)
+began, used, samples, total = time.perf_counter(), time.process_time(), 0, 0.0
+for begin, until in stretches.cut(int(start), int(end)):
+    for block in reading.read(options, begin, until):
+        samples += len(block)
+        total += float(block.values.sum())
+        for batch in batches.of([block]):
+            pass
+print(json.dumps({"samples": samples, "total": total, "wall": time.perf_counter() - began,
+                  "cpu": time.process_time() - used}))
+"""
+
+
+@dataclass(slots=True)
+class Row:
+    interface: str
+    shape: str
+    samples: int
+    wall: float
+    cpu: float
+    server_cpu: float
+
+    @property
+    def per_cpu_second(self) -> float:
+        return self.samples / self.cpu
+
+
+class _Told(msgspec.Struct):
+    samples: int
+    total: float
+    wall: float
+    cpu: float
+
+
+def measure(fleet: Fleet, url: str, server: int, interface: str, shape: str) -> Row:
+    """Raises RuntimeError when what was read is not what is there."""
+    before = cpu(server)
+    command = [sys.executable, "-c", _CHILD, url, MATCHERS, interface, shape, str(START_MS), str(fleet.end_ms + 1)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"reading failed: {done.stderr[-2000:]}")
+    told = msgspec.json.decode(done.stdout, type=_Told)
+    expected = float(sum(int(block.values.sum()) for block in fleet.blocks()))
+    if (told.samples, told.total) != (fleet.samples, expected):
+        raise RuntimeError(
+            f"{interface} told {told.samples} samples, sum {told.total}; there are {fleet.samples}, {expected}"
+        )
+    return Row(interface, shape, told.samples, told.wall, told.cpu, (cpu(server) - before).total)

@@ -1,0 +1,119 @@
+"""Samples as a fleet of load workers would export them, with their truth: the input of every measurement here.
+
+A worker exports per broker a latency histogram (with the bounds that the product uses), counters of deliveries, and one
+of what was expected. Deliveries per scrape are drawn; a bucket holds a fixed share of them, rounded down, so that
+counters rise and are whole. Everything follows from a seed. Memory: one block of time at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+from migratory_loadtest.histogram import bounds
+
+BROKERS = ("quotes-broker-0", "quotes-broker-1", "quotes-broker-2")
+LATENCY = "migratory_delivery_latency_seconds"
+START_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z, on the edge of a block of Prometheus's
+STEP_MS = 15_000
+MEDIAN, SPREAD = 0.012, 0.8  # of the log-normal latency, in seconds
+
+
+@dataclass(slots=True, frozen=True)
+class Series:
+    metric: str
+    labels: tuple[tuple[str, str], ...]
+    """Sorted by name, without the metric's."""
+    source: int
+    """Which counter of deliveries it follows: worker * brokers + broker."""
+    share: float
+    """Its value is floor(share * deliveries)."""
+
+    @property
+    def text(self) -> str:
+        inside = ",".join(f'{name}="{value}"' for name, value in self.labels)
+        return f"{self.metric}{{{inside}}}"
+
+
+@dataclass(slots=True)
+class Block:
+    """A stretch of time: `times` in ms, `values[series, time]`."""
+
+    times: npt.NDArray[np.int64]
+    values: npt.NDArray[np.int64]
+
+
+@dataclass(slots=True)
+class Fleet:
+    """`workers` * about 650 series, sampled `scrapes` times."""
+
+    workers: int
+    scrapes: int
+    per_scrape: float = 500.0
+    seed: int = 7
+    series: list[Series] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.series = [one for worker in range(self.workers) for one in _series(worker)]
+
+    @property
+    def samples(self) -> int:
+        return len(self.series) * self.scrapes
+
+    @property
+    def end_ms(self) -> int:
+        """The time of the last sample."""
+        return START_MS + (self.scrapes - 1) * STEP_MS
+
+    def blocks(self, scrapes: int = 480) -> Iterator[Block]:
+        """All samples, `scrapes` at once (two hours, a block of Prometheus's)."""
+        random = np.random.default_rng(self.seed)
+        sources = np.array([one.source for one in self.series])
+        shares = np.array([one.share for one in self.series])
+        delivered = np.zeros((self.workers * len(BROKERS), 1), dtype=np.int64)
+        for first in range(0, self.scrapes, scrapes):
+            count = min(scrapes, self.scrapes - first)
+            rises = random.poisson(self.per_scrape, (len(delivered), count))
+            if first == 0:
+                rises[:, 0] = 0  # every counter begins at zero
+            running = delivered + np.cumsum(rises, axis=1)
+            delivered = running[:, -1:]
+            times = START_MS + STEP_MS * np.arange(first, first + count, dtype=np.int64)
+            yield Block(times, np.floor(running[sources] * shares[:, None]).astype(np.int64))
+
+    def truth(self) -> dict[str, int]:
+        """What each metric rose by, over all its series."""
+        last: npt.NDArray[np.int64] | None = None
+        for block in self.blocks():
+            last = block.values[:, -1]
+        assert last is not None
+        found: dict[str, int] = {}
+        for one, value in zip(self.series, last.tolist(), strict=True):
+            found[one.metric] = found.get(one.metric, 0) + value
+        return found
+
+
+def _series(worker: int) -> Iterator[Series]:
+    base = {"cluster": "quotes", "job": "bench", "instance": f"10.0.{worker // 250}.{worker % 250}:9464"}
+
+    def one(metric: str, source: int, share: float, **more: str) -> Series:
+        return Series(metric, tuple(sorted((base | more).items())), source, share)
+
+    for number, broker in enumerate(BROKERS):
+        source = worker * len(BROKERS) + number
+        seen = {"broker": broker, "clock": "same", "phase": "live"}
+        for bound in bounds():
+            share = 0.5 * (1 + math.erf(math.log(bound / MEDIAN) / (SPREAD * math.sqrt(2))))
+            yield one(f"{LATENCY}_bucket", source, share, le=repr(bound), **seen)
+        yield one(f"{LATENCY}_bucket", source, 1.0, le="+Inf", **seen)
+        yield one(f"{LATENCY}_count", source, 1.0, **seen)
+        mean = MEDIAN * math.exp(SPREAD**2 / 2)
+        yield one(f"{LATENCY}_sum", source, mean, **seen)
+        yield one(f"{LATENCY}_squared_total", source, mean**2 * math.exp(SPREAD**2), **seen)
+        yield one("migratory_received_total", source, 1.0, broker=broker)
+        yield one("migratory_expected_total", source, 1.0, broker=broker)
+        for name in ("lost", "duplicates", "reordered"):
+            yield one(f"migratory_{name}_total", source, 0.0, broker=broker)
