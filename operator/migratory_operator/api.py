@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, cast
 
 import httpx2
@@ -72,7 +73,6 @@ class Api:
         self._client = AsyncClient(
             config=config, namespace="default", timeout=httpx2.Timeout(TIMEOUT), field_manager=FIELD_MANAGER
         )
-        self._classes: dict[Kind, Any] = {}
 
     async def list_everywhere(self, kind: Kind) -> list[Object]:
         """In all namespaces that the operator looks after."""
@@ -80,7 +80,7 @@ class Api:
         return [thing for part in found for thing in part]
 
     async def list(self, kind: Kind, namespace: str, labels: Mapping[str, str] | None = None) -> list[Object]:
-        listing = self._client.list(self._class(kind), namespace=namespace, labels=cast(Any, labels), chunk_size=500)
+        listing = self._client.list(_class(kind), namespace=namespace, labels=cast(Any, labels), chunk_size=500)
         async with _limited():
             return [_whole(kind, thing) async for thing in listing]
 
@@ -88,7 +88,7 @@ class Api:
         """None when there is none."""
         try:
             async with _limited():
-                return _whole(kind, await self._client.get(self._class(kind), name, namespace=namespace))
+                return _whole(kind, await self._client.get(_class(kind), name, namespace=namespace))
         except ApiError as error:
             if error.code == 404:
                 return None
@@ -101,7 +101,7 @@ class Api:
             return _whole(
                 kind,
                 await self._client.patch(
-                    self._class(kind),
+                    _class(kind),
                     metadata["name"],
                     thing,
                     namespace=metadata["namespace"],
@@ -122,7 +122,7 @@ class Api:
         }
         async with _limited():
             await self._client.patch(
-                self._class(kind).Status,
+                _class(kind).Status,
                 metadata["name"],
                 body,
                 namespace=metadata["namespace"],
@@ -142,14 +142,14 @@ class Api:
         # the overloads of `create` know typed resources alone
         create: Callable[..., Awaitable[object]] = self._client.create
         async with _limited():
-            await create(self._class(kind)(thing), namespace=thing["metadata"]["namespace"])
+            await create(_class(kind)(thing), namespace=thing["metadata"]["namespace"])
 
     async def delete(self, kind: Kind, thing: Object) -> None:
         """Gone already is well, too."""
         metadata = thing["metadata"]
         try:
             async with _limited():
-                await self._client.delete(self._class(kind), metadata["name"], namespace=metadata["namespace"])
+                await self._client.delete(_class(kind), metadata["name"], namespace=metadata["namespace"])
         except ApiError as error:
             if error.code != 404:
                 raise
@@ -161,7 +161,7 @@ class Api:
         :param namespace: None for all.
         """
         stream = self._client.watch(
-            self._class(kind),
+            _class(kind),
             namespace=ALL_NS if namespace is None else namespace,
             labels=cast(Any, labels),
             server_timeout=WATCH_SECONDS,
@@ -178,10 +178,11 @@ class Api:
     async def close(self) -> None:
         await self._client.close()
 
-    def _class(self, kind: Kind) -> Any:
-        if kind not in self._classes:
-            self._classes[kind] = create_namespaced_resource(kind.group, kind.version, kind.kind, kind.plural)
-        return self._classes[kind]
+
+@cache
+def _class(kind: Kind) -> Any:
+    """lightkube keeps one for the whole process, and takes none of the same name twice."""
+    return create_namespaced_resource(kind.group, kind.version, kind.kind, kind.plural)
 
 
 class _limited:

@@ -81,8 +81,9 @@ def trouble(pod: Object) -> tuple[str, str] | None:
     status = pod.get("status", {})
     name = pod["metadata"]["name"]
     for condition in status.get("conditions") or ():
-        if condition["type"] == "PodScheduled" and condition["status"] == "False":
-            return condition.get("reason", "Unschedulable"), f"{name}: {condition.get('message', 'not scheduled')}"
+        # Other reasons are the scheduler's own hiccups, which it gets over by itself.
+        if condition["type"] == "PodScheduled" and condition.get("reason") == "Unschedulable":
+            return "Unschedulable", f"{name}: {condition.get('message', 'not scheduled')}"
     for container in [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]:
         waiting = container.get("state", {}).get("waiting")
         if waiting is None or waiting.get("reason") in (None, "ContainerCreating", "PodInitializing"):

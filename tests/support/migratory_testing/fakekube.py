@@ -1,0 +1,141 @@
+"""An API server in a few lines: objects by path, server-side apply as a plain merge, lists by label. Enough for what
+the operator asks; what an API server really does is tested on a real one (tests/cluster)."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+from typing import Any, Self
+
+from aiohttp import web
+from lightkube.config.kubeconfig import KubeConfig
+from migratory_operator.names import Object
+
+
+class FakeKube:
+    """`silent` answers nothing until it is cleared; `refuse` maps a part of a method and path to a status."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, Object] = {}
+        self.requests: list[tuple[str, str]] = []
+        self.applied: list[Object] = []
+        self.refuse: dict[str, int] = {}
+        self.talks = asyncio.Event()
+        self.talks.set()
+        self._watchers: list[asyncio.Queue[Object]] = []
+        self._version = 0
+
+    async def __aenter__(self) -> Self:
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", self._answer)
+        self._runner = web.AppRunner(app, shutdown_timeout=0.1)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        self.port: int = self._runner.addresses[0][1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.talks.set()
+        await self._runner.cleanup()
+
+    @property
+    def config(self) -> KubeConfig:
+        return kubeconfig(self.port)
+
+    def put(self, path: str, thing: Object) -> None:
+        """`path` without its beginning, such as "namespaces/market/pods/a"."""
+        self._version += 1
+        thing = copy.deepcopy(thing)
+        thing["metadata"]["resourceVersion"] = str(self._version)
+        self.objects[path] = thing
+        for watcher in self._watchers:
+            watcher.put_nowait({"type": "MODIFIED", "object": thing})
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        await self.talks.wait()
+        parts = request.match_info["path"].split("/")
+        path = "/".join(parts[2:] if parts[0] == "api" else parts[3:])
+        self.requests.append((request.method, path))
+        for part, code in self.refuse.items():
+            if part in f"{request.method} {path}":
+                return _status(code, f"{path} is refused")
+        if request.query.get("watch") == "true":
+            return await self._watch(request)
+        match request.method:
+            case "GET" if path in self.objects:
+                return _json(self.objects[path])
+            case "GET" if len(path.split("/")) in (1, 3):
+                return _json({"kind": "List", "metadata": {}, "items": self._listed(path, request)})
+            case "PATCH":
+                return self._apply(path, json.loads(await request.read()))
+            case "POST":
+                body = json.loads(await request.read())
+                self.put(f"{path}/{body['metadata']['name']}", body)
+                return _json(body, 201)
+            case "DELETE" if path in self.objects:
+                del self.objects[path]
+                return _status(200, "gone")
+        return _status(404, f"{path} is not there")
+
+    def _listed(self, path: str, request: web.Request) -> list[Object]:
+        wanted = dict(part.split("=") for part in request.query.get("labelSelector", "").split(",") if part)
+        plural = path.rpartition("/")[2]
+        return [
+            thing
+            for at, thing in self.objects.items()
+            if at.split("/")[-2] == plural
+            and (plural == path or at.startswith(f"{path}/"))
+            and wanted.items() <= thing["metadata"].get("labels", {}).items()
+        ]
+
+    def _apply(self, path: str, body: Object) -> web.Response:
+        at = path.removesuffix("/status")
+        self.applied.append(body)
+        if at != path:
+            if at not in self.objects:
+                return _status(404, f"{at} is not there")
+            self.put(at, {**self.objects[at], "status": body["status"]})
+        else:
+            self.put(at, _merged(self.objects.get(at, {}), body))
+        return _json(self.objects[at])
+
+    async def _watch(self, request: web.Request) -> web.StreamResponse:
+        queue: asyncio.Queue[Object] = asyncio.Queue()
+        self._watchers.append(queue)
+        response = web.StreamResponse(headers={"Content-Type": "application/json"})
+        await response.prepare(request)
+        try:
+            while True:
+                await response.write(json.dumps(await queue.get()).encode() + b"\n")
+        except ConnectionError:
+            return response
+        finally:
+            self._watchers.remove(queue)
+
+
+def kubeconfig(port: int) -> KubeConfig:
+    return KubeConfig.from_dict(
+        {
+            "clusters": [{"name": "fake", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
+            "users": [{"name": "fake", "user": {"token": "fake"}}],
+            "contexts": [{"name": "fake", "context": {"cluster": "fake", "user": "fake"}}],
+            "current-context": "fake",
+        }
+    )
+
+
+def _merged(live: Any, wanted: Any) -> Any:
+    if isinstance(live, dict) and isinstance(wanted, dict):
+        return {**live, **{key: _merged(live.get(key), value) for key, value in wanted.items()}}
+    return wanted
+
+
+def _status(code: int, message: str) -> web.Response:
+    return _json({"kind": "Status", "code": code, "message": message}, code)
+
+
+def _json(body: Object, code: int = 200) -> web.Response:
+    # without a charset, as API servers write it
+    return web.Response(body=json.dumps(body).encode(), status=code, content_type="application/json")

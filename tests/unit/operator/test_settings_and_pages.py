@@ -1,0 +1,73 @@
+"""What the installer says, and what the operator's listener says."""
+
+from __future__ import annotations
+
+import socket
+
+import aiohttp
+import pytest
+from migratory_operator.main import main
+from migratory_operator.metrics import Metrics
+from migratory_operator.pages import STUCK, Pages
+from migratory_operator.settings import Settings, SettingsError, read_settings
+
+IMAGES = {"MIGRATORY_BROKER_IMAGE": "b:1", "MIGRATORY_ZOOKEEPER_IMAGE": "z:1"}
+
+
+def test_images_suffice() -> None:
+    assert read_settings(IMAGES) == Settings("b:1", "z:1")
+
+
+def test_everything_can_be_said() -> None:
+    given = {
+        "MIGRATORY_PULL_POLICY": "Never",
+        "MIGRATORY_PULL_SECRETS": "a, b",
+        "MIGRATORY_NAMESPACES": "one,two",
+        "MIGRATORY_RESYNC_SECONDS": "2.5",
+        "MIGRATORY_LISTEN_PORT": "9000",
+    }
+    assert read_settings({**IMAGES, **given}) == Settings("b:1", "z:1", "Never", ("a", "b"), ("one", "two"), 2.5, 9000)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("BROKER_IMAGE", ""), ("PULL_POLICY", "Sometimes"), ("RESYNC_SECONDS", "0"), ("RESYNC_SECONDS", "soon")],
+)
+def test_what_makes_no_sense_is_named(name: str, value: str) -> None:
+    with pytest.raises(SettingsError, match=f"MIGRATORY_{name}"):
+        read_settings({**IMAGES, f"MIGRATORY_{name}": value})
+
+
+def test_without_images_it_does_not_start(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.delenv("MIGRATORY_BROKER_IMAGE", raising=False)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert "MIGRATORY_BROKER_IMAGE is not set" in capsys.readouterr().err
+
+
+async def test_alive_while_the_loop_beats_ready_after_the_first_list() -> None:
+    now = 0.0
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    pages = Pages(port, Metrics(), lambda: now)
+    await pages.start()
+    try:
+        async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
+
+            async def code(path: str) -> int:
+                async with session.get(path) as answer:
+                    return answer.status
+
+            assert (await code("/healthz"), await code("/readyz")) == (200, 503)
+            pages.ready()
+            assert await code("/readyz") == 200
+            now = STUCK + 1
+            assert await code("/healthz") == 503
+            pages.beat()
+            assert await code("/healthz") == 200
+            async with session.get("/metrics") as answer:
+                assert 'migratory_operator_reconciles_total{result="done"} 0.0' in await answer.text()
+    finally:
+        await pages.close()
