@@ -19,6 +19,7 @@ from migratory_protocol.codec import CODECS
 from migratory_protocol.peer import Heartbeat
 from migratory_protocol.topics import topic_group
 
+from migratory_simulation import aftermath
 from migratory_simulation.clients import Client, ClientLink
 from migratory_simulation.coverage import Coverage
 from migratory_simulation.injector import Injector
@@ -268,7 +269,11 @@ class World:
         if late:
             raise Violation(1, "; ".join(late))
         self.probe.at_the_end()
-        return self.scheduler.now - healed_at
+        recovery = self.scheduler.now - healed_at
+        if options.aftermath:
+            self.scheduler.run_until(self.scheduler.now + aftermath.QUIET * options.tempo)
+            aftermath.check(self)
+        return recovery
 
     def heal(self) -> None:
         self.healed = True

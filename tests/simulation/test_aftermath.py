@@ -1,0 +1,105 @@
+"""What is looked at after a run is seen when it is wrong: each thing is spoilt once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from migratory_broker.core.logic.cache import OVERHEAD
+from migratory_broker.core.logic.resume import Waiting
+from migratory_simulation import aftermath
+from migratory_simulation.ledger import Violation
+from migratory_simulation.options import draw_options
+from migratory_simulation.plans import Plan
+from migratory_simulation.process import Process
+from migratory_simulation.world import World
+
+
+@pytest.fixture
+def world() -> World:
+    """A cluster that has seen no fault, and in which everything is done."""
+    drawn = draw_options(8, "short")
+    assert drawn.aftermath
+    quiet = World(replace(drawn, plan=Plan(drawn.plan.safe, ())))
+    quiet.run()
+    aftermath.check(quiet)
+    return quiet
+
+
+def logs_of(process: Process) -> dict[str, int]:
+    return {topic: log.last for group in process.logic.groups for topic, log in group.replica.topics.items()}
+
+
+def one_log_short(world: World, process: Process) -> None:
+    log = next(iter(process.logic.groups[0].replica.topics.values()))
+    before = log.bytes
+    log.entries.pop()
+    log.last -= 1
+    log.committed -= 1
+    log.bytes = sum(len(entry.payload) + OVERHEAD for entry in log.entries)
+    process.logic.bounds.bytes += log.bytes - before
+
+
+def uncommitted(world: World, process: Process) -> None:
+    next(iter(process.logic.groups[0].replica.topics.values())).committed -= 1
+
+
+def another_table(world: World, process: Process) -> None:
+    next(iter(process.logic.groups[0].replica.topics.values())).table.rows["nobody"] = (1, 2, 3)
+
+
+def bytes_counted_twice(world: World, process: Process) -> None:
+    process.logic.bounds.bytes += 200
+
+
+def waiting_subscription(world: World, process: Process) -> None:
+    process.logic.resume._waiting[0] = {"t0": list[Waiting]()}
+
+
+def unanswered_requests(world: World, process: Process) -> None:
+    process.logic.zookeeper._waiting.update((10_000 + number, lambda reply: None) for number in range(20))
+
+
+def another_server(world: World, process: Process) -> None:
+    world.names = (*world.names[:-1], "broker-9")
+
+
+def no_ephemeral(world: World, process: Process) -> None:
+    del world.ensemble.nodes["/coordinators/0"]
+
+
+def two_coordinators(world: World, process: Process) -> None:
+    group = process.logic.groups[0]
+    group.reign = next(other.logic.groups[0].reign for other in world.running() if other.logic.groups[0].reign)
+
+
+def lost_connection(world: World, process: Process) -> None:
+    for other in world.running():
+        for edge in other.edges:
+            edge.connections.clear()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (one_log_short, "ends at"),
+        (uncommitted, "replication_lag|is committed up to"),
+        (another_table, "publishers of"),
+        (bytes_counted_twice, "are counted, not what is there"),
+        (waiting_subscription, "subscriptions wait"),
+        (unanswered_requests, "requests to ZooKeeper have no answer"),
+        (another_server, "its server list is"),
+        (no_ephemeral, "it has no ephemeral for group 0"),
+        (two_coordinators, "reign"),
+        (lost_connection, "connections of 0"),
+    ],
+)
+def test_what_is_left_over_or_not_alike_is_named(
+    world: World, spoil: Callable[[World, Process], None], said: str
+) -> None:
+    followers = [process for process in world.running() if process.logic.groups[0].reign is None]
+    assert logs_of(followers[0])
+    spoil(world, followers[0])
+    with pytest.raises(Violation, match=said):
+        aftermath.check(world)

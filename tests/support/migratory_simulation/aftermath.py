@@ -1,0 +1,112 @@
+"""What must be true of every broker some time after a run has come right: nothing is left over, and all agree.
+
+A leak or a quiet disagreement breaks no promise at once, so no other check sees it: a publication that its contact
+waits for for ever, bytes that are counted twice, a publisher that one broker has forgotten and another has not.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from migratory_broker.core.logic.records import COORDINATORS, decode_group
+
+from migratory_simulation.ledger import Violation
+
+if TYPE_CHECKING:
+    from migratory_simulation.process import Process
+    from migratory_simulation.world import World
+
+QUIET = 9.0  # seconds, times the tempo: every time limit of a single request is over by then
+REQUESTS = 12  # to ZooKeeper that may be under way at a broker with nothing to do
+
+
+def check(world: World) -> None:
+    """Raises Violation: of 7 where something is left over, of 3 where brokers disagree."""
+    processes = [process for name in world.names if (process := world.process_of(name)) is not None]
+    for process in processes:
+        _logic(process)
+        _edges(process)
+        _servers(world, process)
+    for group in range(world.options.groups):
+        _group(world, processes, group)
+
+
+def _fail(process: Process, text: str) -> None:
+    raise Violation(7, f"{process.label} after everything: {text}")
+
+
+def _logic(process: Process) -> None:
+    logic = process.logic
+    status = logic.status()
+    for name, wanted in {
+        "ready": True,
+        "settled": True,
+        "fenced": False,
+        "waiting_groups": 0,
+        "pending": 0,
+        "replication_lag": 0,
+    }.items():
+        if status[name] != wanted:
+            _fail(process, f"{name} is {status[name]}; status {status}")
+    logs = [log for group in logic.groups for log in group.replica.topics.values()]
+    if logic.bounds.bytes != sum(log.bytes for log in logs) or logic.bounds.topics != len(logs):
+        _fail(process, f"{logic.bounds.topics} topics and {logic.bounds.bytes} bytes are counted, not what is there")
+    for log in logs:
+        if log.committed != log.last:
+            _fail(process, f"{log.name} is committed up to {log.committed} of {log.last}")
+    if logic.resume._waiting:
+        _fail(process, f"subscriptions wait: {logic.resume._waiting}")
+    if len(logic.zookeeper._waiting) > REQUESTS:
+        _fail(process, f"{len(logic.zookeeper._waiting)} requests to ZooKeeper have no answer")
+
+
+def _edges(process: Process) -> None:
+    for edge in process.edges:
+        status = edge.core.status()
+        for name, wanted in {
+            "admission": "open",
+            "draining": False,
+            "replays": 0,
+            "queue_bytes": 0,
+            "paused": 0,
+        }.items():
+            if status[name] != wanted:
+                _fail(process, f"edge {edge.number}: {name} is {status[name]}; status {status}")
+        if status["connections"] != len(edge.connections):
+            _fail(process, f"edge {edge.number} counts {status['connections']} connections of {len(edge.connections)}")
+
+
+def _servers(world: World, process: Process) -> None:
+    there = {(world.url(name), world.options.weight(name)) for name in world.names}
+    told = {(server.url, server.weight) for server in process.servers.servers} if process.servers else set()
+    if told != there:
+        _fail(process, f"its server list is {sorted(told)}, not {sorted(there)}")
+
+
+def _group(world: World, processes: list[Process], group: int) -> None:
+    """One coordinator, whose ephemeral stands, and the same log and table at every broker."""
+    record = decode_group(world.ensemble.nodes[f"/groups/{group}"].data)
+    reigning = [process for process in processes if (reign := process.logic.groups[group].reign) and reign.active]
+    if [(process.name, process.incarnation) for process in reigning] != [tuple(record.owner)]:
+        raise Violation(5, f"group {group}: {[process.label for process in reigning]} reign; {record}")
+    owner = reigning[0]
+    node = world.ensemble.nodes.get(f"{COORDINATORS}/{group}")
+    session = owner.zk.session
+    if node is None or session is None or node.owner != session.number:
+        _fail(owner, f"it has no ephemeral for group {group}, which it coordinates: {node}, {session}")
+    ours = owner.logic.groups[group].replica
+    for process in processes:
+        replica = process.logic.groups[group].replica
+        if (replica.promised, replica.synced) != (record.epoch, record.epoch):
+            _fail(process, f"group {group}: promised {replica.promised}, synced {replica.synced}; {record}")
+        for topic in sorted({*ours.topics, *replica.topics}):
+            one, other = ours.topics.get(topic), replica.topics.get(topic)
+            if one is None or other is None:
+                raise Violation(3, f"only one of {owner.label} and {process.label} holds {topic}")
+            if (one.last, one.epoch_at(one.last)) != (other.last, other.epoch_at(other.last)):
+                raise Violation(3, f"{topic} ends at {one.last} at {owner.label}, at {other.last} at {process.label}")
+            if one.table.rows != other.table.rows:
+                raise Violation(
+                    4,
+                    f"publishers of {topic}: {one.table.rows} at {owner.label}, {other.table.rows} at {process.label}",
+                )
