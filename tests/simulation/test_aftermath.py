@@ -21,7 +21,8 @@ def world() -> World:
     """A cluster that has seen no fault, and in which everything is done."""
     drawn = draw_options(8, "short")
     assert drawn.aftermath
-    quiet = World(replace(drawn, plan=Plan(drawn.plan.safe, ())))
+    roomy = replace(drawn, messages_per_topic=60, min_age=0.0, max_age=600.0, max_bytes=1_000_000)
+    quiet = World(replace(roomy, plan=Plan(drawn.plan.safe, ())))
     quiet.run()
     aftermath.check(quiet)
     return quiet
