@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import Literal, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
-from migratory_resources.quantities import parse_duration
-
 from migratory_spark.prometheus.errors import OptionError
 from migratory_spark.prometheus.selectors import BadSelector, Selector, parse
 
@@ -248,6 +246,9 @@ def _whole(found: dict[str, str], name: str, default: int, least: int, most: int
 
 
 def _length_ms(found: dict[str, str], name: str, least: int = 1) -> int:
+    # Not at the top: the models that come with it take longer to import than a worker needs for all else.
+    from migratory_resources.quantities import parse_duration
+
     try:
         length = round(parse_duration(found[name]) * 1000)
     except ValueError as error:

@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-from migratory_resources.quantities import parse_duration
 
 from migratory_spark.prometheus import reading, stretches
 from migratory_spark.prometheus.errors import BrokenAnswer, NothingFound, OptionError, ServerError, Unsupported
@@ -124,6 +123,8 @@ def _api(url: str, path: str, access: Access, parameters: Any, get: bool = False
 
 def _seconds(retention: str) -> float | None:
     """Of a text such as "15d" or "15d or 10GiB"."""
+    from migratory_resources.quantities import parse_duration
+
     try:
         return parse_duration(retention.partition(" ")[0])
     except ValueError:
