@@ -169,7 +169,10 @@ def _over_time(report: Report, drawing: Drawing) -> None:
     axes.set_xlim(_moment(report.window.start), _moment(report.window.end))
     locator = AutoDateLocator(minticks=3, maxticks=5 if drawing.narrow else 9, tz=UTC)
     axes.xaxis.set_major_locator(locator)
-    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=UTC, show_offset=False))
+    formatter = ConciseDateFormatter(locator, tz=UTC, show_offset=False)
+    # A bare number of seconds is a riddle.
+    formatter.formats[5] = "%H:%M:%S"
+    axes.xaxis.set_major_formatter(formatter)
 
 
 def _latency_axis(drawing: Drawing) -> None:
@@ -192,7 +195,9 @@ def _incidents(report: Report, drawing: Drawing) -> None:
     first, last = axes.get_xlim()
     for number, incident in enumerate(report.incidents, 1):
         at, until = _moment(incident.at), _moment(incident.until)
-        axes.axvspan(at, max(until, at + (last - first) / 400), color=COLOURS["incident"], alpha=0.3, linewidth=0)
+        axes.axvspan(
+            at, max(until, at + (last - first) / 400), color=COLOURS["incident"], alpha=0.16, linewidth=0, zorder=0.5
+        )
         axes.axvline(at, color=COLOURS["incident"], linewidth=1.2)
         axes.annotate(
             str(number), (at, 1), xycoords=("data", "axes fraction"), xytext=(3, -1), textcoords="offset points",

@@ -1,0 +1,97 @@
+"""Reports as rows, for a history of many: Parquet tables partitioned by day, which any tool reads.
+
+    DIR/objectives/day=2026-11-28/…parquet    one row for each objective of a report
+    DIR/latency/day=2026-11-28/…parquet       one row for each broker and window of a report's tables
+
+A row belongs to the day (UTC) on which its time starts. A report's files bear its cluster and window: made again, it
+replaces its rows instead of doubling them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import defaultdict
+from collections.abc import Iterable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from migratory_spark.document import Report
+
+_TIME = pa.timestamp("ms", tz="UTC")
+
+OBJECTIVES = pa.schema(
+    [
+        ("cluster", pa.string()), ("start", _TIME), ("end", _TIME), ("objective", pa.string()), ("type", pa.string()),
+        ("target", pa.string()), ("good", pa.int64()), ("total", pa.int64()), ("compliance", pa.float64()),
+        ("budget_left", pa.float64()), ("verdict", pa.string()), ("reason", pa.string()),
+    ]
+)  # fmt: skip
+LATENCY = pa.schema(
+    [
+        ("cluster", pa.string()), ("start", _TIME), ("seconds", pa.float64()), ("broker", pa.string()),
+        ("count", pa.int64()), ("median", pa.float64()), ("mean", pa.float64()), ("stdev", pa.float64()),
+        ("p90", pa.float64()), ("p95", pa.float64()), ("p99", pa.float64()), ("max", pa.float64()),
+    ]
+)  # fmt: skip
+"""Milliseconds; `broker` is empty for all together."""
+
+
+def append(report: Report, folder: Path) -> None:
+    """Raises OSError when it can't be written. Each file appears whole or not at all."""
+    # Names of clusters may hold what names of files may not.
+    whose = hashlib.sha256(report.cluster.encode()).hexdigest()[:12]
+    name = f"{whose}-{_compact(report.window.start)}-{_compact(report.window.end)}.parquet"
+    for table, schema, rows in (
+        ("objectives", OBJECTIVES, _objectives(report)),
+        ("latency", LATENCY, _latency(report)),
+    ):
+        by_day: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        for row in rows:
+            by_day[row["start"].date().isoformat()].append(row)
+        for day, found in by_day.items():
+            _write(folder / table / f"day={day}" / name, pa.Table.from_pylist(found, schema=schema))
+
+
+def _objectives(report: Report) -> Iterable[dict[str, Any]]:
+    start, end = _moment(report.window.start), _moment(report.window.end)
+    for result in report.objectives:
+        yield {
+            "cluster": report.cluster, "start": start, "end": end, "objective": result.name, "type": result.type,
+            "target": result.target, "good": result.good, "total": result.total, "compliance": result.compliance,
+            "budget_left": result.budget_left, "verdict": result.verdict, "reason": result.reason,
+        }  # fmt: skip
+
+
+def _latency(report: Report) -> Iterable[dict[str, Any]]:
+    columns = ("count", "median", "mean", "stdev", "p90", "p95", "p99", "max")
+    for row in (*report.latency_ms.over_time, *report.latency_ms.by_window):
+        yield {
+            "cluster": report.cluster,
+            "start": _moment(row.start),
+            "seconds": report.latency_ms.window_seconds,
+            "broker": row.broker,
+            **{column: getattr(row, column) for column in columns},
+        }
+
+
+def _write(path: Path, table: pa.Table) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.part")
+    try:
+        pq.write_table(table, part, compression="zstd")
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _moment(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
+def _compact(text: str) -> str:
+    return text.replace("-", "").replace(":", "").replace(".", "")
