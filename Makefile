@@ -11,7 +11,7 @@ MINUTES ?= 10
 TARGET ?=
 DEMO ?=
 
-.PHONY: help install demo test check lint types layers unit fuzz fuzz-check sim planted integration chaos bench bench-sla debian crds clean
+.PHONY: help install demo test check lint types layers unit fuzz fuzz-check sim planted integration chaos bench bench-sla debian crds cluster cluster-down cluster-kubeconfig images cluster-test manifests clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -90,6 +90,25 @@ chaos: $(VENV)/.tests debian ## a real cluster under real faults, histories chec
 
 bench: $(VENV)/.tests debian ## CPU per delivery and memory per client beside the raw limit (JSON=FILE BENCH='--topics 25')
 	$(BIN)/python -m benchmarks $(if $(JSON),--json $(JSON)) $(BENCH)
+
+NODE := PYTHONPATH=tests/support $(BIN)/python -m migratory_node
+cluster: $(VENV)/.tests ## a Kubernetes for the tests, and its kubeconfig's path (docs/kubernetes.md)
+	$(NODE) up
+
+cluster-down: $(VENV)/.tests ## end it
+	$(NODE) down
+
+cluster-kubeconfig: ## the path of its kubeconfig (make -s)
+	@$(NODE) kubeconfig
+
+images: $(VENV)/.tests ## build the images and bring them into the cluster
+	$(NODE) images
+
+cluster-test: $(VENV)/.tests ## tests on the cluster that `make cluster images` made
+	$(BIN)/python -m pytest tests/cluster
+
+manifests: $(VENV)/.tests ## write manifests/install from the chart
+	PYTHONPATH=tests/support $(BIN)/python -m migratory_node.rendered
 
 crds: $(VENV)/.tests ## write manifests/crds from the models
 	$(BIN)/python -m migratory_resources.crd manifests/crds charts/migratory/crds

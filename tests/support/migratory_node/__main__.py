@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import click
@@ -64,7 +65,7 @@ def images(base: str | None, stages: tuple[str, ...]) -> None:
     if subprocess.run(command, env=environment, check=False).returncode:
         raise NodeError("the images were not built")
     os.environ["DOCKER_HOST"] = host
-    loaded = [f"migratory-{stage}:dev" for stage in names]
+    loaded = [f"migratory-{stage}:{_version()}" for stage in names]
     if "MIGRATORY_KUBECONFIG" in os.environ:
         print("load them into your cluster yourself:", *loaded, file=sys.stderr)
     elif _kind():
@@ -92,6 +93,12 @@ def _kubeconfig_of(*, start: bool) -> Path:
     if start:
         return Node(places).up()
     return places.kubeconfig
+
+
+def _version() -> str:
+    """The images' tag: what the install manifests name."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return str(project["version"])
 
 
 def _kind() -> bool:

@@ -25,16 +25,20 @@ class Processes:
         """Does nothing when it runs already."""
         if self.running(name):
             return
-        with (self._folder / f"{name}.log").open("ab") as log:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                env=None if environment is None else {**os.environ, **environment},
-            )
-        (self._folder / f"{name}.pid").write_text(f"{process.pid} {_started(process.pid)}\n")
+        log = self._folder / f"{name}.log"
+        # Not by subprocess, whose objects mind that their process is to live on without them.
+        pid = os.posix_spawnp(
+            command[0],
+            list(command),
+            {**os.environ, **(environment or {})},
+            setsid=True,
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644),
+                (os.POSIX_SPAWN_DUP2, 1, 2),
+            ],
+        )
+        (self._folder / f"{name}.pid").write_text(f"{pid} {_started(pid)}\n")
 
     def running(self, name: str) -> bool:
         return self._pid(name) is not None

@@ -1,0 +1,100 @@
+"""kubectl as tests use it: objects in and out as dictionaries, every command and every wait with a limit."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from migratory_node.binaries import kubectl
+
+Object = dict[str, Any]
+T = TypeVar("T")
+_POLL = 0.5
+
+
+class Refused(Exception):
+    """kubectl ended with an error; its text."""
+
+
+class Kubectl:
+    """In one namespace. `kubectl("get", "pods")` gives what it prints."""
+
+    def __init__(self, kubeconfig: Path, namespace: str = "default") -> None:
+        self.kubeconfig = kubeconfig
+        self.namespace = namespace
+        self._tool = kubectl()
+
+    def __call__(self, *arguments: str, given: str | None = None, limit: float = 60.0) -> str:
+        """:raises Refused:"""
+        command = [self._tool, f"--kubeconfig={self.kubeconfig}", f"--namespace={self.namespace}", *arguments]
+        result = subprocess.run(command, input=given, capture_output=True, text=True, timeout=limit, check=False)
+        if result.returncode:
+            raise Refused(result.stderr.strip() or result.stdout.strip())
+        return result.stdout
+
+    def apply(self, *things: Object) -> None:
+        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(things)})
+        self("apply", "-f", "-", given=text)
+
+    def get(self, kind: str, name: str) -> Object | None:
+        """None when there is none."""
+        try:
+            found: Object = json.loads(self("get", kind, name, "-o", "json"))
+        except Refused as error:
+            if "NotFound" in str(error):
+                return None
+            raise
+        return found
+
+    def list(self, kind: str, labels: str = "") -> list[Object]:
+        found: list[Object] = json.loads(self("get", kind, "-o", "json", *(["-l", labels] if labels else [])))["items"]
+        return found
+
+    def patch(self, kind: str, name: str, change: Object) -> None:
+        self("patch", kind, name, "--type=merge", "-p", json.dumps(change))
+
+    def until(self, condition: Callable[[], T], what: str, limit: float = 120.0) -> T:
+        """The first true value. What is refused meanwhile counts as false.
+
+        :raises AssertionError: the time is up; with the pods and Events as they are.
+        """
+        deadline = time.monotonic() + limit
+        while True:
+            try:
+                found = condition()
+            except Refused:
+                found = None
+            if found:
+                return found
+            if time.monotonic() > deadline:
+                raise AssertionError(f"did not happen within {limit:g} s: {what}\n{self._state()}")
+            time.sleep(_POLL)
+
+    def condition(self, name: str, type_: str, kind: str = "mgc") -> tuple[str, str]:
+        """Status and reason; ("", "") when there is none."""
+        found = (self.get(kind, name) or {}).get("status", {}).get("conditions", [])
+        return next(((one["status"], one["reason"]) for one in found if one["type"] == type_), ("", ""))
+
+    def ready(self, name: str, limit: float = 120.0) -> Object:
+        """The cluster once it is ready for its present spec."""
+
+        def settled() -> Object | None:
+            found = self.get("mgc", name) or {}
+            status = found.get("status", {})
+            current = status.get("observedGeneration") == found.get("metadata", {}).get("generation")
+            return found if current and self.condition(name, "Ready")[0] == "True" else None
+
+        return self.until(settled, f"{name} ready", limit) or {}
+
+    def _state(self) -> str:
+        parts = []
+        for what in (("get", "mgc,pods,statefulsets", "-o", "wide"), ("get", "events", "--sort-by=.lastTimestamp")):
+            try:
+                parts.append(self(*what)[-3000:])
+            except Refused as error:
+                parts.append(str(error))
+        return "\n".join(parts)

@@ -1,0 +1,61 @@
+"""What tests run in the cluster beside what the operator runs there, and what they read of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from migratory_node.kubectl import Kubectl, Object
+
+BROKER_IMAGE = "migratory-broker:0.1.0"
+Cluster = Callable[..., str]
+"""The fixture that makes a cluster: `cluster(spec, name, ready=True)` gives its name."""
+
+
+class Pods:
+    """Short-lived pods of the broker's image, which has the client and the load generator."""
+
+    def __init__(self, kube: Kubectl) -> None:
+        self._kube = kube
+
+    def start(self, name: str, *arguments: str) -> None:
+        container: Object = {
+            "name": "main",
+            "image": BROKER_IMAGE,
+            "imagePullPolicy": "IfNotPresent",
+            "args": list(arguments),
+            "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
+            "securityContext": {"readOnlyRootFilesystem": True},
+        }
+        spec: Object = {
+            "restartPolicy": "Never",
+            "automountServiceAccountToken": False,
+            "terminationGracePeriodSeconds": 1,
+            "containers": [container],
+            "volumes": [{"name": "tmp", "emptyDir": {}}],
+        }
+        self._kube.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})
+
+    def log(self, name: str) -> str:
+        return self._kube("logs", name)
+
+    def end(self, name: str, limit: float = 120.0) -> tuple[str, str]:
+        """(phase, log) of a pod that has ended."""
+
+        def ended() -> str:
+            phase = (self._kube.get("pod", name) or {}).get("status", {}).get("phase", "")
+            return phase if phase in ("Succeeded", "Failed") else ""
+
+        return self._kube.until(ended, f"the end of pod {name}", limit), self.log(name)
+
+
+def urls(kube: Kubectl, name: str) -> str:
+    """The servers of a cluster's status, as commands take them."""
+    status = (kube.get("mgc", name) or {}).get("status", {})
+    return ",".join(server["url"] for server in status["servers"])
+
+
+def listed(kube: Kubectl, name: str) -> list[str]:
+    """The URLs in the server list's ConfigMap."""
+    data = (kube.get("configmap", f"{name}-servers") or {}).get("data", {})
+    return [server["url"] for server in json.loads(data["servers.json"])["servers"]]

@@ -1,0 +1,106 @@
+"""`python -m migratory_node.rendered`: writes manifests/install from the chart, with helm, and the chart's README.
+
+helm is on PATH, or is built from its Go module.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+
+import yaml
+
+from migratory_node.binaries import go_tool
+from migratory_node.places import ROOT, Places
+from migratory_node.processes import run
+
+HELM = "helm.sh/helm/v3/cmd/helm@v3.22.0"
+CHART = ROOT / "charts" / "migratory"
+INSTALL = ROOT / "manifests" / "install"
+SYSTEM = "migratory-system"
+_HEAD = "# Rendered from charts/migratory by `make manifests`; change it there.\n"
+
+
+def helm() -> str:
+    return shutil.which("helm") or str(go_tool(Places.usual(), HELM, "helm"))
+
+
+def template(*arguments: str, name: str = "migratory", namespace: str = SYSTEM) -> str:
+    """What `helm template` makes of the chart."""
+    return run([helm(), "template", name, str(CHART), "--namespace", namespace, *arguments])
+
+
+def operator() -> str:
+    """The operator as manifests/install has it: what Helm alone needs is left out."""
+    return _HEAD + template("--no-hooks", "--set", "crds.upgrade=false")
+
+
+def readme() -> str:
+    """A table of all values, from values.yaml: a comment above a value is its text."""
+    rows: list[str] = []
+    path: list[str] = []
+    comment: list[str] = []
+    for line in (CHART / "values.yaml").read_text().splitlines():
+        text = line.strip()
+        if text.startswith("#"):
+            comment.append(text.removeprefix("#").strip())
+            continue
+        key, colon, value = text.partition(":")
+        if not colon:
+            comment = []
+            continue
+        depth = (len(line) - len(line.lstrip())) // 2
+        path = [*path[:depth], key]
+        name, value = ".".join(path), value.strip()
+        inner = _flow(value)
+        if inner:
+            rows += [
+                f"| `{name}.{below}` | `{json.dumps(what)}` | {' '.join(comment)} |" for below, what in inner.items()
+            ]
+        elif value:
+            rows.append(f"| `{name}` | `{value}` | {' '.join(comment)} |")
+        elif comment:
+            rows.append(f"| **{name}** | | {' '.join(comment)} |")
+        comment = []
+    return _README.replace("@VALUES@", "\n".join(rows))
+
+
+def _flow(value: str) -> dict[str, object]:
+    """`{a: 1, b: {c: 2}}` as paths; empty for anything else."""
+    found = yaml.safe_load(value) if value.startswith("{") else None
+    return dict(_paths(found, "")) if found else {}
+
+
+def _paths(node: dict[str, object], path: str) -> Iterator[tuple[str, object]]:
+    for key, value in node.items():
+        if isinstance(value, dict):
+            yield from _paths(value, f"{path}{key}.")
+        else:
+            yield f"{path}{key}", value
+
+
+_README = """\
+# Helm chart of Migratory
+
+The operator, and with `cluster.create` a cluster. docs/kubernetes.md tells how to install it, docs/operator.md what
+`cluster.spec` may say. This file is generated from values.yaml by `make manifests`.
+
+```sh
+helm install migratory charts/migratory --namespace market --create-namespace --set cluster.create=true --wait
+helm test migratory --namespace market
+```
+
+| value | default | |
+| --- | --- | --- |
+@VALUES@
+"""
+
+
+def write() -> None:
+    (CHART / "README.md").write_text(readme())
+    (INSTALL / "operator.yaml").write_text(operator())
+
+
+if __name__ == "__main__":
+    write()
