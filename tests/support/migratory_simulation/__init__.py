@@ -8,10 +8,14 @@ Start with `world.py`, which puts everything together and runs one seed. Below i
     zookeeper    the ensemble: sessions, ephemerals, one-shot watches, transactions, lost replies
     network      the links between brokers: ordered, delayed, broken, cut one way or both, clogged
     process      one life of a broker: a real `Logic`, real `Edge`s, and what carries out their effects
-    clients      publishers and subscribers
+    clients      publishers and subscribers; `load` says what they do, and when
     ledger       the invariants, checked from outside: what was shown to whom
-    probe        the invariants, checked from inside: copies, promises, coordinators
+    probe        the invariants, checked from inside: copies, promises, coordinators (`reigns`)
+    aftermath    what must be true when a run has come right: nothing left over, all brokers alike
     coverage     what the runs exercised
+    shrink       makes a failing schedule small
+    small        a cluster without time, of which `exhaust` tries every run within bounds
+    command      what can be asked for; `runner` runs seeds in several processes, `summary` adds up
     planted      deliberate mistakes, read from tests/planted/faults.toml
 
 docs/simulation.md says how to run it and how to read a failure. Nothing here reads a clock or shared randomness.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from migratory_broker.core.logic.records import COORDINATORS, decode_group
 
-from migratory_simulation.ledger import Violation
+from migratory_simulation.ledger import Violation, key_of
 
 if TYPE_CHECKING:
     from migratory_simulation.process import Process
@@ -110,3 +110,35 @@ def _group(world: World, processes: list[Process], group: int) -> None:
                     4,
                     f"publishers of {topic}: {one.table.rows} at {owner.label}, {other.table.rows} at {process.label}",
                 )
+
+
+def same_entries(world: World) -> None:
+    """At the end every broker holds the same logs, as far as they are cached, up to what was committed."""
+    probe = world.probe
+    for (topic, first), committed in probe.committed.items():
+        group = world.ledger.group_of[topic]
+        if probe.latest[group].first != first:
+            continue
+        for process in world.running():
+            log = process.logic.groups[group].replica.topics.get(topic)
+            for entry in () if log is None else log.entries:
+                known = committed.entries.get(entry.sequence)
+                if known is not None and known != (entry.epoch, key_of(entry.payload)):
+                    raise Violation(3, f"{process.label} holds {entry} in {topic}, where {known} was committed")
+
+
+def describe(world: World) -> str:
+    """For a person: records and brokers as they are."""
+    lines = [f"  group {group}: {record}" for group, record in sorted(world.probe.latest.items())]
+    for process in world.running():
+        groups = []
+        for group in process.logic.groups:
+            replica = group.replica
+            logs = (f"{name} {log.base}..{log.committed}..{log.last}" for name, log in replica.topics.items())
+            groups.append(f"{group.number}: promised {replica.promised} synced {replica.synced} {' '.join(logs)}")
+        frozen = "frozen " if process.frozen else ""
+        lines.append(
+            f"  {process.label} incarnation {process.incarnation} {frozen}{process.admission.reason or 'open'}; "
+            + "; ".join(groups)
+        )
+    return "\n".join(lines)

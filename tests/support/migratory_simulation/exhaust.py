@@ -23,6 +23,7 @@ from migratory_simulation.faults import STRIKES
 from migratory_simulation.ledger import Violation
 from migratory_simulation.small import DOWN, Choice, Small
 
+TAIL = 80  # lines of a trace that are shown with a violation
 LIMIT = 4000  # steps of one run: more means that it never ends
 
 
@@ -272,6 +273,7 @@ def search(bounds: Bounds, budget: float | None = None) -> tuple[Search, dict[in
 def show(bounds: Bounds, budget: float | None) -> int:
     """0: nothing was violated and the search is complete; 1: a violation; 4: the time was up before."""
     began = time.monotonic()
+    Small(bounds.brokers, bounds.copies, bounds.publications, bounds.restart)  # raises ValueError if that can't be
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 50, 1000)
@@ -283,7 +285,8 @@ def show(bounds: Bounds, budget: float | None) -> int:
             Search(bounds).follow(decisions, lines.append)
         except Exception as failure:  # noqa: BLE001 - the same again, with its trace
             lines.append(f"{type(failure).__name__}: {failure}")
-        print("\n".join(lines[-80:]))
+        early = [line for line in lines[:-TAIL] if " ** " in line]
+        print("\n".join((*early, "...", *lines[-TAIL:])))
     struck = ", ".join(f"{count} {kind}" for kind, count in sorted(found.did.items())) or "none"
     print(
         f"{bounds.brokers} brokers, minCopies {bounds.copies}, {bounds.publications} publications, at most "

@@ -17,6 +17,7 @@ from migratory_protocol.peer import Broker
 from migratory_protocol.positions import Position
 
 from migratory_simulation.ledger import Key, Violation, key_of
+from migratory_simulation.reigns import Committed, Reign
 
 if TYPE_CHECKING:
     from migratory_simulation.process import Process
@@ -42,32 +43,6 @@ def owes(logic: Logic) -> bool:
     """Whether a flush would do anything: a turn's end without anything to send is not worth an event."""
     contact = logic.contact
     return bool(logic.ctx.dirty or contact._forwards or contact._answers)
-
-
-class Committed:
-    """What is committed of one topic in one history."""
-
-    __slots__ = ("entries", "keys", "last")
-
-    def __init__(self) -> None:
-        self.last = 0
-        self.entries: dict[int, tuple[int, Key]] = {}  # as far as an observer could see them when they were committed
-        self.keys: dict[Key, int] = {}
-
-
-class Reign:
-    """One epoch of one group."""
-
-    __slots__ = ("activated", "committed", "limits", "numbered", "promised_higher", "record", "votes")
-
-    def __init__(self, record: GroupRecord) -> None:
-        self.record = record
-        self.activated = False
-        self.votes: dict[str, dict[Broker, int]] = {}  # topic -> listed incarnation -> accepted up to
-        self.committed: dict[str, int] = {}
-        self.numbered: dict[str, int] = {}  # topic -> last sequence number given in this epoch
-        self.promised_higher: set[Broker] = set()
-        self.limits: dict[str, int] | None = None  # since enough promised higher: nothing above may be committed
 
 
 class Probe:
@@ -389,37 +364,3 @@ class Probe:
 
     def is_committed(self, key: Key) -> bool:
         return any(key in committed.keys for (topic, _), committed in self.committed.items() if topic == key.topic)
-
-    # ---- at the end
-
-    def at_the_end(self) -> None:
-        """Every broker holds the same logs, as far as they are cached (invariant 3), up to what was committed."""
-        for (topic, first), committed in self.committed.items():
-            group = self.world.ledger.group_of[topic]
-            if self.latest[group].first != first:
-                continue
-            for process in self.world.running():
-                for view in views(process.logic):
-                    log = view.topics.get(topic)
-                    if log is None:
-                        continue
-                    for entry in log.entries:
-                        known = committed.entries.get(entry.sequence)
-                        if known is not None and known != (entry.epoch, key_of(entry.payload)):
-                            raise Violation(3, f"{process.label} holds {entry} in {topic}, where {known} was committed")
-
-    def describe(self) -> str:
-        """For a person: records and brokers as they are."""
-        lines = [f"  group {group}: {record}" for group, record in sorted(self.latest.items())]
-        for process in self.world.processes:
-            if process.running:
-                groups = [
-                    f"{view.group}: promised {view.promised} synced {view.synced} "
-                    + " ".join(f"{topic} {log.base}..{log.committed}..{log.last}" for topic, log in view.topics.items())
-                    for view in views(process.logic)
-                ]
-                lines.append(
-                    f"  {process.label} incarnation {process.incarnation} "
-                    f"{'frozen ' if process.frozen else ''}{process.admission.reason or 'open'}; " + "; ".join(groups)
-                )
-        return "\n".join(lines)

@@ -15,16 +15,16 @@ from random import Random
 from typing import TYPE_CHECKING, cast
 
 from migratory_broker.core.logic import events as ev
-from migratory_broker.core.logic.config import LogicConfig
-from migratory_broker.core.logic.core import Logic
 from migratory_protocol.peer import Heartbeat, decode_peer, encode_peer
 
+from migratory_simulation import aftermath
 from migratory_simulation.coverage import Coverage
 from migratory_simulation.ledger import Key, Ledger, Violation, key_of
 from migratory_simulation.options import draw_options
 from migratory_simulation.plans import Plan
 from migratory_simulation.probe import Probe
 from migratory_simulation.scheduler import Scheduler
+from migratory_simulation.smallnode import TEMPO, Answer, Ask, Node
 from migratory_simulation.zookeeper import Ensemble, Session
 
 if TYPE_CHECKING:
@@ -32,59 +32,13 @@ if TYPE_CHECKING:
     from migratory_simulation.world import World
 
 TICK = 0.1
-TEMPO = 0.25  # of the product's time limits
-SCALED = (
-    "session_timeout",
-    "fencing",
-    "progress_timeout",
-    "bootstrap_wait",
-    "resume_wait",
-    "heartbeat",
-    "publish_wait",
-    "publish_retry_after",
-    "relist_delay",
-    "balance_every",
-    "relook",
-)
 TOPIC = "t0"
 PUBLISHER = "p"
 WALL = 1_700_000_000_000
 DOWN = b""  # in a link's queue: its other end is gone
 BOUND = 30.0  # virtual seconds in which everything must have come right
 
-Ask = ev.ZkGet | ev.ZkChildren | ev.ZkCommit
-Answer = ev.ZkReply | ev.ZkChanged | ev.ZkSession
 Choice = tuple[str, ...]  # ("link", from, to), ("ask", broker), ("answer", broker), ("publish",)
-
-
-class Node:
-    """One life of a broker, for `Small` and for the probe."""
-
-    def __init__(self, small: Small, number: int, name: str, brokers: tuple[str, ...], copies: int) -> None:
-        self.number = number
-        self.name = name
-        self.label = f"{name}#{number}"
-        self.running = True
-        self.draining = False
-        self.frozen = False
-        self.admission = ev.Admission(False, "learning")
-        self.wanted: dict[str, tuple[int, str]] = {}
-        self.asks: deque[tuple[int, Ask]] = deque()
-        self.answers: deque[tuple[int, Answer]] = deque()
-        self.watches: set[tuple[str, bool]] = set()  # path, and whether its children are meant
-        self.suspended = False
-        self.steps = 0
-        self.session = small.open_session()
-        base = LogicConfig("small", name, brokers, min_copies=copies, groups=1)
-        self.logic = Logic(
-            replace(
-                base, url=f"ws://{name}", peer=self.label, **{field: getattr(base, field) * TEMPO for field in SCALED}
-            )
-        )
-
-    @property
-    def incarnation(self) -> int:
-        return Probe.incarnation(self.logic)
 
 
 class Small:
@@ -138,7 +92,7 @@ class Small:
         return next((node for node in self.processes if node.running and node.name == name), None)
 
     def start(self, name: str) -> None:
-        node = Node(self, len(self.processes), name, self.options.brokers, self.options.min_copies)
+        node = Node(len(self.processes), name, self.options.brokers, self.options.min_copies, self.open_session())
         self.processes.append(node)
         self.trace(node.label, "**", "starts")
         self.step(node, ev.Start(WALL + int(self.now * 1000), node.number))
@@ -435,4 +389,7 @@ class Small:
 
     def check_time(self) -> None:
         if self.now > BOUND:
-            raise Violation(7, f"not done after {self.now:.1f} s; ids {self.waiting} wait\n{self.probe.describe()}")
+            raise Violation(
+                7,
+                f"not done after {self.now:.1f} s; ids {self.waiting} wait\n{aftermath.describe(cast('World', self))}",
+            )

@@ -15,15 +15,15 @@ from migratory_broker.core.edge.config import EdgeConfig
 from migratory_broker.core.logic.config import LogicConfig
 from migratory_broker.core.logic.events import Flush, Observe, PeerReceived, SendPeer, Tick
 from migratory_client.events import Tick as ClientTick
-from migratory_protocol.codec import CODECS
 from migratory_protocol.peer import Heartbeat
 from migratory_protocol.topics import topic_group
 
 from migratory_simulation import aftermath
-from migratory_simulation.clients import Client, ClientLink
+from migratory_simulation.clients import ClientLink
 from migratory_simulation.coverage import Coverage
 from migratory_simulation.injector import Injector
 from migratory_simulation.ledger import Ledger, Violation
+from migratory_simulation.load import Load
 from migratory_simulation.network import Network
 from migratory_simulation.options import Options, draw_options
 from migratory_simulation.probe import Probe
@@ -97,7 +97,7 @@ class World:
         self._connections = 0
         for name in options.brokers:
             self.scheduler.at(self.random.uniform(0.0, options.start_spread), self.start_process, name)
-        self.clients = self._make_clients()
+        self.clients = Load(self).clients
         self.injector = Injector(self)
 
     # ---- configuration
@@ -193,59 +193,6 @@ class World:
         self._connections += 1
         return self._connections
 
-    # ---- clients
-
-    def _make_clients(self) -> list[Client]:
-        options = self.options
-        random = Random(f"clients {options.seed}")
-        clients = []
-        for number in range(options.publishers + options.subscribers):
-            topics = tuple(topic for topic in options.topics if random.random() < 0.75) or options.topics[:1]
-            reads = topics if number >= options.publishers or random.random() < 0.3 else ()
-            writes = topics if number < options.publishers else ()
-            client = Client(self, number, reads, writes, random.choice(list(CODECS)))
-            clients.append(client)
-            # Some subscribers come late, to a topic that has a history.
-            late = not writes and random.random() < 0.35
-            tempo = options.tempo * options.hurry
-            begins = random.uniform(8.0, 20.0) if late else random.uniform(0.0, 3.0)
-            self.scheduler.at(options.clients_from + begins * tempo, client.start)
-            if writes:
-                quiet = self._quiet_times(random, writes)
-                first = options.clients_from + random.uniform(1.0, 2.0) * tempo
-                self.scheduler.at(first, self._publish_next, client, quiet)
-            if reads and random.random() < 0.5:
-                first = options.clients_from + random.uniform(5.0, 12.0) * tempo
-                self.scheduler.at(first, self._churn, client)
-        return clients
-
-    def _quiet_times(self, random: Random, topics: tuple[str, ...]) -> dict[str, tuple[float, float]]:
-        """Topics on which a publisher is silent for longer than the duplicate window (when a run can hold that)."""
-        quiet = {}
-        for topic in topics:
-            if random.random() < 0.3:
-                begin = random.uniform(3.0, 12.0) * self.options.tempo
-                quiet[topic] = (begin, begin + self.options.duplicate_window + random.uniform(1.0, 6.0))
-        return quiet
-
-    def _publish_next(self, client: Client, quiet: dict[str, tuple[float, float]]) -> None:
-        now = self.scheduler.now
-        if now > self.options.faults_end + self.options.settle:
-            return
-        topic = client.random.choice(client.publishes)
-        begin, end = quiet.get(topic, (0.0, 0.0))
-        if not begin <= now < end:
-            for _ in range(client.random.choice((1, 1, 1, 2, 5))):
-                client.publish(topic, qos=0 if client.random.random() < 0.1 else 1)
-        if client.random.random() < 0.02:
-            client.give_up_something()
-        self.scheduler.after(client.random.expovariate(self.options.rate), self._publish_next, client, quiet)
-
-    def _churn(self, client: Client) -> None:
-        if self.scheduler.now < self.options.faults_end:
-            client.toggle(client.random.choice(client.subscribes))
-            self.scheduler.after(client.random.uniform(1.0, 8.0), self._churn, client)
-
     # ---- the run
 
     def run(self) -> float:
@@ -268,7 +215,7 @@ class World:
         late = self.ledger.behind()
         if late:
             raise Violation(1, "; ".join(late))
-        self.probe.at_the_end()
+        aftermath.same_entries(self)
         recovery = self.scheduler.now - healed_at
         if options.aftermath:
             self.scheduler.run_until(self.scheduler.now + aftermath.QUIET * options.tempo)
@@ -341,7 +288,7 @@ class World:
             if all(self.ledger.firsts.get(group) for group in range(self.options.groups))
             else ["a group has no record"]
         )
-        return "; ".join(missing) + "\n" + self.probe.describe()
+        return "; ".join(missing) + "\n" + aftermath.describe(self)
 
     # ---- the trace
 

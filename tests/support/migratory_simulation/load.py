@@ -1,0 +1,74 @@
+"""What clients do in a run: who subscribes and publishes what, how often, and when they leave topics for a while."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+from migratory_protocol.codec import CODECS
+
+from migratory_simulation.clients import Client
+
+if TYPE_CHECKING:
+    from migratory_simulation.world import World
+
+Quiet = dict[str, tuple[float, float]]  # topic -> when its publisher is silent
+
+
+class Load:
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.options = world.options
+        self.scheduler = world.scheduler
+        self.clients = self._make()
+
+    def _make(self) -> list[Client]:
+        options = self.options
+        random = Random(f"clients {options.seed}")
+        clients = []
+        for number in range(options.publishers + options.subscribers):
+            topics = tuple(topic for topic in options.topics if random.random() < 0.75) or options.topics[:1]
+            reads = topics if number >= options.publishers or random.random() < 0.3 else ()
+            writes = topics if number < options.publishers else ()
+            client = Client(self.world, number, reads, writes, random.choice(list(CODECS)))
+            clients.append(client)
+            # Some subscribers come late, to a topic that has a history.
+            late = not writes and random.random() < 0.35
+            tempo = options.tempo * options.hurry
+            begins = random.uniform(8.0, 20.0) if late else random.uniform(0.0, 3.0)
+            self.scheduler.at(options.clients_from + begins * tempo, client.start)
+            if writes:
+                quiet = self._quiet_times(random, writes)
+                first = options.clients_from + random.uniform(1.0, 2.0) * tempo
+                self.scheduler.at(first, self._publish_next, client, quiet)
+            if reads and random.random() < 0.5:
+                first = options.clients_from + random.uniform(5.0, 12.0) * tempo
+                self.scheduler.at(first, self._churn, client)
+        return clients
+
+    def _quiet_times(self, random: Random, topics: tuple[str, ...]) -> Quiet:
+        """Topics on which a publisher is silent for longer than the duplicate window (when a run can hold that)."""
+        quiet = {}
+        for topic in topics:
+            if random.random() < 0.3:
+                begin = random.uniform(3.0, 12.0) * self.options.tempo
+                quiet[topic] = (begin, begin + self.options.duplicate_window + random.uniform(1.0, 6.0))
+        return quiet
+
+    def _publish_next(self, client: Client, quiet: Quiet) -> None:
+        now = self.scheduler.now
+        if now > self.options.faults_end + self.options.settle:
+            return
+        topic = client.random.choice(client.publishes)
+        begin, end = quiet.get(topic, (0.0, 0.0))
+        if not begin <= now < end:
+            for _ in range(client.random.choice((1, 1, 1, 2, 5))):
+                client.publish(topic, qos=0 if client.random.random() < 0.1 else 1)
+        if client.random.random() < 0.02:
+            client.give_up_something()
+        self.scheduler.after(client.random.expovariate(self.options.rate), self._publish_next, client, quiet)
+
+    def _churn(self, client: Client) -> None:
+        if self.scheduler.now < self.options.faults_end:
+            client.toggle(client.random.choice(client.subscribes))
+            self.scheduler.after(client.random.uniform(1.0, 8.0) * self.options.hurry, self._churn, client)
