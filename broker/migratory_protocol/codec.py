@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Final, TypeAlias, get_args
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from migratory_protocol import messages as m
 from migratory_protocol.diagnosis import UNDECODABLE, Side, check_count, diagnose_json, diagnose_msgpack
@@ -101,6 +101,41 @@ def _holds_array(data: Data) -> bool:
     return at < len(data) and (0x90 <= data[at] <= 0x9F or 0xDC <= data[at] <= 0xDD)
 
 
+class _AnyTopicRequest(Struct, array_like=True):
+    """A topic request with whatever stands in the place of its position."""
+
+    topic: str
+    after: Raw = Raw(b"\xc0")
+    snapshot: bool = False
+
+
+class _AnySubscribe(Struct, array_like=True, tag_field="op", tag=m.Subscribe.__struct_config__.tag):
+    request: m.RequestId
+    topics: list[_AnyTopicRequest]
+
+
+_any_subscribe = msgspec.msgpack.Decoder(_AnySubscribe)
+_any_after = msgspec.msgpack.Decoder(bool | int | float | str | list[bool | int | float | str | None] | None)
+
+
+def _subscribe(raw: Raw) -> m.Subscribe | None:
+    """The request whose positions alone are malformed: what can be told of them is for `parse_position`."""
+    try:
+        found = _any_subscribe.decode(raw)
+    except UNDECODABLE:
+        return None
+    return m.Subscribe(
+        found.request, [m.TopicRequest(topic.topic, _after(topic.after), topic.snapshot) for topic in found.topics]
+    )
+
+
+def _after(raw: Raw) -> Any:
+    try:
+        return _any_after.decode(raw)
+    except UNDECODABLE:
+        return raw  # in any case no position
+
+
 class _MsgpackSide:
     """The decoders of what one end sends."""
 
@@ -126,8 +161,13 @@ class _MsgpackSide:
             return diagnose_msgpack(data, several, self._side, self._read, None)
         return found
 
-    def _read(self, raw: msgspec.Raw) -> Any:
-        message = self._one.decode(raw)
+    def _read(self, raw: Raw) -> Any:
+        try:
+            message = self._one.decode(raw)
+        except msgspec.ValidationError:
+            message = _subscribe(raw) if self._checks else None
+            if message is None:
+                raise
         _check([message])
         return message
 

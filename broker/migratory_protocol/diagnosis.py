@@ -192,9 +192,15 @@ def _msgpack_message(raw: Raw, side: Side, read: Read) -> Any:
         refuse(error.field, str(error))
 
 
+# Never just anything: see `messages.After`.
+_name_or_number = msgspec.msgpack.Decoder(int | str)
+_text = msgspec.msgpack.Decoder(str | list[str])
+
+
 def _value(raw: Raw) -> object:
+    """A number or a text; None for everything else."""
     try:
-        return msgspec.msgpack.decode(raw)
+        return _name_or_number.decode(raw)
     except UNDECODABLE:
         return None
 
@@ -224,7 +230,7 @@ def _items(raw: Raw) -> list[Raw]:
 
 def _holds_ill_formed(raw: Raw) -> bool:
     try:
-        msgspec.msgpack.decode(raw)
+        _text.decode(raw)
     except UnicodeDecodeError:
         return True
     except UNDECODABLE:

@@ -20,7 +20,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import FieldInfo, fields
 
-from migratory_protocol.messages import SequenceNumber
+from migratory_protocol.messages import After, SequenceNumber
 from migratory_protocol.positions import LARGEST, Position, parse_position
 
 M = TypeVar("M", bound=Struct)
@@ -115,6 +115,8 @@ def _payload(text: str | UnsetType, binary: bytes | UnsetType) -> bytes:
 
 def _convert(kind: Any, name: str, wires: dict[type[Struct], JsonKind]) -> tuple[Any, Convert | None, Convert | None]:
     """The wire type of a field, and how its values get there and back (None: as they are)."""
+    if kind == After:
+        return object, None, None  # in JSON anything does no harm
     if kind is Position:
         return str, str, lambda text: _position(name, text)
     if kind is SequenceNumber:

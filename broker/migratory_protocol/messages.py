@@ -51,11 +51,17 @@ class Connect(Struct, array_like=True, tag_field="op", tag=1):
     token: str | None = None
 
 
+After = str | Position | None
+"""A position in one of its forms, or none. Not just any object: a map with arrays for keys, which MessagePack allows,
+becomes a dict of tuples, whose hashes anybody can make collide: decoding a megabyte of it would take a minute."""
+
+
 class TopicRequest(Struct, array_like=True):
-    """`after` is kept as it came, so that a malformed position harms this topic only (`positions.parse_position`)."""
+    """`after` is not looked into further, and may be something else altogether where the codec found it malformed: so
+    that this harms this topic only (`positions.parse_position`)."""
 
     topic: str
-    after: object = None
+    after: After = None
     snapshot: bool = False
 
 

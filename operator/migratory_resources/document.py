@@ -11,12 +11,16 @@ MAX_BYTES = 128 * 1024
 MAX_DEPTH = 32
 
 
+_TAGS = (None, "tag:yaml.org,2002:str")
+
+
 class DocumentError(Exception):
     """The text is no such document; says where and why."""
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader without aliases (they can make megabytes of a few lines), double keys and deep nesting."""
+    """SafeLoader without aliases (they can make megabytes of a few lines), tags (`!!bool x` would be a KeyError),
+    double keys and deep nesting."""
 
     def __init__(self, stream: str) -> None:
         super().__init__(stream)
@@ -26,6 +30,9 @@ class _Loader(yaml.SafeLoader):
         event = self.peek_event()  # type: ignore[no-untyped-call]
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
             raise DocumentError(f"{_place(event.start_mark)}: anchors and aliases (& and *) are not allowed")
+        if getattr(event, "tag", None) not in _TAGS:
+            tag = event.tag.replace("tag:yaml.org,2002:", "!!")
+            raise DocumentError(f"{_place(event.start_mark)}: tags ({tag}) are not allowed")
         if self._depth >= MAX_DEPTH:
             raise DocumentError(f"{_place(event.start_mark)}: nested deeper than {MAX_DEPTH} levels")
         self._depth += 1

@@ -11,7 +11,17 @@ from migratory_protocol.codec import CODECS, JSON, MSGPACK, BadMessage, Codec, c
 from migratory_protocol.diagnosis import REFUSALS
 from migratory_protocol.errors import BAD_MESSAGE, BAD_TOPIC, UNKNOWN_OP
 from migratory_protocol.jsonwire import family
-from migratory_protocol.messages import Bye, Message, Ping, Publish, Subscribe, TopicRequest
+from migratory_protocol.messages import (
+    BrokerMessage,
+    Bye,
+    ClientMessage,
+    Message,
+    Ping,
+    Publish,
+    Subscribe,
+    TopicRequest,
+)
+from migratory_protocol.peer import PeerMessage
 from migratory_protocol.positions import LARGEST, Position, parse_position
 from msgspec import Struct
 
@@ -171,7 +181,7 @@ def test_nesting_that_can_be_read_is_a_malformed_position(codec: Codec, depth: i
         data = b"\x93\x02\x01\x91\x92\xa1t" + b"\x91" * depth + b"\xc0"
     (message,) = codec.decode_client(data)
     assert isinstance(message, Subscribe)
-    with pytest.raises(ValueError, match="two"):
+    with pytest.raises(ValueError, match="position"):
         parse_position(message.topics[0].after)
 
 
@@ -310,3 +320,35 @@ def test_what_encodes_nothing_is_not_hidden() -> None:
     for codec in CODECS:
         with pytest.raises(UnicodeEncodeError):
             codec.encode(m.Unsubscribed(1, ["\ud800"]))
+
+
+@pytest.mark.parametrize("union", [ClientMessage, BrokerMessage, PeerMessage], ids=["client", "broker", "peer"])
+def test_no_message_has_a_place_for_just_anything(union: object) -> None:
+    """MessagePack's maps may have arrays for keys: tuples, whose hashes are not salted. A dict of tuples whose hashes
+    all collide takes a minute to build out of one megabyte."""
+    kinds: set[type] = set()
+    seen: set[int] = set()
+    kept: list[object] = []  # or else an id may be another's
+    waiting: list[object] = [msgspec.inspect.type_info(union)]
+    while waiting:
+        found = waiting.pop()
+        if isinstance(found, msgspec.inspect.Type | msgspec.inspect.Field) and id(found) not in seen:
+            seen.add(id(found))
+            kept.append(found)
+            kinds.add(type(found))
+            waiting += [getattr(found, name) for name in found.__struct_fields__]
+        elif isinstance(found, tuple):
+            waiting += found
+    assert msgspec.inspect.StrType in kinds
+    assert not kinds & {msgspec.inspect.AnyType, msgspec.inspect.DictType, msgspec.inspect.RawType}
+
+
+def test_a_map_in_the_place_of_a_position_is_not_made_into_one() -> None:
+    data = b"\x93\x02\x01\x92\x92\xa1t\x82\x92\x01\x02\x00\x92\x03\x04\x00\x92\xa1u\x92\x05\x06"
+    (message,) = MSGPACK.decode_client(data)
+    assert isinstance(message, Subscribe)
+    bad, good = message.topics
+    assert not isinstance(bad.after, dict)
+    with pytest.raises(ValueError, match="a position is"):
+        parse_position(bad.after)
+    assert parse_position(good.after) == Position(5, 6)

@@ -26,7 +26,11 @@ BOMB = 'a: &a ["lol"]\nb: &b [*a, *a, *a]\nc: [*b, *b, *b]\n'
         ("<<: {a: 1}\n", "key '<<' is not text"),
         ("a: [1\nb: 2\n", "line 2, column 2: not valid YAML"),
         ("a:\t- b: c: d\n", "not valid YAML"),
-        ("a: !!python/object/apply:os.system [id]\n", "could not determine a constructor"),
+        ("a: !!python/object/apply:os.system [id]\n", r"tags \(!!python/object/apply:os.system\) are not"),
+        ("a: !!timestamp x\n", r"line 1, column 4: tags \(!!timestamp\) are not allowed"),
+        ("a: !!bool x\n", r"tags \(!!bool\)"),
+        ("!!set {a, b}\n", r"line 1, column 1: tags \(!!set\)"),
+        ("a: !mine [1]\n", r"tags \(!mine\)"),
         ("a: " + "9" * 5000, "not valid YAML"),
         ("a: 2026-99-99\n", "not valid YAML"),
         (b"a: \xff\n", "not UTF-8 text .byte 3."),
@@ -39,6 +43,10 @@ BOMB = 'a: &a ["lol"]\nb: &b [*a, *a, *a]\nc: [*b, *b, *b]\n'
 def test_refused(data: bytes | str, says: str) -> None:
     with pytest.raises(DocumentError, match=says):
         parse_document(data)
+
+
+def test_what_is_said_to_be_text_is_text() -> None:
+    assert parse_document("a: !!str 5\nb: '6'\n") == {"a": "5", "b": "6"}
 
 
 def test_one_document_may_have_marks_and_comments_around_it() -> None:
