@@ -27,6 +27,7 @@ class EdgeConfig:
 
     subscriptions_per_client: int = limits.SUBSCRIPTIONS
     publishes_per_client: int = 10_000  # QoS 1 publications without an answer yet; more are told to come again
+    messages_per_turn: int = 1000  # of one client, then others have their turn: 40 ms, if all of them are wrong
     attaches_per_client: int = 256  # under way at the logic: some 20 ms of its time, which all other clients wait for
     backlog_per_client: int = 16_777_216  # bytes behind a request that waits: one turn reads 8 MB at most, then `Hold`
     repeats: int = 8  # requests that may wait for one topic's receipt: repeating a subscribe must not grow memory
@@ -54,6 +55,7 @@ class EdgeConfig:
             "max_name",
             "subscriptions_per_client",
             "publishes_per_client",
+            "messages_per_turn",
             "attaches_per_client",
             "backlog_per_client",
             "repeats",

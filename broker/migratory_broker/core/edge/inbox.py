@@ -6,6 +6,9 @@ socket meanwhile, so that little comes; what had been read before is bounded by 
 
 Whatever waits goes on with the answers, or when a full transport takes bytes again, and not before: receipts must not
 fill the queue of their client. Each step works off a piece, the rest of one read; `More` brings the next.
+
+A read can bring tens of thousands of frames. After `EdgeConfig.messages_per_turn` messages the rest of them waits as
+well, until everybody else had a turn: a flood slows its sender down, and nobody else.
 """
 
 from __future__ import annotations
@@ -44,6 +47,7 @@ class Inbox:
         self._handle = handle
         self._close = close
         self._closed = closed
+        self._left = 0  # messages that this step still works off
         self._parsers = {deflate: self._parser(deflate) for deflate in (False, True)}  # for whom holds no own one
 
     def take(self, connection: Connection, data: bytes) -> None:
@@ -51,6 +55,7 @@ class Inbox:
         connection.heard = self._delivery.now
         backlog = connection.backlog
         if backlog is None:
+            self._left = self._config.messages_per_turn
             self._feed(connection, data)
             return
         backlog.size += len(data)
@@ -66,17 +71,19 @@ class Inbox:
         if backlog is None or connection.queue is not None:
             return
         connection.heard = self._delivery.now  # while its socket is held it can't give another sign of life
+        self._left = self._config.messages_per_turn
         if connection.request is not None:
             self._subscriptions.go_on(connection, connection.request)
         if connection.request is None:
             self._work(connection, backlog.messages)
-        if connection.request is None:
-            self._events(connection, backlog.frames)
-        if connection.request is None and connection.backlog is not None and backlog.chunks:
+        if connection.request is not None or not self._events(connection, backlog.frames):
+            return
+        if connection.backlog is not None and backlog.chunks:
             data = backlog.chunks.popleft()
             backlog.size -= len(data)
-            self._feed(connection, data)
-        if connection.request is None and connection.backlog is not None:
+            if not self._feed(connection, data):
+                return
+        if connection.backlog is not None:
             if backlog.chunks:
                 self._delivery.aside(More(connection.number))
             else:
@@ -90,21 +97,20 @@ class Inbox:
 
     # ---- frames ----------------------------------------------------------------------------------------------
 
-    def _feed(self, connection: Connection, data: bytes) -> None:
-        """Takes the frames apart and does what they say."""
+    def _feed(self, connection: Connection, data: bytes) -> bool:
+        """Takes the frames apart and does what they say. Returns whether all of it was done."""
         deflate = connection.format.deflate
         parser = connection.parser or self._parsers[deflate]
         try:
             found = parser.feed(data)
         except frames.ProtocolError as error:
             self._keep(connection, parser, deflate)  # it is finished, and ignores what still comes
-            self._events(connection, iter([*error.events, error]))
-            return
+            return self._events(connection, iter([*error.events, error]))
         if not parser.as_new:
             self._keep(connection, parser, deflate)
         elif connection.parser is not None:
             connection.parser = None  # an idle connection holds no parser
-        self._events(connection, iter(found))
+        return self._events(connection, iter(found))
 
     def _parser(self, deflate: bool) -> frames.FrameParser:
         return frames.FrameParser("server", self._config.max_message, deflate)
@@ -115,7 +121,8 @@ class Inbox:
             connection.parser = parser
             self._parsers[deflate] = self._parser(deflate)
 
-    def _events(self, connection: Connection, found: Iterator[frames.FrameEvent | frames.ProtocolError]) -> None:
+    def _events(self, connection: Connection, found: Iterator[frames.FrameEvent | frames.ProtocolError]) -> bool:
+        """Whether all were worked off; the rest waits otherwise."""
         for event in found:
             if isinstance(event, frames.MessageReceived):
                 if connection.state <= State.OPEN:
@@ -129,7 +136,13 @@ class Inbox:
                 self._delivery.write(connection, frames.pong_frame(event.data))
             if connection.request is not None:
                 self._behind(connection).frames = found
-                return
+                return False
+            self._left -= 1
+            if self._left <= 0 and connection.state <= State.OPEN:
+                self._behind(connection).frames = found
+                self._delivery.aside(More(connection.number))
+                return False
+        return True
 
     # ---- messages --------------------------------------------------------------------------------------------
 
@@ -151,6 +164,7 @@ class Inbox:
             if connection.state > State.OPEN:
                 return
             self._handle(connection, message)
+            self._left -= 1
             if connection.request is not None:
                 self._behind(connection).messages = messages
                 return

@@ -9,6 +9,7 @@ from migratory_broker.core.logic.events import Attach, NextPage, PublishRequest
 from migratory_protocol import frames
 from migratory_protocol.closecodes import CloseCode
 from migratory_protocol.messages import (
+    Error,
     Message,
     Ping,
     Pong,
@@ -200,3 +201,98 @@ def test_a_receipt_stands_before_what_is_fanned_out_in_the_same_step() -> None:
         assert (reset.topics[0].receipt, reset.topics[0].position) == ("reset", Position(9, 0))
         assert isinstance(message, Message)
         assert message.position == Position(9, 1)
+
+
+# ---- floods
+
+
+def test_a_flood_in_one_read_is_worked_off_in_turns_and_in_order() -> None:
+    bench = Bench(EdgeConfig(messages_per_turn=10))
+    flood, other = bench.client(), bench.client()
+    bench.put_off = True
+    flood.raw(b"".join(flood.frame(Publish("x", b"", 1, "p", id, 1)) for id in range(1, 36)))
+    ids: list[int] = []
+    turns = 0
+    while True:
+        ids += [request.id for request in bench.asked(PublishRequest)]
+        other.say(Ping())
+        assert other.take(Pong) == [Pong()]
+        if not bench.more:
+            break
+        assert bench.held == {flood.number}  # meanwhile nothing more is read from it
+        turns += 1
+        (more,) = bench.more
+        bench.more.clear()
+        bench.step(more)
+    assert ids == list(range(1, 36))
+    assert turns >= 5  # a message and its frame count
+    assert bench.held == set()
+
+
+@pytest.mark.parametrize("wire", ["json", "msgpack"])
+def test_bad_messages_and_pings_count_as_well(wire: str) -> None:
+    bench = Bench(EdgeConfig(messages_per_turn=10))
+    flood = bench.client(wire=wire)  # type: ignore[arg-type]
+    bench.put_off = True
+    kind = frames.text_frame if wire == "json" else frames.binary_frame
+    flood.raw(kind(b"{}" if wire == "json" else b"\x91\x63", MASK) * 25)
+    assert len(bench.more) == 1
+    flood.raw(frames.ping_frame(b"", MASK) * 25)
+    answered = 0
+    while bench.more:
+        (more,) = bench.more
+        bench.more.clear()
+        bench.step(more)
+        answered += 1
+    assert answered >= 7
+    assert len(flood.take(Error)) == 25
+    assert len(flood.controls) == 25
+
+
+def test_what_waits_for_its_turn_is_bounded_and_ends_with_its_connection() -> None:
+    bench = Bench(EdgeConfig(messages_per_turn=2, backlog_per_client=100))
+    flood = bench.client()
+    bench.put_off = True
+    flood.raw(flood.frame(Ping()) * 5)
+    assert bench.held == {flood.number}
+    flood.raw(b"x" * 101)
+    assert flood.close_code == CloseCode.NOT_ALLOWED
+    assert bench.held == set()
+    for more in bench.more:
+        bench.step(more)
+    assert len(flood.take(Pong)) == 1
+
+
+def test_a_request_among_a_flood_is_waited_for_before_its_turn_comes() -> None:
+    bench = Bench(EdgeConfig(messages_per_turn=4, attaches_per_client=1))
+    flood = bench.client()
+    bench.put_off = True
+    flood.raw(flood.frame(Ping()) * 3 + flood.frame(Subscribe(1, names("a", "b"))) + flood.frame(Ping()) * 3)
+    asked: list[Attach] = []
+    for _ in range(20):
+        for more in [*bench.more]:
+            bench.more.remove(more)
+            bench.step(more)
+        asked = bench.asked(Attach)
+        if asked:
+            break
+    assert [attach.topic for attach in asked] == ["a"]
+    assert len(flood.take(Pong)) == 3
+    bench.attached(asked[0], Position(1, 0))
+    (second,) = bench.asked(Attach)
+    assert second.topic == "b"
+    while bench.more:
+        bench.step(bench.more.pop(0))
+    assert len(flood.take(Pong)) == 3
+    assert bench.held == set()
+
+
+def test_a_close_frame_behind_a_flood_comes_in_its_turn() -> None:
+    bench = Bench(EdgeConfig(messages_per_turn=2))
+    flood = bench.client()
+    bench.put_off = True
+    flood.raw(flood.frame(Ping()) * 3 + frames.close_frame(1000, "", MASK))
+    assert flood.close_code is None
+    while bench.more:
+        bench.step(bench.more.pop(0))
+    assert flood.close_code == 1000
