@@ -107,7 +107,10 @@ def _accepted(answer: Accepted, path: str, headers: list[tuple[str, str]]) -> No
     _not_refused_there(lambda: ServerProtocol().process_request(TheirRequest(path, request)))
     asked = tuple(name.strip() for value in request.get_all("Sec-WebSocket-Protocol") for name in value.split(","))
     extensions = ",".join(request.get_all("Sec-WebSocket-Extensions"))
-    agreed = parse_response(answer.answer + b"rest", b64decode(key), asked, deflate=True)
+    nonce = b64decode(key)
+    if b64encode(nonce).decode() != key:  # bits that count for nothing are set: no client of ours would send that
+        return
+    agreed = parse_response(answer.answer + b"rest", nonce, asked, deflate=True)
     assert agreed is not None
     assert agreed.rest == b"rest"
     assert agreed.deflate == answer.deflate

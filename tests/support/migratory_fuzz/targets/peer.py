@@ -41,17 +41,17 @@ _LOOP = asyncio.new_event_loop()
 def run(data: bytes) -> None:
     how, place, body = (*data[:2], *(0, 0))[0], (*data[1:2], 0)[0], data[2:]
     if how & 1:
-        whole = _stream([body])
-        assert _stream(cut(body, [place, place * 3])) == whole
+        whole = repr(_stream([body]))  # as text, so that a NaN is one
+        assert repr(_stream(cut(body, [place, place * 3]))) == whole
         if len(body) <= 100:
-            assert _stream([body[at : at + 1] for at in range(len(body))]) == whole
+            assert repr(_stream([body[at : at + 1] for at in range(len(body))])) == whole
         return
     message = _decoded(body)
     for other in (bytearray(body), memoryview(body)):
-        assert _decoded(other) == message
+        assert repr(_decoded(other)) == repr(message)
     if isinstance(message, Struct):
         again = p.encode_peer(cast("p.PeerMessage", message))
-        assert p.decode_peer(again) == message
+        assert repr(p.decode_peer(again)) == repr(message)
         assert p.encode_peer(p.decode_peer(again)) == again
 
 
