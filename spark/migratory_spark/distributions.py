@@ -1,39 +1,83 @@
 """Histogram buckets to quantiles, mean and deviation.
 
-Bounds rise in a geometric series, so a value inside a bucket is placed by interpolating its logarithm: with ratio
-1.05 a quantile is off by at most 5% between 1 ms and 60 s. Mean and deviation come from exact sums.
+A quantile is placed in its bucket in proportion, as Prometheus' `histogram_quantile` does, so that reports and
+dashboards agree. With bounds that rise by 5% it is off by at most 5%, whatever the distribution. Mean and deviation
+come from exact sums. Exporters with different bounds are merged on those that all of them have; nothing is made up
+between.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from migratory_spark.document import Summary
+
+Counts = npt.NDArray[np.float64]
+_SAME = 1e-9
+"""Bounds are decimals in text on one side and products on the other: equal within this share."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, frozen=True)
+class Part:
+    """What exporters with the same bounds counted: `cumulative[i]` observations at or below `bounds[i]`, of `count`."""
+
+    bounds: tuple[float, ...]  # finite ones, rising
+    cumulative: Counts
+    count: float
+
+    @classmethod
+    def of(cls, bounds: tuple[float, ...], counts: Counts) -> Part:
+        """From the rises of buckets in the order of `bounds`, of which the last may be infinite.
+
+        Rises of one scrape are consistent. Across a restart one bucket may be a scrape ahead of another: a higher
+        bucket never holds less.
+        """
+        rising = np.maximum.accumulate(counts) if len(counts) else counts
+        finite = bounds[:-1] if bounds and math.isinf(bounds[-1]) else bounds
+        return cls(finite, rising[: len(finite)], float(rising[-1]) if len(rising) else 0.0)
+
+    def at_most(self, threshold: float) -> tuple[float, bool]:
+        place = int(np.searchsorted(np.asarray(self.bounds), threshold * (1 + _SAME), side="right")) - 1
+        if place < 0:
+            return 0.0, False
+        return float(self.cumulative[place]), math.isclose(self.bounds[place], threshold, rel_tol=_SAME)
+
+
+@dataclass(frozen=True)
 class Distribution:
-    """Counts of observations by upper bound (seconds), not cumulative; `math.inf` holds what was above every bound."""
+    """Observations in seconds. `squares` is None where no counter of squares is exported: the deviation is unknown
+    then."""
 
-    buckets: dict[float, float] = field(default_factory=dict)
+    parts: tuple[Part, ...] = ()
     sum: float = 0.0
-    squares: float | None = 0.0  # None where no counter of squares is exported: the deviation is unknown then
+    squares: float | None = None
 
     @classmethod
     def from_cumulative(cls, cumulative: Mapping[float, float], total: float, squares: float | None) -> Distribution:
-        """From Prometheus' `le` buckets, each of which counts all observations at or below its bound."""
-        result = cls(sum=total, squares=squares)
-        below = 0.0
-        for bound in sorted(cumulative):
-            # Rises of one scrape are consistent; across a restart a bucket may be one scrape ahead of another.
-            if (inside := cumulative[bound] - below) > 0:
-                result.buckets[bound] = inside
-            below = max(below, cumulative[bound])
-        return result
+        """From one exporter's `le` buckets, each of which counts all observations at or below its bound."""
+        bounds = tuple(sorted(cumulative))
+        return cls((Part.of(bounds, np.array([cumulative[bound] for bound in bounds])),), total, squares)
+
+    @classmethod
+    def merged(cls, several: Iterable[Distribution]) -> Distribution:
+        found = list(several)
+        known = [each.squares for each in found if each.squares is not None]
+        return cls(
+            tuple(part for each in found for part in each.parts),
+            math.fsum(each.sum for each in found),
+            math.fsum(known) if found and len(known) == len(found) else None,
+        )
 
     @property
     def count(self) -> float:
-        return sum(self.buckets.values())
+        return sum(part.count for part in self.parts)
 
     @property
     def mean(self) -> float | None:
@@ -48,60 +92,111 @@ class Distribution:
             return None
         return math.sqrt(max(0.0, self.squares / count - (self.sum / count) ** 2))
 
-    def at_most(self, threshold: float, bounds: list[float]) -> tuple[float, bool]:
-        """Observations at or below `threshold`, and whether that is exact: it is when the threshold is a bound of
-        the histogram; otherwise the bucket that holds it counts as above it."""
-        exact = any(math.isclose(bound, threshold, rel_tol=1e-9) for bound in bounds)
-        limit = threshold * (1 + 1e-9)
-        return sum(count for bound, count in self.buckets.items() if bound <= limit), exact
+    @cached_property
+    def common(self) -> Part:
+        """All parts on the finite bounds that each of them has."""
+        counted = [part for part in self.parts if part.count]
+        if not counted:
+            return Part((), np.zeros(0), 0.0)
+        shared = set.intersection(*(set(part.bounds) for part in counted))
+        bounds = tuple(sorted(shared))
+        total = np.zeros(len(bounds))
+        for part in counted:
+            places = [place for place, bound in enumerate(part.bounds) if bound in shared]
+            total = total + part.cumulative[places]
+        return Part(bounds, total, sum(part.count for part in counted))
 
-    def quantile(self, share: float, bounds: list[float]) -> float | None:
-        """The value below which `share` (0..1) of the observations lie, in seconds.
+    @property
+    def note(self) -> str:
+        """What quantiles rest on, where exporters' buckets differ."""
+        layouts = {part.bounds for part in self.parts if part.count}
+        if len(layouts) < 2:
+            return ""
+        shared = len(self.common.bounds)
+        if not shared:
+            return "buckets differ and have no bound in common: quantiles can't be determined"
+        return f"buckets differ: merged on the {shared} bound{'s' if shared > 1 else ''} that all exporters have"
 
-        None without observations. Above the highest finite bound nothing is known: the answer is that bound, a lower
-        limit.
+    def at_most(self, threshold: float) -> tuple[float, bool]:
+        """Observations at or below `threshold`, and whether that is exact: it is where the threshold is a bound of
+        every exporter's histogram; otherwise the bucket that holds it counts as above it."""
+        found = [part.at_most(threshold) for part in self.parts if part.count]
+        return sum(count for count, _ in found), all(exact for _, exact in found)
+
+    def quantile(self, share: float) -> float | None:
+        """The value that `share` (0..1) of the observations do not exceed, in seconds.
+
+        None without observations and without a common bound. Above the highest finite bound nothing is known: the
+        answer is that bound, a lower limit.
         """
-        count = self.count
-        if not count:
+        found = self._bucket(share)
+        if found is None:
             return None
-        rank, below = share * count, 0.0
-        finite = sorted(bound for bound in bounds if math.isfinite(bound))
-        for bound in sorted(self.buckets):
-            inside = self.buckets[bound]
-            if below + inside >= rank:
-                if math.isinf(bound):
-                    return finite[-1] if finite else None
-                lower = max((other for other in finite if other < bound), default=0.0)
-                part = (rank - below) / inside
-                # The lowest bucket begins at zero, where a logarithm does not.
-                return bound * part if lower == 0 else lower * (bound / lower) ** part
-            below += inside
-        return max(self.buckets)
+        lower, upper, part = found
+        return lower if math.isinf(upper) else lower + (upper - lower) * part
 
-    def __add__(self, other: Distribution) -> Distribution:
-        buckets = dict(self.buckets)
-        for bound, count in other.buckets.items():
-            buckets[bound] = buckets.get(bound, 0.0) + count
-        known = self.squares is not None and other.squares is not None
-        squares = (self.squares or 0.0) + (other.squares or 0.0) if known else None
-        return Distribution(buckets, self.sum + other.sum, squares)
+    def bucket(self, share: float) -> tuple[float, float] | None:
+        """The bucket (above, at most] that holds the quantile."""
+        found = self._bucket(share)
+        return None if found is None else found[:2]
+
+    def _bucket(self, share: float) -> tuple[float, float, float] | None:
+        common = self.common
+        if not common.count or not common.bounds:
+            return None
+        rank = share * common.count
+        # Rounded: 0.95 * 20 is a little more than 19.
+        place = int(np.searchsorted(common.cumulative, round(rank, 9)))
+        if place == len(common.bounds):
+            return common.bounds[-1], math.inf, 0.0
+        below = float(common.cumulative[place - 1]) if place else 0.0
+        inside = float(common.cumulative[place]) - below
+        lower = common.bounds[place - 1] if place else 0.0
+        return lower, common.bounds[place], (rank - below) / inside if inside else 1.0
+
+    @property
+    def highest(self) -> float | None:
+        """The upper bound of the highest bucket that holds something; the highest finite bound where that has none."""
+        common = self.common
+        if not common.count or not common.bounds:
+            return None
+        full = int(np.searchsorted(common.cumulative, common.cumulative[-1]))
+        return common.bounds[-1] if common.count > common.cumulative[-1] else common.bounds[full]
 
 
-def summary(distribution: Distribution, bounds: list[float], scale: float, digits: int = 3) -> dict[str, float | None]:
-    """Count, median, mean, stdev, p90, p95, p99 and max: the columns of the paper's tables, times `scale` (1000 for
-    milliseconds). `max` is the upper bound of the highest bucket that holds something."""
+NOTHING = Distribution()
 
-    def scaled(value: float | None) -> float | None:
-        return None if value is None else round(value * scale, digits)
 
-    highest = max((bound for bound in distribution.buckets if math.isfinite(bound)), default=None)
-    return {
+def summary(distribution: Distribution, scale: float, digits: int = 3, whole: bool = False) -> Summary:
+    """The columns of the published tables, times `scale` (1000 for milliseconds). `whole`: with the median's bucket and
+    a note, for the tables of a whole window."""
+    return Summary(**columns(distribution, scale, digits, whole))
+
+
+@dataclass(slots=True, frozen=True)
+class _Scale:
+    factor: float
+    digits: int = field(default=3)
+
+    def __call__(self, value: float | None) -> float | None:
+        return None if value is None or math.isinf(value) else round(value * self.factor, self.digits)
+
+
+def columns(distribution: Distribution, scale: float, digits: int = 3, whole: bool = False) -> dict[str, Any]:
+    """As `summary`, as keywords."""
+    scaled = _Scale(scale, digits)
+    found: dict[str, Any] = {
         "count": round(distribution.count),
-        "median": scaled(distribution.quantile(0.5, bounds)),
+        "median": scaled(distribution.quantile(0.5)),
         "mean": scaled(distribution.mean),
         "stdev": scaled(distribution.deviation),
-        "p90": scaled(distribution.quantile(0.9, bounds)),
-        "p95": scaled(distribution.quantile(0.95, bounds)),
-        "p99": scaled(distribution.quantile(0.99, bounds)),
-        "max": scaled(highest),
+        "p90": scaled(distribution.quantile(0.9)),
+        "p95": scaled(distribution.quantile(0.95)),
+        "p99": scaled(distribution.quantile(0.99)),
+        "max": scaled(distribution.highest),
     }
+    if whole:
+        bucket = distribution.bucket(0.5)
+        found["median_bucket"] = bucket and (scaled(bucket[0]), scaled(bucket[1]))
+        found["note"] = distribution.note
+    return found

@@ -86,6 +86,8 @@ class Samples(msgspec.Struct, frozen=True, kw_only=True):
     nan: int
     restarts: int
     """Series of counters that began again at zero."""
+    older: int
+    """Series of counters that began before the window by their own account, and were scraped only within it."""
     different_buckets: list[str]
     """Histograms whose exporters have different buckets; they are merged on the common bounds."""
 

@@ -1,190 +1,175 @@
-"""What a report works with once Spark has added everything up: a few thousand numbers, held in plain Python.
+"""What a report works with once Spark has added everything up: sums by labels and cell, held in numpy.
 
-Spark reads and sums the samples; from here on sizes depend on brokers, windows and buckets, not on traffic.
+Spark reads and sums the samples; from here on sizes depend on brokers, cells and buckets, not on traffic or on how long
+was scraped.
 """
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from pyspark.sql import DataFrame, Window
+import numpy as np
+import numpy.typing as npt
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from migratory_spark.distributions import Distribution
-from migratory_spark.increases import LABELS, increases
+from migratory_spark.catalogue import GROUPED
+from migratory_spark.cells import Cells
+from migratory_spark.distributions import Distribution, Part
+from migratory_spark.names import HISTOGRAMS, SQUARES, counters
 
-HISTOGRAMS = {
-    "migratory_delivery_latency_seconds": "migratory_delivery_latency_seconds_squared_total",
-    "migratory_resume_seconds": None,
-    "migratory_publish_gap_seconds": None,
-    "migratory_publish_seconds": None,
-}
-COUNTERS = (
-    "migratory_expected_total",
-    "migratory_received_total",
-    "migratory_lost_total",
-    "migratory_duplicates_total",
-    "migratory_reordered_total",
-    "migratory_gaps_total",
-    "migratory_reconnects_total",
-    "migratory_publish_errors_total",
-)
+MOST_NUMBERS = 5_000_000
+"""Sums that a report holds at most: 120 MB on their way from Spark."""
 
 
-def metric_names() -> list[str]:
-    """Every metric that a report reads, by its name in samples."""
-    names = list(COUNTERS)
-    for histogram, squares in HISTOGRAMS.items():
-        names += [f"{histogram}_bucket", f"{histogram}_sum", f"{histogram}_count"]
-        if squares:
-            names.append(squares)
-    return names
+class TooManySums(ValueError):
+    """More brokers, buckets and rows than a report can hold; the text says what to ask for instead."""
 
 
 @dataclass(slots=True, frozen=True)
-class Row:
-    """A sum of rises: `metric` with these labels, in time window `window` (counted from the start) and `segment`."""
+class Group:
+    """Series that are added up: a metric with these labels. `layout` numbers the set of bounds of a histogram."""
 
     metric: str
     broker: str
     clock: str
     phase: str
-    le: str
+    layout: int | None
     reason: str
     receipt: str
-    window: int
-    segment: int
-    increase: float
 
 
-Where = Callable[[Row], bool]
+Where = Callable[[Group], bool]
+Span = tuple[int, int]
+"""A stretch of time in ms, both ends edges of the cells."""
 
 
-def anything(_: Row) -> bool:
+def anything(_: Group) -> bool:
     return True
 
 
 @dataclass(slots=True)
 class Observations:
-    """`window_ms` is the length of a window; segments are the stretches between the moments that were given."""
+    """`sums` has for each group a value per cell: of a bucket group a row per cell and a column per bound."""
 
-    rows: list[Row]
-    start_ms: int
-    end_ms: int
-    window_ms: int
-    by_metric: dict[str, list[Row]] = field(init=False)
+    cells: Cells
+    bounds: dict[int, tuple[float, ...]]
+    """By layout, rising, the last one infinite unless somebody left it out."""
+    sums: dict[Group, npt.NDArray[np.float64]]
+    older: int = 0
+    """Series whose first value is left out, because it is older than the window."""
+    _by_metric: dict[str, list[Group]] = field(init=False)
 
     def __post_init__(self) -> None:
-        grouped: dict[str, list[Row]] = defaultdict(list)
-        for row in self.rows:
-            grouped[row.metric].append(row)
-        self.by_metric = dict(grouped)
+        self._by_metric = {}
+        for group in self.sums:
+            self._by_metric.setdefault(group.metric, []).append(group)
+
+    def groups(self, metric: str, where: Where = anything) -> list[Group]:
+        return [group for group in self._by_metric.get(metric, ()) if where(group)]
 
     def has(self, metric: str) -> bool:
-        """Whether any series of `metric` was scraped in the window, be it at zero."""
-        return metric in self.by_metric or f"{metric}_count" in self.by_metric
+        """Whether any series of `metric` was scraped, be it at zero."""
+        return metric in self._by_metric or f"{metric}_count" in self._by_metric
 
-    def total(self, metric: str, where: Where = anything) -> float:
-        return sum(row.increase for row in self.by_metric.get(metric, ()) if where(row))
+    def total(self, metric: str, where: Where = anything, span: Span | None = None) -> float:
+        cells = self._cells(span)
+        return math.fsum(float(self.sums[group][cells].sum()) for group in self.groups(metric, where))
 
-    def bounds(self, histogram: str) -> list[float]:
-        """The bucket bounds that every exporter of `histogram` shares, in seconds, ascending.
+    def count(self, metric: str, where: Where = anything, span: Span | None = None) -> int:
+        """As `total`, of what is counted in whole numbers."""
+        return round(self.total(metric, where, span))
 
-        Exporters of different releases may differ; only common bounds can be added up.
-        """
-        by_broker: dict[str, set[float]] = defaultdict(set)
-        for row in self.by_metric.get(f"{histogram}_bucket", ()):
-            by_broker[row.broker].add(_bound(row.le))
-        return sorted(set.intersection(*by_broker.values())) if by_broker else []
-
-    def distribution(self, histogram: str, where: Where = anything) -> Distribution:
-        bounds = set(self.bounds(histogram))
-        cumulative: dict[float, float] = defaultdict(float)
-        for row in self.by_metric.get(f"{histogram}_bucket", ()):
-            if (bound := _bound(row.le)) in bounds and where(row):
-                cumulative[bound] += row.increase
-        squares = HISTOGRAMS[histogram]
-        return Distribution.from_cumulative(
-            cumulative,
-            total=self.total(f"{histogram}_sum", where),
-            squares=self.total(squares, where) if squares else None,
+    def distribution(self, histogram: str, where: Where = anything, span: Span | None = None) -> Distribution:
+        cells = self._cells(span)
+        by_layout: dict[int, npt.NDArray[np.float64]] = {}
+        for group in self.groups(f"{histogram}_bucket", where):
+            if group.layout is not None:
+                found = self.sums[group][cells].sum(axis=0)
+                by_layout[group.layout] = by_layout[group.layout] + found if group.layout in by_layout else found
+        return Distribution(
+            tuple(Part.of(self.bounds[layout], counts) for layout, counts in sorted(by_layout.items())),
+            self.total(f"{histogram}_sum", where, span),
+            self._squares(histogram, where, span),
         )
 
+    def _squares(self, histogram: str, where: Where, span: Span | None) -> float | None:
+        """None unless every exporter of the histogram counts them."""
+        squares = SQUARES.get(histogram)
+        if squares is None:
+            return None
+        counted = {(group.broker, group.clock, group.phase) for group in self.groups(squares, where)}
+        wanted = {(group.broker, group.clock, group.phase) for group in self.groups(f"{histogram}_bucket", where)}
+        return self.total(squares, where, span) if wanted <= counted else None
+
+    def layouts(self, histogram: str) -> set[int | None]:
+        """The sets of bounds that exporters of `histogram` have; None stands for a bucket that was not always there."""
+        return {group.layout for group in self.groups(f"{histogram}_bucket")}
+
     def brokers(self, metric: str) -> list[str]:
-        names = {row.broker for name in (metric, f"{metric}_bucket") for row in self.by_metric.get(name, ())}
+        names = {group.broker for name in (metric, f"{metric}_bucket") for group in self.groups(name)}
         return sorted(names - {""})
 
-    @property
-    def windows(self) -> range:
-        return range(math.ceil((self.end_ms - self.start_ms) / self.window_ms))
+    def _cells(self, span: Span | None) -> slice:
+        return slice(None) if span is None else self.cells.within(*span)
 
 
-def _bound(le: str) -> float:
-    return math.inf if le in ("+Inf", "inf") else float(le)
+def observe(line: DataFrame, table: DataFrame, cells: Cells, dense_from_ms: int | None = None) -> Observations:
+    """Adds up the rises of every counter that a report reads.
 
-
-def observe(samples: DataFrame, start_ms: int, end_ms: int, window_ms: int, moments_ms: Iterable[int]) -> Observations:
-    """Adds up the rises of every metric a report reads, per labels, window and segment.
-
-    `moments_ms` cut the time into segments: 0 before the first, 1 from it on, and so forth.
+    `line` is the timeline, `table` the catalogue, `dense_from_ms` as in `Cells.column`. Raises TooManySums.
     """
-    rises = increases(samples, start_ms, end_ms, metric_names())
-    segment = F.lit(0)
-    for moment in sorted(moments_ms):
-        segment = segment + F.when(F.col("timestamp") > moment, 1).otherwise(0)
+    first, last = cells.edges[0], cells.edges[-1]
+    counted = table.where(F.col("metric").isin(counters()) & (F.col("samples") > 0))
+    # A series that ended before is not there; one whose buckets are zero throughout is.
+    present = counted.where((F.col("last") > first) & (F.col("first") <= last))
+    groups, bounds, older = _groups(present)
     summed = (
-        # A rise is dated by its later sample: exactly on a boundary it still belongs to the window that ends there.
-        rises.withColumn("window", F.floor((F.col("timestamp") - start_ms - 1) / F.lit(window_ms)).cast("int"))
-        .withColumn("segment", segment)
-        .groupBy("metric", *LABELS, "window", "segment")
-        .agg(F.sum("increase").alias("increase"))
-        .select("metric", "broker", "clock", "phase", "le", "reason", "receipt", "window", "segment", "increase")
+        line.where((F.col("timestamp") > first) & (F.col("timestamp") <= last))
+        .groupBy("series", cells.column(F.col("timestamp"), dense_from_ms).alias("cell"))
+        .agg(F.sum("rise").alias("rise"))
+        .where("rise <> 0")
+        .join(counted.select("series", "group", "bound"), "series")
+        .groupBy("group", "bound", "cell")
+        # Seconds and their squares in decimals: in floating point the sum would depend on the order of its parts.
+        .agg(F.sum(F.col("rise").cast("decimal(38,12)")).cast("double").alias("rise"))
     )
-    return Observations([Row(*row) for row in summed.collect()], start_ms, end_ms, window_ms)
+    found = summed.limit(MOST_NUMBERS + 1).toArrow()
+    if found.num_rows > MOST_NUMBERS:
+        raise TooManySums(f"more than {MOST_NUMBERS:,} sums: ask for longer rows or a shorter window")
+    ids = found["group"].to_numpy()
+    values = found["rise"].to_numpy()
+    at = found["cell"].to_numpy()
+    upper = found["bound"].to_numpy(zero_copy_only=False)
+    sums: dict[Group, npt.NDArray[np.float64]] = {}
+    order = np.argsort(ids, kind="stable")
+    edges = np.flatnonzero(np.diff(ids[order])) + 1
+    rows = {int(ids[chunk[0]]): chunk for chunk in np.split(order, edges) if len(chunk)}
+    nothing = np.zeros(0, dtype=np.int64)
+    for number, group in groups.items():
+        chosen = rows.get(number, nothing)
+        if group.layout is None:
+            sums[group] = np.bincount(at[chosen], weights=values[chosen], minlength=len(cells)).astype(np.float64)
+            continue
+        columns = np.searchsorted(np.asarray(bounds[group.layout]), upper[chosen])
+        matrix = np.zeros((len(cells), len(bounds[group.layout])))
+        matrix[at[chosen], columns] = values[chosen]
+        sums[group] = matrix
+    return Observations(cells, bounds, sums, older)
 
 
-@dataclass(slots=True, frozen=True)
-class Coverage:
-    """How much of the window the scrapes cover: `share` of it lies within two and a half scrape intervals of a scrape
-    that saw deliveries counted. Seconds."""
-
-    share: float
-    interval: float
-    longest_gap: float
-    scrapes: int
-
-
-def coverage(samples: DataFrame, start_ms: int, end_ms: int, metric: str = "migratory_received_total") -> Coverage:
-    times = [
-        row[0]
-        for row in samples.where(F.col("metric") == metric)
-        .where((F.col("timestamp") >= start_ms) & (F.col("timestamp") <= end_ms))
-        .select("timestamp")
-        .distinct()
-        .orderBy("timestamp")
-        .collect()
-    ]
-    if not times or end_ms <= start_ms:
-        return Coverage(0.0, math.nan, (end_ms - start_ms) / 1000, 0)
-    # Several targets are scraped at slightly different moments: the interval is that of one series.
-    interval = _interval_ms(samples, start_ms, end_ms, metric) or (end_ms - start_ms)
-    allowed = 2.5 * interval
-    gaps = [later - earlier for earlier, later in zip([start_ms, *times], [*times, end_ms], strict=True)]
-    uncovered = sum(gap for gap in gaps if gap > allowed)
-    return Coverage(1 - uncovered / (end_ms - start_ms), interval / 1000, max(gaps) / 1000, len(times))
-
-
-def _interval_ms(samples: DataFrame, start_ms: int, end_ms: int, metric: str) -> float | None:
-
-    earlier = F.lag("timestamp").over(Window.partitionBy("series").orderBy("timestamp"))
-    row = (
-        samples.where(F.col("metric") == metric)
-        .where((F.col("timestamp") >= start_ms) & (F.col("timestamp") <= end_ms))
-        .withColumn("step", F.col("timestamp") - earlier)
-        .agg(F.percentile_approx("step", 0.5).alias("median"))
-        .first()
+def _groups(present: DataFrame) -> tuple[dict[int, Group], dict[int, tuple[float, ...]], int]:
+    """The groups by their numbers, the bounds by layout, how many series are older than the window."""
+    bounds = F.array_sort(F.collect_set("bound")).alias("bounds")
+    rows = (
+        present.groupBy("group", *GROUPED).agg(bounds, F.count_if("unborn").alias("older")).orderBy("group").collect()
     )
-    return float(row["median"]) if row and row["median"] else None
+    groups = {row["group"]: Group(*(row[name] for name in GROUPED)) for row in rows}
+    layouts = {row["layout"]: tuple(row["bounds"]) for row in rows if row["layout"] is not None}
+    return groups, layouts, sum(row["older"] for row in rows)
+
+
+def histograms_that_differ(seen: Observations) -> list[str]:
+    return [name for name in HISTOGRAMS if len(seen.layouts(name)) > 1]

@@ -15,9 +15,10 @@ from pyspark.sql import SparkSession
 
 @contextmanager
 def local_session(
-    java_home: Path | None = None, work_dir: Path | None = None, cores: int | None = None
+    java_home: Path | None = None, work_dir: Path | None = None, cores: int | None = None, memory: str | None = None
 ) -> Iterator[SparkSession]:
-    """A session on `cores` local cores (all when None), ended with the block.
+    """A session on `cores` local cores (all when None), ended with the block. `memory` is the JVM's, such as "4g"
+    (1 GiB when None); what does not fit into it goes to disk.
 
     `java_home` names the JRE to use where the machine's own `JAVA_HOME` is not to be taken. Spark's scratch files go
     below `work_dir`. Raises what PySpark raises when no usable Java is found.
@@ -38,11 +39,15 @@ def local_session(
         .config("spark.driver.bindAddress", "127.0.0.1")
         # Windows are computed in UTC; a zone is a matter of display.
         .config("spark.sql.session.timeZone", "UTC")
-        # A report reads little: the default of 200 shuffle partitions would be 200 tiny tasks.
-        .config("spark.sql.shuffle.partitions", "4")
+        # Few samples become one task, many become tasks of this size, which fit into memory beside one another.
+        .config("spark.sql.shuffle.partitions", "64")
+        .config("spark.sql.adaptive.coalescePartitions.parallelismFirst", "false")
+        .config("spark.sql.adaptive.advisoryPartitionSizeInBytes", "64m")
         .config("spark.sql.ansi.enabled", "true")
         .config("spark.log.level", "ERROR")
     )
+    if memory is not None:
+        builder = builder.config("spark.driver.memory", memory)
     if work_dir is not None:
         builder = builder.config("spark.local.dir", str(work_dir)).config(
             "spark.sql.warehouse.dir", str(work_dir / "warehouse")

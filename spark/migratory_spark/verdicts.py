@@ -7,170 +7,134 @@ never passed and never NaN (docs/sla.md).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterable
 from decimal import Decimal
-from typing import Any, Literal
 
-from migratory_resources.objectives import Objective, Slices
+from migratory_resources.objectives import Objective
 
-from migratory_spark.observations import Coverage, Observations, Row
+from migratory_spark.counting import UNITS, Count, Counts
+from migratory_spark.coverage import Covered
+from migratory_spark.document import BudgetPoint, Burn, ObjectiveWindow, Result, Verdict
+from migratory_spark.periods import iso
+from migratory_spark.scopes import Scope
+from migratory_spark.slices import SliceCounts
 
-Verdict = Literal["met", "missed", "insufficient"]
-LATENCY = "migratory_delivery_latency_seconds"
 MINIMUM_COVERAGE = 0.95
 """Share of the window that scrapes must cover; below it no verdict is given."""
 
 
-@dataclass(slots=True)
-class Result:
-    """`good` of `total` events were as promised. `compliance` and `budget_left` are shares; None where nothing could
-    be counted."""
+def judge(
+    objective: Objective, scope: Scope, count: Count, covered: Covered, whole_covered: dict[int, Covered]
+) -> Result:
+    """One objective over its window. `covered` is the coverage of it, `whole_covered` that of each of its burn windows,
+    by length in ms."""
+    counts = count((scope.start, scope.end))
+    verdict, reason = _verdict(objective, counts, covered)
+    told = covered.scrapes > 0 and counts.total is not None
+    good, total = (counts.good, counts.total) if told else (None, None)
+    share = good / total if good is not None and total else None
+    sliced = count if isinstance(count, SliceCounts) else None
+    threshold = objective.threshold or (objective.slices and objective.slices.threshold)
+    return Result(
+        name=objective.name,
+        type=objective.type,
+        target=str(objective.target),
+        good=good,
+        total=total,
+        compliance=share,
+        budget_left=_budget_left(objective, counts) if verdict != "insufficient" else None,
+        verdict=verdict,
+        reason=reason,
+        threshold_ms=round(threshold * 1000, 3) if threshold else None,
+        counts="slices" if sliced else "occurrences",
+        unit="slices" if sliced else UNITS[objective.type],
+        silent_slices=sliced.silent if sliced else None,
+        bad_slices=[iso(moment) for moment in sliced.bad] if sliced else [],
+        window=ObjectiveWindow(
+            kind=scope.kind,
+            start=iso(scope.start),
+            end=iso(scope.end),
+            zone=scope.zone,
+            coverage=round(covered.share, 4),
+        ),
+        burn=[_burn(objective, scope, count, length, whole_covered[length]) for length in scope.burns],
+        budget_over_time=[_point(objective, scope, count, moment) for moment in scope.points] if told else [],
+    )
 
-    name: str
-    type: str
-    target: str
-    good: float | None
-    total: float | None
-    compliance: float | None
-    budget_left: float | None
-    verdict: Verdict
-    reason: str
+
+def overall(verdicts: Iterable[Verdict]) -> Verdict:
+    """Missed when one objective is; else insufficient when one is, or when there is none; else met."""
+    found = set(verdicts)
+    if "missed" in found:
+        return "missed"
+    return "met" if found == {"met"} else "insufficient"
 
 
-def judged_latency(row: Row) -> bool:
-    """Verdicts use latency between a sender and a receiver that share a clock, of live deliveries; what a replay
-    brings late is the business of the resume objective."""
-    return row.clock == "same" and row.phase == "live"
-
-
-def judge(objective: Objective, seen: Observations, covered: Coverage) -> Result:
-    """One objective over the whole window."""
+def _verdict(objective: Objective, counts: Counts, covered: Covered) -> tuple[Verdict, str]:
     if not covered.scrapes:
-        reason = (
+        return "insufficient", (
             "no client's or load generator's metrics were recorded in the window: loss and latency are theirs to tell"
         )
-        return _result(objective, None, None, reason)
+    good, total, allowed = counts.good, counts.total, _allowed(objective)
+    if good is not None and total is not None and good < total and not allowed:
+        # Whatever else happened while nobody looked: all of them can't be good any more.
+        return "missed", counts.reason
     if covered.share < MINIMUM_COVERAGE:
-        reason = f"scrapes cover {covered.share:.1%} of the window, less than {MINIMUM_COVERAGE:.0%}"
-        return _result(objective, None, None, reason)
-    match objective.type:
-        case "latency" if objective.slices is not None:
-            return _latency_slices(objective, objective.slices, seen)
-        case "latency":
-            return _share_below(objective, LATENCY, seen, "no delivery was measured")
-        case "delivery":
-            return _delivery(objective, seen)
-        case "resume":
-            if _proven_zero(seen, "migratory_resume_seconds", "migratory_reconnects_total"):
-                return _result(objective, 0, 0, "no client lost its connection")
-            return _share_below(objective, "migratory_resume_seconds", seen, "no resume was measured")
-        case "publish":
-            if _proven_zero(seen, "migratory_publish_gap_seconds", "migratory_publish_errors_total"):
-                return _result(objective, 0, 0, "publishing was never interrupted")
-            return _share_below(objective, "migratory_publish_gap_seconds", seen, "no publish gap was measured")
-        case "availability":
-            return _availability(objective, seen)
-    raise ValueError(f"objective {objective.name!r} has the unknown type {objective.type!r}")
-
-
-def overall(results: list[Result]) -> Verdict:
-    """Missed when one objective is; else insufficient when one is, or when there is none; else met."""
-    verdicts = {result.verdict for result in results}
-    if "missed" in verdicts:
-        return "missed"
-    return "met" if verdicts == {"met"} else "insufficient"
-
-
-def _proven_zero(seen: Observations, histogram: str, counter: str) -> bool:
-    """The absence of an event is data only where its counter was scraped and did not move."""
-    return seen.has(counter) and seen.total(counter) == 0 and seen.total(f"{histogram}_count") == 0
-
-
-def _share_below(objective: Objective, histogram: str, seen: Observations, nothing: str) -> Result:
-    threshold = _threshold(objective.threshold, objective)
-    where = judged_latency if histogram == LATENCY else None
-    distribution = seen.distribution(histogram, where) if where else seen.distribution(histogram)
-    total = distribution.count
-    if not total:
-        return _result(objective, None, None, nothing)
-    good, exact = distribution.at_most(threshold, seen.bounds(histogram))
-    note = "" if exact else f"{threshold:g} s is not a bound of the histogram: its whole bucket counts as above"
-    return _result(objective, good, total, note)
-
-
-def _latency_slices(objective: Objective, slices: Slices, seen: Observations) -> Result:
-    """Share of time slices whose percentile keeps the threshold. A slice without a delivery is no slice."""
-    length_ms = round(_seconds(slices.length) * 1000)
-    if length_ms % seen.window_ms:
-        return _result(objective, None, None, f"slices of {length_ms} ms are no multiple of {seen.window_ms} ms")
-    per_slice = length_ms // seen.window_ms
-    threshold = _threshold(slices.threshold, objective)
-    share = float(Decimal(str(slices.percentile)) / 100)
-    good = total = 0
-    bounds = seen.bounds(LATENCY)
-    for first in range(0, len(seen.windows), per_slice):
-        inside = range(first, first + per_slice)
-
-        def in_slice(row: Row, inside: range = inside) -> bool:
-            return judged_latency(row) and row.window in inside
-
-        distribution = seen.distribution(LATENCY, in_slice)
-        value = distribution.quantile(share, bounds)
-        if value is not None:
-            total += 1
-            good += value <= threshold
-    if not total:
-        return _result(objective, None, None, "no slice had a delivery")
-    return _result(objective, good, total, "")
-
-
-def _delivery(objective: Objective, seen: Observations) -> Result:
-    expected = seen.total("migratory_expected_total")
-    if not expected:
-        return _result(objective, None, None, "nothing says how many deliveries were expected")
-    missing = [name for name in ("lost", "duplicates", "reordered") if not seen.has(f"migratory_{name}_total")]
-    if missing:
-        return _result(objective, None, None, f"nobody counted {', '.join(missing)}")
-    wrong = {name: seen.total(f"migratory_{name}_total") for name in ("lost", "duplicates", "reordered")}
-    note = ", ".join(f"{count:.0f} {name}" for name, count in wrong.items() if count)
-    return _result(objective, max(0.0, expected - sum(wrong.values())), expected, note)
-
-
-def _availability(objective: Objective, seen: Observations) -> Result:
-    answered = seen.total("migratory_publish_seconds_count")
-    failed = seen.total("migratory_publish_errors_total")
-    if not answered + failed:
-        return _result(objective, None, None, "nothing was published")
-    return _result(objective, answered, answered + failed, "")
-
-
-def _result(objective: Objective, good: float | None, total: float | None, reason: str) -> Result:
-    target = Decimal(str(objective.target)) / 100
-
-    def made(compliance: float | None, budget_left: float | None, verdict: Verdict, why: str) -> Result:
-        return Result(
-            objective.name, objective.type, str(objective.target), good, total, compliance, budget_left, verdict, why
-        )
-
+        return "insufficient", f"scrapes cover {covered.share:.1%} of the window, less than {MINIMUM_COVERAGE:.0%}"
     if good is None or total is None:
-        return made(None, None, "insufficient", reason)
+        return "insufficient", counts.reason
     if total == 0:
-        return made(None, 1.0, "met", reason)
+        return "met", counts.reason
     # Counts are whole numbers: an exact share decides, not a rounded one.
-    share = Decimal(round(good)) / Decimal(round(total))
-    allowed = 1 - target
-    if allowed and total < (needed := math.ceil(1 / allowed)) and share >= target:
-        return made(float(share), None, "insufficient", f"{total:.0f} events; {needed} are needed to show {target:%}")
-    spent = 1 - share
-    left = float(1 - spent / allowed) if allowed else (1.0 if not spent else 0.0)
-    return made(float(share), left, "met" if share >= target else "missed", reason)
+    if not _meets(objective, good, total):
+        return "missed", counts.reason
+    if counts.doubtful and not _meets(objective, max(0, good - counts.doubtful), total):
+        return "insufficient", f"{counts.doubtful} of them were neither seen to arrive nor counted as lost"
+    if allowed and total < (needed := math.ceil(1 / allowed)):
+        return "insufficient", f"{total} events; {needed} are needed to show {objective.target}%"
+    return "met", counts.reason
 
 
-def _seconds(value: Any) -> float:
-    return value.total_seconds() if hasattr(value, "total_seconds") else float(value)
+def _allowed(objective: Objective) -> Decimal:
+    """The share that may be bad."""
+    return 1 - objective.target / 100
 
 
-def _threshold(value: Any, objective: Objective) -> float:
-    if value is None:
-        raise ValueError(f"objective {objective.name!r} of type {objective.type} needs a threshold")
-    return _seconds(value)
+def _meets(objective: Objective, good: int, total: int) -> bool:
+    return Decimal(good) * 100 >= objective.target * total
+
+
+def _budget_left(objective: Objective, counts: Counts) -> float | None:
+    if counts.good is None or counts.total is None:
+        return None
+    if not counts.total:
+        return 1.0
+    allowed = _allowed(objective)
+    spent = Decimal(counts.total - counts.good) / counts.total
+    if allowed:
+        return float(1 - spent / allowed)
+    return 0.0 if spent else 1.0
+
+
+def _burn(objective: Objective, scope: Scope, count: Count, length: int, covered: Covered) -> Burn:
+    counts = count((scope.end - length, scope.end))
+    good, total = counts.good or 0, counts.total or 0
+    allowed = _allowed(objective)
+    known = total and allowed and covered.share >= MINIMUM_COVERAGE
+    return Burn(
+        window_seconds=length / 1000,
+        good=good,
+        total=total,
+        rate=round(float(Decimal(total - good) / total / allowed), 4) if known else None,
+    )
+
+
+def _point(objective: Objective, scope: Scope, count: Count, moment: int) -> BudgetPoint:
+    counts = count((scope.start, moment))
+    left = _budget_left(objective, counts) if counts.total else None
+    return BudgetPoint(
+        end=iso(moment),
+        good=counts.good or 0,
+        total=counts.total or 0,
+        budget_left=None if left is None else round(left, 6),
+    )

@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from migratory_local.demo import JAVA_OPTIONS
 from migratory_local.java import find_java, spark_home
 from migratory_spark.session import local_session
 from pyspark.sql import SparkSession
@@ -27,8 +28,11 @@ Write = Callable[[list[Sample]], Path]
 @pytest.fixture(scope="session")
 def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     work = tmp_path_factory.mktemp("spark")
-    with local_session(spark_home(find_java(), work), work, cores=2) as spark:
-        yield spark
+    with pytest.MonkeyPatch.context() as patch:
+        # Of many small reports most of the time is compiling: the second compiler would not pay.
+        patch.setenv("JDK_JAVA_OPTIONS", JAVA_OPTIONS)
+        with local_session(spark_home(find_java(), work), work, cores=2) as spark:
+            yield spark
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from migratory_spark.report import Incident, sla_report
 from migratory_spark.samples import read_parquet
 from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 Sample = tuple[str, dict[str, str], int, float]
 Write = Callable[[list[Sample]], Path]
 
@@ -111,7 +111,7 @@ def test_the_command_ends_with_the_verdict(write: Write, tmp_path: Path, lost: i
     target = tmp_path / "report.json"
     command = [sys.executable, "-m", "migratory_cli.main", "sla", "report", "--samples", str(write(run(lost)))]
     command += ["--start", str(START), "--end", str(END), "--json", str(target)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == code, done.stderr
     assert json.loads(target.read_text())["delivery"]["lost"] == 2 * lost
     assert "Objectives" in done.stdout

@@ -5,127 +5,210 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 from migratory_resources.objectives import Objective
-from migratory_spark.observations import Coverage, Observations, Row
-from migratory_spark.verdicts import Result, judge, overall
+from migratory_spark.cells import Cells
+from migratory_spark.counting import occurrences
+from migratory_spark.coverage import Covered
+from migratory_spark.document import Result
+from migratory_spark.observations import Group, Observations
+from migratory_spark.scopes import Scope, scope
+from migratory_spark.slices import SliceCounts
+from migratory_spark.verdicts import judge, overall
 
-FULL = Coverage(1.0, 1.0, 1.0, 100)
-
-
-def row(metric: str, increase: float, window: int = 0, **labels: str) -> Row:
-    every = dict.fromkeys(("broker", "clock", "phase", "le", "reason", "receipt"), "") | labels
-    return Row(metric=metric, window=window, segment=0, increase=increase, **every)  # type: ignore[arg-type]
-
-
-def latencies(cumulative: dict[float, float], window: int = 0, phase: str = "live", clock: str = "same") -> list[Row]:
-    return [
-        row("migratory_delivery_latency_seconds_bucket", count, window, broker="b0", clock=clock, phase=phase,
-            le="+Inf" if math.isinf(bound) else str(bound))
-        for bound, count in cumulative.items()
-    ]  # fmt: skip
+END = 20_000
+CELLS = Cells.at([0, 10_000, END])
+FULL = Covered(1.0, 1000, 20, 1000.0)
+LATENCY = "migratory_delivery_latency_seconds_bucket"
+Rows = dict[Group, list[Any]]
 
 
-def verdict(objective: dict[str, Any], rows: list[Row], covered: Coverage = FULL) -> Result:
-    return judge(Objective(name="o", **objective), Observations(rows, 0, 20_000, 10_000), covered)
+def group(metric: str, layout: int | None = None, **labels: str) -> Group:
+    every = dict.fromkeys(("broker", "clock", "phase", "reason", "receipt"), "") | labels
+    return Group(metric=metric, layout=layout, **every)
+
+
+def counter(name: str, *increases: float, **labels: str) -> Rows:
+    return {group(f"migratory_{name}", None, **labels): [*increases, 0.0, 0.0][:2]}
+
+
+def latencies(first: list[float], second: list[float] | None = None, **labels: str) -> Rows:
+    """Increases of the buckets up to 0.1, 0.25 and infinity, per cell."""
+    key = group(LATENCY, 1, **{"broker": "b0", "clock": "same", "phase": "live"} | labels)
+    return {key: [first, second or [0.0, 0.0, 0.0]]}
+
+
+def observations(*rows: Rows) -> Observations:
+    sums = {key: np.array(values, dtype=float) for each in rows for key, values in each.items()}
+    return Observations(CELLS, {1: (0.1, 0.25, math.inf)}, sums)
+
+
+def whole(objective: Objective) -> Scope:
+    return scope(objective, 0, END, [10_000, END], "UTC")
+
+
+def verdict(objective: dict[str, Any], *rows: Rows, covered: Covered = FULL) -> Result:
+    made = Objective(name="o", **objective)
+    count = occurrences(made, observations(*rows), covered.interval)
+    return judge(made, whole(made), count, covered, dict.fromkeys(whole(made).burns, covered))
 
 
 FAST = {"type": "latency", "threshold": "250ms", "target": "99"}
 COMPLETE = {"type": "delivery", "target": "100"}
 BACK = {"type": "resume", "threshold": "5s", "target": "99"}
-COUNTED = [row(f"migratory_{name}_total", 0.0) for name in ("lost", "duplicates", "reordered")]
+COUNTED = [counter(f"{name}_total", 0.0) for name in ("lost", "duplicates", "reordered")]
 
 
 def test_latency_is_the_share_at_or_below_the_threshold() -> None:
-    result = verdict(FAST, latencies({0.1: 500, 0.25: 990, math.inf: 1000}))
+    result = verdict(FAST, latencies([500, 990, 1000]))
     assert (result.good, result.total, result.compliance, result.verdict) == (990, 1000, 0.99, "met")
     assert result.budget_left == pytest.approx(0.0)
+    assert (result.unit, result.counts, result.threshold_ms) == ("deliveries", "occurrences", 250.0)
 
 
 def test_one_delivery_more_is_a_miss() -> None:
-    result = verdict(FAST, latencies({0.1: 500, 0.25: 989, math.inf: 1000}))
+    result = verdict(FAST, latencies([500, 989, 1000]))
     assert result.verdict == "missed"
     assert result.budget_left == pytest.approx(-0.1)
 
 
-def test_replays_and_estimated_clocks_are_not_judged() -> None:
-    rows = latencies({0.25: 1000, math.inf: 1000}) + [
-        other
-        for labels in ({"phase": "replayed"}, {"clock": "estimated"})
-        for other in latencies({0.25: 0, math.inf: 1000}, **labels)
+def test_shares_are_exact_where_floating_point_is_not() -> None:
+    total = 300_000_000_000  # of which three may be bad
+    exact = {**FAST, "target": "99.999999999"}
+    assert verdict(exact, latencies([0, total - 3, total])).verdict == "met"
+    assert verdict(exact, latencies([0, total - 4, total])).verdict == "missed"
+
+
+def test_replays_and_estimated_clocks_are_not_judged_unless_asked_for() -> None:
+    rows = [
+        latencies([0, 1000, 1000]),
+        latencies([0, 0, 1000], phase="replayed"),
+        latencies([0, 0, 500], clock="estimated"),
     ]
-    assert verdict(FAST, rows).total == 1000
+    assert verdict(FAST, *rows).total == 1000
+    assert verdict({**FAST, "clock": "estimated"}, *rows).total == 500
+    assert verdict({**FAST, "clock": "any"}, *rows).total == 1500
 
 
 def test_too_few_events_cannot_show_the_target() -> None:
-    result = verdict({**FAST, "target": "99.9"}, latencies({0.25: 100, math.inf: 100}))
+    result = verdict({**FAST, "target": "99.9"}, latencies([0, 100, 100]))
     assert result.verdict == "insufficient"
     assert "1000 are needed" in result.reason
+    assert result.budget_left is None
 
 
 def test_but_they_can_show_a_miss() -> None:
-    assert verdict({**FAST, "target": "99.9"}, latencies({0.25: 90, math.inf: 100})).verdict == "missed"
+    assert verdict({**FAST, "target": "99.9"}, latencies([0, 90, 100])).verdict == "missed"
 
 
 def test_a_threshold_between_bounds_is_said_and_counted_conservatively() -> None:
-    result = verdict({**FAST, "threshold": "200ms"}, latencies({0.1: 999, 0.25: 1000, math.inf: 1000}))
+    result = verdict({**FAST, "threshold": "200ms"}, latencies([999, 1000, 1000]))
     assert result.good == 999
     assert "not a bound" in result.reason
 
 
-def test_slices_are_judged_by_their_percentile_and_silent_ones_do_not_count() -> None:
-    steady = {"type": "latency", "target": "50", "slices": {"length": "10s", "percentile": "99", "threshold": "250ms"}}
-    slow, fast = {0.1: 0, 0.25: 0, 1.0: 100, math.inf: 100}, {0.1: 100, 0.25: 100, 1.0: 100, math.inf: 100}
-    rows = latencies(fast, window=0) + latencies(slow, window=1)
-    assert verdict(steady, rows).compliance == 0.5
-    assert verdict(steady, latencies(fast, window=0)).total == 1
+def test_slices_are_judged_by_their_number() -> None:
+    steady = {"length": "10s", "percentile": "99", "threshold": "250ms"}
+    made = Objective(name="o", type="latency", target="50", slices=steady)  # type: ignore[arg-type]
+    count = SliceCounts(CELLS, np.array([1, 0]), np.array([1, 1]), 0, (10_000,), True)
+    result = judge(made, whole(made), count, FULL, dict.fromkeys(whole(made).burns, FULL))
+    assert (result.good, result.total, result.verdict, result.unit) == (1, 2, "met", "slices")
+    assert result.bad_slices == ["1970-01-01T00:00:10.000Z"]
+    silent = SliceCounts(CELLS, np.array([0, 0]), np.array([0, 0]), 2, (), True)
+    assert judge(made, whole(made), silent, FULL, dict.fromkeys(whole(made).burns, FULL)).verdict == "insufficient"
 
 
 def test_delivery_counts_every_loss_duplicate_and_disorder() -> None:
-    rows = [row("migratory_expected_total", 1000.0), *COUNTED]
-    assert verdict(COMPLETE, rows).verdict == "met"
+    expected = counter("expected_total", 1000.0)
+    assert verdict(COMPLETE, expected, *COUNTED).verdict == "met"
     for name in ("lost", "duplicates", "reordered"):
-        result = verdict(COMPLETE, [*rows, row(f"migratory_{name}_total", 1.0)])
+        result = verdict(COMPLETE, expected, *COUNTED, counter(f"{name}_total", 1.0))
         assert (result.verdict, result.good) == ("missed", 999)
         assert name in result.reason
 
 
+def test_deliveries_that_nobody_saw_arrive_are_no_pass() -> None:
+    rows = [counter("expected_total", 1000.0), *COUNTED]
+    assert verdict(COMPLETE, *rows, counter("received_total", 1000.0)).verdict == "met"
+    # 2.5 scrape intervals of 20 may be on their way.
+    assert verdict(COMPLETE, *rows, counter("received_total", 880.0)).verdict == "met"
+    result = verdict(COMPLETE, *rows, counter("received_total", 870.0))
+    assert result.verdict == "insufficient"
+    assert "130 of them were neither seen to arrive" in result.reason
+
+
 def test_what_nobody_counted_is_not_zero() -> None:
-    assert verdict(COMPLETE, [row("migratory_expected_total", 1000.0)]).verdict == "insufficient"
-    assert verdict(COMPLETE, COUNTED).verdict == "insufficient"
+    assert verdict(COMPLETE, counter("expected_total", 1000.0)).verdict == "insufficient"
+    assert verdict(COMPLETE, *COUNTED).verdict == "insufficient"
 
 
 def test_no_interruption_is_met_only_where_interruptions_were_counted() -> None:
-    assert verdict(BACK, [row("migratory_reconnects_total", 0.0)]).verdict == "met"
-    assert verdict(BACK, []).verdict == "insufficient"
-    assert verdict(BACK, [row("migratory_reconnects_total", 3.0)]).verdict == "insufficient"
+    assert verdict(BACK, counter("reconnects_total", 0.0)).verdict == "met"
+    assert verdict(BACK).verdict == "insufficient"
+    assert verdict(BACK, counter("reconnects_total", 3.0)).verdict == "insufficient"
+    gap = {"type": "publish", "threshold": "5s", "target": "99"}
+    assert verdict(gap, counter("publish_errors_total", 0.0)).verdict == "met"
+    assert verdict(gap).verdict == "insufficient"
 
 
 def test_a_window_that_scrapes_did_not_cover_gets_no_verdict() -> None:
-    rows = latencies({0.25: 1000, math.inf: 1000})
-    result = verdict(FAST, rows, Coverage(0.9, 1.0, 10.0, 90))
+    result = verdict(FAST, latencies([0, 1000, 1000]), covered=Covered(0.9, 10_000, 90, 1000.0))
     assert result.verdict == "insufficient"
     assert "90.0%" in result.reason
 
 
+def test_but_a_loss_is_a_loss_however_little_was_seen() -> None:
+    rows = [counter("expected_total", 1000.0), *COUNTED, counter("lost_total", 1.0)]
+    assert verdict(COMPLETE, *rows, covered=Covered(0.5, 10_000, 90, 1000.0)).verdict == "missed"
+
+
 def test_availability_is_acknowledged_of_answered() -> None:
-    rows = [row("migratory_publish_seconds_count", 999.0), row("migratory_publish_errors_total", 1.0, reason="timeout")]
-    result = verdict({"type": "availability", "target": "99.9"}, rows)
+    rows = [counter("publish_seconds_count", 999.0), counter("publish_errors_total", 1.0, reason="timeout")]
+    result = verdict({"type": "availability", "target": "99.9"}, *rows)
     assert (result.compliance, result.verdict) == (0.999, "met")
-    assert verdict({"type": "availability", "target": "99.9"}, []).verdict == "insufficient"
+    nothing = verdict({"type": "availability", "target": "99.9"})
+    assert (nothing.compliance, nothing.verdict) == (None, "insufficient")
+
+
+def test_the_budget_over_time_and_the_rates_at_which_it_burns() -> None:
+    result = verdict(FAST, latencies([0, 995, 1000], [0, 985, 1000]))
+    assert [(point.good, point.total, point.budget_left) for point in result.budget_over_time] == [
+        (995, 1000, 0.5),
+        (1980, 2000, 0.0),
+    ]
+    (burn,) = result.burn  # the shortest of the usual windows is longer than this one
+    assert (burn.window_seconds, burn.rate) == (20.0, 1.0)
+    assert verdict({**FAST, "target": "100"}, latencies([0, 99, 100])).burn[0].rate is None
+
+
+def test_a_report_over_an_hour_has_burn_rates_of_five_and_thirty_minutes() -> None:
+    made = Objective.model_validate({"name": "o", **FAST})
+    assert scope(made, 0, 3_600_000, [3_600_000], "UTC").burns == (300_000, 1_800_000, 3_600_000)
+
+
+def test_windows_of_an_objectives_own_end_with_the_report() -> None:
+    def made(window: dict[str, str]) -> Scope:
+        objective = Objective.model_validate({"name": "o", **FAST, "window": window})
+        return scope(objective, 1_700_000_000_000, 1_700_000_060_000, [1_700_000_060_000], "UTC")
+
+    rolling = made({"rolling": "30d"})
+    assert rolling.end - rolling.start == 30 * 86_400_000
+    assert len(rolling.points) == 60
+    # 14 November 2023, 22:14:20 UTC.
+    assert made({"calendar": "month"}).start == 1_698_796_800_000
+    assert made({"calendar": "day", "zone": "Asia/Tokyo"}).start == 1_699_974_000_000
 
 
 def test_the_report_is_as_good_as_its_worst_objective() -> None:
-    met = verdict(FAST, latencies({0.25: 1000, math.inf: 1000}))
-    missed = verdict(FAST, latencies({0.25: 0, math.inf: 1000}))
-    unknown = verdict(FAST, [])
-    assert overall([met]) == "met"
-    assert overall([met, unknown]) == "insufficient"
-    assert overall([met, unknown, missed]) == "missed"
+    assert overall(["met"]) == "met"
+    assert overall(["met", "insufficient"]) == "insufficient"
+    assert overall(["met", "insufficient", "missed"]) == "missed"
     assert overall([]) == "insufficient"
 
 
 def test_a_window_without_any_clients_metrics_says_whose_are_missing() -> None:
-    result = verdict(FAST, [], Coverage(0.0, math.nan, 100.0, 0))
+    result = verdict(FAST, covered=Covered(0.0, END, 0, None))
     assert result.verdict == "insufficient"
     assert "no client's" in result.reason
+    assert (result.good, result.total, result.budget_over_time) == (None, None, [])

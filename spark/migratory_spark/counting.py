@@ -1,0 +1,131 @@
+"""What an objective counts: good events of all events, in any stretch of time.
+
+Nothing is judged here. Where nothing can be counted the answer says why; a count of nothing is given only where the
+absence of events is itself data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from migratory_resources.objectives import Objective
+
+from migratory_spark import names
+from migratory_spark.coverage import ALLOWED_INTERVALS, Role
+from migratory_spark.observations import Group, Observations, Span, Where, anything
+
+UNITS = {
+    "latency": "deliveries",
+    "delivery": "expected deliveries",
+    "resume": "resumes",
+    "publish": "publish gaps",
+    "availability": "publications",
+}
+ROLES: dict[str, Role] = {
+    "latency": "clients",
+    "delivery": "clients",
+    "resume": "clients",
+    "publish": "publishers",
+    "availability": "publishers",
+}
+"""Whose scrapes must cover the time of an objective of that type."""
+
+
+@dataclass(slots=True, frozen=True)
+class Counts:
+    """`good` and `total` are None where nothing can be counted. `doubtful` of the good ones may have been bad."""
+
+    good: int | None
+    total: int | None
+    reason: str = ""
+    doubtful: int = 0
+
+
+Count = Callable[[Span], Counts]
+"""Counts in a stretch of time whose ends are edges of the cells."""
+
+
+def judged(*clocks: str) -> Where:
+    """Live deliveries by these clocks; what a replay brings late is the business of the resume objective."""
+
+    def where(group: Group) -> bool:
+        return group.clock in clocks and group.phase == "live"
+
+    return where
+
+
+def occurrences(objective: Objective, seen: Observations, interval_ms: float | None) -> Count:
+    """The count of an objective's events. `interval_ms` is the scrape interval, within which deliveries may be on their
+    way."""
+    match objective.type:
+        case "latency":
+            where = judged(*objective.clocks)
+            return _within(objective, seen, names.LATENCY, where, "no delivery was measured")
+        case "resume":
+            nothing = "no client lost its connection"
+            return _interrupted(objective, seen, names.RESUME, names.RECONNECTS, nothing, "no resume was measured")
+        case "publish":
+            nothing = "publishing was never interrupted"
+            unmeasured = "no publish gap was measured"
+            return _interrupted(objective, seen, names.PUBLISH_GAP, names.PUBLISH_ERRORS, nothing, unmeasured)
+        case "delivery":
+            return lambda span: _delivery(seen, span, interval_ms)
+        case "availability":
+            return lambda span: availability(seen, span)
+
+
+def _within(objective: Objective, seen: Observations, histogram: str, where: Where, nothing: str) -> Count:
+    threshold = objective.threshold
+    assert threshold is not None  # the objective's own rules see to it
+
+    def count(span: Span) -> Counts:
+        distribution = seen.distribution(histogram, where, span)
+        if not round(distribution.count):
+            return Counts(None, None, nothing)
+        good, exact = distribution.at_most(threshold)
+        note = "" if exact else f"{threshold:g} s is not a bound of every histogram: its whole bucket counts as above"
+        return Counts(round(good), round(distribution.count), note)
+
+    return count
+
+
+def _interrupted(
+    objective: Objective, seen: Observations, histogram: str, counter: str, nothing: str, unmeasured: str
+) -> Count:
+    measured = _within(objective, seen, histogram, anything, unmeasured)
+
+    def count(span: Span) -> Counts:
+        # The absence of an event is data only where its counter was scraped and did not move.
+        if seen.has(counter) and not seen.count(counter, span=span) and not seen.count(f"{histogram}_count", span=span):
+            return Counts(0, 0, nothing)
+        return measured(span)
+
+    return count
+
+
+def _delivery(seen: Observations, span: Span, interval_ms: float | None) -> Counts:
+    expected = seen.count(names.EXPECTED, span=span)
+    if not expected:
+        return Counts(None, None, "nothing says how many deliveries were expected")
+    kinds = {"lost": names.LOST, "duplicates": names.DUPLICATES, "reordered": names.REORDERED}
+    if missing := [kind for kind, metric in kinds.items() if not seen.has(metric)]:
+        return Counts(None, None, f"nobody counted {', '.join(missing)}")
+    wrong = {kind: seen.count(metric, span=span) for kind, metric in kinds.items()}
+    note = ", ".join(f"{count} {kind}" for kind, count in wrong.items() if count)
+    good = max(0, expected - sum(wrong.values()))
+    if not seen.has(names.RECEIVED):
+        return Counts(good, expected, note)
+    # Who ended without a last scrape can't say what arrived. Some deliveries are on their way at either end.
+    unseen = expected - seen.count(names.RECEIVED, span=span) - wrong["lost"]
+    on_their_way = expected / (span[1] - span[0]) * ALLOWED_INTERVALS * (interval_ms or 0)
+    return Counts(good, expected, note, max(0, unseen) if unseen > on_their_way else 0)
+
+
+def availability(seen: Observations, span: Span) -> Counts:
+    """Acknowledged publications of those that were answered."""
+    answered = seen.count(f"{names.PUBLISH}_count", span=span)
+    failed = seen.count(names.PUBLISH_ERRORS, span=span)
+    if not answered + failed:
+        return Counts(None, None, "nothing was published")
+    return Counts(answered, answered + failed)

@@ -1,0 +1,188 @@
+"""Incidents, found in the samples: a broker that died or restarted, a takeover, a wave of reconnects.
+
+Spark puts what rose into episodes (`episodes`), the exporters' gaps and restarts come from `coverage.py`; `find` makes
+incidents of both, in plain Python. An incident that somebody tells of (who killed the broker) takes in what was found
+at its time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from migratory_spark.coverage import Exporter, Exporters, intersection
+from migratory_spark.names import PUBLISH_ERRORS, RECONNECTS, TAKEOVERS
+
+CALM_MS = 15_000
+"""What happens within so long of what happened before belongs to it: a session must time out before a takeover."""
+MOST_EPISODES = 2000
+WAVE_LEAST, WAVE_SHARE = 5, 0.01
+"""Reconnects are a wave when they are at least so many, and that share of the clients."""
+
+Step = Literal["silent", "back", "restarted", "takeover", "reconnects", "publish_errors"]
+_KINDS: dict[str, Step] = {TAKEOVERS: "takeover", RECONNECTS: "reconnects", PUBLISH_ERRORS: "publish_errors"}
+# The gravest of an incident's steps names it.
+_NAMES: tuple[tuple[Step, str], ...] = (
+    ("silent", "broker died"),
+    ("restarted", "broker restarted"),
+    ("takeover", "takeover"),
+    ("reconnects", "reconnect wave"),
+)
+
+
+@dataclass(slots=True, frozen=True)
+class Happened:
+    """One step, in ms. It began after `at` and by `seen`, and lasted until `until`; `count` where it is counted."""
+
+    kind: Step
+    broker: str
+    at: int
+    seen: int
+    until: int
+    count: int | None = None
+
+
+@dataclass(slots=True, frozen=True)
+class Found:
+    """An incident: after `at`, at the latest at `seen`, over at `until`. `broker` is empty where no single one is
+    meant."""
+
+    kind: str
+    broker: str
+    at: int
+    seen: int
+    until: int
+    steps: tuple[Happened, ...] = field(default=())
+    told: bool = False
+    """Told by the caller, not found."""
+
+
+def episodes(line: DataFrame, table: DataFrame, start_ms: int, end_ms: int) -> list[Happened]:
+    """Takeovers, reconnects and failed publications by broker: rises with less than CALM_MS between them are one.
+
+    `line` is the timeline, `table` the catalogue. At most MOST_EPISODES, the first.
+    """
+    told = table.where(F.col("metric").isin(*_KINDS)).select("series", "metric", "broker")
+    in_order = Window.partitionBy("metric", "broker").orderBy("timestamp")
+    rises = (
+        line.join(F.broadcast(told), "series")
+        .withColumn("since", F.lag("timestamp").over(Window.partitionBy("series").orderBy("timestamp")))
+        .where((F.col("rise") > 0) & (F.col("timestamp") > start_ms) & (F.col("timestamp") <= end_ms))
+        .groupBy("metric", "broker", "timestamp")
+        .agg(F.sum("rise").alias("rise"), F.min(F.coalesce("since", "timestamp")).alias("since"))
+    )
+    begins = F.col("timestamp") - F.lag("timestamp", 1, -CALM_MS - 1).over(in_order) > CALM_MS
+    rows = (
+        rises.withColumn("episode", F.sum(begins.cast("int")).over(in_order))
+        .groupBy("metric", "broker", "episode")
+        .agg(
+            F.min_by("since", "timestamp").alias("at"),
+            F.min("timestamp").alias("seen"),
+            F.max("timestamp").alias("until"),
+            F.sum("rise").alias("count"),
+        )
+        .orderBy("seen", "metric", "broker")
+        .limit(MOST_EPISODES)
+        .collect()
+    )
+    return [
+        Happened(
+            _KINDS[row["metric"]], row["broker"], max(row["at"], start_ms), row["seen"], row["until"],
+            round(row["count"]),
+        )
+        for row in rows
+    ]  # fmt: skip
+
+
+def silences(exporters: Exporters, start_ms: int, end_ms: int) -> list[Happened]:
+    """Brokers whose scrapes end or whose counters fall, while others are scraped: else it was the scraper that was
+    away."""
+    found = []
+    for broker in exporters.of("brokers"):
+        others = [each for each in exporters.found if each is not broker]
+        if not broker.name or not others:
+            continue
+        nobody = intersection([each.missing(start_ms, end_ms) for each in others])
+        gaps = [gap for gap in broker.gaps if not _mostly(gap, nobody)]
+        for last, following in gaps:
+            found.append(Happened("silent", broker.name, last, _due(broker, last, following), following))
+            found.append(Happened("back", broker.name, following, following, following))
+        if end_ms - broker.last > broker.allowed and not _mostly((broker.last, end_ms), nobody):
+            found.append(Happened("silent", broker.name, broker.last, _due(broker, broker.last, end_ms), end_ms))
+        returns = {following for _, following in broker.gaps}
+        for moment in broker.restarts:
+            at = moment if moment in returns else max(start_ms, round(moment - broker.interval))
+            found.append(Happened("restarted", broker.name, at, moment, moment))
+    return found
+
+
+def _due(broker: Exporter, last: int, following: int) -> int:
+    return min(round(last + broker.interval), following)
+
+
+def _mostly(gap: tuple[int, int], nobody: Iterable[tuple[int, int]]) -> bool:
+    shared = sum(max(0, min(gap[1], other[1]) - max(gap[0], other[0])) for other in nobody)
+    return shared > (gap[1] - gap[0]) / 2
+
+
+def find(happened: Iterable[Happened], told: Sequence[Found], clients: float) -> list[Found]:
+    """Incidents in the order of time: those that were told, with what was found at their time, and all others.
+
+    `clients` is the most that were connected; a wave of reconnects must be a share of them to be an incident.
+    """
+    steps = sorted(happened, key=lambda step: (step.at, step.seen, step.kind, step.broker))
+    owned: dict[int, list[Happened]] = {}
+    rest = []
+    for step in steps:
+        owner = next((number for number, one in enumerate(told) if _belongs(step, one.at, one.until)), None)
+        owned.setdefault(owner, []).append(step) if owner is not None else rest.append(step)
+    found = [replace(one, steps=tuple(owned.get(number, ())), told=True) for number, one in enumerate(told)]
+    for steps_of_one in _together(rest):
+        if (incident := _incident(steps_of_one, clients)) is not None:
+            found.append(incident)
+    return sorted(found, key=lambda one: (one.at, one.until))
+
+
+def _belongs(step: Happened, at: int, until: int) -> bool:
+    return at - CALM_MS <= step.seen and step.at <= until + CALM_MS
+
+
+def _together(steps: Sequence[Happened]) -> list[list[Happened]]:
+    """Steps that follow one another within CALM_MS. A broker that stays away does not hold an incident open."""
+    groups: list[list[Happened]] = []
+    open_until = 0
+    for step in steps:
+        if not groups or step.at > open_until + CALM_MS:
+            groups.append([])
+            open_until = 0
+        groups[-1].append(step)
+        open_until = max(open_until, step.seen if step.kind == "silent" else step.until)
+    return groups
+
+
+def _incident(steps: Sequence[Happened], clients: float) -> Found | None:
+    reconnects = sum(step.count or 0 for step in steps if step.kind == "reconnects")
+    for kind, name in _NAMES:
+        of_kind = [step for step in steps if step.kind == kind]
+        if not of_kind:
+            continue
+        if kind == "reconnects" and reconnects < max(WAVE_LEAST, WAVE_SHARE * clients):
+            return None
+        brokers = {step.broker for step in of_kind}
+        # It is over when clients and publishers are served again, whether or not the broker is back by then.
+        ends = [step.until for step in steps if step.kind not in ("silent", "back")]
+        seen = min(step.seen for step in steps)
+        until = max(ends, default=max(step.seen for step in steps))
+        return Found(
+            name,
+            brokers.pop() if len(brokers) == 1 else "",
+            min(step.at for step in steps),
+            seen,
+            max(until, seen),
+            tuple(steps),
+        )
+    return None

@@ -1,0 +1,75 @@
+"""What a reader of a report's figures should know, one sentence each: what is uncertain, and by how much."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from migratory_spark import names
+from migratory_spark.catalogue import Facts
+from migratory_spark.document import Coverage, Samples
+from migratory_spark.observations import Observations, Span
+
+_MOST_NAMED = 5
+
+
+def notes(coverage: Coverage, samples: Samples, seen: Observations, span: Span, known: Facts) -> list[str]:
+    return [*_targets(coverage), *_samples(samples, known), *_histograms(samples, seen, span), *_resumes(seen, span)]
+
+
+def _targets(coverage: Coverage) -> Iterator[str]:
+    ended = [target for target in coverage.targets if target.ended_early]
+    for target in ended[:_MOST_NAMED]:
+        yield (
+            f"{target.name or 'an exporter without a name'} was scraped last at {target.last}: what it counted in "
+            f"up to {target.interval_seconds:g} s after that is not known"
+        )
+    if len(ended) > _MOST_NAMED:
+        yield f"{len(ended) - _MOST_NAMED} more exporters ended before the window did"
+    for target in coverage.targets:
+        if target.restarts:
+            yield (
+                f"{target.name or 'an exporter without a name'} restarted {_times(target.restarts)}: what it counted "
+                f"between its last scrape and the restart, up to {target.interval_seconds:g} s each time, is not known"
+            )
+
+
+def _samples(samples: Samples, known: Facts) -> Iterator[str]:
+    if known.several:
+        yield (
+            f"several servers told of the same series: one is believed at a time, {samples.repeated} samples of others "
+            "are left out"
+        )
+    if samples.nan:
+        yield f"{samples.nan} samples are not a number and are left out"
+    if samples.older:
+        yield (
+            f"{samples.older} series are older than the window and were not scraped before it: what they counted up to "
+            "their first scrape is left out"
+        )
+
+
+def _histograms(samples: Samples, seen: Observations, span: Span) -> Iterator[str]:
+    for histogram in samples.different_buckets:
+        distribution = seen.distribution(histogram, span=span)
+        shared = len(distribution.common.bounds)
+        if not distribution.count:
+            continue
+        how = f"merged on the {shared} bounds that all of them have" if shared else "no bound is common to all of them"
+        yield f"exporters of {histogram} have different buckets: {how}"
+    for histogram in names.HISTOGRAMS:
+        common = seen.distribution(histogram, span=span).common
+        if not common.bounds:
+            continue
+        above = round(common.count - float(common.cumulative[-1]))
+        if above:
+            yield f"{above} values of {histogram} are above its highest bound, {common.bounds[-1]:g} s"
+
+
+def _resumes(seen: Observations, span: Span) -> Iterator[str]:
+    lost, resumed = seen.count(names.RECONNECTS, span=span), seen.count(f"{names.RESUME}_count", span=span)
+    if resumed < lost and seen.has(names.RESUME):
+        yield f"{lost} links were lost and {resumed} resumes measured: the others had nothing to resume, or had not yet"
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"

@@ -1,0 +1,253 @@
+"""Cases from bug reports of similar systems, as whole reports: different buckets (A18), windows without traffic (A20),
+the repeated hour of autumn (A21), incidents that are found, and samples of which no report can be made."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from migratory_local.demo import JAVA_OPTIONS
+from migratory_resources.objectives import Objective
+from migratory_spark.cells import TooManyCells
+from migratory_spark.report import sla_report
+from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
+Sample = tuple[str, dict[str, str], int, float]
+Write = Callable[[list[Sample]], Path]
+
+LATENCY = "migratory_delivery_latency_seconds"
+OPEN = Objective.model_validate({"name": "open", "type": "availability", "target": "99"})
+
+
+def seconds(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
+
+
+def attempts(at: float, answered: float, failed: float) -> list[Sample]:
+    labels = {"cluster": "c", "broker": "b0", "job": "load", "instance": "w"}
+    moment = round(at * 1000)
+    return [
+        ("migratory_publish_seconds_count", labels, moment, answered),
+        ("migratory_publish_errors_total", labels | {"reason": "timeout"}, moment, failed),
+    ]
+
+
+def test_brokers_with_different_buckets(session: SparkSession, write: Write) -> None:
+    counts = {
+        "b0": {"0.01": 600, "0.025": 900, "0.05": 980, "0.1": 1000, "+Inf": 1000},
+        "b1": {"0.01": 100, "0.05": 700, "0.1": 990, "+Inf": 1000},
+    }
+    samples: list[Sample] = []
+    for moment in range(0, 61, 10):
+        for broker, buckets in counts.items():
+            labels = {"broker": broker, "clock": "same", "phase": "live", "job": "load", "instance": broker}
+            samples += [
+                (f"{LATENCY}_bucket", labels | {"le": le}, moment * 1000, count if moment == 60 else 0.0)
+                for le, count in buckets.items()
+            ]
+            samples.append((f"{LATENCY}_count", labels, moment * 1000, 1000.0 if moment == 60 else 0.0))
+    at = Objective.model_validate({"name": "at", "type": "latency", "threshold": "50ms", "target": "84"})
+    between = Objective.model_validate({"name": "between", "type": "latency", "threshold": "25ms", "target": "50"})
+    report = sla_report(session, write(samples), 0, 60, [at, between])
+    every = report["latency_ms"]["all"]
+    assert every["count"] == 2000
+    assert [every[name] for name in ("median", "p90", "p95", "p99")] == [22.245, 69.355, 85.484, 98.387]
+    assert every["median_bucket"] == (10.0, 50.0)
+    assert "buckets differ" in every["note"]
+    assert report["samples"]["different_buckets"] == [LATENCY]
+    assert any("different buckets" in note for note in report["notes"])
+    assert [(one["good"], one["total"], one["verdict"]) for one in report["objectives"]] == [
+        (1680, 2000, "met"), (1000, 2000, "met"),
+    ]  # fmt: skip
+    assert "not a bound of every histogram" in report["objectives"][1]["reason"]
+
+
+def test_windows_without_traffic(session: SparkSession, write: Write) -> None:
+    answered = failed = 0.0
+    samples = attempts(0, 0, 0)
+    for window in range(288):
+        if window < 240:
+            failures = 1 if window < 24 else 0
+            answered, failed = answered + 100 - failures, failed + failures
+        samples += attempts(300 * (window + 1), answered, failed)
+    day, slices = 86_400, {"length": "5m", "share": "100"}
+    sliced = Objective.model_validate({"name": "sliced", "type": "availability", "target": "90", "slices": slices})
+    report = sla_report(session, write(samples), 0, day, [OPEN, sliced], window_seconds=300)
+    found = report["availability"]
+    assert (found["attempts"], found["failures"], found["share"]) == (24_000, 24, 0.999)
+    assert found["windows_without_traffic"] == 48
+    assert [row["availability"] for row in report["windows"]].count(None) == 48
+    assert report["windows"][0]["availability"] == 0.99
+    assert [one["verdict"] for one in report["objectives"]] == ["met", "met"]
+    assert (report["objectives"][1]["good"], report["objectives"][1]["total"]) == (216, 240)
+    assert report["objectives"][1]["silent_slices"] == 48
+    json.dumps(report, allow_nan=False)
+
+
+def test_a_day_without_any_attempt(session: SparkSession, write: Write) -> None:
+    samples = [sample for moment in range(0, 86_401, 300) for sample in attempts(moment, 5.0, 1.0)]
+    report = sla_report(session, write(samples[2:]), 300, 86_400, [OPEN])
+    assert report["availability"]["share"] is None
+    assert (report["objectives"][0]["compliance"], report["verdict"]) == (None, "insufficient")
+    assert report["objectives"][0]["reason"] == "nothing was published"
+    json.dumps(report, allow_nan=False)
+
+
+AUTUMN = """
+import json, sys
+from pathlib import Path
+from migratory_local.java import find_java, spark_home
+from migratory_resources.objectives import Objective
+from migratory_spark.report import sla_report
+from migratory_spark.session import local_session
+samples, work, zone = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
+start, end = float(sys.argv[4]), float(sys.argv[5])
+objectives = [
+    Objective.model_validate({"name": "open", "type": "availability", "target": "99",
+                              "window": {"calendar": "day", "zone": zone}}),
+    Objective.model_validate({"name": "slots", "type": "availability", "target": "99.5",
+                              "slices": {"length": "15s", "share": "100"}}),
+]
+with local_session(spark_home(find_java(), work), work, cores=2) as session:
+    report = sla_report(session, samples, start, end, objectives, zone=zone)
+(work / "report.json").write_text(json.dumps(report, indent=1, allow_nan=False))
+"""
+
+
+@pytest.mark.parametrize(
+    ("zone", "start", "down", "repeated"),
+    [
+        ("Europe/Bucharest", "2025-10-25T21:00:00Z", "2025-10-26T00:30:00Z", ("T03:00:00+03:00", "T03:00:00+02:00")),
+        ("America/New_York", "2025-11-02T04:00:00Z", "2025-11-02T05:30:00Z", ("T01:00:00-04:00", "T01:00:00-05:00")),
+    ],
+)
+def test_the_repeated_hour_whatever_the_machines_zone(
+    write: Write, tmp_path: Path, zone: str, start: str, down: str, repeated: tuple[str, str]
+) -> None:
+    first, failing = seconds(start), seconds(down)
+    samples, good, bad = attempts(first, 0, 0), 0, 0
+    for slot in range(6000):
+        is_down = failing <= first + 15 * slot < failing + 900
+        good, bad = good + (not is_down), bad + is_down
+        samples += attempts(first + 15 * (slot + 1), good, bad)
+    folder = write(samples)
+    texts = []
+    # Every zone of the machine for one of the two days: a session of Spark costs half a minute.
+    for machine in (None, "UTC", "America/Los_Angeles") if zone == "Europe/Bucharest" else ("America/Los_Angeles",):
+        work = tmp_path / f"work-{machine}".replace("/", "-")
+        work.mkdir()
+        environment = {key: value for key, value in os.environ.items() if key != "TZ"}
+        environment |= {"JDK_JAVA_OPTIONS": JAVA_OPTIONS} | ({"TZ": machine} if machine else {})
+        end = str(first + 25 * 3600)
+        command = [sys.executable, "-c", AUTUMN, str(folder), str(work), zone, str(first), end]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+        assert done.returncode == 0, done.stderr[-2000:]
+        texts.append((work / "report.json").read_text())
+    assert len(set(texts)) == 1
+    report = json.loads(texts[0])
+    rows = report["calendar"]["rows"]
+    assert (report["calendar"]["unit"], len(rows)) == ("hour", 25)
+    assert [(row["attempts"], row["availability"]) for row in rows if row["local"].endswith(repeated)] == [
+        (240, 0.75), (240, 1.0),
+    ]  # fmt: skip
+    by_day, slots = report["objectives"]
+    assert (by_day["window"]["start"], by_day["total"], by_day["compliance"]) == (f"{start[:-1]}.000Z", 6000, 0.99)
+    assert (slots["total"], slots["total"] - slots["good"], slots["verdict"]) == (6000, 60, "missed")
+    assert len(slots["bad_slices"]) == 60
+    assert slots["bad_slices"][0] == f"{down[:-1]}.000Z"
+
+
+def broken_cluster() -> list[Sample]:
+    """Three brokers with 100 clients each; b1 is killed at 40.5 s and back at 46 s; b0 and b2 take over at 44 s."""
+    samples: list[Sample] = []
+
+    def add(metric: str, second: int, value: float, instance: str, **labels: str) -> None:
+        job = "load" if instance == "w" else "broker"
+        labels |= {"cluster": "c", "job": job, "instance": instance}
+        samples.append((metric, labels, second * 1000, value))
+
+    for second in range(121):
+        for number, broker in enumerate(("b0", "b1", "b2")):
+            if broker == "b1" and 40 < second < 46:
+                continue
+            life = second - 46 if broker == "b1" and second >= 46 else second + 1000
+            clients = 100.0 if second <= 40 else 0.0 if broker == "b1" else 150.0
+            add("migratory_clients", second, clients, f"h{number}", broker=broker)
+            add("migratory_published_total", second, 10.0 * life, f"h{number}", broker=broker)
+            taken = {"b0": 20.0, "b2": 14.0}.get(broker, 0.0) if second >= 44 else 0.0
+            add("migratory_takeovers_total", second, taken, f"h{number}", broker=broker)
+        for broker in ("b0", "b1", "b2"):
+            labels = {"broker": broker, "clock": "same", "phase": "live"}
+            slow = 100.0 * max(0, min(second, 44) - 40)
+            for le, counted in (("0.25", 100.0 * second - slow), ("5", 100.0 * second), ("+Inf", 100.0 * second)):
+                add(f"{LATENCY}_bucket", second, counted, "w", le=le, **labels)
+            add("migratory_received_total", second, 100.0 * second, "w", broker=broker)
+            lost = 100.0 if broker == "b1" and second >= 42 else 0.0
+            add("migratory_reconnects_total", second, lost, "w", broker=broker, reason="lost")
+        add("migratory_publish_errors_total", second, 3.0 if second >= 43 else 0.0, "w", broker="b1", reason="timeout")
+        for histogram, count in (("migratory_resume_seconds", 100.0), ("migratory_publish_gap_seconds", 2.0)):
+            for le in ("1.0", "5.0", "+Inf"):
+                value = count if second >= 43 and le != "1.0" else 0.0
+                add(f"{histogram}_bucket", second, value, "w", broker="b0", le=le)
+            add(f"{histogram}_count", second, count if second >= 43 else 0.0, "w", broker="b0")
+    return samples
+
+
+def test_the_death_of_a_broker_is_found_with_all_that_followed(session: SparkSession, write: Write) -> None:
+    report = sla_report(session, write(broken_cluster()), 1.0, 120.0, [])
+    (incident,) = report["incidents"]
+    assert (incident["kind"], incident["broker"], incident["found"]) == ("broker died", "b1", True)
+    assert incident["at"] == "1970-01-01T00:00:40.000Z"
+    assert incident["at_uncertain_seconds"] == 1.0
+    kinds = [(step["kind"], step["broker"], step["count"]) for step in incident["happenings"]]
+    assert sorted(kinds, key=str) == sorted(
+        [
+            ("silent", "b1", None), ("back", "b1", None), ("restarted", "b1", None), ("reconnects", "b1", 100),
+            ("publish_errors", "b1", 3), ("takeover", "b0", 20), ("takeover", "b2", 14),
+        ],
+        key=str,
+    )  # fmt: skip
+    assert incident["affected"] == {
+        "clients_by_broker": {"b1": 100}, "clients": 100, "publish_gaps": 2, "publish_errors": 3, "takeovers": 34,
+    }  # fmt: skip
+    assert incident["connections"] == {
+        "before": {"b0": 100.0, "b1": 100.0, "b2": 100.0}, "after": {"b0": 150.0, "b1": 0.0, "b2": 150.0},
+    }  # fmt: skip
+    around = incident["latency_ms"]
+    assert around["before"]["count"] == 3 * 100 * 39
+    assert around["before"]["p99"] <= 250.0 < around["during"]["p95"]
+    assert sum(around[when]["count"] for when in ("before", "during", "after")) == 3 * 100 * 119
+    assert (incident["resume_seconds"]["count"], incident["publish_gap_seconds"]["count"]) == (100, 2)
+    silent = next(one for one in report["connections"] if one["broker"] == "b1")
+    assert silent["by_window"][45 - 1 - 1] is None
+    assert silent["last"] == 0.0
+
+
+def test_samples_of_which_no_report_can_be_made(session: SparkSession, write: Write) -> None:
+    """Unknown metrics, and known ones that never hold a number: insufficient with a reason, and JSON without NaN."""
+    labels = {"broker": "b0", "job": "load", "instance": "w"}
+    samples = [("node_load1", labels, moment, 1.0) for moment in range(0, 60_000, 1000)]
+    samples += [("migratory_received_total", labels, moment, math.nan) for moment in range(0, 60_000, 1000)]
+    complete = Objective.model_validate({"name": "complete", "type": "delivery", "target": "100"})
+    folder = write(samples)
+    report = sla_report(session, folder, 1, 59, [complete, OPEN])
+    assert report["verdict"] == "insufficient"
+    assert all("no client's or load generator's metrics" in one["reason"] for one in report["objectives"])
+    assert report["samples"]["nan"] == 60
+    assert any("60 samples are not a number" in note for note in report["notes"])
+    json.dumps(report, allow_nan=False)
+    # What can be told without looking at samples is told at once.
+    with pytest.raises(TooManyCells, match="ask for longer rows"):
+        sla_report(session, folder, 1, 59, [complete], window_seconds=0.01)
+    with pytest.raises(ValueError, match="no time zone"):
+        sla_report(session, folder, 1, 59, [complete], zone="Mars/Olympus")
+    with pytest.raises(ValueError, match="a name that no other objective has"):
+        sla_report(session, folder, 1, 59, [complete, complete])

@@ -1,0 +1,124 @@
+"""Coverage and incidents out of exporters' gaps and of what rose: plain Python, no Spark."""
+
+from __future__ import annotations
+
+import pytest
+from migratory_spark.coverage import Exporter, Exporters, Role, intersection
+from migratory_spark.incidents import Found, Happened, find, silences
+
+END = 100_000
+SECOND = 1000
+
+
+def exporter(name: str, role: Role = "clients", first: int = 0, last: int = END, **other: object) -> Exporter:
+    fields: dict[str, object] = {"scrapes": 100, "interval": 1000.0, "longest": 1000, "gaps": (), "restarts": ()}
+    return Exporter(role, name, first, last, **{**fields, **other})  # type: ignore[arg-type]
+
+
+def broker(name: str, **other: object) -> Exporter:
+    return exporter(name, "brokers", **other)  # type: ignore[arg-type]
+
+
+class TestCoverage:
+    def test_a_gap_of_one_is_covered_by_another(self) -> None:
+        found = Exporters((exporter("a", gaps=((20_000, 40_000),)), exporter("b", gaps=((60_000, 70_000),))))
+        assert found.covered(0, END, "clients").share == 1.0
+
+    def test_time_in_which_nobody_was_scraped_is_not_covered(self) -> None:
+        found = Exporters((exporter("a", gaps=((20_000, 40_000),)), exporter("b", gaps=((30_000, 50_000),))))
+        covered = found.covered(0, END, "clients")
+        assert covered.share == pytest.approx(0.9)
+        assert covered.longest == 10_000
+
+    def test_nor_is_time_before_the_first_scrape_and_after_the_last(self) -> None:
+        covered = Exporters((exporter("a", first=10_000, last=80_000),)).covered(0, END, "clients")
+        assert covered.share == pytest.approx(0.7)
+        assert covered.longest == 20_000
+
+    def test_one_missed_scrape_is_no_gap(self) -> None:
+        assert Exporters((exporter("a", first=2000, last=END - 2000),)).covered(0, END, "clients").share == 1.0
+
+    def test_others_scrapes_do_not_count(self) -> None:
+        covered = Exporters((broker("b"),)).covered(0, END, "clients", "publishers")
+        assert (covered.share, covered.scrapes, covered.interval) == (0.0, 0, None)
+
+    def test_an_exporter_of_another_time_does_not_count(self) -> None:
+        assert Exporters((exporter("a", first=0, last=1000),)).covered(50_000, END, "clients").scrapes == 0
+
+    def test_what_lies_in_every_set(self) -> None:
+        assert intersection([]) == []
+        assert intersection([[(0, 10), (20, 30)], [(5, 25)], [(0, 22)]]) == [(5, 10), (20, 22)]
+        assert intersection([[(0, 10)], [(10, 20)]]) == []
+
+
+class TestSilences:
+    def test_a_broker_without_scrapes_while_others_have_them(self) -> None:
+        gap = (40_000, 46_000)
+        found = silences(Exporters((exporter("w"), broker("b1", gaps=(gap,), restarts=(46_000,)))), 0, END)
+        assert found == [
+            Happened("silent", "b1", 40_000, 41_000, 46_000),
+            Happened("back", "b1", 46_000, 46_000, 46_000),
+            Happened("restarted", "b1", 46_000, 46_000, 46_000),
+        ]
+
+    def test_a_scraper_that_was_away_is_no_dead_broker(self) -> None:
+        gap = (40_000, 46_000)
+        everybody = (exporter("w", gaps=(gap,)), broker("b0", gaps=(gap,)), broker("b1", gaps=(gap,)))
+        assert silences(Exporters(everybody), 0, END) == []
+
+    def test_a_broker_that_never_came_back(self) -> None:
+        found = silences(Exporters((exporter("w"), broker("b1", last=60_000))), 0, END)
+        assert found == [Happened("silent", "b1", 60_000, 61_000, END)]
+
+    def test_a_restart_that_was_too_quick_for_a_gap(self) -> None:
+        found = silences(Exporters((exporter("w"), broker("b1", restarts=(50_000,)))), 0, END)
+        assert found == [Happened("restarted", "b1", 49_000, 50_000, 50_000)]
+
+    def test_without_anybody_else_nothing_can_be_said(self) -> None:
+        assert silences(Exporters((broker("b1", last=60_000),)), 0, END) == []
+
+
+DEATH = [
+    Happened("silent", "b1", 40_000, 41_000, 70_000),
+    Happened("reconnects", "b1", 41_000, 42_000, 43_000, 500),
+    Happened("takeover", "b2", 44_000, 45_000, 45_000, 30),
+    Happened("publish_errors", "b1", 41_000, 42_000, 44_000, 7),
+]
+
+
+class TestFind:
+    def test_a_death_with_what_followed_is_one_incident(self) -> None:
+        (found,) = find(DEATH, [], clients=1500)
+        assert (found.kind, found.broker, found.at, found.seen, found.until) == (
+            "broker died", "b1", 40_000, 41_000, 45_000,
+        )  # fmt: skip
+        assert len(found.steps) == 4
+        assert not found.told
+
+    def test_a_broker_that_stays_away_does_not_hold_the_incident_open(self) -> None:
+        later = Happened("takeover", "b3", 64_000, 65_000, 65_000, 2)
+        assert [one.kind for one in find([*DEATH, later], [], clients=1500)] == ["broker died", "takeover"]
+
+    def test_what_somebody_told_of_takes_in_what_was_found(self) -> None:
+        told = Found("kill broker", "b1", 40_500, 40_500, 44_000)
+        (found,) = find(DEATH, [told], clients=1500)
+        assert (found.kind, found.at, found.until, found.told) == ("kill broker", 40_500, 44_000, True)
+        assert len(found.steps) == 4
+
+    def test_a_few_reconnects_are_no_wave(self) -> None:
+        assert find([Happened("reconnects", "b1", 1000, 2000, 3000, 4)], [], clients=10) == []
+        assert find([Happened("reconnects", "b1", 1000, 2000, 3000, 14)], [], clients=1500) == []
+        (found,) = find([Happened("reconnects", "b1", 1000, 2000, 3000, 15)], [], clients=1500)
+        assert (found.kind, found.broker) == ("reconnect wave", "b1")
+
+    def test_failed_publications_alone_are_none(self) -> None:
+        assert find([Happened("publish_errors", "b1", 1000, 2000, 3000, 400)], [], clients=10) == []
+
+    def test_a_takeover_by_several_brokers_names_none(self) -> None:
+        steps = [Happened("takeover", name, 1000, 2000, 2000, 5) for name in ("b1", "b2")]
+        (found,) = find(steps, [], clients=10)
+        assert (found.kind, found.broker) == ("takeover", "")
+
+    def test_two_that_lie_apart_are_two_in_order(self) -> None:
+        second = [Happened("restarted", "b2", 80_000, 81_000, 81_000)]
+        assert [one.kind for one in find([*second, *DEATH], [], clients=10)] == ["broker died", "broker restarted"]
