@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from migratory_protocol.limits import SUBSCRIPTIONS
 from migratory_testing import pinger
+from migratory_testing.crowd import closed, resident
 from migratory_testing.processes import Broker, poll
 from migratory_testing.rawclient import RawClient, payload, position
 
@@ -69,19 +70,12 @@ async def delays(broker: Broker, run: str) -> list[float]:
     return sorted(found)
 
 
-def resident(broker: Broker) -> int:
-    """Bytes."""
-    assert broker.process is not None
-    status = Path(f"/proc/{broker.process.pid}/status").read_text()
-    return int(status.partition("VmRSS:")[2].split()[0]) * 1024
-
-
 async def test_a_client_that_does_not_read_delays_nobody_and_is_closed_at_its_limit(
     broker: Broker, bystander: object
 ) -> None:
     await delays(broker, "first")
     alone = await delays(broker, "alone")
-    before, closed = resident(broker), slow_consumers(broker)
+    before, ended = resident(broker), closed(broker, "slow_consumer")
 
     name = "stalled"
     stalled = await RawClient.join(broker, "msgpack", name=name, receive_buffer=4096)
@@ -91,7 +85,7 @@ async def test_a_client_that_does_not_read_delays_nobody_and_is_closed_at_its_li
     together = await delays(broker, "together")
 
     assert resident(broker) - before < 2 * QUEUE
-    assert slow_consumers(broker) == closed + 1
+    assert closed(broker, "slow_consumer") == ended + 1
     (line,) = [line for line in broker.lines() if line["event"] == "slow_consumer" and line["client"] == name]
     assert line["queued_bytes"] <= QUEUE
 
@@ -104,15 +98,6 @@ async def test_a_client_that_does_not_read_delays_nobody_and_is_closed_at_its_li
     again.writer.transport.abort()
     # what a healthy reader notices of a stalled one is measured by hand (docs/cases.md): here, that it is not held up
     assert together[len(together) * 99 // 100] < alone[len(alone) * 99 // 100] + 1.0
-
-
-def slow_consumers(broker: Broker) -> float:
-    lines = broker.get("/metrics")[1].splitlines()
-    return sum(
-        float(line.rpartition(" ")[2])
-        for line in lines
-        if line.startswith("migratory_closed_total{") and 'reason="slow_consumer"' in line
-    )
 
 
 # ---- A13 -----------------------------------------------------------------------------------------------------

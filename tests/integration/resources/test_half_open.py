@@ -1,0 +1,39 @@
+"""Connections whose other end is gone without a word, or says nothing for ever: found by the broker's own ping, or by
+silence, and everything that they held is given back."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from migratory_testing.crowd import all_ended, closed, descriptors, gather, until
+from migratory_testing.processes import Broker
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
+
+HEARTBEAT = 3.0
+SETTINGS = {"topics": {"groups": 4}, "limits": {"heartbeat": HEARTBEAT}}
+COUNT = 500
+
+
+async def test_five_hundred_that_vanish_and_five_hundred_that_are_silent_are_found(broker: Broker) -> None:
+    used, dead, lost = descriptors(broker), closed(broker, "heartbeat"), closed(broker, "lost")
+    silent = await gather(broker, COUNT)
+    for member in silent:
+        member.answers = False
+    vanished = await gather(broker, COUNT)
+    with contextlib.suppress(PermissionError):  # without the right to do so they are silent ones, too
+        for member in vanished:
+            member.vanish()
+    # A ping to one that vanished meets a machine that knows no such connection; a silent one's is merely not answered.
+    await until(lambda: closed(broker, "heartbeat") >= dead + COUNT, "the silent are found", limit=60.0)
+
+    def found() -> bool:
+        return closed(broker, "heartbeat") + closed(broker, "lost") >= dead + lost + 2 * COUNT
+
+    await until(found, "all are found", limit=60.0)
+    await all_ended(silent)
+    await all_ended(vanished)
+    await until(lambda: descriptors(broker) <= used, "descriptors are given back")
+    assert broker.metric("migratory_clients") == 0
+    assert broker.metric("migratory_subscriptions") == 0

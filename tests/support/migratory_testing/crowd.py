@@ -1,0 +1,150 @@
+"""Very many clients in one process, each as cheap as can be: a protocol on asyncio that connects, subscribes to one
+topic and counts. And what a broker's process uses, as the kernel tells it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import resource
+import socket
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import cast
+
+from migratory_testing.processes import Broker, poll
+from migratory_testing.rawclient import PING, PONG, TEXT, frame, request
+
+LIMIT = 120.0
+SPARE = 500
+"""Descriptors of this process and of a broker besides the crowd's."""
+_PINGED = bytes((0x80 | PING, 0))
+_PONG = frame(PONG, b"")
+_TCP_REPAIR = 19
+_RESET = struct.pack("ii", 1, 0)  # SO_LINGER: on, no time
+
+
+class Member(asyncio.Protocol):
+    """One client. `joined` when its subscription is answered; `ended` when the connection is over. It answers the
+    broker's pings while `answers` is set."""
+
+    __slots__ = ("_hello", "_seen", "answers", "ended", "joined", "received", "transport")
+
+    transport: asyncio.Transport
+
+    def __init__(self, topic: str) -> None:
+        loop = asyncio.get_running_loop()
+        self.joined: asyncio.Future[None] = loop.create_future()
+        self.ended: asyncio.Future[None] = loop.create_future()
+        self.received = 0
+        self.answers = True
+        self._seen = b""
+        self._hello = _hello(topic)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)  # uvloop's are no subclasses of it
+        self.transport.write(self._hello)
+        self._hello = b""
+
+    def data_received(self, data: bytes) -> None:
+        self.received += len(data)
+        if not self.joined.done():
+            self._seen += data
+            if b'"subscribed"' in self._seen:
+                self._seen = b""
+                self.joined.set_result(None)
+        elif _PINGED in data and self.answers:
+            self.transport.write(_PONG)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self.joined.done():
+            self.joined.set_exception(ConnectionError(f"ended before it joined: {self._seen[-200:]!r}"))
+            self.joined.exception()  # whoever waits for it sees it; nobody has to
+        self.ended.set_result(None)
+
+    def reset(self) -> None:
+        """Ends the connection as a process does that is killed: no closing handshake, no state left in the kernel."""
+        self._socket().setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        self.transport.abort()
+
+    def vanish(self) -> None:
+        """The connection is gone here, and the other side hears nothing of it: as when a machine loses its power.
+
+        :raises PermissionError: without CAP_NET_ADMIN.
+        """
+        self._socket().setsockopt(socket.IPPROTO_TCP, _TCP_REPAIR, 1)
+        self.transport.abort()
+
+    def _socket(self) -> socket.socket:
+        found: socket.socket = self.transport.get_extra_info("socket")
+        return found
+
+
+def _hello(topic: str) -> bytes:
+    """Handshake, `connect` and `subscribe` in one write: the broker must not lose what comes behind the request."""
+    connect = frame(TEXT, b'{"op":"connect","version":1,"client":"crowd"}')
+    subscribe = {"op": "subscribe", "request": 1, "topics": [{"topic": topic}]}
+    return request() + connect + frame(TEXT, json.dumps(subscribe).encode())
+
+
+async def gather(broker: Broker, count: int, topics: int = 10, at_once: int = 200, source: str = "") -> list[Member]:
+    """So many clients, all joined. `source` is the loopback address that they come from: each has 28,000 ports.
+
+    Raises ConnectionError or TimeoutError when one can't join.
+    """
+    address = broker.address("clients")
+    loop = asyncio.get_running_loop()
+    crowd: list[Member] = []
+    turn = asyncio.Semaphore(at_once)
+
+    async def join(number: int) -> None:
+        async with turn:
+            member = Member(f"crowd/{number % topics}")
+            local = (source, 0) if source else None
+            await loop.create_connection(lambda: member, *address, local_addr=local)
+            crowd.append(member)
+            await member.joined
+
+    async with asyncio.timeout(LIMIT), asyncio.TaskGroup() as tasks:
+        for number in range(count):
+            tasks.create_task(join(number))
+    return crowd
+
+
+async def all_ended(crowd: list[Member]) -> None:
+    async with asyncio.timeout(LIMIT):
+        for member in crowd:
+            await member.ended
+
+
+def allow_descriptors(wanted: int) -> int:
+    """Raises the limit of this process and of what it starts, as far as it goes; how many clients there is room for."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = wanted + SPARE
+    if soft < needed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(needed, hard), hard))
+    return min(wanted, max(soft, min(needed, hard)) - SPARE)
+
+
+def descriptors(broker: Broker) -> int:
+    assert broker.process is not None
+    return len(list(Path(f"/proc/{broker.process.pid}/fd").iterdir()))
+
+
+def resident(broker: Broker) -> int:
+    """Bytes of memory in use."""
+    assert broker.process is not None
+    status = Path(f"/proc/{broker.process.pid}/status").read_text()
+    return int(status.partition("VmRSS:")[2].split()[0]) * 1024
+
+
+def closed(broker: Broker, reason: str) -> float:
+    """Connections that ended for this reason so far."""
+    lines = broker.get("/metrics")[1].splitlines()
+    found = [line for line in lines if line.startswith("migratory_closed_total{") and f'reason="{reason}"' in line]
+    return sum(float(line.rpartition(" ")[2]) for line in found)
+
+
+async def until(condition: Callable[[], bool], what: str, limit: float = LIMIT) -> None:
+    """`poll` in a thread: the crowd's connections are served meanwhile."""
+    await asyncio.to_thread(poll, condition, what, limit)

@@ -1,0 +1,72 @@
+"""One real broker behind one ZooKeeper member, and a bystander: somebody who must not notice what happens to others.
+
+A conftest.py takes the fixtures over: `from migratory_testing.onebroker import bystander, broker, ...` (and names them
+in `__all__`). One ZooKeeper member for all, one broker for each file, with the file's `SETTINGS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from migratory_local.zookeeper import Ensemble
+from migratory_testing.processes import Broker, Brokers
+from migratory_testing.rawclient import RawClient, close_all, payload
+from migratory_testing.zookeeper import ensemble
+
+__all__ = ["Bystander", "broker", "bystander", "closed_at_the_end", "zookeeper_member"]
+
+
+class Bystander:
+    """`await bystander.unharmed()`: it is still connected and gets a fresh publication at once."""
+
+    def __init__(self, reader: RawClient, writer: RawClient, topic: str) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._topic = topic
+        self._count = 0
+
+    async def unharmed(self, limit: float = 5.0) -> None:
+        self._count += 1
+        data = b"%d" % self._count
+        await self._writer.publish(self._topic, data, self._count, self._topic)
+        message = await self._reader.receive("message", limit=limit)
+        assert (message["topic"], payload(message)) == (self._topic, data)
+
+
+@pytest.fixture(scope="session")
+def zookeeper_member(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ensemble]:
+    with ensemble(tmp_path_factory.mktemp("zookeeper"), 1) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def broker(
+    zookeeper_member: Ensemble, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[Broker]:
+    """The only broker of a cluster."""
+    settings: dict[str, Any] = {"delivery": {"minCopies": 1}, **getattr(request.module, "SETTINGS", {})}
+    folder = tmp_path_factory.mktemp("broker")
+    name = Path(str(request.module.__file__)).stem
+    with Brokers(folder, zookeeper_member.servers, size=1, cluster=name, **settings) as brokers:
+        brokers.start_all()
+        yield brokers["b0"]
+
+
+@pytest.fixture(autouse=True)
+async def closed_at_the_end() -> AsyncIterator[None]:
+    yield
+    await close_all()
+
+
+@pytest.fixture
+async def bystander(broker: Broker, request: pytest.FixtureRequest) -> AsyncIterator[Bystander]:
+    topic = f"bystander/{abs(hash(request.node.nodeid))}"
+    reader, writer = await RawClient.join(broker, name="bystander"), await RawClient.join(broker, name="publisher")
+    await reader.subscribe(topic)
+    made = Bystander(reader, writer, topic)
+    await made.unharmed()
+    yield made
+    await made.unharmed()
