@@ -31,7 +31,7 @@ def test_the_first_faults_are_one_of_each_kind(mix: str) -> None:
 
 @pytest.mark.parametrize("most", [1, 2])
 def test_no_more_brokers_are_away_than_the_promise_allows(most: int) -> None:
-    counts = set()
+    counts: set[int] = set()
     for fault in drawn("all", 11, most, count=2000):
         parts = [fault.first, fault.second] if isinstance(fault, Together) else [fault]
         brokers = [part for part in parts if isinstance(part, KillBrokers | FreezeBrokers)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -109,5 +110,5 @@ def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert "root" in network.missing()
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr(network.shutil, "which", lambda tool: None if tool == "iptables" else "/usr/sbin/" + tool)
+    monkeypatch.setattr(shutil, "which", lambda tool: None if tool == "iptables" else "/usr/sbin/" + tool)
     assert network.missing() == "not installed: iptables"
