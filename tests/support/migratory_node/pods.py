@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from migratory_node.kubectl import Kubectl, Object
 
@@ -59,3 +61,11 @@ def listed(kube: Kubectl, name: str) -> list[str]:
     """The URLs in the server list's ConfigMap."""
     data = (kube.get("configmap", f"{name}-servers") or {}).get("data", {})
     return [server["url"] for server in json.loads(data["servers.json"])["servers"]]
+
+
+def own_namespace(kubeconfig: Path) -> Iterator[Kubectl]:
+    """A namespace, which must be gone within a minute and a half of its deletion."""
+    kube = Kubectl(kubeconfig, f"test-{uuid.uuid4().hex[:8]}")
+    kube("create", "namespace", kube.namespace)
+    yield kube
+    kube("delete", "namespace", kube.namespace, "--timeout=90s", limit=120)

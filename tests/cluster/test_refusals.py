@@ -1,0 +1,152 @@
+"""Invalid resources are refused by the API server, with the field; impossible ones are told and heal when mended."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from migratory_node.kubectl import Kubectl, Object, Refused
+from migratory_node.pods import Cluster, own_namespace
+
+pytestmark = pytest.mark.timeout(420)
+
+
+@pytest.fixture(scope="module")
+def quiet(operator: Kubectl) -> Iterator[Kubectl]:
+    """One namespace for all that makes nothing."""
+    yield from own_namespace(operator.kubeconfig)
+
+
+def apply(kube: Kubectl, spec: Object, name: str = "q", *, dry: bool = True) -> None:
+    resource = {
+        "apiVersion": "migratory.dev/v1alpha1",
+        "kind": "MigratoryCluster",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+    kube("apply", "-f", "-", *(["--dry-run=server"] if dry else []), given=json.dumps(resource))
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        ({"brokers": {"replicas": 0}}, "spec.brokers.replicas"),
+        ({"brokers": {"replicas": 100}}, "spec.brokers.replicas"),
+        ({"brokers": {"replicas": 2}}, "spec.brokers.replicas"),
+        ({"brokers": {"replicas": 3}, "delivery": {"minCopies": 3}}, "spec.brokers.replicas"),
+        ({"brokers": {"replica": 3}}, 'unknown field "spec.brokers.replica"'),
+        ({"brokers": {"weights": {"q-broker-0": 1001}}}, "spec.brokers.weights"),
+        ({"brokers": {"replicas": 1, "weights": {"q-broker-0": 0}}, "delivery": {"minCopies": 1}},
+         "spec.brokers.weights"),
+        ({"brokers": {"drain": {"period": "11m"}}}, "spec.brokers.drain.period"),
+        ({"brokers": {"drain": {"period": "5"}}}, "spec.brokers.drain.period"),
+        ({"brokers": {"expose": {"type": "NodePort"}}}, "spec.brokers.expose"),
+        ({"brokers": {"expose": {"type": "Ingress"}}}, "spec.brokers.expose.type"),
+        ({"brokers": {"resources": {"limits": {"memory": "much"}}}}, "spec.brokers.resources.limits.memory"),
+        ({"zookeeper": {"replicas": 2}}, "spec.zookeeper.replicas"),
+        ({"zookeeper": {"external": "zk"}}, "spec.zookeeper.external"),
+        ({"zookeeper": {"sessionTimeout": "999ms"}}, "spec.zookeeper.sessionTimeout"),
+        ({"topics": {"cache": {"minAge": "30s"}}}, "spec.topics.cache.minAge"),
+        ({"topics": {"cache": {"maxAge": "50s"}}}, "spec.topics.cache.maxAge"),
+        ({"topics": {"cache": {"maxAge": "8d"}}}, "spec.topics.cache.maxAge"),
+        ({"topics": {"cache": {"maxBytes": "512Ki"}}}, "spec.topics.cache.maxBytes"),
+        ({"topics": {"cache": {"maxBytes": "2Mi"}}, "limits": {"maxPayload": "4Mi", "queuePerClient": "4Mi"}},
+         "spec.topics.cache.maxBytes"),
+        ({"limits": {"queuePerClient": "512Ki"}}, "spec.limits.queuePerClient"),
+        ({"limits": {"queueTotal": 1048575}}, "spec.limits.queueTotal"),
+        ({"delivery": {"duplicateWindow": "10s"}}, "spec.delivery.duplicateWindow"),
+        ({"delivery": {"onHistoryLoss": "cry"}}, "spec.delivery.onHistoryLoss"),
+        ({"sla": {"objectives": [{"name": "a", "type": "latency", "target": "99"}]}}, "spec.sla.objectives[0]"),
+        ({"sla": {"objectives": [{"name": "a", "type": "delivery", "target": "101"}]}},
+         "spec.sla.objectives[0].target"),
+        ({"sla": {"objectives": [{"name": "a", "type": "delivery", "target": "1"}] * 2}}, "spec.sla.objectives[1]"),
+        ({"security": {"tokens": {"secretName": "t"}}}, 'unknown field "spec.security"'),
+    ],
+)  # fmt: skip
+def test_what_is_invalid_is_refused_with_the_field(quiet: Kubectl, spec: Object, says: str) -> None:
+    with pytest.raises(Refused) as refused:
+        apply(quiet, spec)
+    assert says in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {},
+        {"topics": {"cache": {"minAge": "1m", "maxAge": "7d"}}},
+        {"topics": {"cache": {"maxBytes": 8388608, "maxAge": "1h30m"}}},
+        {"zookeeper": {"external": "zk-0.zk:2181,zk-1.zk:2181"}},
+        {"brokers": {"expose": {"type": "Template", "urlTemplate": "wss://{pod}.example.com/ws"}}},
+        {"brokers": {"replicas": 1}, "delivery": {"minCopies": 1}, "zookeeper": {"replicas": 1}},
+    ],
+)
+def test_what_is_valid_is_taken(quiet: Kubectl, spec: Object) -> None:
+    apply(quiet, spec)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"topics": {"groups": 21}}, "spec.topics.groups"),
+        ({"zookeeper": {"replicas": 1}}, "spec.zookeeper.replicas"),
+        ({"zookeeper": {"storage": {"size": "2Gi"}}}, "spec.zookeeper.storage.size"),
+        ({"zookeeper": {"storage": {"className": "fast"}}}, "spec.zookeeper.storage.className"),
+        ({"zookeeper": {"external": "zk:2181"}}, "spec.zookeeper.external"),
+    ],
+)
+def test_what_is_fixed_is_not_changed(quiet: Kubectl, change: Object, says: str) -> None:
+    quiet.apply(paused({"topics": {"groups": 20}}))
+    with pytest.raises(Refused) as refused:
+        quiet.patch("mgc", "fixed", {"spec": change})
+    assert says in str(refused.value)
+    assert "fixed once the cluster exists" in str(refused.value)
+
+
+def paused(spec: Object) -> Object:
+    """A resource that nothing is made of."""
+    return {
+        "apiVersion": "migratory.dev/v1alpha1",
+        "kind": "MigratoryCluster",
+        "metadata": {"name": "fixed", "annotations": {"migratory.dev/paused": "true"}},
+        "spec": spec,
+    }
+
+
+@pytest.mark.parametrize("name", ["m" * 41, "m" * 52, "m" * 63, "m" * 64, "1st", "a.b"])
+def test_a_name_that_leaves_no_room_is_refused_with_the_limit(quiet: Kubectl, name: str) -> None:
+    with pytest.raises(Refused, match=r"metadata\.name: allowed: 1 to 40"):
+        apply(quiet, {}, name)
+
+
+def test_an_image_that_is_not_there_is_told_and_mended_by_correcting_it(kube: Kubectl, cluster: Cluster) -> None:
+    small = {"replicas": 1, "drain": {"period": "1s"}}
+    rest = {"zookeeper": {"replicas": 1}, "delivery": {"minCopies": 1}}
+    cluster({**rest, "brokers": {**small, "image": "nowhere.invalid/no/such:1"}}, ready=False)
+    pulling = ("ErrImagePull", "ImagePullBackOff")
+    kube.until(lambda: kube.condition("quotes", "Degraded")[1] in pulling, "the condition", 90)
+    assert [event for event in kube.list("events") if event["reason"] in pulling and event["type"] == "Warning"]
+    kube.patch("mgc", "quotes", {"spec": {"brokers": {"image": None}}})
+    # what StatefulSets do not do by themselves: replace a pod of an old revision that was never ready (part two)
+    kube("delete", "pod", "quotes-broker-0", "--ignore-not-found")
+    kube.ready("quotes", 120)
+    assert kube.condition("quotes", "Degraded")[0] == "False"
+
+
+def test_a_pod_that_fits_no_node_is_told_and_mended_by_asking_for_less(kube: Kubectl, cluster: Cluster) -> None:
+    rest = {"zookeeper": {"replicas": 1}, "delivery": {"minCopies": 1}}
+    much = {"replicas": 1, "drain": {"period": "1s"}, "resources": {"requests": {"cpu": "900"}}}
+    cluster({**rest, "brokers": much}, ready=False)
+    kube.until(lambda: kube.condition("quotes", "Degraded") == ("True", "Unschedulable"), "the condition", 90)
+    kube.patch("mgc", "quotes", {"spec": {"brokers": {"resources": {"requests": {"cpu": "50m"}}}}})
+    kube("delete", "pod", "quotes-broker-0", "--ignore-not-found")
+    kube.ready("quotes", 120)
+
+
+def test_a_name_that_something_else_has_is_told_and_taken_when_it_is_free(kube: Kubectl, cluster: Cluster) -> None:
+    kube("create", "configmap", "quotes-servers", "--from-literal=mine=yes")
+    cluster({"brokers": {"replicas": 1}, "zookeeper": {"replicas": 1}, "delivery": {"minCopies": 1}}, ready=False)
+    kube.until(lambda: kube.condition("quotes", "Degraded") == ("True", "NameTaken"), "the condition", 120)
+    assert (kube.get("configmap", "quotes-servers") or {})["data"] == {"mine": "yes"}
+    kube("delete", "configmap", "quotes-servers")
+    kube.until(lambda: "servers.json" in (kube.get("configmap", "quotes-servers") or {})["data"], "the server list", 60)
