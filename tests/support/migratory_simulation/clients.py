@@ -71,6 +71,7 @@ class Client:
         self.links: dict[int, ClientLink] = {}
         self.stalled = False
         self.waiting: dict[str, list[Key]] = {topic: [] for topic in publishes}
+        self.padding = b"|" + b"x" * world.options.padding if world.options.padding else b""
         self.last_id: dict[str, int] = dict.fromkeys(publishes, 0)
         self.final: set[Key] = set()  # publications that must be answered before the run ends
         self._extra = 0
@@ -122,7 +123,7 @@ class Client:
             if final:
                 self.final.add(key)
         self.world.ledger.publishes(key, self.world.scheduler.now)
-        self.step(ev.Submit(key, topic, key.payload, qos, self.world.scheduler.now))
+        self.step(ev.Submit(key, topic, key.payload + self.padding, qos, self.world.scheduler.now))
 
     def give_up_something(self) -> None:
         candidates = [keys for keys in self.waiting.values() if keys]

@@ -20,9 +20,6 @@ class Peer(Protocol):
     def connection_closed(self, connection: Connection) -> None: ...
 
 
-HIGH_WATER = 4096  # bytes on their way to a stalled client before its edge is paused
-
-
 class Connection:
     """Open until one side closes it; nothing arrives at a side that has seen the end."""
 
@@ -104,7 +101,7 @@ class Connection:
         if self.stalled:
             self._held.append(bytes(data))
             self._held_bytes += len(data)
-            if self._held_bytes > HIGH_WATER and not self._paused:
+            if self._held_bytes > self.world.options.high_water and not self._paused:
                 self._paused = True
                 self.world.scheduler.after(0.0, self.edge.process.run, self._pause)
             return
@@ -158,6 +155,7 @@ class Connection:
 
     def _pause(self) -> None:
         if self.edge_open and self._paused:
+            self.world.coverage["paused"] += 1
             self.edge.step(Paused(self.number))
 
     def _lost(self) -> None:

@@ -28,6 +28,7 @@ REQUIRED = (
     "fault client stalled",
     "fault clock jump",
     "fault silent client",
+    "fault broker behind",
     "fault rolling restart",
     "fault broker added",
     "fault broker removed",
@@ -58,6 +59,9 @@ REQUIRED = (
     "duplicates answered",
     "given up",
     "live gaps",
+    "pages",
+    "paused",
+    "note slow_consumer",
     "snapshots",
     "begun anew",
 )

@@ -166,6 +166,19 @@ class SilentClient:
 
 
 @dataclass(frozen=True, slots=True)
+class FallBehind:
+    """Everything that peers send to `broker` takes `delay` seconds longer, for `lasts` seconds; after `gap` seconds the
+    clients of all others are dropped, so that some come to it who have seen more than it has. `crash`: so is the
+    process of one of the others, with its clients."""
+
+    broker: str
+    delay: float
+    lasts: float
+    gap: float
+    crash: str
+
+
+@dataclass(frozen=True, slots=True)
 class RollingRestart:
     """Every broker in turn drains, ends and starts again; the next one only when all say that they are ready."""
 
@@ -265,6 +278,7 @@ Fault = (
     | SlowZooKeeper
     | ClockJump
     | SilentClient
+    | FallBehind
     | RollingRestart
     | Grow
     | Shrink
@@ -292,6 +306,7 @@ NAMES: dict[type, str] = {
     SlowZooKeeper: "slow zookeeper",
     ClockJump: "clock jump",
     SilentClient: "silent client",
+    FallBehind: "broker behind",
     RollingRestart: "rolling restart",
     Grow: "broker added",
     Shrink: "broker removed",

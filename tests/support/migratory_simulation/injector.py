@@ -26,8 +26,10 @@ class Injector:
         world = self.world
         if world.healed:
             return
-        ends = isinstance(fault, (faults.Crash, faults.Drain)) and not self._may_end(fault.broker)
-        if ends and world.options.plan.safe:
+        waits = isinstance(fault, (faults.Crash, faults.Drain)) and not self._may_end(fault.broker)
+        # A drain ends long after it began: what will be recorded meanwhile must be known.
+        waits = waits or (isinstance(fault, faults.Drain) and len(world.probe.latest) < world.options.groups)
+        if waits and world.options.plan.safe:
             world.scheduler.after(0.5 * world.options.tempo, self.inject, fault)
             return
         name = faults.NAMES[type(fault)]
@@ -93,6 +95,8 @@ class Injector:
             return False
         if isinstance(fault, faults.SilentClient):
             return self._silence(fault)
+        if isinstance(fault, faults.FallBehind):
+            return self._behind(fault)
         if isinstance(fault, faults.RollingRestart):
             return self.rollouts.roll(fault)
         if isinstance(fault, faults.Grow):
@@ -141,10 +145,7 @@ class Injector:
             process.slow = fault.cost
             after(fault.lasts, self._fast_again, process)
         elif isinstance(fault, faults.DropClients):
-            connections = [connection for edge in process.edges for connection in edge.connections.values()]
-            for connection in connections:
-                connection.cut()
-            return bool(connections)
+            return self._drop_clients(process)
         elif isinstance(fault, faults.RestartEdge):
             if process.frozen:
                 return False
@@ -205,8 +206,7 @@ class Injector:
             if process.zk.session is not None:
                 after(world.random.random() * 2 * process.zk.delay, world.ensemble.expire, process.zk.session.number)
         elif action == "drop clients":
-            for connection in [connection for edge in process.edges for connection in edge.connections.values()]:
-                connection.cut()
+            self._drop_clients(process)
         elif (other := world.process_of(peer)) is not None:
             if action == "block link":
                 world.network.block(process.number, other.number)
@@ -219,7 +219,7 @@ class Injector:
         if not process.running:
             return
         if world.options.plan.safe and not world.probe.may_lose(process, drains=False):
-            # Nothing was recorded yet when this drain began, perhaps beside another one.
+            # Others have ended meanwhile, as they may: it is awaited.
             world.scheduler.after(0.5 * world.options.tempo, self._drained, process, downtime)
             return
         world.process_ends(process, "drained", restart=downtime)
@@ -229,6 +229,36 @@ class Injector:
             process.zk.lose_connection()
             delay = self.world.random.choice((0.05, 0.7)) * self.world.random.random()
             self.world.scheduler.after(delay, self._lose_connection, process, times - 1)
+
+    @staticmethod
+    def _drop_clients(process: Process) -> bool:
+        connections = [connection for edge in process.edges for connection in edge.connections.values()]
+        for connection in connections:
+            connection.cut()
+        return bool(connections)
+
+    def _behind(self, fault: faults.FallBehind) -> bool:
+        world = self.world
+        process = world.process_of(fault.broker)
+        if process is None:
+            return False
+        pairs = [(other.number, process.number) for other in world.running() if other is not process]
+        for pair in pairs:
+            world.network.clogged[pair] = fault.delay
+            world.scheduler.after(fault.lasts, world.network.clogged.pop, pair, None)
+        world.scheduler.after(fault.gap, self._to_the_slow_one, process, fault)
+        return bool(pairs)
+
+    def _to_the_slow_one(self, process: Process, fault: faults.FallBehind) -> None:
+        world = self.world
+        if world.healed:
+            return
+        for other in world.running():
+            if other is not process:
+                self._drop_clients(other)
+        victim = world.process_of(fault.crash) if fault.crash else None
+        if victim is not None and (not world.options.plan.safe or world.probe.may_lose(victim)):
+            world.process_ends(victim, "crash", restart=fault.lasts)
 
     def _silence(self, fault: faults.SilentClient) -> bool:
         client = self.world.clients[fault.client % len(self.world.clients)]

@@ -40,7 +40,7 @@ class Key(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def key_of(payload: bytes) -> Key:
-    publisher, topic, number, extra = payload.decode().split("|")
+    publisher, topic, number, extra, *_ = payload.decode().split("|")
     return Key(publisher, topic, int(number), int(extra))
 
 

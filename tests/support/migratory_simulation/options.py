@@ -65,6 +65,8 @@ class Options:
     clients_from: float = 0.0  # the first client begins then
     beat: float = 1.0  # the heartbeat's period, by the measure of the other limits
 
+    padding: int = 0  # bytes that each payload is longer
+    high_water: int = 4096  # bytes on their way to a stalled client before its edge is told
     aftermath: bool = True  # go on for a while, and look whether anything is left over
     # Limits that a small cluster would never meet: one too many is told to come again, or waits its turn.
     max_pending: int = 100_000
@@ -170,7 +172,7 @@ def _draw_short(seed: int) -> Options:
         max_age=random.choice((1.0, 600.0, 600.0)),
         max_bytes=random.choice((2_500, 1_000_000, 1_000_000)),
         part_bytes=random.choice((200, 1_000_000)),
-        client_queue=random.choice((3_000, 1_000_000)),
+        client_queue=random.choice((600, 600, 1_000_000)),
         page=random.choice((60, 400, 65_536)),
         duplicate_window=window * tempo,
         edges=random.choice((1, 1, 1, 2)),
@@ -205,6 +207,8 @@ class Later(TypedDict):
     publishes_per_client: int
     queue_total: int
     at_once: int
+    padding: int
+    high_water: int
 
 
 def _later(random: Random, safe: bool, brokers: int) -> Later:
@@ -217,6 +221,8 @@ def _later(random: Random, safe: bool, brokers: int) -> Later:
         "publishes_per_client": random.choice((10_000, 10_000, 3)),
         "queue_total": random.choice((268_435_456, 268_435_456, 5_000)),
         "at_once": random.choice((8, 1)),
+        "padding": random.choice((0, 0, 150)),
+        "high_water": random.choice((4096, 200)),
     }
 
 

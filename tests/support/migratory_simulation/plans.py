@@ -22,6 +22,7 @@ from migratory_simulation.faults import (
     Drain,
     DropClients,
     ExpireSession,
+    FallBehind,
     Fault,
     Freeze,
     Grow,
@@ -63,8 +64,8 @@ WEIGHTS: dict[type, int] = {
     SlowZooKeeper: 3,
 }
 # Kinds that long seeds have on top of a plan, some of them.
-EXTRA: dict[type, int] = {ClockJump: 3, SilentClient: 3, RollingRestart: 4, Grow: 3, Shrink: 3}
-ALL = {**WEIGHTS, **EXTRA}
+EXTRA: dict[type, int] = {ClockJump: 3, SilentClient: 3, FallBehind: 6, RollingRestart: 4, Grow: 3, Shrink: 3}
+ALL = {**WEIGHTS, StallClient: 5, **EXTRA}
 
 WILD_ONLY = frozenset({Replace, RestartAll})
 """Kinds that lose more than q - 1 incarnations."""
@@ -189,6 +190,11 @@ def _draw_extra(random: Random, kind: type, scope: Scope, safe: bool, broker: st
     if kind is SilentClient:
         to_broker, to_client = random.choice(((True, False), (False, True), (True, True)))
         return SilentClient(random.randrange(scope.clients), to_broker, to_client, short_or_long)
+    if kind is FallBehind:
+        crash = random.choice((*("" for _ in scope.brokers), *(name for name in scope.brokers if name != broker)))
+        return FallBehind(
+            broker, tempo * random.uniform(0.2, 2.5), short_or_long, tempo * random.uniform(0.0, 1.0), crash
+        )
     if kind is RollingRestart:
         return RollingRestart(tempo * random.uniform(1.0, 4.0), tempo * random.uniform(0.1, 1.0))
     if kind is Grow:

@@ -233,6 +233,8 @@ class Process:
                     world.probe.shown(self, effect.topic, publication.position, key_of(publication.payload))
             self._to_edges(effect)
         elif isinstance(effect, (logic_events.Attached, logic_events.Page, logic_events.PublishAnswer)):
+            if isinstance(effect, logic_events.Page):
+                world.coverage["pages"] += 1
             self._check_answer(effect)
             for edge in self.edges:
                 if edge.number == effect.edge:
