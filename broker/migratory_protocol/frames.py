@@ -95,6 +95,12 @@ class FrameParser:
         """Idle, and not finished: another connection may use it."""
         return self._buffer is None and self._fragments is None and not self._over
 
+    @property
+    def held(self) -> int:
+        """Bytes that are half received."""
+        buffer, fragments = self._buffer, self._fragments
+        return (0 if buffer is None else len(buffer)) + (0 if fragments is None else len(fragments))
+
     def feed(self, data: bytes | bytearray) -> list[FrameEvent]:
         """The events that `data` completes, in order.
 

@@ -28,6 +28,7 @@ TAKEOVER_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0,
 
 CLOSED_REASONS = (
     "client", "bye", "lost", "heartbeat", "handshake", "refused", "draining", "fenced", "stopping", "slow_consumer",
+    "incoming",
     "backlog", "bad_message", "protocol", "too_large", "token_expired",
 )  # fmt: skip
 """Exported from the start on, at zero: `rate` takes no notice of the rise that a series is born with."""

@@ -30,6 +30,7 @@ class EdgeConfig:
     messages_per_turn: int = 1000  # of one client, then others have their turn: 40 ms, if all of them are wrong
     attaches_per_client: int = 256  # under way at the logic: some 20 ms of its time, which all other clients wait for
     backlog_per_client: int = 16_777_216  # bytes behind a request that waits: one turn reads 8 MB at most, then `Hold`
+    incoming_total: int = 268_435_456  # over all clients: half received, behind requests; who holds most goes first
     repeats: int = 8  # requests that may wait for one topic's receipt: repeating a subscribe must not grow memory
 
     queue_per_client: int = limits.QUEUE  # what waits for a paused connection, besides the last write
@@ -58,6 +59,7 @@ class EdgeConfig:
             "messages_per_turn",
             "attaches_per_client",
             "backlog_per_client",
+            "incoming_total",
             "repeats",
             "queue_per_client",
             "queue_total",

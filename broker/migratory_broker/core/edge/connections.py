@@ -114,6 +114,7 @@ class Connections:
             if connection.state is not State.CLOSING:
                 self._count("lost")
                 self._leave(connection)
+            self.inbox.forget(connection)
             connection.state = State.GONE
 
     def close(self, connection: Connection, code: CloseCode, reason: str, text: str) -> None:
@@ -127,6 +128,7 @@ class Connections:
 
     def _finish(self, connection: Connection, *, abort: bool) -> None:
         del self.table[connection.number]
+        self.inbox.forget(connection)
         connection.state = State.GONE
         self._delivery.put(Close(connection.number, abort))
 

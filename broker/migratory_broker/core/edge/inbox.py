@@ -23,7 +23,15 @@ from migratory_broker.core.edge.config import EdgeConfig
 from migratory_broker.core.edge.connection import Backlog, Connection, State
 from migratory_broker.core.edge.delivery import Delivery
 from migratory_broker.core.edge.events import Hold, More
+from migratory_broker.core.edge.incoming import Incoming
 from migratory_broker.core.edge.subscriptions import Subscriptions
+
+PIECE = 32_768
+"""Bytes that are taken apart at once: of a read of 256 KiB there may be 40,000 frames, each an object while it waits,
+or two hundred messages that inflate to a megabyte."""
+
+LONG = 4096
+"""Bytes of a message that count for one more: a long one that says little takes its time as well."""
 
 Close = Callable[[Connection, CloseCode, str, str], None]
 
@@ -47,16 +55,24 @@ class Inbox:
         self._handle = handle
         self._close = close
         self._closed = closed
+        self.incoming = Incoming(config.incoming_total)
         self._left = 0  # messages that this step still works off
         self._parsers = {deflate: self._parser(deflate) for deflate in (False, True)}  # for whom holds no own one
 
     def take(self, connection: Connection, data: bytes) -> None:
         """Bytes as the socket gave them."""
         connection.heard = self._delivery.now
+        self._take(connection, data)
+        self._account(connection)
+
+    def _take(self, connection: Connection, data: bytes) -> None:
         backlog = connection.backlog
         if backlog is None:
             self._left = self._config.messages_per_turn
-            self._feed(connection, data)
+            if len(data) > PIECE:
+                self._pieces(connection, data)
+            else:
+                self._feed(connection, data)
             return
         backlog.size += len(data)
         backlog.chunks.append(data)
@@ -65,6 +81,19 @@ class Inbox:
             text = f"over {limit} bytes behind a subscribe request that is not carried out yet"
             self._close(connection, CloseCode.NOT_ALLOWED, "backlog", text)
 
+    def _pieces(self, connection: Connection, data: bytes) -> None:
+        for start in range(0, len(data), PIECE):
+            done = self._feed(connection, data[start : start + PIECE])
+            if connection.state is State.GONE:
+                return
+            backlog = connection.backlog
+            if not done and backlog is not None:
+                rest = data[start + PIECE :]
+                if rest:
+                    backlog.size += len(rest)
+                    backlog.chunks.append(rest)
+                return
+
     def go_on(self, connection: Connection) -> None:
         """Something that the connection's request waited for has happened, if it has one that waits."""
         backlog = connection.backlog
@@ -72,6 +101,10 @@ class Inbox:
             return
         connection.heard = self._delivery.now  # while its socket is held it can't give another sign of life
         self._left = self._config.messages_per_turn
+        self._go_on(connection, backlog)
+        self._account(connection)
+
+    def _go_on(self, connection: Connection, backlog: Backlog) -> None:
         if connection.request is not None:
             self._subscriptions.go_on(connection, connection.request)
         if connection.request is None:
@@ -80,6 +113,9 @@ class Inbox:
             return
         if connection.backlog is not None and backlog.chunks:
             data = backlog.chunks.popleft()
+            if len(data) > PIECE:
+                backlog.chunks.appendleft(data[PIECE:])
+                data = data[:PIECE]
             backlog.size -= len(data)
             if not self._feed(connection, data):
                 return
@@ -94,6 +130,23 @@ class Inbox:
         if connection.backlog is not None:
             connection.backlog = None
             self._delivery.aside(Hold(connection.number, False))
+            self.incoming.note(connection)
+
+    def forget(self, connection: Connection) -> None:
+        """It is gone, or is to hold nothing any more."""
+        connection.parser = None
+        self.leave(connection)
+        self.incoming.note(connection)
+
+    def _account(self, connection: Connection) -> None:
+        """Keep the limit over all clients."""
+        incoming = self.incoming
+        incoming.note(connection)
+        if incoming.total > self._config.incoming_total:
+            for largest in incoming.largest():
+                text = f"holds most when all clients together were over {self._config.incoming_total} bytes unread"
+                self._close(largest, CloseCode.TRY_ANOTHER, "incoming", text)
+                self.forget(largest)
 
     # ---- frames ----------------------------------------------------------------------------------------------
 
@@ -125,6 +178,7 @@ class Inbox:
         """Whether all were worked off; the rest waits otherwise."""
         for event in found:
             if isinstance(event, frames.MessageReceived):
+                self._left -= len(event.data) // LONG
                 if connection.state <= State.OPEN:
                     self._work(connection, self._messages(connection, event))
             elif isinstance(event, frames.CloseReceived):

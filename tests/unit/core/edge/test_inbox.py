@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from migratory_broker.core.edge import EdgeConfig
 from migratory_broker.core.edge.events import More
+from migratory_broker.core.edge.inbox import PIECE
 from migratory_broker.core.logic.events import Attach, NextPage, PublishRequest
 from migratory_protocol import frames
 from migratory_protocol.closecodes import CloseCode
@@ -296,3 +297,109 @@ def test_a_close_frame_behind_a_flood_comes_in_its_turn() -> None:
     while bench.more:
         bench.step(bench.more.pop(0))
     assert flood.close_code == 1000
+
+
+def test_a_long_read_is_taken_apart_in_pieces() -> None:
+    bench = Bench(EdgeConfig(messages_per_turn=10))
+    flood = bench.client()
+    bench.put_off = True
+    one = flood.frame(Publish("x", b"p" * 1000, 1, "p", 1, 1))
+    count = 3 * PIECE // len(one)
+    flood.raw(b"".join(flood.frame(Publish("x", b"p" * 1000, 1, "p", id, 1)) for id in range(1, count + 1)))
+    backlog = bench.edge._connections.table[flood.number].backlog
+    assert backlog is not None
+    assert backlog.size == sum(map(len, backlog.chunks)) > PIECE  # not taken apart yet
+    while bench.more:
+        bench.step(bench.more.pop(0))
+    assert [request.id for request in bench.asked(PublishRequest)] == list(range(1, count + 1))
+    assert bench.held == set()
+
+
+def test_what_comes_behind_a_close_frame_in_a_long_read_is_ignored() -> None:
+    bench = Bench()
+    reader, other = bench.client(), bench.client()
+    reader.raw(frames.close_frame(1000, "", MASK) + reader.frame(Publish("x", b"p")) * PIECE)
+    assert reader.close_code == 1000
+    assert not bench.asked(PublishRequest)
+    other.say(Ping())
+    assert other.take(Pong) == [Pong()]
+
+
+def test_a_long_message_in_one_read_comes_whole() -> None:
+    bench = Bench()
+    reader = bench.client()
+    reader.raw(reader.frame(Publish("x", bytes(5 * PIECE))) + reader.frame(Ping()))
+    (request,) = bench.asked(PublishRequest)
+    assert request.payload == bytes(5 * PIECE)
+    assert reader.take(Pong) == [Pong()]
+
+
+# ---- what all clients together hold
+
+
+def half(reader: Reader, size: int) -> bytes:
+    """A message that misses its last byte."""
+    return reader.frame(Publish("x", bytes(size)))[:-1]
+
+
+def test_half_sent_messages_of_all_clients_are_bounded_and_the_largest_go() -> None:
+    bench = Bench(EdgeConfig(incoming_total=10_000, messages_per_turn=10))
+    readers = [bench.client() for _ in range(4)]
+    readers[0].raw(half(readers[0], 2000))
+    readers[1].raw(half(readers[1], 5000))
+    readers[2].raw(half(readers[2], 1500))
+    incoming = bench.edge._connections.inbox.incoming
+    assert 8500 < incoming.total < 9000
+    readers[3].raw(half(readers[3], 1800))
+    assert [reader.close_code for reader in readers] == [None, CloseCode.TRY_ANOTHER, None, None]
+    assert 5300 < incoming.total < 5600
+    assert bench.edge.closed["incoming"] == 1
+    readers[1].raw(b"\x00" * 500)  # the rest of its message: nobody looks at that any more
+    for reader in (readers[0], readers[2], readers[3]):
+        reader.raw(b"\x00")
+    assert incoming.total < 1000
+    readers[0].lose()
+    readers[1].lose()
+    assert incoming.total == 0
+    assert incoming._held == {}
+
+
+def test_several_go_until_there_is_room_again() -> None:
+    bench = Bench(EdgeConfig(incoming_total=10_000))
+    readers = [bench.client() for _ in range(11)]
+    for reader in readers:
+        reader.raw(half(reader, 900))
+    closed = [reader for reader in readers if reader.close_code is not None]
+    assert {reader.close_code for reader in closed} == {CloseCode.TRY_ANOTHER}
+    assert len(closed) == 2  # to seven eighths
+    assert bench.edge._connections.inbox.incoming.total <= 8750
+
+
+def test_what_waits_behind_a_request_counts_until_it_is_worked_off() -> None:
+    bench = Bench(EdgeConfig(attaches_per_client=1, incoming_total=5000))
+    reader = bench.client()
+    reader.say(Subscribe(1, names("a", "b")))
+    reader.raw(reader.frame(Publish("x", bytes(1000))))
+    incoming = bench.edge._connections.inbox.incoming
+    assert incoming.total > 1000
+    for attach in bench.asked(Attach):
+        bench.attached(attach, Position(1, 0))
+    assert incoming.total == 0
+    assert reader.close_code is None
+    reader.say(Subscribe(2, names("c", "d")))
+    reader.raw(reader.frame(Publish("x", bytes(6000))))
+    assert reader.close_code == CloseCode.TRY_ANOTHER
+    assert incoming.total == 0
+    assert bench.held == set()
+
+
+def test_long_messages_count_for_several() -> None:
+    bench = Bench(EdgeConfig(messages_per_turn=10))
+    reader = bench.client(wire="json")
+    bench.put_off = True
+    reader.raw(frames.text_frame(b'{"op":"ping"}' + b" " * 40_000, MASK) * 3)
+    pongs = []
+    while bench.more:
+        pongs.append(len(reader.take(Pong)))
+        bench.step(bench.more.pop(0))
+    assert pongs == [1, 1, 1]
