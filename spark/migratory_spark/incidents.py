@@ -19,6 +19,8 @@ from migratory_spark.names import PUBLISH_ERRORS, RECONNECTS, TAKEOVERS
 
 CALM_MS = 15_000
 """What happens within so long of what happened before belongs to it: a session must time out before a takeover."""
+EPISODE_MS = 5000
+"""Rises with less than that between them are one episode."""
 MOST_EPISODES = 2000
 WAVE_LEAST, WAVE_SHARE = 5, 0.01
 """Reconnects are a wave when they are at least so many, and that share of the clients."""
@@ -62,7 +64,7 @@ class Found:
 
 
 def episodes(line: DataFrame, table: DataFrame, start_ms: int, end_ms: int) -> list[Happened]:
-    """Takeovers, reconnects and failed publications by broker: rises with less than CALM_MS between them are one.
+    """Takeovers, reconnects and failed publications by broker: rises that follow one another are one.
 
     `line` is the timeline, `table` the catalogue. At most MOST_EPISODES, the first.
     """
@@ -75,7 +77,7 @@ def episodes(line: DataFrame, table: DataFrame, start_ms: int, end_ms: int) -> l
         .groupBy("metric", "broker", "timestamp")
         .agg(F.sum("rise").alias("rise"), F.min(F.coalesce("since", "timestamp")).alias("since"))
     )
-    begins = F.col("timestamp") - F.lag("timestamp", 1, -CALM_MS - 1).over(in_order) > CALM_MS
+    begins = F.col("timestamp") - F.lag("timestamp", 1, -EPISODE_MS - 1).over(in_order) > EPISODE_MS
     rows = (
         rises.withColumn("episode", F.sum(begins.cast("int")).over(in_order))
         .groupBy("metric", "broker", "episode")
@@ -152,13 +154,19 @@ def _belongs(step: Happened, at: int, until: int) -> bool:
 
 
 def _together(steps: Sequence[Happened]) -> list[list[Happened]]:
-    """Steps that follow one another within CALM_MS. A broker that stays away does not hold an incident open."""
+    """Steps that follow one another within CALM_MS. A broker that stays away does not hold an incident open, and what
+    was over before a broker died is no part of its death."""
     groups: list[list[Happened]] = []
     open_until = 0
     for step in steps:
         if not groups or step.at > open_until + CALM_MS:
             groups.append([])
             open_until = 0
+        elif step.kind == "silent" and not any(other.kind == "silent" for other in groups[-1]):
+            over = [other for other in groups[-1] if other.until <= step.at]
+            if over:
+                groups.append([other for other in groups[-1] if other.until > step.at])
+                groups[-2] = over
         groups[-1].append(step)
         open_until = max(open_until, step.seen if step.kind == "silent" else step.until)
     return groups
@@ -175,12 +183,12 @@ def _incident(steps: Sequence[Happened], clients: float) -> Found | None:
         brokers = {step.broker for step in of_kind}
         # It is over when clients and publishers are served again, whether or not the broker is back by then.
         ends = [step.until for step in steps if step.kind not in ("silent", "back")]
-        seen = min(step.seen for step in steps)
+        seen = min(step.seen for step in of_kind)
         until = max(ends, default=max(step.seen for step in steps))
         return Found(
             name,
             brokers.pop() if len(brokers) == 1 else "",
-            min(step.at for step in steps),
+            min(step.at for step in of_kind),
             seen,
             max(until, seen),
             tuple(steps),

@@ -119,6 +119,12 @@ class TestFind:
         (found,) = find(steps, [], clients=10)
         assert (found.kind, found.broker) == ("takeover", "")
 
+    def test_what_was_over_before_a_death_is_no_part_of_it(self) -> None:
+        start = [Happened("takeover", name, 30_000, 31_000, 33_000, 33) for name in ("b0", "b1")]
+        first, second = find([*start, *DEATH], [], clients=1500)
+        assert (first.kind, first.at, first.until) == ("takeover", 30_000, 33_000)
+        assert (second.kind, second.at, len(second.steps)) == ("broker died", 40_000, 4)
+
     def test_two_that_lie_apart_are_two_in_order(self) -> None:
         second = [Happened("restarted", "b2", 80_000, 81_000, 81_000)]
         assert [one.kind for one in find([*second, *DEATH], [], clients=10)] == ["broker died", "broker restarted"]
