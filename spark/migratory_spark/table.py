@@ -26,8 +26,9 @@ def wide_console() -> Console:
 
 
 def render(report: dict[str, Any]) -> RenderableType:
-    """The report as tables: latency, resume and publish gaps, delivery, objectives, verdict."""
+    """The report as tables: latency, interruptions, delivery, objectives; what to know of them; the verdict."""
     parts: list[RenderableType] = [_latency(report), _gaps(report), _delivery(report), _objectives(report)]
+    parts += [Text(f"- {note}") for note in report.get("notes", ())]
     verdict = report["verdict"]
     parts.append(Text.assemble("verdict: ", (verdict, COLOURS[verdict])))
     return Group(*parts)

@@ -139,7 +139,7 @@ PLOTS = (
         lambda report: bool(report.latency_ms.over_time), percentiles, across=True,
     ),
     Plot(
-        "heat", "How deliveries spread", "Darker where more deliveries fell (logarithm of their number).",
+        "heat", "How deliveries spread", "Stronger where more deliveries fell (logarithm of their number).",
         lambda report: any(any(row[:-1]) for row in report.latency_ms.heat.counts), heat, across=True,
     ),
     Plot(

@@ -81,7 +81,7 @@ def sample_report(seed: int = 1, *, slower: float = 1.0, lost: int = 0, verdict:
             ],
         ),
         samples=d.Samples(
-            series=4200, samples=2_400_000, repeated=0, stale=3, nan=0, restarts=1,
+            series=4200, samples=2_400_000, older=0, repeated=0, stale=3, nan=0, restarts=1,
             different_buckets=[],
         ),
         notes=["One exporter began again at zero; what it counted since its last scrape is not in the totals."],
@@ -230,7 +230,7 @@ def empty_report() -> d.Report:
     return d.Report(
         cluster="", window=full.window,
         coverage=d.Coverage(share=0.0, scrape_interval_seconds=None, longest_gap_seconds=1200, scrapes=0, targets=[]),
-        samples=d.Samples(series=0, samples=0, repeated=0, stale=0, nan=0, restarts=0, different_buckets=[]),
+        samples=d.Samples(series=0, samples=0, older=0, repeated=0, stale=0, nan=0, restarts=0, different_buckets=[]),
         notes=[],
         delivery=d.Delivery(
             expected=None, received=None, lost=None, duplicates=None, reordered=None, reconnects=None,

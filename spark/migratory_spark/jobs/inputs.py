@@ -1,0 +1,131 @@
+"""Where a report's samples come from. Looked at before Spark starts: a wrong folder or server is told in no time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from migratory_spark import names
+from migratory_spark.jobs.exits import BadInput, Unreadable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SHARED = ("up", "process_start_time_seconds")
+"""Metrics without the label `cluster`: they are the scraper's, or the process's."""
+_OURS = ("url", "matchers", "start", "end", "shape", "columns", "whenEmpty")
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """The recorder's Parquet files in a folder, or below it by day as `recorder_compact` leaves them."""
+
+    path: Path
+    cluster: str | None
+
+    def check(self) -> None:
+        """Raises BadInput."""
+        if not self.path.exists():
+            raise BadInput(f"--samples: {self.path} does not exist")
+        if not self.path.is_dir():
+            raise BadInput(f"--samples: {self.path} is a file; the folder of the *.parquet files is wanted")
+        try:
+            found = next(self.path.rglob("*.parquet"), None)
+        except OSError as error:
+            raise BadInput(f"--samples: {self.path}: {error.strerror or error}") from None
+        if found is None:
+            raise BadInput(f"--samples: no *.parquet files in {self.path}: nothing was recorded there")
+
+    def read(self, session: SparkSession) -> DataFrame:
+        # Spark takes long to load; who is told at once that there is no such folder should not wait for it.
+        from migratory_spark.samples import SCHEMA
+
+        table = session.read.schema(SCHEMA).option("recursiveFileLookup", "true").parquet(str(self.path))
+        return _of_cluster(table, self.cluster)
+
+
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """Prometheus servers, asked for what a report reads within [first_ms, end_ms]."""
+
+    urls: str
+    cluster: str | None
+    first_ms: int
+    end_ms: int
+    settings: Mapping[str, str]
+
+    @property
+    def options(self) -> dict[str, str]:
+        ours = sorted(set(names.all_metrics()) - set(SHARED))
+        # A cluster's name may hold anything; PromQL quotes as JSON does.
+        cluster = "" if self.cluster is None else f",cluster={json.dumps(self.cluster, ensure_ascii=False)}"
+        matchers = f'{{__name__=~"{"|".join(ours)}"{cluster}}} {{__name__=~"{"|".join(SHARED)}"}}'
+        several = "," in self.urls
+        return {
+            "url": self.urls,
+            "matchers": matchers,
+            "start": _seconds(max(0, self.first_ms)),
+            # The source leaves the end itself out; a report counts up to it.
+            "end": _seconds(self.end_ms + 1),
+            "columns": "metric,labels,timestamp,value,series" + (",source" if several else ""),
+            "whenEmpty": "allow",
+            **self.settings,
+        }
+
+    def check(self) -> None:
+        """Raises BadInput for options, a window or names that lead nowhere, Unreadable for a server that can't be
+        asked."""
+        from migratory_spark.prometheus import NothingFound, OptionError, ServerError, presence
+        from migratory_spark.prometheus.options import parse_options
+
+        if wrong := sorted(set(self.settings) & set(_OURS)):
+            raise BadInput(f"--prometheus-option: {wrong[0]} is for the report to say")
+        try:
+            presence.check(parse_options(self.options))
+        except (OptionError, NothingFound) as error:
+            raise BadInput(f"--prometheus: {error}") from None
+        except ServerError as error:
+            raise Unreadable(f"--prometheus: {error}") from None
+
+    def read(self, session: SparkSession) -> DataFrame:
+        from migratory_spark.prometheus import FORMAT, register
+
+        register(session)
+        return _of_cluster(session.read.format(FORMAT).options(**self.options).load(), self.cluster)
+
+
+Source = Folder | Servers
+
+
+def source(
+    samples: Path | None,
+    prometheus: str | None,
+    cluster: str | None,
+    window_ms: tuple[int, int],
+    settings: Sequence[tuple[str, str]],
+) -> Source:
+    """Raises BadInput unless exactly one of the two is given."""
+    if (samples is None) == (prometheus is None):
+        raise BadInput("give either --samples DIR or --prometheus URL")
+    if samples is not None:
+        if settings:
+            raise BadInput("--prometheus-option needs --prometheus")
+        return Folder(samples, cluster)
+    assert prometheus is not None
+    return Servers(prometheus, cluster, *window_ms, dict(settings))
+
+
+def _of_cluster(table: DataFrame, cluster: str | None) -> DataFrame:
+    if cluster is None:
+        return table
+    from pyspark.sql import functions as F
+
+    named: Any = F.col("labels")["cluster"]
+    return table.where((named == cluster) | (F.col("metric").isin(*SHARED) & named.isNull()))
+
+
+def _seconds(milliseconds: int) -> str:
+    return f"{milliseconds // 1000}.{milliseconds % 1000:03}"

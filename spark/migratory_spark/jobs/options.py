@@ -1,0 +1,90 @@
+"""The options of the jobs, shared by `spark-submit` and `migratory sla`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class Moment(click.ParamType[float]):
+    """Seconds since 1970, or an RFC 3339 time; without a zone it is UTC."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, float):
+            return value
+        try:
+            seconds = float(value)
+        except ValueError:
+            pass
+        else:
+            # `nan` and `inf` are numbers, too.
+            if 0 <= seconds < 253_402_300_800:
+                return seconds
+            self.fail(f"{value!r} is no moment between 1970 and 9999", param, ctx)
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            self.fail(f"{value!r} is neither seconds since 1970 nor a time such as 2026-11-27T10:00:00Z", param, ctx)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+class Setting(click.ParamType[tuple[str, str]]):
+    """NAME=VALUE."""
+
+    name = "name=value"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        if isinstance(value, tuple):
+            return value
+        name, sign, text = value.partition("=")
+        if not sign or not name:
+            self.fail(f"{value!r} is not NAME=VALUE", param, ctx)
+        return name, text
+
+
+def result_file(option: str, text: str, name: str | None = None) -> Callable[[Command], Command]:
+    path = click.Path(dir_okay=False, path_type=Path)
+    return click.option(option, name or f"{option.removeprefix('--')}_file", type=path, metavar="FILE", help=text)
+
+
+def objectives_option(text: str) -> Callable[[Command], Command]:
+    return click.option("--objectives", type=click.Path(exists=True, dir_okay=False, path_type=Path), help=text)
+
+
+REPORT = (
+    click.option("--samples", type=click.Path(path_type=Path), metavar="DIR", help="Folder of the recorder's files."),
+    click.option("--prometheus", metavar="URL", help="Or: a Prometheus server, or several with commas between."),
+    click.option("--prometheus-option", "settings", type=Setting(), multiple=True, metavar="NAME=VALUE",
+                 help="An option of the data source, such as tokenFile=/run/token. May be given several times."),
+    click.option("--start", type=Moment(), required=True,
+                 help="Start of the window: RFC 3339 (UTC) or seconds since 1970."),
+    click.option("--end", type=Moment(), required=True, help="End of the window."),
+    objectives_option("A MigratoryCluster file; its spec.sla.objectives are judged. Without it: the defaults."),
+    click.option("--cluster", metavar="NAME", help="Only series whose label `cluster` says so."),
+    click.option("--window", type=click.FloatRange(min=0.1), metavar="SECONDS",
+                 help="Length of the tables' rows. Without it: so that there are at most 240."),
+    click.option("--zone", default="UTC", show_default=True, help="Time zone of the table by hour or day."),
+    click.option("--replica-label", "replica_labels", multiple=True, metavar="LABEL",
+                 help="A label that tells servers apart which scrape the same. May be given several times."),
+    result_file("--json", "Write the report here."),
+    result_file("--html", "Write the report here as one page with plots."),
+    click.option("--history", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
+                 help="Add the report's rows to tables there, partitioned by day."),
+)  # fmt: skip
+
+
+def options(*wanted: Callable[[Any], Any]) -> Callable[[Command], Command]:
+    def add(command: Command) -> Command:
+        for option in reversed(wanted):
+            command = option(command)
+        return command
+
+    return add

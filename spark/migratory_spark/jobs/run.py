@@ -1,0 +1,135 @@
+"""One report from question to exit code: what is asked is checked, samples are read and judged, results are written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+from migratory_resources.objectives import DEFAULT_OBJECTIVES, Objective, check
+from migratory_resources.problems import ClusterFileError
+from migratory_resources.validation import load_cluster_file
+
+from migratory_spark.jobs import outputs
+from migratory_spark.jobs.exits import VERDICTS, BadInput, Unreadable
+from migratory_spark.jobs.inputs import Source, source
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from migratory_spark.document import Report
+
+OpenSession = Callable[[], AbstractContextManager["SparkSession"]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """The options of a report, by their names there."""
+
+    samples: Path | None
+    prometheus: str | None
+    settings: Sequence[tuple[str, str]]
+    start: float
+    end: float
+    objectives: Path | None
+    cluster: str | None
+    window: float | None
+    zone: str
+    replica_labels: Sequence[str]
+    json_file: Path | None
+    html_file: Path | None
+    history: Path | None
+
+
+def run_report(question: Question, open_session: OpenSession) -> int:
+    """Prints the tables and returns the exit code. Raises BadInput or Unreadable (exits.py)."""
+    objectives = load_objectives(question.objectives)
+    where = _checked(question, objectives)
+    report = _report(question, objectives, where, open_session)
+    _write(question, report)
+    from migratory_spark.table import show
+
+    show(msgspec.to_builtins(report))
+    for option, path in (("--json", question.json_file), ("--html", question.html_file)):
+        if path is not None:
+            click.echo(f"{option.removeprefix('--')}: {path}")
+    return VERDICTS[report.verdict]
+
+
+def load_objectives(path: Path | None) -> Sequence[Objective]:
+    """Those of a MigratoryCluster file, or the defaults. Raises BadInput."""
+    try:
+        chosen = load_cluster_file(path).cluster.spec.sla.objectives if path is not None else ()
+        check(chosen or DEFAULT_OBJECTIVES)
+    except (ClusterFileError, ValueError) as error:
+        raise BadInput(f"--objectives: {error}") from None
+    return tuple(chosen) or DEFAULT_OBJECTIVES
+
+
+def _checked(question: Question, objectives: Sequence[Objective]) -> Source:
+    """Everything that can be wrong with the question and can be found without Spark."""
+    from migratory_spark import periods
+    from migratory_spark.report import LOOKBACK_MS
+    from migratory_spark.scopes import scope
+
+    if question.end <= question.start:
+        raise BadInput("--end must be after --start")
+    start_ms, end_ms = round(question.start * 1000), round(question.end * 1000)
+    try:
+        periods.zone(question.zone)
+        scopes = [scope(objective, start_ms, end_ms, [end_ms], question.zone) for objective in objectives]
+    except ValueError as error:
+        raise BadInput(str(error)) from None
+    first_ms = min([start_ms, *(each.start for each in scopes)]) - LOOKBACK_MS
+    for option, path in (("--json", question.json_file), ("--html", question.html_file)):
+        outputs.check(option, path)
+    where = source(question.samples, question.prometheus, question.cluster, (first_ms, end_ms), question.settings)
+    where.check()
+    return where
+
+
+def _report(question: Question, objectives: Sequence[Objective], where: Source, open_session: OpenSession) -> Report:
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    from migratory_spark.report import build_report
+    from migratory_spark.samples import NoSamples
+
+    try:
+        with open_session() as session:
+            return build_report(
+                session, where.read(session), question.start, question.end, objectives,
+                window_seconds=question.window, zone=question.zone, replica_labels=question.replica_labels,
+            )  # fmt: skip
+    except (NoSamples, ValueError) as error:
+        raise BadInput(str(error)) from None
+    except (PySparkException, Py4JError) as error:
+        raise Unreadable(f"Spark could not read or work: {_first_lines(str(error))}") from error
+
+
+def _write(question: Question, report: Report) -> None:
+    if question.json_file is not None:
+        text = msgspec.json.format(msgspec.json.encode(report), indent=2).decode()
+        outputs.write("--json", question.json_file, text + "\n")
+    if question.html_file is not None:
+        from migratory_spark.html.page import render_page
+
+        outputs.write("--html", question.html_file, render_page(report))
+    if question.history is not None:
+        from migratory_spark.history import append
+
+        try:
+            append(report, question.history)
+        except OSError as error:
+            raise BadInput(f"--history: {question.history}: {error}") from None
+
+
+def _first_lines(text: str) -> str:
+    """Spark's texts go on with the JVM's stack; the last line of a Python traceback says what it was."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    told = [line for line in lines if not line.startswith(("at ", "JVM stacktrace", "File ", "Traceback"))]
+    return " ".join(told[:3])[:600] or "no reason was given"

@@ -1,0 +1,53 @@
+"""`sla_compare.py FIRST.json SECOND.json`: two reports beside each other. Needs no Spark.
+
+Exit code: 0 the second is the same or better, 1 it is worse, 2 a file is no report.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from migratory_spark.compare import NotAReport, compare, load_report
+from migratory_spark.jobs import outputs
+from migratory_spark.jobs.exits import CHANGES, BadInput, Ending
+from migratory_spark.jobs.options import options, result_file
+
+COMPARE = (
+    click.argument("first", type=click.Path(path_type=Path)),
+    click.argument("second", type=click.Path(path_type=Path)),
+    result_file("--json", "Write the comparison here."),
+)
+
+
+def run_compare(first: Path, second: Path, json_file: Path | None) -> int:
+    """Prints the tables and returns the exit code. Raises BadInput."""
+    from migratory_spark.compare_table import show
+
+    outputs.check("--json", json_file)
+    try:
+        found = compare(load_report(first), load_report(second), (str(first), str(second)))
+    except NotAReport as error:
+        raise BadInput(str(error)) from None
+    if json_file is not None:
+        text = msgspec.json.format(msgspec.json.encode(found), indent=2).decode()
+        outputs.write("--json", json_file, text + "\n")
+    show(found)
+    return CHANGES[found.verdict]
+
+
+@click.command()
+@options(*COMPARE)
+def main(**values: Any) -> None:
+    """Say what became better and what worse from report FIRST to report SECOND."""
+    with Ending():
+        code = run_compare(**values)
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""What a scraper recorded of a minute of load, without the minute: the load generator's own exporter, second by second.
+
+Two brokers deliver 50 publications a second each, within 10 ms; `b1` dies after half of the time, its 25 clients resume
+at `b0` within a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from migratory_loadtest.exporter import MeterCollector
+from migratory_loadtest.meter import BEFORE, Meter
+from migratory_local.recorder import SCHEMA
+
+START, SECONDS = 1_767_225_600, 60
+"""2026-01-01T00:00:00Z, and how long."""
+BOUNDS = (0.001, 0.005, 0.01, 0.05, 0.25, 1.0, 5.0)
+DELIVERIES = 50 * SECONDS + 50 * (SECONDS // 2)
+
+
+class Sample(NamedTuple):
+    metric: str
+    labels: dict[str, str]
+    timestamp: int
+    value: float
+
+
+def recording(*, lost: int = 0, cluster: str = "quotes", start: int = START) -> list[Sample]:
+    """Scraped each second, the first time before anything happened. `lost` are told at the end, as a verifier does."""
+    meter = Meter(BOUNDS, settle=1.0)
+    found = [*_scrape(meter, cluster, start)]
+    for second in range(SECONDS):
+        brokers = ("b0", "b1") if second < SECONDS // 2 else ("b0",)
+        for broker in brokers:
+            meter.acknowledged(broker, 0.004, 50)
+            for _ in range(50):
+                meter.delivered(BEFORE, broker, False, 0.009)
+        if second == SECONDS // 2:
+            meter.reconnects["b1", "close 1006"] += 25
+            for _ in range(25):
+                meter.resumed("b0", 0.8)
+        if second == SECONDS - 1:
+            meter.lost["b0"] += lost
+        found += _scrape(meter, cluster, start + second + 1)
+    return found
+
+
+def write_parquet(samples: list[Sample], folder: Path, files: int = 1) -> Path:
+    """As the recorder leaves them, in that many files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    size = -(-len(samples) // files)
+    for number in range(files):
+        part = samples[number * size : (number + 1) * size]
+        columns = [
+            [sample.metric for sample in part],
+            [list(sample.labels.items()) for sample in part],
+            [sample.timestamp for sample in part],
+            [sample.value for sample in part],
+        ]
+        pq.write_table(pa.table(columns, schema=SCHEMA), folder / f"samples-{number:05d}.parquet")
+    return folder
+
+
+def openmetrics(samples: Iterable[Sample]) -> str:
+    """For `promtool tsdb create-blocks-from openmetrics`. All series are of unknown type: it takes them as they are."""
+    lines: dict[str, list[str]] = {}
+    for metric, labels, timestamp, value in samples:
+        text = ",".join(f'{name}="{label}"' for name, label in labels.items())
+        lines.setdefault(metric, []).append(f"{metric}{{{text}}} {value!r} {timestamp / 1000:.3f}")
+    families = [f"# TYPE {metric} unknown\n" + "\n".join(found) for metric, found in lines.items()]
+    return "\n".join(families) + "\n# EOF\n"
+
+
+def _scrape(meter: Meter, cluster: str, moment: int) -> list[Sample]:
+    labels = {"job": "bench", "instance": "127.0.0.1:9100"}
+    return [
+        Sample(sample.name, {**sample.labels, **labels}, moment * 1000, float(sample.value))
+        for family in MeterCollector(meter, cluster).collect()
+        for sample in family.samples
+    ]

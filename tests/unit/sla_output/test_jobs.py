@@ -1,0 +1,189 @@
+"""What jobs settle without Spark: options, wrong questions, files, exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+import pytest
+from click.testing import CliRunner
+from migratory_cli.sla import sla
+from migratory_spark.jobs import outputs
+from migratory_spark.jobs.exits import BadInput, Ending, Unreadable
+from migratory_spark.jobs.inputs import Servers
+from migratory_spark.jobs.options import Moment
+from migratory_spark.jobs.run import Question, run_report
+from migratory_spark.jobs.sla_compare import main as compare_job
+from migratory_spark.prometheus.options import parse_options
+from migratory_testing.reports import sample_report
+
+WINDOW = ["--start", "1000", "--end", "2000"]
+
+
+def no_session() -> AbstractContextManager[Any]:
+    raise AssertionError("Spark was started")
+
+
+def question(**changes: Any) -> Question:
+    values: dict[str, Any] = {
+        "samples": None, "prometheus": None, "settings": (), "start": 1000.0, "end": 2000.0, "objectives": None,
+        "cluster": None, "window": None, "zone": "UTC", "replica_labels": (), "json_file": None, "html_file": None,
+        "history": None,
+    }  # fmt: skip
+    return Question(**(values | changes))
+
+
+def test_wrong_questions_are_told_before_spark_starts(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    there = tmp_path / "there"
+    there.mkdir()
+    (there / "samples-0.parquet").write_bytes(b"")
+    for changes, said in (
+        ({}, "either --samples DIR or --prometheus URL"),
+        ({"samples": there, "prometheus": "http://127.0.0.1:9"}, "either"),
+        ({"samples": tmp_path / "none"}, "does not exist"),
+        ({"samples": file}, "is a file"),
+        ({"samples": there, "start": 3000.0}, "--end must be after"),
+        ({"samples": there, "zone": "Europe/Atlantis"}, "Atlantis"),
+        ({"samples": there, "settings": [("token", "x")]}, "needs --prometheus"),
+        ({"samples": there, "json_file": tmp_path / "no" / "report.json"}, "--json.*No such file"),
+        ({"samples": there, "html_file": there}, "--html.*directory"),
+        ({"prometheus": "ftp://x"}, "--prometheus.*ftp"),
+        ({"prometheus": "http://127.0.0.1:9", "settings": [("matchers", "x")]}, "matchers is for the report"),
+        ({"prometheus": "http://127.0.0.1:9", "settings": [("tokn", "x")]}, "tokn"),
+    ):
+        with pytest.raises(BadInput, match=said):
+            run_report(question(**changes), no_session)
+
+
+def test_an_empty_folder_is_told_before_spark_starts(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"no \*.parquet files"):
+        run_report(question(samples=tmp_path), no_session)
+
+
+def test_a_server_that_does_not_answer_is_another_thing_than_a_wrong_question() -> None:
+    with pytest.raises(Unreadable, match=r"127\.0\.0\.1:9"):
+        run_report(question(prometheus="http://127.0.0.1:9", settings=[("retries", "0")]), no_session)
+
+
+def test_objectives_that_are_wrong_are_named(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text("kind: Nonsense\n")
+    with pytest.raises(BadInput, match=r"(?s)--objectives.*Nonsense"):
+        run_report(question(samples=tmp_path, objectives=file), no_session)
+
+
+@pytest.mark.parametrize("cluster", [None, "quotes", 'odd"}\\name'])
+def test_servers_are_asked_for_what_a_report_reads(cluster: str | None) -> None:
+    options = parse_options(
+        Servers("http://a:9090,http://b:9090", cluster, 123_456, 200_000, {"timeout": "5s"}).options
+    )
+    assert options.urls == ("http://a:9090", "http://b:9090")
+    # The source leaves the end out, the report counts what was scraped exactly then.
+    assert (options.start_ms, options.end_ms) == (123_456, 200_001)
+    assert options.by_source
+    assert options.access.timeout == 5
+    named = [matcher for selector in options.selectors for matcher in selector if matcher.label == "cluster"]
+    assert [matcher.value for matcher in named] == ([] if cluster is None else [cluster])
+    assert not parse_options(Servers("http://a:9090", None, 0, 1, {}).options).by_source
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("1000.5", 1000.5),
+        ("2026-11-27T10:00:00Z", 1795773600.0),
+        ("2026-11-27T10:00:00", 1795773600.0),
+        ("2026-11-27T12:00:00+02:00", 1795773600.0),
+    ],
+)
+def test_moments(text: str, seconds: float) -> None:
+    assert Moment().convert(text, None, None) == seconds
+
+
+@pytest.mark.parametrize("text", ["soon", "nan", "inf", "-1", "1e15", ""])
+def test_what_is_no_moment(text: str) -> None:
+    with pytest.raises(click.BadParameter):
+        Moment().convert(text, None, None)
+
+
+def test_a_crash_is_not_a_verdict(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended, Ending():
+        raise ZeroDivisionError("a fault of this software")
+    assert ended.value.code == 70
+    assert "a fault of this software" in capsys.readouterr().err
+    for error in (BadInput("x"), SystemExit(1), KeyboardInterrupt()):
+        with pytest.raises(type(error)), Ending():
+            raise error
+
+
+def test_files_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    outputs.check("--json", path)
+    assert not path.exists()
+    outputs.write("--json", path, "one")
+    outputs.write("--json", path, "two")
+    assert path.read_text() == "two"
+    assert os.listdir(tmp_path) == ["report.json"]
+    outputs.check("--json", path)
+    assert path.read_text() == "two"
+    with pytest.raises(BadInput, match="--json"):
+        outputs.write("--json", tmp_path / "none" / "report.json", "x")
+    outputs.write("--json", Path("/dev/null"), "x")
+    assert not Path("/dev/null").is_file()
+
+
+@pytest.fixture
+def reports(tmp_path: Path) -> tuple[str, str]:
+    for name, report in (("good", sample_report()), ("bad", sample_report(2, lost=3))):
+        (tmp_path / f"{name}.json").write_bytes(msgspec.json.encode(report))
+    return str(tmp_path / "good.json"), str(tmp_path / "bad.json")
+
+
+def test_comparing_as_a_command_and_as_a_job(reports: tuple[str, str], tmp_path: Path) -> None:
+    good, bad = reports
+    target = tmp_path / "comparison.json"
+    for command, before in ((sla, ["compare"]), (compare_job, [])):
+        assert CliRunner().invoke(command, [*before, good, good]).exit_code == 0
+        worse = CliRunner().invoke(command, [*before, good, bad, "--json", str(target)])
+        assert worse.exit_code == 1
+        assert "the second is worse" in worse.output
+        # Nothing is cut where there is no terminal.
+        assert "publish gap, s" in worse.output
+        assert max(map(len, worse.output.splitlines())) > 120
+        assert json.loads(target.read_text())["verdict"] == "worse"
+        assert CliRunner().invoke(command, [*before, bad, good]).exit_code == 0
+        odd = CliRunner().invoke(command, [*before, good, __file__])
+        assert odd.exit_code == 2
+        assert __file__ in odd.output
+
+
+def test_a_piped_table_is_not_cut_at_eighty_columns(reports: tuple[str, str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "migratory_cli.main", "sla", "compare", *reports],
+        capture_output=True, text=True, check=False, timeout=60, env={**os.environ, "COLUMNS": "80"},
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    assert "…" not in done.stdout
+    assert "latency quotes-broker-2, ms" in done.stdout
+
+
+def test_commands_end_with_two_for_wrong_options() -> None:
+    for arguments in (
+        ["report", *WINDOW],
+        ["report", "--samples", "/nowhere", *WINDOW],
+        ["report", "--samples", "/nowhere", "--start", "soon", "--end", "5"],
+        ["report", "--prometheus", "http://x", "--prometheus-option", "nonsense", *WINDOW],
+        ["compact", "--samples", "/nowhere", "--to", "/nowhere2"],
+        ["compare", "/nowhere", "/nowhere"],
+    ):
+        done = CliRunner().invoke(sla, arguments)
+        assert done.exit_code == 2, (arguments, done.output)
