@@ -106,6 +106,8 @@ class Bounds:
         self.bytes = 0
         self.short = 0  # entries younger than min_age that had to go for max_bytes
         self.short_at = float("-inf")  # wall clock of the last of them
+        self._publishers = 0  # rows of all tables when they were last counted, and those that were added since
+        self._counted_at = float("-inf")
         self._ring: deque[TopicLog] = deque()  # every log, so that age and bytes take from all in turn
 
     def register(self, log: TopicLog) -> None:
@@ -126,6 +128,17 @@ class Bounds:
         if self.bytes > self._config.max_bytes:
             self._squeeze(wall)
         return self.bytes > self._config.max_bytes
+
+    def crowded(self, wall: float) -> bool:
+        """Whether one more publisher is one too many. Whoever makes up a name for every message would otherwise fill
+        the memory of every broker, and the tables are never evicted. Counted anew once a second at most."""
+        if not 0 <= wall - self._counted_at < 1.0:
+            self._counted_at = wall
+            self._publishers = sum(len(log.table.rows) for log in self._ring)
+        if self._publishers >= self._config.max_publishers:
+            return True
+        self._publishers += 1
+        return False
 
     def blocked(self, log: TopicLog, wall: float) -> bool:
         """Uncommitted entries fill the bound of their topic."""

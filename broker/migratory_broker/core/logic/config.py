@@ -22,6 +22,7 @@ class LogicConfig:
 
     groups: int = 100
     max_topics: int = 100_000
+    max_publishers: int = 1_000_000  # rows of all publisher tables: about 0.5 KB each, for the duplicate window
     messages_per_topic: int = 300
     min_age: float = 60.0
     max_age: float = 600.0
@@ -65,6 +66,7 @@ class LogicConfig:
         for name in (
             "groups",
             "max_topics",
+            "max_publishers",
             "messages_per_topic",
             "max_bytes",
             "max_pending",

@@ -71,6 +71,11 @@ class Sequencer:
                 self._duplicate(log, publication, contact)
                 return
         wall = ctx.wall
+        if publication.id and publication.publisher not in log.table.rows and replica.bounds.crowded(wall):
+            limit = ctx.config.max_publishers
+            text = f"the cluster remembers {limit} publishers, its limit; each is forgotten when it was silent for long"
+            self._reject(publication, contact, "retry", text)
+            return
         if replica.bounds.blocked(log, wall) or replica.bounds.full(wall):
             self._reject(publication, contact, "retry", "the cache is full of publications that wait for their copies")
             return
