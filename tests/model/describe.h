@@ -1,0 +1,7 @@
+// Steps and states as text, for the traces.
+#pragma once
+#include <string>
+
+#include "steps.h"
+
+std::string describe(const State& before, Action action, const State& after);

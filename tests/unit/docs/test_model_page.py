@@ -1,0 +1,57 @@
+"""docs/replication.md and the model speak of the same rules: each has its switch, and each switch its rule."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+MODEL = ROOT / "tests" / "model"
+PAGE = (ROOT / "docs" / "replication.md").read_text("utf-8")
+ROWS = [line.split("\t") for line in (MODEL / "rules.tsv").read_text("utf-8").splitlines() if line[:1] not in ("", "#")]
+# Not rules: sizes of what is explored, and what is asked of it.
+SIZES = {
+    "copies", "copies2", "cache", "first_list", "window_ids", "list_min", "list_always", "bootstrap", "relist",
+    "heal_source", "normal_form",
+}  # fmt: skip
+# Rules that others of the list imply in the model, or variants that lose nothing.
+WITHOUT_HOLE = {
+    "owner_enough",
+    "own_answer",
+    "quick_relist",
+    "born_activated",
+    "by_incarnation",
+    "unlisted_deliver",
+    "duplicate_depends",
+}
+
+
+def switches_of(row: list[str]) -> set[str]:
+    return {switch.split("=")[0] for switch in row[2].split()} - SIZES
+
+
+def test_every_rule_of_the_model_is_on_the_page() -> None:
+    rules = PAGE.partition("## The model")[0]
+    assert len(ROWS) > 30
+    for row in ROWS:
+        assert len(row) == 5, row
+        assert row[0] in rules, f"tests/model/rules.tsv: {row[0]} is no rule of docs/replication.md"
+
+
+def test_the_page_names_the_switch_of_each_rule() -> None:
+    table = dict(re.findall(r"^\| ([A-Z-]+) \| (.*`) \|$", PAGE.partition("## The model")[2], re.M))
+    named = {rule: set(re.findall(r"`(\w+)`", switches)) for rule, switches in table.items()}
+    wanted: dict[str, set[str]] = {}
+    for row in ROWS:
+        wanted.setdefault(row[0], set()).update(switches_of(row))
+    assert named == wanted
+
+
+def test_every_switch_is_a_rule_or_a_size() -> None:
+    header = (MODEL / "state.h").read_text("utf-8").partition("struct Switches")[2].partition("};")[0]
+    switches = set(re.findall(r"^\s+(?:int|bool) (\w+) =", header, re.M))
+    used = {switch for row in ROWS for switch in switches_of(row)}
+    assert used <= switches
+    assert switches == used | SIZES | WITHOUT_HOLE
+    search = (MODEL / "search.cpp").read_text("utf-8")
+    assert switches == set(re.findall(r"SWITCH\((\w+)\)", search)) - {"name"}
