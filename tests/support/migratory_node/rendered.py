@@ -19,6 +19,8 @@ HELM = "helm.sh/helm/v3/cmd/helm@v3.22.0"
 CHART = ROOT / "charts" / "migratory"
 INSTALL = ROOT / "manifests" / "install"
 SYSTEM = "migratory-system"
+KUBERNETES = "--kube-version=1.34.0"
+"""A helm that was not built by its own makefile takes itself for one of Kubernetes 1.20."""
 _HEAD = "# Rendered from charts/migratory by `make manifests`; change it there.\n"
 
 
@@ -28,7 +30,7 @@ def helm() -> str:
 
 def template(*arguments: str, name: str = "migratory", namespace: str = SYSTEM) -> str:
     """What `helm template` makes of the chart."""
-    return run([helm(), "template", name, str(CHART), "--namespace", namespace, *arguments])
+    return run([helm(), "template", name, str(CHART), f"--namespace={namespace}", KUBERNETES, *arguments])
 
 
 def operator() -> str:

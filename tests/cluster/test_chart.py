@@ -1,0 +1,158 @@
+"""The chart: what it renders, what its schema refuses, and that manifests/install is what it renders.
+
+Needs helm, which `make cluster-test` builds from its Go module where there is none; no cluster.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from migratory_node import rendered
+from migratory_node.places import NodeError
+from migratory_node.processes import run
+from migratory_node.rendered import CHART, INSTALL, KUBERNETES, helm, template
+
+Object = dict[str, Any]
+
+
+def objects(*arguments: str) -> dict[tuple[str, str], Object]:
+    found = [thing for thing in yaml.safe_load_all(template(*arguments)) if thing]
+    return {(thing["kind"], thing["metadata"]["name"]): thing for thing in found}
+
+
+def values(tmp_path: Path, given: Object) -> str:
+    path = tmp_path / "values.yaml"
+    path.write_text(yaml.safe_dump(given))
+    return f"--values={path}"
+
+
+def environment(made: dict[tuple[str, str], Object]) -> dict[str, str]:
+    container = made["Deployment", "migratory"]["spec"]["template"]["spec"]["containers"][0]
+    return {entry["name"]: entry["value"] for entry in container["env"]} | {"image": container["image"]}
+
+
+def test_the_install_manifests_are_what_it_renders() -> None:
+    assert (INSTALL / "operator.yaml").read_text() == rendered.operator(), "run `make manifests`"
+
+
+def test_it_lints() -> None:
+    assert "0 chart(s) failed" in run([helm(), "lint", "--strict", KUBERNETES, str(CHART)])
+
+
+def test_by_default_it_is_one_operator_with_a_cluster_role_and_no_cluster() -> None:
+    made = objects("--no-hooks")
+    assert set(made) == {
+        ("ServiceAccount", "migratory"),
+        ("ClusterRole", "migratory-system-migratory"),
+        ("ClusterRoleBinding", "migratory-system-migratory"),
+        ("Service", "migratory-metrics"),
+        ("Deployment", "migratory"),
+        ("NetworkPolicy", "migratory"),
+    }
+    assert environment(made)["MIGRATORY_NAMESPACES"] == ""
+    spec = made["Deployment", "migratory"]["spec"]
+    assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
+
+
+def test_in_namespaces_it_has_roles_there_and_nothing_cluster_wide() -> None:
+    made = objects("--no-hooks", "--set", "operator.scope=namespace,operator.namespaces={a,b}")
+    kinds = [kind for kind, _ in made]
+    assert not [kind for kind in kinds if kind.startswith("Cluster")]
+    roles = [thing for thing in yaml.safe_load_all(
+        template("--no-hooks", "--set", "operator.scope=namespace,operator.namespaces={a,b}")
+    ) if thing and thing["kind"] == "Role"]  # fmt: skip
+    assert [role["metadata"]["namespace"] for role in roles] == ["migratory-system", "a", "b"]
+    assert environment(made)["MIGRATORY_NAMESPACES"] == "migratory-system,a,b"
+
+
+def test_large_numbers_zeros_and_falsehoods_are_what_was_written(tmp_path: Path) -> None:
+    spec = {
+        "brokers": {"replicas": 0},
+        "topics": {"maxTopics": 1000000, "cache": {"maxBytes": 8388608}},
+        "limits": {"connectsPerSecond": 1000000, "heartbeat": 0},
+        "zookeeper": {"storage": {"ephemeral": False}},
+    }
+    by_file = template(values(tmp_path, {"cluster": {"create": True, "spec": spec}}))
+    sets = (
+        "cluster.create=true,cluster.spec.brokers.replicas=0,cluster.spec.topics.maxTopics=1000000,"
+        "cluster.spec.topics.cache.maxBytes=8388608,cluster.spec.limits.connectsPerSecond=1000000,"
+        "cluster.spec.limits.heartbeat=0,cluster.spec.zookeeper.storage.ephemeral=false"
+    )
+    by_set = template("--set", sets)
+    for text in (by_file, by_set):
+        assert "e+" not in text
+        found = next(thing for thing in yaml.safe_load_all(text) if thing and thing["kind"] == "MigratoryCluster")
+        assert found["spec"] == spec
+
+
+def test_switches_that_are_off_are_off() -> None:
+    made = objects("--no-hooks", "--set", "metrics.enabled=false,networkPolicy.enabled=false")
+    assert ("Service", "migratory-metrics") not in made
+    assert ("NetworkPolicy", "migratory") not in made
+    monitors = objects("--set", "metrics.serviceMonitor.enabled=true,metrics.prometheusRule.enabled=true")
+    assert ("ServiceMonitor", "migratory-brokers") in monitors
+    assert ("PrometheusRule", "migratory") in monitors
+
+
+@pytest.mark.parametrize("tag", ["20261016", "12e4567", "1.10", "v1"])
+def test_a_tag_that_looks_like_a_number_keeps_its_text(tmp_path: Path, tag: str) -> None:
+    by_file = objects(values(tmp_path, {"image": {"tag": tag}}))
+    by_set = objects("--set-string", f"image.tag={tag}")
+    for made in (by_file, by_set):
+        assert environment(made)["image"] == f"migratory-operator:{tag}"
+        assert environment(made)["MIGRATORY_BROKER_IMAGE"] == f"migratory-broker:{tag}"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "image.tag=20261016",
+        "image.pullPolicy=Sometimes",
+        "metrics.enabled=yes",
+        "operator.scope=everything",
+        "operator.resyncSeconds=0",
+        "cluster.name=Quotes",
+        "no.such=value",
+        "cluster.spec.brokers.replicas=three",
+    ],
+)
+def test_what_the_schema_does_not_know_is_refused_with_its_path(given: str) -> None:
+    with pytest.raises(NodeError) as refused:
+        template("--set", given)
+    path = given.partition("=")[0]
+    assert path.split(".")[-1] in str(refused.value) or path.split(".")[0] in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"image": {"tag": 20261016}},
+        {"image": {"tag": 12e45}},
+        {"image": {"tag": 1.1}},
+        {"metrics": {"enabled": "false"}},
+        {"cluster": {"spec": {"brokers": {"replicas": "0"}}}},
+        {"cluster": {"spec": {"topics": {"maxTopics": "1000000"}}}},
+    ],
+)
+def test_text_for_numbers_and_numbers_for_text_are_refused(tmp_path: Path, given: Object) -> None:
+    with pytest.raises(NodeError, match="values don't meet the specifications"):
+        template(values(tmp_path, given))
+
+
+def test_the_readme_names_every_value() -> None:
+    def paths(node: Object, path: str = "") -> list[str]:
+        found = []
+        for key, value in node.items():
+            if isinstance(value, dict) and value:
+                found += paths(value, f"{path}{key}.")
+            else:
+                found.append(f"{path}{key}")
+        return found
+
+    text = (CHART / "README.md").read_text()
+    defaults = yaml.safe_load((CHART / "values.yaml").read_text())
+    missing = [path for path in paths(defaults) if f"`{path}`" not in text]
+    assert missing == [], "run `make manifests`"

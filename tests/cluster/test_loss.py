@@ -1,0 +1,53 @@
+"""Pods are deleted without grace while publications flow; the load generator accounts for every delivery."""
+
+from __future__ import annotations
+
+import pytest
+from migratory_node.kubectl import Kubectl
+from migratory_node.pods import Cluster, Pods, urls
+
+pytestmark = pytest.mark.timeout(600)
+NOW = ("--grace-period=0", "--force")
+
+
+def load(kube: Kubectl, pods: Pods, name: str, seconds: int) -> None:
+    """Publishers and subscribers that verify every delivery; returns when they run."""
+    pods.start(
+        "load", "bench", "run", "--server", urls(kube, name), "--subscribers", "60", "--topics", "20", "--rate", "2",
+        "--publishers", "4", "--duration", str(seconds), "--warmup", "2", "--workers", "1", "--patience", "40",
+    )  # fmt: skip
+    clients = lambda: sum(one.get("clients", 0) for one in (kube.get("mgc", name) or {})["status"]["brokers"])  # noqa: E731
+    kube.until(lambda: clients() >= 60, "the load", 60)
+
+
+def flawless(pods: Pods) -> None:
+    phase, log = pods.end("load", 240)
+    assert phase == "Succeeded", log
+
+
+def test_a_broker_that_is_deleted_without_grace_costs_no_publication(
+    kube: Kubectl, cluster: Cluster, pods: Pods
+) -> None:
+    name = cluster()
+    load(kube, pods, name, 40)
+    brokers = (kube.get("mgc", name) or {})["status"]["brokers"]
+    victim = max(brokers, key=lambda one: one.get("coordinators", 0))["name"]
+    uid = (kube.get("pod", victim) or {})["metadata"]["uid"]
+    kube("delete", "pod", victim, *NOW)
+    kube.until(lambda: (kube.get("pod", victim) or {"metadata": {"uid": uid}})["metadata"]["uid"] != uid, "a new pod")
+    kube.ready(name, 120)
+    flawless(pods)
+
+
+def test_zookeeper_pods_that_are_deleted_one_and_then_all_cost_no_publication(
+    kube: Kubectl, cluster: Cluster, pods: Pods
+) -> None:
+    name = cluster()
+    load(kube, pods, name, 60)
+    kube("delete", "pod", f"{name}-zookeeper-0", *NOW)
+    kube.until(lambda: (kube.get("mgc", name) or {})["status"]["zookeeper"]["ready"] < 3, "one member less", 60)
+    kube.until(lambda: (kube.get("mgc", name) or {})["status"]["zookeeper"]["ready"] == 3, "three members", 90)
+    kube("delete", "pod", *(f"{name}-zookeeper-{number}" for number in range(3)), *NOW)
+    kube.until(lambda: kube.condition(name, "CoordinationAvailable")[0] == "False", "no quorum", 60)
+    kube.ready(name, 120)
+    flawless(pods)
