@@ -5,13 +5,16 @@ The publisher's side of docs/replication.md, "Normal case", 1 and 2:
 - Every sending carries the *mark*: the lowest issued id of the topic that is neither answered nor given up, taken at
   that very sending. It is the key of the first waiting entry, computed by `_publish` and stored nowhere.
 - After `gap`, `retry`, silence, a new link, a give-up or a final refusal all waiting ids of the topic are sent again
-  from the lowest: the coordinator takes an id only behind the one before, or as the mark.
+  from the lowest: the coordinator takes an id only behind the one before, or as the mark. The first ones at once, each
+  answer brings two more: thousands that are sent again at each `retry` keep a busy broker from ever answering.
 - Giving up is final: the id leaves `waiting`, and answers to ids that do not wait are ignored.
 - The last id of a topic is kept for ever: an id used twice would be answered as a repeat, and its payload lost.
 """
 
 from __future__ import annotations
 
+from collections import deque
+from itertools import islice
 from math import inf
 
 from migratory_protocol.errors import GAP, RETRY, TOO_LARGE
@@ -23,6 +26,7 @@ from migratory_client.settings import Settings
 
 _RETRY_WAIT = 0.1  # seconds, when a `retry` names none
 _SHORTEST_WAIT = 0.01  # seconds, whatever a `retry` names
+RESENT = 64  # ids that a resend sends at once
 _GAP_WAIT = 0.2  # seconds between two resends for `gap`: those that answer the sending before call for no other one
 
 
@@ -38,7 +42,7 @@ class Waiting(Struct):
 class Queue:
     """The waiting publications of one topic, by id in rising order."""
 
-    __slots__ = ("held", "pause", "quiet_until", "resend_at", "topic", "urgent", "waiting")
+    __slots__ = ("held", "later", "pause", "quiet_until", "resend_at", "topic", "urgent", "waiting")
 
     def __init__(self, topic: str, resend_at: float, pause: float) -> None:
         self.topic = topic
@@ -47,6 +51,7 @@ class Queue:
         self.pause = pause  # the present wait for an answer; doubles while there is none
         self.held = False  # the broker asked for patience: new ones wait for the resend, too
         self.urgent = False  # a resend is due that an answer must not put off
+        self.later: deque[int] = deque()  # ids that the last resend left for its answers, rising; new ones go behind
         self.quiet_until = 0.0  # a gap was served by a resend just now
 
 
@@ -78,10 +83,12 @@ class Publisher:
         self.deadline = min(self.deadline, until)
         queue.waiting[number] = waiting = Waiting(event.ticket, event.payload, event.sent, until)
         self.waiting += 1
-        if link and not queue.held:
+        if queue.later:
+            queue.later.append(number)
+        elif link and not queue.held:
             out.append(Send(link, [self._publish(queue, number, waiting)]))
 
-    def answered(self, ack: Ack, now: float, out: list[Effect]) -> None:
+    def answered(self, ack: Ack, link: int, now: float, out: list[Effect]) -> None:
         queue = self.queues.get(ack.topic)
         if queue is None or ack.publisher != self.name or ack.id not in queue.waiting:
             return  # given up, or a second answer to a second sending
@@ -89,6 +96,8 @@ class Publisher:
         queue.pause = self._settings.ack_timeout
         if not queue.held and not queue.urgent:
             queue.resend_at = now + queue.pause
+            if queue.later and link:
+                self._go_on(queue, link, out)
 
     def refused(self, nack: Nack, link: int, now: float, out: list[Effect]) -> None:
         queue = self.queues.get(nack.topic)
@@ -168,12 +177,24 @@ class Publisher:
         messages: list[ClientMessage] = [
             self._publish(queue, number, waiting) for number, waiting in queue.waiting.items()
         ]
+        del messages[RESENT:]
         out.append(Send(link, messages))
+        queue.later = deque(islice(queue.waiting, RESENT, None))
         self.resends += 1
         queue.held = queue.urgent = False
         queue.quiet_until = now + _GAP_WAIT
         queue.resend_at = now + queue.pause
         queue.pause = min(queue.pause * 2, self._settings.resend_cap)
+
+    def _go_on(self, queue: Queue, link: int, out: list[Effect]) -> None:
+        """An answer came: the next two of those that a resend left."""
+        messages: list[ClientMessage] = []
+        while queue.later and len(messages) < 2:
+            number = queue.later.popleft()
+            if (waiting := queue.waiting.get(number)) is not None:  # it may be answered, from an earlier sending
+                messages.append(self._publish(queue, number, waiting))
+        if messages:
+            out.append(Send(link, messages))
 
     def _publish(self, queue: Queue, number: int, waiting: Waiting) -> Publish:
         mark = next(iter(queue.waiting))

@@ -161,7 +161,7 @@ class ClientCore:
         """Any message but a publication."""
         match message:
             case wire.Ack():
-                self.publisher.answered(message, now, out)
+                self.publisher.answered(message, self._serving(), now, out)
             case wire.Nack():
                 self.publisher.refused(message, self._serving(), now, out)
                 self._arm(self.publisher.deadline)

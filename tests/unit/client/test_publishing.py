@@ -6,6 +6,7 @@ from math import inf
 
 import pytest
 from migratory_client import events as ev
+from migratory_client.publishing import RESENT
 from migratory_client.settings import Settings
 from migratory_protocol import messages as wire
 from migratory_protocol.positions import Position
@@ -300,3 +301,72 @@ def test_closing_fails_what_waits_and_ids_go_on_after_reopening() -> None:
     driver.open()
     submit(driver, "c")
     assert ids(driver) == [(2, 2)]
+
+
+# ---- very many that wait ---------------------------------------------------------------------------------------------
+
+
+MANY = 1000
+
+
+def many_waiting() -> tuple[CoreDriver, int]:
+    driver = CoreDriver(settings=Settings(max_waiting=5 * MANY))
+    link = driver.open()
+    for number in range(MANY):
+        submit(driver, number)
+    return driver, link
+
+
+def test_a_resend_sends_the_first_ones_and_each_answer_two_more() -> None:
+    driver, link = many_waiting()
+    driver.receive(link, nack(500, "retry", 0.2))
+    driver.wait(0.21)
+    assert ids(driver) == [(number, 1) for number in range(1, RESENT + 1)]
+    driver.receive(link, ack(1))
+    assert ids(driver) == [(RESENT + 1, 2), (RESENT + 2, 2)]
+    driver.receive(link, ack(RESENT + 4))  # from the first sending: it need not go again
+    assert ids(driver) == [(RESENT + 3, 2), (RESENT + 5, 2)]
+    driver.receive(link, ack(2))
+    assert ids(driver) == [(RESENT + 6, 3), (RESENT + 7, 3)]
+
+
+def test_what_is_submitted_meanwhile_goes_behind_what_waits() -> None:
+    driver, link = many_waiting()
+    driver.receive(link, nack(1, "gap"))
+    assert len(ids(driver)) == RESENT
+    submit(driver, "new")
+    assert ids(driver) == []
+    sent = list(range(1, RESENT + 1))
+    for number in range(1, MANY + 1):
+        driver.receive(link, ack(number))
+        sent += [identity for identity, _ in ids(driver)]
+    assert sent == list(range(1, MANY + 2))
+    submit(driver, "newer")
+    assert ids(driver) == [(MANY + 2, MANY + 1)]
+
+
+def test_refusals_of_very_many_are_met_with_few() -> None:
+    """Every resend is refused: what is sent is a window for each wait, not everything."""
+    driver, link = many_waiting()
+    sent = 0
+    for _ in range(20):
+        driver.receive(link, nack(1, "retry", 0.2))
+        driver.wait(0.21)
+        sent += len(ids(driver))
+    assert sent == 20 * RESENT
+
+
+def test_without_answers_the_first_ones_go_again() -> None:
+    driver, link = many_waiting()
+    driver.receive(link, nack(1, "gap"))
+    assert len(ids(driver)) == RESENT
+    driver.wait(2.1)
+    assert ids(driver) == [(number, 1) for number in range(1, RESENT + 1)]
+
+
+def test_an_answer_while_nobody_is_connected_sends_nothing_and_a_new_link_begins_with_the_first() -> None:
+    driver, link = many_waiting()
+    driver.receive(link, nack(1, "gap"))
+    driver.step(ev.Lost(link))
+    driver.greet(driver.next_dial())
+    assert [identity for identity, _ in ids(driver)] == list(range(1, RESENT + 1))
