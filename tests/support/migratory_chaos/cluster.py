@@ -28,7 +28,8 @@ CLIENTS = "clients"
 MEMBERS = 3
 MEMBER_DISK = LOG_DISK = 64
 """Megabytes."""
-READY_SECONDS = 60.0
+READY_SECONDS = 180.0
+"""For each step of the start; a machine may have much else to do."""
 _ASK_SECONDS = 2.0
 _GRACE = 3.0
 
@@ -94,7 +95,7 @@ class ChaosCluster:
 
     async def start(self) -> None:
         self.ensemble.start()
-        await asyncio.to_thread(self.ensemble.wait_ready)
+        await asyncio.to_thread(self.ensemble.wait_ready, READY_SECONDS)
         for broker in self.brokers:
             broker.process.start()
         await wait_ready(self.brokers, self.http, READY_SECONDS)
