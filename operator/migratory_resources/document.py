@@ -31,7 +31,7 @@ class _Loader(yaml.SafeLoader):
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
             raise DocumentError(f"{_place(event.start_mark)}: anchors and aliases (& and *) are not allowed")
         if getattr(event, "tag", None) not in _TAGS:
-            tag = event.tag.replace("tag:yaml.org,2002:", "!!")
+            tag = event.tag.replace("tag:yaml.org,2002:", "!!")[:40]
             raise DocumentError(f"{_place(event.start_mark)}: tags ({tag}) are not allowed")
         if self._depth >= MAX_DEPTH:
             raise DocumentError(f"{_place(event.start_mark)}: nested deeper than {MAX_DEPTH} levels")

@@ -15,14 +15,18 @@ Trace = Callable[[FrameType, str, Any], Any]
 
 
 def chosen(target: Target, inputs: Iterable[bytes]) -> list[bytes]:
+    """Those that reach more of the product's lines come first: when there is no room for all, labels matter less."""
     known: set[object] = set()
-    kept = []
+    by_lines: list[bytes] = []
+    by_labels: list[bytes] = []
     for data in sorted(set(inputs), key=lambda data: (len(data), data)):
-        new = reached(target, data)
-        if not new <= known:
-            known |= new
-            kept.append(data)
-    return kept
+        new = reached(target, data) - known
+        known |= new
+        if any(not isinstance(step, str) for step in new):
+            by_lines.append(data)
+        elif new:
+            by_labels.append(data)
+    return by_lines + by_labels
 
 
 def reached(target: Target, data: bytes) -> set[object]:

@@ -36,7 +36,7 @@ def main() -> None:
         numbers = analysis.numbers
         print(
             f"{name}: {Path(file).stem}: {numbers.n_executed_branches} of {numbers.n_branches} branches, "
-            f"{numbers.n_executed} of {numbers.n_statements} lines (with those of imports)",
+            f"{numbers.n_executed} of {numbers.n_statements} lines (those that run at import alone among the latter)",
             file=report,
         )
     print(report.getvalue(), end="")

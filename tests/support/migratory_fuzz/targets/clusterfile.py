@@ -61,7 +61,8 @@ def _says_why(error: ClusterFileError) -> None:
         assert len(text) > len(problem.path) + 3, text
         assert isinstance(problem, Unreadable) == (problem.path == ""), text
         where = problem.path if type(problem) is Problem and "weights" not in problem.path else ""
-        told(f"{type(problem).__name__} {where} {problem.allowed}")
+        told(f"{type(problem).__name__} {where} {problem.allowed.partition('(')[0]}")
+        assert len(text) < 2000, text
 
 
 def _file(**spec: object) -> bytes:
