@@ -30,7 +30,8 @@ def main() -> None:
     """:raises SystemExit: 2 when the environment makes no sense."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
     # a line for each request is no news
-    logging.getLogger("httpx2").setLevel(logging.WARNING)
+    for noisy in ("httpx2", "kopf.objects"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
     try:
         settings = read_settings()
     except SettingsError as error:

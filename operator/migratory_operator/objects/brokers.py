@@ -22,13 +22,17 @@ from migratory_operator.settings import Settings
 # After the drain a broker closes what is left, ends its session and exits, within seconds each.
 _GRACE_AFTER_DRAIN = 20
 _CONFIG = "/etc/migratory"
+# A pod that gives up is started again ever later; one that waits goes on as soon as there is a quorum.
+_ZOOKEEPER_SECONDS = 900
 
 
 def objects(cluster: KubernetesCluster, owner: Owner, settings: Settings, urls: Mapping[str, str]) -> list[Object]:
     """:param urls: by broker's name, all of them."""
     name = names.brokers_name(owner.name)
+    config = broker_config(cluster, zookeeper.servers(cluster, owner))
+    config["zookeeper"]["startTimeout"] = _ZOOKEEPER_SECONDS
     configuration = {
-        "broker.json": json.dumps(broker_config(cluster, zookeeper.servers(cluster, owner)), indent=2) + "\n",
+        "broker.json": json.dumps(config, indent=2) + "\n",
         **{f"url.{broker}": urls[broker] for broker in cluster.broker_names},
     }
     made = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 from migratory_node.kubectl import Kubectl, Object
 
 BROKER_IMAGE = "migratory-broker:0.1.0"
+_RESULT = "RESULT:"
 Cluster = Callable[..., str]
 """The fixture that makes a cluster: `cluster(spec, name, ready=True)` gives its name."""
 
@@ -20,7 +22,23 @@ class Pods:
     def __init__(self, kube: Kubectl) -> None:
         self._kube = kube
 
-    def start(self, name: str, *arguments: str) -> None:
+    def load(self, name: str, *options: str) -> None:
+        """`migratory bench run` with these options; its result stands at the end of the pod's log."""
+        command = (
+            f"migratory bench run {shlex.join(options)} --json /tmp/result.json; echo {_RESULT}; cat /tmp/result.json"
+        )
+        self.start(name, "-c", command, command=["/bin/sh"])
+
+    def account(self, name: str, limit: float = 240.0) -> Object:
+        """What the load generator counted, once it has ended. Its own verdict also minds a machine that was too busy
+        to send in time, which says nothing about what was lost."""
+        _, log = self.end(name, limit)
+        before, found, result = log.partition(f"{_RESULT}\n")
+        assert found, f"no result:\n{before}"
+        account: Object = json.loads(result)
+        return account
+
+    def start(self, name: str, *arguments: str, **container_fields: object) -> None:
         container: Object = {
             "name": "main",
             "image": BROKER_IMAGE,
@@ -28,6 +46,7 @@ class Pods:
             "args": list(arguments),
             "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
             "securityContext": {"readOnlyRootFilesystem": True},
+            **container_fields,
         }
         spec: Object = {
             "restartPolicy": "Never",
