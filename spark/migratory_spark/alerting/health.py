@@ -27,10 +27,12 @@ def health_alerts() -> list[dict[str, Any]]:
         _alert(
             "MigratoryBrokerMissing",
             # A broker that is gone has no series any more: what there were in the last hour is what there should be.
-            "count by (cluster) (migratory_member) - max_over_time(migratory:brokers:count[1h]) < 0",
+            # With the last one gone there is nothing to count either, and no value would be no alert.
+            "max_over_time(migratory:brokers:count[1h])"
+            " - (count by (cluster) (migratory_member) or max_over_time(migratory:brokers:count[1h]) * 0) > 0",
             "page",
             f"{cluster}: a broker is missing",
-            f"Fewer brokers of {cluster} answer scrapes than did within the last hour ({{{{ $value }}}}).",
+            f"{{{{ $value }}}} brokers of {cluster} that answered scrapes within the last hour do not any more.",
             "a-broker-is-missing",
             "2m",
         ),
@@ -64,9 +66,11 @@ def health_alerts() -> list[dict[str, Any]]:
         ),
         _alert(
             "MigratoryGroupsWithoutCoordinator",
-            # Each broker knows all groups; coordinators of all brokers together should be as many.
-            "max by (cluster) (sum by (cluster, broker) (migratory_groups)) - sum by (cluster) "
-            '(migratory_groups{role="coordinator"}) > 0',
+            # Each broker knows all groups; coordinators of all brokers together should be as many. Where no broker has
+            # any, there is no such series at all.
+            "max by (cluster) (sum by (cluster, broker) (migratory_groups))"
+            ' - (sum by (cluster) (migratory_groups{role="coordinator"}) or sum by (cluster) (migratory_groups) * 0)'
+            " > 0",
             "page",
             f"{cluster}: {{{{ $value }}}} groups have no coordinator",
             "Nobody numbers publications in these groups; a takeover should take seconds.",

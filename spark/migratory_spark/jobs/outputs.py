@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from migratory_spark.jobs.exits import BadInput
@@ -20,6 +21,23 @@ def check(option: str, path: Path | None) -> None:
             path.unlink()
     except OSError as error:
         raise BadInput(f"{option}: {path}: {error.strerror or error}") from None
+
+
+def check_folder(option: str, path: Path | None) -> None:
+    """The same for a folder that may have to be made."""
+    if path is None:
+        return
+    there = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        raise BadInput(f"{option}: {path}: nothing can be written into {there}")
+
+
+def check_apart(paths: Mapping[str, Path | None]) -> None:
+    """Two results in one file would be one result. Raises BadInput."""
+    seen: dict[Path, str] = {}
+    for option, path in paths.items():
+        if path is not None and (other := seen.setdefault(path.resolve(), option)) != option:
+            raise BadInput(f"{option} and {other} are the same file, {path}")
 
 
 def write(option: str, path: Path, text: str) -> None:

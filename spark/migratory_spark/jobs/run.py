@@ -85,8 +85,11 @@ def _checked(question: Question, objectives: Sequence[Objective]) -> Source:
     except ValueError as error:
         raise BadInput(str(error)) from None
     first_ms = min([start_ms, *(each.start for each in scopes)]) - LOOKBACK_MS
-    for option, path in (("--json", question.json_file), ("--html", question.html_file)):
+    files = {"--json": question.json_file, "--html": question.html_file}
+    outputs.check_apart(files)
+    for option, path in files.items():
         outputs.check(option, path)
+    outputs.check_folder("--history", question.history)
     where = source(question.samples, question.prometheus, question.cluster, (first_ms, end_ms), question.settings)
     where.check()
     return where

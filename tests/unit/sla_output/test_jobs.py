@@ -56,6 +56,8 @@ def test_wrong_questions_are_told_before_spark_starts(tmp_path: Path) -> None:
         ({"samples": there, "settings": [("token", "x")]}, "needs --prometheus"),
         ({"samples": there, "json_file": tmp_path / "no" / "report.json"}, "--json.*No such file"),
         ({"samples": there, "html_file": there}, "--html.*directory"),
+        ({"samples": there, "html_file": tmp_path / "x", "json_file": there / ".." / "x"}, "same file"),
+        ({"samples": there, "history": file / "history"}, "--history.*nothing can be written"),
         ({"prometheus": "ftp://x"}, "--prometheus.*ftp"),
         ({"prometheus": "http://127.0.0.1:9", "settings": [("matchers", "x")]}, "matchers is for the report"),
         ({"prometheus": "http://127.0.0.1:9", "settings": [("tokn", "x")]}, "tokn"),
