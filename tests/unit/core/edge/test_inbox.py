@@ -403,3 +403,19 @@ def test_long_messages_count_for_several() -> None:
         pongs.append(len(reader.take(Pong)))
         bench.step(bench.more.pop(0))
     assert pongs == [1, 1, 1]
+
+
+def test_a_turn_that_ends_in_the_last_piece_leaves_nothing_unread() -> None:
+    one = frames.binary_frame(b"\x91\x05", MASK)
+    in_a_piece = PIECE // len(one)
+    bench = Bench(EdgeConfig(messages_per_turn=2 * in_a_piece + 4))
+    reader = bench.client()
+    bench.put_off = True
+    reader.raw(one * (in_a_piece + 10))
+    backlog = bench.edge._connections.table[reader.number].backlog
+    assert backlog is not None
+    assert (backlog.size, list(backlog.chunks)) == (0, [])
+    assert len(reader.take(Pong)) == in_a_piece + 2
+    bench.step(bench.more.pop(0))
+    assert len(reader.take(Pong)) == 8
+    assert bench.held == set()
