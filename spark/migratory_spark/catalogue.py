@@ -115,11 +115,14 @@ def catalogue(table: DataFrame, start_ms: int, known: Facts) -> DataFrame:
 
 
 def _with_layout(table: DataFrame) -> DataFrame:
-    """All buckets of a scrape come together: one that was seen less often than its siblings was not always there."""
+    """All buckets of a scrape come together: one that came later than its siblings, or went earlier, belongs to another
+    release of the exporter. (How often each was seen tells nothing: samples may be repeated, in parts.) The one without
+    an upper bound holds everything and is always there."""
     is_bucket = F.col("metric").endswith("_bucket")
     bound = F.when(F.lower("le").isin("+inf", "inf"), float("inf")).otherwise(F.expr("try_cast(le AS double)"))
     histogram = Window.partitionBy("metric", "siblings")
-    always = F.col("samples") == F.max("samples").over(histogram)
+    since, until = F.min("first").over(histogram), F.max("last").over(histogram)
+    always = (F.col("bound") == float("inf")) | ((F.col("first") == since) & (F.col("last") == until))
     bounds = F.array_sort(F.collect_set(F.when(F.col("always"), F.col("bound"))).over(histogram))
     return (
         table.withColumn("bound", F.when(is_bucket, bound))

@@ -8,6 +8,7 @@ buckets.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,9 +77,10 @@ def sla_report(
     zone: str = "UTC",
     replica_labels: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """As `build_report`, in plain dicts and lists without NaN."""
+    """As `build_report`, as JSON reads it back: dicts, lists, and no NaN."""
     report = build_report(session, samples, start, end, objectives, incidents, window_seconds, zone, replica_labels)
-    plain: dict[str, Any] = msgspec.to_builtins(report)
+    # By json rather than msgspec, which would write a NaN as null.
+    plain: dict[str, Any] = json.loads(json.dumps(msgspec.to_builtins(report), allow_nan=False))
     return plain
 
 

@@ -74,6 +74,8 @@ def test_one_delivery_more_is_a_miss() -> None:
 
 
 def test_shares_are_exact_where_floating_point_is_not() -> None:
+    # 99.9 * 41,000 is a little more than 4,095,900 in floating point.
+    assert verdict({**FAST, "target": "99.9"}, latencies([0, 40_959, 41_000])).verdict == "met"
     total = 300_000_000_000  # of which three may be bad
     exact = {**FAST, "target": "99.999999999"}
     assert verdict(exact, latencies([0, total - 3, total])).verdict == "met"
