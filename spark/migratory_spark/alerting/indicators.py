@@ -36,10 +36,10 @@ def le(seconds: float) -> str:
 
 
 def indicator(objective: Objective) -> Indicator | None:
-    """None for objectives over slices of time: those are counted by `slices`."""
+    """None for objectives over slices of time, which are counted by `slice_measure`."""
     match objective.type:
         case "latency" if objective.slices is None:
-            return _within("migratory_delivery_latency_seconds", JUDGED, objective.threshold)
+            return _within("migratory_delivery_latency_seconds", judged_labels(objective), objective.threshold)
         case "resume":
             return _within("migratory_resume_seconds", "", objective.threshold)
         case "publish":
@@ -50,7 +50,7 @@ def indicator(objective: Objective) -> Indicator | None:
                 bad=lambda span: " + ".join(f"{BY} (rate({name}[{span}]))" for name in wrong),
                 total=lambda span: f"{BY} (rate(migratory_expected_total[{span}]))",
             )
-        case "availability":
+        case "availability" if objective.slices is None:
             failed, answered = "migratory_publish_errors_total", "migratory_publish_seconds_count"
             return Indicator(
                 bad=lambda span: f"{BY} (rate({failed}[{span}]))",
@@ -59,15 +59,41 @@ def indicator(objective: Objective) -> Indicator | None:
     return None
 
 
-def slice_percentile(objective: Objective) -> str:
-    """The percentile of one slice of time, in seconds; no value where nothing was delivered (never NaN)."""
+@dataclass(frozen=True, slots=True)
+class SliceMeasure:
+    """What a slice of time is judged by: recorded as `record`, and bad when it compares as `bad` says."""
+
+    record: str
+    expression: str
+    bad: str
+
+
+def slice_measure(objective: Objective) -> SliceMeasure:
+    """Of an objective over slices. It has no value (never NaN) where nothing happened in the slice."""
     slices = objective.slices
     assert slices is not None
     span = duration(slices.length)
-    share = format((slices.percentile / Decimal(100)).normalize(), "f")
-    buckets = f"sum by (cluster, le) (rate(migratory_delivery_latency_seconds_bucket{{{JUDGED}}}[{span}]))"
-    deliveries = f"{BY} (rate(migratory_delivery_latency_seconds_count{{{JUDGED}}}[{span}]))"
-    return f"histogram_quantile({share}, {buckets}) and {deliveries} > 0"
+    if slices.share is not None:
+        found = indicator(objective.model_copy(update={"slices": None}))
+        assert found is not None
+        good = f"1 - ({found.bad(span)}) / ({found.total(span)} > 0)"
+        return SliceMeasure("migratory_slo:slice_good_ratio", good, f"< bool {_plain(slices.share / Decimal(100))}")
+    assert slices.percentile is not None  # the objective's own rules see to it
+    assert slices.threshold is not None
+    share, judged = _plain(slices.percentile / Decimal(100)), judged_labels(objective)
+    buckets = f"sum by (cluster, le) (rate(migratory_delivery_latency_seconds_bucket{{{judged}}}[{span}]))"
+    deliveries = f"{BY} (rate(migratory_delivery_latency_seconds_count{{{judged}}}[{span}]))"
+    return SliceMeasure(
+        "migratory_slo:slice_percentile_seconds",
+        f"histogram_quantile({share}, {buckets}) and {deliveries} > 0",
+        f"> bool {slices.threshold:g}",
+    )
+
+
+def judged_labels(objective: Objective) -> str:
+    """Matchers of the live deliveries that count for a latency objective."""
+    clocks = objective.clocks
+    return f'clock="{clocks[0]}",phase="live"' if len(clocks) == 1 else f'clock=~"{"|".join(clocks)}",phase="live"'
 
 
 def duration(seconds: float) -> str:
@@ -77,6 +103,10 @@ def duration(seconds: float) -> str:
         if milliseconds % length == 0:
             return f"{milliseconds // length}{unit}"
     return f"{milliseconds}ms"
+
+
+def _plain(value: Decimal) -> str:
+    return format(value.normalize(), "f")
 
 
 def _within(histogram: str, labels: str, threshold: float | None) -> Indicator:

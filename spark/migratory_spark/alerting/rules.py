@@ -16,7 +16,7 @@ import yaml
 from migratory_resources.objectives import Objective
 
 from migratory_spark.alerting.health import DOCS, health_alerts
-from migratory_spark.alerting.indicators import JUDGED, duration, indicator, slice_percentile
+from migratory_spark.alerting.indicators import JUDGED, duration, indicator, slice_measure
 
 Rule = dict[str, Any]
 
@@ -115,18 +115,16 @@ def _events(objective: Objective) -> list[Rule]:
 
 
 def _slices(objective: Objective) -> list[Rule]:
-    slices = objective.slices
-    assert slices is not None
-    labels = {"objective": objective.name}
-    step, record = duration(slices.length), "migratory_slo:slice_percentile_seconds"
-    here = f'{record}{{objective="{objective.name}"}}'
-    rules: list[Rule] = [{"record": record, "expr": slice_percentile(objective), "labels": labels}]
+    assert objective.slices is not None
+    labels, measure = {"objective": objective.name}, slice_measure(objective)
+    here = f'{measure.record}{{objective="{objective.name}"}} {measure.bad}'
+    step = duration(objective.slices.length)
+    rules: list[Rule] = [{"record": measure.record, "expr": measure.expression, "labels": labels}]
     for window in WINDOWS:
-        over = f"({here} > bool {slices.threshold:g})[{window}:{step}]"
+        over = f"({here})[{window}:{step}]"
         rules.append({"record": f"{RATIO}_{window}", "expr": f"avg_over_time({over})", "labels": labels})
         rules.append({"record": f"{EVENTS}_{window}", "expr": f"count_over_time({over})", "labels": labels})
-    over = f"({here} > bool {slices.threshold:g})[5m:{step}]"
-    rules.append({"record": f"{BAD}_5m", "expr": f"sum_over_time({over})", "labels": labels})
+    rules.append({"record": f"{BAD}_5m", "expr": f"sum_over_time(({here})[5m:{step}])", "labels": labels})
     return rules
 
 
@@ -191,9 +189,13 @@ def _unmeasured(objective: Objective, total: str, measured: str) -> Rule:
 
 
 def _said(objective: Objective) -> str:
-    if objective.slices is not None:
-        slices = objective.slices
-        what = f"slices of {duration(slices.length)} with P{slices.percentile} within {duration(slices.threshold)}"
+    slices = objective.slices
+    if slices is not None:
+        what = f"slices of {duration(slices.length)} with "
+        if slices.threshold is not None:
+            what += f"P{slices.percentile} within {duration(slices.threshold)}"
+        else:
+            what += f"{slices.share}% acknowledged"
     elif objective.threshold is not None:
         what = f"within {duration(objective.threshold)}"
     else:

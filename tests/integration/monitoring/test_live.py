@@ -30,6 +30,9 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 OBJECTIVES = [
     *DEFAULT_OBJECTIVES,
     Objective.model_validate({"name": "served", "type": "availability", "target": "99.9"}),
+    Objective.model_validate(
+        {"name": "serving", "type": "availability", "target": "99", "slices": {"length": "10s", "share": "99.5"}}
+    ),
     Objective.model_validate({"name": "again", "type": "publish", "threshold": "5s", "target": "99"}),
     Objective.model_validate(
         {

@@ -21,7 +21,20 @@ DOCS = Path(__file__).parents[3] / "docs" / "monitoring.md"
 EVERY_KIND = [
     *DEFAULT_OBJECTIVES,
     Objective.model_validate({"name": "served", "type": "availability", "target": "99.9"}),
+    Objective.model_validate(
+        {"name": "serving", "type": "availability", "target": "99", "slices": {"length": "10s", "share": "99.5"}}
+    ),
     Objective.model_validate({"name": "again", "type": "publish", "threshold": "5s", "target": "99"}),
+    Objective.model_validate(
+        {
+            "name": "far",
+            "type": "latency",
+            "threshold": "1s",
+            "target": "99",
+            "clock": "any",
+            "window": {"rolling": "7d"},
+        }
+    ),
     Objective.model_validate(
         {
             "name": "steady",
@@ -97,6 +110,26 @@ def test_a_wrong_rule_is_found(tmp_path: Path, right: str, wrong: str) -> None:
     assert right in text
     (tmp_path / "rules.yaml").write_text(text.replace(right, wrong))
     assert promtool("test", "rules", "rules_test.yaml", folder=tmp_path).returncode == 1
+
+
+def test_objectives_count_the_deliveries_of_their_clocks_and_slices_what_they_say() -> None:
+    rules = [rule for group in yaml.safe_load(rule_file(EVERY_KIND))["groups"] for rule in group["rules"]]
+
+    def recorded(record: str, objective: str) -> str:
+        found: list[str] = [
+            rule["expr"]
+            for rule in rules
+            if rule.get("record") == record and rule.get("labels", {}).get("objective") == objective
+        ]
+        assert len(found) == 1
+        return found[0]
+
+    assert 'clock=~"same|estimated",phase="live"' in recorded("migratory_slo:bad_ratio_5m", "far")
+    assert 'clock="same",phase="live"' in recorded("migratory_slo:bad_ratio_5m", "fast")
+    assert recorded("migratory_slo:bad_ratio_1h", "serving").startswith(
+        'avg_over_time((migratory_slo:slice_good_ratio{objective="serving"} < bool 0.995)[1h:10s]'
+    )
+    assert "> bool 0.25" in recorded("migratory_slo:bad_ratio_1h", "steady")
 
 
 def test_two_objectives_of_one_name_are_refused() -> None:
