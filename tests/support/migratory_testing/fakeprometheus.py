@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -37,7 +38,8 @@ class Reply:
 class FakePrometheus:
     """`with FakePrometheus(answer) as server:`; `answer` gets each request, and `server.requests` holds them."""
 
-    def __init__(self, answer: Callable[[Request], Reply]) -> None:
+    def __init__(self, answer: Callable[[Request], Reply], tls: ssl.SSLContext | None = None) -> None:
+        self._scheme = "https" if tls else "http"
         self.requests: list[Request] = []
         outer = self
 
@@ -67,13 +69,21 @@ class FakePrometheus:
             def log_message(self, format: str, *args: object) -> None:
                 """Tests print nothing."""
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
+        class Server(ThreadingHTTPServer):
+            daemon_threads = True
+
+            def handle_error(self, request: object, client_address: object) -> None:
+                """A client that went away, or a handshake that failed: the test sees its own side of it."""
+
+        self._server = Server(("127.0.0.1", 0), Handler)
+        if tls is not None:
+            # The handshake is made by the thread of the request: one that fails must not end the listener.
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True, do_handshake_on_connect=False)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        return f"{self._scheme}://127.0.0.1:{self._server.server_address[1]}"
 
     def __enter__(self) -> Self:
         self._thread.start()

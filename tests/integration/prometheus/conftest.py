@@ -1,0 +1,33 @@
+"""A real Prometheus with known samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from migratory_testing.realprometheus import Prometheus, backfill, missing
+
+START = 1_767_225_600  # seconds; 2026-01-01T00:00:00Z
+SCRAPES = 600
+STEP = 15
+
+
+@pytest.fixture(scope="session", autouse=True)
+def installed() -> None:
+    if name := missing():
+        pytest.skip(f"no {name} on PATH")
+
+
+@pytest.fixture(scope="session")
+def known(installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    """Two counters of three brokers, 600 samples 15 s apart: `work_total` is 7 per scrape and broker's number, and
+    `idle_total` stays 0. External label: replica="a"."""
+    lines = [
+        f'{metric}{{broker="b{broker}"}} {value} {START + STEP * scrape}'
+        for scrape in range(SCRAPES)
+        for broker in range(3)
+        for metric, value in (("work_total", 7 * scrape * (broker + 1)), ("idle_total", 0))
+    ]
+    folder = backfill(tmp_path_factory.mktemp("known"), lines)
+    with Prometheus(folder, external_labels={"replica": "a"}) as server:
+        yield server

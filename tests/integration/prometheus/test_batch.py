@@ -1,0 +1,168 @@
+"""Batch reads by a real Spark from a real Prometheus: every way to ask tells the same; nothing comes with a reason."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from migratory_spark.prometheus import NothingFound, OptionError, ServerError, read_samples, register
+from migratory_spark.prometheus.source import PUSHDOWN
+from migratory_testing.realprometheus import Prometheus, backfill
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(1200)]
+
+START = 1_767_225_600_000
+END = START + 600 * 15_000
+
+
+def load(
+    session: SparkSession,
+    server: Prometheus,
+    matchers: str = "work_total idle_total",
+    start: int = START,
+    end: int = END,
+    **options: Any,
+) -> DataFrame:
+    return read_samples(session, server.url, matchers, start, end, **options)
+
+
+def rows(frame: DataFrame) -> list[tuple[Any, ...]]:
+    """Metric, labels, time, value; sorted."""
+    found = [(row.metric, tuple(sorted(row.labels.items())), row.timestamp, row.value) for row in frame.collect()]
+    assert len(set(found)) == len(found)
+    return sorted(found)
+
+
+def expected(*external: tuple[str, str]) -> list[tuple[Any, ...]]:
+    return sorted(
+        (metric, tuple(sorted([("broker", f"b{broker}"), *external])), START + 15_000 * scrape, float(value))
+        for scrape in range(600)
+        for broker in range(3)
+        for metric, value in (("work_total", 7 * scrape * (broker + 1)), ("idle_total", 0))
+    )
+
+
+@pytest.mark.parametrize("api", ["auto", "remote_read_samples", "range_selector"])
+def test_every_interface_tells_the_same(session: SparkSession, known: Prometheus, api: str) -> None:
+    # Only remote read adds the server's external labels.
+    external = [] if api == "range_selector" else [("replica", "a")]
+    assert rows(load(session, known, api=api, partition="1h")) == expected(*external)
+    assert rows(load(session, known, api=api, dropLabels="replica")) == expected()
+
+
+def test_one_row_per_series_and_partition(session: SparkSession, known: Prometheus) -> None:
+    frame = load(
+        session, known, shape="series", partition="1h", columns="metric,labels,timestamps,values,series,source"
+    )
+    found = frame.collect()
+    assert len(found) == 6 * 3
+    assert {row.source for row in found} == {known.url}
+    by_series: dict[int, list[Any]] = {}
+    for row in found:
+        assert list(row.timestamps) == sorted(row.timestamps)
+        by_series.setdefault(row.series, []).extend(
+            (row.metric, tuple(sorted(row.labels.items())), time, value)
+            for time, value in zip(row.timestamps, row["values"], strict=True)
+        )
+    assert len(by_series) == 6
+    assert sorted(one for found in by_series.values() for one in found) == expected(("replica", "a"))
+
+
+def test_the_window_is_half_open(session: SparkSession, known: Prometheus) -> None:
+    for api in ("auto", "range_selector"):
+        times = load(
+            session, known, matchers='work_total{broker="b1"}', start=START + 15_000, end=START + 45_000, api=api
+        )
+        assert sorted(row.timestamp for row in times.select("timestamp").collect()) == [START + 15_000, START + 30_000]
+
+
+def test_servers_that_overlap_count_once(session: SparkSession, known: Prometheus) -> None:
+    both = f"{known.url},{known.url.replace('127.0.0.1', 'localhost')}"
+    frame = read_samples(session, both, "work_total", START, END)
+    assert frame.count() == 1800
+    by_source = read_samples(session, both, "work_total", START, END, columns="source,value")
+    assert sorted(row["count"] for row in by_source.groupBy("source").count().collect()) == [1800, 1800]
+
+
+def test_filters_are_pushed_down_where_spark_is_told_to(session: SparkSession, known: Prometheus) -> None:
+    register(session)
+    options = {"url": known.url, "matchers": '{broker=~"b."}', "pushdown": "true"}
+    with pytest.raises(PySparkException, match=PUSHDOWN):
+        session.read.format("prometheus").options(**options, start="0", end="1").load().collect()
+    session.conf.set(PUSHDOWN, "true")
+    try:
+        # Without start and end: that it works at all shows that the filters arrived.
+        frame = session.read.format("prometheus").options(**options).load()
+        found = frame.where(
+            (F.col("metric") == "work_total")
+            & F.col("timestamp").between(START + 15_000, START + 30_000)
+            & (F.col("labels")["broker"] == "b2")
+        )
+        assert [(row[2], row[3]) for row in rows(found)] == [(START + 15_000, 21.0), (START + 30_000, 42.0)]
+    finally:
+        session.conf.set(PUSHDOWN, "false")
+
+
+def test_a_server_that_limits_samples_is_asked_in_pieces(
+    session: SparkSession, known: Prometheus, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    lines = [f'work_total{{broker="b0"}} {scrape} {START // 1000 + scrape}' for scrape in range(3000)]
+    folder = backfill(tmp_path_factory.mktemp("limited"), lines)
+    limits = ["--storage.remote.read-sample-limit=500", "--query.max-samples=500"]
+    with Prometheus(folder, options=limits) as server:
+        for api in ("remote_read_samples", "range_selector"):
+            frame = read_samples(session, server.url, "work_total", START, START + 3_000_000, api=api)
+            assert frame.agg(F.count("*"), F.sum("value")).first() == (3000, 2999 * 1500)
+
+
+def test_nothing_comes_with_its_reason(session: SparkSession, known: Prometheus) -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"matchers": "wörk_total"}, "option matchers"),
+        ({"matchers": "work_totals"}, "it knows no such series; is it work_total"),
+        ({"matchers": 'work_total{broker="b9"}'}, "it knows work_total with other labels"),
+        ({"start": START - 9_000_000, "end": START}, "no sample of them in the window"),
+        ({"start": 4_000_000_000_000, "end": 4_000_000_001_000}, "lies in the future"),
+        ({"start": START, "end": START}, "the window is empty"),
+    ]
+    for given, words in cases:
+        with pytest.raises((NothingFound, OptionError), match=words):
+            load(session, known, **given)
+
+
+def test_by_spark_alone_nothing_is_an_empty_table_or_an_error(session: SparkSession, known: Prometheus) -> None:
+    register(session)
+    options = {
+        "url": known.url,
+        "matchers": "work_totals",
+        "start": "2026-01-01T00:00:00Z",
+        "end": "2026-01-01T01:00:00Z",
+    }
+    frame = session.read.format("prometheus").options(**options)
+    assert frame.load().count() == 0
+    with pytest.raises(
+        PySparkException, match=r"NothingFound: no samples from 2026-01-01T00:00:00\.000Z .* is it work_total"
+    ):
+        frame.option("whenEmpty", "fail").load().count()
+
+
+def test_mistakes_are_told_before_anything_is_read(session: SparkSession, known: Prometheus) -> None:
+    register(session)
+    cases: list[tuple[dict[str, str], str]] = [
+        ({}, "option url is missing"),
+        ({"url": known.url, "stars": "1"}, "there is no option 'stars'; did you mean start"),
+        ({"url": known.url}, "option start is missing"),
+    ]
+    for options, words in cases:
+        with pytest.raises(PySparkException, match=words):
+            session.read.format("prometheus").options(matchers="up", **options).load().count()
+    reader = session.read.format("prometheus").options(matchers="up", url=known.url)
+    with pytest.raises(PySparkException, match="choose by options shape and columns"):
+        reader.schema("x int").load().count()
+
+
+def test_a_server_that_is_away_is_named(session: SparkSession) -> None:
+    with pytest.raises(ServerError, match=r"http://127.0.0.1:9: can't be reached \(1 tries\)|\(2 tries\)"):
+        read_samples(session, "http://127.0.0.1:9", "up", START, END, retries=1)

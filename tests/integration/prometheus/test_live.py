@@ -1,0 +1,123 @@
+"""Three exporters, one killed and started again: what is added up from the samples, against what they really did."""
+
+from __future__ import annotations
+
+import math
+import struct
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from migratory_local.ports import free_ports
+from migratory_spark.increases import increases
+from migratory_spark.prometheus import read_samples, register
+from migratory_spark.prometheus.blocks import STALE
+from migratory_testing.processes import poll
+from migratory_testing.realprometheus import Exporter, Prometheus
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(1200)]
+
+INTERVAL = 500
+
+
+@pytest.fixture
+def exporters(tmp_path: Path) -> Iterator[list[Exporter]]:
+    found = [Exporter(tmp_path, f"e{number}", port) for number, port in enumerate(free_ports(3))]
+    yield found
+    for exporter in found:
+        exporter.kill()
+
+
+def scraped(server: Prometheus, exporter: Exporter) -> float:
+    return server.value(f'work_total{{instance="{exporter.target}"}}') or 0.0
+
+
+def total(rises: DataFrame) -> float:
+    (row,) = rises.agg(F.sum("increase").alias("sum")).collect()
+    return float(row["sum"])
+
+
+def test_totals_equal_the_truth(session: SparkSession, tmp_path: Path, exporters: list[Exporter]) -> None:
+    began = round(time.time() * 1000) - 1000
+    targets = [exporter.target for exporter in exporters]
+    for exporter in exporters:
+        poll(lambda exporter=exporter: exporter.told("done"), "it works")  # type: ignore[misc]
+    with Prometheus(tmp_path / "server", targets, INTERVAL) as server:
+        victim = exporters[2]
+        poll(lambda: all(scraped(server, exporter) > 0 for exporter in exporters), "all are scraped")
+        poll(lambda: len(victim.told("served")) >= 4, "it is scraped some times more")
+        victim.kill()
+        first_life, seen = victim.told("done")[-1], victim.told("served")[-1]
+        port = int(victim.target.rpartition(":")[2])
+        poll(lambda: server.value(f'up{{instance="{victim.target}"}}') == 0, "it is found to be down")
+        exporters[2] = again = Exporter(tmp_path, "again", port)
+        poll(lambda: 0 < scraped(server, again) < first_life or len(again.told("served")) >= 2, "it is scraped again")
+        truth = {exporter.target: exporter.rest() for exporter in exporters}
+        for exporter in exporters:
+            poll(lambda exporter=exporter: scraped(server, exporter) == truth[exporter.target], "the rest is scraped")  # type: ignore[misc]
+        ended = round(time.time() * 1000) + 1
+        samples = read_samples(session, server.url, '{job="load"}', began, ended).cache()
+        rises = increases(samples, began, ended, ["work_total"])
+        last = samples.where((F.col("metric") == "work_total") & (F.col("labels")["instance"] == victim.target))
+        stale = [row for row in last.collect() if math.isnan(row.value)]
+        # All rises of one instance; the label stands in the samples, not among what reports group by.
+        by_instance = {
+            target: total(increases(samples.where(F.col("labels")["instance"] == target), began, ended, ["work_total"]))
+            for target in targets
+        }
+        together = total(rises)
+    assert [by_instance[target] for target in targets[:2]] == [truth[target] for target in targets[:2]]
+    # What the killed one did after its last scrape is gone with it, and nothing else.
+    assert by_instance[victim.target] == seen + truth[victim.target]
+    assert first_life >= seen
+    assert together == sum(by_instance.values())
+    # Its death is in the samples: Prometheus marked the series' end.
+    assert [struct.unpack(">Q", struct.pack(">d", row.value))[0] for row in stale] == [STALE]
+
+
+def test_a_stream_tells_everything_once(session: SparkSession, tmp_path: Path, exporters: list[Exporter]) -> None:
+    register(session)
+    targets = [exporter.target for exporter in exporters]
+    with Prometheus(tmp_path / "server", targets, INTERVAL) as server:
+        began = round(time.time() * 1000) - 1000
+        options = {"url": server.url, "matchers": "work_total", "start": str(began // 1000), "delay": "2s"}
+        frame = session.readStream.format("prometheus").options(**options).load()
+        query = (
+            frame.writeStream.format("memory")
+            .queryName("followed")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(processingTime="200 milliseconds")
+            .start()
+        )
+        try:
+            poll(
+                lambda: len(session.sql("SELECT DISTINCT timestamp FROM followed").collect()) >= 12,
+                "four scrapes of three exporters are told",
+                120,
+            )
+            assert query.exception() is None
+        finally:
+            query.stop()
+        told = session.sql("SELECT labels['instance'] AS instance, timestamp, value FROM followed").collect()
+        until = max(row.timestamp for row in told)
+        exact = read_samples(session, server.url, "work_total", began // 1000 * 1000, until + 1)
+        truth = [(row.labels["instance"], row.timestamp, row.value) for row in exact.collect()]
+    assert sorted(map(tuple, told)) == sorted(truth)
+    assert {row.instance for row in told} == set(targets)
+
+
+def test_a_stream_of_what_is_there_now_ends(session: SparkSession, known: Prometheus, tmp_path: Path) -> None:
+    register(session)
+    options = {
+        "url": known.url, "matchers": "work_total", "start": "2026-01-01T00:00:00Z", "end": "2026-01-01T01:00:00Z",
+        "shape": "series", "columns": "metric,timestamps", "partition": "20m",
+    }  # fmt: skip
+    frame = session.readStream.format("prometheus").options(**options).load()
+    writer = frame.writeStream.format("memory").queryName("there").trigger(availableNow=True)
+    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    assert query.awaitTermination(120)
+    sizes = [row[0] for row in session.sql("SELECT size(timestamps) FROM there").collect()]
+    assert sizes == [80] * 9

@@ -1,0 +1,167 @@
+"""Real Prometheus servers and real exporters for tests, on ports of this machine; ended with the test."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from migratory_local.ports import free_ports
+from migratory_testing.processes import poll
+
+NEEDED = ("prometheus", "promtool")
+
+
+def missing() -> str | None:
+    """The program that is not there, if any; tests skip then."""
+    return next((name for name in NEEDED if shutil.which(name) is None), None)
+
+
+class Prometheus:
+    """`folder` is its data; `targets` are scraped every `interval` (ms) under the job "load"."""
+
+    def __init__(
+        self,
+        folder: Path,
+        targets: Sequence[str] = (),
+        interval: int = 500,
+        external_labels: Mapping[str, str] | None = None,
+        options: Sequence[str] = (),
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        (port,) = free_ports(1)
+        self.url = f"http://127.0.0.1:{port}"
+        self._log = folder / "prometheus.log"
+        config = {
+            "global": {
+                "scrape_interval": f"{interval}ms",
+                "scrape_timeout": f"{interval}ms",
+                "external_labels": dict(external_labels or {}),
+            },
+            "scrape_configs": [{"job_name": "load", "static_configs": [{"targets": list(targets)}]}] if targets else [],
+        }
+        (folder / "prometheus.yml").write_text(json.dumps(config))
+        command = [
+            "prometheus", f"--config.file={folder / 'prometheus.yml'}", f"--storage.tsdb.path={folder / 'data'}",
+            f"--web.listen-address=127.0.0.1:{port}", "--storage.tsdb.retention.time=100y", "--log.level=warn",
+            *options,
+        ]  # fmt: skip
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+
+    def get(self, path: str) -> Any:
+        """JSON, or None while it does not answer."""
+        try:
+            with urllib.request.urlopen(self.url + path, timeout=5) as answer:
+                return json.load(answer)
+        except (OSError, urllib.error.HTTPError, json.JSONDecodeError):
+            return None
+
+    def value(self, query: str) -> float | None:
+        """Of an instant query with one result."""
+        answer = self.get("/api/v1/query?" + urllib.parse.urlencode({"query": query}))
+        result = answer["data"]["result"] if answer else []
+        return float(result[0]["value"][1]) if result else None
+
+    def ready(self) -> bool:
+        assert self._process.poll() is None, self._log.read_text()
+        return self.get("/api/v1/status/buildinfo") is not None
+
+    def __enter__(self) -> Self:
+        poll(self.ready, f"Prometheus at {self.url} answers", 60)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.kill()
+        self._process.wait(10)
+
+
+def backfill(folder: Path, lines: Sequence[str]) -> Path:
+    """A server's folder whose data are these OpenMetrics lines."""
+    folder.mkdir(parents=True, exist_ok=True)
+    text = folder / "samples.openmetrics"
+    text.write_text("".join(f"{line}\n" for line in lines) + "# EOF\n")
+    command = ["promtool", "tsdb", "create-blocks-from", "openmetrics", "--quiet", str(text), str(folder / "data")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr + done.stdout
+    return folder
+
+
+EXPORTER = """
+import json, sys, threading, time
+from prometheus_client import REGISTRY, Counter, start_http_server
+from prometheus_client.core import CounterMetricFamily
+
+port, log = int(sys.argv[1]), open(sys.argv[2], "a", buffering=1)
+lock = threading.Lock()
+done = 0
+
+class Work:
+    def collect(self):
+        with lock:
+            family = CounterMetricFamily("work", "Pieces of work.", labels=["broker"])
+            family.add_metric(["b0"], done)
+            print(json.dumps({"served": done}), file=log)
+        yield family
+
+REGISTRY.register(Work())
+start_http_server(port, addr="127.0.0.1")
+going = True
+
+def work():
+    global done
+    while going:
+        with lock:
+            done += 3
+            print(json.dumps({"done": done}), file=log)
+        time.sleep(0.001)
+
+worker = threading.Thread(target=work)
+worker.start()
+sys.stdin.readline()  # a line ends the work, the end of input the process
+going = False
+worker.join()
+print(json.dumps({"final": done}), file=log)
+sys.stdin.read()
+"""
+
+
+class Exporter:
+    """A process with a counter `work_total` that rises all the time, and a log of what it did and served."""
+
+    def __init__(self, folder: Path, name: str, port: int) -> None:
+        self.target = f"127.0.0.1:{port}"
+        self._log = folder / f"{name}.jsonl"
+        command = [sys.executable, "-c", EXPORTER, str(port), str(self._log)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE)
+
+    def told(self, kind: str) -> list[int]:
+        """Numbers of one kind of line (done, served, final), in order."""
+        if not self._log.exists():
+            return []
+        lines = self._log.read_text().splitlines()
+        found = (json.loads(line) for line in lines if line.endswith("}"))
+        return [one[kind] for one in found if kind in one]
+
+    def rest(self) -> int:
+        """Ends the work; returns all that was done. The process goes on exporting."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(b"\n")
+        self._process.stdin.flush()
+        return poll(lambda: self.told("final"), f"{self.target} rests")[0]
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait(10)
+        if self._process.stdin is not None:
+            self._process.stdin.close()

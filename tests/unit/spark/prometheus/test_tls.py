@@ -1,0 +1,88 @@
+"""TLS: whom to trust, who is asking, and what is said when it does not fit."""
+
+from __future__ import annotations
+
+import shutil
+import ssl
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from migratory_spark.prometheus import reading
+from migratory_spark.prometheus.errors import ServerError
+from migratory_spark.prometheus.options import parse_options
+from migratory_testing.fakeprometheus import FakePrometheus, Reply
+from migratory_testing.prometheus_wire import streamed
+
+SAMPLES = [({"__name__": "a"}, [(1000, 1.0)])]
+
+
+@dataclass(slots=True)
+class Certificates:
+    folder: Path
+
+    def file(self, name: str) -> str:
+        return str(self.folder / name)
+
+    def make(self, name: str, *options: str) -> None:
+        command = [
+            "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+            "-keyout", self.file(f"{name}.key"), "-out", self.file(f"{name}.pem"), "-days", "2",
+            "-subj", f"/CN={name}", *options,
+        ]  # fmt: skip
+        subprocess.run(command, check=True, capture_output=True, timeout=30)
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    if shutil.which("openssl") is None:
+        pytest.skip("no openssl on PATH")
+    found = Certificates(tmp_path_factory.mktemp("certificates"))
+    by_ca = ("-CA", found.file("ca.pem"), "-CAkey", found.file("ca.key"))
+    end = ("-addext", "basicConstraints=critical,CA:FALSE")
+    found.make("ca", "-addext", "keyUsage=critical,keyCertSign")
+    found.make("server", *by_ca, *end, "-addext", "subjectAltName=IP:127.0.0.1")
+    found.make("client", *by_ca, *end)
+    found.make("stranger")
+    return found
+
+
+@pytest.fixture
+def server(certificates: Certificates) -> Iterator[FakePrometheus]:
+    """It wants a client's certificate of its own CA."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificates.file("server.pem"), certificates.file("server.key"))
+    context.load_verify_locations(certificates.file("ca.pem"))
+    context.verify_mode = ssl.CERT_REQUIRED
+    with FakePrometheus(lambda _: Reply(streamed(SAMPLES)), context) as found:
+        yield found
+
+
+def read(server: FakePrometheus, **given: str) -> list[float]:
+    options = parse_options({"url": server.url, "matchers": "a", "retries": "0", "timeout": "10s"} | given)
+    return [value for block in reading.read(options, 0, 2000) for value in block.values.tolist()]
+
+
+def test_both_sides_know_each_other(server: FakePrometheus, certificates: Certificates) -> None:
+    files = {name: certificates.file(file) for name, file in (("certFile", "client.pem"), ("keyFile", "client.key"))}
+    assert read(server, caFile=certificates.file("ca.pem"), **files) == [1.0]
+
+
+def test_a_server_of_an_unknown_authority_is_refused(server: FakePrometheus, certificates: Certificates) -> None:
+    for given in ({}, {"caFile": certificates.file("stranger.pem")}):
+        with pytest.raises(ServerError, match=r"no TLS: .*certificate verify failed.*see options caFile"):
+            read(server, **given)
+    assert server.requests == []
+
+
+def test_who_does_not_say_who_it_is_is_refused(server: FakePrometheus, certificates: Certificates) -> None:
+    with pytest.raises(ServerError, match=r"https://127.0.0.1:\d+: "):
+        read(server, caFile=certificates.file("ca.pem"))
+    assert server.requests == []
+
+
+def test_http_where_https_is_spoken(server: FakePrometheus) -> None:
+    with pytest.raises(ServerError, match=r"http://127.0.0.1:\d+: "):
+        read(server, url=server.url.replace("https", "http"))
