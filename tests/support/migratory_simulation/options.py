@@ -20,8 +20,8 @@ SHAPES = ((3, 2), (4, 2), (5, 2), (5, 3), (3, 1), (6, 2), (7, 3), (7, 4))
 SHARES = (72, 8, 5, 6, 5, 1, 1, 2)
 
 Profile = Literal["long", "short", "mixed"]
-LONG_EACH = 40
-AFTERMATH_EACH = 8  # of the short seeds, which are dearer by half with it
+LONG_EACH = 50
+AFTERMATH_EACH = 16  # of the short seeds, which are dearer by half with it
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ def _draw_short(seed: int) -> Options:
     publishers, subscribers = random.choice((1, 1, 2)), random.choice((1, 1, 2))
     tempo = 0.3
     begin = random.choice((0.1, 1.2, 1.6, 1.8, 2.0))  # most clusters take clients after 1.8 seconds
-    faults_end = begin + random.uniform(1.0, 2.4)
+    faults_end = begin + random.uniform(0.8, 1.9)
     window = random.choice((25.0, 120.0))
     scope = Scope(brokers, len(topics), publishers + subscribers, cache, tempo, tempo * 0.35, window * tempo)
     plan = draw_plan(random, scope, begin, faults_end - 0.3, (4, 9), ALL)
@@ -183,7 +183,7 @@ def _draw_short(seed: int) -> Options:
         zookeeper_lag=random.choice((0.0, 0.0, 0.02, 0.3)),
         publishers=publishers,
         subscribers=subscribers,
-        rate=random.choice((5.0, 15.0, 30.0)),
+        rate=random.choice((5.0, 10.0, 25.0)),
         give_up=random.choice((1.5, 8.0) if window < 60.0 else (1.5, 8.0, 15.0)) * tempo,
         start_spread=random.choice((0.1, 0.1, 2.0)) * tempo,
         faults_end=faults_end,

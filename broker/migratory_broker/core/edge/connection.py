@@ -124,9 +124,10 @@ class Audience:
 class Replay:
     """A subscription that is not live yet. `requests` wait for the receipt, that may bring `page` bytes of
     publications with it; once it came, or is not wanted any more, there are none. `cursor` is the last position sent.
-    `ahead`: all was sent that there is, but `Fanout`s that are still on their way would repeat the end of it."""
+    `ahead`: all was sent that there is, but `Fanout`s that are still on their way would repeat the end of it.
+    `told`: the sequence number that the receipt named while the publication there, a snapshot, is still to come."""
 
-    __slots__ = ("ahead", "connection", "cursor", "page", "reference", "requests", "topic")
+    __slots__ = ("ahead", "connection", "cursor", "page", "reference", "requests", "told", "topic")
 
     def __init__(self, connection: Connection, topic: Topic, request: int, cursor: Position | None) -> None:
         self.connection = connection
@@ -136,6 +137,7 @@ class Replay:
         self.cursor = cursor
         self.page = 0
         self.ahead = False
+        self.told = 0
 
 
 class Topic:

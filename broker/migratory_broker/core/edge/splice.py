@@ -105,6 +105,7 @@ class Splice:
             # come page by page.
             if replay.cursor is None:
                 replay.cursor = Position(first[0].epoch, first[0].sequence - 1)
+                replay.told = first[0].sequence
             event = replace(event, publications=(), done=False)
         self._go_on(replay, event, event.position)
 
@@ -128,8 +129,11 @@ class Splice:
         assert position is not None
         if event.receipt != "complete":
             position = event.position
-            receipt = TopicReceipt(event.topic, event.receipt, position, event.first, event.last)
-            self._delivery.reply(replay.connection, Subscribed(0, [receipt]))
+            # A snapshot that was evicted before it could be sent is no gap: its subscriber stands there already.
+            first = max(event.first, replay.told + 1) if event.receipt == "truncated" else event.first
+            if first <= event.last or event.receipt == "reset":
+                receipt = TopicReceipt(event.topic, event.receipt, position, first, event.last)
+                self._delivery.reply(replay.connection, Subscribed(0, [receipt]))
         self._go_on(replay, event, position)
 
     def _go_on(self, replay: Replay, answer: Attached | Page, position: Position) -> None:

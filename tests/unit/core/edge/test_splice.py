@@ -170,6 +170,29 @@ class TestPace:
             bench.fan(name, publication(8))
             assert reader.sequences(name) == [7, 8]
 
+    @pytest.mark.parametrize(("last", "told"), [(7, []), (9, [(0, "truncated", 8, 9)])])
+    def test_a_snapshot_that_went_before_its_turn_is_no_gap(self, last: int, told: list[object]) -> None:
+        """Its receipt named the position already: nothing up to there is missing, what was evicted behind it is."""
+        bench = Bench(EdgeConfig(page=1000))
+        reader = bench.client()
+        attach = reader.subscribe("t", snapshot=True)
+        bench.attached(attach, Position(1, 7), publications=(publication(7, b"x" * 2000),))
+        assert receipts(reader.take(Subscribed)) == [(1, "complete", 0, 0)]
+        page = bench.ask(NextPage)
+        assert page.after == Position(1, 6)
+        behind = publications(last + 1, 10)
+        bench.page(page, *behind, receipt="truncated", position=Position(1, 10), first=7, last=last)
+        assert reader.sequences("t") == list(range(last + 1, 11))
+        assert receipts(reader.take(Subscribed)) == told
+
+    def test_a_history_that_ends_before_a_snapshot_s_turn_is_told(self) -> None:
+        bench = Bench(EdgeConfig(page=1000))
+        reader = bench.client()
+        attach = reader.subscribe("t", snapshot=True)
+        bench.attached(attach, Position(1, 7), publications=(publication(7, b"x" * 2000),))
+        bench.page(bench.ask(NextPage), receipt="reset", position=Position(8, 0))
+        assert receipts(reader.take(Subscribed)) == [(1, "complete", 0, 0), (0, "reset", 0, 0)]
+
     def test_none_while_the_transport_is_full(self) -> None:
         bench = Bench()
         reader = bench.client()
