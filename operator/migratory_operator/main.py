@@ -53,8 +53,8 @@ async def operate(settings: Settings) -> None:
     try:
         await pages.start()
         await kopf.operator(
-            registry=_handlers(queue),
-            settings=_kopf_settings(),
+            registry=handlers(queue),
+            settings=kopf_settings(),
             standalone=True,
             clusterwide=not settings.namespaces,
             namespaces=settings.namespaces,
@@ -71,7 +71,8 @@ async def operate(settings: Settings) -> None:
         raise error
 
 
-def _handlers(queue: Queue) -> kopf.OperatorRegistry:
+def handlers(queue: Queue) -> kopf.OperatorRegistry:
+    """What kopf is to do: log in, and say which cluster changed."""
     registry = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=registry)
@@ -79,13 +80,15 @@ def _handlers(queue: Queue) -> kopf.OperatorRegistry:
         return kopf.login_with_service_account(**arguments) or kopf.login_with_kubeconfig(**arguments)
 
     @kopf.on.event(CLUSTER.group, CLUSTER.version, CLUSTER.plural, registry=registry)
-    def changed(namespace: str | None, name: str | None, **_: Any) -> None:
+    async def changed(namespace: str | None, name: str | None, **_: Any) -> None:
+        # asynchronous, so that it runs in the loop: kopf calls others in threads, where there is no queue
         queue.wake(str(namespace), str(name))
 
     return registry
 
 
-def _kopf_settings() -> kopf.OperatorSettings:
+def kopf_settings() -> kopf.OperatorSettings:
+    """Our own prefixes, should anything ever be kept in a resource, and limits for every wait."""
     settings = kopf.OperatorSettings()
     settings.persistence.finalizer = f"{PREFIX}/kopf"
     settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=f"kopf.{PREFIX}")

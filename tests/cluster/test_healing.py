@@ -119,3 +119,21 @@ def test_paused_nothing_is_mended_until_it_goes_on(kube: Kubectl, cluster: Clust
     assert kube.get("poddisruptionbudget", "quotes-broker") is None
     kube("annotate", "mgc", "quotes", "migratory.dev/paused-")
     kube.until(lambda: kube.get("poddisruptionbudget", "quotes-broker"), "the disruption budget", 60)
+
+
+def test_watches_alone_suffice_while_they_work(operator: Kubectl, kube: Kubectl, cluster: Cluster) -> None:
+    """With an hour between two looks at everything, what is created, changed and deleted is noticed all the same."""
+    operator("set", "env", "deployment/migratory", "MIGRATORY_RESYNC_SECONDS=3600")
+    try:
+        operator("rollout", "status", "deployment/migratory", "--timeout=120s", limit=150)
+        cluster({"brokers": {"replicas": 1}, "zookeeper": {"replicas": 1}, "delivery": {"minCopies": 1}})
+        kube.patch("mgc", "quotes", {"spec": {"brokers": {"weights": {"quotes-broker-0": 3}}}})
+        servers = lambda: (kube.get("mgc", "quotes") or {})["status"]["servers"]  # noqa: E731
+        kube.until(lambda: [one["weight"] for one in servers()] == [3], "the change", 60)
+        kube("delete", "configmap", "quotes-servers")
+        kube.until(lambda: kube.get("configmap", "quotes-servers"), "the server list to come back", 60)
+        log = operator("logs", "deployment/migratory")
+        assert "Traceback" not in log, log
+    finally:
+        operator("set", "env", "deployment/migratory", "MIGRATORY_RESYNC_SECONDS=15")
+        operator("rollout", "status", "deployment/migratory", "--timeout=120s", limit=150)

@@ -41,8 +41,17 @@ class FakeKube:
         await self._runner.cleanup()
 
     @property
+    def kubeconfig(self) -> Object:
+        return _kubeconfig(self.port)
+
+    @property
     def config(self) -> KubeConfig:
         return kubeconfig(self.port)
+
+    async def watched(self) -> None:
+        """Until somebody watches."""
+        while not self._watchers:  # noqa: ASYNC110 - watchers come and go
+            await asyncio.sleep(0.02)
 
     def put(self, path: str, thing: Object) -> None:
         """`path` without its beginning, such as "namespaces/market/pods/a"."""
@@ -55,7 +64,9 @@ class FakeKube:
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         await self.talks.wait()
-        parts = request.match_info["path"].split("/")
+        parts = request.match_info["path"].strip("/").split("/")
+        if parts[0] in ("api", "apis", "version") and len(parts) < 4 and parts[-1] not in _PLURALS:
+            return _json(_discovery("/".join(parts)))
         path = "/".join(parts[2:] if parts[0] == "api" else parts[3:])
         self.requests.append((request.method, path))
         for part, code in self.refuse.items():
@@ -67,7 +78,9 @@ class FakeKube:
             case "GET" if path in self.objects:
                 return _json(self.objects[path])
             case "GET" if len(path.split("/")) in (1, 3):
-                return _json({"kind": "List", "metadata": {}, "items": self._listed(path, request)})
+                return _json(
+                    {"kind": "List", "metadata": {"resourceVersion": "1"}, "items": self._listed(path, request)}
+                )
             case "PATCH":
                 return self._apply(path, json.loads(await request.read()))
             case "POST":
@@ -115,15 +128,42 @@ class FakeKube:
             self._watchers.remove(queue)
 
 
+_PLURALS = ("pods", "configmaps", "services", "serviceaccounts")
+"""Of the core group, whose lists have paths as short as a group's own."""
+
+
+def _discovery(path: str) -> Object:
+    """Which resources there are, as far as whoever watches clusters asks."""
+    version = {"groupVersion": "migratory.dev/v1alpha1", "version": "v1alpha1"}
+    match path:
+        case "api":
+            return {"kind": "APIVersions", "versions": ["v1"]}
+        case "apis":
+            group = {"name": "migratory.dev", "versions": [version], "preferredVersion": version}
+            return {"kind": "APIGroupList", "groups": [group]}
+        case "api/v1":
+            resources = [_resource("namespaces", "Namespace", False), _resource("events", "Event", True)]
+            return {"kind": "APIResourceList", "groupVersion": "v1", "resources": resources}
+    clusters = _resource("migratoryclusters", "MigratoryCluster", True)
+    return {"kind": "APIResourceList", "groupVersion": version["groupVersion"], "resources": [clusters]}
+
+
+def _resource(plural: str, kind: str, namespaced: bool) -> Object:
+    verbs = ["create", "get", "list", "watch", "patch"]
+    return {"name": plural, "singularName": kind.lower(), "kind": kind, "namespaced": namespaced, "verbs": verbs}
+
+
 def kubeconfig(port: int) -> KubeConfig:
-    return KubeConfig.from_dict(
-        {
-            "clusters": [{"name": "fake", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
-            "users": [{"name": "fake", "user": {"token": "fake"}}],
-            "contexts": [{"name": "fake", "context": {"cluster": "fake", "user": "fake"}}],
-            "current-context": "fake",
-        }
-    )
+    return KubeConfig.from_dict(_kubeconfig(port))
+
+
+def _kubeconfig(port: int) -> Object:
+    return {
+        "clusters": [{"name": "fake", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
+        "users": [{"name": "fake", "user": {"token": "fake"}}],
+        "contexts": [{"name": "fake", "context": {"cluster": "fake", "user": "fake"}}],
+        "current-context": "fake",
+    }
 
 
 def _merged(live: Any, wanted: Any) -> Any:
