@@ -7,11 +7,12 @@ BIN := $(VENV)/bin
 # Tests share the machine with the clusters they start: as many workers as cores, four at most.
 WORKERS ?= $(shell n=$$(nproc); echo $$(( n > 4 ? 4 : n )))
 SEEDS ?= 200
+SAMPLE ?= 60
 MINUTES ?= 10
 TARGET ?=
 DEMO ?=
 
-.PHONY: help install demo test check lint types layers unit fuzz fuzz-check sim planted integration chaos bench bench-sla debian crds cluster cluster-down cluster-kubeconfig images cluster-test manifests clean
+.PHONY: help install demo test check lint types layers unit fuzz fuzz-check model holes sim planted mutants integration chaos bench bench-sla debian crds cluster cluster-down cluster-kubeconfig images cluster-test manifests clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,7 +39,7 @@ install: $(VENV)/.product ## make .venv with the product at .venv/bin/migratory
 demo: install ## three brokers, 2,000 subscribers, one broker killed, an SLA report (options: make demo DEMO='--kill coordinator')
 	$(BIN)/migratory demo $(DEMO)
 
-test: check unit fuzz-check sim integration ## everything that can fail, cheapest first
+test: check unit fuzz-check model sim integration ## everything that can fail, cheapest first
 
 check: lint types layers ## style, types and import layers
 
@@ -69,6 +70,15 @@ sim: $(VENV)/.tests ## simulated clusters under faults (SEEDS=200)
 
 planted: $(VENV)/.tests ## small wrong versions of the cores, each of which the simulation must catch
 	PYTHONPATH=tests/support $(BIN)/python -m migratory_simulation planted --jobs $(WORKERS)
+
+mutants: $(VENV)/.tests ## a sample of one-token changes of the cores, against unit tests and simulation (SAMPLE=60 of each core)
+	PYTHONPATH=tests/support $(BIN)/python -m migratory_mutation --sample $(SAMPLE) --jobs $(WORKERS)
+
+model: debian ## the replication rules explored to exhaustion on small configurations (half a minute; needs g++)
+	$(MAKE) --no-print-directory -C tests/model check
+
+holes: debian ## what each replication rule is there for: the model with the rule off, and what is lost then
+	$(MAKE) --no-print-directory -C tests/model holes
 
 # Debian packages that the integration tests and benchmarks use; nothing of the product needs them.
 DEBIAN_PACKAGES := g++ iproute2 iptables prometheus chromium

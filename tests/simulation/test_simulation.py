@@ -69,35 +69,3 @@ def test_what_was_not_exercised_is_named() -> None:
     coverage["takeovers"] = 0
     assert coverage.missing() == ["takeovers"]
     assert "takeovers" in coverage.table(1)
-
-
-def test_every_planted_fault_still_applies() -> None:
-    found = planted.load()
-    assert len(found) >= 15
-    assert len({fault.name for fault in found}) == len(found)
-    for fault in (*found, *planted.load("uncaught")):
-        assert fault.breaks
-        for edit in fault.edits:
-            compile(edit.applied(), edit.file, "exec")
-
-
-def test_a_stale_edit_is_refused() -> None:
-    edit = planted.Edit("broker/migratory_broker/core/logic/records.py", "no such text", "")
-    with pytest.raises(ValueError, match="occurs 0 times"):
-        edit.applied()
-
-
-def test_a_planted_fault_is_caught_and_its_seed_named() -> None:
-    environment = dict(os.environ, PYTHONPATH=str(planted.ROOT / "tests" / "support"))
-    name = "coordinator delivers before a confirmation"
-    done = subprocess.run(
-        [sys.executable, "-m", "migratory_simulation", "run", "--planted", name, "--seeds", "5"],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 1
-    assert "VIOLATION seed" in done.stdout
-    assert f"--planted '{name}'" in done.stdout  # the line that reruns it
-    assert "invariant 5" in done.stdout

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from migratory_simulation import planted
+from migratory_simulation import hunt, planted
 
 
 def main() -> int:
@@ -22,15 +22,12 @@ def main() -> int:
     run.add_argument("--keep-going", action="store_true", help="go on after a violation, list all")
     run.add_argument("--no-coverage", action="store_true", help="do not fail when something was not exercised")
     run.add_argument("--quiet", action="store_true", help="only the verdict")
-    plant = commands.add_parser("planted", help="show that every planted fault is caught")
-    plant.add_argument("--seeds", type=int, default=200, metavar="N", help="seeds for each fault (default 200)")
-    plant.add_argument("--only", action="append", default=[], metavar="NAME", help="these faults alone (repeatable)")
-    plant.add_argument("--jobs", type=int, default=1, metavar="N", help="faults tried at the same time (default 1)")
+    hunt.add_arguments(commands)
     arguments = parser.parse_args()
-    if arguments.command == "planted":
-        return planted.show(arguments.seeds, tuple(arguments.only), arguments.jobs)
+    if arguments.command != "run":
+        return int(arguments.act(arguments))
     if arguments.planted is not None:
-        planted.install(planted.named(arguments.planted))
+        planted.plant(planted.named(arguments.planted))
     # Only now: a planted fault must be there before the cores are imported.
     from migratory_simulation import runner
 

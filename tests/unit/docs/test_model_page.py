@@ -12,7 +12,7 @@ ROWS = [line.split("\t") for line in (MODEL / "rules.tsv").read_text("utf-8").sp
 # Not rules: sizes of what is explored, and what is asked of it.
 SIZES = {
     "copies", "copies2", "cache", "first_list", "window_ids", "list_min", "list_always", "bootstrap", "relist",
-    "heal_source", "normal_form",
+    "heal_source", "normal_form", "seconds",
 }  # fmt: skip
 # Rules that others of the list imply in the model, or variants that lose nothing.
 WITHOUT_HOLE = {

@@ -1,0 +1,94 @@
+"""Which unit tests execute a line, and those tests alone against other sources than the tree's.
+
+The map of lines to tests comes from one run under coverage, kept in a file until a source or a test changes. A test
+that executes none of the changed lines cannot notice the change.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from coverage import CoverageData
+from migratory_simulation.planted import ROOT
+
+TESTS = ("tests/unit/core", "tests/unit/client", "tests/scenarios")
+MEASURED = ("broker/migratory_broker/core", "clients/python/migratory_client")
+SUPPORT = ROOT / "tests" / "support"
+TIME_LIMIT = 600.0  # seconds for one mutant's tests: a wrong loop may never end
+
+
+def environment(**more: str) -> dict[str, str]:
+    paths = [str(SUPPORT), *filter(None, [os.environ.get("PYTHONPATH", "")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), **more}
+
+
+def fingerprint() -> str:
+    """Of everything that the map speaks of."""
+    digest = hashlib.sha256()
+    for folder in (*TESTS, *MEASURED):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+class Covering:
+    """The map. `folder` keeps it from run to run."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / f"tests-by-line-{fingerprint()}.coverage"
+        if not self._path.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            self._measure()
+        self._data = CoverageData(str(self._path))
+        self._data.read()
+
+    def _measure(self) -> None:
+        print(f"running {' '.join(TESTS)} once to see which test executes which line", flush=True)
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *TESTS, "--cov-context=test"]
+        command += ["--cov-report=", *(f"--cov={ROOT / folder}" for folder in MEASURED)]
+        done = subprocess.run(
+            command,
+            cwd=ROOT,
+            env=environment(COVERAGE_FILE=str(self._path)),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            self._path.unlink(missing_ok=True)
+            raise SystemExit(f"the unit tests fail before anything was changed:\n{done.stdout[-3000:]}")
+
+    def tests(self, file: str, lines: Iterable[int]) -> list[str]:
+        """Ids of the tests that execute any of these lines of a file (relative to the repository)."""
+        contexts = self._data.contexts_by_lineno(str(ROOT / file))
+        names = {name.split("|")[0] for line in lines for name in contexts.get(line, ())}
+        return sorted(name for name in names if name)
+
+
+def fails(patched: dict[str, str], tests: Sequence[str]) -> str:
+    """The first of `tests` that fails with `patched` (module -> source) in place of the tree's, "" if none does."""
+    if not tests:
+        return ""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "migratory_mutation.apart"],
+            input=json.dumps({"sources": patched, "tests": list(tests)}),
+            cwd=ROOT,
+            env=environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=TIME_LIMIT,
+        )
+    except subprocess.TimeoutExpired:
+        return "no end"
+    if done.returncode == 0:
+        return ""
+    failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+    return failed[0].split(" ")[1] if failed else (done.stdout + done.stderr).strip().splitlines()[-1]

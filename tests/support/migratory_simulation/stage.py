@@ -1,0 +1,219 @@
+"""Directed runs: faults that strike when the cluster has come to a certain point, which a drawn plan hits rarely.
+
+A script is a generator over a `Stage`. It yields how long to wait (virtual seconds), or a condition to wait for, and
+between that does what faults do: block links, cut from ZooKeeper, crash, drain, replace. It never reaches into a core.
+What it demands of the cluster beyond the invariants (`expect`) is a violation when it does not come in time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from random import Random
+
+from migratory_broker.core.logic.cache import TopicLog
+from migratory_broker.core.logic.records import GroupRecord
+from migratory_protocol.codec import CODECS
+
+from migratory_simulation.clients import Client
+from migratory_simulation.ledger import Violation
+from migratory_simulation.probe import views
+from migratory_simulation.process import Process
+from migratory_simulation.world import World
+
+POLL = 0.005  # virtual seconds between two looks at a condition
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Until `condition` holds, `limit` seconds at most. Then the run breaks `breaks`, or (0) the script ends there."""
+
+    condition: Callable[[], bool]
+    limit: float
+    breaks: int = 0
+    text: str = ""
+
+
+Script = Callable[["Stage"], Iterator[float | Wait]]
+
+
+class Stage:
+    """What a script may see and do. Group 0 is meant where none is named; `tempo` scales the product's times."""
+
+    def __init__(self, world: World, name: str, script: Script) -> None:
+        self.world = world
+        self.name = name
+        self.tempo = world.options.tempo
+        self.random = Random(f"schedule {name} {world.options.seed}")
+        self._steps = script(self)
+        world.scheduler.after(0.0, self._go_on)
+
+    # ---- the script
+
+    def _go_on(self) -> None:
+        if self.world.healed:
+            return
+        step = next(self._steps, None)
+        if step is None:
+            self.world.coverage[f"schedule {self.name}"] += 1
+        elif isinstance(step, Wait):
+            self._look(step, self.world.scheduler.now + step.limit)
+        else:
+            self.world.scheduler.after(step, self._go_on)
+
+    def _look(self, wait: Wait, until: float) -> None:
+        if self.world.healed:
+            return
+        if wait.condition():
+            self._go_on()
+        elif self.world.scheduler.now < until:
+            self.world.scheduler.after(POLL, self._look, wait, until)
+        elif wait.breaks:
+            raise Violation(wait.breaks, f"{self.name}: {wait.text} within {wait.limit:.1f} s")
+        else:
+            self.trace(f"the script ends: no {wait.text or 'such state'} within {wait.limit:.1f} s")
+
+    def until(self, condition: Callable[[], bool], limit: float, what: str = "") -> Wait:
+        """Circumstances that the script needs; without them it ends."""
+        return Wait(condition, limit * self.tempo, 0, what)
+
+    def expect(self, condition: Callable[[], bool], limit: float, text: str, invariant: int = 7) -> Wait:
+        """What the cluster owes: `text` says what was not seen."""
+        return Wait(condition, limit * self.tempo, invariant, text)
+
+    def demand(self, holds: bool, text: str, invariant: int = 7) -> None:
+        """As `expect`, at once."""
+        if not holds:
+            raise Violation(invariant, f"{self.name}: {text}")
+
+    def trace(self, text: str) -> None:
+        self.world.trace("schedule", "**", text)
+
+    # ---- what it sees
+
+    def record(self, group: int = 0) -> GroupRecord | None:
+        return self.world.probe.latest.get(group)
+
+    def coordinator(self, group: int = 0) -> Process | None:
+        """The owner of the latest record, when that is activated and the owner runs."""
+        record = self.record(group)
+        process = None if record is None or not record.activated else self.world.process_of(record.owner[0])
+        return (
+            process if process is not None and record is not None and process.incarnation == record.owner[1] else None
+        )
+
+    def current(self, group: int = 0) -> Process:
+        """The coordinator, where there must be one."""
+        process = self.coordinator(group)
+        if process is None:
+            raise LookupError(f"{self.name}: group {group} has no coordinator now: {self.record(group)}")
+        return process
+
+    def others(self, *but: Process) -> list[Process]:
+        """The newest process of every other broker, in the order of the names."""
+        found = [self.world.process_of(name) for name in self.world.options.brokers]
+        return [process for process in found if process is not None and process not in but]
+
+    def log(self, process: Process, group: int = 0) -> TopicLog | None:
+        """The one topic of a group with the longest tail that is not committed, of those that it holds."""
+        logs = [log for view in views(process.logic) if view.group == group for log in view.topics.values()]
+        return max(logs, key=lambda log: (log.last - log.committed, log.last), default=None)
+
+    def committed(self, process: Process, group: int = 0) -> int:
+        log = self.log(process, group)
+        return 0 if log is None else log.committed
+
+    def tail(self, process: Process, group: int = 0) -> int:
+        log = self.log(process, group)
+        return 0 if log is None else log.last - log.committed
+
+    def synced(self, process: Process, group: int = 0) -> int:
+        return next(view.synced for view in views(process.logic) if view.group == group)
+
+    def all_ready(self) -> bool:
+        """Every configured broker says of itself that it takes clients, and all are on every group's active list."""
+        names = self.world.options.brokers
+        running = [self.world.process_of(name) for name in names]
+        if not all(process is not None and process.admission.open for process in running):
+            return False
+        records = [self.record(group) for group in range(self.world.options.groups)]
+        return all(record is not None and record.activated and len(record.members) == len(names) for record in records)
+
+    def say_open(self) -> bool:
+        """The same by the brokers' own word alone: what an operator of a rolling restart has to go by."""
+        running = [self.world.process_of(name) for name in self.world.options.brokers]
+        return all(process is not None and process.admission.open for process in running)
+
+    def linked(self, one: Process, other: Process) -> bool:
+        return self.world.network.link_of(one, other.name) is not None
+
+    @staticmethod
+    def clients_of(process: Process) -> int:
+        return sum(len(edge.connections) for edge in process.edges)
+
+    # ---- what it does
+
+    def block(self, one: Process, *others: Process, both: bool = True) -> None:
+        """Nothing that `one` sends reaches the others; `both`: nor the other way round."""
+        for other in others:
+            self.trace(f"{one.label} {'and' if both else 'to'} {other.label}: blocked")
+            self.world.network.block(one.number, other.number)
+            if both:
+                self.world.network.block(other.number, one.number)
+
+    def unblock(self, one: Process, *others: Process) -> None:
+        for other in others:
+            self.trace(f"{one.label} and {other.label}: open")
+            self.world.network.unblock(one.number, other.number)
+            self.world.network.unblock(other.number, one.number)
+
+    def clog(self, one: Process, other: Process, delay: float) -> None:
+        """What `one` sends to `other` takes so many tempo seconds longer, until the world is healed."""
+        self.trace(f"{one.label} to {other.label}: {delay:.2f} tempo seconds longer")
+        self.world.network.clogged[one.number, other.number] = delay * self.tempo
+
+    def burst(self, count: int) -> None:
+        """The publishers of each topic publish so many more, without an acknowledgement to wait for."""
+        for client in self.world.clients:
+            for topic in client.publishes:
+                for index in range(count // len(client.publishes)):
+                    self.world.scheduler.after(index * 0.01, self._publish, client, topic)
+
+    def _publish(self, client: Client, topic: str) -> None:
+        client.publish(topic, qos=0)
+
+    def newcomer(self, topic: str) -> Client:
+        """A publisher of whom no broker has heard; it publishes what the script tells it to."""
+        client = Client(self.world, 100 + len(self.world.clients), (), (topic,), self.random.choice(list(CODECS)))
+        self.world.clients.append(client)
+        client.start()
+        return client
+
+    def cut_zookeeper(self, process: Process, *, expire: bool) -> None:
+        """It can't reach ZooKeeper; `expire`: and ZooKeeper has noticed already."""
+        self.trace(f"{process.label}: cut from ZooKeeper")
+        session = process.zk.session
+        process.zk.set_cut(True)
+        if expire and session is not None:
+            self.world.ensemble.expire(session.number)
+
+    def restore_zookeeper(self, process: Process) -> None:
+        self.trace(f"{process.label}: reaches ZooKeeper")
+        process.zk.set_cut(False)
+
+    def crash(self, process: Process, downtime: float) -> None:
+        self.world.process_ends(process, "crash", restart=downtime * self.tempo)
+
+    def replace(self, *old: Process, together: tuple[Process, ...] = ()) -> None:
+        """New processes of the same names start; the old ones run on with their clients, cut from ZooKeeper and from
+        everybody but those who are `together`."""
+        for process in old:
+            self.cut_zookeeper(process, expire=False)
+            process.replaced = True
+        for process in old:
+            self.block(
+                process, *(o for o in self.world.running() if o is not process and not {process, o} <= {*together})
+            )
+        for process in old:
+            fresh = self.world.start_process(process.name)
+            self.block(fresh, *old)
