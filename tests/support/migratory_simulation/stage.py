@@ -21,6 +21,8 @@ from migratory_simulation.probe import views
 from migratory_simulation.process import Process
 from migratory_simulation.world import World
 
+BROKERS = ("broker-0", "broker-1", "broker-2")
+START = 40.0  # tempo seconds in which a cluster must have come up
 POLL = 0.005  # virtual seconds between two looks at a condition
 
 
@@ -34,7 +36,8 @@ class Wait:
     text: str = ""
 
 
-Script = Callable[["Stage"], Iterator[float | Wait]]
+Steps = Iterator[float | Wait]
+Script = Callable[["Stage"], Steps]
 
 
 class Stage:

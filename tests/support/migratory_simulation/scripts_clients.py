@@ -1,0 +1,114 @@
+"""Scripts of directed schedules: brokers that are cut off; subscribers that are ahead, behind, or do not read."""
+
+from __future__ import annotations
+
+from migratory_simulation.stage import START, Stage, Steps
+
+
+def alone(stage: Stage) -> Steps:
+    """A broker hears no other: its clients must not stay with it, though it reaches ZooKeeper."""
+    yield stage.until(stage.all_ready, START, "cluster that is up")
+    yield 5.0 * stage.tempo  # a broker that is just ready does not fence yet
+    victim = max(stage.others(), key=stage.clients_of)
+    stage.block(victim, *stage.others(victim))
+    text = f"{victim.label} hears no other broker, and its clients did not go"
+    yield stage.expect(lambda: not stage.clients_of(victim), 8.0, text)
+    yield stage.tempo
+    stage.unblock(victim, *stage.others(victim))
+    yield stage.expect(stage.say_open, 9.0, "not every broker takes clients again")
+
+
+def cut_contact(stage: Stage) -> Steps:
+    """A contact broker is cut from the coordinator alone, which the third one hears: its clients must go."""
+    yield stage.until(stage.all_ready, START, "cluster that is up")
+    yield 5.0 * stage.tempo
+    yield stage.until(lambda: stage.coordinator() is not None, 10.0, "coordinator")
+    coordinator = stage.current()
+    victim = max(stage.others(coordinator), key=stage.clients_of)
+    stage.block(victim, coordinator)
+    text = f"{victim.label} does not hear the coordinator, and its clients did not go"
+    yield stage.expect(lambda: not stage.clients_of(victim), 10.0, text)
+
+
+def zookeeper_away(stage: Stage) -> Steps:
+    """No ZooKeeper for eight sessions: whoever publishes is answered all the time, and nobody's clients are sent
+    away."""
+    yield stage.until(stage.all_ready, START, "cluster that is up")
+    yield 5.0 * stage.tempo
+    yield stage.until(stage.all_ready, 10.0, "cluster that is at rest")
+    stage.trace("ZooKeeper goes away")
+    stage.world.ensemble.set_available(False)
+    before = stage.world.coverage["fences"]
+    for _ in range(16):
+        committed = stage.committed(stage.current())
+
+        def more(committed: int = committed) -> bool:
+            return stage.committed(stage.current()) > committed
+
+        yield stage.expect(more, 4.0, "ZooKeeper is away, and nothing is committed any more")
+        yield 2.0 * stage.tempo
+        fenced = stage.world.coverage["fences"] > before
+        stage.demand(not fenced, "ZooKeeper is away, and a broker fenced itself")
+    stage.world.ensemble.set_available(True)
+
+
+def lagging_contact(stage: Stage) -> Steps:
+    """One broker is told everything late, though soon enough to be waited for. Subscribers that come to it from another
+    are ahead of it: they are not reset, and nothing is sent to them twice."""
+    yield stage.until(stage.all_ready, START, "cluster that is up")
+    yield stage.tempo
+    yield stage.until(lambda: stage.coordinator() is not None, 10.0, "coordinator")
+    coordinator = stage.current()
+    late = stage.random.choice(stage.others(coordinator))
+    stage.clog(coordinator, late, stage.random.uniform(0.8, 1.3))
+    if stage.random.random() < 0.5:
+        for other in stage.others(coordinator, late):
+            stage.clog(coordinator, other, 0.4)
+    for _ in range(12):
+        yield stage.random.uniform(0.5, 2.5) * stage.tempo
+        for process in stage.others(late):
+            for edge in process.edges:
+                for connection in list(edge.connections.values()):
+                    connection.cut()
+    reset = stage.world.coverage["resets inside a history"] > 0
+    stage.demand(not reset, "a subscriber was reset though nothing was lost", invariant=2)
+
+
+def missed_and_evicted(stage: Stage) -> Steps:
+    """A broker is cut from the coordinator for a moment in which more is published than a cache holds: it takes the log
+    whole, and its subscribers are told what they missed. Others come back to the topic after as long a time."""
+    yield stage.until(stage.all_ready, START, "cluster that is up")
+    for _ in range(3):
+        yield 5.0 * stage.tempo
+        yield stage.until(stage.all_ready, 10.0, "cluster that is at rest")
+        coordinator = stage.current()
+        late = stage.random.choice(stage.others(coordinator))
+        stage.block(late, coordinator)
+        if stage.random.random() < 0.5:
+            stage.burst(12)
+            stage.block(coordinator, *stage.others(coordinator), both=False)
+            yield stage.tempo
+            stage.unblock(coordinator, *stage.others(coordinator, late))
+        readers = [client for client in stage.world.clients if client.subscribes]
+        away = stage.random.choice(readers)
+        away.toggle(away.subscribes[0])
+        stage.burst(40)
+        yield 3.0 * stage.tempo
+        stage.unblock(late, coordinator)
+
+
+def stalled_reader(stage: Stage) -> Steps:
+    """Subscribers stop reading for a while, under load, and then read on: what waited comes whole and in order, or the
+    connection ended and the client resumes."""
+    yield stage.until(stage.all_ready, START, "cluster that is up")
+    yield 2.0 * stage.tempo
+    for _ in range(4):
+        stalled = [client for client in stage.world.clients if client.subscribes and stage.random.random() < 0.7]
+        for client in stalled:
+            client.stall()
+        for _ in range(4):
+            stage.burst(8)
+            yield 0.6 * stage.tempo
+        for client in stalled:
+            client.flow()
+        yield 1.5 * stage.tempo

@@ -1,0 +1,185 @@
+"""Scripts of directed schedules: brokers that are restarted, replaced, drained, or die together."""
+
+from __future__ import annotations
+
+from migratory_simulation.stage import BROKERS, START, Stage, Steps
+
+
+def replaced_while_serving(stage: Stage) -> Steps:
+    """All three are replaced while they still run. Two of the old ones hear each other and have their clients, the
+    third is alone: nothing is acknowledged by them when the new ones have begun a new history."""
+    yield stage.until(stage.all_ready, START, "cluster that is up")
+    yield stage.random.uniform(0.5, 3.0) * stage.tempo
+    old = stage.others()
+    alone = stage.random.choice(old)
+    record = stage.record()
+    stage.replace(*old, together=tuple(process for process in old if process is not alone))
+    yield stage.until(lambda: stage.record() != record, 40.0, "new history")
+    yield 8.0 * stage.tempo
+    for process in old:
+        stage.world.process_ends(process, "a replaced process ends")
+
+
+def newer_life(stage: Stage) -> Steps:
+    """A broker is replaced while it runs, cut off. When it hears of its newer life it ends."""
+    yield stage.until(stage.all_ready, START, "cluster that is up")
+    yield stage.random.uniform(0.5, 3.0) * stage.tempo
+    old = stage.random.choice(stage.others())
+    stage.replace(old)
+    yield stage.until(stage.all_ready, 40.0, "cluster with the new process")
+    stage.restore_zookeeper(old)
+    yield stage.expect(lambda: not old.running, 8.0, f"{old.label} hears ZooKeeper and did not end")
+
+
+def rolling_restart(stage: Stage) -> Steps:
+    """One broker after the other is restarted without a drain, each as soon as all say that they take clients."""
+    yield stage.until(stage.all_ready, START, "cluster that is up")
+    for name in (*BROKERS, *BROKERS):
+        away = stage.random.choice([client for client in stage.world.clients if client.subscribes])
+        away.toggle(away.subscribes[0])
+        yield stage.expect(stage.say_open, 15.0, "not every broker takes clients again")
+        yield stage.random.choice((0.0, 0.3, 1.0)) * stage.tempo
+        process = stage.world.process_of(name)
+        if process is not None and stage.say_open():
+            stage.crash(process, stage.random.uniform(0.1, 2.0))
+        yield stage.tempo
+    lost = stage.world.coverage["truncated"] > 0
+    stage.demand(not lost, "a subscriber was truncated though every cache holds all", invariant=1)
+
+
+def drain(stage: Stage) -> Steps:
+    """A planned stop: the groups go to others while the broker still runs, then its clients go by themselves. When it
+    is back, groups go back to it."""
+    yield stage.until(stage.all_ready, START, "cluster that is up")
+    yield stage.random.uniform(0.5, 3.0) * stage.tempo
+    groups = range(stage.world.options.groups)
+    yield stage.until(lambda: None not in [stage.coordinator(group) for group in groups], 10.0, "coordinators")
+    leaving = max([stage.current(group) for group in groups], key=stage.clients_of)
+    leaving.drain(12.0 * stage.tempo)
+
+    def handed_over() -> bool:
+        return all(stage.coordinator(group) not in (None, leaving) for group in groups)
+
+    yield stage.expect(handed_over, 3.0, f"{leaving.label} drains and still coordinates")
+    gone = stage.expect(lambda: not stage.clients_of(leaving), 11.0, f"{leaving.label} drains and still has clients")
+    yield gone
+    stage.world.process_ends(leaving, "drained", restart=stage.tempo)
+    yield stage.expect(stage.all_ready, 15.0, "not all brokers are listed again after a drain")
+
+    def even() -> bool:
+        return len({stage.coordinator(group) for group in groups}) == len(groups)
+
+    yield stage.expect(even, 15.0, "groups are not spread over the brokers again")
+
+
+def member_dies(stage: Stage) -> Steps:
+    """A broker dies that coordinates nothing: nobody waits for its session to end."""
+    yield stage.until(stage.all_ready, START, "cluster that is up")
+    yield stage.random.uniform(0.5, 3.0) * stage.tempo
+    yield stage.until(stage.all_ready, 10.0, "cluster that is at rest")
+    coordinator = stage.current()
+    stage.crash(min(stage.others(coordinator), key=stage.clients_of), 10.0)
+    yield 0.5 * stage.tempo  # what was under way
+    committed = stage.committed(coordinator)
+    text = "a member that coordinates nothing died, and nothing is committed any more"
+    yield stage.expect(lambda: stage.committed(coordinator) > committed, 1.2, text)
+
+
+def learner(stage: Stage) -> Steps:
+    """A broker that was restarted, soon or late, learns and is not listed yet, when the coordinator's way to the one
+    listed member is held up and then the coordinator dies: what the learner got counts for nothing."""
+    yield stage.until(stage.all_ready, START, "cluster that is up")
+    yield stage.random.uniform(0.5, 3.0) * stage.tempo
+    yield stage.until(stage.all_ready, 10.0, "cluster that is at rest")
+    coordinator = stage.current()
+    member, restarted = stage.others(coordinator)
+    stage.crash(restarted, stage.random.choice((0.2, 6.0)))
+    name = restarted.name
+
+    def follows() -> bool:
+        process = stage.world.process_of(name)
+        return process not in (None, restarted) and process is not None and stage.synced(process) != 0
+
+    yield stage.until(follows, 12.0, "learner")
+    stage.block(coordinator, member, both=False)
+    yield 0.4 * stage.tempo
+    if stage.world.probe.may_lose(coordinator):
+        stage.crash(coordinator, 1.0)
+    yield 3.0 * stage.tempo
+    stage.unblock(coordinator, member)
+
+
+def two_lives(stage: Stage) -> Steps:
+    """What the coordinator and one member hold is committed, the third lags behind. The member is restarted, then the
+    coordinator dies: the member's new life has nothing, and the third alone must not go on from less."""
+    yield stage.until(stage.all_ready, START, "cluster that is up")
+    yield stage.random.uniform(0.5, 3.0) * stage.tempo
+    yield stage.until(stage.all_ready, 10.0, "cluster that is at rest")
+    coordinator = stage.current()
+    member, lagging = stage.random.sample(stage.others(coordinator), 2)
+    stage.block(coordinator, lagging, both=False)
+    committed = stage.committed(coordinator)
+    yield stage.until(lambda: stage.committed(coordinator) > committed + 1, 1.5, "commit without the third")
+    stage.crash(member, 0.1)
+    name = member.name
+
+    def is_back() -> bool:
+        process = stage.world.process_of(name)
+        return process is not None and process.incarnation > 0 and stage.linked(lagging, process)
+
+    yield stage.until(is_back, 3.0, "new life of the member")
+    stage.crash(coordinator, 3.0)
+    yield 14.0 * stage.tempo
+
+
+def late_answer(stage: Stage) -> Steps:
+    """A publisher does not read its answer, and so sends again what was evicted from every cache meanwhile, to another
+    coordinator than numbered it: it must not be numbered once more."""
+    yield stage.until(stage.all_ready, START, "cluster that is up")
+    topic = stage.world.options.topics[0]
+    unread = stage.newcomer(topic)
+    yield stage.until(lambda: stage.all_ready() and unread.ready, 10.0, "cluster that is at rest")
+    coordinator = stage.current()
+    unread.stall()
+    unread.publish(topic)
+    stage.burst(40)
+    yield 1.2 * stage.tempo
+    stage.crash(coordinator, 6.0)
+    yield 8.0 * stage.tempo
+    unread.flow()
+    yield 3.0 * stage.tempo
+
+
+def memory_gone(stage: Stage) -> Steps:
+    """Every broker ends at once, twice, while subscribers come and go: each history is another, and everybody is told
+    so, those included that follow a topic in which nothing was published."""
+    yield stage.until(stage.all_ready, START, "cluster that is up")
+    for _ in range(2):
+        for client in stage.world.clients:
+            if client.subscribes and stage.random.random() < 0.5:
+                client.toggle(stage.random.choice(client.subscribes))
+        yield stage.random.uniform(0.5, 4.0) * stage.tempo
+        for process in stage.others():
+            stage.crash(process, stage.random.uniform(0.1, 1.0))
+        yield stage.until(stage.all_ready, 40.0, "cluster that is up again")
+        yield 2.0 * stage.tempo
+
+
+def two_at_once(stage: Stage) -> Steps:
+    """The coordinator and one more die at the same moment, with two copies of everything. The third cannot know what is
+    missing: a new history begins, and its subscribers, who were connected all the time, are told so."""
+    yield stage.until(stage.all_ready, START, "cluster that is up")
+    yield stage.random.uniform(0.5, 3.0) * stage.tempo
+    yield stage.until(lambda: stage.coordinator() is not None, 10.0, "coordinator")
+    coordinator = stage.current()
+    survivor = max(stage.others(coordinator), key=stage.clients_of)
+    record = stage.record()
+    for process in stage.others(survivor):
+        stage.crash(process, stage.random.uniform(0.5, 2.0))
+
+    def another_history() -> bool:
+        now = stage.record()
+        return now is not None and record is not None and now.history != record.history and now.activated
+
+    yield stage.expect(another_history, 40.0, "no new history though the old one is lost")
+    yield 4.0 * stage.tempo

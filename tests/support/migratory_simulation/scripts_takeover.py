@@ -1,0 +1,159 @@
+"""Scripts of directed schedules: takeovers, and what a coordinator that was left behind brings with it."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+from migratory_broker.core.logic.records import rendezvous
+
+from migratory_simulation.process import Process
+from migratory_simulation.stage import BROKERS, START, Stage, Steps, Wait
+
+
+def _leave_behind(stage: Stage) -> Generator[float | Wait, None, Process]:
+    """The coordinator numbers on, alone: what it sends is held up. Then it is cut off whole, ZooKeeper gives it up, and
+    the others take over, with it on their list because no link has been given up yet. Returns the one left behind."""
+    yield stage.until(stage.all_ready, START, "cluster that is up")
+    unknown = stage.newcomer(stage.world.options.topics[0])
+    yield stage.random.uniform(0.5, 4.0) * stage.tempo
+    yield stage.until(lambda: stage.coordinator() is not None and unknown.ready, 10.0, "coordinator")
+    first = stage.current()
+    length = stage.random.choice((2, 4, 6))
+    stage.block(first, *stage.others(first), both=False)
+    unknown.publish(unknown.publishes[0])
+    yield stage.until(lambda: stage.tail(first) >= length, 1.2, "tail")
+    stage.block(first, *stage.others(first))
+    stage.cut_zookeeper(first, expire=True)
+    yield stage.until(lambda: stage.coordinator() not in (None, first), 8.0, "takeover")
+    return first
+
+
+def superseded_tail(stage: Stage) -> Steps:
+    """The one left behind never gets the Sync of the new epoch, though it is listed there. Then the new coordinator
+    dies, and the superseded tail is among the answers to the next candidate: it must count for nothing."""
+    first = yield from _leave_behind(stage)
+    second = stage.current()
+    (third,) = stage.others(first, second)
+    begun = stage.committed(second)
+    yield stage.until(lambda: stage.committed(second) > begun, 6.0, "commit of the new epoch")
+    stage.crash(second, 8.0)
+    stage.unblock(first, third)
+    stage.restore_zookeeper(first)
+    yield stage.until(lambda: stage.coordinator() not in (None, second), 20.0, "second takeover")
+
+
+def tail_cut(stage: Stage) -> Steps:
+    """The one left behind takes the new epoch's Sync, which cuts its tail, table and all. At once the new coordinator
+    dies, before the publishers have sent again what was in the tail: nothing of it may be remembered."""
+    first = yield from _leave_behind(stage)
+    second = stage.current()
+    stage.unblock(first, *stage.others(first))
+    stage.restore_zookeeper(first)
+    yield stage.until(lambda: stage.synced(first) == stage.synced(second), 12.0, "Sync of the one left behind")
+    yield stage.random.choice((0.0, 0.0, 0.3)) * stage.tempo
+    stage.crash(second, 8.0)
+    yield stage.until(lambda: stage.coordinator() not in (None, second), 20.0, "second takeover")
+    yield 6.0 * stage.tempo
+
+
+def away_for_two_epochs(stage: Stage) -> Steps:
+    """The one left behind comes back when the epoch after it is over as well: nothing of its log can be trusted to
+    agree with what is the source now."""
+    first = yield from _leave_behind(stage)
+    second, record = stage.current(), stage.record()
+    begun = stage.committed(second)
+    yield stage.until(lambda: stage.committed(second) > begun, 6.0, "commit of the new epoch")
+    session = second.zk.session
+    if session is not None:
+        stage.world.ensemble.expire(session.number)
+    yield stage.until(lambda: stage.coordinator() is not None and stage.record() != record, 12.0, "third epoch")
+    stage.unblock(first, *stage.others(first))
+    stage.restore_zookeeper(first)
+    yield stage.until(lambda: stage.synced(first) == stage.synced(second), 12.0, "Sync of the one left behind")
+
+
+def two_coordinators(stage: Stage) -> Steps:
+    """ZooKeeper gives the coordinator up, which does not hear of it and goes on sending; the others promise a higher
+    epoch. From then on nothing more may be committed in the old one."""
+    yield stage.until(stage.all_ready, START, "cluster that is up")
+    yield stage.random.uniform(0.5, 4.0) * stage.tempo
+    yield stage.until(lambda: stage.coordinator() is not None, 10.0, "coordinator")
+    old, record = stage.current(), stage.record()
+    for other in stage.others(old):
+        stage.block(other, old, both=False)
+    stage.cut_zookeeper(old, expire=True)
+    yield stage.until(lambda: stage.record() != record, 3.0, "next record")
+    taken = stage.record()
+    candidate = None if taken is None else stage.world.process_of(taken.owner[0])
+    if candidate is not None:
+        for other in stage.others(old, candidate):
+            stage.clog(candidate, other, 1.5)
+    yield 2.0 * stage.tempo
+    stage.unblock(old, *stage.others(old))
+    stage.restore_zookeeper(old)
+    yield 6.0 * stage.tempo
+
+
+def _overtake(stage: Stage, *, adopted: bool) -> Steps:
+    """A candidate's session ends between its record and its activation, and another one writes the next record."""
+    yield stage.until(stage.all_ready, START, "cluster that is up")
+    yield stage.random.uniform(0.5, 4.0) * stage.tempo
+    yield stage.until(stage.all_ready, 10.0, "cluster that is at rest")
+    before = stage.record()
+    stage.crash(stage.current(), 6.0)
+    yield stage.until(lambda: stage.record() != before, 12.0, "next record")
+    record = stage.record()
+    candidate = None if record is None else stage.world.process_of(record.owner[0])
+    if record is None or candidate is None or candidate.zk.session is None:
+        return
+    if adopted:
+        yield stage.until(lambda: stage.synced(candidate) == record.epoch, 2.0, "adopted log")
+    for other in stage.others(candidate):
+        stage.clog(other, candidate, stage.random.uniform(0.8, 1.6))
+    stage.world.ensemble.expire(candidate.zk.session.number)
+    yield 8.0 * stage.tempo
+
+
+def overtaken(stage: Stage) -> Steps:
+    """The first candidate has adopted its log; the confirmations that it waits for come when it was overtaken."""
+    yield from _overtake(stage, adopted=True)
+
+
+def overtaken_early(stage: Stage) -> Steps:
+    """The first candidate has not got its promises yet, and nobody may ask its list."""
+    yield from _overtake(stage, adopted=False)
+
+
+def lost_reply(stage: Stage) -> Steps:
+    """A candidate's record is written, and its connection to ZooKeeper breaks before it hears so. It must find out, or
+    nobody ever coordinates the group."""
+    yield stage.until(stage.all_ready, START, "cluster that is up")
+    for _ in range(2):
+        yield stage.random.uniform(1.0, 3.0) * stage.tempo
+        yield stage.until(stage.all_ready, 30.0, "cluster that is at rest")
+        record = stage.record()
+        stage.crash(stage.current(), 6.0)
+        yield stage.until(lambda record=record: stage.record() != record, 12.0, "next record")  # type: ignore[misc]
+        written = stage.record()
+        owner = None if written is None else stage.world.process_of(written.owner[0])
+        if owner is not None:
+            owner.zk.lose_connection()
+        yield stage.expect(lambda: stage.coordinator() is not None, 20.0, "nobody coordinates after a lost reply")
+
+
+def slow_first(stage: Stage) -> Steps:
+    """The broker whose turn it is to write the first record reaches ZooKeeper slowly: the next one's turn comes, and
+    both have read that there is none."""
+    names = rendezvous(0, BROKERS)
+
+    def registered() -> bool:
+        return len(stage.others()) == len(BROKERS) and all(process.incarnation > 0 for process in stage.others())
+
+    yield stage.until(registered, START, "brokers that are registered")
+    slow = stage.world.process_of(names[0])
+    assert slow is not None
+    usual, slow.zk.delay = slow.zk.delay, stage.random.uniform(0.4, 1.4) * stage.tempo
+    yield stage.until(lambda: stage.record() is not None, 20.0, "first record")
+    yield 4.0 * stage.tempo
+    slow.zk.delay = usual
+    yield stage.expect(stage.all_ready, 30.0, "the cluster does not come up")
