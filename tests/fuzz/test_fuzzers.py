@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -29,7 +28,7 @@ def test_a_short_run_finds_nothing(name: str, tmp_path: Path) -> None:
 def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, int], campaign.Outcome]:
     """Fuzzes tests/fuzz/planted/NAME.py for at most so many seconds."""
     monkeypatch.syspath_prepend(str(FOLDER))
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(FOLDER), str(FOLDER.parent / "support")]))
+    monkeypatch.setenv("PYTHONPATH", str(FOLDER))
 
     def run(name: str, seconds: int) -> campaign.Outcome:
         module = f"planted.{name}"

@@ -5,6 +5,7 @@ What failed is kept as a regression: a file that `replay` and the tests run agai
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -106,8 +107,11 @@ def _follow(command: list[str], seconds: float, outcome: Outcome, say: Callable[
     """The process's status, negative for a signal, and the last lines that it wrote."""
     tail: deque[str] = deque(maxlen=60)
     begun = reported = time.monotonic()
+    # the targets are beside this package, wherever the caller has it from
+    path = [str(Path(__file__).resolve().parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", env=environment
     ) as process:
         reader = threading.Thread(target=_read, args=(process, outcome, tail), daemon=True)
         reader.start()
