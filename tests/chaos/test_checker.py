@@ -208,6 +208,15 @@ def test_a_reset_tells_of_everything_before_it() -> None:
     assert verdict.told == 6
 
 
+def test_what_a_reset_brings_again_is_duplicate_and_leaves_no_hole() -> None:
+    history = perfect()
+    events = stream(history)
+    again = events[3:6]
+    events[6:6] = [Gap("reset", place(3), 0, 0), *again]
+    findings = only(judge(history), "duplicate", 3)
+    assert [finding.place for finding in findings] == ["1:4", "1:5", "1:6"]
+
+
 def test_a_hole_that_the_client_reports_is_lost() -> None:
     history = perfect()
     stream(history)[4] = Gap("hole", place(6), 5, 5)

@@ -173,6 +173,7 @@ class _Topic:
             verdict.delivered += 1
             if digest in seen:
                 again.append(place)
+                last = max(last, place)  # behind a `reset` to an earlier position the stream goes on from there
                 continue
             seen.add(digest)
             entry = sent.get(digest)
