@@ -35,6 +35,11 @@ class ApiError(Exception):
         super().__init__(message)
         self.code = code
 
+    @property
+    def too_late(self) -> bool:
+        """The namespace is on its way out: there is nothing to make any more, and nobody to tell."""
+        return self.code == 403 and "being terminated" in str(self)
+
 
 @dataclass(frozen=True)
 class Kind:

@@ -94,6 +94,8 @@ class Reconciler:
                 await self._api.apply(BY_NAME[thing["kind"]], thing)
                 _log.info("applied %s %s", *key_of(thing))
             except ApiError as error:
+                if error.too_late:
+                    return []
                 _log.warning("%s %s was not applied: %s", *key_of(thing), error)
                 refused.append(error)
         for thing in plan.delete:
@@ -145,7 +147,8 @@ class Reconciler:
         try:
             await self._api.create(EVENT, body)
         except ApiError as error:
-            _log.warning("an Event was not taken: %s", error)
+            if not error.too_late:
+                _log.warning("an Event was not taken: %s", error)
 
 
 def _among(wanted: list[Object], present: list[Object]) -> bool:

@@ -21,6 +21,7 @@ class FakeKube:
         self.requests: list[tuple[str, str]] = []
         self.applied: list[Object] = []
         self.refuse: dict[str, int] = {}
+        self.reason = ""
         self.talks = asyncio.Event()
         self.talks.set()
         self._watchers: list[asyncio.Queue[Object]] = []
@@ -71,7 +72,7 @@ class FakeKube:
         self.requests.append((request.method, path))
         for part, code in self.refuse.items():
             if part in f"{request.method} {path}":
-                return _status(code, f"{path} is refused")
+                return _status(code, self.reason or f"{path} is refused")
         if request.query.get("watch") == "true":
             return await self._watch(request)
         match request.method:

@@ -158,3 +158,14 @@ async def test_a_report_is_told_that_this_release_makes_none(kube: FakeKube, met
     kube.put(at, {"apiVersion": "migratory.dev/v1alpha1", "kind": "SLAReport", "metadata": metadata, "spec": {}})
     await until(lambda: kube.objects[at].get("status"), "a status")
     assert kube.objects[at]["status"]["conditions"][0]["reason"] == "NotInThisRelease"
+
+
+async def test_in_a_namespace_on_its_way_out_nothing_is_made_and_nothing_is_warned_of(
+    kube: FakeKube, metrics: Metrics, caplog: pytest.LogCaptureFixture
+) -> None:
+    kube.refuse[f"PATCH {AT}/serviceaccounts"] = 403
+    kube.reason = "unable to create new content in namespace market because it is being terminated"
+    kube.put(QUOTES, cluster())
+    await until(lambda: kube.objects[QUOTES].get("status"), "a status")
+    assert f"{AT}/statefulsets/quotes-broker" not in kube.objects
+    assert [record.message for record in caplog.records if record.levelname == "WARNING"] == []
