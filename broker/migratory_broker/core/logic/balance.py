@@ -14,6 +14,9 @@ from migratory_broker.core.logic.group import Group
 from migratory_broker.core.logic.membership import Membership
 from migratory_broker.core.logic.reign import Reign
 
+SOON, LONGEST = 8, 16
+"""Times `balance_every`: what comes back within `SOON` had no use, and `LONGEST` is the longest rest behind that."""
+
 
 class Balance:
     def __init__(self, ctx: Context, membership: Membership, candidacy: Candidacy, gossip: Gossip) -> None:
@@ -24,7 +27,9 @@ class Balance:
         self.groups: list[Group] = []
         self._wanted_since: dict[int, float] = {}
         self._handed: dict[int, tuple[float, str]] = {}  # group -> (when, the successor named)
+        self._given: dict[int, float] = {}  # group -> when it was handed to another, not long ago
         self._balanced_at = float("-inf")
+        self._rest = ctx.config.balance_every  # from one group that is moved for balance to the next
 
     def tick(self) -> None:
         if not (self.candidacy.zookeeper.connected and self.membership.registered):
@@ -33,11 +38,7 @@ class Balance:
             (group.number, group.reign) for group in self.groups if group.reign is not None and group.reign.active
         ]
         self._relist(reigns)
-        self._handed = {
-            number: (at, name)
-            for number, (at, name) in self._handed.items()
-            if self.ctx.now - at < self.ctx.config.progress_timeout and any(number == other for other, _ in reigns)
-        }
+        self._look_back({number for number, _ in reigns})
         if self.ctx.draining:
             self._drain(reigns)
         else:
@@ -103,6 +104,28 @@ class Balance:
         ]
         return min(fit)[1] if fit else ""
 
+    def _look_back(self, mine: set[int]) -> None:
+        """A hand-over that its successor did not take in time, or that came back soon, was a pause of the
+        group for nothing; more of them keep a busy broker busy. Each doubles the wait before the next."""
+        config, now = self.ctx.config, self.ctx.now
+        failed = 0
+        for number, (at, _) in list(self._handed.items()):
+            if number not in mine:
+                del self._handed[number]
+                self._given[number] = at
+            elif now - at >= config.progress_timeout:
+                del self._handed[number]
+                failed += 1
+        for number, at in list(self._given.items()):
+            if number in mine:
+                del self._given[number]
+                failed += 1
+            elif now - at >= SOON * config.balance_every:
+                del self._given[number]
+                self._rest = config.balance_every
+        if failed:
+            self._rest = min(2 * self._rest, LONGEST * config.balance_every)
+
     def _drain(self, reigns: list[tuple[int, Reign]]) -> None:
         for number, reign in reigns:
             if len(self._handed) >= self.ctx.config.hand_over_at_once:
@@ -113,7 +136,7 @@ class Balance:
     def _even_out(self, reigns: list[tuple[int, Reign]]) -> None:
         """One group at a time, only while all configured brokers are ready, until no two differ by more than one."""
         config, live = self.ctx.config, self.membership.live
-        if self.ctx.now - self._balanced_at < config.balance_every or self._handed:
+        if self.ctx.now - self._balanced_at < self._rest or self._handed:
             return
         if not all(name in live and live[name].ready and not live[name].draining for name in config.brokers):
             return

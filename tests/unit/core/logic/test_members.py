@@ -474,3 +474,50 @@ def test_groups_stay_where_they_are_while_no_successor_is_linked() -> None:
     cluster.run(12.0)
     counts = [sum(cluster.coordinator(group) == name for group in range(12)) for name in cluster.names]
     assert max(counts) - min(counts) <= 1
+
+
+def lopsided() -> tuple[Cluster, str]:
+    """`c` was restarted, is ready and has fewer groups than the others; the one with most."""
+    cluster = Cluster(groups=12).up()
+    cluster.run(16.0)
+    cluster.restart("c")
+    live = cluster.logic("a").membership.live
+    while "c" not in live or (live["c"].incarnation, live["c"].ready) != (2, True):
+        assert cluster.now < 60.0
+        cluster.run(0.1)
+    return cluster, max(("a", "b"), key=lambda name: sum(cluster.coordinator(group) == name for group in range(12)))
+
+
+def even(cluster: Cluster) -> bool:
+    counts = [sum(cluster.coordinator(group) == name for group in range(12)) for name in cluster.names]
+    return max(counts) - min(counts) <= 1
+
+
+def test_hand_overs_that_nobody_takes_become_rare_and_balance_comes_all_the_same() -> None:
+    """The successor is too busy to take what it is given."""
+    cluster, heavy = lopsided()
+    cluster.hold = lambda sender, receiver, message: isinstance(message, HandOver)
+    before = len(cluster[heavy].notes("hands_over"))
+    cluster.run(60.0)
+    assert 3 <= len(cluster[heavy].notes("hands_over")) - before <= 6
+    cluster.held.clear()
+    cluster.hold = lambda sender, receiver, message: False
+    cluster.run(90.0)
+    assert even(cluster)
+    epochs = [cluster.record(group).epoch for group in range(12)]
+    cluster.run(40.0)
+    assert [cluster.record(group).epoch for group in range(12)] == epochs
+
+
+def test_groups_that_come_back_at_once_are_handed_over_less_and_less_often() -> None:
+    """The successor takes the group, gets nowhere with it and stands back."""
+    cluster, _ = lopsided()
+    cluster.hold = lambda sender, receiver, message: sender == "c" and isinstance(message, Sync)
+    before = sum(len(cluster[name].notes("hands_over")) for name in ("a", "b"))
+    cluster.run(120.0)
+    handed = sum(len(cluster[name].notes("hands_over")) for name in ("a", "b")) - before
+    assert 3 <= handed <= 20
+    cluster.held.clear()
+    cluster.hold = lambda sender, receiver, message: False
+    cluster.run(120.0)
+    assert even(cluster)
