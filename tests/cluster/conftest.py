@@ -67,7 +67,7 @@ def cluster(kube: Kubectl) -> Cluster:
             }
         )
         if ready:
-            kube.ready(name, 180)
+            kube.ready(name)
         return name
 
     return make

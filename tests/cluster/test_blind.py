@@ -12,7 +12,7 @@ import pytest
 from migratory_node.kubectl import Kubectl
 from migratory_node.pods import Cluster
 
-pytestmark = pytest.mark.timeout(420)
+pytestmark = pytest.mark.timeout(900)
 SECONDS = 90.0
 
 

@@ -8,7 +8,7 @@ import pytest
 from migratory_node.kubectl import Kubectl
 from migratory_node.pods import Cluster
 
-pytestmark = pytest.mark.timeout(420)
+pytestmark = pytest.mark.timeout(900)
 CHILDREN = [
     ("serviceaccount", "quotes"),
     ("networkpolicy", "quotes-broker"),
@@ -55,7 +55,7 @@ def test_every_child_that_is_deleted_or_edited_comes_back(kube: Kubectl, cluster
             return found is not None and found["metadata"]["uid"] != uid
 
         kube.until(made_again, f"{kind} {name} to come back", 60)
-    kube.ready("quotes", 120)
+    kube.ready("quotes")
     told = [event["message"] for event in kube.list("events") if event["reason"] == "Restored"]
     assert any("StatefulSet quotes-broker was gone" in message for message in told)
 
@@ -64,7 +64,7 @@ def test_a_field_of_a_statefulset_that_somebody_changed_is_as_asked_for_again(ku
     cluster()
     kube("scale", "statefulset", "quotes-broker", "--replicas=2")
     kube.until(lambda: (kube.get("statefulset", "quotes-broker") or {})["spec"]["replicas"] == 3, "three replicas", 60)
-    kube.ready("quotes", 120)
+    kube.ready("quotes")
 
 
 def test_an_operator_that_is_killed_amid_a_change_completes_it(
@@ -73,7 +73,7 @@ def test_an_operator_that_is_killed_amid_a_change_completes_it(
     cluster(ready=False)
     kube.until(lambda: kube.list("statefulsets"), "the first StatefulSet")
     operator("delete", "pod", "-l", "app.kubernetes.io/name=migratory-operator", "--grace-period=0", "--force")
-    kube.ready("quotes", 180)
+    kube.ready("quotes")
     # a change while there is no operator at all
     operator("scale", "deployment", "migratory", "--replicas=0")
     operator.until(lambda: not operator.list("pods", "app.kubernetes.io/name=migratory-operator"), "no operator")
@@ -103,7 +103,7 @@ def test_another_writers_condition_stays(kube: Kubectl, cluster: Cluster) -> Non
     kube("apply", "--server-side", "--subresource=status", "--field-manager=auditor", "-f", "-", given=json.dumps(body))
     kube("delete", "pod", "quotes-broker-0", "--wait=true")
     kube.until(lambda: kube.condition("quotes", "Ready")[0] == "False", "not ready", 60)
-    kube.ready("quotes", 120)
+    kube.ready("quotes")
     assert kube.condition("quotes", "Audited") == ("True", "ByHand")
 
 
@@ -115,7 +115,7 @@ def test_paused_nothing_is_mended_until_it_goes_on(kube: Kubectl, cluster: Clust
     kube("delete", "pod", "quotes-broker-1", "--wait=true")
     # the status goes on, so the operator has looked
     kube.until(lambda: kube.condition("quotes", "Ready")[0] == "False", "not ready", 60)
-    kube.ready("quotes", 120)
+    kube.ready("quotes")
     assert kube.get("poddisruptionbudget", "quotes-broker") is None
     kube("annotate", "mgc", "quotes", "migratory.dev/paused-")
     kube.until(lambda: kube.get("poddisruptionbudget", "quotes-broker"), "the disruption budget", 60)

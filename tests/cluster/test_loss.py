@@ -6,7 +6,7 @@ import pytest
 from migratory_node.kubectl import Kubectl, Object
 from migratory_node.pods import Cluster, Pods, urls
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(900)
 NOW = ("--grace-period=0", "--force")
 
 
@@ -39,7 +39,7 @@ def test_a_broker_that_is_deleted_without_grace_costs_no_publication(
     uid = (kube.get("pod", victim) or {})["metadata"]["uid"]
     kube("delete", "pod", victim, *NOW)
     kube.until(lambda: (kube.get("pod", victim) or {"metadata": {"uid": uid}})["metadata"]["uid"] != uid, "a new pod")
-    kube.ready(name, 120)
+    kube.ready(name)
     assert flawless(pods)["reconnects"] > 0, "nobody noticed"
 
 
@@ -53,5 +53,5 @@ def test_zookeeper_pods_that_are_deleted_one_and_then_all_cost_no_publication(
     kube.until(lambda: (kube.get("mgc", name) or {})["status"]["zookeeper"]["ready"] == 3, "three members", 90)
     kube("delete", "pod", *(f"{name}-zookeeper-{number}" for number in range(3)), *NOW)
     kube.until(lambda: kube.condition(name, "CoordinationAvailable")[0] == "False", "no quorum", 60)
-    kube.ready(name, 120)
+    kube.ready(name)
     flawless(pods)

@@ -9,7 +9,7 @@ from migratory_node.kubectl import Kubectl
 from migratory_node.pods import Cluster
 from migratory_node.rendered import template
 
-pytestmark = pytest.mark.timeout(420)
+pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from migratory_node.kubectl import Kubectl, Object, Refused
 from migratory_node.pods import Cluster, own_namespace
 
-pytestmark = pytest.mark.timeout(420)
+pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +129,7 @@ def test_an_image_that_is_not_there_is_told_and_mended_by_correcting_it(kube: Ku
     kube.patch("mgc", "quotes", {"spec": {"brokers": {"image": None}}})
     # what StatefulSets do not do by themselves: replace a pod of an old revision that was never ready (part two)
     kube("delete", "pod", "quotes-broker-0", "--ignore-not-found")
-    kube.ready("quotes", 120)
+    kube.ready("quotes")
     assert kube.condition("quotes", "Degraded")[0] == "False"
 
 
@@ -140,7 +140,7 @@ def test_a_pod_that_fits_no_node_is_told_and_mended_by_asking_for_less(kube: Kub
     kube.until(lambda: kube.condition("quotes", "Degraded") == ("True", "Unschedulable"), "the condition", 90)
     kube.patch("mgc", "quotes", {"spec": {"brokers": {"resources": {"requests": {"cpu": "50m"}}}}})
     kube("delete", "pod", "quotes-broker-0", "--ignore-not-found")
-    kube.ready("quotes", 120)
+    kube.ready("quotes")
 
 
 def test_a_name_that_something_else_has_is_told_and_taken_when_it_is_free(kube: Kubectl, cluster: Cluster) -> None:

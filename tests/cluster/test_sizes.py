@@ -8,7 +8,7 @@ import pytest
 from migratory_node.kubectl import Kubectl, Object, Refused
 from migratory_node.pods import Cluster
 
-pytestmark = pytest.mark.timeout(420)
+pytestmark = pytest.mark.timeout(900)
 ONE: Object = {"brokers": {"replicas": 1}, "zookeeper": {"replicas": 1}, "delivery": {"minCopies": 1}}
 
 
@@ -23,7 +23,7 @@ def test_two_clusters_with_long_and_similar_names_live_side_by_side(kube: Kubect
     cluster(ONE, first, ready=False)
     cluster(ONE, second, ready=False)
     for name in (first, second):
-        kube.ready(name, 180)
+        kube.ready(name)
         selector = f"app.kubernetes.io/instance={name}"
         assert {pod["metadata"]["name"] for pod in kube.list("pods", selector)} == {
             f"{name}-broker-0",
@@ -52,4 +52,4 @@ def test_of_three_brokers_one_may_be_evicted_and_no_second_meanwhile(kube: Kubec
     evict(kube, "quotes-zookeeper-0")
     with pytest.raises(Refused, match="disruption budget"):
         evict(kube, "quotes-zookeeper-1")
-    kube.ready("quotes", 120)
+    kube.ready("quotes")

