@@ -64,8 +64,10 @@ fuzz: $(VENV)/.tests ## coverage-guided fuzzers of everything that reads what ot
 fuzz-check: $(VENV)/.tests ## the fuzzers' kept inputs, and each fuzzer for ten seconds
 	$(BIN)/python -m pytest tests/fuzz
 
-sim: $(VENV)/.tests ## simulated clusters under faults (SEEDS=200)
-	$(BIN)/python -m pytest tests/simulation
+sim: $(VENV)/.tests ## simulated clusters under faults, on all cores (SEEDS=200); every run of a small one within bounds
+	$(BIN)/python -m pytest tests/simulation -n $(WORKERS)
+	PYTHONPATH=tests/support $(BIN)/python -m migratory_simulation exhaust --faults 0 --deviations 2
+	PYTHONPATH=tests/support $(BIN)/python -m migratory_simulation exhaust --faults 1
 	PYTHONPATH=tests/support $(BIN)/python -m migratory_simulation run --seeds $(SEEDS)
 
 planted: $(VENV)/.tests ## small wrong versions of the cores, each of which the simulation must catch

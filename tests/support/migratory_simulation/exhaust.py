@@ -126,6 +126,10 @@ class Bounds:
     restart: bool = True
     from_start: bool = False
 
+    def small(self) -> Small:
+        crashes = self.faults if any(kind.startswith("crash") for kind in self.kinds) else 0
+        return Small(self.brokers, self.copies, self.publications, self.restart, crashes <= self.copies - 1)
+
 
 @dataclass
 class Search:
@@ -142,7 +146,7 @@ class Search:
     def follow(self, decisions: dict[int, Decision], sink: Callable[[str], None] | None = None) -> None:
         """One run: as decided, then everything in the order of sending. Raises Violation."""
         bounds = self.bounds
-        small = Small(bounds.brokers, bounds.copies, bounds.publications, bounds.restart)
+        small = bounds.small()
         if sink is not None:
             small.tell(sink)
         self.runs += 1
@@ -273,7 +277,7 @@ def search(bounds: Bounds, budget: float | None = None) -> tuple[Search, dict[in
 def show(bounds: Bounds, budget: float | None) -> int:
     """0: nothing was violated and the search is complete; 1: a violation; 4: the time was up before."""
     began = time.monotonic()
-    Small(bounds.brokers, bounds.copies, bounds.publications, bounds.restart)  # raises ValueError if that can't be
+    bounds.small()  # raises ValueError if that can't be
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 50, 1000)

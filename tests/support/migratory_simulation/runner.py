@@ -1,103 +1,215 @@
-"""Runs seeds one after the other and says what came out: the whole of `make sim`."""
+"""Runs seeds, in one process or several, and says what came out: the whole of `make sim`."""
 
 from __future__ import annotations
 
+import gc
+import multiprocessing
+import os
 import sys
 import time
 from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from migratory_simulation.coverage import Coverage
-from migratory_simulation.options import draw_options
+from migratory_simulation.options import Options, Profile, draw_options
+from migratory_simulation.shrink import only, shrink
+from migratory_simulation.summary import Outcome, Summary
 from migratory_simulation.world import Report, run_seed
 
 TAIL = 60  # lines of a trace that are shown with a violation
+CHUNK = 25  # seeds that a worker runs at a time
+SPARE = 3  # chunks for each worker that are handed out ahead
+EVERY = 1000  # seeds between two lines of progress
 
 
-def rerun_line(seed: int, planted: str | None) -> str:
-    extra = "" if planted is None else f" --planted '{planted}'"
-    command = f".venv/bin/python -m migratory_simulation run --seed {seed}{extra} --trace trace.txt"
-    return f"PYTHONPATH=tests/support {command}"
+@dataclass(frozen=True)
+class Run:
+    """What is to be run: `seeds` of them from `first` on. `faults`: of the only seed, these faults of its plan."""
+
+    first: int
+    seeds: int
+    profile: Profile
+    single: bool = False
+    faults: tuple[int, ...] | None = None
+    jobs: int = 1
+    trace: Path | None = None
+    json: Path | None = None
+    budget: float | None = None
+    planted: str | None = None
+    keep_going: bool = False
+    need_coverage: bool = True
+    quiet: bool = False
+    shrink: bool = True
+
+    def options(self, seed: int) -> Options:
+        drawn = draw_options(seed, self.profile)
+        return drawn if self.faults is None else only(drawn, self.faults)
+
+    def rerun(self, seed: int, kept: Sequence[int] | None) -> str:
+        words = [f"PYTHONPATH=tests/support .venv/bin/python -m migratory_simulation run --seed {seed}"]
+        words.append(f"--profile {draw_options(seed, self.profile).profile}")
+        if kept is not None:
+            words.append(f"--faults {','.join(map(str, kept)) or 'none'}")
+        if self.planted is not None:
+            words.append(f"--planted '{self.planted}'")
+        return " ".join((*words, "--trace trace.txt"))
 
 
-def show_violation(report: Report, planted: str | None, lines: deque[str]) -> None:
+# ---- workers -------------------------------------------------------------------------------------------------------
+
+
+def run_chunk(run: Run, first: int, count: int) -> tuple[list[Outcome], Coverage]:
+    """Some seeds one after the other; up to the first violation, unless told to go on."""
+    coverage, outcomes = Coverage(), []
+    for seed in range(first, first + count):
+        report = run_seed(seed, options=run.options(seed))
+        coverage.update(report.coverage)
+        outcomes.append(outcome_of(report))
+        if report.violation and not run.keep_going:
+            break
+    return outcomes, coverage
+
+
+def outcome_of(report: Report) -> Outcome:
+    return Outcome(
+        report.seed,
+        report.violation,
+        report.invariant,
+        report.steps,
+        report.events,
+        report.coverage.faults(),
+        report.seconds,
+        report.recovery,
+    )
+
+
+def few_collections() -> None:
+    """A world is cyclic garbage once its seed is done; to look for some all the time costs a fifth of the run."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 1000)
+
+
+def chunks(run: Run) -> Iterator[tuple[int, int]]:
+    size = max(1, min(CHUNK, run.seeds // run.jobs))
+    for first in range(run.first, run.first + run.seeds, size):
+        yield first, min(size, run.first + run.seeds - first)
+
+
+def outcomes_of(run: Run) -> Iterator[tuple[list[Outcome], Coverage]]:
+    """Chunks in the order of their seeds, whatever worker ran them."""
+    if run.jobs == 1:
+        few_collections()
+        for first, count in chunks(run):
+            yield run_chunk(run, first, count)
+        return
+    # Forked, so that a planted fault, which is there since the cores were imported, is there in the workers as well.
+    context = multiprocessing.get_context("fork")
+    with ProcessPoolExecutor(run.jobs, context, few_collections) as pool:
+        todo = chunks(run)
+        waiting = deque(pool.submit(run_chunk, run, *chunk) for chunk in islice(todo, run.jobs * SPARE))
+        try:
+            while waiting:
+                done = waiting.popleft().result()
+                if (chunk := next(todo, None)) is not None:
+                    waiting.append(pool.submit(run_chunk, run, *chunk))
+                yield done
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+# ---- the run -------------------------------------------------------------------------------------------------------
+
+
+def run(run: Run) -> int:
+    """0: every invariant held and everything was exercised; 1: a violation; 3: something was never exercised."""
+    began = time.monotonic()
+    total = Summary()
+    if run.single:
+        report = traced(run, run.first)
+        total.add([outcome_of(report)], report.coverage)
+    else:
+        for outcomes, coverage in outcomes_of(run):
+            before = total.seeds
+            total.add(outcomes, coverage)
+            total.spent = time.monotonic() - began
+            progress(run, total, before)
+            if (total.violations and not run.keep_going) or (run.budget is not None and total.spent > run.budget):
+                break
+    total.spent = time.monotonic() - began
+    for outcome in total.violations:
+        if run.quiet or run.keep_going:
+            print(f"seed {outcome.seed}: {outcome.violation.splitlines()[0]}", flush=True)
+    if total.violations and not (run.quiet or run.keep_going or run.single):
+        traced(run, total.violations[0].seed)
+    if run.json is not None:
+        total.write(run.json, first=run.first, profile=run.profile, finished=total.seeds == run.seeds)
+    if not run.quiet:
+        print(total.report())
+    missing = total.coverage.missing() if run.need_coverage else []
+    thin = total.thin() if run.need_coverage else ""
+    if missing:
+        print(f"never exercised: {', '.join(missing)}", file=sys.stderr)
+    if thin:
+        print(thin, file=sys.stderr)
+    sys.stderr.flush()
+    print(total.line(), flush=True)
+    if total.violations:
+        return 1
+    return 3 if missing or thin else 0
+
+
+def progress(run: Run, total: Summary, before: int) -> None:
+    if total.seeds // EVERY == before // EVERY:
+        return
+    if not run.quiet:
+        print(f"{time.strftime('%H:%M:%S')} {total.line()}", flush=True)
+    if run.json is not None:
+        total.write(run.json, first=run.first, profile=run.profile, finished=False)
+
+
+def traced(run: Run, seed: int) -> Report:
+    """Run a seed with its trace; a violation is shown with the end of it, and shrunk."""
+    lines: deque[str] = deque(maxlen=TAIL)
+    options = run.options(seed)
+    with (run.trace or Path(os.devnull)).open("w") as file:
+
+        def sink(line: str) -> None:
+            file.write(line + "\n")
+            lines.append(line)
+
+        report = run_seed(seed, sink, options)
+    if report.violation:
+        show(run, report, options, lines)
+    return report
+
+
+def show(run: Run, report: Report, options: Options, lines: deque[str]) -> None:
     print(f"\nVIOLATION seed {report.seed} after {report.seconds:.3f} virtual seconds, {report.steps} steps")
     print(report.violation)
-    options = draw_options(report.seed)
     print(
         f"\ncluster: {len(options.brokers)} brokers, minCopies {options.min_copies}, {options.groups} groups, topics "
         f"{', '.join(options.topics)}; plan ({'safe' if options.plan.safe else 'wild'}):"
     )
-    for moment, fault in options.plan.faults:
-        print(f"  {moment:8.3f} {fault}")
+    numbers = run.faults or range(len(options.plan.faults))
+    for number, (moment, fault) in zip(numbers, options.plan.faults, strict=True):
+        print(f"  {number:3} {moment:8.3f} {fault}")
     print(f"\nthe last {len(lines)} lines of the trace:")
     for line in lines:
         print(" ", line)
-    print(f"\nrerun it: {rerun_line(report.seed, planted)}\n", flush=True)
-
-
-def run(
-    *,
-    first: int,
-    seeds: int,
-    single: bool,
-    trace: Path | None,
-    budget: float | None,
-    planted: str | None,
-    keep_going: bool,
-    need_coverage: bool,
-    quiet: bool,
-) -> int:
-    """0: every invariant held and everything was exercised; 1: a violation; 3: something was never exercised."""
-    began = time.monotonic()
-    total, events, steps, virtual, slowest, violations, done = Coverage(), 0, 0, 0.0, 0.0, 0, 0
-    for seed in range(first, first + seeds):
-        if budget is not None and time.monotonic() - began > budget:
-            break
-        report = _traced(seed, trace, planted) if single else run_seed(seed)
-        done += 1
-        total.update(report.coverage)
-        events += report.events
-        steps += report.steps
-        virtual += report.seconds
-        slowest = max(slowest, report.recovery)
-        if report.violation:
-            violations += 1
-            if quiet or keep_going:
-                print(f"seed {seed}: {report.violation.splitlines()[0]}", flush=True)
-            elif not single:
-                _traced(seed, trace, planted)
-            if not keep_going:
-                break
-    spent = time.monotonic() - began
-    if not quiet:
-        print(total.table(done))
-    print(
-        f"{done} seeds, {steps} steps of brokers, {events} events, {virtual:.0f} virtual seconds in {spent:.1f} s "
-        f"({events / max(spent, 1e-9):.0f} events/s); slowest recovery {slowest:.1f} s; violations: {violations}"
-    )
-    if violations:
-        return 1
-    missing = total.missing()
-    if need_coverage and missing:
-        print(f"never exercised: {', '.join(missing)}", file=sys.stderr)
-        return 3
-    return 0
-
-
-def _traced(seed: int, trace: Path | None, planted: str | None) -> Report:
-    """Run a seed with its trace; a violation is shown with the end of it."""
-    lines: deque[str] = deque(maxlen=TAIL)
-    if trace is None:
-        report = run_seed(seed, lines.append)
-    else:
-        with trace.open("w") as file:
-
-            def sink(line: str) -> None:
-                file.write(line + "\n")
-                lines.append(line)
-
-            report = run_seed(seed, sink)
-    if report.violation:
-        show_violation(report, planted, lines)
-    return report
+    print(f"\nrerun it: {run.rerun(report.seed, run.faults)}")
+    if run.shrink and run.faults is None:
+        shrunk = shrink(options)
+        print(
+            f"\n{len(shrunk.kept)} of its {len(options.plan.faults)} faults are enough ({shrunk.tries} runs tried): "
+            f"{shrunk.violation.splitlines()[0]}"
+        )
+        for number in shrunk.kept:
+            moment, fault = options.plan.faults[number]
+            print(f"  {number:3} {moment:8.3f} {fault}")
+        print(f"rerun that: {run.rerun(report.seed, shrunk.kept)}")
+    print(flush=True)

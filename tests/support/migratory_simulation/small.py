@@ -42,12 +42,13 @@ Choice = tuple[str, ...]  # ("link", from, to), ("ask", broker), ("answer", brok
 
 
 class Small:
-    """`brokers` brokers with one topic; `publications` are published through the last of them."""
+    """`brokers` brokers with one topic; `publications` are published through the last of them. Unless `safe`, more than
+    `copies - 1` of a list may be lost, and the history with them."""
 
-    def __init__(self, brokers: int, copies: int, publications: int, restart: bool) -> None:
+    def __init__(self, brokers: int, copies: int, publications: int, restart: bool, safe: bool = True) -> None:
         names = tuple(f"b{number}" for number in range(brokers))
         drawn = draw_options(1, "short")
-        self.options = replace(drawn, brokers=names, topics=(TOPIC,), groups=1, min_copies=copies, plan=Plan(True, ()))
+        self.options = replace(drawn, brokers=names, topics=(TOPIC,), groups=1, min_copies=copies, plan=Plan(safe, ()))
         self.on_history_loss = "reset"
         self.restart = restart
         self.coverage = Coverage()

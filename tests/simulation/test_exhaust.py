@@ -1,0 +1,144 @@
+"""The exhaustive search is complete within its bounds, sees when states meet, and finds what is planted."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+from migratory_simulation import exhaust, planted
+from migratory_simulation.exhaust import Bounds, Prints, Search, search
+from migratory_simulation.faults import STRIKES
+from migratory_simulation.ledger import Violation
+from migratory_simulation.small import Choice, Small
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = dict(os.environ, PYTHONPATH=str(planted.ROOT / "tests" / "support"))
+    line = [sys.executable, "-m", "migratory_simulation", "exhaust", *arguments]
+    return subprocess.run(line, env=environment, capture_output=True, text=True, check=False, timeout=300)
+
+
+def begun(publications: int = 2) -> Small:
+    """A small cluster whose publications have just been sent."""
+    small = Small(3, 2, publications, restart=True)
+    while not small.ready or small.choices():
+        choices = small.choices()
+        if choices:
+            small.take(choices[0])
+        else:
+            small.advance()
+    small.begin()
+    return small
+
+
+def until(small: Small, both: tuple[str, str]) -> tuple[Choice, Choice]:
+    """Go on until two things of these kinds, at different brokers, are under way."""
+    for _ in range(200):
+        found = [next((choice for choice in small.choices() if choice[0] == kind), None) for kind in both]
+        one, other = found
+        if one is not None and other is not None and one != other and one[-1] != other[-1]:
+            return one, other
+        small.take(small.choices()[0])
+    raise AssertionError(f"{both} are never under way together")
+
+
+def test_one_crash_at_every_step_is_survived() -> None:
+    found, decisions, violation = search(Bounds(publications=1, kinds=("crash", "crash lost")))
+    assert (decisions, violation) == (None, "")
+    assert not found.todo
+    assert len(found.visited) > 200
+    assert found.did["crash"] == found.did["crash lost"] > 10
+
+
+def test_without_faults_every_order_within_the_bound_is_tried() -> None:
+    one, decisions, _ = search(Bounds(publications=1, faults=0, deviations=1))
+    two, more, _ = search(Bounds(publications=1, faults=0, deviations=2))
+    assert (decisions, more) == (None, None)
+    assert (one.todo, two.todo) == ([], [])
+    assert 1 < one.runs < two.runs
+    assert len(one.visited) < len(two.visited)
+
+
+def test_a_search_that_has_no_time_says_what_is_left() -> None:
+    found, decisions, _ = search(Bounds(), budget=0.0)
+    assert decisions is None
+    assert (found.todo, found.runs) == ([{}], 0)
+    done = command("--budget", "0")
+    assert done.returncode == 4
+    assert "1 runs not tried" in done.stdout
+
+
+def test_orders_that_make_no_difference_meet() -> None:
+    first, second = begun(), begun()
+    one, other = until(first, ("link", "publish"))
+    assert until(second, ("link", "publish")) == (one, other)
+    first.take(one)
+    first.take(other)
+    second.take(other)
+    second.take(one)
+    assert first.order > begun().order
+    for small in (first, second):
+        while choices := small.choices():
+            small.take(choices[0])
+    assert first.waiting == []  # both publications were acknowledged on the way
+    assert Prints().of(first) == Prints().of(second)
+
+
+def test_what_makes_a_difference_is_seen() -> None:
+    """Each of these alone gives the state another print."""
+    still = Prints().of(begun())
+    assert Prints().of(begun()) == still
+    taken = begun()
+    taken.take(taken.choices()[0])
+    crashed = begun()
+    crashed.crash("b0", lost=False)
+    expired = begun()
+    expired.expire("b1")
+    later = begun()
+    later.now += 0.1
+    promised = begun()
+    node = promised.node("b0")
+    assert node is not None
+    node.logic.groups[0].replica.promised += 1
+    prints = {still, *(Prints().of(small) for small in (taken, crashed, expired, later, promised))}
+    assert len(prints) == 6
+
+
+def test_a_run_that_never_ends_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exhaust, "LIMIT", 3)
+    with pytest.raises(Violation, match="no end after 3 steps"):
+        Search(Bounds(faults=0)).follow({})
+
+
+@pytest.mark.parametrize("kind", STRIKES)
+def test_every_kind_of_fault_strikes(kind: str) -> None:
+    """Transactions are under way while the cluster starts, not when it runs."""
+    bounds = Bounds(publications=1, kinds=(kind,), from_start=True)
+    found = Search(bounds)
+    while found.todo and not found.did[kind]:
+        found.follow(found.todo.pop())
+    assert found.did[kind] == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "invariant", "more"),
+    [
+        ("no publisher table after takeover", 4, ()),
+        ("coordinator delivers before a confirmation", 5, ("--faults", "0")),
+    ],
+)
+def test_a_planted_fault_is_found(name: str, invariant: int, more: tuple[str, ...]) -> None:
+    done = command("--planted", name, "--budget", "120", *more)
+    assert done.returncode == 1, done.stderr
+    assert f"VIOLATION invariant {invariant}" in done.stdout
+    assert "decisions: {" in done.stdout  # what led there, and the trace of it
+    assert re.search(r"\*\* +'crash|PublishRequest", done.stdout)
+
+
+def test_bounds_that_cannot_work_are_named() -> None:
+    done = command("--brokers", "2")
+    assert done.returncode == 2
+    assert "2 copies need 3 brokers or more, there are 2" in done.stderr

@@ -1,0 +1,106 @@
+"""A failing schedule is made small, and a run that fails says how to run the small one."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from random import Random
+
+import pytest
+from migratory_simulation import planted
+from migratory_simulation.options import draw_options
+from migratory_simulation.shrink import minimise, only, shrink
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = dict(os.environ, PYTHONPATH=str(planted.ROOT / "tests" / "support"))
+    line = [sys.executable, "-m", "migratory_simulation", "run", *arguments]
+    return subprocess.run(line, env=environment, capture_output=True, text=True, check=False, timeout=300)
+
+
+@pytest.mark.parametrize("culprits", [(), (3,), (0, 9), (2, 5, 6)])
+def test_what_is_not_needed_goes(culprits: tuple[int, ...]) -> None:
+    tried = []
+
+    def fails(items: tuple[int, ...]) -> bool:
+        tried.append(items)
+        return set(culprits) <= set(items)
+
+    assert minimise(range(10), fails) == culprits
+    assert len(tried) < 60
+
+
+def test_nothing_that_is_left_could_go() -> None:
+    """Also when more than one subset fails, and when failing has no reason."""
+    for number in range(30):
+        random = Random(number)
+        reasons = [set(random.sample(range(12), random.randint(1, 4))) for _ in range(3)]
+
+        def fails(items: tuple[int, ...], reasons: list[set[int]] = reasons) -> bool:
+            return any(reason <= set(items) for reason in reasons)
+
+        found = minimise(range(12), fails)
+        assert fails(found)
+        assert not any(fails(tuple(item for item in found if item != gone)) for gone in found)
+
+
+def test_the_tries_are_bounded() -> None:
+    tried = []
+
+    def fails(items: tuple[int, ...]) -> bool:
+        tried.append(items)
+        return set(range(0, 40, 3)) <= set(items)
+
+    assert set(minimise(range(40), fails, tries=10)) >= set(range(0, 40, 3))
+    assert len(tried) <= 10
+
+
+def test_a_plan_is_cut_down_to_the_faults_that_are_named() -> None:
+    options = draw_options(3, "short")
+    faults = options.plan.faults
+    assert only(options, (2, 0)).plan.faults == (faults[0], faults[2])
+    assert only(options, ()).plan.faults == ()
+    with pytest.raises(ValueError, match=rf"draws {len(faults)} faults, numbered from 0; there is no fault 99"):
+        only(options, (1, 99))
+
+
+def test_a_run_that_holds_cannot_be_shrunk() -> None:
+    with pytest.raises(ValueError, match="does not fail"):
+        shrink(only(draw_options(3, "short"), ()))
+
+
+def test_a_planted_fault_s_schedule_shrinks_and_still_fails() -> None:
+    """What a failing run prints is enough to run the smaller schedule, which breaks the same invariant."""
+    name = "sequence numbers restart at takeover"
+    done = command("--planted", name, "--profile", "short", "--seeds", "60", "--jobs", "1")
+    assert done.returncode == 1, done.stderr
+    found = re.search(
+        r"(\d+) of its (\d+) faults are enough \((\d+) runs tried\): (invariant \d|a core failed)", done.stdout
+    )
+    assert found is not None, done.stdout
+    kept, drawn, tries = map(int, found.groups()[:3])
+    assert kept <= 2 < drawn
+    assert tries < 60
+    again = re.search(
+        r"rerun that: .* migratory_simulation run (--seed \d+ --profile short --faults [\d,none]+) ", done.stdout
+    )
+    assert again is not None, done.stdout
+    assert len(again[1].split()[-1].split(",")) == max(kept, 1)
+    once_more = command(*again[1].split(), "--planted", name)
+    assert once_more.returncode == 1
+    assert f"\n{found[4]}: " in once_more.stdout
+    assert "are enough" not in once_more.stdout  # it is small already
+
+
+def test_what_is_about_one_seed_wants_one_seed(tmp_path: Path) -> None:
+    for words in (("--faults", "1"), ("--trace", str(tmp_path / "trace.txt"))):
+        done = command("--seeds", "1", *words)
+        assert done.returncode == 2
+        assert "say which with --seed" in done.stderr
+    done = command("--seed", "3", "--profile", "short", "--faults", "1,99")
+    assert done.returncode == 2
+    assert "there is no fault 99" in done.stderr
+    assert "neither 'none' nor numbers" in command("--seed", "3", "--faults", "x").stderr
