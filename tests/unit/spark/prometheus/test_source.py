@@ -1,0 +1,132 @@
+"""What Spark sees, without Spark: partitions, streams' offsets, readers by options."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+from migratory_spark.prometheus.errors import NothingFound, OptionError
+from migratory_spark.prometheus.source import FilteringReader, PrometheusDataSource, PrometheusStreamReader
+from migratory_testing.fakeprometheus import JSON, FakePrometheus, Reply, Request
+from migratory_testing.prometheus_wire import streamed, window_of
+from pyspark.sql.datasource import DataSourceReader, EqualTo, InputPartition, LessThan
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import StructType
+
+SAMPLES = [({"__name__": "up", "i": "0"}, [(1000 * second, float(second)) for second in range(1000)])]
+
+
+def server(clock: Callable[[], int] = lambda: 2_000_000) -> FakePrometheus:
+    """It has `up` each second from 0 to 999; `clock` in ms."""
+
+    def answer(request: Request) -> Reply:
+        if request.path == "/api/v1/query":
+            data = {"resultType": "scalar", "result": [0, str(clock() / 1000)]}
+            return Reply(json.dumps({"status": "success", "data": data}).encode(), kind=JSON)
+        if request.path != "/api/v1/read":
+            return Reply(b"", 404)
+        first, last = window_of(request.body)
+        inside = [one for one in SAMPLES[0][1] if first <= one[0] <= last]
+        return Reply(streamed([(SAMPLES[0][0], inside)] if inside else []))
+
+    return FakePrometheus(answer)
+
+
+def source(*servers: FakePrometheus, **options: str) -> PrometheusDataSource:
+    urls = ",".join(one.url for one in servers)
+    return PrometheusDataSource({"url": urls, "matchers": "up", "retries": "0"} | options)
+
+
+def reader(*servers: FakePrometheus, **options: str) -> DataSourceReader:
+    made = source(*servers, **options)
+    return made.reader(made.schema())
+
+
+def stream(*servers: FakePrometheus, **options: str) -> PrometheusStreamReader:
+    made = source(*servers, **options)
+    found = made.streamReader(made.schema())
+    assert isinstance(found, PrometheusStreamReader)
+    return found
+
+
+def test_partitions_are_the_window_once() -> None:
+    with server() as one:
+        found = reader(one, start="100.5", end="400", partition="2m")
+        partitions = found.partitions()
+        assert [one.value for one in partitions] == [
+            (100_500, 120_000),
+            (120_000, 240_000),
+            (240_000, 360_000),
+            (360_000, 400_000),
+        ]
+        times = [row["timestamp"] for part in partitions for batch in found.read(part) for row in batch.to_pylist()]
+        assert times == [1000 * second for second in range(101, 400)]
+        # Where there is no partition Spark makes one without a value.
+        assert list(found.read(InputPartition(None))) == []
+
+
+def test_an_empty_window_by_each_wish(caplog: pytest.LogCaptureFixture) -> None:
+    with server() as one:
+        window = {"start": "1100", "end": "1200"}
+        assert reader(one, **window).partitions() == []
+        assert "no samples from 1970-01-01T00:18:20.000Z to 1970-01-01T00:20:00.000Z" in caplog.text
+        with pytest.raises(NothingFound):
+            reader(one, **window, whenEmpty="fail").partitions()
+        asked = len(one.requests)
+        assert len(reader(one, **window, whenEmpty="allow").partitions()) == 1
+        assert len(one.requests) == asked
+
+
+def test_filters_are_taken_only_where_they_were_asked_for() -> None:
+    with server() as one:
+        plain = reader(one, start="0", end="9")
+        assert type(plain).pushFilters is DataSourceReader.pushFilters
+        found = reader(one, pushdown="true", start="0", end="900", partition="1h")
+        assert isinstance(found, FilteringReader)
+        left = EqualTo(("value",), 1.0)
+        assert found.pushFilters([LessThan(("timestamp",), 5000), left]) == [left]
+        assert [one.value for one in found.partitions()] == [(0, 5000)]
+
+
+def test_another_schema_is_refused() -> None:
+    with server() as one:
+        made = source(one, start="0", end="9")
+        with pytest.raises(OptionError, match="choose by options shape and columns"):
+            made.reader(StructType().add("x", "int"))
+
+
+def test_a_stream_follows_the_slowest_clock_by_its_delay() -> None:
+    clock = [100_000]
+    with server(lambda: clock[0]) as one, server(lambda: clock[0] + 7000) as other:
+        assert stream(one, other).initialOffset() == {"until_ms": 85_000}
+        found = stream(other, one, start="10", delay="20s")
+        assert found.initialOffset() == {"until_ms": 10_000}
+        assert found.latestOffset({"until_ms": 10_000}, ReadAllAvailable()) == {"until_ms": 80_000}
+        clock[0] = 60_000
+        # A clock that was set back tells nothing a second time.
+        assert found.latestOffset({"until_ms": 80_000}, ReadAllAvailable()) == {"until_ms": 80_000}
+        assert found.partitions({"until_ms": 80_000}, {"until_ms": 80_000}) == []
+
+
+def test_the_batches_of_a_stream_tell_each_sample_once() -> None:
+    clock = [50_000]
+    with server(lambda: clock[0]) as one:
+        found = stream(one, start="10", end="300", partition="1m", columns="timestamp")
+        offset, times = found.initialOffset(), []
+        for clock[0] in (60_000, 61_500, 190_000, 400_000, 500_000):
+            after = found.latestOffset(offset, ReadAllAvailable())
+            for partition in found.partitions(offset, after):
+                times += [row["timestamp"] for batch in found.read(partition) for row in batch.to_pylist()]
+            offset = after
+    assert times == [1000 * second for second in range(10, 300)]
+
+
+def test_what_is_there_now_ends_however_the_clock_goes_on() -> None:
+    clock = [115_000]
+    with server(lambda: clock[0]) as one:
+        found = stream(one, start="0")
+        found.prepareForTriggerAvailableNow()
+        clock[0] = 500_000
+        assert found.latestOffset({"until_ms": 0}, ReadAllAvailable()) == {"until_ms": 100_000}
+        assert found.latestOffset({"until_ms": 100_000}, ReadAllAvailable()) == {"until_ms": 100_000}
