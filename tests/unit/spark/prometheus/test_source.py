@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 
+import pyarrow as pa
 import pytest
 from migratory_spark.prometheus.errors import NothingFound, OptionError
 from migratory_spark.prometheus.source import FilteringReader, PrometheusDataSource, PrometheusStreamReader
@@ -12,7 +14,7 @@ from migratory_testing.fakeprometheus import JSON, FakePrometheus, Reply, Reques
 from migratory_testing.prometheus_wire import streamed, window_of
 from pyspark.sql.datasource import DataSourceReader, EqualTo, InputPartition, LessThan
 from pyspark.sql.streaming.datasource import ReadAllAvailable
-from pyspark.sql.types import StructType
+from pyspark.sql.types import LongType, StructType
 
 SAMPLES = [({"__name__": "up", "i": "0"}, [(1000 * second, float(second)) for second in range(1000)])]
 
@@ -43,6 +45,14 @@ def reader(*servers: FakePrometheus, **options: str) -> DataSourceReader:
     return made.reader(made.schema())
 
 
+def times_of(reader: DataSourceReader | PrometheusStreamReader, partition: InputPartition) -> list[int]:
+    found: list[int] = []
+    for batch in reader.read(partition):
+        assert isinstance(batch, pa.RecordBatch)
+        found += batch.column("timestamp").to_pylist()
+    return found
+
+
 def stream(*servers: FakePrometheus, **options: str) -> PrometheusStreamReader:
     made = source(*servers, **options)
     found = made.streamReader(made.schema())
@@ -54,13 +64,9 @@ def test_partitions_are_the_window_once() -> None:
     with server() as one:
         found = reader(one, start="100.5", end="400", partition="2m")
         partitions = found.partitions()
-        assert [one.value for one in partitions] == [
-            (100_500, 120_000),
-            (120_000, 240_000),
-            (240_000, 360_000),
-            (360_000, 400_000),
-        ]
-        times = [row["timestamp"] for part in partitions for batch in found.read(part) for row in batch.to_pylist()]
+        ends = [100_500, 120_000, 240_000, 360_000, 400_000]
+        assert [one.value for one in partitions] == list(itertools.pairwise(ends))
+        times = [time for part in partitions for time in times_of(found, part)]
         assert times == [1000 * second for second in range(101, 400)]
         # Where there is no partition Spark makes one without a value.
         assert list(found.read(InputPartition(None))) == []
@@ -93,7 +99,7 @@ def test_another_schema_is_refused() -> None:
     with server() as one:
         made = source(one, start="0", end="9")
         with pytest.raises(OptionError, match="choose by options shape and columns"):
-            made.reader(StructType().add("x", "int"))
+            made.reader(StructType().add("x", LongType()))
 
 
 def test_a_stream_follows_the_slowest_clock_by_its_delay() -> None:
@@ -117,7 +123,7 @@ def test_the_batches_of_a_stream_tell_each_sample_once() -> None:
         for clock[0] in (60_000, 61_500, 190_000, 400_000, 500_000):
             after = found.latestOffset(offset, ReadAllAvailable())
             for partition in found.partitions(offset, after):
-                times += [row["timestamp"] for batch in found.read(partition) for row in batch.to_pylist()]
+                times += times_of(found, partition)
             offset = after
     assert times == [1000 * second for second in range(10, 300)]
 
