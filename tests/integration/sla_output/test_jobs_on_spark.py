@@ -1,0 +1,233 @@
+"""Reports from question to files: over a folder and over a real Prometheus, as a command and through spark-submit."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pyspark
+import pytest
+from migratory_local.java import find_java, spark_home
+from migratory_local.ports import HOST, free_ports
+from migratory_local.process import Process
+from migratory_local.prometheus import find_prometheus
+from migratory_spark.jobs import sla_report as job
+from migratory_spark.jobs.exits import BadInput, Unreadable
+from migratory_spark.jobs.inputs import Folder, Servers
+from migratory_spark.jobs.recorder_compact import content, run_compact
+from migratory_spark.jobs.run import Question, run_report
+from migratory_spark.session import local_session
+from migratory_testing.processes import poll
+from migratory_testing.recordings import DELIVERIES, SECONDS, START, openmetrics, recording, write_parquet
+from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
+LIMIT = 600.0
+SCHEMA = Path(__file__).parents[3] / "docs" / "schemas" / "sla-report.v1alpha2.json"
+WINDOW = ["--start", str(START), "--end", str(START + SECONDS)]
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    work = tmp_path_factory.mktemp("spark")
+    with local_session(spark_home(find_java(), work), work, cores=2) as spark:
+        yield spark
+
+
+@pytest.fixture(scope="module")
+def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server that has the recording of two clusters, and its URL."""
+    executable, promtool = find_prometheus(), shutil.which("promtool")
+    if executable is None or promtool is None:
+        pytest.skip("no prometheus and promtool on PATH: install Debian's prometheus (make debian)")
+    folder = tmp_path_factory.mktemp("prometheus")
+    text = folder / "samples.txt"
+    text.write_text(openmetrics([*recording(), *recording(cluster="other", lost=4)]))
+    subprocess.run(
+        [promtool, "tsdb", "create-blocks-from", "openmetrics", str(text), str(folder / "data")],
+        check=True, capture_output=True, timeout=120,
+    )  # fmt: skip
+    (folder / "prometheus.yml").write_text("{}\n")
+    port = free_ports(1)[0]
+    server = Process(
+        "prometheus",
+        [
+            str(executable),
+            f"--config.file={folder / 'prometheus.yml'}",
+            f"--storage.tsdb.path={folder / 'data'}",
+            "--storage.tsdb.retention.time=100y",
+            f"--web.listen-address={HOST}:{port}",
+        ],
+        folder / "log",
+    )
+    server.start()
+    url = f"http://{HOST}:{port}"
+    try:
+        poll(lambda: ready(url), "prometheus is ready", 60)
+        yield url
+    finally:
+        server.kill()
+        server.wait(10)
+
+
+def ready(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{url}/-/ready", timeout=2) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def run(session: SparkSession, folder: Path, **changes: Any) -> tuple[int, dict[str, Any]]:
+    """Exit code and report, on the session that all of these tests share."""
+    target = folder / "report.json"
+    values: dict[str, Any] = {
+        "samples": None, "prometheus": None, "settings": (), "start": float(START), "end": float(START + SECONDS),
+        "objectives": None, "cluster": None, "window": 5.0, "zone": "UTC", "replica_labels": (), "json_file": target,
+        "html_file": None, "history": None,
+    }  # fmt: skip
+
+    def shared() -> AbstractContextManager[SparkSession]:
+        return nullcontext(session)
+
+    code = run_report(Question(**(values | changes)), shared)
+    report: dict[str, Any] = json.loads(target.read_text())
+    return code, report
+
+
+@pytest.fixture(scope="module")
+def made(session: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int, dict[str, Any]]:
+    """The recording's report with all its files, the folder of these, and the exit code."""
+    folder = tmp_path_factory.mktemp("made")
+    samples = write_parquet(recording(), folder / "samples")
+    code, report = run(session, folder, samples=samples, html_file=folder / "page.html", history=folder / "history")
+    return folder, code, report
+
+
+def test_a_report_has_every_form_and_the_same_figures(made: tuple[Path, int, dict[str, Any]]) -> None:
+    folder, code, report = made
+    assert code == 0, report["objectives"]
+    assert report["verdict"] == "met"
+    assert report["cluster"] == "quotes"
+    assert report["delivery"]["received"] == report["delivery"]["expected"] == DELIVERIES
+    schema = json.loads(SCHEMA.read_text())
+    for definition in schema["$defs"].values():
+        definition["additionalProperties"] = False
+    jsonschema.Draft202012Validator(schema).validate(report)
+    text = (folder / "page.html").read_text()
+    assert text.count("<svg") >= 10
+    assert f"{DELIVERIES:,}" in text
+    rows = ds.dataset(folder / "history" / "latency", format="parquet", partitioning="hive").to_table().to_pylist()
+    assert sum(row["count"] for row in rows if row["broker"] == "") == DELIVERIES
+
+
+def test_a_window_that_nobody_scraped_is_insufficient_and_code_three(session: SparkSession, tmp_path: Path) -> None:
+    samples = write_parquet(recording(), tmp_path / "samples")
+    code, report = run(session, tmp_path, samples=samples, start=START + 7200.0, end=START + 7260.0)
+    assert code == 3
+    assert report["verdict"] == "insufficient"
+
+
+def test_files_that_are_no_samples_are_unreadable(session: SparkSession, tmp_path: Path) -> None:
+    folder = tmp_path / "samples"
+    folder.mkdir()
+    (folder / "samples-0.parquet").write_bytes(b"this is no Parquet file")
+    with pytest.raises(Unreadable, match="Spark could not read"):
+        run(session, tmp_path, samples=folder)
+
+
+def test_compacted_samples_are_the_same_samples(
+    session: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    day_before = recording(start=START - 86_400)
+    samples = write_parquet([*recording(), *day_before], tmp_path / "samples", files=40)
+    to = tmp_path / "compact"
+
+    def shared() -> AbstractContextManager[SparkSession]:
+        return nullcontext(session)
+
+    assert run_compact(samples, to, shared) == 0
+    assert "40 files" in capsys.readouterr().out
+    files = list(to.rglob("*.parquet"))
+    assert {file.parent.name for file in files} == {"day=2025-12-31", "day=2026-01-01"}
+    assert len(files) == 2
+    assert sum(pq.read_metadata(file).num_rows for file in files) == len(day_before) * 2
+    # Of both days and found below the folder, too.
+    one, other = (content(Folder(folder, None).read(session)) for folder in (samples, to))
+    assert one == other
+    assert one.rows == len(day_before) * 2
+    for wrong in (to, samples / "inside"):
+        with pytest.raises(BadInput, match="--to"):
+            run_compact(samples, wrong, shared)
+
+
+def test_the_command_reports_from_prometheus_what_the_folder_says(
+    prometheus: str, made: tuple[Path, int, dict[str, Any]], tmp_path: Path
+) -> None:
+    target, page = tmp_path / "report.json", tmp_path / "report.html"
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "migratory_cli.main", "sla", "report", "--prometheus", prometheus, *WINDOW),
+            *("--cluster", "quotes", "--window", "5", "--json", str(target), "--html", str(page)),
+        ],
+        capture_output=True, text=True, check=False, timeout=LIMIT, env={**os.environ, "COLUMNS": "80"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    # The other cluster of this server lost something.
+    assert json.loads(target.read_text()) == made[2]
+    assert page.read_text() == (made[0] / "page.html").read_text()
+    assert "verdict: met" in done.stdout
+    assert str(page) in done.stdout
+    assert "…" not in done.stdout
+
+
+def test_prometheus_has_the_samples_that_the_folder_has(prometheus: str, session: SparkSession, tmp_path: Path) -> None:
+    folder = Folder(write_parquet(recording(), tmp_path / "samples"), None)
+    servers = Servers(prometheus, "quotes", START * 1000, (START + SECONDS) * 1000, {})
+    servers.check()
+    there, here = (content(source.read(session)) for source in (servers, folder))
+    assert there == here
+    assert there.rows == len(recording())
+    # Without a name it is both clusters'.
+    both = Servers(prometheus, None, START * 1000, (START + SECONDS) * 1000, {})
+    assert content(both.read(session)).rows == 2 * there.rows
+
+
+def test_a_cluster_that_nobody_knows_is_a_wrong_question(
+    prometheus: str, session: SparkSession, tmp_path: Path
+) -> None:
+    with pytest.raises(BadInput, match="nobody"):
+        run(session, tmp_path, prometheus=prometheus, cluster="nobody")
+
+
+def test_spark_submit_runs_the_job_and_ends_with_its_code(tmp_path: Path) -> None:
+    samples, target = write_parquet(recording(lost=2), tmp_path / "samples"), tmp_path / "report.json"
+    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    done = subprocess.run(
+        [
+            *(str(submit), "--master", "local[2]", "--conf", "spark.ui.enabled=false", f"local://{job.__file__}"),
+            *("--samples", str(samples), *WINDOW, "--json", str(target)),
+        ],
+        capture_output=True, text=True, check=False, timeout=LIMIT, cwd=tmp_path,
+        env={
+            **os.environ,
+            "JAVA_HOME": str(spark_home(find_java(), tmp_path)),
+            "PYSPARK_PYTHON": sys.executable,
+            "SPARK_LOCAL_IP": HOST,
+        },
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr[-4000:]
+    assert json.loads(target.read_text())["delivery"]["lost"] == 2
+    assert "verdict: missed" in done.stdout
