@@ -1,0 +1,96 @@
+"""The mutation tool finds what can be changed, changes just that, and knows which tests look at a line."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+from migratory_mutation import sampling
+from migratory_mutation.sites import sites
+from migratory_simulation import planted, planted_unit
+
+SOURCE = '''
+def f(a: int, b: int = 3) -> int:
+    """Says 1 < 2."""
+    must(a < b, "rule 5")
+    if a <= b and not done(a):
+        return min(a, b)
+    self.count += 1
+    self.note("info", x=1)
+    self.send(a)
+    return a - b  # é < 7
+'''
+
+
+def test_what_can_be_changed() -> None:
+    titles = [site.title for site in sites(SOURCE)]
+    assert titles == [
+        "a <= b and not done(a) -> False",
+        "<= -> <",
+        "and -> or",
+        "not -> ",
+        "min -> max",
+        "+= -> -=",
+        "1 -> 2",
+        "self.send(a) -> pass",
+        "- -> +",
+    ]
+
+
+def test_each_changes_one_place_and_compiles() -> None:
+    for path in (planted.ROOT / sampling.CORES["logic"]).glob("d*.py"):
+        source = path.read_text()
+        found = sites(source)
+        assert found
+        for site in found:
+            changed = site.applied(source)
+            assert changed != source
+            assert ast.dump(ast.parse(changed)) != ast.dump(ast.parse(source)), site
+            assert source.splitlines()[site.line - 1].strip() == site.text
+
+
+def test_a_sample_is_drawn_from_its_seed_and_grows() -> None:
+    few = sampling.draw("edge", 5, 1)
+    assert sampling.draw("edge", 8, 1)[:5] == few
+    assert sampling.draw("edge", 5, 2) != few
+    assert all(mutant.file.startswith(sampling.CORES["edge"]) for mutant in few)
+
+
+def test_explanations_are_of_sites_that_exist() -> None:
+    for file, line, change in sampling.explained():
+        keys = {(site.text, site.title) for site in sites((planted.ROOT / file).read_text())}
+        assert (line, change) in keys, f"{file}: {line}: {change} is no site any more"
+
+
+def test_survivors_without_a_reason_are_no_explanation(tmp_path: Path) -> None:
+    assert all(why.strip() for why in sampling.explained().values())
+    assert sampling.explained(tmp_path / "none.toml") == {}
+
+
+def test_the_lines_of_a_fault() -> None:
+    fault = planted.named("promise quorum n - q")
+    ((file, lines),) = planted_unit.lines_of(fault).items()
+    (line,) = lines
+    assert "len(self.members) - self.copies + 1" in (planted.ROOT / file).read_text().splitlines()[line - 1]
+
+
+def test_some_planted_faults_pass_the_unit_tests() -> None:
+    """Kept results, of faults that are still the same: a fault that was changed since is to be run again."""
+    kept = planted_unit.load()
+    current = {fault.name: fault.digest for fault in planted.load()}
+    changed = sorted(name for name, result in kept.items() if current.get(name) != result.digest)
+    assert changed == [], f"python -m migratory_simulation planted --unit --new: {changed}"
+    assert len(kept) >= 80
+    assert sum(not result.failed for result in kept.values()) >= 4
+
+
+def test_a_changed_fault_is_noticed() -> None:
+    fault = planted.named("promise quorum n - q")
+    edit = planted.Edit(fault.edits[0].file, fault.edits[0].old, "another")
+    assert planted.PlantedFault(fault.name, fault.area, fault.breaks, (edit,)).digest != fault.digest
+
+
+@pytest.mark.parametrize("core", sampling.CORES)
+def test_there_is_much_to_change(core: str) -> None:
+    assert len(sampling.draw(core, 10**6, 1)) > 300
