@@ -48,7 +48,7 @@ def test_a_pod_and_a_program_outside_the_pod_network_publish_and_subscribe(
     assert urls(kube, name) == ",".join(f"ws://{host}:{port}/ws" for port in ports)
 
     pods.start("sub", "sub", "greetings", "--count", "2", "--server", f"ws://{name}-clients:8080/ws")
-    kube.until(lambda: "subscribed" in pods.log("sub"), "the subscription in the pod", 60)
+    kube.until(lambda: "complete" in pods.log("sub"), "the subscription in the pod", 60)
     outside = [sys.executable, "-m", "migratory_cli.main", "pub", "greetings", "--server", urls(kube, name)]
     published = subprocess.run([*outside, "from outside"], capture_output=True, text=True, timeout=60, check=False)
     assert published.returncode == 0, published.stderr
