@@ -290,7 +290,9 @@ def missed(result: dict[str, Any], objective: Objective | None) -> str:
     }[result["type"]]
     if objective is not None and objective.slices is not None:
         slices = objective.slices
-        what = f"slices of {slices.length:g} s with P{slices.percentile} within {_duration(slices.threshold)}"
+        what = f"slices of {slices.length:g} s"
+        if slices.threshold is not None:  # of availability there is none: a slice is good by its share
+            what += f" with P{slices.percentile} within {_duration(slices.threshold)}"
     elif objective is not None and objective.threshold is not None:
         what += f" within {_duration(objective.threshold)}"
     return f"{shown}% of {what}, target {target:g}%"
