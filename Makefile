@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 WORKERS ?= $(shell n=$$(nproc); echo $$(( n > 4 ? 4 : n )))
 SEEDS ?= 200
 SAMPLE ?= 60
-MINUTES ?= 10
+MINUTES ?=
 TARGET ?=
 DEMO ?=
 
@@ -59,7 +59,7 @@ unit: $(VENV)/.tests ## unit, property, scenario and conformance tests; full bra
 	    -n $(WORKERS) --cov=migratory_protocol --cov=migratory_broker.core --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=100
 
 fuzz: $(VENV)/.tests ## coverage-guided fuzzers of everything that reads what others wrote (MINUTES=10 for each, TARGET=codec)
-	PYTHONPATH=tests/support $(BIN)/python -m migratory_fuzz run --minutes $(MINUTES) $(TARGET)
+	PYTHONPATH=tests/support $(BIN)/python -m migratory_fuzz run --minutes $(or $(MINUTES),10) $(TARGET)
 
 fuzz-check: $(VENV)/.tests ## the fuzzers' kept inputs, and each fuzzer for ten seconds
 	$(BIN)/python -m pytest tests/fuzz
