@@ -88,6 +88,9 @@ class Node:
         for root in (state, _RUN):
             for mounted in _mounts_below(root):
                 succeeds(["umount", "--lazy", mounted])
+        for binary in self._places.binaries.glob("kubenode-*"):
+            # the rules of Services outlive the proxy that made them
+            succeeds([str(binary), "kube-proxy", "--cleanup"])
         network.down()
         for root in (state, _RUN):
             shutil.rmtree(root, ignore_errors=True)
