@@ -1,0 +1,51 @@
+"""docs/prometheus-source.md is right: its example and its SQL run, on a real server."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from migratory_testing.realprometheus import Prometheus, backfill
+from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(1200)]
+
+PAGE = Path(__file__).parents[3] / "docs" / "prometheus-source.md"
+DAY, HALF_HOUR = 1_793_491_200, 1800  # 2026-11-01T00:00:00Z
+UP = 1_767_225_600
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(), re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def server(installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    folder = tmp_path_factory.mktemp("docs")
+    requests = [
+        f'http_requests_total{{code="{code}",job="web"}} {10 * number} {DAY + HALF_HOUR * number}'
+        for number in range(48)
+        for code in (200, 500)
+    ]
+    backfill(folder, requests)
+    backfill(folder, [f'up{{instance="i{number % 2}"}} {number % 2} {UP + 15 * number}' for number in range(8)])
+    with Prometheus(folder) as found:
+        yield found
+
+
+def test_the_example(session: SparkSession, server: Prometheus, capsys: pytest.CaptureFixture[str]) -> None:
+    example = blocks("python")[0].replace("http://prometheus:9090", server.url)
+    exec(compile(example, str(PAGE), "exec"), {})
+    # 47 rises of 10; requests that failed are not asked for.
+    assert re.search(r"\| *web\|2026-11-01\| *470.0\|", capsys.readouterr().out)
+
+
+def test_the_sql(session: SparkSession, server: Prometheus) -> None:
+    from migratory_spark.prometheus import register
+
+    register(session)
+    create, select = blocks("sql")[0].replace("http://prometheus:9090", server.url).rstrip(";\n").split(";")
+    session.sql(create)
+    assert sorted(map(tuple, session.sql(select).collect())) == [("i0", 0.0), ("i1", 1.0)]
