@@ -16,6 +16,7 @@ import psutil
 import pytest
 from migratory_local.state import running_clusters
 from migratory_testing.processes import poll
+from migratory_testing.recordings import recording, write_parquet
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
 
@@ -156,8 +157,7 @@ def old_java(home: Path) -> str:
 
 def lines(commands: Commands) -> list[list[str]]:
     """Every command that needs Java."""
-    file, samples = commands.file(), commands.folder / "samples"
-    samples.mkdir()
+    file, samples = commands.file(), write_parquet(recording(), commands.folder / "samples")
     return [
         ["up", "-f", file, "--workdir", str(commands.folder / "work")],
         ["demo", "-f", file, "--workdir", str(commands.folder / "work")],
