@@ -1,10 +1,12 @@
-"""What integration tests share: one Spark session, for starting one takes seconds."""
+"""What integration tests share: one Spark session. Starting one takes seconds, and two in one process end each other."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
+from migratory_local.demo import JAVA_OPTIONS
 from migratory_local.java import find_java, spark_home
 from migratory_spark.session import local_session
 from pyspark.sql import SparkSession
@@ -13,5 +15,9 @@ from pyspark.sql import SparkSession
 @pytest.fixture(scope="session")
 def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     work = tmp_path_factory.mktemp("spark")
-    with local_session(spark_home(find_java(), work), work, cores=2) as spark:
+    with ExitStack() as stack:
+        with pytest.MonkeyPatch.context() as patch:
+            # Of many small reports most of the time is compiling: the second compiler would not pay.
+            patch.setenv("JDK_JAVA_OPTIONS", JAVA_OPTIONS)
+            spark = stack.enter_context(local_session(spark_home(find_java(), work), work, cores=2))
         yield spark

@@ -85,8 +85,11 @@ class Servers:
             raise BadInput(f"--prometheus-option: {wrong[0]} is for the report to say")
         try:
             presence.check(parse_options(self.options))
-        except (OptionError, NothingFound) as error:
+        except OptionError as error:
             raise BadInput(f"--prometheus: {error}") from None
+        except NothingFound as error:
+            of = f" (asked for cluster {self.cluster!r})" if self.cluster is not None else ""
+            raise BadInput(f"--prometheus: {error}{of}") from None
         except ServerError as error:
             raise Unreadable(f"--prometheus: {error}") from None
 

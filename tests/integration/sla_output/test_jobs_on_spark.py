@@ -28,7 +28,6 @@ from migratory_spark.jobs.exits import BadInput, Unreadable
 from migratory_spark.jobs.inputs import Folder, Servers
 from migratory_spark.jobs.recorder_compact import content, run_compact
 from migratory_spark.jobs.run import Question, run_report
-from migratory_spark.session import local_session
 from migratory_testing.processes import poll
 from migratory_testing.recordings import DELIVERIES, SECONDS, START, openmetrics, recording, write_parquet
 from pyspark.sql import SparkSession
@@ -37,13 +36,6 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 LIMIT = 600.0
 SCHEMA = Path(__file__).parents[3] / "docs" / "schemas" / "sla-report.v1alpha2.json"
 WINDOW = ["--start", str(START), "--end", str(START + SECONDS)]
-
-
-@pytest.fixture(scope="module")
-def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    work = tmp_path_factory.mktemp("spark")
-    with local_session(spark_home(find_java(), work), work, cores=2) as spark:
-        yield spark
 
 
 @pytest.fixture(scope="module")

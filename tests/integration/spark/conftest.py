@@ -1,17 +1,13 @@
-"""One real Spark session for all of these tests, and a writer of the recorder's Parquet files."""
+"""A writer of the recorder's Parquet files."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from migratory_local.demo import JAVA_OPTIONS
-from migratory_local.java import find_java, spark_home
-from migratory_spark.session import local_session
-from pyspark.sql import SparkSession
 
 SCHEMA = pa.schema(
     [
@@ -23,16 +19,6 @@ SCHEMA = pa.schema(
 )
 Sample = tuple[str, dict[str, str], int, float]
 Write = Callable[[list[Sample]], Path]
-
-
-@pytest.fixture(scope="session")
-def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    work = tmp_path_factory.mktemp("spark")
-    with pytest.MonkeyPatch.context() as patch:
-        # Of many small reports most of the time is compiling: the second compiler would not pay.
-        patch.setenv("JDK_JAVA_OPTIONS", JAVA_OPTIONS)
-        with local_session(spark_home(find_java(), work), work, cores=2) as spark:
-            yield spark
 
 
 @pytest.fixture

@@ -76,9 +76,14 @@ def openmetrics(samples: Iterable[Sample]) -> str:
 
 
 def _scrape(meter: Meter, cluster: str, moment: int) -> list[Sample]:
-    labels = {"job": "bench", "instance": "127.0.0.1:9100"}
+    """A label without a value is none, for a Prometheus."""
+    target = {"job": "bench", "instance": "127.0.0.1:9100"}
     return [
-        Sample(sample.name, {**sample.labels, **labels}, moment * 1000, float(sample.value))
+        Sample(sample.name, given({**sample.labels, **target}), moment * 1000, float(sample.value))
         for family in MeterCollector(meter, cluster).collect()
         for sample in family.samples
     ]
+
+
+def given(labels: dict[str, str]) -> dict[str, str]:
+    return {name: value for name, value in labels.items() if value}
