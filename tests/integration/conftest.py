@@ -1,4 +1,4 @@
-"""What integration tests share: one Spark session. Starting one takes seconds, and two in one process end each other."""
+"""What integration tests share: one Spark session. Two in one process end each other; starting one takes seconds."""
 
 from __future__ import annotations
 
