@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Tests share the machine with the clusters they start: as many workers as cores, four at most.
 WORKERS ?= $(shell n=$$(nproc); echo $$(( n > 4 ? 4 : n )))
-SEEDS ?= 200
+SEEDS ?= 1000
 SAMPLE ?= 60
 MINUTES ?=
 TARGET ?=
@@ -64,7 +64,7 @@ fuzz: $(VENV)/.tests ## coverage-guided fuzzers of everything that reads what ot
 fuzz-check: $(VENV)/.tests ## the fuzzers' kept inputs, and each fuzzer for ten seconds
 	$(BIN)/python -m pytest tests/fuzz
 
-sim: $(VENV)/.tests ## simulated clusters under faults, on all cores (SEEDS=200); every run of a small one within bounds
+sim: $(VENV)/.tests ## simulated clusters under faults, on all cores (SEEDS=1000); every run of a small one within bounds
 	$(BIN)/python -m pytest tests/simulation -n $(WORKERS)
 	PYTHONPATH=tests/support $(BIN)/python -m migratory_simulation exhaust --faults 0 --deviations 2
 	PYTHONPATH=tests/support $(BIN)/python -m migratory_simulation exhaust --faults 1
