@@ -43,12 +43,15 @@ class Log:
         line: dict[str, object] = {"time": round(time.time(), 3), "level": level, "event": event}
         line.update(self._common)
         line.update(fields)
-        if self._dropped:
-            line["dropped_lines"], self._dropped = self._dropped, 0
+        dropped = self._dropped
+        if dropped:
+            line["dropped_lines"] = dropped
         try:
             self._queue.put_nowait(msgspec.json.encode(line, enc_hook=str) + b"\n")
         except queue.Full:
             self._dropped += 1
+        else:
+            self._dropped -= dropped  # told; not before, for the line that tells it may be dropped as well
 
     def close(self, timeout: float = 1.0) -> None:
         """Write what waits, for `timeout` seconds at most."""
