@@ -61,7 +61,7 @@ unit: $(VENV)/.tests ## unit, property, scenario and conformance tests; full bra
 fuzz: $(VENV)/.tests ## coverage-guided fuzzers of everything that reads what others wrote (MINUTES=10 for each, TARGET=codec)
 	PYTHONPATH=tests/support $(BIN)/python -m migratory_fuzz run --minutes $(or $(MINUTES),10) $(TARGET)
 
-fuzz-check: $(VENV)/.tests ## the fuzzers' kept inputs, and each fuzzer for ten seconds
+fuzz-check: $(VENV)/.tests ## the fuzzers' kept inputs, and some thousand new ones for each fuzzer
 	$(BIN)/python -m pytest tests/fuzz
 
 sim: $(VENV)/.tests ## simulated clusters under faults, on all cores (SEEDS=1000); every run of a small one within bounds

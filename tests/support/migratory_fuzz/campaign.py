@@ -66,9 +66,17 @@ class Outcome:
 
 
 def run(
-    target: Target, module: str, seconds: float, *, say: Callable[[str], None], regressions: Path, keep: bool = False
+    target: Target,
+    module: str,
+    seconds: float,
+    *,
+    say: Callable[[str], None],
+    regressions: Path,
+    keep: bool = False,
+    executions: int | None = None,
 ) -> Outcome:
-    """Fuzz for so long. `module` is how the process finds the target; `keep` writes the corpus back, minimised."""
+    """Fuzz for so long. `module` is how the process finds the target; `keep` writes the corpus back, minimised;
+    `executions` ends it after so many inputs, and draws them from one seed."""
     outcome = Outcome(target.name)
     with corpus.scratch() as scratch:
         root = Path(scratch)
@@ -80,6 +88,8 @@ def run(
             "max_len": target.max_len, "artifact_prefix": f"{root}/found/", "print_final_stats": 1,
             "report_slow_units": WALL_LIMIT,
         }  # fmt: skip
+        if executions is not None:
+            options |= {"runs": executions, "seed": 1}
         if target.tokens:
             options["dict"] = root / "words"
             (root / "words").write_text("".join(f'"{_escaped(token)}"\n' for token in target.tokens))
@@ -109,7 +119,7 @@ def _follow(command: list[str], seconds: float, outcome: Outcome, say: Callable[
     begun = reported = time.monotonic()
     # the targets are beside this package, wherever the caller has it from
     path = [str(Path(__file__).resolve().parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path), "PYTHONHASHSEED": "0"}
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", env=environment
     ) as process:
