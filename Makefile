@@ -56,7 +56,7 @@ layers: $(VENV)/.tests ## which part may import what
 unit: $(VENV)/.tests ## unit, property, scenario and conformance tests; full branch coverage of protocol and cores
 	rm -f .coverage.unit*
 	COVERAGE_FILE=.coverage.unit $(BIN)/python -m pytest tests/unit tests/properties tests/scenarios tests/conformance \
-	    -n $(WORKERS) --cov=migratory_protocol --cov=migratory_broker.core --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=100
+	    -n $(WORKERS) --dist worksteal --cov=migratory_protocol --cov=migratory_broker.core --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=100
 
 fuzz: $(VENV)/.tests ## coverage-guided fuzzers of everything that reads what others wrote (MINUTES=10 for each, TARGET=codec)
 	PYTHONPATH=tests/support $(BIN)/python -m migratory_fuzz run --minutes $(or $(MINUTES),10) $(TARGET)
@@ -65,7 +65,7 @@ fuzz-check: $(VENV)/.tests ## the fuzzers' kept inputs, and some thousand new on
 	$(BIN)/python -m pytest tests/fuzz
 
 sim: $(VENV)/.tests ## simulated clusters under faults, on all cores (SEEDS=1000); every run of a small one within bounds
-	$(BIN)/python -m pytest tests/simulation -n $(WORKERS)
+	$(BIN)/python -m pytest tests/simulation -n $(WORKERS) --dist worksteal
 	PYTHONPATH=tests/support $(BIN)/python -m migratory_simulation exhaust --faults 0 --deviations 2
 	PYTHONPATH=tests/support $(BIN)/python -m migratory_simulation exhaust --faults 1
 	PYTHONPATH=tests/support $(BIN)/python -m migratory_simulation run --seeds $(SEEDS)

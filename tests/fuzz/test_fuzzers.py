@@ -10,8 +10,8 @@ from migratory_fuzz import campaign, corpus, targets
 
 LIMIT = 120
 EXECUTIONS = {"frames": 5000, "codec": 5000, "handshake": 5000, "peer": 5000, "clusterfile": 2000, "zookeeper": 60}
-"""Beside the kept inputs: some ten seconds each, and nearly the same ones each time: to find new ones is what `make fuzz`
-is for."""
+"""Beside the kept inputs: some ten seconds each, and nearly the same ones each time: new ones are what `make fuzz` is
+for."""
 FOLDER = Path(__file__).parent
 
 pytestmark = [pytest.mark.usefixtures("atheris"), pytest.mark.timeout(240)]
