@@ -115,6 +115,7 @@ class Connections:
                 self._count("lost")
                 self._leave(connection)
             self.inbox.forget(connection)
+            self._wheel.remove(connection)
             connection.state = State.GONE
 
     def close(self, connection: Connection, code: CloseCode, reason: str, text: str) -> None:
@@ -129,6 +130,7 @@ class Connections:
     def _finish(self, connection: Connection, *, abort: bool) -> None:
         del self.table[connection.number]
         self.inbox.forget(connection)
+        self._wheel.remove(connection)
         connection.state = State.GONE
         self._delivery.put(Close(connection.number, abort))
 
@@ -142,7 +144,7 @@ class Connections:
             self.clients -= 1
         self._subscriptions.leave(connection)
         self.inbox.leave(connection)
-        connection.sink = nowhere  # a timer may know the connection for a while; the transport is free
+        connection.sink = nowhere  # CLOSING may last for a while; the transport is free
         if connection.queue is not None:
             self._delivery.drop_queue(connection)
 

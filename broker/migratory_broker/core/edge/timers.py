@@ -10,17 +10,31 @@ GRAIN = 0.1  # seconds: a timer is late by this and one tick at most
 
 
 class Wheel:
-    """One timer a connection: setting it again replaces it, `slot` 0 means that it has none."""
+    """One timer a connection: setting it again replaces it, `slot` 0 means that it has none.
+
+    A timer that is replaced or removed is taken out at once. Left until its time came it would hold its connection for
+    as long: with long limits, clients that come and go would pile up for minutes.
+    """
 
     def __init__(self) -> None:
-        self._slots: dict[int, list[Connection]] = {}
+        self._slots: dict[int, dict[Connection, None]] = {}
         self._turned = 0
 
     def set(self, connection: Connection, due: float) -> None:
         slot = max(int(due / GRAIN) + 1, self._turned + 1)
-        if slot != connection.slot:  # a timer that was replaced stays where it is and is passed over
+        if slot != connection.slot:
+            self.remove(connection)
             connection.slot = slot
-            self._slots.setdefault(slot, []).append(connection)
+            self._slots.setdefault(slot, {})[connection] = None
+
+    def remove(self, connection: Connection) -> None:
+        """It has no timer any more."""
+        waiting = self._slots.get(connection.slot)
+        if waiting is not None:  # else it has none, or its slot is being turned
+            del waiting[connection]
+            if not waiting:
+                del self._slots[connection.slot]
+        connection.slot = 0
 
     def turn(self, now: float) -> Iterator[Connection]:
         """Those whose time has come: every one of them is due before `now`."""
@@ -31,7 +45,7 @@ class Wheel:
             passed = [slot for slot in range(self._turned + 1, target + 1) if slot in self._slots]
         self._turned = max(self._turned, target)
         for slot in passed:
-            for connection in self._slots.pop(slot):
-                if connection.slot == slot:
+            for connection in self._slots.pop(slot, ()):
+                if connection.slot == slot:  # what was done for those before it may have moved or ended it
                     connection.slot = 0
                     yield connection

@@ -1,0 +1,106 @@
+"""The timer wheel: each timer fires once and in time, and nothing is kept of one that was replaced or removed."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+
+import pytest
+from migratory_broker.core.edge import Edge, EdgeConfig
+from migratory_broker.core.edge.connection import Connection
+from migratory_broker.core.edge.events import Lost, Opened, Received
+from migratory_broker.core.edge.formats import Formats
+from migratory_broker.core.edge.timers import GRAIN, Wheel
+from migratory_broker.core.logic.events import Admission, Tick
+from migratory_protocol.codec import JSON
+from migratory_protocol.frames import close_frame, text_frame
+from migratory_protocol.messages import Connect
+from migratory_testing.edges import MASK
+
+
+def write(data: bytes) -> None:
+    """A transport that takes everything."""
+
+
+def connection(number: int = 1) -> Connection:
+    return Connection(number, write, Formats(1).get("json", False), "127.0.0.1:1", 0.0)
+
+
+def fired(wheel: Wheel, now: float) -> list[int]:
+    return [found.number for found in wheel.turn(now)]
+
+
+def test_a_timer_fires_once_behind_its_time() -> None:
+    wheel, one = Wheel(), connection()
+    wheel.set(one, 5.0)
+    assert fired(wheel, 5.0) == []
+    assert fired(wheel, 5.0 + 2 * GRAIN) == [1]
+    assert fired(wheel, 100.0) == []
+
+
+@pytest.mark.parametrize("due", [2.0, 9.0])
+def test_the_last_time_that_was_set_counts(due: float) -> None:
+    wheel, one = Wheel(), connection()
+    for moment in (5.0, due, due):
+        wheel.set(one, moment)
+    assert fired(wheel, due) == []
+    assert fired(wheel, due + 2 * GRAIN) == [1]
+    assert fired(wheel, 100.0) == []
+
+
+def test_a_removed_timer_never_fires_and_can_be_set_again() -> None:
+    wheel, one, other = Wheel(), connection(1), connection(2)
+    wheel.set(one, 5.0)
+    wheel.set(other, 5.0)
+    wheel.remove(one)
+    wheel.remove(one)
+    assert fired(wheel, 6.0) == [2]
+    wheel.set(one, 7.0)
+    assert fired(wheel, 8.0) == [1]
+
+
+def test_what_one_timer_does_may_move_or_end_the_others_that_are_due() -> None:
+    wheel = Wheel()
+    first, moved, ended, later = (connection(number) for number in range(1, 5))
+    for due, one in ((1.0, first), (1.0, moved), (1.0, ended), (2.0, later)):
+        wheel.set(one, due)
+    seen = []
+    for found in wheel.turn(10.0):
+        seen.append(found.number)
+        wheel.set(moved, 11.0)
+        wheel.remove(ended)
+        wheel.remove(later)
+    assert seen == [1]
+    assert fired(wheel, 12.0) == [2]
+
+
+def ended_by_its_client(edge: Edge) -> None:
+    edge.step(Received(1, close_frame(1000, "", MASK)), 2.0)
+
+
+def lost(edge: Edge) -> None:
+    edge.step(Lost(1), 2.0)
+
+
+def dead(edge: Edge) -> None:
+    for second in range(2, 7300):  # a longer step would be this process's fault
+        edge.step(Tick(), second)
+
+
+def held(remote: str) -> int:
+    """Connections from there that are still in memory; nothing is collected for it."""
+    return sum(isinstance(thing, Connection) and thing.remote == remote for thing in gc.get_objects())
+
+
+@pytest.mark.parametrize("end", [ended_by_its_client, lost, dead])
+def test_no_timer_holds_a_client_that_left(end: Callable[[Edge], None]) -> None:
+    """Both limits are far away: the handshake's, which `connect` replaced, and the heartbeat."""
+    remote = f"127.0.0.1:{end.__name__}"
+    edge = Edge(EdgeConfig(handshake=100_000.0, heartbeat=3600.0))
+    edge.step(Admission(True), 0.0)
+    edge.step(Opened(1, write, "json", remote), 1.0)
+    edge.step(Received(1, text_frame(JSON.encode(Connect(client="me")), MASK)), 1.0)
+    assert held(remote) == 1
+    end(edge)
+    assert edge.status()["connections"] == 0
+    assert held(remote) == 0
