@@ -1,20 +1,23 @@
-"""Tests on a real Kubernetes: `make cluster`, then `make cluster-test`. Each has a namespace of its own.
+"""Tests on a real Kubernetes: `make cluster-test` starts one, brings the images and runs them.
 
-The operator is installed once, from manifests/install, as its documentation says.
+The operator is installed once, from manifests/install, as its documentation says. A cluster of three takes most of a
+minute to come up, so a module that needs one has one for all its tests (`standing`): each leaves it ready.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
-from migratory_node.kubectl import Kubectl, Object, Refused
+from migratory_node.kubectl import Kubectl, Refused
 from migratory_node.places import ROOT, NodeError, Places
-from migratory_node.pods import Cluster, Pods, own_namespace
+from migratory_node.pods import Cluster, Pods, make_cluster, own_namespace
 
 SYSTEM = "migratory-system"
+INSTALL = str(ROOT / "manifests" / "install")
 
 
 @pytest.fixture(scope="session")
@@ -31,7 +34,7 @@ def kubeconfig() -> Path:
 
 @pytest.fixture(scope="session")
 def operator(kubeconfig: Path) -> Iterator[Kubectl]:
-    """In its namespace, installed and ready; uninstalled at the end unless MIGRATORY_KEEP is set.
+    """In its namespace, installed and ready; uninstalled at the end unless MIGRATORY_KEEP is set, and nothing stays.
 
     With MIGRATORY_OPERATOR=outside it is one that runs already, on this machine or in a debugger.
     """
@@ -39,38 +42,42 @@ def operator(kubeconfig: Path) -> Iterator[Kubectl]:
     if os.environ.get("MIGRATORY_OPERATOR") == "outside":
         yield kube
         return
-    kube("apply", "-k", str(ROOT / "manifests" / "install"))
+    kube("apply", "-k", INSTALL)
     kube("rollout", "status", "deployment/migratory", "--timeout=120s", limit=150)
     yield kube
     if not os.environ.get("MIGRATORY_KEEP"):
-        kube("delete", "-k", str(ROOT / "manifests" / "install"), "--ignore-not-found", "--timeout=120s", limit=150)
+        kube("delete", "-k", INSTALL, "--timeout=120s", limit=150)
+        left = [
+            one["metadata"]["name"]
+            for one in kube.list("crd,clusterroles,clusterrolebindings,namespaces,persistentvolumes")
+            if "migratory" in one["metadata"]["name"] or one["metadata"]["name"].startswith("test-")
+        ]
+        assert left == [], "uninstalling leaves nothing"
+
+
+@pytest.fixture(scope="module")
+def shared(operator: Kubectl) -> Iterator[Kubectl]:
+    """One namespace for all tests of a module."""
+    yield from own_namespace(operator.kubeconfig)
+
+
+@pytest.fixture(scope="module")
+def standing(shared: Kubectl) -> Kubectl:
+    """The module's namespace, in which there is a cluster "quotes" of three brokers."""
+    make_cluster(shared)
+    return shared
 
 
 @pytest.fixture
 def kube(operator: Kubectl) -> Iterator[Kubectl]:
-    """A namespace of its own, which must be gone within a minute of its deletion."""
+    """A namespace of the test's own, which must be gone within a minute and a half of its deletion."""
     yield from own_namespace(operator.kubeconfig)
 
 
 @pytest.fixture
 def cluster(kube: Kubectl) -> Cluster:
-    """Makes a cluster that fits a small node, and gives its name; waits until it is ready unless told otherwise."""
-
-    def make(spec: Object | None = None, name: str = "quotes", *, ready: bool = True) -> str:
-        small: Object = {"topics": {"groups": 20}, "brokers": {"drain": {"period": "2s"}}, **(spec or {})}
-        kube.apply(
-            {
-                "apiVersion": "migratory.dev/v1alpha1",
-                "kind": "MigratoryCluster",
-                "metadata": {"name": name},
-                "spec": small,
-            }
-        )
-        if ready:
-            kube.ready(name)
-        return name
-
-    return make
+    """Makes a cluster in `kube`'s namespace."""
+    return partial(make_cluster, kube)
 
 
 @pytest.fixture

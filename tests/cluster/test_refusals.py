@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import pytest
 from migratory_node.kubectl import Kubectl, Object, Refused
-from migratory_node.pods import Cluster, own_namespace
+from migratory_node.pods import ONE, make_cluster
 
-pytestmark = pytest.mark.timeout(900)
-
-
-@pytest.fixture(scope="module")
-def quiet(operator: Kubectl) -> Iterator[Kubectl]:
-    """One namespace for all that makes nothing."""
-    yield from own_namespace(operator.kubeconfig)
+pytestmark = pytest.mark.timeout(600)
 
 
 def apply(kube: Kubectl, spec: Object, name: str = "q", *, dry: bool = True) -> None:
@@ -64,9 +57,9 @@ def apply(kube: Kubectl, spec: Object, name: str = "q", *, dry: bool = True) -> 
         ({"security": {"tokens": {"secretName": "t"}}}, 'unknown field "spec.security"'),
     ],
 )  # fmt: skip
-def test_what_is_invalid_is_refused_with_the_field(quiet: Kubectl, spec: Object, says: str) -> None:
+def test_what_is_invalid_is_refused_with_the_field(shared: Kubectl, spec: Object, says: str) -> None:
     with pytest.raises(Refused) as refused:
-        apply(quiet, spec)
+        apply(shared, spec)
     assert says in str(refused.value)
 
 
@@ -81,8 +74,8 @@ def test_what_is_invalid_is_refused_with_the_field(quiet: Kubectl, spec: Object,
         {"brokers": {"replicas": 1}, "delivery": {"minCopies": 1}, "zookeeper": {"replicas": 1}},
     ],
 )
-def test_what_is_valid_is_taken(quiet: Kubectl, spec: Object) -> None:
-    apply(quiet, spec)
+def test_what_is_valid_is_taken(shared: Kubectl, spec: Object) -> None:
+    apply(shared, spec)
 
 
 @pytest.mark.parametrize(
@@ -95,10 +88,10 @@ def test_what_is_valid_is_taken(quiet: Kubectl, spec: Object) -> None:
         ({"zookeeper": {"external": "zk:2181"}}, "spec.zookeeper.external"),
     ],
 )
-def test_what_is_fixed_is_not_changed(quiet: Kubectl, change: Object, says: str) -> None:
-    quiet.apply(paused({"topics": {"groups": 20}}))
+def test_what_is_fixed_is_not_changed(shared: Kubectl, change: Object, says: str) -> None:
+    shared.apply(paused({"topics": {"groups": 20}}))
     with pytest.raises(Refused) as refused:
-        quiet.patch("mgc", "fixed", {"spec": change})
+        shared.patch("mgc", "fixed", {"spec": change})
     assert says in str(refused.value)
     assert "fixed once the cluster exists" in str(refused.value)
 
@@ -114,39 +107,62 @@ def paused(spec: Object) -> Object:
 
 
 @pytest.mark.parametrize("name", ["m" * 41, "m" * 52, "m" * 63, "m" * 64, "1st", "a.b"])
-def test_a_name_that_leaves_no_room_is_refused_with_the_limit(quiet: Kubectl, name: str) -> None:
+def test_a_name_that_leaves_no_room_is_refused_with_the_limit(shared: Kubectl, name: str) -> None:
     with pytest.raises(Refused, match=r"metadata\.name: allowed: 1 to 40"):
-        apply(quiet, {}, name)
+        apply(shared, {}, name)
 
 
-def test_an_image_that_is_not_there_is_told_and_mended_by_correcting_it(kube: Kubectl, cluster: Cluster) -> None:
-    small = {"replicas": 1, "drain": {"period": "1s"}}
-    rest = {"zookeeper": {"replicas": 1}, "delivery": {"minCopies": 1}}
-    cluster({**rest, "brokers": {**small, "image": "nowhere.invalid/no/such:1"}}, ready=False)
-    pulling = ("ErrImagePull", "ImagePullBackOff")
-    kube.until(lambda: kube.condition("quotes", "Degraded")[1] in pulling, "the condition", 90)
-    assert [event for event in kube.list("events") if event["reason"] in pulling and event["type"] == "Warning"]
-    kube.patch("mgc", "quotes", {"spec": {"brokers": {"image": None}}})
+IMAGE, SIZE, TAKEN = "image", "size", "taken"
+
+
+@pytest.fixture(scope="module")
+def impossible(shared: Kubectl) -> Kubectl:
+    """Three clusters that are valid and can't be, side by side."""
+    shared("create", "configmap", f"{TAKEN}-servers", "--from-literal=mine=yes")
+    one = ONE["brokers"]
+    make_cluster(shared, {**ONE, "brokers": {**one, "image": "nowhere.invalid/no/such:1"}}, IMAGE, ready=False)
+    much = {"requests": {"cpu": "900"}}
+    make_cluster(shared, {**ONE, "brokers": {**one, "resources": much}}, SIZE, ready=False)
+    make_cluster(shared, ONE, TAKEN, ready=False)
+    return shared
+
+
+def warned(kube: Kubectl, name: str) -> set[str]:
+    """Reasons of the warnings about a cluster."""
+    return {
+        event["reason"]
+        for event in kube.list("events")
+        if event["type"] == "Warning"
+        and (event["involvedObject"]["kind"], event["involvedObject"]["name"]) == ("MigratoryCluster", name)
+    }
+
+
+def test_an_image_that_is_not_there_is_told_and_mended_by_correcting_it(impossible: Kubectl) -> None:
+    kube = impossible
+    pulling = {"ErrImagePull", "ImagePullBackOff"}
+    kube.until(lambda: kube.condition(IMAGE, "Degraded")[1] in pulling, "the condition", 90)
+    kube.until(lambda: warned(kube, IMAGE) & pulling, "the Event", 30)
+    kube.patch("mgc", IMAGE, {"spec": {"brokers": {"image": None}}})
     # what StatefulSets do not do by themselves: replace a pod of an old revision that was never ready (part two)
-    kube("delete", "pod", "quotes-broker-0", "--ignore-not-found")
-    kube.ready("quotes")
-    assert kube.condition("quotes", "Degraded")[0] == "False"
+    kube("delete", "pod", f"{IMAGE}-broker-0", "--ignore-not-found")
+    kube.ready(IMAGE)
+    kube.until(lambda: kube.condition(IMAGE, "Degraded")[0] == "False", "nothing degraded", 30)
 
 
-def test_a_pod_that_fits_no_node_is_told_and_mended_by_asking_for_less(kube: Kubectl, cluster: Cluster) -> None:
-    rest = {"zookeeper": {"replicas": 1}, "delivery": {"minCopies": 1}}
-    much = {"replicas": 1, "drain": {"period": "1s"}, "resources": {"requests": {"cpu": "900"}}}
-    cluster({**rest, "brokers": much}, ready=False)
-    kube.until(lambda: kube.condition("quotes", "Degraded") == ("True", "Unschedulable"), "the condition", 90)
-    kube.patch("mgc", "quotes", {"spec": {"brokers": {"resources": {"requests": {"cpu": "50m"}}}}})
-    kube("delete", "pod", "quotes-broker-0", "--ignore-not-found")
-    kube.ready("quotes")
+def test_a_pod_that_fits_no_node_is_told_and_mended_by_asking_for_less(impossible: Kubectl) -> None:
+    kube = impossible
+    kube.until(lambda: kube.condition(SIZE, "Degraded") == ("True", "Unschedulable"), "the condition", 90)
+    kube.until(lambda: "Unschedulable" in warned(kube, SIZE), "the Event", 30)
+    kube.patch("mgc", SIZE, {"spec": {"brokers": {"resources": {"requests": {"cpu": "50m"}}}}})
+    kube("delete", "pod", f"{SIZE}-broker-0", "--ignore-not-found")
+    kube.ready(SIZE)
 
 
-def test_a_name_that_something_else_has_is_told_and_taken_when_it_is_free(kube: Kubectl, cluster: Cluster) -> None:
-    kube("create", "configmap", "quotes-servers", "--from-literal=mine=yes")
-    cluster({"brokers": {"replicas": 1}, "zookeeper": {"replicas": 1}, "delivery": {"minCopies": 1}}, ready=False)
-    kube.until(lambda: kube.condition("quotes", "Degraded") == ("True", "NameTaken"), "the condition", 120)
-    assert (kube.get("configmap", "quotes-servers") or {})["data"] == {"mine": "yes"}
-    kube("delete", "configmap", "quotes-servers")
-    kube.until(lambda: "servers.json" in (kube.get("configmap", "quotes-servers") or {})["data"], "the server list", 60)
+def test_a_name_that_something_else_has_is_told_and_taken_when_it_is_free(impossible: Kubectl) -> None:
+    kube, name = impossible, f"{TAKEN}-servers"
+    kube.until(lambda: kube.condition(TAKEN, "Degraded") == ("True", "NameTaken"), "the condition", 120)
+    kube.until(lambda: "NameTaken" in warned(kube, TAKEN), "the Event", 30)
+    assert (kube.get("configmap", name) or {})["data"] == {"mine": "yes"}
+    kube("delete", "configmap", name)
+    kube.until(lambda: "servers.json" in (kube.get("configmap", name) or {"data": {}})["data"], "the server list", 60)
+    kube.until(lambda: kube.condition(TAKEN, "Degraded")[0] == "False", "nothing degraded", 60)

@@ -1,4 +1,4 @@
-"""Names at the limit, one broker, and disruption budgets that keep no node from being drained."""
+"""Names at the limit (case A16); from one broker to three and back, with disruption budgets that fit (case A15)."""
 
 from __future__ import annotations
 
@@ -6,16 +6,22 @@ import json
 
 import pytest
 from migratory_node.kubectl import Kubectl, Object, Refused
-from migratory_node.pods import Cluster
+from migratory_node.pods import ONE, Cluster
 
-pytestmark = pytest.mark.timeout(900)
-ONE: Object = {"brokers": {"replicas": 1}, "zookeeper": {"replicas": 1}, "delivery": {"minCopies": 1}}
+pytestmark = pytest.mark.timeout(600)
+BROKERS = "app.kubernetes.io/component=broker"
 
 
 def evict(kube: Kubectl, pod: str) -> None:
     body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": kube.namespace}}
     path = f"/api/v1/namespaces/{kube.namespace}/pods/{pod}/eviction"
     kube("create", "--raw", path, "-f", "-", given=json.dumps(body))
+
+
+def resize(kube: Kubectl, replicas: int) -> None:
+    kube.patch("mgc", "quotes", {"spec": {"brokers": {"replicas": replicas}}})
+    kube.ready("quotes")
+    kube.until(lambda: len(kube.list("pods", BROKERS)) == replicas, f"{replicas} broker pods", 60)
 
 
 def test_two_clusters_with_long_and_similar_names_live_side_by_side(kube: Kubectl, cluster: Cluster) -> None:
@@ -34,22 +40,39 @@ def test_two_clusters_with_long_and_similar_names_live_side_by_side(kube: Kubect
         assert targets == [f"{name}-broker-0"]
 
 
-def test_one_broker_may_be_evicted(kube: Kubectl, cluster: Cluster) -> None:
-    cluster(ONE)
-    assert kube.list("pdb") == []
-    evict(kube, "quotes-broker-0")
-    evict(kube, "quotes-zookeeper-0")
+def test_from_one_broker_to_three_and_back_a_budget_is_there_when_it_makes_sense(
+    kube: Kubectl, cluster: Cluster
+) -> None:
+    cluster({**ONE, "zookeeper": {"replicas": 3}})
 
+    def budgets() -> dict[str, Object]:
+        return {budget["metadata"]["name"]: budget for budget in kube.list("pdb")}
 
-def test_of_three_brokers_one_may_be_evicted_and_no_second_meanwhile(kube: Kubectl, cluster: Cluster) -> None:
-    cluster()
-    kube.until(
-        lambda: all(budget["status"].get("disruptionsAllowed") == 1 for budget in kube.list("pdb")), "the budgets", 60
-    )
+    assert set(budgets()) == {"quotes-zookeeper"}
+    (only,) = kube.list("pods", BROKERS)
     evict(kube, "quotes-broker-0")
-    with pytest.raises(Refused, match="disruption budget"):
-        evict(kube, "quotes-broker-1")
-    evict(kube, "quotes-zookeeper-0")
-    with pytest.raises(Refused, match="disruption budget"):
-        evict(kube, "quotes-zookeeper-1")
+    kube.until(lambda: kube.condition("quotes", "Ready")[0] == "False", "one broker less", 60)
     kube.ready("quotes")
+
+    before = kube.list("pods", BROKERS)[0]["metadata"]["uid"]
+    assert before != only["metadata"]["uid"]
+    resize(kube, 3)
+    assert kube.list("pods", BROKERS)[0]["metadata"]["uid"] == before, "two more are no reason to restart the first"
+    kube.until(
+        lambda: [one["status"].get("disruptionsAllowed") for one in budgets().values()] == [1, 1], "the budgets", 60
+    )
+    for component in ("broker", "zookeeper"):
+        evict(kube, f"quotes-{component}-0")
+        with pytest.raises(Refused, match="disruption budget"):
+            evict(kube, f"quotes-{component}-1")
+    kube.until(lambda: kube.condition("quotes", "Ready")[0] == "False", "one broker less", 60)
+    kube.ready("quotes")
+
+    uids = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in kube.list("pods", BROKERS)}
+    resize(kube, 1)
+    assert set(budgets()) == {"quotes-zookeeper"}
+    (left,) = kube.list("pods", BROKERS)
+    assert left["metadata"]["uid"] == uids["quotes-broker-0"]
+    with pytest.raises(Refused, match=r"spec\.brokers\.replicas"):
+        resize(kube, 0)
+    assert (kube.get("mgc", "quotes") or {})["spec"]["brokers"]["replicas"] == 1

@@ -4,17 +4,33 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 from migratory_node.kubectl import Kubectl
 from migratory_node.places import ROOT
-from migratory_node.pods import Cluster, Pods, listed, urls
+from migratory_node.pods import Pods, listed, urls
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(600)
+EVERYTHING = "statefulsets,pods,services,configmaps,pdb,networkpolicies,pvc,serviceaccounts"
 
 
-def test_the_example_becomes_ready_and_tells_what_matters(kube: Kubectl) -> None:
-    kube("apply", "-f", str(ROOT / "manifests" / "examples" / "cluster.yaml"))
+@pytest.fixture(scope="module")
+def example(shared: Kubectl) -> Iterator[Kubectl]:
+    """The namespace in which the example was applied; nothing of it is left once it is deleted."""
+    shared("apply", "-f", str(ROOT / "manifests" / "examples" / "cluster.yaml"))
+    shared.ready("quotes")
+    yield shared
+    shared("delete", "mgc", "quotes", "--timeout=60s")
+    shared.until(
+        lambda: not [one for one in shared.list(EVERYTHING) if "quotes" in one["metadata"]["name"]],
+        "nothing left of the cluster",
+        90,
+    )
+
+
+def test_the_example_becomes_ready_and_tells_what_matters(example: Kubectl) -> None:
+    kube = example
     found = kube.ready("quotes")
     assert found["status"]["ready"] == "3/3"
     assert sum(broker["coordinators"] for broker in found["status"]["brokers"]) == 100
@@ -28,43 +44,39 @@ def test_the_example_becomes_ready_and_tells_what_matters(kube: Kubectl) -> None
     ]
     assert "Ready" in reasons
     assert listed(kube, "quotes") == [server["url"] for server in found["status"]["servers"]]
-    kube("delete", "mgc", "quotes", "--timeout=60s")
-    everything = "statefulsets,pods,services,configmaps,pdb,networkpolicies,pvc,serviceaccounts"
-    kube.until(
-        lambda: not [one for one in kube.list(everything) if "quotes" in one["metadata"]["name"]],
-        "nothing left of the cluster",
-        90,
-    )
 
 
-def test_a_pod_and_a_program_outside_the_pod_network_publish_and_subscribe(
-    kube: Kubectl, cluster: Cluster, pods: Pods
-) -> None:
+def test_a_client_in_a_pod_finds_all_brokers_through_the_service(example: Kubectl) -> None:
+    pods = Pods(example)
+    pods.load("load", "--server", "ws://quotes-clients:8080/ws", "--subscribers", "30", "--topics", "5",
+              "--duration", "5", "--warmup", "1", "--workers", "1")  # fmt: skip
+    account = pods.account("load")
+    assert account["lost"] == account["duplicates"] == 0
+    assert account["delivered"] == account["expected"] > 0
+    assert sorted(account["connections"]["before"]) == [f"quotes-broker-{number}" for number in range(3)]
+
+
+def test_a_pod_and_a_program_outside_the_pod_network_publish_and_subscribe(example: Kubectl) -> None:
     """NodePort: the address that is listed is one of the node, whoever asks."""
+    kube, pods = example, Pods(example)
     host = kube.list("nodes")[0]["status"]["addresses"][0]["address"]
-    name = cluster({"brokers": {"expose": {"type": "NodePort", "host": host}}})
+    exposed = {"expose": {"type": "NodePort", "host": host}, "drain": {"period": "2s"}}
+    kube.patch("mgc", "quotes", {"spec": {"brokers": exposed}})
+    kube.until(lambda: urls(kube, "quotes").startswith(f"ws://{host}:"), "the outer addresses", 60)
+    kube.ready("quotes")
+    kube.until(lambda: kube.condition("quotes", "Progressing") == ("False", "Settled"), "all brokers anew", 300)
     services = {service["metadata"]["name"]: service for service in kube.list("services")}
-    ports = [services[f"{name}-broker-{number}"]["spec"]["ports"][0]["nodePort"] for number in range(3)]
-    assert urls(kube, name) == ",".join(f"ws://{host}:{port}/ws" for port in ports)
+    ports = [services[f"quotes-broker-{number}"]["spec"]["ports"][0]["nodePort"] for number in range(3)]
+    assert urls(kube, "quotes") == ",".join(f"ws://{host}:{port}/ws" for port in ports)
 
-    pods.start("sub", "sub", "greetings", "--count", "2", "--server", f"ws://{name}-clients:8080/ws")
+    pods.start("sub", "sub", "greetings", "--count", "2", "--server", "ws://quotes-clients:8080/ws")
     kube.until(lambda: "complete" in pods.log("sub"), "the subscription in the pod", 60)
-    outside = [sys.executable, "-m", "migratory_cli.main", "pub", "greetings", "--server", urls(kube, name)]
+    outside = [sys.executable, "-m", "migratory_cli.main", "pub", "greetings", "--server", urls(kube, "quotes")]
     published = subprocess.run([*outside, "from outside"], capture_output=True, text=True, timeout=60, check=False)
     assert published.returncode == 0, published.stderr
-    pods.start("pub", "pub", "greetings", "from a pod", "--server", f"ws://{name}-clients:8080/ws")
+    pods.start("pub", "pub", "greetings", "from a pod", "--server", "ws://quotes-clients:8080/ws")
     assert pods.end("pub")[0] == "Succeeded"
     phase, log = pods.end("sub")
     assert phase == "Succeeded"
     assert "from outside" in log
     assert "from a pod" in log
-
-
-def test_a_client_in_a_pod_finds_all_brokers_through_the_service(kube: Kubectl, cluster: Cluster, pods: Pods) -> None:
-    name = cluster()
-    pods.load("load", "--server", f"ws://{name}-clients:8080/ws", "--subscribers", "30", "--topics", "5",
-              "--duration", "5", "--warmup", "1", "--workers", "1")  # fmt: skip
-    account = pods.account("load")
-    assert account["lost"] == account["duplicates"] == 0
-    assert account["delivered"] == account["expected"] > 0
-    assert sorted(account["connections"]["before"]) == [f"{name}-broker-{number}" for number in range(3)]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
-from migratory_node.places import BRIDGE, GATEWAY, PODS, Places
+from migratory_node.places import BRIDGE, GATEWAY, PODS, NodeError, Places
 from migratory_node.processes import run, succeeds
 
 
@@ -43,3 +46,22 @@ def down() -> None:
     succeeds(["ip", "link", "del", BRIDGE])
     # host-local remembers addresses beyond a restart, and would run out of them
     succeeds(["rm", "-rf", "/var/lib/cni/networks/migratory"])
+    # A kubelet takes none of its chains along. One of another Kubernetes makes its own anew within a minute.
+    for tool in ("iptables", "ip6tables"):
+        for table in ("mangle", "filter", "nat"):
+            with contextlib.suppress(NodeError):  # no IPv6 here, or no such table
+                for command in without_kubelet(run([f"{tool}-save", "-t", table])):
+                    succeeds([tool, "-t", table, *command])
+
+
+def without_kubelet(saved: str) -> Iterator[list[str]]:
+    """The commands that take a kubelet's chains out of a table, whose text is `saved`: jumps to them come first."""
+    lines = saved.splitlines()
+    chains = [line[1:].split()[0] for line in lines if line.startswith(":KUBE-")]
+    for line in lines:
+        words = shlex.split(line) if line.startswith("-A ") else []
+        if words and words[1] not in chains and words[-2:-1] == ["-j"] and words[-1] in chains:
+            yield ["-D", *words[1:]]
+    for action in ("-F", "-X"):
+        for chain in chains:
+            yield [action, chain]

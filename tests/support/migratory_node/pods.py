@@ -14,6 +14,8 @@ BROKER_IMAGE = "migratory-broker:0.1.0"
 _RESULT = "RESULT:"
 Cluster = Callable[..., str]
 """The fixture that makes a cluster: `cluster(spec, name, ready=True)` gives its name."""
+ONE: Object = {"brokers": {"replicas": 1}, "zookeeper": {"replicas": 1}, "delivery": {"minCopies": 1}}
+"""The smallest cluster that there is."""
 
 
 class Pods:
@@ -68,6 +70,24 @@ class Pods:
             return phase if phase in ("Succeeded", "Failed") else ""
 
         return self._kube.until(ended, f"the end of pod {name}", limit), self.log(name)
+
+
+def make_cluster(kube: Kubectl, spec: Object | None = None, name: str = "quotes", *, ready: bool = True) -> str:
+    """One that fits a small node; waits until it is ready unless told otherwise. Gives its name."""
+    asked = spec or {}
+    brokers = {"drain": {"period": "2s"}, **asked.get("brokers", {})}
+    small: Object = {"topics": {"groups": 20}, **asked, "brokers": brokers}
+    kube.apply(
+        {
+            "apiVersion": "migratory.dev/v1alpha1",
+            "kind": "MigratoryCluster",
+            "metadata": {"name": name},
+            "spec": small,
+        }
+    )
+    if ready:
+        kube.ready(name)
+    return name
 
 
 def urls(kube: Kubectl, name: str) -> str:

@@ -1,0 +1,107 @@
+"""An operator that dies amid a change, is away, hears by watches alone or can't reach the API server misses nothing."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from migratory_node.kubectl import Kubectl
+from migratory_node.pods import ONE, make_cluster
+
+pytestmark = pytest.mark.timeout(600)
+LABEL = "app.kubernetes.io/name=migratory-operator"
+SECONDS = 90.0
+
+
+def weights(kube: Kubectl) -> list[int]:
+    return [one["weight"] for one in (kube.get("mgc", "quotes") or {})["status"]["servers"]]
+
+
+def weigh(kube: Kubectl, weight: int) -> None:
+    kube.patch("mgc", "quotes", {"spec": {"brokers": {"weights": {"quotes-broker-0": weight}}}})
+
+
+@pytest.fixture(scope="module")
+def small(operator: Kubectl, shared: Kubectl) -> Kubectl:
+    """The module's namespace with a cluster of one broker, whose operator was killed while it made it."""
+    make_cluster(shared, ONE, ready=False)
+    shared.until(lambda: shared.list("statefulsets"), "the first StatefulSet")
+    operator("delete", "pod", "-l", LABEL, "--grace-period=0", "--force")
+    return shared
+
+
+def test_an_operator_that_is_killed_amid_a_change_completes_it(small: Kubectl) -> None:
+    small.ready("quotes")
+
+
+def test_a_change_while_there_is_no_operator_is_carried_out_by_the_next(operator: Kubectl, small: Kubectl) -> None:
+    small.ready("quotes")
+    operator("scale", "deployment", "migratory", "--replicas=0")
+    operator.until(lambda: not operator.list("pods", LABEL), "no operator")
+    weigh(small, 7)
+    small("delete", "service", "quotes-clients")
+    operator("scale", "deployment", "migratory", "--replicas=1")
+    small.until(lambda: weights(small) == [7], "the change that was made meanwhile")
+    small.until(lambda: small.get("service", "quotes-clients"), "what was deleted meanwhile", 60)
+
+
+def test_watches_alone_suffice_while_they_work(operator: Kubectl, small: Kubectl) -> None:
+    """With an hour between two looks at everything, what is changed and deleted is noticed all the same."""
+    operator("set", "env", "deployment/migratory", "MIGRATORY_RESYNC_SECONDS=3600")
+    try:
+        operator("rollout", "status", "deployment/migratory", "--timeout=120s", limit=150)
+        small.ready("quotes")
+        weigh(small, 3)
+        small.until(lambda: weights(small) == [3], "the change", 60)
+        small("delete", "configmap", "quotes-servers")
+        small.until(lambda: small.get("configmap", "quotes-servers"), "the server list to come back", 60)
+        log = operator("logs", "deployment/migratory")
+        assert "Traceback" not in log, log
+    finally:
+        operator("set", "env", "deployment/migratory", "MIGRATORY_RESYNC_SECONDS=15")
+        operator("rollout", "status", "deployment/migratory", "--timeout=120s", limit=150)
+
+
+@contextmanager
+def cut_off(address: str) -> Iterator[None]:
+    """Packets of a pod to the API server vanish, as in a network that has lost a path: nothing is refused or closed."""
+    rule = ["-s", address, "-p", "tcp", "--dport", "6443", "-j", "DROP"]
+    chains = ("FORWARD", "INPUT")
+    for chain in chains:
+        subprocess.run(["iptables", "-I", chain, *rule], check=True)
+    try:
+        yield
+        dropped = "".join(
+            subprocess.run(["iptables", "-vnL", chain], capture_output=True, text=True, check=True).stdout
+            for chain in chains
+        )
+        counted = [line.split()[0] for line in dropped.splitlines() if address in line and "DROP" in line]
+        assert any(count != "0" for count in counted), f"nothing was dropped:\n{dropped}"
+    finally:
+        for chain in chains:
+            subprocess.run(["iptables", "-D", chain, *rule], check=True)
+
+
+def test_an_edit_while_the_api_server_is_silent_is_carried_out(operator: Kubectl, small: Kubectl) -> None:
+    small.ready("quotes")
+    before = weights(small)
+    (pod,) = operator.list("pods", LABEL)
+    address = pod["status"]["podIP"]
+    with cut_off(address):
+        weigh(small, 42)
+        deadline = time.monotonic() + SECONDS
+        while time.monotonic() < deadline:
+            # its own pages answer all the while, so it is not restarted
+            with urllib.request.urlopen(f"http://{address}:8080/healthz", timeout=5) as answer:
+                assert answer.status == 200
+            time.sleep(5)  # of the fault's own length
+        assert weights(small) == before, "it was cut off"
+    small.until(lambda: weights(small) == [42], "the edit", 90)
+    (after,) = operator.list("pods", LABEL)
+    assert after["metadata"]["uid"] == pod["metadata"]["uid"]
+    restarts = [one["status"]["containerStatuses"][0]["restartCount"] for one in (pod, after)]
+    assert restarts[0] == restarts[1]
