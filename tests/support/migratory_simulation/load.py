@@ -57,7 +57,7 @@ class Load:
 
     def _publish_next(self, client: Client, quiet: Quiet) -> None:
         now = self.scheduler.now
-        if now > self.options.faults_end + self.options.settle:
+        if not self.world.under_load:
             return
         topic = client.random.choice(client.publishes)
         begin, end = quiet.get(topic, (0.0, 0.0))

@@ -1,7 +1,8 @@
 """What a person or an operator does to a cluster over many steps: rolling restarts, brokers that join and leave.
 
 Each is a small program that looks again every now and then: it goes by what the brokers say of themselves (ready,
-drained), as a real operator does, and not by what the simulation knows.
+drained), as a real operator does, and not by what the simulation knows. Faults may spoil a rolling restart; one that is
+under way when the world heals goes on, as the only thing that happens, and must come to its end.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from migratory_simulation.world import World
 
 LOOK = 0.3  # seconds between two looks, times the tempo
-PATIENCE = 25.0  # seconds of waiting for readiness, times the tempo, until a rollout is given up
+PATIENCE = 25.0  # seconds of waiting for readiness, times the tempo, until a rollout among faults is given up
 MOST = 8  # brokers that a cluster may grow to
 
 
@@ -23,6 +24,10 @@ class Rollouts:
     def __init__(self, world: World) -> None:
         self.world = world
         self._rolling = False
+
+    @property
+    def rolling(self) -> bool:
+        return self._rolling
 
     @property
     def _tempo(self) -> float:
@@ -74,7 +79,7 @@ class Rollouts:
     def _next(self, fault: RollingRestart, left: list[str], until: float) -> None:
         """Drain the next one, once every broker says that it is ready."""
         world = self.world
-        if world.healed or world.scheduler.now > until:
+        if world.halted or (world.scheduler.now > until and not world.healed):
             self._rolling = False
             world.coverage["rollouts abandoned"] += 1
             return

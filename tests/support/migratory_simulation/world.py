@@ -1,8 +1,9 @@
 """The whole cluster: one seed in, a report or a violation out.
 
 A run has three parts. First everything starts, under load, and the plan's faults strike. Then the world is healed:
-no fault is left, every broker runs. From there on everything must come right within a bound: every broker takes
-clients, publications are answered on every topic, every subscription has caught up with all that was shown.
+no fault is left, every broker runs. From there on everything must come right within a bound: a rolling restart that
+has begun comes to its end, every broker takes clients, publications are answered on every topic, every subscription has
+caught up with all that was shown.
 """
 
 from __future__ import annotations
@@ -78,6 +79,7 @@ class World:
         self._sink = sink
         self.steps = 0
         self.healed = False
+        self.under_load = True  # publishers go on
         self.names = options.brokers  # as configured now
         self._names = len(options.brokers)  # ever given
         self.wall_skews: dict[str, float] = {}  # of a broker's next lives, seconds
@@ -196,12 +198,17 @@ class World:
     # ---- the run
 
     def run(self) -> float:
-        """Run everything; returns the seconds from the heal to the end. Raises Violation."""
+        """Run everything; returns the seconds that it took to recover, which begins when nothing is done to it any
+        more. Raises Violation."""
         options = self.options
         self.scheduler.run_until(options.faults_end)
         self.heal()
+        until = self.scheduler.now + options.bound * len(self.names)
+        if not self.scheduler.run_until(until, lambda: bool(self.halted) or not self.injector.rollouts.rolling):
+            raise Violation(7, f"a rolling restart does not end; {self.what_is_missing()}")
         healed_at = self.scheduler.now
         self.scheduler.run_until(healed_at + options.settle)
+        self.under_load = False
         for client in self.clients:
             for topic in client.publishes:
                 client.publish(topic, final=True)

@@ -1,0 +1,53 @@
+"""A rolling restart goes on when the world has healed, under load, and must come to its end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from migratory_simulation.faults import RollingRestart
+from migratory_simulation.ledger import Violation
+from migratory_simulation.options import Options, draw_options
+from migratory_simulation.plans import Plan
+from migratory_simulation.process import Process
+from migratory_simulation.world import World, run_seed
+
+
+@pytest.fixture
+def options() -> Options:
+    """Nothing but a rolling restart, which begins just before the world heals."""
+    drawn = draw_options(1, "short")
+    plan = Plan(True, ((drawn.faults_end - 0.05, RollingRestart(0.6, 0.1)),))
+    return replace(drawn, plan=plan, on_history_loss="reset")
+
+
+def test_it_restarts_every_broker_and_ends(options: Options) -> None:
+    report = run_seed(1, options=options)
+    assert report.violation == ""
+    assert report.coverage["brokers rolled"] == len(options.brokers)
+    assert report.coverage["rollouts finished"] == 1
+    assert report.coverage["rollouts abandoned"] == 0
+
+
+def test_publishers_go_on_meanwhile(options: Options) -> None:
+    without = run_seed(1, options=replace(options, plan=Plan(True, ())))
+    assert run_seed(1, options=options).coverage["published"] > without.coverage["published"] + 10
+
+
+def test_one_that_does_not_end_is_a_violation(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that never says that it is drained is waited for: its time is over, but its list has lost another."""
+    world = World(options)
+    monkeypatch.setattr(Process, "drain", lambda process, period: None)
+    monkeypatch.setattr(world.probe, "may_lose", lambda process, drains=True: False)
+    with pytest.raises(Violation, match="a rolling restart does not end") as found:
+        world.run()
+    assert found.value.invariant == 7
+
+
+def test_one_among_faults_is_given_up_after_a_while(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("migratory_simulation.rollouts.PATIENCE", 0.0)
+    fault = RollingRestart(0.6, 0.1)
+    early = replace(options, plan=Plan(True, ((0.0, fault),)))  # no broker is ready yet
+    report = run_seed(1, options=early)
+    assert report.violation == ""
+    assert (report.coverage["rollouts abandoned"], report.coverage["brokers rolled"]) == (1, 0)
