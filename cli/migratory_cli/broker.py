@@ -64,7 +64,7 @@ def broker(
     """
     identity = Identity(name, clients, peers, admin, advertise_url, advertise_peer)
     try:
-        code = run(load(config_path), identity, log_level)
+        code = run(load(config_path), identity, log_level, config_path)
     except ConfigError as error:
         raise click.UsageError(str(error)) from error
     sys.exit(code)

@@ -144,6 +144,10 @@ class Peers:
         """For one more connection that another broker opened."""
         return Link(self)
 
+    def configured(self, brokers: tuple[str, ...]) -> None:
+        """From now on the cluster has these brokers: links of others are refused. Those that stand stay."""
+        self._brokers = frozenset(brokers)
+
     def connect(self, effect: ConnectPeers) -> None:
         wanted = {peer: target for peer, target in effect.peers.items() if peer != self._name}
         for peer in [peer for peer in self._wanted if peer not in wanted]:

@@ -15,6 +15,7 @@ import time
 import traceback
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from migratory_protocol.messages import Server
@@ -36,6 +37,7 @@ from migratory_broker.runtime.metrics import Metrics
 from migratory_broker.runtime.peers import Peers
 from migratory_broker.runtime.pump import Pump
 from migratory_broker.runtime.readings import readings
+from migratory_broker.runtime.rereading import Rereading
 from migratory_broker.runtime.server import AdminServer, ClientServer
 from migratory_broker.runtime.zookeeper import ZooKeeper
 
@@ -97,7 +99,7 @@ def edge_config(config: BrokerConfig, name: str, incarnation: int) -> EdgeConfig
 class Broker:
     """`await run()` gives the exit code. Raises BrokerError when it cannot start."""
 
-    def __init__(self, config: BrokerConfig, identity: Identity, log: Log) -> None:
+    def __init__(self, config: BrokerConfig, identity: Identity, log: Log, source: Path | None = None) -> None:
         self._config = config
         self._identity = identity
         self._log = log
@@ -109,6 +111,9 @@ class Broker:
         self._edge: Edge | None = None
         self._drain_until: float | None = None
         self._hurry = False
+        self._rereading = (
+            Rereading(source, config, identity.name, log, self._configured) if source is not None else None
+        )
         self._next_tick = 0.0
         self._late_ticks = 0
         self._started = time.monotonic()
@@ -256,6 +261,8 @@ class Broker:
         self._connections.tick(now)
         self._client_server.tick()
         self._admin_server.tick()
+        if self._rereading is not None:
+            self._rereading.tick(now)
         if self._edge is None and self._logic.incarnation:
             try:
                 self._open(self._logic.incarnation)
@@ -335,6 +342,10 @@ class Broker:
                 await asyncio.gather(self._client_server.close(), self._admin_server.close())
         if not await self._zookeeper.stop(0.5 if self._hurry else ZOOKEEPER_STOP):
             self._log("warning", "zookeeper_session_left")
+
+    def _configured(self, brokers: tuple[str, ...]) -> None:
+        self._peers.configured(brokers)
+        self._pump.to_logic(events.Configured(brokers))
 
     # ---- effects of the logic --------------------------------------------------------------------------------------
 

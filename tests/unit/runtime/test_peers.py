@@ -104,6 +104,16 @@ async def test_the_smaller_name_dials_and_both_are_told(sides: Any, until: Any) 
     assert a.peers.status() == {"b": {"incarnation": 4, "waiting_bytes": 0}}
 
 
+async def test_a_broker_that_was_added_is_taken_once_its_name_is_known(sides: Any, until: Any, log: Any) -> None:
+    a, b = sides("a"), sides("b")
+    a.peers.configured(("a",))
+    a.want(b)
+    await until(lambda: "peer_refused" in log.events())
+    assert a.heard() == []
+    a.peers.configured(("a", "b"))
+    await until(lambda: a.heard() == [events.PeerUp("b", 1)])
+
+
 async def test_messages_arrive_in_order_and_whole(sides: Any, until: Any) -> None:
     a, b = await joined(sides, until)
     large = Accept(3, 1, 1, [Entries("t", [Publication(1, 1, bytes(5_000_000))])], [], [])

@@ -9,6 +9,7 @@ beside the code that keeps them.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from migratory_protocol.peer import (
@@ -40,6 +41,7 @@ from migratory_broker.core.logic.context import Context
 from migratory_broker.core.logic.events import (
     Admission,
     Attach,
+    Configured,
     DrainClients,
     DrainRequest,
     Effect,
@@ -113,6 +115,7 @@ class Logic:
             PublishRequest: self.contact.publish,
             Attach: self.resume.attach,
             NextPage: self.resume.next_page,
+            Configured: self._configured,
             DrainRequest: self._drain,
         }
         self._messages: dict[type, Callable[[str, Any], None]] = {
@@ -236,6 +239,10 @@ class Logic:
 
     def _survey(self, peer: str, message: Survey) -> None:
         self.ctx.send(peer, Held(message.serial, self.histories.holdings(message.groups)))
+
+    def _configured(self, event: Configured) -> None:
+        self.config = self.ctx.config = replace(self.ctx.config, brokers=event.brokers)
+        self.ctx.note("info", "brokers_configured", brokers=list(event.brokers))
 
     def _drain(self, event: DrainRequest) -> None:
         if not self.ctx.draining:

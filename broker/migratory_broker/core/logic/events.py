@@ -176,6 +176,12 @@ class NextPage(Struct, frozen=True, gc=False):
     max_bytes: int = 65536
 
 
+class Configured(Struct, frozen=True, gc=False):
+    """From now on the cluster has these brokers, this one among them: what waits for all of them waits for these."""
+
+    brokers: tuple[str, ...]
+
+
 class DrainRequest(Struct, frozen=True, gc=False):
     """The process is to end within `period` seconds: hand the groups over, leave the server list."""
 
@@ -195,6 +201,7 @@ Event = (
     | PublishRequest
     | Attach
     | NextPage
+    | Configured
     | DrainRequest
 )
 

@@ -1,0 +1,54 @@
+"""The brokers of a cluster change while it runs: what waits for all of them waits for those of now."""
+
+from __future__ import annotations
+
+from migratory_broker.core.logic.events import Configured
+from migratory_testing.brokers import Cluster
+
+TWO = ("a", "b")
+
+
+def owned(cluster: Cluster, name: str) -> int:
+    return sum(cluster.coordinator(group) == name for group in range(cluster.groups))
+
+
+def test_the_first_records_wait_for_the_brokers_of_now() -> None:
+    cluster = Cluster(min_copies=1)
+    cluster.start(*TWO)
+    cluster.run(2.0)
+    assert cluster.coordinators() == [], "c is configured, and waited for"
+    for name in TWO:
+        cluster.give(name, Configured(TWO))
+    cluster.run(2.0)
+    assert len(cluster.coordinators()) == 1
+    assert [note.fields for note in cluster["a"].notes("brokers_configured")] == [{"brokers": ["a", "b"]}]
+
+
+def test_groups_are_evened_out_over_the_brokers_of_now() -> None:
+    cluster = Cluster(("a", "b", "c", "d"), groups=6).up(40.0)
+    cluster.crash("d")
+    cluster.run(10.0)
+    cluster.crash("c")
+    cluster.run(10.0)
+    cluster.restart("c")
+    cluster.run(40.0)
+    assert owned(cluster, "c") == 0, "d is away: nothing moves"
+    for name in "abc":
+        cluster.give(name, Configured(("a", "b", "c")))
+    cluster.run(40.0)
+    assert [owned(cluster, name) for name in "abc"] == [2, 2, 2]
+
+
+def test_a_broker_that_is_added_becomes_a_member_and_gets_its_share() -> None:
+    cluster = Cluster(groups=6, min_copies=1)
+    cluster.start(*TWO)
+    for name in TWO:
+        cluster.give(name, Configured(TWO))
+    cluster.run(20.0)
+    assert owned(cluster, "a") == owned(cluster, "b") == 3
+    for name in TWO:
+        cluster.give(name, Configured(cluster.names))
+    cluster.start("c")
+    cluster.run(40.0)
+    assert [owned(cluster, name) for name in cluster.names] == [2, 2, 2]
+    assert cluster.logic("c").membership.ready
