@@ -16,7 +16,7 @@ from migratory_operator import names
 from migratory_operator.conditions import Verdict, ready_brokers, refused, verdicts, written
 from migratory_operator.differences import differs
 from migratory_operator.names import Object, Owner
-from migratory_operator.objects import desired, exposure, servers
+from migratory_operator.objects import brokers, desired, exposure, servers
 from migratory_operator.observe import Key, Observed, is_ready, key_of
 from migratory_operator.settings import Settings
 
@@ -53,7 +53,7 @@ def decide(observed: Observed, settings: Settings) -> Plan:
     owner = observed.owner
     urls = exposure.urls(cluster, owner, observed.services())
     ready = frozenset(ready_brokers(cluster, observed))
-    wanted = desired(cluster, owner, settings, urls, ready)
+    wanted = [_steady(thing, observed) for thing in desired(cluster, owner, settings, urls, ready)]
     missing = [broker for broker in cluster.broker_names if broker not in urls]
     found = verdicts(cluster, observed, missing)
     details = _details(cluster, observed, servers.entries(cluster, urls, ready))
@@ -88,6 +88,13 @@ def needed(resource: Object, settings: Settings) -> list[Key]:
     return [key_of(thing) for thing in desired(cluster, Owner.of(resource), settings, anywhere, frozenset())]
 
 
+def _steady(thing: Object, observed: Observed) -> Object:
+    key = key_of(thing)
+    if key != ("StatefulSet", names.brokers_name(observed.owner.name)):
+        return thing
+    return brokers.for_those_that_run(thing, observed.objects.get(key))
+
+
 _OF_BROKERS = ("ConfigMap", "StatefulSet", "PodDisruptionBudget")
 
 
@@ -96,19 +103,19 @@ def _details(cluster: KubernetesCluster, observed: Observed, listed: Sequence[Ob
     spec, owner = cluster.spec, observed.owner
     ready = ready_brokers(cluster, observed)
     members = observed.pods_of(names.ZOOKEEPER)
-    brokers = []
+    listed_brokers = []
     for broker in cluster.broker_names:
         entry: Object = {"name": broker, "ready": broker in ready}
         if (page := observed.pages.get(broker)) is not None:
             entry |= {"clients": page.clients, "coordinators": page.coordinators}
-        brokers.append(entry)
+        listed_brokers.append(entry)
     return {
         "replicas": len(observed.pods_of(names.BROKER)),
         "readyBrokers": len(ready),
         "ready": f"{len(ready)}/{spec.brokers.replicas}",
         "selector": names.as_text(names.selector(owner.name, names.BROKER)),
         "servers": list(listed),
-        "brokers": brokers,
+        "brokers": listed_brokers,
         "zookeeper": {
             "replicas": 0 if spec.zookeeper.external is not None else spec.zookeeper.replicas,
             "ready": sum(is_ready(pod) for pod in members),

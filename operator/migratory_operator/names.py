@@ -17,6 +17,10 @@ FIELD_MANAGER = "migratory-operator"
 PREFIX = "migratory.dev"
 PAUSED = f"{PREFIX}/paused"
 CONFIG_HASH = f"{PREFIX}/config"
+"""Of a pod template: what the pods have read. Another one makes them new."""
+COMMON_HASH = f"{PREFIX}/common-config"
+URL_HASHES = f"{PREFIX}/urls"
+"""Of the brokers' StatefulSet: what all brokers read but for the list of them; each broker's URL, in their order."""
 
 CLIENTS_PORT = 8080
 PEERS_PORT = 8081

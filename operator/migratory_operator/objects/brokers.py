@@ -16,7 +16,7 @@ from migratory_resources.kubernetes import KubernetesCluster
 from migratory_operator import names
 from migratory_operator.names import Object, Owner, thing
 from migratory_operator.objects import zookeeper
-from migratory_operator.objects.pods import container, pod_template, port, service_port
+from migratory_operator.objects.pods import container, digest, pod_template, port, service_port
 from migratory_operator.settings import Settings
 
 # After the drain a broker closes what is left, ends its session and exits, within seconds each.
@@ -35,14 +35,35 @@ def objects(cluster: KubernetesCluster, owner: Owner, settings: Settings, urls: 
         "broker.json": json.dumps(config, indent=2) + "\n",
         **{f"url.{broker}": urls[broker] for broker in cluster.broker_names},
     }
-    made = [
-        thing("v1", "ConfigMap", name, names.BROKER, owner, data=configuration),
-        _stateful_set(name, cluster, owner, configuration, settings),
-    ]
+    common = digest({"broker.json": json.dumps({**config, "brokers": []})})
+    addresses = [digest({"url": urls[broker]})[:8] for broker in cluster.broker_names]
+    stateful_set = _stateful_set(name, cluster, owner, {"common": common, "urls": ",".join(addresses)}, settings)
+    stateful_set["metadata"]["annotations"] = {names.COMMON_HASH: common, names.URL_HASHES: ",".join(addresses)}
+    made = [thing("v1", "ConfigMap", name, names.BROKER, owner, data=configuration), stateful_set]
     if cluster.spec.brokers.replicas > 1:
         # One broker alone has none: it would keep its node from ever being drained.
         made.append(_budget(name, owner))
     return made
+
+
+def for_those_that_run(wanted: Object, live: Object | None) -> Object:
+    """The brokers' StatefulSet with the pods' hash that it has, where nothing changed for the pods that there are.
+
+    Brokers read while they run who else belongs to the cluster, so more or fewer of them are no reason to restart any.
+    """
+    if live is None:
+        return wanted
+    now, then = wanted["metadata"]["annotations"], live["metadata"].get("annotations", {})
+    pairs = zip(now[names.URL_HASHES].split(","), then.get(names.URL_HASHES, "").split(","), strict=False)
+    if now[names.COMMON_HASH] != then.get(names.COMMON_HASH) or any(one != other for one, other in pairs):
+        return wanted
+    had = live["spec"]["template"]["metadata"].get("annotations", {}).get(names.CONFIG_HASH)
+    if had is None:
+        return wanted
+    spec = wanted["spec"]
+    metadata = spec["template"]["metadata"]
+    template = {**spec["template"], "metadata": {**metadata, "annotations": {names.CONFIG_HASH: had}}}
+    return {**wanted, "spec": {**spec, "template": template}}
 
 
 def services(cluster: KubernetesCluster, owner: Owner) -> list[Object]:
@@ -75,8 +96,9 @@ def _budget(name: str, owner: Owner) -> Object:
 
 
 def _stateful_set(
-    name: str, cluster: KubernetesCluster, owner: Owner, configuration: dict[str, str], settings: Settings
+    name: str, cluster: KubernetesCluster, owner: Owner, read: dict[str, str], settings: Settings
 ) -> Object:
+    """:param read: what makes the pods new when it changes."""
     spec = cluster.spec.brokers
     # The URL is checked first: a broker that told others its own 0.0.0.0 would be of use to nobody.
     command = (
@@ -117,7 +139,7 @@ def _stateful_set(
     template = pod_template(
         owner,
         names.BROKER,
-        configuration,
+        read,
         settings,
         math.ceil(spec.drain.period) + _GRACE_AFTER_DRAIN,
         containers=[broker],

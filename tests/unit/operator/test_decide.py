@@ -117,6 +117,55 @@ def test_from_three_brokers_to_one_the_budget_goes_in_the_same_look() -> None:
     assert ("StatefulSet", "quotes-broker") in {key_of(thing) for thing in plan.apply}
 
 
+def brokers_hash(thing: Object) -> str:
+    return str(thing["spec"]["template"]["metadata"]["annotations"][names.CONFIG_HASH])
+
+
+BROKERS = ("StatefulSet", "quotes-broker")
+TEMPLATE = {"type": "Template", "urlTemplate": "wss://{pod}.example.com/ws"}
+
+
+def resized(seen: Observed, replicas: int, **brokers: Any) -> tuple[Observed, Object]:
+    """What is applied as the brokers' StatefulSet for so many brokers, and what there is afterwards."""
+    resource = {**seen.resource, "spec": {"brokers": {"replicas": replicas, **brokers}}}
+    plan = decide(replace(seen, resource=resource), SETTINGS)
+    made = {key_of(thing): thing for thing in plan.apply}
+    objects = {**seen.objects, **{key: settled(thing) for key, thing in made.items()}}
+    return replace(seen, resource=resource, objects=objects), made[BROKERS]
+
+
+def test_more_or_fewer_brokers_are_no_reason_to_restart_any() -> None:
+    seen = whole()
+    usual = brokers_hash(seen.objects[BROKERS])
+    for replicas in (5, 4, 7, 3):
+        seen, made = resized(seen, replicas)
+        assert (made["spec"]["replicas"], brokers_hash(made)) == (replicas, usual)
+        assert BROKERS not in {key_of(thing) for thing in decide(seen, SETTINGS).apply}, "and it stays so"
+
+
+def test_another_configuration_or_address_restarts_them_also_when_their_number_changes() -> None:
+    seen = whole()
+    usual = brokers_hash(seen.objects[BROKERS])
+    assert brokers_hash(resized(seen, 5, drain={"period": "7s"})[1]) != usual
+    assert brokers_hash(resized(seen, 5, expose=TEMPLATE)[1]) != usual
+    grown, _ = resized(seen, 5)
+    assert brokers_hash(resized(grown, 5, expose=TEMPLATE)[1]) != usual
+
+
+def test_a_stateful_set_that_says_nothing_of_what_its_pods_read_gets_new_pods() -> None:
+    seen = whole()
+    live = copy.deepcopy(seen.objects[BROKERS])
+    usual = brokers_hash(live)
+    live["metadata"]["annotations"] = {}
+    live["spec"]["template"]["metadata"]["annotations"] = {names.CONFIG_HASH: "of another release"}
+    plan = decide(replace(seen, objects={**seen.objects, BROKERS: live}), SETTINGS)
+    assert [brokers_hash(thing) for thing in plan.apply] == [usual]
+    live = copy.deepcopy(seen.objects[BROKERS])
+    live["spec"]["template"]["metadata"]["annotations"] = {}
+    plan = decide(replace(seen, objects={**seen.objects, BROKERS: live}), SETTINGS)
+    assert [brokers_hash(thing) for thing in plan.apply] == [usual]
+
+
 def test_an_invalid_spec_changes_nothing_and_names_the_field() -> None:
     seen = whole()
     bad = {**seen.resource, "spec": {"brokers": {"replicas": 2}}}
