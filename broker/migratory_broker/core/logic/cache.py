@@ -15,12 +15,14 @@ from migratory_protocol.positions import Position
 from migratory_broker.core.logic.config import LogicConfig
 from migratory_broker.core.logic.context import must
 from migratory_broker.core.logic.dedup import PublisherTable
+from migratory_broker.core.logic.places import Places
 
 OVERHEAD = 200  # bytes that an entry costs besides its payload, about
+NEAR = 32  # entries from the end, among which most duplicates are
 
 
 class TopicLog:
-    __slots__ = ("base", "base_epoch", "bytes", "committed", "entries", "last", "name", "table")
+    __slots__ = ("base", "base_epoch", "bytes", "committed", "entries", "last", "name", "places", "table")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -31,6 +33,7 @@ class TopicLog:
         self.entries: deque[Publication] = deque()
         self.bytes = 0
         self.table = PublisherTable()
+        self.places: Places | None = None  # there once somebody searched for a message id far from the end
 
     def append(self, publication: Publication) -> None:
         must(publication.sequence == self.last + 1, "DENSE: an entry is the next of its topic")
@@ -73,10 +76,14 @@ class TopicLog:
 
     def find(self, publisher: str, number: int) -> Publication | None:
         """The cached entry with this message id, the newest first."""
-        for entry in reversed(self.entries):
+        for entry in islice(reversed(self.entries), NEAR):
             if entry.id == number and entry.publisher == publisher:
                 return entry
-        return None
+        if len(self.entries) <= NEAR:
+            return None
+        if self.places is None or not self.places.holds(self.last):
+            self.places = Places(self.base, self.entries)
+        return self.places.find(self.base, self.entries, publisher, number)
 
     def drop_first(self) -> Publication:
         must(self.base < self.committed, "EVICT-COMMITTED: only committed entries are evicted")
@@ -84,12 +91,15 @@ class TopicLog:
         self.base += 1
         self.base_epoch = entry.epoch
         self.bytes -= len(entry.payload) + OVERHEAD
+        if self.places is not None and self.base >= self.places.until:
+            self.places = None
         return entry
 
     def replace(self, base: int, base_epoch: int, entries: list[Publication]) -> None:
         """Other entries instead of all of these; the committed mark and the table are the caller's."""
         self.base, self.base_epoch = base, base_epoch
         self.entries = deque(entries)
+        self.places = None
         self.last = base + len(entries)
         self.bytes = sum(len(entry.payload) for entry in entries) + OVERHEAD * len(entries)
         must(

@@ -7,7 +7,6 @@ because it was numbered. Nothing is held for later or sent again from here: mark
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -38,8 +37,7 @@ class Contact:
         self.gossip = gossip
         self.authorizer = authorizer
         self.groups: list[Group] = []
-        self.pending: dict[Key, Pending] = {}
-        self._deadlines: deque[tuple[float, Key]] = deque()
+        self.pending: dict[Key, Pending] = {}  # all wait equally long: in the order of their deadlines
         self._forwards: dict[str, dict[int, list[Forwarded]]] = {}  # peer -> group -> publications of this turn
         self._answers: dict[str, list[Answer]] = {}  # peer -> answers of this turn
 
@@ -72,7 +70,6 @@ class Contact:
                     return
                 deadline = ctx.now + ctx.config.publish_wait
                 self.pending[key] = Pending(via, deadline, [(event.edge, event.reference)])
-                self._deadlines.append((deadline, key))
             else:
                 pending.via = via
                 pending.references.append((event.edge, event.reference))
@@ -178,11 +175,13 @@ class Contact:
         self.resolve(Answer(topic, publisher, number, "retry", None, text, wait))
 
     def tick(self) -> None:
-        while self._deadlines and self._deadlines[0][0] <= self.ctx.now:
-            deadline, key = self._deadlines.popleft()
-            pending = self.pending.get(key)
-            if pending is not None and pending.deadline <= deadline:
-                self._give_back(*key, "no answer from the coordinator in time")
+        late = []
+        for key, pending in self.pending.items():
+            if pending.deadline > self.ctx.now:
+                break
+            late.append(key)
+        for key in late:
+            self._give_back(*key, "no answer from the coordinator in time")
 
     def flush(self) -> None:
         if not (self._forwards or self._answers):

@@ -7,6 +7,7 @@ the table position it depends on is committed, never before.
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Protocol
 
 from migratory_protocol.peer import Accept, Answer, Broker, Entries, Forwarded, Publication
@@ -17,6 +18,10 @@ from migratory_broker.core.logic.context import Context, must
 from migratory_broker.core.logic.followers import Followers
 from migratory_broker.core.logic.records import GroupRecord
 from migratory_broker.core.logic.replica import Replica
+
+FORGET_AT_ONCE = 2000
+"""Publishers of one group that leave its table in one tick: some milliseconds, and a message of 1 MB at most. A dict is
+gone through from its front once: asking for its first entry again and again looks at all that left before."""
 
 
 class Answering(Protocol):
@@ -189,18 +194,20 @@ class Sequencer:
             )
 
     def expire(self) -> None:
-        """FORGET-ALIKE: publishers silent for the duplicate window leave the table, in log order everywhere."""
+        """FORGET-ALIKE: publishers silent for the duplicate window leave the table, in log order everywhere. A takeover
+        makes all of them silent at the same moment: some leave now, the others with the next ticks."""
         limit = self.ctx.now - self.ctx.config.duplicate_window
-        while self._recent:
-            (topic, publisher), touched = next(iter(self._recent.items()))
-            if touched > limit:
-                return
+        leaving: list[tuple[str, str]] = []
+        for (topic, publisher), touched in islice(self._recent.items(), FORGET_AT_ONCE):
             log = self.replica.topics[topic]
-            if log.table.rows[publisher][2] > log.committed:
-                return  # its last position is not decided: it and all younger ones wait
+            # one whose last position is not decided waits, and all younger ones with it
+            if touched > limit or log.table.rows[publisher][2] > log.committed:
+                break
+            leaving.append((topic, publisher))
+        for topic, publisher in leaving:
             if topic in self._outbox:
                 self.flush()  # a removal stands before the entries of its message
             del self._recent[(topic, publisher)]
-            log.table.forget(publisher)
+            self.replica.topics[topic].table.forget(publisher)
             self._forget.append((topic, publisher))
             self.ctx.dirty[self.replica.group] = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from migratory_broker.core.logic import sequencer
 from migratory_broker.core.logic.context import InvariantError
 from migratory_broker.core.logic.events import Attach, Fanout, Flush, PublishAnswer, PublishRequest
 from migratory_protocol.peer import Accept, Accepted, Answers, Forward, Forwarded, Publication
@@ -290,6 +291,23 @@ def test_forget_alike() -> None:
     cluster.run(3.0)
     for name in cluster.names:
         assert cluster.logic(name).groups[0].replica.topics["t"].table.rows == {}
+
+
+def test_very_many_publishers_are_forgotten_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A takeover makes all of them silent at the same moment: neither one step nor one message has them all."""
+    monkeypatch.setattr(sequencer, "FORGET_AT_ONCE", 7)
+    cluster = Cluster(duplicate_window=2.0).up()
+    for number in range(20):
+        cluster.publish("a", f"t{number % 3}", "x", publisher=f"p{number}", id=1)
+    old = cluster.coordinator()
+    cluster.crash(old)
+    cluster.run(8.0)
+    new = cluster.coordinator()
+    (receiver,) = {*cluster.names} - {old, new}
+    told = [len(message.forget) for to, message in accepts(cluster, new) if to == receiver and message.forget]
+    assert told == [7, 7, 6]
+    for name in (new, receiver):
+        assert [log.table.rows for log in cluster.logic(name).groups[0].replica.topics.values()] == [{}, {}, {}]
 
 
 def test_an_undecided_publisher_is_not_forgotten() -> None:
