@@ -12,7 +12,7 @@ MINUTES ?=
 TARGET ?=
 DEMO ?=
 
-.PHONY: help install demo test check lint types layers unit fuzz fuzz-check model holes sim planted mutants integration chaos bench bench-sla debian crds cluster cluster-down cluster-kubeconfig images cluster-test manifests clean
+.PHONY: help install demo test check lint types layers unit fuzz fuzz-check model holes sim planted mutants integration chaos bench bench-sla debian crds cluster cluster-down cluster-kubeconfig images cluster-test manifests debian-cluster clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,7 +39,7 @@ install: $(VENV)/.product ## make .venv with the product at .venv/bin/migratory
 demo: install ## three brokers, 2,000 subscribers, one broker killed, an SLA report (options: make demo DEMO='--kill coordinator')
 	$(BIN)/migratory demo $(DEMO)
 
-test: check unit fuzz-check model sim integration ## everything that can fail, cheapest first
+test: check unit fuzz-check model sim planted integration ## everything that can fail, cheapest first
 
 check: lint types layers ## style, types and import layers
 
@@ -103,8 +103,17 @@ chaos: $(VENV)/.tests debian ## a real cluster under real faults, histories chec
 bench: $(VENV)/.tests debian ## CPU per delivery and memory per client beside the raw limit (JSON=FILE BENCH='--topics 25')
 	$(BIN)/python -m benchmarks $(if $(JSON),--json $(JSON)) $(BENCH)
 
+# What the tests' own Kubernetes and the images' builds use; it also needs root, and a Go compiler.
+CLUSTER_PACKAGES := containerd runc containernetworking-plugins iptables conntrack iproute2 openssl docker.io debootstrap
+debian-cluster:
+	@$(MAKE) --no-print-directory debian DEBIAN_PACKAGES="$(CLUSTER_PACKAGES)"
+
+$(VENV)/.cluster: pyproject.toml $(VENV)/.tests
+	@command -v kubectl >/dev/null || $(BIN)/python -m pip install --quiet --group cluster
+	@touch $@
+
 NODE := PYTHONPATH=tests/support $(BIN)/python -m migratory_node
-cluster: $(VENV)/.tests ## a Kubernetes for the tests, and its kubeconfig's path (docs/kubernetes.md)
+cluster: $(VENV)/.cluster debian-cluster ## a Kubernetes for the tests, and its kubeconfig's path (docs/kubernetes.md)
 	$(NODE) up
 
 cluster-down: $(VENV)/.tests ## end it
@@ -113,11 +122,11 @@ cluster-down: $(VENV)/.tests ## end it
 cluster-kubeconfig: ## the path of its kubeconfig (make -s)
 	@$(NODE) kubeconfig
 
-images: $(VENV)/.tests ## build the images and bring them into the cluster
+images: $(VENV)/.cluster debian-cluster ## build the images and bring them into the cluster
 	$(NODE) images
 
-cluster-test: $(VENV)/.tests ## tests on the cluster that `make cluster images` made
-	$(BIN)/python -m pytest tests/cluster
+cluster-test: $(VENV)/.cluster debian-cluster ## tests on a Kubernetes with this tree's images: the one that runs, else one is started and ended
+	$(NODE) during $(BIN)/python -m pytest tests/cluster --durations=15
 
 manifests: $(VENV)/.tests ## write manifests/install from the chart
 	PYTHONPATH=tests/support $(BIN)/python -m migratory_node.rendered
