@@ -103,16 +103,15 @@ chaos: $(VENV)/.tests debian ## a real cluster under real faults, histories chec
 bench: $(VENV)/.tests debian ## CPU per delivery and memory per client beside the raw limit (JSON=FILE BENCH='--topics 25')
 	$(BIN)/python -m benchmarks $(if $(JSON),--json $(JSON)) $(BENCH)
 
-# What the tests' own Kubernetes and the images' builds use; it also needs root, and a Go compiler.
-CLUSTER_PACKAGES := containerd runc containernetworking-plugins iptables conntrack iproute2 openssl docker.io debootstrap
-debian-cluster:
-	@$(MAKE) --no-print-directory debian DEBIAN_PACKAGES="$(CLUSTER_PACKAGES)"
-
 $(VENV)/.cluster: pyproject.toml $(VENV)/.tests
 	@command -v kubectl >/dev/null || $(BIN)/python -m pip install --quiet --group cluster
 	@touch $@
 
 NODE := PYTHONPATH=tests/support $(BIN)/python -m migratory_node
+# What the tests' own Kubernetes and the images' builds use of Debian; besides, they need root and a Go compiler.
+debian-cluster: $(VENV)/.tests
+	@packages="$$($(NODE) missing)" && { [ -z "$$packages" ] || $(MAKE) --no-print-directory debian DEBIAN_PACKAGES="$$packages"; }
+
 cluster: $(VENV)/.cluster debian-cluster ## a Kubernetes for the tests, and its kubeconfig's path (docs/kubernetes.md)
 	$(NODE) up
 

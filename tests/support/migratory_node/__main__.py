@@ -1,4 +1,4 @@
-"""`python -m migratory_node up|down|kubeconfig|images|load|volumes`: see `--help`."""
+"""`python -m migratory_node up|down|kubeconfig|images|during|volumes`: see `--help`."""
 
 from __future__ import annotations
 
@@ -6,18 +6,23 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import click
 
 from migratory_node import engine, volumes
+from migratory_node.binaries import DEBIAN, FOR_IMAGES, missing_packages
 from migratory_node.cluster import Node
 from migratory_node.places import ROOT, NodeError, Places
 from migratory_node.processes import run, succeeds
 
 STAGES = ("broker", "operator", "zookeeper")
 KIND = "migratory"
+T = TypeVar("T")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -29,18 +34,55 @@ def main() -> None:
 @main.command()
 def up() -> None:
     """Start it, wait until it is ready, print its kubeconfig."""
-    print(_kubeconfig_of(start=True))
+    print(start())
+
+
+@main.command(context_settings={"ignore_unknown_options": True})
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+def during(command: tuple[str, ...]) -> None:
+    """Run COMMAND with a cluster that has the images of this tree: one that runs is used and stays, else one is
+    started and ended. What each part took is told at the end."""
+    took: list[str] = []
+    there = running()
+
+    def timed(name: str, what: Callable[[], T]) -> T:
+        began = time.monotonic()
+        try:
+            return what()
+        finally:
+            took.append(f"{name} {time.monotonic() - began:.0f} s")
+
+    try:
+        timed("cluster", start)
+        timed("images", build_images)
+        code = timed("command", lambda: subprocess.run(command, check=False).returncode)
+    finally:
+        if not there:
+            timed("end", end)
+        print("cluster:", ", ".join(took), file=sys.stderr)
+    sys.exit(code)
+
+
+@main.command()
+def missing() -> None:
+    """Print the Debian packages that are missing for a node of our own and for images."""
+    if "MIGRATORY_KUBECONFIG" not in os.environ and not _kind():
+        print(*missing_packages({**DEBIAN, **FOR_IMAGES}))
 
 
 @main.command()
 def kubeconfig() -> None:
     """Print the path of its kubeconfig."""
-    print(_kubeconfig_of(start=False))
+    print(kubeconfig_path())
 
 
 @main.command()
 def down() -> None:
     """End it, and its data."""
+    end()
+
+
+def end() -> None:
     places = Places.usual()
     if "MIGRATORY_KUBECONFIG" in os.environ:
         print("MIGRATORY_KUBECONFIG names a cluster that is not ours to end", file=sys.stderr)
@@ -57,21 +99,24 @@ def down() -> None:
 @click.argument("stages", nargs=-1)
 def images(base: str | None, stages: tuple[str, ...]) -> None:
     """Build images (broker, operator, zookeeper unless named) and bring them into the node."""
-    places = Places.usual()
+    build_images(base, stages)
+
+
+def build_images(base: str | None = None, stages: tuple[str, ...] = ()) -> None:
+    places, kind = Places.usual(), _kind()
     host = engine.engine(places)
     environment = {**os.environ, "DOCKER_HOST": host}
     names = stages or STAGES
     command = [str(ROOT / "docker" / "build"), "--base", base or engine.base(places, host), *names]
     if subprocess.run(command, env=environment, check=False).returncode:
         raise NodeError("the images were not built")
-    os.environ["DOCKER_HOST"] = host
     loaded = [f"migratory-{stage}:{_version()}" for stage in names]
     if "MIGRATORY_KUBECONFIG" in os.environ:
         print("load them into your cluster yourself:", *loaded, file=sys.stderr)
-    elif _kind():
+    elif kind:
         run(["kind", "load", "docker-image", "--name", KIND, *loaded])
     else:
-        Node(places).load(loaded)
+        Node(places).load(loaded, host)
 
 
 @main.command("volumes", hidden=True)
@@ -79,20 +124,34 @@ def serve_volumes() -> None:
     volumes.serve(Places.usual())
 
 
-def _kubeconfig_of(*, start: bool) -> Path:
+def kubeconfig_path() -> Path:
     given = os.environ.get("MIGRATORY_KUBECONFIG")
     if given:
         return Path(given)
     places = Places.usual()
+    return places.cache / "kind.kubeconfig" if _kind() else places.kubeconfig
+
+
+def running() -> bool:
+    """Whether there is a cluster already, which is somebody's who is not through with it."""
+    if "MIGRATORY_KUBECONFIG" in os.environ:
+        return True
     if _kind():
-        path = places.cache / "kind.kubeconfig"
-        if start and not succeeds(["kind", "export", "kubeconfig", "--name", KIND, "--kubeconfig", str(path)]):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            run(["kind", "create", "cluster", "--name", KIND, "--kubeconfig", str(path), "--wait", "120s"])
+        return KIND in run(["kind", "get", "clusters"]).split()
+    return Node(Places.usual()).running
+
+
+def start() -> Path:
+    """Its kubeconfig once it is ready; at once where it is already."""
+    path = kubeconfig_path()
+    if "MIGRATORY_KUBECONFIG" in os.environ:
         return path
-    if start:
-        return Node(places).up()
-    return places.kubeconfig
+    if not _kind():
+        return Node(Places.usual()).up()
+    if not succeeds(["kind", "export", "kubeconfig", "--name", KIND, "--kubeconfig", str(path)]):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        run(["kind", "create", "cluster", "--name", KIND, "--kubeconfig", str(path), "--wait", "120s"])
+    return path
 
 
 def _version() -> str:

@@ -24,21 +24,29 @@ DEBIAN = {
     "conntrack": "conntrack",
     "ip": "iproute2",
     "mount": "mount",
+    "openssl": "openssl",
 }
-"""Programs by name, and the packages that bring them."""
+"""Programs of the node by name, and the packages that bring them."""
+FOR_IMAGES = {"docker": "docker.io", "dockerd": "docker.io", "debootstrap": "debootstrap"}
+"""Those that build images, and the images' base where no registry is reached."""
 PLUGINS = Path("/usr/lib/cni")
 PAUSE = "migratory-node/pause:1"
 _OPTIONAL_PATH = "/usr/sbin:/sbin"
 
 
-def check_programs() -> None:
-    """:raises NodeError: with the command that installs what is missing."""
+def missing_packages(programs: dict[str, str]) -> list[str]:
+    """By program and not by package: other packages than Debian's own may have brought it."""
     os.environ["PATH"] = f"{os.environ['PATH']}:{_OPTIONAL_PATH}"
-    packages = {package for program, package in DEBIAN.items() if shutil.which(program) is None}
+    packages = {package for program, package in programs.items() if shutil.which(program) is None}
     if not (PLUGINS / "bridge").exists():
         packages.add("containernetworking-plugins")
-    if packages:
-        raise NodeError(f"missing programs: apt-get install --no-install-recommends {' '.join(sorted(packages))}")
+    return sorted(packages)
+
+
+def check_programs() -> None:
+    """:raises NodeError: with the command that installs what is missing."""
+    if packages := missing_packages(DEBIAN):
+        raise NodeError(f"missing programs: apt-get install --no-install-recommends {' '.join(packages)}")
     if os.geteuid() != 0:
         raise NodeError("only root can run a node: it makes network bridges, mounts and containers")
 

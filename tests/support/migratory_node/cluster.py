@@ -27,6 +27,10 @@ class Node:
         self._places = places
         self._processes = Processes(places.state)
 
+    @property
+    def running(self) -> bool:
+        return self._processes.running("kubelet")
+
     def up(self) -> Path:
         """The kubeconfig of a Ready node; at once when it runs already."""
         check_programs()
@@ -66,9 +70,9 @@ class Node:
         )
         return places.kubeconfig
 
-    def load(self, images: list[str]) -> None:
-        """From the local Docker engine into the node."""
-        saved = subprocess.Popen(["docker", "save", *images], stdout=subprocess.PIPE)
+    def load(self, images: list[str], engine: str) -> None:
+        """From a Docker engine into the node."""
+        saved = subprocess.Popen(["docker", "--host", engine, "save", *images], stdout=subprocess.PIPE)
         command = ["ctr", "-a", str(self._places.containerd_socket), "-n", "k8s.io", "images", "import", "-"]
         imported = subprocess.run(command, stdin=saved.stdout, capture_output=True, text=True, check=False)
         if saved.wait() or imported.returncode:
