@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
+from pathlib import Path
 from typing import Any, Self
 
 from aiohttp import web
@@ -14,7 +15,8 @@ from migratory_operator.names import Object
 
 
 class FakeKube:
-    """`silent` answers nothing until it is cleared; `refuse` maps a part of a method and path to a status."""
+    """Answers nothing until `talks` is set; `refuse` maps a part of a method and path to a status; with a `token` who
+    has another one is refused."""
 
     def __init__(self) -> None:
         self.objects: dict[str, Object] = {}
@@ -22,6 +24,7 @@ class FakeKube:
         self.applied: list[Object] = []
         self.refuse: dict[str, int] = {}
         self.reason = ""
+        self.token = ""
         self.talks = asyncio.Event()
         self.talks.set()
         self._watchers: list[asyncio.Queue[Object]] = []
@@ -43,7 +46,7 @@ class FakeKube:
 
     @property
     def kubeconfig(self) -> Object:
-        return _kubeconfig(self.port)
+        return _kubeconfig(self.port, {"token": "fake"})
 
     @property
     def config(self) -> KubeConfig:
@@ -65,6 +68,8 @@ class FakeKube:
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         await self.talks.wait()
+        if self.token and request.headers.get("Authorization") != f"Bearer {self.token}":
+            return _status(401, "Unauthorized")
         parts = request.match_info["path"].strip("/").split("/")
         if parts[0] in ("api", "apis", "version") and len(parts) < 4 and parts[-1] not in _PLURALS:
             return _json(_discovery("/".join(parts)))
@@ -154,14 +159,14 @@ def _resource(plural: str, kind: str, namespaced: bool) -> Object:
     return {"name": plural, "singularName": kind.lower(), "kind": kind, "namespaced": namespaced, "verbs": verbs}
 
 
-def kubeconfig(port: int) -> KubeConfig:
-    return KubeConfig.from_dict(_kubeconfig(port))
+def kubeconfig(port: int, token_file: Path | None = None) -> KubeConfig:
+    return KubeConfig.from_dict(_kubeconfig(port, {"tokenFile": str(token_file)} if token_file else {"token": "fake"}))
 
 
-def _kubeconfig(port: int) -> Object:
+def _kubeconfig(port: int, user: dict[str, str]) -> Object:
     return {
         "clusters": [{"name": "fake", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
-        "users": [{"name": "fake", "user": {"token": "fake"}}],
+        "users": [{"name": "fake", "user": user}],
         "contexts": [{"name": "fake", "context": {"cluster": "fake", "user": "fake"}}],
         "current-context": "fake",
     }

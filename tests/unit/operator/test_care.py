@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
 import pytest
 from migratory_operator import api as api_module
@@ -150,6 +151,23 @@ async def test_requests_say_what_was_wrong(kube: FakeKube) -> None:
         assert unanswered.value.code == 0
     finally:
         await away.close()
+
+
+async def test_a_token_that_has_expired_is_read_anew(kube: FakeKube, tmp_path: Path) -> None:
+    kube.put(QUOTES, cluster())
+    token = tmp_path / "token"
+    token.write_text("first\n")
+    kube.token = "first"
+    api = Api((), kubeconfig(kube.port, token))
+    try:
+        assert await api.get(CLUSTER, "market", "quotes") is not None
+        kube.token = "second"
+        with pytest.raises(ApiError, match="Unauthorized"):
+            await api.get(CLUSTER, "market", "quotes")
+        token.write_text("second\n")
+        assert await api.get(CLUSTER, "market", "quotes") is not None
+    finally:
+        await api.close()
 
 
 async def test_a_report_is_told_that_this_release_makes_none(kube: FakeKube, metrics: Metrics) -> None:
