@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 from migratory_simulation import exhaust, planted
@@ -24,14 +25,19 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
 def begun(publications: int = 2) -> Small:
     """A small cluster whose publications have just been sent."""
     small = Small(3, 2, publications, restart=True)
-    while not small.ready or small.choices():
-        choices = small.choices()
-        if choices:
+    go_on(small, lambda: small.ready and not small.choices())
+    small.begin()
+    return small
+
+
+def go_on(small: Small, finished: Callable[[], bool]) -> None:
+    """In the order of sending."""
+    while not finished():
+        if choices := small.choices():
             small.take(choices[0])
         else:
             small.advance()
-    small.begin()
-    return small
+            small.check_time()
 
 
 def until(small: Small, both: tuple[str, str]) -> tuple[Choice, Choice]:
@@ -51,6 +57,21 @@ def test_one_crash_at_every_step_is_survived() -> None:
     assert not found.todo
     assert len(found.visited) > 200
     assert found.did["crash"] == found.did["crash lost"] > 10
+
+
+def test_a_history_that_is_lost_with_its_publications_comes_to_an_end() -> None:
+    """The owner and another of three end after everything is answered: what is left is a new history, empty."""
+    small = Small(3, 2, 1, restart=True, safe=False)
+    go_on(small, lambda: small.ready and not small.choices())
+    small.begin()
+    go_on(small, lambda: small.done)
+    record = small.probe.latest[0]
+    other = next(node.name for node in small.running() if node.name != record.owner[0])
+    for name in (record.owner[0], other):
+        small.crash(name, lost=True)
+    go_on(small, lambda: small.done)
+    assert small.probe.latest[0].first > record.first
+    assert not any(node.logic.groups[0].replica.topics for node in small.running())
 
 
 def test_without_faults_every_order_within_the_bound_is_tried() -> None:

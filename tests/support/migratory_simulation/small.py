@@ -248,7 +248,9 @@ class Small:
         self.probe.process_ended(cast("Process", node))
         self._expiries.append((self.now + 4.0 * TEMPO, node.session.number))
         for (source, target), queue in list(self.links.items()):
-            if source == name:
+            if self.node(source) is None and self.node(target) is None:
+                del self.links[source, target]  # nobody is left to hear of its end
+            elif source == name:
                 if lost:
                     queue.clear()
                 queue.append((self._next(), DOWN))
@@ -381,12 +383,13 @@ class Small:
 
     @property
     def done(self) -> bool:
-        """Everything is answered, and every broker stands where the topic ends."""
+        """Everything is answered, and every broker stands where the topic ends (at 0 in a history that is new)."""
         if self.waiting or not self.ready or self._later or self._expiries:
             return False
-        last = max(committed.last for committed in self.probe.committed.values())
+        committed = self.probe.committed.get((TOPIC, self.probe.latest[0].first))
+        last = 0 if committed is None else committed.last
         logs = [node.logic.groups[0].replica.topics.get(TOPIC) for node in self.running()]
-        return all(log is not None and log.committed == last for log in logs)
+        return all((0 if log is None else log.committed) == last for log in logs)
 
     def check_time(self) -> None:
         if self.now > BOUND:
