@@ -33,15 +33,19 @@ class Verdict:
     message: str
 
 
-def verdicts(cluster: KubernetesCluster, observed: Observed, missing_urls: Sequence[str]) -> list[Verdict]:
-    """Of a cluster whose spec is valid."""
-    coordination = _coordination(cluster, observed)
-    progressing = _progressing(cluster, observed, missing_urls)
+def verdicts(cluster: KubernetesCluster, observed: Observed, missing_urls: Sequence[str], asked: int) -> list[Verdict]:
+    """Of a cluster whose spec is valid.
+
+    :param cluster: as it is to be at present.
+    :param asked: how many brokers it is to have in the end; fewer while some are leaving.
+    """
+    coordinated = coordination(cluster, observed)
+    progressing = _progressing(cluster, observed, missing_urls, asked)
     return [
-        _ready(cluster, observed, coordination),
+        _ready(cluster, observed, coordinated),
         progressing,
-        _degraded(cluster, observed, progressing, coordination),
-        coordination,
+        _degraded(cluster, observed, progressing, coordinated),
+        coordinated,
     ]
 
 
@@ -69,12 +73,12 @@ def written(verdict: Verdict, before: Sequence[Object], generation: int, now: da
     }
 
 
-def _ready(cluster: KubernetesCluster, observed: Observed, coordination: Verdict) -> Verdict:
+def _ready(cluster: KubernetesCluster, observed: Observed, coordinated: Verdict) -> Verdict:
     wanted, ready = cluster.spec.brokers.replicas, len(ready_brokers(cluster, observed))
     if ready < wanted:
         return Verdict("Ready", "False", "BrokersNotReady", f"{ready} of {wanted} brokers take clients")
-    if coordination.status != "True":
-        return Verdict("Ready", "False", coordination.reason, coordination.message)
+    if coordinated.status != "True":
+        return Verdict("Ready", "False", coordinated.reason, coordinated.message)
     return Verdict("Ready", "True", "AllReady", f"all {wanted} brokers take clients")
 
 
@@ -84,7 +88,9 @@ def ready_brokers(cluster: KubernetesCluster, observed: Observed) -> list[str]:
     return [broker for broker in cluster.broker_names if broker in ready]
 
 
-def _coordination(cluster: KubernetesCluster, observed: Observed) -> Verdict:
+def coordination(cluster: KubernetesCluster, observed: Observed) -> Verdict:
+    """CoordinationAvailable."""
+
     def say(status: str, reason: str, message: str) -> Verdict:
         return Verdict("CoordinationAvailable", status, reason, message)
 
@@ -104,13 +110,16 @@ def _coordination(cluster: KubernetesCluster, observed: Observed) -> Verdict:
     return say("True", "Coordinated", f"all {cluster.spec.topics.groups} topic groups have a coordinator")
 
 
-def _progressing(cluster: KubernetesCluster, observed: Observed, missing_urls: Sequence[str]) -> Verdict:
+def _progressing(cluster: KubernetesCluster, observed: Observed, missing_urls: Sequence[str], asked: int) -> Verdict:
     def say(reason: str, message: str, status: str = "True") -> Verdict:
         return Verdict("Progressing", status, reason, message)
 
     if missing_urls:
         waits = f"no address yet for {', '.join(missing_urls)}: brokers start when all are known"
         return say("WaitingForAddresses", waits)
+    if asked < cluster.spec.brokers.replicas:
+        leaving = f"{cluster.spec.brokers.replicas} brokers, wanted {asked}: they leave one after the other"
+        return say("Scaling", leaving)
     wanted = [names.brokers_name(observed.owner.name)]
     if cluster.spec.zookeeper.external is None:
         wanted.append(names.zookeeper_name(observed.owner.name))
@@ -132,7 +141,7 @@ def _progressing(cluster: KubernetesCluster, observed: Observed, missing_urls: S
     return say("Settled", "everything is as asked for", "False")
 
 
-def _degraded(cluster: KubernetesCluster, observed: Observed, progressing: Verdict, coordination: Verdict) -> Verdict:
+def _degraded(cluster: KubernetesCluster, observed: Observed, progressing: Verdict, coordinated: Verdict) -> Verdict:
     for component in (names.ZOOKEEPER, names.BROKER):
         for pod in sorted(observed.pods_of(component), key=lambda one: str(one["metadata"]["name"])):
             if (found := trouble(pod)) is not None:
@@ -142,8 +151,8 @@ def _degraded(cluster: KubernetesCluster, observed: Observed, progressing: Verdi
         message = f"{kind} {name} belongs to something else; delete or rename it, or name the cluster otherwise"
         return Verdict("Degraded", "True", "NameTaken", message)
     waiting = sum(page.waiting_groups for page in observed.pages.values())
-    if progressing.status == "False" and coordination.status == "False":
-        return Verdict("Degraded", "True", coordination.reason, coordination.message)
+    if progressing.status == "False" and coordinated.status == "False":
+        return Verdict("Degraded", "True", coordinated.reason, coordinated.message)
     if progressing.status == "False" and waiting:
         message = f"topic groups wait for brokers of their last list ({waiting} sightings)"
         return Verdict("Degraded", "True", "GroupsWait", message)

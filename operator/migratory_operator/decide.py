@@ -18,6 +18,7 @@ from migratory_operator.differences import differs
 from migratory_operator.names import Object, Owner
 from migratory_operator.objects import brokers, desired, exposure, servers
 from migratory_operator.observe import Key, Observed, is_ready, key_of
+from migratory_operator.pace import at_present
 from migratory_operator.settings import Settings
 
 
@@ -46,16 +47,16 @@ def decide(observed: Observed, settings: Settings) -> Plan:
         # Everything belongs to the resource: the garbage collector takes it.
         return Plan()
     try:
-        cluster = read_cluster(observed.resource)
+        asked = read_cluster(observed.resource)
     except ClusterFileError as error:
         message = "; ".join(str(problem) for problem in error.problems)
         return _plan(observed, refused("InvalidSpec", message), {})
-    owner = observed.owner
+    owner, cluster = observed.owner, at_present(asked, observed)
     urls = exposure.urls(cluster, owner, observed.services())
     ready = frozenset(ready_brokers(cluster, observed))
     wanted = [_steady(thing, observed) for thing in desired(cluster, owner, settings, urls, ready)]
     missing = [broker for broker in cluster.broker_names if broker not in urls]
-    found = verdicts(cluster, observed, missing)
+    found = verdicts(cluster, observed, missing, asked.spec.brokers.replicas)
     details = _details(cluster, observed, servers.entries(cluster, urls, ready))
     if observed.resource["metadata"].get("annotations", {}).get(names.PAUSED) == "true":
         paused = Verdict("Progressing", "False", "Paused", f"the annotation {names.PAUSED} keeps everything as it is")

@@ -25,12 +25,15 @@ class BrokerPage:
     waiting_groups: int
     owned: frozenset[int] = frozenset()
     """Groups that it coordinates now."""
+    listed: frozenset[str] = frozenset()
+    """Brokers on the lists of those groups."""
 
     @classmethod
     def read(cls, page: Mapping[str, Any]) -> BrokerPage:
         """:raises KeyError, TypeError: not such a page."""
         logic, edge = page["logic"], page["edge"]
-        owned = frozenset(int(group["group"]) for group in logic["groups"] if group["role"] == "coordinator")
+        own = [group for group in logic["groups"] if group["role"] == "coordinator"]
+        owned = frozenset(int(group["group"]) for group in own)
         return cls(
             ready=bool(page["ready"]),
             zookeeper_connected=bool(page["zookeeper_connected"]),
@@ -38,6 +41,7 @@ class BrokerPage:
             coordinators=len(owned),
             waiting_groups=int(logic["waiting_groups"]),
             owned=owned,
+            listed=frozenset(str(name) for group in own for name in group["members"]),
         )
 
 

@@ -105,3 +105,26 @@ def test_paused_nothing_is_mended_until_it_goes_on(standing: Kubectl) -> None:
     assert "Paused" in [event["reason"] for event in standing.list("events")]
     standing("annotate", "mgc", "quotes", "migratory.dev/paused-")
     standing.until(lambda: standing.get("poddisruptionbudget", "quotes-broker"), "the disruption budget", 60)
+
+
+def test_a_roll_of_zookeeper_stops_at_its_first_failure(standing: Kubectl) -> None:
+    kube = standing
+    kube.ready("quotes")
+    selector = "app.kubernetes.io/component=zookeeper"
+
+    def uids() -> list[str]:
+        return [pod["metadata"]["uid"] for pod in kube.list("pods", selector)]
+
+    before = uids()
+    kube.patch("mgc", "quotes", {"spec": {"zookeeper": {"image": "nowhere.invalid/no/such:1"}}})
+    pulling = ("ErrImagePull", "ImagePullBackOff")
+    kube.until(lambda: kube.condition("quotes", "Degraded")[1] in pulling, "the condition", 90)
+    after = uids()
+    assert after[:2] == before[:2], "two of three go on, and with them the quorum"
+    assert after[2] != before[2]
+    assert kube.condition("quotes", "Ready")[0] == "True"
+    kube.patch("mgc", "quotes", {"spec": {"zookeeper": {"image": None}}})
+    # what StatefulSets do not do by themselves: replace a pod of an old revision that was never ready
+    kube("delete", "pod", "quotes-zookeeper-2", "--ignore-not-found")
+    kube.until(lambda: kube.condition("quotes", "Progressing") == ("False", "Settled"), "three members", 120)
+    kube.ready("quotes")

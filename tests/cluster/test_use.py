@@ -33,6 +33,12 @@ def test_the_example_becomes_ready_and_tells_what_matters(example: Kubectl) -> N
     kube = example
     found = kube.ready("quotes")
     assert found["status"]["ready"] == "3/3"
+    # the schema knows all of what the operator writes: what it does not know is pruned without a word
+    assert set(found["status"]) == {
+        "observedGeneration", "replicas", "readyBrokers", "ready", "selector", "servers", "brokers", "zookeeper",
+        "conditions",
+    }  # fmt: skip
+    assert all(set(broker) == {"name", "ready", "clients", "coordinators"} for broker in found["status"]["brokers"])
     assert sum(broker["coordinators"] for broker in found["status"]["brokers"]) == 100
     assert [server["ready"] for server in found["status"]["servers"]] == [True, True, True]
     table = kube("get", "mgc").splitlines()

@@ -9,12 +9,13 @@ import sys
 import time
 import tomllib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
 import click
 
-from migratory_node import engine, volumes
+from migratory_node import engine, rendered, volumes
 from migratory_node.binaries import DEBIAN, FOR_IMAGES, missing_packages
 from migratory_node.cluster import Node
 from migratory_node.places import ROOT, NodeError, Places
@@ -40,8 +41,8 @@ def up() -> None:
 @main.command(context_settings={"ignore_unknown_options": True})
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def during(command: tuple[str, ...]) -> None:
-    """Run COMMAND with a cluster that has the images of this tree: one that runs is used and stays, else one is
-    started and ended. What each part took is told at the end."""
+    """Run COMMAND with a cluster that has the images of this tree, and helm: one that runs is used and stays, else one
+    is started and ended. What each part took is told at the end."""
     took: list[str] = []
     there = running()
 
@@ -53,8 +54,15 @@ def during(command: tuple[str, ...]) -> None:
             took.append(f"{name} {time.monotonic() - began:.0f} s")
 
     try:
-        timed("cluster", start)
-        timed("images", build_images)
+        # side by side: one mostly computes, another mostly waits for the network
+        with ThreadPoolExecutor() as pool:
+            cluster = pool.submit(timed, "cluster", start)
+            helm = pool.submit(timed, "helm", rendered.helm)
+            built = pool.submit(timed, "images", build_images)
+        cluster.result()
+        helm.result()
+        host = built.result()
+        timed("images into it", lambda: load_images(host))
         code = timed("command", lambda: subprocess.run(command, check=False).returncode)
     finally:
         if not there:
@@ -99,24 +107,29 @@ def end() -> None:
 @click.argument("stages", nargs=-1)
 def images(base: str | None, stages: tuple[str, ...]) -> None:
     """Build images (broker, operator, zookeeper unless named) and bring them into the node."""
-    build_images(base, stages)
+    load_images(build_images(base, stages), stages)
 
 
-def build_images(base: str | None = None, stages: tuple[str, ...] = ()) -> None:
-    places, kind = Places.usual(), _kind()
+def build_images(base: str | None = None, stages: tuple[str, ...] = ()) -> str:
+    """The engine that has them then."""
+    places = Places.usual()
     host = engine.engine(places)
     environment = {**os.environ, "DOCKER_HOST": host}
     names = stages or STAGES
     command = [str(ROOT / "docker" / "build"), "--base", base or engine.base(places, host), *names]
     if subprocess.run(command, env=environment, check=False).returncode:
         raise NodeError("the images were not built")
-    loaded = [f"migratory-{stage}:{_version()}" for stage in names]
+    return host
+
+
+def load_images(host: str, stages: tuple[str, ...] = ()) -> None:
+    loaded = [f"migratory-{stage}:{_version()}" for stage in stages or STAGES]
     if "MIGRATORY_KUBECONFIG" in os.environ:
         print("load them into your cluster yourself:", *loaded, file=sys.stderr)
-    elif kind:
+    elif _kind():
         run(["kind", "load", "docker-image", "--name", KIND, *loaded])
     else:
-        Node(places).load(loaded, host)
+        Node(Places.usual()).load(loaded, host)
 
 
 @main.command("volumes", hidden=True)

@@ -109,12 +109,14 @@ def test_what_is_not_wanted_any_more_goes_if_it_is_ours() -> None:
     assert decide(replace(seen, objects=foreign), SETTINGS).delete == ()
 
 
-def test_from_three_brokers_to_one_the_budget_goes_in_the_same_look() -> None:
-    seen = whole()
+def test_from_two_brokers_to_one_the_budget_goes_in_the_same_look() -> None:
+    two = {"brokers": {"replicas": 2}, "delivery": {"minCopies": 1}}
+    owners = {f"quotes-broker-{number}": page(range(number, 100, 2)) for number in range(2)}
+    seen = whole(cluster(two), pods=pods(2), pages=owners)
     one = {"brokers": {"replicas": 1}, "delivery": {"minCopies": 1}}
     plan = decide(replace(seen, resource={**seen.resource, "spec": one}), SETTINGS)
     assert [key_of(thing) for thing in plan.delete] == [("PodDisruptionBudget", "quotes-broker")]
-    assert ("StatefulSet", "quotes-broker") in {key_of(thing) for thing in plan.apply}
+    assert [thing["spec"]["replicas"] for thing in plan.apply if key_of(thing) == BROKERS] == [1]
 
 
 def brokers_hash(thing: Object) -> str:
@@ -137,10 +139,59 @@ def resized(seen: Observed, replicas: int, **brokers: Any) -> tuple[Observed, Ob
 def test_more_or_fewer_brokers_are_no_reason_to_restart_any() -> None:
     seen = whole()
     usual = brokers_hash(seen.objects[BROKERS])
-    for replicas in (5, 4, 7, 3):
+    for replicas in (4, 5, 7):
         seen, made = resized(seen, replicas)
         assert (made["spec"]["replicas"], brokers_hash(made)) == (replicas, usual)
         assert BROKERS not in {key_of(thing) for thing in decide(seen, SETTINGS).apply}, "and it stays so"
+
+
+def five(**fields: Any) -> Observed:
+    """Five brokers, all well, of which three are wanted from now on."""
+    owners = {f"quotes-broker-{number}": page(range(number, 100, 5)) for number in range(5)}
+    seen = whole(cluster({"brokers": {"replicas": 5}}), pods=pods(5), pages=owners)
+    return replace(seen, **{"resource": {**seen.resource, "spec": {"brokers": {"replicas": 3}}}, **fields})
+
+
+def next_size(seen: Observed) -> int:
+    """Of the brokers' StatefulSet after this look."""
+    plan = decide(seen, SETTINGS)
+    made = {key_of(thing): thing for thing in plan.apply}
+    return int(made.get(BROKERS, seen.objects[BROKERS])["spec"]["replicas"])
+
+
+def test_brokers_leave_one_after_the_other() -> None:
+    seen = five()
+    plan = decide(seen, SETTINGS)
+    made = {key_of(thing): thing for thing in plan.apply}
+    assert made[BROKERS]["spec"]["replicas"] == 4
+    assert brokers_hash(made[BROKERS]) == brokers_hash(seen.objects[BROKERS])
+    assert "quotes-broker-3" in made["ConfigMap", "quotes-broker"]["data"]["broker.json"]
+    assert "quotes-broker-4" not in made["ConfigMap", "quotes-broker"]["data"]["broker.json"]
+    assert condition(plan, "Progressing") == ("True", "Scaling")
+    assert condition(plan, "Ready") == ("True", "AllReady")
+    four = {key: settled(thing) for key, thing in made.items()}
+    seen = replace(seen, objects={**seen.objects, **four})
+    assert next_size(seen) == 4, "the fifth is still there"
+    owners = {f"quotes-broker-{number}": page(range(number, 100, 4)) for number in range(4)}
+    assert next_size(replace(seen, pods=pods(4), pages=owners)) == 3
+
+
+def test_the_next_broker_leaves_when_those_that_stay_are_well() -> None:
+    seen = five()
+    assert next_size(seen) == 4
+    fewer = {name: one for name, one in seen.pages.items() if name != "quotes-broker-1"}
+    assert next_size(replace(seen, pages=fewer)) == 5, "groups without a coordinator"
+    unready = pod("quotes-broker-1", names.BROKER, ready=False)
+    others = [one for one in pods(5) if one["metadata"]["name"] != "quotes-broker-1"]
+    assert next_size(replace(seen, pods=(*others, unready))) == 5, "one that stays takes no clients"
+    listed = {**seen.pages, "quotes-broker-0": page(range(0, 100, 5), listed=frozenset({"quotes-broker-5"}))}
+    assert next_size(replace(seen, pages=listed)) == 5, "the one before is on a list still"
+
+
+def test_a_broker_that_never_ran_may_leave_at_once() -> None:
+    others = [one for one in pods(5) if one["metadata"]["name"] != "quotes-broker-4"]
+    pending = pod("quotes-broker-4", names.BROKER, ready=False, phase="Pending")
+    assert next_size(five(pods=(*others, pending), pages={})) == 4
 
 
 def test_another_configuration_or_address_restarts_them_also_when_their_number_changes() -> None:
