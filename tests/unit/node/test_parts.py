@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import subprocess
 import sys
 import tarfile
 from pathlib import Path
 
 import pytest
-from migratory_node.binaries import pause_image
+from migratory_node.binaries import missing_packages, pause_image
 from migratory_node.network import without_kubelet
 from migratory_node.places import NodeError, Places
 from migratory_node.processes import Processes
@@ -101,3 +102,9 @@ COMMIT
         ["-X", "KUBE-KUBELET-CANARY"],
     ]
     assert list(without_kubelet("*nat\n:INPUT ACCEPT [0:0]\nCOMMIT\n")) == []
+
+
+def test_programs_that_are_not_there_are_told_by_their_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", os.environ["PATH"])  # it is extended by what is asked
+    found = missing_packages({"sh": "dash", "no-such-program": "some-package", "no-such-either": "some-package"})
+    assert [name for name in found if name != "containernetworking-plugins"] == ["some-package"]
