@@ -25,6 +25,7 @@ from migratory_protocol.peer import (
 from migratory_broker.core.logic.events import ConnectPeers, PeerDown, PeerReceived, PeerUp, SendPeer
 from migratory_broker.runtime.logs import Log
 from migratory_broker.runtime.pump import Pump
+from migratory_broker.runtime.strangers import Strangers, host_of
 
 DIAL_LIMIT = 2.0
 HELLO_LIMIT = 3.0
@@ -37,7 +38,7 @@ LAST_DELAY = 1.0
 
 MAX_HELLO = 4096
 MAX_STRANGERS = 64
-"""Connections that have not said who they are."""
+"""Connections of others that have not said who they are: one more, and one of these goes."""
 
 
 class Link(asyncio.Protocol):
@@ -125,7 +126,8 @@ class Peers:
         self._hello: Hello | None = None
         self._wanted: dict[str, tuple[int, str]] = {}
         self._dialling: dict[str, asyncio.Task[None]] = {}
-        self._strangers: set[Link] = set()
+        self._strangers: Strangers[Link] = Strangers(MAX_STRANGERS)
+        self._calling: set[Link] = set()  # dialled, and not answered with a Hello yet
         self._links: dict[str, Link] = {}  # as the sockets have it
         self._active: dict[str, Link] = {}  # as the logic knows it
         self._encoded: tuple[PeerMessage | None, bytes] = (None, b"")
@@ -188,7 +190,7 @@ class Peers:
             elif now - link.heard > SILENCE_LIMIT:
                 self._log("warning", "peer_silent", peer=link.peer, seconds=round(now - link.heard, 1))
                 link.transport.abort()
-        for link in [*self._strangers]:
+        for link in [*self._strangers, *self._calling]:
             if now - link.since > HELLO_LIMIT:
                 self.refuse(link, "no Hello in time")
 
@@ -199,7 +201,7 @@ class Peers:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for link in [*self._strangers, *self._links.values()]:
+        for link in [*self._strangers, *self._calling, *self._links.values()]:
             link.transport.abort()
 
     def status(self) -> dict[str, object]:
@@ -211,11 +213,15 @@ class Peers:
     # ---- from the links --------------------------------------------------------------------------------------------
 
     def made(self, link: Link) -> None:
-        self._strangers.add(link)
-        if self._hello is None or len(self._strangers) > MAX_STRANGERS:
+        if self._hello is None:
             link.transport.abort()
         elif link.dialled:
+            self._calling.add(link)
             link.write(encode_peer(self._hello))
+        else:
+            gone = self._strangers.add(link, host_of(link.transport))
+            if gone is not None:
+                self.refuse(gone, "others came, and it had said no Hello yet")
 
     def received(self, link: Link, message: PeerMessage) -> None:
         if link.peer:
@@ -229,7 +235,7 @@ class Peers:
         self._check(link, message)
         if not link.dialled and self._hello is not None:
             link.write(encode_peer(self._hello))
-        self._strangers.discard(link)
+        self._known(link)
         link.peer, link.incarnation = message.broker, message.incarnation
         old = self._links.get(link.peer)
         if old is not None:
@@ -240,15 +246,20 @@ class Peers:
         self._pump.call(self._up, link)
 
     def lost(self, link: Link) -> None:
-        self._strangers.discard(link)
+        self._known(link)
         if self._links.get(link.peer) is link:
             del self._links[link.peer]
             self._pump.call(self._down, link)
 
+    def _known(self, link: Link) -> None:
+        """It has said who it is, or is gone."""
+        self._strangers.discard(link)
+        self._calling.discard(link)
+
     def refuse(self, link: Link, reason: str) -> None:
         """End a link for what came over it; one log line in ten seconds for each place it comes from."""
         self.refused += 1
-        host = (link.transport.get_extra_info("peername") or ("unknown",))[0]
+        host = host_of(link.transport)
         now = self.clock()
         if now - self._complained.get(link.peer or host, -60.0) >= 10.0:
             if len(self._complained) >= 100:

@@ -389,6 +389,7 @@ class Broker:
             "handshakes_waiting": self._client_server.waiting,
             "handshakes_too_slow": self._client_server.slow_handshakes,
             "connections_refused": sum(listener.refused for listener in self._listeners),
+            "admin_connections_crowded_out": self._admin_server.crowded_out,
             "peer_links": self._peers.status(),
             "servers": [{"url": server.url, "weight": server.weight} for server in self._servers],
             "logic": self._logic.status(),

@@ -16,10 +16,13 @@ from aiohttp.web_protocol import RequestHandler
 from migratory_protocol.origins import OriginPolicy
 
 from migratory_broker.runtime.connection import Connections
+from migratory_broker.runtime.strangers import Strangers, host_of
 from migratory_broker.runtime.upgrade import Accepted, Refused, check_source, negotiate
 
 MAX_HEADER_LINE = 8190
 MAX_HEADERS = 64
+MAX_ADMIN = 32
+"""Connections to the administration: one more, and one of these goes. Each is for one request, answered at once."""
 
 Page = Callable[[], tuple[int, str, bytes]]
 """Answers a GET: status, content type, body."""
@@ -54,10 +57,13 @@ class _Early:
 
 
 class _Server(web.Server):
-    """Remembers when each connection was accepted, until it was handed over or is gone."""
+    """Remembers when each connection was accepted, until it was handed over or is gone. `most`: so many at once."""
 
     def __init__(
-        self, handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]], clock: Callable[[], float]
+        self,
+        handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]],
+        clock: Callable[[], float],
+        most: int | None = None,
     ) -> None:
         super().__init__(
             cast("Any", handler),
@@ -71,13 +77,21 @@ class _Server(web.Server):
         )
         self._clock = clock
         self.waiting: dict[RequestHandler, float] = {}
+        self._strangers: Strangers[RequestHandler] | None = None if most is None else Strangers(most)
+        self.crowded_out = 0
 
     def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
         self.waiting[handler] = self._clock()
         super().connection_made(handler, transport)
+        gone = None if self._strangers is None else self._strangers.add(handler, host_of(transport))
+        if gone is not None:
+            self.crowded_out += 1
+            self._drop(gone)
 
     def connection_lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
         self.waiting.pop(handler, None)
+        if self._strangers is not None:
+            self._strangers.discard(handler)
         super().connection_lost(handler, exc)
 
     def drop_slow(self, limit: float) -> int:
@@ -89,10 +103,13 @@ class _Server(web.Server):
                 break
             slow.append(handler)
         for handler in slow:
-            del self.waiting[handler]
-            if handler.transport is not None:
-                handler.transport.abort()
+            self._drop(handler)
         return len(slow)
+
+    def _drop(self, handler: RequestHandler) -> None:
+        self.waiting.pop(handler, None)
+        if handler.transport is not None:
+            handler.transport.abort()
 
 
 class ClientServer:
@@ -178,10 +195,15 @@ class AdminServer:
     def __init__(self, pages: Mapping[str, Page], clock: Callable[[], float], request_limit: float = 30.0) -> None:
         self._pages = dict(pages)
         self._limit = request_limit
-        self._server = _Server(self._handle, clock)
+        self._server = _Server(self._handle, clock, MAX_ADMIN)
 
     def protocol(self) -> asyncio.BaseProtocol:
         return self._server()
+
+    @property
+    def crowded_out(self) -> int:
+        """Connections that had to go for others."""
+        return self._server.crowded_out
 
     def tick(self) -> None:
         self._server.drop_slow(self._limit)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -67,3 +68,24 @@ def until() -> Callable[..., Any]:
         return found
 
     return wait
+
+
+@pytest.fixture
+async def idle() -> AsyncIterator[Callable[..., Any]]:
+    """`await idle(address, count)`: so many connections that say nothing, closed when the test is over."""
+    writers: list[asyncio.StreamWriter] = []
+
+    async def connect(address: tuple[str, int], count: int) -> list[asyncio.StreamReader]:
+        readers = []
+        for _ in range(count):
+            reader, writer = await asyncio.open_connection(*address)
+            readers.append(reader)
+            writers.append(writer)
+        return readers
+
+    yield connect
+    for writer in writers:
+        writer.close()
+    for writer in writers:
+        with suppress(OSError):  # it may have been reset
+            await writer.wait_closed()

@@ -293,3 +293,32 @@ async def test_who_does_not_say_hello_is_dropped(sides: Any, until: Any, log: An
         await asyncio.wait_for(reader.readexactly(1), 5)
     assert "no Hello in time" in log.lines[-1]["reason"]
     writer.close()
+
+
+async def test_those_who_say_nothing_keep_no_broker_waiting(sides: Any, idle: Any, until: Any, log: Any) -> None:
+    """As many as there may be, and some more: a link comes about at once, and so does one that is dialled from here."""
+    a, b, c = sides("a"), sides("b"), sides("c")
+    readers = await idle(b.port, peers_module.MAX_STRANGERS + 5)
+    await until(lambda: b.peers.refused == 5)
+    a.want(b)
+    b.want(a, c)
+    await until(lambda: {"a", "c"} == {*b.peers.status()}, 2.0)  # before anybody is dropped for his silence
+    # the longest there went, and no more than had to
+    for reader in readers[: b.peers.refused]:
+        assert await asyncio.wait_for(reader.read(), 5) == b""
+    assert len(b.peers._strangers) == len(readers) - b.peers.refused
+    assert "others came" in next(line for line in log.lines if line["event"] == "peer_refused")["reason"]
+
+
+async def test_strangers_crowd_out_no_link_that_is_dialled_from_here(sides: Any, idle: Any, until: Any) -> None:
+    a = sides("a")
+    silent = listen(bind("127.0.0.1", 0, "peers"), "peers")  # accepts nobody: the kernel connects all the same
+    a.peers.connect(events.ConnectPeers({"b": (1, address_of(silent))}))
+    await until(lambda: a.peers._calling)
+    await idle(a.port, peers_module.MAX_STRANGERS + 5)
+    await until(lambda: a.peers.refused == 5)
+    (calling,) = a.peers._calling
+    assert not calling.transport.is_closing()
+    a.peers.tick(time.monotonic() + 10)  # in time it is dropped like any other
+    await until(calling.transport.is_closing)
+    silent.close()

@@ -17,7 +17,7 @@ from migratory_broker.runtime import admin
 from migratory_broker.runtime.connection import Connections
 from migratory_broker.runtime.listener import Admission, Listener, bind, listen
 from migratory_broker.runtime.pump import Pump
-from migratory_broker.runtime.server import AdminServer, ClientServer
+from migratory_broker.runtime.server import MAX_ADMIN, AdminServer, ClientServer
 from migratory_protocol.messages import Server
 from migratory_protocol.origins import OriginPolicy
 
@@ -372,5 +372,26 @@ async def test_the_administration_has_pages(log: Any, until: Any) -> None:
     assert "/readyz" in body
     assert (await get("/healthz", "DELETE"))[0] == 405
     server.tick()
+    listener.close()
+    await server.close()
+
+
+async def test_the_administration_holds_few_connections_and_answers_all_the_same(
+    log: Any, idle: Any, until: Any
+) -> None:
+    """Who holds them all keeps no probe waiting, or the broker would be taken for dead."""
+    server = AdminServer({"/healthz": admin.health}, time.monotonic)
+    listening = listen(bind("127.0.0.1", 0, "administration"), "administration")
+    listener = Listener(listening, server.protocol, log)
+    readers = await idle(listening.getsockname(), MAX_ADMIN)
+    await until(lambda: len(server._server.waiting) == MAX_ADMIN)
+    reader, writer = await asyncio.open_connection(*listening.getsockname())
+    writer.write(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
+    assert (await asyncio.wait_for(reader.read(), 5)).startswith(b"HTTP/1.1 200 ")
+    writer.close()
+    assert await asyncio.wait_for(readers[0].read(), 5) == b""
+    await until(lambda: len(server._server.waiting) == MAX_ADMIN - 1)
+    assert server.crowded_out == 1
+    assert len(server._server.connections) == MAX_ADMIN - 1
     listener.close()
     await server.close()
