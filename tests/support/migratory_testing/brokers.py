@@ -305,6 +305,11 @@ class Cluster:
             self._carry_out(broker, effect)
         return effects
 
+    def next_event(self) -> tuple[str, Event]:
+        """What waits longest, and for whom: for a test that stops in the middle of what `settle` would do."""
+        broker, event = self._queue.popleft()
+        return broker.name, event
+
     def settle(self) -> None:
         """Everything that is under way, in order, until nothing is."""
         for _ in range(200_000):

@@ -173,3 +173,28 @@ def test_a_lonely_survivor_goes_on_with_restarted_brokers() -> None:
     position = cluster.answers[reference].position
     assert position is not None
     assert position.sequence == 2
+
+
+def test_a_coordinator_that_is_cut_off_stands_back_once() -> None:
+    """Nobody shall wait for it while ZooKeeper still hears it: its ephemeral goes, and is let go once."""
+    cluster = Cluster().up()
+    cluster.run(2.0)
+    old = cluster.coordinator()
+    cluster.isolate(old)
+    cluster.run(4.5)
+    assert fenced(cluster) == [old]
+    assert len(cluster[old].notes("stands_back")) == 1
+    assert cluster.record().owner[0] != old
+
+
+def test_a_fenced_broker_that_others_still_hear_keeps_its_groups() -> None:
+    """Cut from another coordinator alone, it could still bring a list together: its own groups lose nothing by it."""
+    cluster = Cluster(groups=3).up()
+    cluster.run(2.0)
+    owners = {cluster.record(group).owner[0] for group in range(3)}
+    assert len(owners) > 1
+    one, other = sorted(owners)[:2]
+    cluster.cut(one, other)
+    cluster.run(4.5)
+    assert fenced(cluster) == [one, other]
+    assert [cluster[name].notes("stands_back") for name in (one, other)] == [[], []]

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pytest
 from migratory_broker.core.logic.context import InvariantError
-from migratory_broker.core.logic.events import Attached, Create, DrainRequest, Tick, ZkCommit, ZkGet, ZkReply, ZkSession
+from migratory_broker.core.logic.events import (
+    Attached,
+    Create,
+    DrainRequest,
+    Tick,
+    ZkChildren,
+    ZkCommit,
+    ZkGet,
+    ZkReply,
+    ZkSession,
+)
 from migratory_broker.core.logic.records import encode
 from migratory_testing.brokers import Broker, Cluster, Stored
 
@@ -275,6 +285,40 @@ def test_two_new_sessions_at_once() -> None:
     cluster.run(1.0)
     assert cluster.store.nodes[EPHEMERAL].owner == broker.session
     assert cluster.coordinator() == old
+
+
+@pytest.mark.parametrize("under_way", [ZkGet, ZkCommit])
+def test_an_ephemeral_is_restored_by_one_request_at_a_time(under_way: type[ZkGet] | type[ZkCommit]) -> None:
+    """RESTORE-EPHEMERAL, ONE-REQUEST: a server that takes its time is not asked again meanwhile."""
+    cluster = Cluster().up()
+    old = cluster.coordinator()
+    broker = alone_with_zookeeper(cluster, old)
+    ephemeral_goes(cluster)
+    broker.effects.clear()
+    cluster.step(old, Tick())
+    while not broker.of(under_way):
+        cluster.step(*cluster.next_event())
+    standing = cluster.logic(old).candidacy.standings[0]
+    assert standing.busy
+    broker.effects.clear()
+    cluster.now += 1.0
+    cluster.step(old, Tick())
+    assert [read for read in broker.of(ZkGet) if read.path == EPHEMERAL] == []
+    assert broker.of(ZkCommit) == []
+    cluster.settle()
+    assert not standing.busy
+    assert cluster.store.nodes[EPHEMERAL].owner == broker.session
+
+
+def test_nothing_is_asked_of_a_zookeeper_that_is_away() -> None:
+    cluster = Cluster().up()
+    cluster.zookeeper(False)
+    cluster.settle()
+    for name in cluster.names:
+        cluster[name].effects.clear()
+    cluster.run(cluster.logic("a").config.relook + 1.0)
+    for name in cluster.names:
+        assert [effect for effect in cluster[name].effects if isinstance(effect, ZkGet | ZkChildren | ZkCommit)] == []
 
 
 def test_letting_go_is_tried_again_when_the_read_had_no_reply() -> None:
