@@ -84,6 +84,9 @@ class Limits(Model):
     subscriptions_per_client: Annotated[int, Whole(1, 1_000_000)] = Field(
         default=1000, description="Topics that one client may be subscribed to"
     )
+    topics_per_client: Annotated[int, Whole(1, 10_000_000)] = Field(
+        default=10_000, description="Topics that one connection may make by publishing to them first"
+    )
     heartbeat: Annotated[float, Duration("1s", "5m")] = Field(
         default=15.0, description="A client is dead after two of them"
     )

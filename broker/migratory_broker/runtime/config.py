@@ -56,6 +56,7 @@ class LimitsSection(_Section, frozen=True):
     queue_per_client: Bytes = 1_048_576
     queue_total: Bytes = 268_435_456
     subscriptions_per_client: Count = 1000
+    topics_per_client: Count = 10_000
     heartbeat: Annotated[float, Meta(ge=0.1, le=3600)] = 15.0
     handshake: Annotated[float, Meta(ge=0.1, le=300)] = 10.0
 

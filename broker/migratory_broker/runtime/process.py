@@ -70,6 +70,7 @@ def logic_config(config: BrokerConfig, name: str, url: str, peer: str) -> LogicC
         weight=config.weights.get(name, 100),
         groups=config.topics.groups,
         max_topics=config.topics.max_topics,
+        topics_per_client=config.limits.topics_per_client,
         messages_per_topic=cache.messages_per_topic,
         min_age=cache.min_age,
         max_age=cache.max_age,

@@ -25,6 +25,7 @@ GOOD: dict[str, Any] = {
         "queuePerClient": 1048576,
         "queueTotal": 268435456,
         "subscriptionsPerClient": 1000,
+        "topicsPerClient": 10000,
         "heartbeat": 15.0,
         "handshake": 10.0,
     },

@@ -22,6 +22,7 @@ class LogicConfig:
 
     groups: int = 100
     max_topics: int = 100_000
+    topics_per_client: int = 10_000  # that one connection may make: a tenth, so that others can make some as well
     max_publishers: int = 1_000_000  # rows of all publisher tables: about 0.5 KB each, for the duplicate window
     messages_per_topic: int = 300
     min_age: float = 60.0
@@ -66,6 +67,7 @@ class LogicConfig:
         for name in (
             "groups",
             "max_topics",
+            "topics_per_client",
             "max_publishers",
             "messages_per_topic",
             "max_bytes",

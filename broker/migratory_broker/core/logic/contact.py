@@ -16,6 +16,7 @@ from migratory_protocol.topics import topic_group
 from migratory_broker.core.logic.context import Context
 from migratory_broker.core.logic.events import Fanout, PublishAnswer, PublishRequest
 from migratory_broker.core.logic.gossip import Gossip
+from migratory_broker.core.logic.makers import Makers
 
 if TYPE_CHECKING:
     from migratory_broker.core.logic.authorizer import Authorizer
@@ -36,6 +37,7 @@ class Contact:
         self.ctx = ctx
         self.gossip = gossip
         self.authorizer = authorizer
+        self.makers = Makers(ctx)
         self.groups: list[Group] = []
         self.pending: dict[Key, Pending] = {}  # all wait equally long: in the order of their deadlines
         self._forwards: dict[str, dict[int, list[Forwarded]]] = {}  # peer -> group -> publications of this turn
@@ -61,6 +63,12 @@ class Contact:
         if reign is None and via not in ctx.links:
             self._retry(event, f"topic group {number} has no coordinator now")
             return
+        replica = self.groups[number].replica
+        if replica.synced and event.topic not in replica.topics:  # every broker has every topic
+            refusal = self.makers.admit(event.topic, (event.edge, event.reference))
+            if refusal:
+                self._answer(event, "too_many_topics", refusal)
+                return
         if event.qos:
             key = (event.topic, event.publisher, event.id)
             pending = self.pending.get(key)
@@ -175,6 +183,7 @@ class Contact:
         self.resolve(Answer(topic, publisher, number, "retry", None, text, wait))
 
     def tick(self) -> None:
+        self.makers.tick(self._exists)
         late = []
         for key, pending in self.pending.items():
             if pending.deadline > self.ctx.now:
@@ -182,6 +191,9 @@ class Contact:
             late.append(key)
         for key in late:
             self._give_back(*key, "no answer from the coordinator in time")
+
+    def _exists(self, topic: str) -> bool:
+        return topic in self.groups[topic_group(topic, len(self.groups))].replica.topics
 
     def flush(self) -> None:
         if not (self._forwards or self._answers):

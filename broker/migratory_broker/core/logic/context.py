@@ -53,6 +53,7 @@ class Context:
         self.dirty: dict[int, None] = {}  # groups that have something to send at the end of the turn
         self.published = 0  # numbered by this broker
         self.committed = 0  # publications committed here
+        self.histories = 0  # how often a group here began another history, its topics forgotten
         self._wall_offset = 0.0  # wall clock minus monotonic clock, seconds
 
     def start(self, wall_ms: int, seed: int) -> None:

@@ -123,6 +123,7 @@ class Replica:
     def begin_history(self, history: int, first: int) -> None:
         """NEW-HISTORY: forget the old one whole. Its topics' subscribers are told by `tell_reset`."""
         self.drop(list(self.topics.values()))
+        self.ctx.histories += 1
         self.history, self.first = history, first
         self.synced = 0
         self.view = None

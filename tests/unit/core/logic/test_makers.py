@@ -1,0 +1,118 @@
+"""One client that makes up topics does not take those of the others: it has a limit of its own."""
+
+from __future__ import annotations
+
+import pytest
+from migratory_broker.core.logic import makers
+from migratory_broker.core.logic.config import LogicConfig
+from migratory_broker.core.logic.context import Context
+from migratory_broker.core.logic.events import PublishRequest
+from migratory_broker.core.logic.makers import Makers
+from migratory_protocol.peer import Forward
+from migratory_testing.brokers import Cluster
+
+
+def publish(cluster: Cluster, broker: str, topic: str, client: int, id: int = 1, qos: int = 1) -> str | None:
+    """The code of the answer, None without one."""
+    cluster.answers.pop(client, None)
+    publisher = f"p{client}"
+    cluster.give(broker, PublishRequest(0, client, topic, b"x", qos, publisher if qos else "", id if qos else 0, id))
+    cluster.settle()
+    answer = cluster.answers.get(client)
+    return answer.code if answer else None
+
+
+@pytest.fixture(params=["coordinator", "contact"])
+def there(request: pytest.FixtureRequest) -> tuple[Cluster, str]:
+    """A cluster with a limit of three topics, and the broker that the clients are connected to."""
+    cluster = Cluster(topics_per_client=3).up()
+    return cluster, cluster.coordinator() if request.param == "coordinator" else cluster.others()[0]
+
+
+def test_a_client_makes_so_many_topics_and_publishes_to_any_number(there: tuple[Cluster, str]) -> None:
+    cluster, broker = there
+    codes = [publish(cluster, broker, f"t{number}", client=7) for number in range(5)]
+    assert codes == ["", "", "", "too_many_topics", "too_many_topics"]
+    assert "has made 3 topics, its limit" in cluster.answers[7].text
+    assert publish(cluster, broker, "t4", client=8) == ""  # another makes it,
+    assert publish(cluster, broker, "t4", client=7) == ""  # and the first may use it
+    assert publish(cluster, broker, "t0", client=7, id=2) == ""
+    cluster.run(10.0)
+    assert publish(cluster, broker, "t9", client=7) == "too_many_topics"
+
+
+def test_without_an_answer_the_log_says_so(there: tuple[Cluster, str]) -> None:
+    cluster, broker = there
+    for number in range(6):
+        assert publish(cluster, broker, f"t{number}", client=7, qos=0) is None
+    topics = cluster.logic(cluster.coordinator()).groups[0].replica.topics
+    assert sorted(topics) == ["t0", "t1", "t2"]
+    (note,) = cluster[broker].notes("too_many_topics_of_one_client")
+    assert note.fields == {"edge": 0, "connection": 7, "limit": 3}
+    cluster.run(10.0)
+    publish(cluster, broker, "t9", client=7, qos=0)
+    assert len(cluster[broker].notes("too_many_topics_of_one_client")) == 2
+
+
+def test_a_topic_that_is_being_made_counts_once_and_what_came_to_nothing_not_at_all() -> None:
+    cluster = Cluster(topics_per_client=3).up()
+    contact = cluster.others()[0]
+    cluster.hold = lambda sender, receiver, message: isinstance(message, Forward)
+    for number in range(1, 6):
+        publish(cluster, contact, "t", client=7, id=number)
+    publish(cluster, contact, "u", client=7)
+    publish(cluster, contact, "v", client=7)
+    assert publish(cluster, contact, "w", client=7) == "too_many_topics"
+    cluster.held.clear()  # the link swallowed them all
+    cluster.hold = lambda sender, receiver, message: False
+    cluster.run(6.0)
+    assert [publish(cluster, contact, topic, client=7) for topic in "wxyz"] == ["", "", "", "too_many_topics"]
+
+
+def test_another_history_begins_with_no_topics_and_no_counts() -> None:
+    cluster = Cluster(topics_per_client=2).up()
+    contact = cluster.others()[0]
+    assert [publish(cluster, contact, topic, client=7) for topic in "tuv"] == ["", "", "too_many_topics"]
+    cluster.logic(contact).ctx.histories += 1
+    assert publish(cluster, contact, "v", client=7) == ""
+
+
+def test_a_new_history_is_counted() -> None:
+    cluster = Cluster().up()
+    before = cluster.logic("a").ctx.histories
+    cluster.logic("a").groups[0].replica.begin_history(99, 99)
+    assert cluster.logic("a").ctx.histories == before + 1
+
+
+def alone(**limits: int) -> tuple[Context, Makers]:
+    ctx = Context(LogicConfig("c", "a", ("a",), min_copies=1, **limits))
+    return ctx, Makers(ctx)
+
+
+def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(makers, "REMEMBERED", 2)
+    ctx, table = alone(topics_per_client=2, max_topics=6)
+    for client in (1, 2, 1, 3):
+        assert table.admit(f"t{client}{ctx.now}", (0, client)) == ""
+        ctx.now += 0.1
+    assert list(table._made.items()) == [((0, 1), 2), ((0, 3), 1)]  # 2 made one longest ago
+    assert table.admit("u", (0, 4)) == ""
+    assert table.admit("v", (0, 5)) == ""
+    assert "6 topics are being made" in table.admit("w", (0, 6))
+    ctx.now += 10.0
+    table.tick(lambda topic: False)  # 2 and 1 and 3 are forgotten: nothing of theirs is given back
+    assert (table._under_way, list(table._made)) == ({}, [])
+
+
+def test_given_back_one_by_one() -> None:
+    ctx, table = alone(topics_per_client=2)
+    assert table.admit("t", (0, 1)) == ""
+    ctx.now += 1.0
+    assert table.admit("u", (0, 1)) == ""
+    ctx.now += 4.5
+    table.tick(lambda topic: False)
+    assert list(table._made.items()) == [((0, 1), 1)]
+    assert list(table._under_way) == ["u"]
+    ctx.now += 4.5
+    table.tick(lambda topic: True)
+    assert list(table._made.items()) == [((0, 1), 1)]
