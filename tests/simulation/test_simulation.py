@@ -69,3 +69,10 @@ def test_what_was_not_exercised_is_named() -> None:
     coverage["takeovers"] = 0
     assert coverage.missing() == ["takeovers"]
     assert "takeovers" in coverage.table(1)
+
+
+def test_a_drain_that_a_later_listing_overtook_ends_when_the_world_is_healed() -> None:
+    """Seed 3200: with one copy a broker drains that is on no list, and is listed before its time is over."""
+    report = run_seed(3200, options=draw_options(3200, "long"))
+    assert report.violation == ""
+    assert report.coverage["fault drain"] > 0

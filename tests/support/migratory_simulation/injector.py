@@ -218,8 +218,12 @@ class Injector:
         world = self.world
         if not process.running:
             return
-        if world.options.plan.safe and not world.probe.may_lose(process, drains=False):
-            # Others have ended meanwhile, as they may: it is awaited.
+        ends = world.probe.may_lose(process, drains=False)
+        if world.healed:
+            # Nothing else ends any more. With one copy no list bears a loss, but its owner goes on without this one.
+            ends = ends or process.logic.drained
+        if world.options.plan.safe and not ends:
+            # Others have ended meanwhile, as they may, or it was listed meanwhile: it is awaited.
             world.scheduler.after(0.5 * world.options.tempo, self._drained, process, downtime)
             return
         world.process_ends(process, "drained", restart=downtime)
