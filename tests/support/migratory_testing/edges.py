@@ -40,6 +40,7 @@ from migratory_protocol.messages import (
     Connect,
     Message,
     Subscribe,
+    Subscribed,
     TopicRequest,
     Welcome,
 )
@@ -57,6 +58,11 @@ def publication(sequence: int, payload: bytes = b"", epoch: int = 1) -> Publicat
 
 def publications(first: int, last: int, epoch: int = 1) -> tuple[Publication, ...]:
     return tuple(publication(sequence, epoch=epoch) for sequence in range(first, last + 1))
+
+
+def receipts(messages: list[Subscribed]) -> list[tuple[int, str | None, int, int]]:
+    """Request, receipt, first and last missing of each topic that they answer for."""
+    return [(m.request, r.receipt, r.first, r.last) for m in messages for r in m.topics]
 
 
 class Reader:

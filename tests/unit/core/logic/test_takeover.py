@@ -2,37 +2,23 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
-from migratory_broker.core.logic.events import Create, Flush, PeerReceived, Write, ZkCommit, ZkSession
-from migratory_broker.core.logic.records import GroupRecord, Source, decode_group, rendezvous
+from migratory_broker.core.logic.events import Flush, PeerReceived
+from migratory_broker.core.logic.records import GroupRecord, Source
 from migratory_protocol.peer import (
     Accept,
     Accepted,
     Activated,
     Ask,
-    HandOver,
     PeerMessage,
     Prepare,
     Promise,
     Refused,
-    Standing,
     Sync,
     Synced,
 )
 from migratory_protocol.positions import Position
 from migratory_testing.brokers import Cluster
-
-
-def writes(commit: ZkCommit, activated: bool) -> bool:
-    """Whether a transaction writes a group's record, activated or not."""
-    return any(
-        isinstance(operation, (Write, Create))
-        and operation.path.startswith("/groups/")
-        and decode_group(operation.data).activated is activated
-        for operation in commit.operations
-        if operation.data
-    )
 
 
 def test_acknowledged_publications_survive_their_coordinator() -> None:
@@ -306,254 +292,6 @@ def test_a_candidate_takes_nothing_before_its_epoch_is_activated() -> None:
     cluster.release()
     reference = cluster.publish(candidate, "t", "x", id=1)
     assert cluster.answers[reference].code == ""
-
-
-def test_activation_is_a_compare_and_set() -> None:
-    """ACTIVATE-CAS: a candidate whose record was overtaken is no coordinator."""
-    cluster = Cluster().up()
-    old = cluster.coordinator()
-    cluster.hold = lambda sender, receiver, message: isinstance(message, Synced)
-    cluster.crash(old)
-    cluster.run(1.0)
-    (name,) = [n for n in cluster.names if n != old and cluster.logic(n).groups[0].reign is not None]
-    node = cluster.store.nodes["/groups/0"]
-    record = decode_group(node.data)
-    overtaking = record.next(("x", 1), record.members, 2)
-    node.data, node.version = msgspec.json.encode(overtaking), node.version + 1
-    reign = cluster.logic(name).groups[0].reign
-    assert reign is not None
-    cluster.release()
-    assert reign.phase == "over"
-    assert not cluster.record().activated
-
-
-@pytest.mark.parametrize("activated", [False, True], ids=["record", "activation"])
-@pytest.mark.parametrize("carried_out", [True, False])
-def test_an_unknown_outcome_is_read_again(activated: bool, carried_out: bool) -> None:
-    """UNKNOWN-READS-AGAIN: a lost reply is no defeat; the record is mine if owner and epoch are mine."""
-    cluster = Cluster().up()
-    old = cluster.coordinator()
-    lost: list[str] = []
-
-    def once(broker: str, commit: ZkCommit) -> bool:
-        if not lost and writes(commit, activated):
-            lost.append(broker)
-            return True
-        return False
-
-    if carried_out:
-        cluster.unknown = once
-    else:
-        cluster.lost = once
-    cluster.crash(old)
-    cluster.run(6.0)
-    assert lost
-    assert cluster.record().activated
-    reference = cluster.publish(cluster.coordinator(), "t", "x", id=1)
-    assert cluster.answers[reference].code == ""
-
-
-def test_an_unknown_activation_of_a_record_that_was_overtaken() -> None:
-    cluster = Cluster().up()
-    old = cluster.coordinator()
-    done: list[str] = []
-
-    def overtaken(broker: str, commit: ZkCommit) -> bool:
-        if not done and writes(commit, True):
-            done.append(broker)
-            node = cluster.store.nodes["/groups/0"]
-            record = decode_group(node.data)
-            node.data = msgspec.json.encode(record.next(("x", 1), record.members, 2))
-            node.version += 1
-            return True
-        return False
-
-    cluster.lost = overtaken
-    cluster.crash(old)
-    cluster.run(0.5)
-    assert cluster[done[0]].notes("reign_over")
-    record = cluster.record()
-    assert record.epoch > cluster.logic(done[0]).groups[0].replica.first + 2  # above the one that overtook it
-
-
-def test_zookeeper_goes_in_the_middle_of_a_takeover() -> None:
-    cluster = Cluster().up()
-    old = cluster.coordinator()
-    cluster.hold = lambda sender, receiver, message: isinstance(message, Synced)
-    cluster.crash(old)
-    cluster.run(0.5)
-    cluster.zookeeper(False)
-    cluster.release()
-    cluster.run(3.0)
-    assert not cluster.record().activated
-    cluster.zookeeper(True)
-    cluster.run(3.0)
-    assert cluster.record().activated
-
-
-def test_a_candidate_that_makes_no_progress_writes_once_more_and_then_stands_back() -> None:
-    """PROGRESS"""
-    cluster = Cluster().up()
-    old = cluster.coordinator()
-    epoch = cluster.record().epoch
-    cluster.crash(old)
-    cluster.hold = lambda sender, receiver, message: isinstance(message, (Promise, Standing, Synced))
-    cluster.run(1.0)
-    first = cluster.record()
-    assert first.epoch == epoch + 1
-    cluster.run(2.5)
-    second = cluster.record()
-    assert second.owner == first.owner
-    assert second.epoch == epoch + 2
-    assert second.source == first.source
-    cluster.run(2.5)
-    assert cluster[first.owner[0]].notes("stands_back")
-    cluster.run(4.0)
-    assert cluster.record().owner != first.owner
-    cluster.hold = lambda sender, receiver, message: False
-    cluster.run(12.0)
-    assert cluster.record().activated
-
-
-def test_a_coordinator_that_cannot_commit_lists_anew() -> None:
-    """PROGRESS, active: its member confirms nothing any more."""
-    cluster = Cluster().up()
-    old = cluster.coordinator()
-    epoch = cluster.record().epoch
-    cluster.hold = lambda sender, receiver, message: isinstance(message, (Accept, Accepted)) and message.epoch == epoch
-    reference = cluster.publish(old, "t", "x", id=1)
-    cluster.run(4.0)
-    assert cluster.record().epoch > epoch
-    assert cluster.answers[reference].code == ""
-    assert cluster.coordinator() == old
-
-
-def test_an_isolated_coordinator_lets_go_and_another_takes_over() -> None:
-    cluster = Cluster().up()
-    old = cluster.coordinator()
-    others = cluster.others()
-    cluster.isolate(old)
-    cluster.publish(old, "t", "x", id=1)
-    cluster.run(12.0)
-    new = [name for name in cluster.coordinators() if name in others]
-    assert len(new) == 1
-    cluster.heal()
-    cluster.run(6.0)
-    assert cluster.coordinator() == new[0]
-    assert cluster.logic(old).groups[0].reign is None
-    assert len(cluster.record().members) == 3
-
-
-def test_the_owner_goes_on_without_its_ephemeral_until_it_promises() -> None:
-    """A coordinator whose ephemeral expired goes on; it makes it again if nobody wrote a record meanwhile (A10)."""
-    cluster = Cluster().up()
-    old = cluster.coordinator()
-    for name in cluster.names:
-        if name != old:
-            cluster.zookeeper(False, name)
-    cluster.expire(old)
-    reference = cluster.publish(old, "t", "x", id=1)
-    assert cluster.answers[reference].code == ""
-    cluster.run(1.0)
-    assert cluster.store.nodes["/coordinators/0"].owner == cluster[old].session
-    assert cluster.store.nodes[f"/members/{old}"].owner == cluster[old].session
-
-
-def test_a10_an_expired_session_is_restored_or_succeeded() -> None:
-    """A10: one owner per group afterwards, the presence node is there again, and nothing acknowledged is missing."""
-    cluster = Cluster(groups=4).up()
-    for number in range(1, 4):
-        cluster.publish("b", "t", str(number), id=number)
-    cluster.expire("a")
-    cluster.run(6.0)
-    owners = [cluster.coordinator(group) for group in range(4)]
-    assert all(cluster.record(group).owner[0] == owners[group] for group in range(4))
-    assert cluster.store.nodes["/members/a"].owner == cluster["a"].session
-    assert [payload for _, payload in cluster.delivered("c", "t")] == ["1", "2", "3"]
-    reference = cluster.publish("b", "t", "4", id=4)
-    assert cluster.answers[reference].code == ""
-
-
-def test_an_own_ephemeral_of_an_older_session_is_replaced() -> None:
-    """RESTORE-EPHEMERAL: delete and create in one transaction."""
-    cluster = Cluster().up()
-    old = cluster.coordinator()
-    broker = cluster[old]
-    cluster._session += 1
-    broker.session = cluster._session  # a new session, while the nodes of the one before are still there
-    cluster.give(old, ZkSession("connected", broker.session))
-    cluster.run(0.5)
-    assert cluster.store.nodes["/coordinators/0"].owner == broker.session
-    assert cluster.store.nodes[f"/members/{old}"].owner == broker.session
-    assert cluster.record().epoch == cluster.logic(old).groups[0].replica.synced
-
-
-def test_a_coordinator_whose_record_was_overtaken_by_one_who_is_gone_tries_in_its_turn() -> None:
-    cluster = Cluster().up()
-    old = cluster.coordinator()
-    node = cluster.store.nodes["/groups/0"]
-    record = decode_group(node.data)
-    node.data = msgspec.json.encode(record.next(("b", 99), record.members, 2))
-    node.version += 1
-    for name in cluster.names:
-        if name != old:
-            cluster.zookeeper(False, name)
-    cluster.store.expire(cluster[old].session)
-    cluster.expire(old)
-    cluster.run(6.0)
-    assert cluster.record().epoch > record.epoch + 1
-    assert cluster.coordinator() == old
-
-
-def test_hand_over_removes_the_ephemeral_in_the_transaction() -> None:
-    """HAND-OVER: the coordinator numbers until it promises; the successor is the named one."""
-    cluster = Cluster().up()
-    old = cluster.coordinator()
-    successor = cluster.others()[1]
-    epoch = cluster.record().epoch
-    cluster.publish(old, "t", "x", id=1)
-    history = cluster.record().history
-    cluster.give(successor, PeerReceived(old, HandOver(0, history, epoch + 7)))  # not what the record says
-    cluster.settle()
-    assert cluster.coordinator() == old
-    cluster.give(successor, PeerReceived(old, HandOver(0, history, epoch)))
-    cluster.run(1.0)
-    assert cluster.coordinator() == successor
-    assert cluster.record().epoch == epoch + 1
-    reference = cluster.publish(old, "t", "y", id=2)
-    assert cluster.answers[reference].position == Position(epoch + 1, 2)
-
-
-def test_lower_ranks_wait_and_those_that_hold_the_groups_come_first() -> None:
-    cluster = Cluster().up()
-    old = cluster.coordinator()
-    one, two = cluster.others()
-    order = [name for name in rendezvous(0, cluster.names) if name != old]
-    cluster.crash(old)
-    cluster.run(1.0)
-    assert cluster.record().owner[0] == order[0]
-    candidacy = cluster.logic(one).candidacy
-    assert set(candidacy.order(0)) == {one, two}
-
-
-def test_groups_spread_evenly_over_the_survivors() -> None:
-    cluster = Cluster(groups=60)
-    cluster.start()
-    cluster.run(3.0)
-    ranks = [rendezvous(group, ["a", "b", "c"])[0] for group in range(600)]
-    assert min(ranks.count(name) for name in "abc") > 150
-    counts = cluster.logic("a").gossip.counts()
-    assert sum(counts.values()) == 60
-
-
-def test_a_group_whose_record_cannot_be_read_waits_and_says_so() -> None:
-    cluster = Cluster().up()
-    old = cluster.coordinator()
-    cluster.store.nodes["/groups/0"].data = b"not a record"
-    cluster.crash(old)
-    cluster.run(1.5)
-    name = cluster.others_running()[0]
-    assert cluster[name].notes("group_waits") or cluster[cluster.others_running()[1]].notes("group_waits")
 
 
 def test_messages_of_another_history_are_refused() -> None:

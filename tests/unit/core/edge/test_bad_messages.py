@@ -1,0 +1,83 @@
+"""What a client must not send: which close code or error it gets, and that good messages beside a bad one count."""
+
+from __future__ import annotations
+
+import pytest
+from migratory_broker.core.edge import EdgeConfig
+from migratory_protocol import frames
+from migratory_protocol.closecodes import CloseCode
+from migratory_protocol.messages import (
+    Error,
+    Ping,
+    Pong,
+    Publish,
+)
+from migratory_testing.edges import MASK, Bench
+
+
+class TestBadInput:
+    def test_an_unmasked_frame_closes_with_1002_after_what_came_before(self) -> None:
+        bench = Bench()
+        reader = bench.client()
+        reader.raw(reader.frame(Ping()) + b"\x82\x00" + reader.frame(Ping()))
+        assert reader.take(Pong) == [Pong()]
+        assert reader.close_code == CloseCode.PROTOCOL_ERROR
+        assert bench.edge.closed == {"protocol": 1}
+        reader.raw(reader.frame(Ping()))
+        assert reader.received == []
+
+    def test_a_message_over_the_limit_closes_with_1009(self) -> None:
+        bench = Bench(EdgeConfig(max_payload=1000, envelope=100))
+        fits, over = bench.client(), bench.client()
+        rest = 1100 - len(fits.codec.encode(Publish("t" * 40, b"\x00" * 1000)))
+        message = Publish("t" * (40 + rest), b"\x00" * 1000)
+        assert len(fits.codec.encode(message)) == 1100
+        fits.say(message)
+        assert fits.close_code is None
+        assert len(bench.requests) == 1
+        over.raw(frames.encode_frame(frames.BINARY, b"\x00" * 1101, MASK)[:20])
+        assert over.close_code == CloseCode.TOO_LARGE
+        assert bench.edge.closed == {"too_large": 1}
+        assert len(bench.requests) == 1
+
+    @pytest.mark.parametrize("wire", ["json", "msgpack"])
+    def test_the_wrong_kind_of_frame_closes_with_1003(self, wire: str) -> None:
+        bench = Bench()
+        reader = bench.client(wire=wire)  # type: ignore[arg-type]
+        opcode = frames.BINARY if wire == "json" else frames.TEXT
+        reader.raw(frames.encode_frame(opcode, b'{"op":"ping"}', MASK))
+        assert reader.close_code == CloseCode.UNSUPPORTED_DATA
+        assert f"migratory.v1.{wire}" in reader.close_reason
+
+    def test_text_that_is_no_utf8_closes_with_1007(self) -> None:
+        bench = Bench()
+        reader = bench.client(wire="json")
+        reader.raw(frames.encode_frame(frames.TEXT, b'{"op":"\xff"}', MASK))
+        assert reader.close_code == CloseCode.INVALID_TEXT
+
+    def test_an_unreadable_frame_closes_with_4000(self) -> None:
+        bench = Bench()
+        reader = bench.client(wire="json")
+        reader.text("hello")
+        (error,) = reader.take(Error)
+        assert error.closes
+        assert reader.close_code == CloseCode.BAD_MESSAGE
+
+    def test_a_bad_message_is_refused_alone_and_its_neighbours_are_taken(self) -> None:
+        bench = Bench()
+        reader = bench.client(wire="json")
+        reader.text('[{"op":"ping"},{"op":"fly"},{"op":"subscribe","request":"x","topics":[]},{"op":"ping"}]')
+        assert [type(message) for message in reader.received] == [Pong, Error, Error, Pong]
+        first, second = reader.take(Error)
+        assert "fly" in first.text
+        assert "request" in second.text
+        assert reader.close_code is None
+
+    def test_a_compressed_message_is_taken_when_that_was_agreed(self) -> None:
+        bench = Bench()
+        reader = bench.client(wire="json", deflate=True)
+        reader.raw(frames.deflated_frame(frames.TEXT, b'{"op":"ping"}', MASK))
+        assert reader.take(Pong)
+        plain = bench.client(wire="json")
+        plain.raw(frames.deflated_frame(frames.TEXT, b'{"op":"ping"}', MASK))
+        assert plain.close_code == CloseCode.PROTOCOL_ERROR

@@ -1,0 +1,187 @@
+"""Heartbeat, both halves of the closing handshake, lost sockets: how a connection ends, and nothing comes behind it."""
+
+from __future__ import annotations
+
+import pytest
+from migratory_broker.core.edge import EdgeConfig
+from migratory_broker.core.edge.connections import nowhere
+from migratory_broker.core.edge.events import Close, Lost, Paused, Received, Resumed, Send
+from migratory_broker.core.logic.events import PublishAnswer, PublishRequest, Tick
+from migratory_protocol import frames
+from migratory_protocol.messages import (
+    Bye,
+    Ping,
+    Pong,
+    Publish,
+)
+from migratory_protocol.positions import Position
+from migratory_testing.edges import MASK, Bench, publication
+
+
+class TestHeartbeat:
+    def test_a_silent_client_is_pinged_once_then_dead(self) -> None:
+        bench = Bench(EdgeConfig(heartbeat=10.0))
+        reader = bench.client("mute")
+        reader.live("t")
+        bench.wait(9.9)
+        assert reader.controls == []
+        bench.wait(0.3)
+        assert reader.controls == [frames.PingReceived(b"")]
+        bench.wait(9.5)
+        assert reader.socket == "open"
+        bench.wait(0.5)
+        assert reader.socket == "aborted"  # within two intervals and two ticks
+        assert reader.controls == [frames.PingReceived(b"")]
+        assert bench.edge.closed == {"heartbeat": 1}
+        assert (bench.edge.clients, bench.edge.subscriptions) == (0, 0)
+        (note,) = bench.notes
+        assert note.event == "dead_client"
+        assert note.fields["client"] == "mute"
+
+    def test_any_byte_is_a_sign_of_life(self) -> None:
+        bench = Bench(EdgeConfig(heartbeat=10.0))
+        reader = bench.client()
+        for _ in range(10):
+            bench.wait(9.0)
+            reader.raw(frames.pong_frame(b"", MASK))
+        assert reader.controls == []
+        assert reader.socket == "open"
+
+    def test_a_pong_answers_the_ping(self) -> None:
+        bench = Bench(EdgeConfig(heartbeat=10.0))
+        reader = bench.client()
+        for pings in range(1, 6):
+            bench.wait(10.3)
+            assert len(reader.controls) == pings
+            reader.raw(frames.pong_frame(b"", MASK))
+
+    def test_a_full_transport_that_empties_is_a_sign_of_life(self) -> None:
+        bench = Bench(EdgeConfig(heartbeat=10.0))
+        reader, stuck = bench.client(), bench.client()
+        stuck.pause()
+        for _ in range(4):
+            reader.pause()
+            bench.wait(9.0)
+            reader.resume()
+        assert reader.socket == "open"
+        assert stuck.socket == "aborted"
+        assert bench.edge.status()["paused"] == 0
+
+    def test_clients_do_not_pay_for_a_process_that_stood_still(self) -> None:
+        bench = Bench(EdgeConfig(heartbeat=10.0))
+        bench.wait(0.2)
+        reader = bench.client()
+        bench.now += 300.0
+        bench.step(Tick())
+        assert reader.socket == "open"
+        bench.wait(10.3)
+        assert reader.controls == [frames.PingReceived(b"")]
+        bench.wait(10.1)
+        assert reader.socket == "aborted"
+
+
+class TestClosing:
+    def test_the_client_closes(self) -> None:
+        bench = Bench()
+        reader = bench.client()
+        reader.live("t")
+        effects = reader.raw(frames.close_frame(1000, "enough", MASK))
+        assert [type(effect) for effect in effects if isinstance(effect, Send | Close)] == [Send, Close]
+        assert (reader.close_code, reader.socket) == (1000, "closed")
+        assert bench.edge.closed == {"client": 1}
+        assert bench.edge.topics == 0
+
+    def test_a_close_frame_without_a_code_is_answered_alike(self) -> None:
+        bench = Bench()
+        reader = bench.client()
+        reader.raw(frames.close_frame(None, "", MASK))
+        assert reader.writes[-1] == b"\x88\x00"
+
+    def test_bye_begins_the_closing_handshake(self) -> None:
+        bench = Bench()
+        reader = bench.client()
+        reader.say(Bye(), Ping())
+        assert (reader.close_code, reader.socket) == (1000, "open")
+        assert reader.take(Pong) == []
+        reader.say(Ping())
+        reader.raw(frames.ping_frame(b"", MASK))
+        reader.raw(frames.close_frame(1000, "", MASK))
+        assert reader.socket == "closed"
+        assert bench.edge.closed == {"bye": 1}
+
+    def test_bye_ends_its_own_frame(self) -> None:
+        bench = Bench()
+        reader = bench.client(wire="json")
+        reader.text('[{"op":"ping"},{"op":"bye"},{"op":"ping"}]')
+        assert reader.take(Pong) == [Pong()]
+        assert reader.close_code == 1000
+
+    def test_garbage_behind_bye_changes_nothing(self) -> None:
+        bench = Bench()
+        reader = bench.client()
+        reader.say(Bye())
+        reader.raw(b"\xff\xff\xff")
+        assert (reader.close_code, bench.edge.closed) == (1000, {"bye": 1})
+
+    def test_a_peer_that_never_answers_is_cut(self) -> None:
+        bench = Bench(EdgeConfig(closing=2.0))
+        reader = bench.client()
+        reader.say(Bye())
+        bench.wait(1.9)
+        assert reader.socket == "open"
+        bench.wait(0.3)
+        assert reader.socket == "aborted"
+
+    def test_a_lost_socket_ends_everything(self) -> None:
+        bench = Bench()
+        reader = bench.client()
+        reader.live("t")
+        reader.pause()
+        bench.fan("t", publication(1))
+        reader.lose()
+        assert bench.edge.closed == {"lost": 1}
+        status = bench.edge.status()
+        assert (status["connections"], status["queue_bytes"], status["paused"], bench.edge.topics) == (0, 0, 0, 0)
+
+    def test_lost_after_our_close_frame_counts_once(self) -> None:
+        bench = Bench()
+        reader = bench.client()
+        reader.say(Bye())
+        reader.lose()
+        assert bench.edge.closed == {"bye": 1}
+        bench.wait(40.0)
+        assert reader.socket == "open"  # nothing was said about it again
+
+    def test_events_for_a_connection_that_is_gone_mean_nothing(self) -> None:
+        bench = Bench()
+        reader = bench.client()
+        reader.lose()
+        late = PublishAnswer(0, reader.number, "t", "p", 1, position=Position(1, 1))
+        for event in (Received(reader.number, b"\x00"), Paused(1), Resumed(1), Lost(1), late):
+            assert bench.step(event) == []
+
+    def test_flow_of_a_closing_connection_means_nothing(self) -> None:
+        bench = Bench()
+        reader = bench.client()
+        reader.say(Publish("t", b"x", 1, "p", 1, 1), Bye())
+        request = bench.ask(PublishRequest)
+        reader.pause()
+        reader.resume()
+        bench.step(PublishAnswer(0, request.reference, "t", "p", 1, position=Position(1, 1)))
+        assert reader.received == []
+
+    def test_paused_and_resumed_said_twice(self) -> None:
+        bench = Bench()
+        reader = bench.client()
+        reader.resume()
+        reader.pause()
+        reader.pause()
+        reader.say(Ping())
+        assert reader.received == []
+        reader.resume()
+        assert reader.take(Pong) == [Pong()]
+
+
+def test_nothing_can_be_written_to_those_that_left() -> None:
+    with pytest.raises(AssertionError):
+        nowhere(b"")

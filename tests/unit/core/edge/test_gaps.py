@@ -1,0 +1,176 @@
+"""Publications that are missing, or come twice: told to the subscriber, once, with what is missing and no more."""
+
+from __future__ import annotations
+
+import pytest
+from migratory_broker.core.logic.events import Gap, NextPage
+from migratory_protocol.messages import Message, Subscribed, TopicReceipt
+from migratory_protocol.positions import Position
+from migratory_testing.edges import Bench, publication, publications, receipts
+
+
+class TestGap:
+    def test_live_and_waiting_subscribers_are_told_at_once(self) -> None:
+        bench = Bench()
+        reader, json, paused = bench.client(), bench.client(wire="json"), bench.client()
+        for each in (reader, json, paused):
+            each.live("t", Position(1, 2))
+            each.received.clear()
+        paused.pause()
+        bench.step(Gap("t", "truncated", Position(1, 9), 3, 8))
+        bench.fan("t", publication(9))
+        paused.resume()
+        for each in (reader, json, paused):
+            assert [type(m) for m in each.received] == [Subscribed, Message]
+            assert receipts(each.take(Subscribed)) == [(0, "truncated", 3, 8)]
+        assert bench.notes == []
+
+    def test_reset(self) -> None:
+        bench = Bench()
+        reader = bench.client()
+        reader.live("t", Position(1, 20))
+        bench.step(Gap("t", "reset", Position(8, 0)))
+        bench.fan("t", publication(1, epoch=8))
+        told = reader.take(Subscribed)[-1]
+        assert told == Subscribed(0, [TopicReceipt("t", "reset", Position(8, 0))])
+
+    def test_reset_ends_a_replay_and_makes_it_live(self) -> None:
+        bench = Bench()
+        reader = bench.client()
+        bench.attached(reader.subscribe("t", (1, 0)), Position(1, 9), publications=publications(1, 2), done=False)
+        stale = bench.ask(NextPage)
+        reader.received.clear()
+        bench.step(Gap("t", "reset", Position(8, 0)))
+        bench.page(stale, *publications(3, 9))
+        bench.fan("t", publication(1, epoch=8))
+        assert [type(m) for m in reader.received] == [Subscribed, Message]
+        assert receipts(reader.take(Subscribed)) == [(0, "reset", 0, 0)]
+
+    def test_one_that_waits_for_its_receipt_learns_all_from_it(self) -> None:
+        bench = Bench()
+        reader = bench.client()
+        attach = reader.subscribe("t", (1, 5))
+        bench.step(Gap("t", "reset", Position(8, 0)))
+        assert reader.received == []
+        bench.attached(attach, Position(8, 0), receipt="reset")
+        bench.fan("t", publication(1, epoch=8))
+        assert reader.sequences("t") == [1]
+
+    def test_truncated_leaves_a_replay_to_its_pages(self) -> None:
+        bench = Bench()
+        reader = bench.client()
+        bench.attached(reader.subscribe("t", (1, 0)), Position(1, 2), publications=publications(1, 1), done=False)
+        page = bench.ask(NextPage)
+        bench.step(Gap("t", "truncated", Position(1, 9), 3, 8))
+        assert receipts(reader.take(Subscribed)) == [(1, "complete", 0, 0)]
+        bench.fan("t", publication(9))
+        bench.page(page, publication(9), receipt="truncated", position=Position(1, 9), first=2, last=8)
+        bench.fan("t", publication(10))
+        assert receipts(reader.take(Subscribed)) == [(0, "truncated", 2, 8)]
+        assert bench.notes == []
+
+    def test_what_they_have_is_no_gap(self) -> None:
+        bench = Bench()
+        reader = bench.client()
+        reader.live("t", Position(1, 8))
+        reader.received.clear()
+        bench.step(Gap("t", "truncated", Position(1, 9), 3, 8))
+        assert reader.received == []
+
+    def test_a_topic_that_nobody_follows(self) -> None:
+        bench = Bench()
+        assert bench.step(Gap("t", "reset", Position(8, 0))) == []
+        assert bench.fan("t", publication(1)) == []
+
+
+class TestAhead:
+    """The logic may answer an `Attach` with publications whose `Fanout` to the others is still to come."""
+
+    def start(self) -> tuple[Bench, object, object]:
+        bench = Bench()
+        other, ahead = bench.client(), bench.client()
+        other.live("t", Position(1, 2))
+        bench.attached(ahead.subscribe("t", (1, 0)), Position(1, 4), publications=publications(1, 4))
+        assert ahead.sequences("t") == [1, 2, 3, 4]
+        return bench, other, ahead
+
+    @pytest.mark.parametrize("batches", [[(3, 4), (5, 5)], [(3, 3), (4, 4), (5, 5)], [(3, 5)], [(3, 3), (4, 5)]])
+    def test_nothing_comes_twice(self, batches: list[tuple[int, int]]) -> None:
+        bench, other, ahead = self.start()
+        for first, last in batches:
+            bench.fan("t", *publications(first, last))
+        bench.fan("t", publication(6))
+        assert other.sequences("t") == [3, 4, 5, 6]  # type: ignore[attr-defined]
+        assert ahead.sequences("t") == [1, 2, 3, 4, 5, 6]  # type: ignore[attr-defined]
+
+    @pytest.mark.parametrize(("last", "told"), [(3, []), (4, []), (6, [(0, "truncated", 5, 6)])])
+    def test_a_gap_says_only_what_is_missing(self, last: int, told: list[object]) -> None:
+        bench, other, ahead = self.start()
+        bench.step(Gap("t", "truncated", Position(1, last), 3, last))
+        bench.fan("t", *publications(last + 1, 7))
+        assert receipts(other.take(Subscribed))[1:] == [(0, "truncated", 3, last)]  # type: ignore[attr-defined]
+        assert ahead.sequences("t") == [1, 2, 3, 4, *range(max(5, last + 1), 8)]  # type: ignore[attr-defined]
+        assert receipts(ahead.take(Subscribed))[1:] == told  # type: ignore[attr-defined]
+
+    def test_a_reset_makes_it_live(self) -> None:
+        bench, _, ahead = self.start()
+        bench.step(Gap("t", "reset", Position(8, 0)))
+        bench.fan("t", publication(1, epoch=8))
+        assert ahead.sequences("t") == [1, 2, 3, 4, 1]  # type: ignore[attr-defined]
+
+
+class TestFaultsOfTheLogic:
+    """A hole or a repetition that breaks the contract between the cores never passes silently."""
+
+    def test_repetitions_are_dropped(self) -> None:
+        bench = Bench()
+        reader = bench.client()
+        reader.live("t")
+        bench.fan("t", *publications(1, 3))
+        assert bench.fan("t", *publications(2, 3)) == []
+        bench.fan("t", *publications(2, 4))
+        assert reader.sequences("t") == [1, 2, 3, 4]
+
+    def test_a_page_repeats_nothing(self) -> None:
+        bench = Bench()
+        reader = bench.client()
+        bench.attached(reader.subscribe("t", (1, 2)), Position(1, 4), publications=publications(1, 3), done=False)
+        bench.page(bench.ask(NextPage), *publications(2, 4))
+        assert reader.sequences("t") == [3, 4]
+
+    def test_an_unreported_hole(self) -> None:
+        bench = Bench()
+        reader = bench.client()
+        reader.live("t", Position(1, 2))
+        bench.fan("t", publication(6))
+        assert receipts(reader.take(Subscribed)) == [(1, "complete", 0, 0), (0, "truncated", 3, 5)]
+        (note,) = bench.notes
+        assert (note.level, note.event) == ("error", "unreported_hole")
+        assert note.fields == {"edge": 0, "topic": "t", "last": "1:2", "next": "1:6"}
+
+    def test_an_unreported_new_history(self) -> None:
+        bench = Bench()
+        reader = bench.client()
+        reader.live("t", Position(1, 20))
+        bench.fan("t", publication(1, epoch=8))
+        assert receipts(reader.take(Subscribed))[-1] == (0, "reset", 0, 0)
+        assert bench.notes[0].event == "unreported_reset"
+
+    def test_attached_before_there_was_a_history(self) -> None:
+        bench = Bench()
+        early, first = bench.client(), bench.client()
+        bench.attached(early.subscribe("t"), Position(0, 0), receipt="reset")
+        bench.attached(first.subscribe("u"), Position(0, 0), receipt="reset")
+        bench.fan("t", publication(941))
+        bench.fan("u", publication(1))
+        assert early.take(Subscribed)[1:] == [Subscribed(0, [TopicReceipt("t", "reset", Position(1, 940))])]
+        assert len(first.take(Subscribed)) == 1
+        assert bench.notes == []
+
+    def test_a_replay_that_ends_short_of_the_live_stream(self) -> None:
+        bench = Bench()
+        bench.client().live("t", Position(1, 9))
+        reader = bench.client()
+        bench.attached(reader.subscribe("t", (1, 0)), Position(1, 3), publications=publications(1, 3))
+        assert receipts(reader.take(Subscribed)) == [(1, "complete", 0, 0), (0, "truncated", 4, 9)]
+        assert bench.notes[0].event == "unreported_hole"

@@ -1,0 +1,165 @@
+"""docs/replication.md, "A broker's lives": drains, and groups that move to another coordinator while all goes well."""
+
+from __future__ import annotations
+
+import pytest
+from migratory_broker.core.logic.events import (
+    Admission,
+    DrainClients,
+    DrainRequest,
+)
+from migratory_protocol.peer import (
+    HandOver,
+    Sync,
+)
+from migratory_testing.brokers import Cluster
+
+
+def test_drain_hands_groups_over_then_sends_clients() -> None:
+    """DRAIN-ORDER"""
+    cluster = Cluster(groups=6)
+    cluster.up()
+    cluster.run(10.0)
+    name = cluster.coordinator(0)
+    logic = cluster.logic(name)
+    cluster.give(name, DrainRequest(20.0))
+    cluster.give(name, DrainRequest(20.0))
+    cluster.settle()
+    assert cluster[name].of(Admission)[-1] == Admission(False, "draining")
+    assert not logic.drained
+    cluster.run(3.0)
+    (drain,) = cluster[name].of(DrainClients)
+    assert f"ws://{name}" not in [server.url for server in drain.servers]
+    assert len(drain.servers) == 2
+    assert logic.drained
+    assert all(cluster.coordinator(group) != name for group in range(6))
+    assert all((name, 1) in cluster.record(group).members for group in range(6))  # a leaver stays listed
+    order = [type(effect).__name__ for effect in cluster[name].effects]
+    assert order.index("DrainClients") > 0
+    cluster.crash(name)
+    cluster.run(4.0)
+    assert all(name not in dict(cluster.record(group).members) for group in range(6))
+
+
+def test_a_drain_without_a_successor_still_ends() -> None:
+    cluster = Cluster(("a",), min_copies=1).up()
+    cluster.give("a", DrainRequest(8.0))
+    cluster.run(1.0)
+    assert not cluster["a"].of(DrainClients)
+    cluster.run(2.0)
+    assert cluster["a"].of(DrainClients) == [DrainClients(pytest.approx(6.0, abs=0.2), ())]  # type: ignore[arg-type]
+
+
+def test_a_broker_is_not_drained_while_a_list_has_lost_another_member() -> None:
+    cluster = Cluster(relist_delay=100.0).up()
+    coordinator = cluster.coordinator()
+    leaver, gone = cluster.others()
+    cluster.crash(gone)
+    cluster.run(0.3)
+    cluster.give(leaver, DrainRequest(20.0))
+    cluster.run(2.0)
+    assert cluster[leaver].of(DrainClients)
+    assert not cluster.logic(leaver).drained
+    assert coordinator == cluster.coordinator()
+
+
+def test_coordinators_move_back_to_a_restarted_broker_and_then_rest() -> None:
+    """Balance: only while all are ready; a second look moves nobody."""
+    cluster = Cluster(groups=6, balance_every=0.5)
+    cluster.up()
+    cluster.run(8.0)
+    counts = cluster.logic("a").gossip.counts()
+    assert sorted(counts.values()) == [2, 2, 2]
+    cluster.crash("b")
+    cluster.run(4.0)
+    cluster.start("b")
+    cluster.run(20.0)
+    assert sorted(cluster.logic("a").gossip.counts().values()) == [2, 2, 2]
+    epochs = [cluster.record(group).epoch for group in range(6)]
+    cluster.run(5.0)
+    assert [cluster.record(group).epoch for group in range(6)] == epochs
+
+
+def test_a_draining_coordinator_names_a_successor_once() -> None:
+    """HAND-OVER: of several groups, each one time, and again only when the successor had its time."""
+    cluster = Cluster(groups=6).up()
+    cluster.run(8.0)
+    name = cluster.coordinator(0)
+    mine = [group for group in range(6) if cluster.coordinator(group) == name]
+    assert len(mine) > 1
+    cluster.hold = lambda sender, receiver, message: isinstance(message, HandOver)
+    cluster.give(name, DrainRequest(60.0))
+    cluster.run(1.5)
+    assert sorted(message.group for _, _, message in cluster.held if isinstance(message, HandOver)) == mine
+    cluster.run(1.0)
+    assert len(cluster.held) == 2 * len(mine)
+
+
+def test_groups_stay_where_they_are_while_no_successor_is_linked() -> None:
+    """HAND-OVER: a coordinator with groups to spare keeps them while it is cut off from those who could take them."""
+    cluster = Cluster(groups=12).up()
+    cluster.run(16.0)
+    cluster.restart("c")
+    live = cluster.logic("a").membership.live
+    while "c" not in live or (live["c"].incarnation, live["c"].ready) != (2, True):
+        assert cluster.now < 60.0
+        cluster.run(0.1)
+    heavy = max(("a", "b"), key=lambda name: sum(cluster.coordinator(group) == name for group in range(12)))
+    groups = [group for group in range(12) if cluster.coordinator(group) == heavy]
+    light = sum(cluster.coordinator(group) == "c" for group in range(12))
+    assert len(groups) - light >= 2
+    handed = len(cluster[heavy].notes("hands_over"))
+    cluster.isolate(heavy)
+    cluster.run(2.5)
+    assert len(cluster[heavy].notes("hands_over")) == handed
+    cluster.heal()
+    cluster.run(12.0)
+    counts = [sum(cluster.coordinator(group) == name for group in range(12)) for name in cluster.names]
+    assert max(counts) - min(counts) <= 1
+
+
+def lopsided() -> tuple[Cluster, str]:
+    """`c` was restarted, is ready and has fewer groups than the others; the one with most."""
+    cluster = Cluster(groups=12).up()
+    cluster.run(16.0)
+    cluster.restart("c")
+    live = cluster.logic("a").membership.live
+    while "c" not in live or (live["c"].incarnation, live["c"].ready) != (2, True):
+        assert cluster.now < 60.0
+        cluster.run(0.1)
+    return cluster, max(("a", "b"), key=lambda name: sum(cluster.coordinator(group) == name for group in range(12)))
+
+
+def even(cluster: Cluster) -> bool:
+    counts = [sum(cluster.coordinator(group) == name for group in range(12)) for name in cluster.names]
+    return max(counts) - min(counts) <= 1
+
+
+def test_hand_overs_that_nobody_takes_become_rare_and_balance_comes_all_the_same() -> None:
+    """The successor is too busy to take what it is given."""
+    cluster, heavy = lopsided()
+    cluster.hold = lambda sender, receiver, message: isinstance(message, HandOver)
+    before = len(cluster[heavy].notes("hands_over"))
+    cluster.run(60.0)
+    assert 3 <= len(cluster[heavy].notes("hands_over")) - before <= 6
+    cluster.held.clear()
+    cluster.hold = lambda sender, receiver, message: False
+    cluster.run(90.0)
+    assert even(cluster)
+    epochs = [cluster.record(group).epoch for group in range(12)]
+    cluster.run(40.0)
+    assert [cluster.record(group).epoch for group in range(12)] == epochs
+
+
+def test_groups_that_come_back_at_once_are_handed_over_less_and_less_often() -> None:
+    """The successor takes the group, gets nowhere with it and stands back."""
+    cluster, _ = lopsided()
+    cluster.hold = lambda sender, receiver, message: sender == "c" and isinstance(message, Sync)
+    before = sum(len(cluster[name].notes("hands_over")) for name in ("a", "b"))
+    cluster.run(120.0)
+    handed = sum(len(cluster[name].notes("hands_over")) for name in ("a", "b")) - before
+    assert 3 <= handed <= 20
+    cluster.held.clear()
+    cluster.hold = lambda sender, receiver, message: False
+    cluster.run(120.0)
+    assert even(cluster)

@@ -1,0 +1,145 @@
+"""docs/replication.md, "A broker's lives": incarnations, links, readiness and what others are told of a broker."""
+
+from __future__ import annotations
+
+from migratory_broker.core.logic.events import (
+    Admission,
+    ConnectPeers,
+    PeerDown,
+    PeerReceived,
+    PeerUp,
+    PublishRequest,
+    ServerList,
+    Stop,
+    ZkChanged,
+)
+from migratory_protocol.peer import (
+    HandOver,
+    Heartbeat,
+    Publication,
+)
+from migratory_testing.brokers import Cluster
+
+
+def test_a_newer_incarnation_of_the_own_name_stops_the_process() -> None:
+    """NEWER-LIFE: by the own timed read, by the presence node, or by what a peer says."""
+    cluster = Cluster().up()
+    cluster.store.nodes["/brokers/a"].version += 1
+    cluster.run(1.0)
+    (stop,) = cluster["a"].of(Stop)
+    assert stop.code == 3
+    assert "incarnation 2 of broker a" in stop.reason
+
+
+def test_a_presence_node_of_a_newer_life_is_left_alone() -> None:
+    cluster = Cluster().up()
+    node = cluster.store.nodes["/members/b"]
+    node.data = node.data.replace(b'"incarnation":1', b'"incarnation":9')
+    node.owner = 7
+    cluster.logic("b").membership._announced = None
+    cluster.step("b", ZkChanged("/members/a"))
+    cluster.run(0.3)
+    assert cluster["b"].of(Stop)
+    assert cluster.store.nodes["/members/b"].owner == 7
+
+
+def test_a_link_to_an_old_life_is_refused() -> None:
+    cluster = Cluster().up()
+    logic = cluster.logic("a")
+    logic.membership.learn("b", 5)
+    assert "b" not in logic.ctx.links  # the link led to a life that is over
+    cluster.step("a", PeerUp("b", 4))
+    assert "b" not in logic.ctx.links
+    assert cluster["a"].notes("old_incarnation_refused")
+    cluster.step("a", PeerReceived("b", Heartbeat(0.0, [], [], True, True)))
+    assert "b" not in logic.membership.news or logic.membership.news["b"].at < cluster.now
+    cluster.step("a", PeerUp("b", 5))
+    cluster.step("a", PeerUp("b", 5))
+    assert logic.ctx.links["b"] == 5
+    cluster.step("a", PeerDown("b"))
+    cluster.step("a", PeerDown("b"))
+    assert "b" not in logic.ctx.links
+
+
+def test_messages_with_impossible_groups_are_ignored() -> None:
+    cluster = Cluster().up()
+    assert cluster.step("a", PeerReceived("b", HandOver(77, 1, 1))) == []
+    assert cluster.step("a", PeerReceived("b", Publication(1, 1, b""))) == []  # type: ignore[arg-type]
+    cluster.step("a", PeerReceived("b", Heartbeat(0.0, [], [(77, 1)], True, True)))
+
+
+def test_server_list_and_admission_follow_readiness() -> None:
+    cluster = Cluster().up()
+    lists = cluster["a"].of(ServerList)
+    assert [server.url for server in lists[-1].servers] == ["ws://a", "ws://b", "ws://c"]
+    cluster.crash("c")
+    cluster.run(1.0)
+    assert [server.url for server in cluster["a"].of(ServerList)[-1].servers] == ["ws://a", "ws://b"]
+    cluster.zookeeper(False)
+    cluster.run(2.0)
+    assert [server.url for server in cluster["a"].of(ServerList)[-1].servers] == ["ws://a", "ws://b"]
+
+
+def test_links_are_kept_while_zookeeper_does_not_name_their_end() -> None:
+    """All sessions expired with ZooKeeper away; when it is back, each is named again with the same incarnation."""
+    cluster = Cluster().up()
+    cluster.zookeeper(False)
+    cluster.run(2.0)
+    for name in cluster.names:
+        cluster.store.expire(cluster[name].session)
+        cluster._session += 1
+        cluster[name].session = cluster._session
+    cluster.run(1.0)
+    reference = cluster.publish("a", "t", "x", id=1)
+    assert cluster.answers[reference].code == ""
+    before, lists = len(cluster["a"].of(ConnectPeers)), len(cluster["a"].of(ServerList))
+    cluster.zookeeper(True)
+    cluster.run(6.0)
+    assert len(cluster["a"].of(ConnectPeers)) == before
+    assert all(len(servers.servers) == 3 for servers in cluster["a"].of(ServerList)[-1:])
+    assert len(cluster["a"].of(ServerList)) == lists
+    assert {cluster.logic(name).incarnation for name in cluster.names} == {1}
+    assert all(cluster.store.nodes[f"/members/{name}"].owner == cluster[name].session for name in cluster.names)
+    assert cluster.record().activated
+
+
+def test_configurations_that_differ_must_not_meet() -> None:
+    cluster = Cluster().up()
+    cluster.crash("a")
+    cluster.groups = 7
+    cluster.start("a")
+    cluster.run(1.0)
+    (stop,) = cluster["a"].of(Stop)
+    assert stop.code == 1
+    assert "1 topic groups" in stop.reason
+    assert "7" in stop.reason
+
+
+def test_status_names_what_an_operator_asks_for() -> None:
+    cluster = Cluster().up()
+    coordinator = cluster.coordinator()
+    cluster.publish("a", "t", "x", id=1)
+    status = cluster.logic(coordinator).status()
+    assert status["roles"] == {"coordinator": 1, "candidate": 0, "member": 0, "learner": 0, "none": 0}
+    assert status["ready"] is True
+    assert status["settled"] is True
+    assert status["published"] == 1
+    assert status["committed"] == 1
+    assert status["waiting_groups"] == 0
+    assert status["coordinators"] == {coordinator: 1}
+    assert status["groups"][0]["members"] == ["a", "b", "c"]  # type: ignore[index]
+    fresh = Cluster()
+    fresh.start("a")
+    assert fresh.logic("a").status()["zookeeper"] == {"connected": False, "age": -1.0}
+    assert fresh.logic("a").status()["roles"]["none"] == 1  # type: ignore[index]
+
+
+def test_a_process_that_was_frozen_looks_before_it_acts() -> None:
+    """What waited in its sockets is not acted upon as if no time had passed."""
+    cluster = Cluster().up()
+    cluster.run(5.0)
+    cluster.now += 20.0
+    effects = cluster.step("a", PublishRequest(0, 1, "t", b"x", 1, "p", 1, 1))
+    assert Admission(False, "fenced") in effects
+    assert cluster.answers[1].code == "retry"
+    assert cluster["a"].notes("was_frozen")
