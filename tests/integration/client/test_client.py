@@ -1,72 +1,23 @@
-"""The asyncio client over real sockets, against a broker that does exactly what a test says."""
+"""The asyncio client over real sockets, against a broker that does exactly what a test says: subscribing."""
 
 from __future__ import annotations
 
 import asyncio
-import gc
-import random
-import socket
-import time
-from collections.abc import AsyncIterator
 from contextlib import suppress
 
 import pytest
-import uvloop
 from migratory_client import (
     Client,
     Closed,
-    ConnectError,
     GapError,
     Message,
-    NotConnected,
     Position,
-    PublishError,
-    PublishTimeout,
-    Settings,
     SubscribeError,
-    TooManyWaiting,
 )
 from migratory_client import events as ev
 from migratory_protocol import messages as wire
 from migratory_testing.fakebroker import FakeBroker, Memory, eventually
-
-QUICK = Settings(first_retry=0.05, ack_timeout=0.2)
-
-
-@pytest.fixture(autouse=True)
-async def nothing_is_left() -> AsyncIterator[None]:
-    yield
-    gc.collect()  # what is left and unreferenced warns, and a warning is an error
-    left = {task for task in asyncio.all_tasks() if task.get_name().startswith("migratory")}
-    assert not left, f"tasks left behind: {left}"
-
-
-@pytest.fixture
-async def broker() -> AsyncIterator[FakeBroker]:
-    async with FakeBroker() as running:
-        yield running
-
-
-async def take(subscription: AsyncIterator[Message], count: int) -> list[bytes]:
-    async with asyncio.timeout(10):
-        return [(await anext(subscription)).payload for _ in range(count)]
-
-
-def test_on_uvloop_a_moment_that_has_passed_is_no_timer() -> None:
-    """uvloop answers `call_at` for the past with a plain handle: a time-out may be over when it is set."""
-
-    async def publish() -> None:
-        async with FakeBroker() as broker:
-            broker.answers = False
-            async with Client([broker.url], settings=Settings(publish_timeout=1e-9, ack_timeout=1e-9)) as client:
-                futures = [client.submit("quotes/eur", str(number)) for number in range(3)]
-                async with asyncio.timeout(10):
-                    for future in futures:
-                        with pytest.raises(PublishTimeout):
-                            await future
-
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(publish())
+from migratory_testing.oneclient import QUICK, take
 
 
 @pytest.mark.parametrize("codec", ["msgpack", "json"])
@@ -275,240 +226,6 @@ async def test_arguments_of_subscribe_are_checked(broker: FakeBroker) -> None:
         client.subscribe("t")
 
 
-# ---- publishing ------------------------------------------------------------------------------------------------
-
-
-async def test_a_publication_survives_a_lost_acknowledgement(broker: FakeBroker) -> None:
-    """Pitfall 16: stored, answer lost, connection reset; the repeat has the same id and gets the old position."""
-    broker.answers = False
-    async with Client([broker.url], settings=QUICK) as client:
-        publishing = asyncio.ensure_future(client.publish("t", b"1"))
-        await eventually(lambda: broker.memory.topics.get("t"), "stored")
-        broker.answers = True
-        broker.live[0].reset()
-        assert await asyncio.wait_for(publishing, 10) == Position(1, 1)
-        assert [message.payload for message in broker.memory.topics["t"]] == [b"1"]
-
-
-async def test_many_publications_under_way_keep_their_order(broker: FakeBroker) -> None:
-    async with Client([broker.url]) as client:
-        futures = [client.submit("t", b"%d" % number) for number in range(500)]
-        assert await asyncio.gather(*futures) == [Position(1, number) for number in range(1, 501)]
-        assert [message.payload for message in broker.memory.topics["t"]] == [b"%d" % n for n in range(500)]
-
-
-async def test_publish_errors_are_typed(broker: FakeBroker) -> None:
-    settings = Settings(publish_timeout=0.2, max_waiting=1)
-    async with Client([broker.url], settings=settings) as client:
-        with pytest.raises(PublishError, match="control character") as refused:
-            await client.publish("a\0b", b"")
-        assert refused.value.code == "bad_topic"
-        with pytest.raises(ValueError, match="qos"):
-            await client.publish("t", b"", qos=2)
-        broker.answers = False
-        waiting = client.submit("t", b"1")
-        with pytest.raises(TooManyWaiting):
-            await client.publish("t", b"2")
-        with pytest.raises(PublishTimeout, match="may still appear"):
-            await waiting
-        assert await client.publish("t", b"3", qos=0) is None
-        await broker.stop()
-        await eventually(lambda: not client.connected, "noticed")
-        with pytest.raises(NotConnected):
-            await client.publish("t", b"4", qos=0)
-    with pytest.raises(Closed):
-        await client.publish("t", b"5")
-
-
-async def test_cancelling_gives_up(broker: FakeBroker) -> None:
-    broker.answers = False
-    async with Client([broker.url]) as client:
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.1):
-                await client.publish("t", b"1")
-        assert client._core.publisher.waiting == 0
-        broker.answers = True
-        await client.publish("t", b"2")
-        marks = [(item.id, item.mark) for item in broker.live[0].of(wire.Publish)]
-        assert marks[-1] == (2, 2)
-
-
-async def test_leaving_waits_for_answers_and_then_says_what_had_none(broker: FakeBroker) -> None:
-    async with Client([broker.url]) as client:
-        future = client.submit("t", b"1")
-    assert await future == Position(1, 1)
-    broker.answers = False
-    async with Client([broker.url]) as client:
-        future = client.submit("t", b"2")
-        await client.close(flush=0.1)
-    with pytest.raises(Closed, match="may still appear"):
-        await future
-    await client.close()
-
-
-# ---- connections -----------------------------------------------------------------------------------------------
-
-
-async def test_no_broker_is_a_connect_error_that_names_the_reason() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # bound, not listening: refused
-        client = Client([f"ws://127.0.0.1:{taken.getsockname()[1]}/ws"], open_timeout=0.3)
-        with pytest.raises(ConnectError, match=r"no broker within 0\.3 s: ws://127"):
-            await client.open()
-        with pytest.raises(Closed):
-            client.submit("t", b"")
-
-
-async def test_opening_may_be_cancelled() -> None:
-    async with FakeBroker() as broker:
-        broker.mute = True
-        client = Client([broker.url], open_timeout=None)
-        opening = asyncio.create_task(client.open())
-        await eventually(lambda: broker.live, "dialled")
-        opening.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await opening
-        await eventually(lambda: not broker.live, "hung up")
-
-
-async def test_a_black_hole_is_noticed_within_two_intervals() -> None:
-    """Pitfall 11: the broker keeps the connection and says nothing."""
-    memory = Memory()
-    async with FakeBroker(memory, heartbeat=0.3) as first, FakeBroker(memory, name="fake-1", heartbeat=0.3) as second:
-        statuses: list[tuple[float, object]] = []
-
-        def note(status: object) -> None:
-            statuses.append((time.monotonic(), status))
-
-        async with Client([first.url, second.url], settings=QUICK, on_status=note):
-            here, there = (first, second) if first.live else (second, first)
-            here.mute = True
-            muted = time.monotonic()
-            await eventually(lambda: there.live, "moved")
-            (down,) = [moment for moment, status in statuses if isinstance(status, ev.LinkDown)]
-            assert down - muted <= 0.6 + 0.2
-            await eventually(lambda: not here.live, "the dead link is closed")
-
-
-def test_on_uvloop_a_dead_link_is_ended_as_well() -> None:
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(test_a_black_hole_is_noticed_within_two_intervals())
-
-
-async def test_a_drain_moves_the_client_without_a_break() -> None:
-    memory = Memory()
-    async with (
-        FakeBroker(memory) as first,
-        FakeBroker(memory, name="fake-1") as second,
-        Client([first.url, second.url], settings=QUICK) as client,
-    ):
-        stream = client.subscribe("t")
-        await eventually(lambda: [c for b in (first, second) for c in b.live if c.topics], "subscribed")
-        here, there = (first, second) if first.live else (second, first)
-        await here.publish("t", b"1")
-        await here.live[0].send(wire.Drain(0.2, [wire.Server(there.url)]))
-        await eventually(lambda: there.live and there.live[0].topics, "arrived")
-        await there.publish("t", b"2")
-        assert await take(stream, 2) == [b"1", b"2"]
-        await eventually(lambda: not here.live, "left")
-        assert here.connections[0].received[-1] == wire.Bye()
-        assert here.connections[0].connection.close_code == 1000
-        assert client.reconnects == 1
-
-
-async def test_tokens_are_fetched_for_every_connect(broker: FakeBroker) -> None:
-    tokens = iter(["old", "new"])
-
-    async def fetch() -> str:
-        return next(tokens)
-
-    async with Client([broker.url], token=fetch, settings=QUICK) as client:
-        await broker.live[0].close(4002, "token expired")
-        await eventually(lambda: len(broker.live) == 1 and client.connected, "connected again")
-        greetings = [connection.of(wire.Connect)[0] for connection in broker.connections]
-        assert [greeting.token for greeting in greetings] == ["old", "new"]
-
-
-async def test_a_token_that_cannot_be_had_and_one_that_is_refused() -> None:
-    async with FakeBroker() as broker:
-        broker.refuses_token = lambda token: token != "right"
-
-        def fail() -> str:
-            raise OSError("the token service is away")
-
-        with pytest.raises(ConnectError, match="the token service is away"):
-            await Client([broker.url], token=fail, open_timeout=0.3).open()
-        with pytest.raises(ConnectError, match="4001"):
-            await Client([broker.url], token="wrong", open_timeout=0.3).open()
-        async with Client([broker.url], token="right"):
-            pass
-
-
-async def test_closing_while_a_token_is_fetched_leaves_nothing() -> None:
-    async with FakeBroker() as broker:
-
-        async def never() -> str:
-            await asyncio.Event().wait()
-            return ""
-
-        with pytest.raises(ConnectError):
-            await Client([broker.url], token=never, open_timeout=0.2).open()
-
-
-async def test_a_server_that_speaks_something_else_is_not_taken() -> None:
-    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n")
-        writer.close()
-        await writer.wait_closed()
-
-    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
-        with pytest.raises(ConnectError, match="503"):
-            await Client([f"ws://127.0.0.1:{port}/ws"], open_timeout=0.3).open()
-
-
-@pytest.mark.parametrize("frame", ["text", b"\xc1"])
-async def test_a_broker_that_sends_nonsense_is_left(broker: FakeBroker, frame: str | bytes) -> None:
-    problems: list[ev.LinkDown] = []
-
-    def note(status: object) -> None:
-        if isinstance(status, ev.LinkDown):
-            problems.append(status)
-
-    async with Client([broker.url], settings=QUICK, on_status=note) as client:
-        await broker.live[0].connection.send(frame)
-        await eventually(lambda: len(broker.connections) == 2 and client.connected, "connected again")
-        assert "the broker sent" in problems[0].reason
-
-
-async def test_an_exhausted_list_is_tried_until_a_server_comes_up() -> None:
-    """nats.rb#87: 50 of 51 refuse, then the last one goes for a while as well."""
-    broker = FakeBroker()
-    await broker.start()
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        dead = [f"ws://127.0.0.1:{taken.getsockname()[1]}/{number}" for number in range(50)]
-        servers = [*dead, f" {broker.url}/ ", broker.url, "ws://:0"]
-        random.Random(7).shuffle(servers)
-        problems: list[object] = []
-        settings = Settings(first_retry=0.01, backoff_cap=0.5)
-        async with Client(servers, settings=settings, on_status=problems.append) as client:
-            assert client.connected
-            bad = [item for item in problems if isinstance(item, ev.Problem) and item.code == "bad_server"]
-            assert len(bad) == 1
-            stream = client.subscribe("t")
-            await eventually(lambda: broker.live[0].topics, "subscribed")
-            await client.publish("t", b"1")
-            assert await take(stream, 1) == [b"1"]
-            await broker.stop()
-            await eventually(lambda: client._core.servers.rounds >= 3, "three rounds", within=20)
-            broker.memory.append("t", b"2")
-            await broker.start()
-            assert await take(stream, 1) == [b"2"]
-    await broker.stop()
-
-
 async def test_what_a_callback_raises_stops_nothing_and_is_not_hidden(broker: FakeBroker) -> None:
     reported: list[dict[str, object]] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context))
@@ -527,16 +244,6 @@ async def test_what_a_callback_raises_stops_nothing_and_is_not_hidden(broker: Fa
     assert 0 <= latencies[0] < 5
     assert latencies[1] is None
     assert len(reported) == 2
-
-
-async def test_a_client_may_be_opened_again(broker: FakeBroker) -> None:
-    client = Client([broker.url])
-    for number in range(3):
-        async with client:
-            await client.open()
-            assert await client.publish("t", b"") == Position(1, number + 1)
-    ids = [item.id for connection in broker.connections for item in connection.of(wire.Publish)]
-    assert ids == [1, 2, 3]
 
 
 async def test_another_kind_of_payload_or_topic_is_a_type_error(broker: FakeBroker) -> None:

@@ -20,29 +20,13 @@ from migratory_local.cluster import LocalCluster
 from migratory_local.ports import HOST, free_ports
 from migratory_local.prometheus import find_prometheus, prometheus_process
 from migratory_resources import MigratoryCluster
-from migratory_resources.objectives import DEFAULT_OBJECTIVES, Objective
 from migratory_spark.alerting.dashboard import dashboard
 from migratory_spark.alerting.rules import rule_file
+from migratory_testing.objectives import EVERY_KIND
 from migratory_testing.promql import sides
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
-OBJECTIVES = [
-    *DEFAULT_OBJECTIVES,
-    Objective.model_validate({"name": "served", "type": "availability", "target": "99.9"}),
-    Objective.model_validate(
-        {"name": "serving", "type": "availability", "target": "99", "slices": {"length": "10s", "share": "99.5"}}
-    ),
-    Objective.model_validate({"name": "again", "type": "publish", "threshold": "5s", "target": "99"}),
-    Objective.model_validate(
-        {
-            "name": "steady",
-            "type": "latency",
-            "target": "99.5",
-            "slices": {"length": "10s", "percentile": "99", "threshold": "250ms"},
-        }
-    ),
-]
 CLUSTER = {
     "apiVersion": "migratory.dev/v1alpha1",
     "kind": "MigratoryCluster",
@@ -75,7 +59,7 @@ def panel_queries() -> dict[str, str]:
 
 def rule_queries() -> dict[str, str]:
     found = {}
-    for group in yaml.safe_load(rule_file(OBJECTIVES))["groups"]:
+    for group in yaml.safe_load(rule_file(EVERY_KIND))["groups"]:
         for place, rule in enumerate(group["rules"]):
             if "record" in rule:
                 found[f"{group['name']}[{place}] {rule['record']}"] = rule["expr"]
@@ -99,7 +83,7 @@ async def under_load(cluster: LocalCluster, targets: Path) -> LoadResult:
     scenario = Scenario(
         servers=tuple(cluster.urls), subscribers=60, topics=20, publishers=20, rate=2.0, warmup=2.0, duration=16.0,
         settle=4.0, groups=8, cluster="watched", metrics=True, workers=2,
-        thresholds=tuple(bound for objective in OBJECTIVES for bound in objective.thresholds),
+        thresholds=tuple(bound for objective in EVERY_KIND for bound in objective.thresholds),
     )  # fmt: skip
     async with Load(scenario) as load:
         targets.write_text(json.dumps([{"targets": load.targets}]))  # noqa: ASYNC240 - some bytes
@@ -118,7 +102,7 @@ async def test_every_panel_and_every_side_of_an_alert_has_data(tmp_path: Path) -
     targets, port = tmp_path / "targets.json", free_ports(1)[0]
     async with LocalCluster(MigratoryCluster.model_validate(CLUSTER), tmp_path / "work") as cluster:
         admin = [broker.ports.admin for broker in cluster.brokers]
-        rules = rule_file(OBJECTIVES)
+        rules = rule_file(EVERY_KIND)
         cluster.add(
             prometheus_process(executable, tmp_path / "prometheus", port, admin, tmp_path, scrape=targets, rules=rules)
         )

@@ -11,39 +11,14 @@ import pytest
 import yaml
 from click.testing import CliRunner
 from migratory_cli.sla import sla
-from migratory_resources.objectives import DEFAULT_OBJECTIVES, Objective
+from migratory_resources.objectives import DEFAULT_OBJECTIVES
 from migratory_spark.alerting.__main__ import files
 from migratory_spark.alerting.rules import rule_file
+from migratory_testing.objectives import EVERY_KIND
 
 pytestmark = pytest.mark.real
 MONITORING = Path(__file__).parents[3] / "manifests" / "monitoring"
 DOCS = Path(__file__).parents[3] / "docs" / "monitoring.md"
-EVERY_KIND = [
-    *DEFAULT_OBJECTIVES,
-    Objective.model_validate({"name": "served", "type": "availability", "target": "99.9"}),
-    Objective.model_validate(
-        {"name": "serving", "type": "availability", "target": "99", "slices": {"length": "10s", "share": "99.5"}}
-    ),
-    Objective.model_validate({"name": "again", "type": "publish", "threshold": "5s", "target": "99"}),
-    Objective.model_validate(
-        {
-            "name": "far",
-            "type": "latency",
-            "threshold": "1s",
-            "target": "99",
-            "clock": "any",
-            "window": {"rolling": "7d"},
-        }
-    ),
-    Objective.model_validate(
-        {
-            "name": "steady",
-            "type": "latency",
-            "target": "99.5",
-            "slices": {"length": "1m", "percentile": "99", "threshold": "250ms"},
-        }
-    ),
-]
 
 
 def promtool(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
