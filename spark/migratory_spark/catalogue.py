@@ -1,167 +1,216 @@
-"""One row per series: its labels, how often and when it was scraped, and what tells when its counter began.
+"""What is known of each series besides its samples: what it is added up with, and what tells when it began.
 
-The labels are read here once. Everything that goes through all samples afterwards carries a series' number alone and
-takes what it needs from this table, which is as large as there are series, however long they were scraped.
+As large as there are series, however long they were scraped: it is made where the report is made, without Spark.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
+import numpy as np
 
-from migratory_spark.names import CLIENTS, PROCESS_START
-from migratory_spark.samples import is_stale
-
-LABELS = ("cluster", "broker", "clock", "phase", "le", "reason", "receipt", "job", "instance")
-"""Labels that reports use; every other label only tells series apart."""
-GROUPED = ("metric", "broker", "clock", "phase", "layout", "reason", "receipt")
-"""What sums are kept apart by."""
-
+from migratory_spark.increases import Guide
+from migratory_spark.merging import About
+from migratory_spark.names import CLIENTS, PROCESS_START, counters, family, is_counter, tells_a_beginning
 
 SKEW_MS = 5000
 """`_created` is the exporter's clock, all else the scraper's: how far the two may be apart."""
 
+Bounds = tuple[float, ...]
+
+
+@dataclass(slots=True, frozen=True, order=True)
+class Group:
+    """Series that are added up: a metric with these labels. `layout` numbers the set of bounds of a histogram; there is
+    none (-1) for what is no bucket, and for a bucket that came or went with a release."""
+
+    metric: str
+    broker: str
+    clock: str
+    phase: str
+    layout: int
+    reason: str
+    receipt: str
+
+
+NO_LAYOUT = -1
+
+
+@dataclass(slots=True, frozen=True)
+class Entry:
+    """A series of the catalogue. `bound` is a bucket's upper bound in seconds, `evidence` the series that tells when
+    this one began, `_created` or the process's start. `unborn` says that by that evidence the counter was older than
+    the window's start, where nobody scraped it: how much of its first value lies in the window is unknown."""
+
+    about: About
+    group: Group
+    bound: float | None
+    evidence: int | None
+    unborn: bool
+
+    def there(self, start_ms: int, end_ms: int) -> bool:
+        """Whether it was scraped in that time. A series that ended before was not; one that stayed at zero was."""
+        first, last = self.about.first, self.about.last
+        return first is not None and last is not None and last > start_ms and first <= end_ms
+
 
 @dataclass(slots=True, frozen=True)
 class Facts:
-    """What there is, in numbers. `several`: some series come from more than one server. `told`: samples of series that
-    tell when others began. `clients`: the most that brokers had, all together."""
+    """What there is, in numbers. `several`: some series come from more than one server. `clients`: the most that
+    brokers had, all together."""
 
     series: int
     samples: int
+    kept: int
     stale: int
     nan: int
     several: bool
-    told: int
     clients: float
     clusters: tuple[str, ...]
 
 
-def usable(value: str = "value") -> Column:
-    """NaN has no place in a sum, and infinity neither: a difference of two is NaN."""
-    return ~F.isnan(value) & (F.abs(F.col(value)) != float("inf"))
+@dataclass(slots=True, frozen=True)
+class Catalogue:
+    """`entries` in the order of their numbers; `layouts` are the sets of bounds, rising, the last one infinite unless
+    somebody left it out."""
 
+    entries: tuple[Entry, ...]
+    layouts: tuple[Bounds, ...]
 
-def _tells_a_beginning(metric: Column) -> Column:
-    return metric.endswith("_created") | (metric == PROCESS_START)
+    @property
+    def counters(self) -> list[Entry]:
+        known = frozenset(counters())
+        return [entry for entry in self.entries if entry.about.metric in known and entry.about.samples]
 
-
-def counted(samples: DataFrame) -> DataFrame:
-    """Rows (series, metric, entries, LABELS, samples, stale, nan, several, first, last, least, most).
-
-    What one pass over identified samples (`samples.identified`) tells of each series.
-    """
-    entries = F.sort_array(F.map_entries("labels"))
-    source = F.xxhash64("source")
-    return (
-        samples.select(
-            "series", "metric", entries.alias("entries"), source.alias("source"), "timestamp", "value",
-            # Sums take no call by reflection: whether a sample is a marker is settled before.
-            is_stale().alias("marker"),
+    @property
+    def guide(self) -> Guide:
+        changes = {entry.about.series: entry.about.changes for entry in self.entries if entry.about.changes}
+        numbers = {series: number for number, series in enumerate(sorted(changes))}
+        # What tells of no restart is one of them all the same, without a moment.
+        evidence = [
+            -1 if entry.evidence is None else numbers.get(entry.evidence, len(numbers)) for entry in self.entries
+        ]
+        return Guide(
+            np.array([entry.about.series for entry in self.entries], dtype=np.int64),
+            np.array([is_counter(entry.about.metric) for entry in self.entries], dtype=bool),
+            np.array([entry.unborn for entry in self.entries], dtype=bool),
+            np.array(evidence, dtype=np.int64),
+            (*(np.array(changes[series], dtype=np.int64) for series in sorted(changes)), np.zeros(0, dtype=np.int64)),
         )
-        # Grouped by labels rather than keeping the first of them: a string as an aggregate would sort all samples.
-        .groupBy("series", "metric", "entries")
-        .agg(
-            F.count_if(usable()).alias("samples"),
-            F.count_if("marker").alias("stale"),
-            F.count_if(~usable() & ~F.col("marker")).alias("nan"),
-            (F.min("source") != F.max("source")).alias("several"),
-            F.min(F.when(usable(), F.col("timestamp"))).alias("first"),
-            F.max(F.when(usable(), F.col("timestamp"))).alias("last"),
-            F.min(F.when(usable(), F.col("value"))).alias("least"),
-            F.max(F.when(usable(), F.col("value"))).alias("most"),
-        )
-        .select("*", *[F.coalesce(F.map_from_entries("entries")[name], F.lit("")).alias(name) for name in LABELS])
+
+
+def facts(told: Sequence[About]) -> Facts:
+    clusters = {one.labels.get("cluster", "") for one in told} - {""}
+    return Facts(
+        len(told), sum(one.samples for one in told), sum(one.kept for one in told), sum(one.stale for one in told),
+        sum(one.nan for one in told), any(one.several for one in told),
+        math.fsum(one.most or 0.0 for one in told if one.metric == CLIENTS), tuple(sorted(clusters)),
     )  # fmt: skip
 
 
-def facts(table: DataFrame) -> Facts:
-    """Of what `counted` answers."""
-    clients = F.when(F.col("metric") == CLIENTS, F.col("most"))
-    told = F.when(_tells_a_beginning(F.col("metric")), F.col("samples"))
-    row = table.agg(
-        F.count("*"),
-        *[F.coalesce(F.sum(name), F.lit(0)) for name in ("samples", "stale", "nan")],
-        F.coalesce(F.bool_or("several"), F.lit(False)),
-        F.coalesce(F.sum(told), F.lit(0)),
-        F.coalesce(F.sum(clients), F.lit(0.0)),
-        F.array_sort(F.collect_set("cluster")),
-    ).first()
-    assert row is not None  # an aggregate without grouping always answers
-    series, samples, stale, nan, several, told_samples, most, clusters = row
-    named = tuple(name for name in clusters if name)
-    return Facts(series, samples, stale, nan, several, told_samples, most, named)
-
-
-def catalogue(table: DataFrame, start_ms: int, known: Facts) -> DataFrame:
-    """Adds bound, layout, evidence, unborn, group to what `counted` answers.
-
-    `bound` is a bucket's upper bound in seconds. `layout` numbers the set of bounds that an exporter has in every
-    scrape, and is null for a bucket that came or went with a release. `evidence` is the series that tells when this one
-    began, `_created` or the process's start. `unborn` says that by that evidence the counter was older than the
-    window's start, where nobody scraped it: how much of its first value lies in the window is unknown. `group` numbers
-    the values of GROUPED.
-    """
-    siblings = F.filter("entries", lambda entry: entry["key"] != "le")
-    table = _with_layout(table.withColumn("siblings", siblings))
-    if known.told:
-        table = _with_evidence(table, start_ms)
-    else:
-        table = table.withColumns({"evidence": F.lit(None).cast("bigint"), "unborn": F.lit(False)})
-    group = F.xxhash64(*[F.coalesce(F.col(name).cast("string"), F.lit("")) for name in GROUPED])
-    return table.withColumn("group", group).drop("entries", "siblings")
-
-
-def _with_layout(table: DataFrame) -> DataFrame:
-    """All buckets of a scrape come together: one that came later than its siblings, or went earlier, belongs to another
-    release of the exporter. (How often each was seen tells nothing: samples may be repeated, in parts.) The one without
-    an upper bound holds everything and is always there."""
-    is_bucket = F.col("metric").endswith("_bucket")
-    bound = F.when(F.lower("le").isin("+inf", "inf"), float("inf")).otherwise(F.expr("try_cast(le AS double)"))
-    histogram = Window.partitionBy("metric", "siblings")
-    since, until = F.min("first").over(histogram), F.max("last").over(histogram)
-    always = (F.col("bound") == float("inf")) | ((F.col("first") == since) & (F.col("last") == until))
-    bounds = F.array_sort(F.collect_set(F.when(F.col("always"), F.col("bound"))).over(histogram))
-    return (
-        table.withColumn("bound", F.when(is_bucket, bound))
-        .withColumn("always", always)
-        .withColumn("layout", F.when(is_bucket & F.col("always"), F.xxhash64(bounds)))
-        .drop("always")
-    )
-
-
-def _with_evidence(table: DataFrame, start_ms: int) -> DataFrame:
-    """`_created` of the same family and labels, else the start of the process that the series is scraped from."""
-    family = F.regexp_replace("metric", "_(total|bucket|count|sum|created)$", "")
-    table = table.withColumn("family", F.xxhash64(family, "siblings")).withColumn(
-        "process", F.xxhash64("job", "instance")
-    )
-
-    def evidence(key: str, told: Column) -> DataFrame:
-        return (
-            table.where(told & (F.col("samples") > 0))
-            .groupBy(key)
-            .agg(
-                F.min("series").alias(f"{key}_series"),
-                F.min("first").alias(f"{key}_first"),
-                F.min("least").alias(f"{key}_began"),
-            )
+def catalogue(told: Iterable[About], start_ms: int) -> Catalogue:
+    """`start_ms`: what was there before counts from its value at that time."""
+    told = sorted(told, key=lambda one: one.series)
+    bounds = {one.series: bound for one in told if (bound := _bound(one)) is not None}
+    layouts, numbers = _layouts(told, bounds)
+    created = _evidence((_siblings(one), one) for one in told if one.metric.endswith("_created"))
+    started = _evidence((_process(one), one) for one in told if one.metric == PROCESS_START)
+    entries = []
+    for one in told:
+        labels = one.labels
+        group = Group(
+            one.metric,
+            labels.get("broker", ""),
+            labels.get("clock", ""),
+            labels.get("phase", ""),
+            layouts.get(one.series, NO_LAYOUT),
+            labels.get("reason", ""),
+            labels.get("receipt", ""),
         )
+        evidence = None
+        if is_counter(one.metric) and not tells_a_beginning(one.metric):
+            evidence = created.get(_siblings(one)) or started.get(_process(one))
+        tells = None if evidence is None else evidence.series
+        entries.append(Entry(one, group, bounds.get(one.series), tells, _unborn(one, evidence, start_ms)))
+    return Catalogue(tuple(entries), numbers)
 
-    is_counter = F.col("metric").rlike("_(total|bucket|count|sum)$")
-    joined = table.join(evidence("family", F.col("metric").endswith("_created")), "family", "left").join(
-        evidence("process", F.col("metric") == PROCESS_START), "process", "left"
-    )
 
-    def either(what: str) -> Column:
-        return F.coalesce(F.col(f"family_{what}"), F.col(f"process_{what}"))
+Key = tuple[object, ...]
 
-    seen_late = (F.col("first") > start_ms) & (either("first") == F.col("first"))
-    unborn = is_counter & seen_late & (either("began") * 1000 + SKEW_MS < start_ms)
-    return joined.select(
-        *table.columns,
-        F.when(is_counter, either("series")).alias("evidence"),
-        F.coalesce(unborn, F.lit(False)).alias("unborn"),
-    ).drop("family", "process")
+
+def _siblings(one: About) -> Key:
+    """The same for all series of a counter or histogram, and what tells when that began."""
+    created = one.metric.endswith("_created")
+    name = one.metric.removesuffix("_created") if created else family(one.metric)
+    return (name, *((key, value) for key, value in sorted(one.labels.items()) if key != "le"))
+
+
+def _process(one: About) -> Key:
+    return one.labels.get("job", ""), one.labels.get("instance", "")
+
+
+@dataclass(slots=True, frozen=True)
+class _Evidence:
+    series: int
+    first: int
+    began: float
+
+
+def _evidence(told: Iterable[tuple[Key, About]]) -> dict[Key, _Evidence]:
+    found: dict[Key, _Evidence] = {}
+    for key, one in told:
+        if one.first is None or one.least is None:
+            continue
+        known = found.get(key, _Evidence(one.series, one.first, one.least))
+        found[key] = _Evidence(
+            min(known.series, one.series), min(known.first, one.first), min(known.began, one.least)
+        )  # fmt: skip
+    return found
+
+
+def _unborn(one: About, evidence: _Evidence | None, start_ms: int) -> bool:
+    if evidence is None or one.first is None or one.first <= start_ms:
+        return False
+    return evidence.first == one.first and evidence.began * 1000 + SKEW_MS < start_ms
+
+
+def _bound(one: About) -> float | None:
+    if not one.metric.endswith("_bucket"):
+        return None
+    try:
+        bound = float(one.labels.get("le", ""))
+    except ValueError:
+        return None
+    return None if math.isnan(bound) else bound
+
+
+def _layouts(told: Sequence[About], bounds: dict[int, float]) -> tuple[dict[int, int], tuple[Bounds, ...]]:
+    """The layout of each bucket, by series, and the bounds of each layout.
+
+    All buckets of a scrape come together: one that came later than its siblings, or went earlier, belongs to another
+    release of the exporter. (How often each was seen tells nothing: samples may be repeated, in parts.) The one without
+    an upper bound holds everything and is always there.
+    """
+    histograms: dict[Key, list[About]] = {}
+    for one in told:
+        if one.metric.endswith("_bucket"):
+            histograms.setdefault((one.metric, _siblings(one)), []).append(one)
+    found: dict[Bounds, list[int]] = {}
+    for buckets in histograms.values():
+        since = min([one.first for one in buckets if one.first is not None], default=None)
+        until = max([one.last for one in buckets if one.last is not None], default=None)
+        always = [
+            one.series
+            for one in buckets
+            if one.series in bounds
+            and (
+                math.isinf(bounds[one.series])
+                or (since is not None and (one.first, one.last) == (since, until))
+            )
+        ]  # fmt: skip
+        if always:
+            found.setdefault(tuple(sorted({bounds[series] for series in always})), []).extend(always)
+    layouts = tuple(sorted(found))
+    return {series: number for number, layout in enumerate(layouts) for series in found[layout]}, layouts

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from migratory_resources.objectives import Objective
 
 from migratory_spark import names
-from migratory_spark.coverage import ALLOWED_INTERVALS, Role
-from migratory_spark.observations import Group, Observations, Span, Where, anything
+from migratory_spark.catalogue import Group
+from migratory_spark.coverage import ALLOWED_INTERVALS
+from migratory_spark.names import Role
+from migratory_spark.observations import Observations, Span, Where, anything
 
 UNITS = {
     "latency": "deliveries",

@@ -8,19 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
+import numpy as np
 
-from migratory_spark.names import BROKER_COUNTERS, CLIENT_METRICS, CLIENTS, PUBLISHER_METRICS
+from migratory_spark.merging import Bools
+from migratory_spark.names import Role
+from migratory_spark.packing import Ints
 
 ALLOWED_INTERVALS = 2.5
 """A stretch without a scrape is a gap when it is longer than so many scrape intervals: one missed scrape is none."""
 MOST_GAPS = 1000
 """Of one exporter, the first ones."""
 
-Role = Literal["clients", "publishers", "brokers"]
 Stretch = tuple[int, int]
 
 
@@ -95,48 +94,33 @@ def intersection(sets: Sequence[Iterable[Stretch]]) -> list[Stretch]:
     return found
 
 
-def _role(metric: Column) -> Column:
-    return (
-        F.when(metric.isin(*CLIENT_METRICS), "clients")
-        .when(metric.isin(*PUBLISHER_METRICS), "publishers")
-        .when(metric.isin(CLIENTS, *BROKER_COUNTERS), "brokers")
-    )
+@dataclass(slots=True, frozen=True)
+class Scrapes:
+    """Of one target in one role: when it was scraped, in order, and which scrapes saw a counter begin again."""
 
+    times: Ints
+    restart: Bools
 
-def exporters(line: DataFrame, table: DataFrame, start_ms: int, end_ms: int) -> Exporters:
-    """`line` is the timeline, `table` the catalogue. Looks at a few series of each target, within [start, end]."""
-    address = F.concat_ws("/", F.nullif("job", F.lit("")), F.nullif("instance", F.lit("")))
-    role = _role(F.col("metric"))
-    told = table.where(role.isNotNull()).select(
-        "series", role.alias("role"), F.when(role == "brokers", F.col("broker")).otherwise(address).alias("name")
-    )
-    of_one = Window.partitionBy("role", "name")
-    scrapes = (
-        line.where((F.col("timestamp") >= start_ms) & (F.col("timestamp") <= end_ms))
-        .join(F.broadcast(told), "series")
-        .groupBy("role", "name", "timestamp")
-        .agg(F.max("restart").alias("restart"))
-        .withColumn("before", F.lag("timestamp").over(of_one.orderBy("timestamp")))
-        .withColumn("step", F.col("timestamp") - F.col("before"))
-        # Of a target that was scraped once no interval is known.
-        .withColumn("interval", F.coalesce(F.percentile_approx("step", 0.5).over(of_one), F.lit(end_ms - start_ms)))
-    )
-    gap = F.when(F.col("step") > ALLOWED_INTERVALS * F.col("interval"), F.struct("before", "timestamp"))
-    rows = (
-        scrapes.groupBy("role", "name", "interval")
-        .agg(
-            F.min("timestamp"), F.max("timestamp"), F.count("*"), F.coalesce(F.max("step"), F.lit(0)),
-            F.slice(F.array_sort(F.collect_list(gap)), 1, MOST_GAPS),
-            F.slice(F.array_sort(F.collect_list(F.when(F.col("restart"), F.col("timestamp")))), 1, MOST_GAPS),
-        )
-        .collect()
-    )  # fmt: skip
-    return Exporters(
-        tuple(
-            Exporter(
-                role, name, first, last, count, float(interval), longest,
-                tuple((one, other) for one, other in gaps), tuple(restarts),
-            )
-            for role, name, interval, first, last, count, longest, gaps, restarts in sorted(rows)
-        )
-    )  # fmt: skip
+    @classmethod
+    def of(cls, times: Sequence[Ints], restart: Sequence[Bools]) -> Scrapes:
+        """Of what its series tell. A scrape is one, however many series were told in it."""
+        moments, number = np.unique(np.concatenate(times), return_inverse=True)
+        seen = np.zeros(len(moments), dtype=bool)
+        seen[number[np.concatenate(restart)]] = True
+        return cls(moments, seen)
+
+    def exporter(self, role: Role, name: str, start_ms: int, end_ms: int) -> Exporter | None:
+        """Within [start, end]; None if it was not scraped then."""
+        first, after = np.searchsorted(self.times, (start_ms, end_ms + 1)).tolist()
+        times, restart = self.times[first:after], self.restart[first:after]
+        if not len(times):
+            return None
+        steps = np.diff(times)
+        # The lower of two middle ones. Of a target that was scraped once no interval is known.
+        interval = float(np.sort(steps)[(len(steps) - 1) // 2]) if len(steps) else float(end_ms - start_ms)
+        long = np.flatnonzero(steps > ALLOWED_INTERVALS * interval)[:MOST_GAPS]
+        return Exporter(
+            role, name, int(times[0]), int(times[-1]), len(times), interval, int(steps.max(initial=0)),
+            tuple(zip(times[long].tolist(), times[long + 1].tolist(), strict=True)),
+            tuple(times[restart][:MOST_GAPS].tolist()),
+        )  # fmt: skip

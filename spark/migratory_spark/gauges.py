@@ -6,14 +6,14 @@ its next sample; any other NaN is a sample without a number.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F
+import numpy as np
 
-from migratory_spark.catalogue import usable
-from migratory_spark.cells import Cells
-from migratory_spark.samples import is_stale
+from migratory_spark.merging import is_stale
+from migratory_spark.packing import Floats, Ints, Pack
 
 
 @dataclass(slots=True, frozen=True)
@@ -30,35 +30,31 @@ class Gauge:
     absent: tuple[tuple[int, int], ...]
 
 
-def gauges(samples: DataFrame, metric: str, start_ms: int, end_ms: int) -> list[Gauge]:
-    """Every series of `metric`, by its labels. `samples` are identified."""
-    number = F.when(usable(), F.col("value"))
-    inside = (F.col("timestamp") >= start_ms) & (F.col("timestamp") < end_ms)
-    following = F.lead("timestamp", 1, end_ms).over(Window.partitionBy("series").orderBy("timestamp"))
-    rows = (
-        samples.where((F.col("metric") == metric) & inside)
-        .withColumn("marker", is_stale())
-        .groupBy("series", F.sort_array(F.map_entries("labels")).alias("entries"), "timestamp")
-        # Of a number and a marker at the same time, told by two servers, the number holds.
-        .agg(F.max(number).alias("number"), F.min("marker").alias("stale"))
-        .withColumn("stale", F.col("stale") & F.col("number").isNull())
-        .withColumn("following", following)
-        .groupBy("series", "entries")
-        .agg(
-            F.count("number"),
-            F.count_if("stale"),
-            F.count_if(F.col("number").isNull() & ~F.col("stale")),
-            F.avg("number"),
-            F.max("number"),
-            F.array_sort(F.collect_list(F.when(F.col("stale"), F.struct("timestamp", "following")))),
-        )
-        .collect()
-    )
-    found = [
-        Gauge(dict(entries), count, stale, nan, mean, highest, tuple((one, other) for one, other in absent))
-        for _, entries, count, stale, nan, mean, highest, absent in rows
-    ]
-    return sorted(found, key=lambda gauge: sorted(gauge.labels.items()))
+def gauges(packs: Iterable[Pack], start_ms: int, end_ms: int) -> list[Gauge]:
+    """Every series in `packs`, by its labels. For one metric, whose samples are held here."""
+    found: dict[tuple[tuple[str, str], ...], list[tuple[int, int, float]]] = {}
+    for pack in packs:
+        begin = 0
+        for name, count in zip(pack.names, pack.counts.tolist(), strict=True):
+            inside = slice(begin, begin + count)
+            # Of a number and a marker at the same time, told by two servers, the number holds.
+            kind = np.where(is_stale(pack.values[inside]), 1, np.where(np.isfinite(pack.values[inside]), 2, 0))
+            samples = zip(pack.times[inside].tolist(), kind.tolist(), pack.values[inside].tolist(), strict=True)
+            found.setdefault(name.labels, []).extend(sample for sample in samples if start_ms <= sample[0] < end_ms)
+            begin += count
+    return [_gauge(dict(labels), samples, end_ms) for labels, samples in sorted(found.items()) if samples]
+
+
+def _gauge(labels: dict[str, str], samples: list[tuple[int, int, float]], end_ms: int) -> Gauge:
+    by_time = {moment: (kind, value) for moment, kind, value in sorted(samples, key=lambda sample: sample[:2])}
+    times = [*by_time, end_ms]
+    numbers = [value for kind, value in by_time.values() if kind == 2]
+    stale = [place for place, (kind, _) in enumerate(by_time.values()) if kind == 1]
+    return Gauge(
+        labels, len(numbers), len(stale), len(by_time) - len(numbers) - len(stale),
+        math.fsum(numbers) / len(numbers) if numbers else None, max(numbers, default=None),
+        tuple((times[place], times[place + 1]) for place in stale),
+    )  # fmt: skip
 
 
 @dataclass(slots=True, frozen=True)
@@ -66,23 +62,32 @@ class Reading:
     """A broker's gauge in one cell."""
 
     samples: int
-    mean: float
+    sum: float
     max: float
     last: float
     last_ms: int
 
+    @property
+    def mean(self) -> float:
+        return self.sum / self.samples
 
-def by_broker(line: DataFrame, table: DataFrame, metric: str, cells: Cells) -> dict[str, dict[int, Reading]]:
-    """By broker and cell; cells without a scrape are missing. `line` is the timeline, `table` the catalogue."""
-    first, last = cells.edges[0], cells.edges[-1]
-    rows = (
-        line.where((F.col("timestamp") > first) & (F.col("timestamp") <= last))
-        .join(F.broadcast(table.where(F.col("metric") == metric).select("series", "broker")), "series")
-        .groupBy("broker", cells.column(F.col("timestamp")).alias("cell"))
-        .agg(F.count("*"), F.avg("value"), F.max("value"), F.max_by("value", "timestamp"), F.max("timestamp"))
-        .collect()
-    )
+    @classmethod
+    def of(cls, times: Ints, values: Floats) -> Reading:
+        """Of one series' samples, at least one, in order."""
+        return cls(len(values), math.fsum(values), float(values.max()), float(values[-1]), int(times[-1]))
+
+    def with_(self, other: Reading) -> Reading:
+        """Of both. Of two that end at the same time the higher one is the last."""
+        last_ms, last = max((self.last_ms, self.last), (other.last_ms, other.last))
+        return Reading(
+            self.samples + other.samples, self.sum + other.sum, max(self.max, other.max), last, last_ms
+        )  # fmt: skip
+
+
+def by_broker(brokers: Iterable[str], readings: dict[tuple[int, int], Reading]) -> dict[str, dict[int, Reading]]:
+    """By broker and cell; cells without a scrape are missing."""
     found: dict[str, dict[int, Reading]] = {}
-    for broker, cell, *reading in sorted(rows):
-        found.setdefault(broker, {})[cell] = Reading(*reading)
-    return found
+    names = list(brokers)
+    for (number, cell), reading in sorted(readings.items()):
+        found.setdefault(names[number], {})[cell] = reading
+    return dict(sorted(found.items()))

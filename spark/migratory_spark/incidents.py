@@ -1,21 +1,21 @@
 """Incidents, found in the samples: a broker that died or restarted, a takeover, a wave of reconnects.
 
-Spark puts what rose into episodes (`episodes`), the exporters' gaps and restarts come from `coverage.py`; `find` makes
-incidents of both, in plain Python. An incident that somebody tells of (who killed the broker) takes in what was found
-at its time.
+What rose is put into episodes where the samples are (`rising`, `together`), the exporters' gaps and restarts come from
+`coverage.py`; `find` makes incidents of both. An incident that somebody tells of (who killed the broker) takes in what
+was found at its time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F
+import numpy as np
 
 from migratory_spark.coverage import Exporter, Exporters, intersection
 from migratory_spark.names import PUBLISH_ERRORS, RECONNECTS, TAKEOVERS
+from migratory_spark.packing import Floats, Ints
 
 CALM_MS = 15_000
 """What happens within so long of what happened before belongs to it: a session must time out before a takeover."""
@@ -27,6 +27,8 @@ WAVE_LEAST, WAVE_SHARE = 5, 0.01
 
 Step = Literal["silent", "back", "restarted", "takeover", "reconnects", "publish_errors"]
 _KINDS: dict[str, Step] = {TAKEOVERS: "takeover", RECONNECTS: "reconnects", PUBLISH_ERRORS: "publish_errors"}
+EPISODES = tuple(_KINDS)
+"""Counters whose rises are put into episodes."""
 # The gravest of an incident's steps names it.
 _NAMES: tuple[tuple[Step, str], ...] = (
     ("silent", "broker died"),
@@ -63,41 +65,51 @@ class Found:
     """Told by the caller, not found."""
 
 
-def episodes(line: DataFrame, table: DataFrame, start_ms: int, end_ms: int) -> list[Happened]:
-    """Takeovers, reconnects and failed publications by broker: rises that follow one another are one.
+@dataclass(slots=True, frozen=True)
+class Episode:
+    """Rises with less than EPISODE_MS between them: the first one at `seen` and not before `at`, the last `until`."""
 
-    `line` is the timeline, `table` the catalogue. At most MOST_EPISODES, the first.
-    """
-    told = table.where(F.col("metric").isin(*_KINDS)).select("series", "metric", "broker")
-    in_order = Window.partitionBy("metric", "broker").orderBy("timestamp")
-    rises = (
-        line.join(F.broadcast(told), "series")
-        .withColumn("since", F.lag("timestamp").over(Window.partitionBy("series").orderBy("timestamp")))
-        .where((F.col("rise") > 0) & (F.col("timestamp") > start_ms) & (F.col("timestamp") <= end_ms))
-        .groupBy("metric", "broker", "timestamp")
-        .agg(F.sum("rise").alias("rise"), F.min(F.coalesce("since", "timestamp")).alias("since"))
-    )
-    begins = F.col("timestamp") - F.lag("timestamp", 1, -EPISODE_MS - 1).over(in_order) > EPISODE_MS
-    rows = (
-        rises.withColumn("episode", F.sum(begins.cast("int")).over(in_order))
-        .groupBy("metric", "broker", "episode")
-        .agg(
-            F.min_by("since", "timestamp").alias("at"),
-            F.min("timestamp").alias("seen"),
-            F.max("timestamp").alias("until"),
-            F.sum("rise").alias("count"),
-        )
-        .orderBy("seen", "metric", "broker")
-        .limit(MOST_EPISODES)
-        .collect()
-    )
+    at: int
+    seen: int
+    until: int
+    count: float
+
+
+def together(found: Iterable[Episode]) -> list[Episode]:
+    """Episodes of one thing out of parts of them, which may come in any order and from anywhere."""
+    whole: list[Episode] = []
+    for part in sorted(found, key=lambda part: (part.seen, part.at)):
+        if whole and part.seen - whole[-1].until <= EPISODE_MS:
+            last = whole[-1]
+            # What told of the first rise at the same moment may have been looked at earlier before.
+            whole[-1] = replace(last, until=max(last.until, part.until), count=last.count + part.count)
+        else:
+            whole.append(part)
+    return whole
+
+
+def rising(times: Ints, since: Ints, rise: Floats) -> list[Episode]:
+    """Of rises in any order; `since` is when each series was looked at before."""
+    order = np.lexsort((since, times))
+    times, since, rise = times[order], since[order], rise[order]
+    starts = np.flatnonzero(np.concatenate(([True], np.diff(times) > EPISODE_MS))) if len(times) else times
+    ends = np.concatenate((starts[1:], [len(times)])).astype(np.int64)
     return [
+        Episode(int(since[first]), int(times[first]), int(times[after - 1]), float(rise[first:after].sum()))
+        for first, after in zip(starts.tolist(), ends.tolist(), strict=True)
+    ]
+
+
+def episodes(parts: Mapping[tuple[str, str], Iterable[Episode]], start_ms: int) -> list[Happened]:
+    """Takeovers, reconnects and failed publications, by metric and broker. At most MOST_EPISODES, the first."""
+    found = [
         Happened(
-            _KINDS[row["metric"]], row["broker"], max(row["at"], start_ms), row["seen"], row["until"],
-            round(row["count"]),
+            _KINDS[metric], broker, max(episode.at, start_ms), episode.seen, episode.until, round(episode.count)
         )
-        for row in rows
+        for (metric, broker), told in sorted(parts.items())
+        for episode in together(told)
     ]  # fmt: skip
+    return sorted(found, key=lambda step: step.seen)[:MOST_EPISODES]
 
 
 def silences(exporters: Exporters, start_ms: int, end_ms: int) -> list[Happened]:

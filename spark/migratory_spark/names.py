@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 LATENCY = "migratory_delivery_latency_seconds"
 RESUME = "migratory_resume_seconds"
 PUBLISH_GAP = "migratory_publish_gap_seconds"
@@ -35,11 +37,31 @@ CLIENT_METRICS = (RECEIVED, EXPECTED, f"{LATENCY}_count", RECONNECTS)
 PUBLISHER_METRICS = (f"{PUBLISH}_count", PUBLISH_ERRORS)
 """Told by clients, publishers and load generators: without a scrape of these nothing is known."""
 
+SHARED = ("up", PROCESS_START)
+"""Metrics without the label `cluster`: they are the scraper's, or the process's."""
+
+Role = Literal["clients", "publishers", "brokers"]
+
+_PARTS = ("_total", "_bucket", "_count", "_sum")
+
+
+def role(metric: str) -> Role | None:
+    """As what a target is scraped that tells this metric; None for metrics that do not show it."""
+    if metric in CLIENT_METRICS:
+        return "clients"
+    if metric in PUBLISHER_METRICS:
+        return "publishers"
+    return "brokers" if metric in (CLIENTS, *BROKER_COUNTERS) else None
+
+
+def tells_a_beginning(metric: str) -> bool:
+    return metric.endswith("_created") or metric == PROCESS_START
+
 
 def family(metric: str) -> str:
     """The name that `_created` is put behind: that of a counter without `_total`, that of a histogram without its
     parts."""
-    for ending in ("_total", "_bucket", "_count", "_sum"):
+    for ending in _PARTS:
         if metric.endswith(ending):
             return metric.removesuffix(ending)
     return metric
@@ -54,6 +76,10 @@ def counters() -> list[str]:
 def created() -> list[str]:
     """Series that tell when a counter began."""
     return sorted({f"{family(metric)}_created" for metric in counters()})
+
+
+def is_counter(metric: str) -> bool:
+    return metric.endswith(_PARTS)
 
 
 def all_metrics() -> list[str]:

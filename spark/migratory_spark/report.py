@@ -1,9 +1,9 @@
 """The SLA report: what happened in a window of time, per broker, around each incident, and whether it was as promised.
 
 `build_report` is the whole job; `sla_report` is the same as plain data, ready for JSON. What the parts mean is in
-`document.py` and docs/sla.md. The samples are gone through three times at most: for the catalogue of series, for their
-timeline (kept, in Spark, without labels), and for the sums; all that is collected is bounded by brokers, rows and
-buckets.
+`document.py` and docs/sla.md. Samples are read once and kept (`kept.py`), and gone through twice: for when exporters
+were scraped and what happened to them (`watching.py`), and for the sums (`adding.py`). All that is collected is bounded
+by series, rows and buckets.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 from migratory_resources.objectives import Objective, check
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
-from migratory_spark import aftermath, names, periods, sections
-from migratory_spark.catalogue import Facts, catalogue, counted, facts
+from migratory_spark import adding, aftermath, names, observations, periods, sections, slices, watching
+from migratory_spark.catalogue import Catalogue, Facts, catalogue, facts
 from migratory_spark.cells import Cells
 from migratory_spark.counting import ROLES, Count, occurrences
-from migratory_spark.coverage import ALLOWED_INTERVALS, Exporters, exporters
+from migratory_spark.coverage import ALLOWED_INTERVALS, Exporters
 from migratory_spark.document import Coverage, Report, Result, Samples, Target, Window
-from migratory_spark.gauges import by_broker
-from migratory_spark.incidents import Found, episodes, find, silences
-from migratory_spark.increases import timeline
+from migratory_spark.gauges import Reading, by_broker
+from migratory_spark.incidents import Found, find, silences
+from migratory_spark.kept import FEW, Kept, keep
 from migratory_spark.notes import notes
-from migratory_spark.observations import Observations, histograms_that_differ, observe
+from migratory_spark.observations import Observations, histograms_that_differ
+from migratory_spark.packing import Wanted
 from migratory_spark.periods import iso, row_seconds, units
-from migratory_spark.samples import identified, read_parquet
+from migratory_spark.samples import Source, files, table
 from migratory_spark.scopes import Scope, scope
-from migratory_spark.slices import count_slices
+from migratory_spark.slices import SliceCounts
 from migratory_spark.verdicts import judge, overall
 
 LOOKBACK_MS = 3_600_000
@@ -52,23 +52,9 @@ class Incident:
     until: float
 
 
-@dataclass(slots=True, frozen=True)
-class _Read:
-    """The samples of a report, in Spark: their timeline, the catalogue and what it is made of, kept there until the
-    report is made."""
-
-    line: DataFrame
-    table: DataFrame
-    told: DataFrame
-    facts: Facts
-    kept: int
-    """Samples left once each time of a series counts once."""
-    restarts: int
-
-
 def sla_report(
     session: SparkSession,
-    samples: Path | DataFrame,
+    samples: Path | DataFrame | Source,
     start: float,
     end: float,
     objectives: Sequence[Objective],
@@ -76,9 +62,13 @@ def sla_report(
     window_seconds: float | None = None,
     zone: str = "UTC",
     replica_labels: Sequence[str] = (),
+    cluster: str | None = None,
+    few: int = FEW,
 ) -> dict[str, Any]:
     """As `build_report`, as JSON reads it back: dicts, lists, and no NaN."""
-    report = build_report(session, samples, start, end, objectives, incidents, window_seconds, zone, replica_labels)
+    report = build_report(
+        session, samples, start, end, objectives, incidents, window_seconds, zone, replica_labels, cluster, few
+    )
     # By json rather than msgspec, which would write a NaN as null.
     plain: dict[str, Any] = json.loads(json.dumps(msgspec.to_builtins(report), allow_nan=False))
     return plain
@@ -86,7 +76,7 @@ def sla_report(
 
 def build_report(
     session: SparkSession,
-    samples: Path | DataFrame,
+    samples: Path | DataFrame | Source,
     start: float,
     end: float,
     objectives: Sequence[Objective],
@@ -94,12 +84,15 @@ def build_report(
     window_seconds: float | None = None,
     zone: str = "UTC",
     replica_labels: Sequence[str] = (),
+    cluster: str | None = None,
+    few: int = FEW,
 ) -> Report:
-    """Reads samples (a folder of Parquet files, or a table with the columns of `samples.SCHEMA`), judges [start, end).
+    """Reads samples (a folder of Parquet files, or a table of one of the shapes in `samples.py`), judges [start, end).
 
     `start` and `end` are wall-clock seconds, `window_seconds` the length of the tables' rows (chosen when None),
     `zone` the time zone of the calendar's hours and days, `replica_labels` those that tell servers apart which
-    scrape the same targets. Samples are looked at from an hour before the earliest window on.
+    scrape the same targets, `cluster` the only one whose series count. Up to `few` samples are added up in this
+    process. Samples are looked at from an hour before the earliest window on.
 
     Raises `samples.NoSamples` where nothing was recorded and ValueError, whose text says what to do, for a window that
     is empty, an unknown zone, objectives that contradict each other, too many rows, a table that holds no samples.
@@ -112,37 +105,41 @@ def build_report(
     rows = sections.Rows(start_ms, end_ms, window_seconds or row_seconds(end - start))
     scopes = [scope(objective, start_ms, end_ms, rows.edges[1:], zone) for objective in objectives]
     first_ms = min([start_ms, *(each.start for each in scopes)])
-    # Before Spark begins: too many rows are told at once.
+    # Before Spark begins: too many rows or slices are told at once.
     fixed = {first_ms, *rows.edges, *units(start_ms, end_ms, tz)[1], *(edge for each in scopes for edge in each.edges)}
     Cells.at(fixed)
-    table = read_parquet(session, samples) if isinstance(samples, Path) else samples
-    read = _read(table, first_ms, end_ms, replica_labels)
+    for objective, each in zip(objectives, scopes, strict=True):
+        if objective.slices is not None:
+            slices.edges(objective, each.start, each.end)
+    kept = keep(session, _source(session, samples), _wanted(first_ms, end_ms, replica_labels, cluster), few)
     try:
-        here = exporters(read.line, read.table, start_ms, end_ms)
-        whole = here if first_ms == start_ms else exporters(read.line, read.table, first_ms, end_ms)
+        known = catalogue(kept.about, first_ms)
+        watched = kept.each(watching.Watch.of(known, [(start_ms, end_ms), (first_ms, end_ms)]), watched=True)
+        here, whole = watching.exporters(watched, 0), watching.exporters(watched, 1)
         told = [
             Found(each.kind, each.broker, round(each.at * 1000), round(each.at * 1000), round(each.until * 1000))
             for each in incidents
         ]
-        happened = [*episodes(read.line, read.table, start_ms, end_ms), *silences(here, start_ms, end_ms)]
-        found = find(happened, told, read.facts.clients)
+        happened = [*watching.happened(watched, start_ms), *silences(here, start_ms, end_ms)]
+        there = facts(kept.about)
+        found = find(happened, told, there.clients)
         cells = Cells.at({*fixed, *aftermath.edges(found, start_ms, end_ms)})
-        seen = observe(read.line, read.table, cells, start_ms)
-        readings = by_broker(read.line, read.table, names.CLIENTS, cells)
-        results = [
-            _judged(objective, each, read, seen, whole) for objective, each in zip(objectives, scopes, strict=True)
-        ]
+        seen, readings, counted, restarts = _added(kept, known, cells, objectives, scopes)
     finally:
-        for kept in (read.line, read.table, read.told):
-            kept.unpersist()
+        kept.close()
+    results = [
+        _judged(objective, each, slice_counts, seen, whole)
+        for objective, each, slice_counts in zip(objectives, scopes, counted, strict=True)
+    ]
     stale_ms = max([ALLOWED_INTERVALS * broker.interval for broker in here.of("brokers")], default=0.0)
     coverage = _coverage(here, start_ms, end_ms)
+    counts = _samples(there, seen, restarts)
     return Report(
-        cluster=",".join(read.facts.clusters),
+        cluster=",".join(there.clusters),
         window=Window(start=iso(start_ms), end=iso(end_ms), seconds=round(end - start, 3), zone=zone),
         coverage=coverage,
-        samples=_samples(read, seen),
-        notes=notes(coverage, _samples(read, seen), seen, rows.whole, read.facts),
+        samples=counts,
+        notes=notes(coverage, counts, seen, rows.whole, there),
         delivery=sections.delivery(seen, rows.whole),
         availability=sections.availability(seen, rows),
         latency_ms=sections.latency(seen, rows),
@@ -162,31 +159,47 @@ def build_report(
     )
 
 
-def _read(samples: DataFrame, first_ms: int, end_ms: int, replica_labels: Sequence[str]) -> _Read:
-    known = identified(samples, replica_labels).where(
-        F.col("metric").isin(*names.all_metrics())
-        & (F.col("timestamp") > first_ms - LOOKBACK_MS)
-        & (F.col("timestamp") <= end_ms)
-    )
-    told = counted(known).persist()
-    found = facts(told)
-    table = catalogue(told, first_ms, found).persist()
-    line = timeline(known, table, known if found.told else None, found.several)
-    # Without a place in memory it goes to disk: the report must not depend on how much is scraped.
-    line = line.persist(StorageLevel.MEMORY_AND_DISK)
-    totals = line.agg(F.count("*"), F.coalesce(F.count_if("restart"), F.lit(0))).first()
-    assert totals is not None  # an aggregate without grouping always answers
-    return _Read(line, table, told, found, totals[0], totals[1])
+def _source(session: SparkSession, samples: Path | DataFrame | Source) -> Source:
+    if isinstance(samples, Path):
+        return files(session, samples)
+    return samples if isinstance(samples, Source) else table(samples)
 
 
-def _judged(objective: Objective, within: Scope, read: _Read, seen: Observations, whole: Exporters) -> Result:
+def _wanted(first_ms: int, end_ms: int, replica_labels: Sequence[str], cluster: str | None) -> Wanted:
+    return Wanted(frozenset(names.all_metrics()), first_ms - LOOKBACK_MS, end_ms, tuple(replica_labels), cluster)
+
+
+def _added(
+    kept: Kept, known: Catalogue, cells: Cells, objectives: Sequence[Objective], scopes: Sequence[Scope]
+) -> tuple[Observations, dict[str, dict[int, Reading]], list[SliceCounts | None], int]:
+    """All sums: by cells, of gauges, by the slices of objectives that have such, and how many restarts there were."""
+    tally, lines = observations.to_add(known, cells)
+    sliced = [
+        None if objective.slices is None else slices.to_add(known, objective, each.start, each.end)
+        for objective, each in zip(objectives, scopes, strict=True)
+    ]
+    tallies = [tally, *(one for each in sliced if each is not None for one in each[:2])]
+    clients = [
+        entry.about.labels.get("broker", "") if entry.about.metric == names.CLIENTS else None for entry in known.entries
+    ]
+    brokers = sorted({broker for broker in clients if broker is not None})
+    gauge = np.array([-1 if broker is None else brokers.index(broker) for broker in clients], dtype=np.int64)
+    added = adding.together(kept.each(adding.Add(known.guide, tuple(tallies), gauge)))
+    sums = iter(added.sums)
+    seen = observations.observed(known, cells, lines, next(sums))
+    counted = [
+        None if asked is None else slices.counted(objective, Cells.at(each.edges), next(sums), next(sums), *asked[2:])
+        for objective, each, asked in zip(objectives, scopes, sliced, strict=True)
+    ]
+    return seen, by_broker(brokers, added.readings), counted, added.restarts
+
+
+def _judged(
+    objective: Objective, within: Scope, sliced: SliceCounts | None, seen: Observations, whole: Exporters
+) -> Result:
     role = ROLES[objective.type]
     covered = whole.covered(within.start, within.end, role)
-    count: Count
-    if objective.slices is not None:
-        count = count_slices(read.line, read.table, objective, seen.bounds, Cells.at(within.edges))
-    else:
-        count = occurrences(objective, seen, covered.interval)
+    count: Count = occurrences(objective, seen, covered.interval) if sliced is None else sliced
     burns = {length: whole.covered(within.end - length, within.end, role) for length in within.burns}
     return judge(objective, within, count, covered, burns)
 
@@ -218,14 +231,14 @@ def _coverage(here: Exporters, start: int, end: int) -> Coverage:
     )
 
 
-def _samples(read: _Read, seen: Observations) -> Samples:
+def _samples(there: Facts, seen: Observations, restarts: int) -> Samples:
     return Samples(
-        series=read.facts.series,
-        samples=read.facts.samples,
-        repeated=read.facts.samples - read.kept,
-        stale=read.facts.stale,
-        nan=read.facts.nan,
-        restarts=read.restarts,
+        series=there.series,
+        samples=there.samples,
+        repeated=there.samples - there.kept,
+        stale=there.stale,
+        nan=there.nan,
+        restarts=restarts,
         older=seen.older,
         different_buckets=histograms_that_differ(seen),
     )

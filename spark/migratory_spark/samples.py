@@ -1,17 +1,21 @@
-"""Scraped samples as a Spark table: metric string, labels map<string,string>, timestamp long (ms, UTC), value double.
+"""Scraped samples as Spark tables: metric string, labels map<string,string>, timestamp long (ms, UTC), value double; or
+a row per series, with arrays timestamps and values.
 
-That is the schema of the local recorder's Parquet files and of the Prometheus data source. Rows may come in any order
-and more than once, and hold NaN: what they mean is settled in `catalogue.py` and `increases.py`.
+The first is the schema of the local recorder's Parquet files, both are shapes of the Prometheus data source. Rows may
+come in any order and more than once, and hold NaN: what they mean is settled in `merging.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, DoubleType, LongType, MapType, StringType, StructField, StructType
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import ArrayType, DataType, DoubleType, LongType, MapType, StringType, StructField, StructType
 
 SCHEMA = StructType(
     [
@@ -21,9 +25,21 @@ SCHEMA = StructType(
         StructField("value", DoubleType(), nullable=False),
     ]
 )
+SERIES = StructType(
+    [
+        *SCHEMA.fields[:2],
+        StructField("timestamps", ArrayType(LongType()), nullable=False),
+        StructField("values", ArrayType(DoubleType()), nullable=False),
+    ]
+)
 
-# Prometheus' stale marker is a signalling NaN; arithmetic on the way may have set the quiet bit.
-_STALE = (0x7FF0000000000002, 0x7FF8000000000002)
+_TASK_BYTES = 8 << 20
+"""Of Parquet that one task reads: two to ten million samples."""
+_BYTES = 3
+"""Of Parquet that one sample takes, about: the recorder's small files have four, compacted ones one."""
+_ROWS = 100_000
+
+Read = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 class NoSamples(Exception):
@@ -34,45 +50,48 @@ class BadSamples(ValueError):
     """A table that does not have the columns of samples; the text names the column and what it should be."""
 
 
+@dataclass(frozen=True, slots=True)
+class Source:
+    """`read` makes batches of samples of those of `frame`, where Spark has these. `samples`: about how many there are,
+    None where nobody knows."""
+
+    frame: DataFrame
+    samples: int | None
+    read: Read = iter
+
+
 def read_parquet(session: SparkSession, directory: Path) -> DataFrame:
     """All samples in the files named `*.parquet` of `directory`. Raises NoSamples."""
     if not any(directory.glob("*.parquet")):
-        raise NoSamples(f"no *.parquet files in {directory}: nothing was recorded there")
+        raise _nothing(directory)
     return session.read.schema(SCHEMA).parquet(str(directory))
 
 
-def identified(samples: DataFrame, replica_labels: Sequence[str] = ()) -> DataFrame:
-    """Adds `series`, a number that is equal for equal metric and labels in whatever order, and `source`, the server
-    that a row came from.
-
-    A 64-bit hash stands for the labels from here on: a shuffle of 100 million maps would cost ten times as much, and
-    with a million series two share a hash in one of 30 million runs. A column `series` or `source` that is there is
-    taken as it is. `replica_labels` tell servers apart that scrape the same targets; they are no part of a series.
-    Raises BadSamples.
-    """
-    _check(samples)
-    labels: Column = F.col("labels")
-    if replica_labels:
-        labels = F.map_filter(labels, lambda key, _: ~key.isin(*replica_labels))
-    if "source" not in samples.columns:
-        named = [F.coalesce(F.col("labels")[name], F.lit("")) for name in replica_labels]
-        samples = samples.withColumn("source", F.concat_ws("/", *named) if named else F.lit(""))
-    if replica_labels:
-        samples = samples.withColumn("labels", labels).drop("series")
-    if "series" not in samples.columns:
-        samples = samples.withColumn("series", F.xxhash64("metric", F.sort_array(F.map_entries("labels"))))
-    return samples
+def files(session: SparkSession, directory: Path) -> Source:
+    """The same, files of folders below included: read by Arrow, which tells labels apart by the thousand, where Spark's
+    own reader makes a map for each sample. Raises NoSamples."""
+    found = sorted((path, path.stat().st_size) for path in directory.rglob("*.parquet"))
+    if not found:
+        raise _nothing(directory)
+    tasks: list[list[tuple[str, int, int]]] = []
+    free = 0
+    for path, size in found:
+        if not tasks or size > free:
+            tasks.append([])
+            free = _TASK_BYTES
+        # One that is too large for a task is read by several, each of which takes some of its row groups.
+        parts = max(1, round(size / _TASK_BYTES))
+        tasks[-1].append((str(path), 0, parts))
+        tasks.extend([(str(path), part, parts)] for part in range(1, parts))
+        free -= size
+    numbers = session.range(0, len(tasks), 1, len(tasks))
+    return Source(numbers, sum(size for _, size in found) // _BYTES, partial(_of_files, tasks))
 
 
-def is_stale(value: str = "value") -> Column:
-    """Whether a sample is the stale marker, which other NaN are not. Spark compares all NaN as equal, so the bits are
-    looked at, of NaN alone: it costs a call by reflection."""
-    bits = F.expr(f"java_method('java.lang.Double', 'doubleToRawLongBits', {value})").cast("long")
-    return F.when(F.isnan(value), bits.isin(*_STALE)).otherwise(F.lit(False))
-
-
-def _check(samples: DataFrame) -> None:
-    for field in SCHEMA.fields:
+def table(samples: DataFrame) -> Source:
+    """Any table of either shape. Its rows are counted, where each is a sample. Raises BadSamples."""
+    series = "timestamps" in samples.columns
+    for field in (SERIES if series else SCHEMA).fields:
         if field.name not in samples.columns:
             raise BadSamples(f"samples have no column {field.name!r}; they have {', '.join(samples.columns) or 'none'}")
         found = samples.schema[field.name].dataType
@@ -80,6 +99,26 @@ def _check(samples: DataFrame) -> None:
             raise BadSamples(
                 f"the column {field.name!r} of samples is {found.simpleString()}, not {field.dataType.simpleString()}"
             )
+    columns = [*(SERIES if series else SCHEMA).names, *(["source"] if "source" in samples.columns else [])]
+    # Rows are counted: a small table is a small report. How many samples arrays hold is not known before they are read.
+    return Source(samples.select(*columns), None if series else samples.count())
+
+
+def _of_files(
+    tasks: Sequence[Sequence[tuple[str, int, int]]], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            for path, part, parts in tasks[number]:
+                with pq.ParquetFile(path) as file:
+                    if missing := [name for name in SCHEMA.names if name not in file.schema_arrow.names]:
+                        raise BadSamples(f"{path} has no column {missing[0]!r}")
+                    groups = range(part, file.num_row_groups, parts)
+                    yield from file.iter_batches(_ROWS, row_groups=list(groups), columns=SCHEMA.names)
+
+
+def _nothing(directory: Path) -> NoSamples:
+    return NoSamples(f"no *.parquet files in {directory}: nothing was recorded there")
 
 
 def _same(found: DataType, wanted: DataType) -> bool:

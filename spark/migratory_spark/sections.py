@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 
 from migratory_spark import names
+from migratory_spark.catalogue import Group
 from migratory_spark.counting import availability as acknowledged
 from migratory_spark.counting import judged
 from migratory_spark.distributions import Distribution, columns, summary
@@ -29,7 +30,7 @@ from migratory_spark.document import (
     WindowSummary,
 )
 from migratory_spark.gauges import Reading
-from migratory_spark.observations import Group, Observations, Span, Where, anything
+from migratory_spark.observations import Observations, Span, Where, anything
 from migratory_spark.periods import iso, local, units
 
 MILLISECONDS = 1000.0

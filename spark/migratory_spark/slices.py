@@ -1,21 +1,22 @@
-"""Slices of time that were good or bad, for objectives that count them. In Spark: a month has 43,200 minutes."""
+"""Slices of time that were good or bad, for objectives that count them. Their events are added up with all else."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Decimal
+from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
 from migratory_resources.objectives import Objective
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
 
 from migratory_spark import names
+from migratory_spark.adding import MOST_NUMBERS, Sums, Tally, TooManySums
+from migratory_spark.catalogue import NO_LAYOUT, Catalogue
 from migratory_spark.cells import Cells
 from migratory_spark.counting import Counts
 from migratory_spark.observations import Span
+from migratory_spark.packing import Ints
 
 MOST_BAD = 100
 """Bad slices that are named, the first ones."""
@@ -42,76 +43,74 @@ class SliceCounts:
         return Counts(int(self.good[inside].sum()), total, note)
 
 
-def count_slices(
-    line: DataFrame, table: DataFrame, objective: Objective, bounds: Mapping[int, tuple[float, ...]], cells: Cells
-) -> SliceCounts:
-    """`cells` begin and end with the objective's window. `line` is the timeline, `table` the catalogue, `bounds` are
-    those of the layouts."""
+def edges(objective: Objective, start_ms: int, end_ms: int) -> Ints:
+    """Where the slices of a window begin, and its end. Raises TooManySums."""
     slices = objective.slices
     assert slices is not None
-    start, end = cells.edges[0], cells.edges[-1]
     length = round(slices.length * 1000)
+    if -(-(end_ms - start_ms) // length) > MOST_NUMBERS:
+        raise TooManySums(f"more than {MOST_NUMBERS:,} slices in {objective.name}: ask for longer ones")
+    return np.append(np.arange(start_ms, end_ms, length, dtype=np.int64), end_ms)
+
+
+def to_add(known: Catalogue, objective: Objective, start_ms: int, end_ms: int) -> tuple[Tally, Tally, Ints, bool]:
+    """Tallies of good events and of all, a cell for each slice of the objective's window; the ends of these slices; and
+    whether the threshold is a bound of every histogram. Raises TooManySums."""
+    slots = edges(objective, start_ms, end_ms)
+    exact = True
     if objective.type == "latency":
-        chosen, exact = _latency_series(table, objective, bounds)
-        needed = slices.percentile
+        good, total, exact = _latency(known, objective)
     else:
-        chosen, exact = _publication_series(table), True
-        needed = slices.share
+        good = [entry.about.metric == f"{names.PUBLISH}_count" for entry in known.entries]
+        failed = [entry.about.metric == names.PUBLISH_ERRORS for entry in known.entries]
+        total = [one or other for one, other in zip(good, failed, strict=True)]
+    return Tally(slots, _lines(good)), Tally(slots, _lines(total)), slots, exact
+
+
+def counted(objective: Objective, cells: Cells, good: Sums, total: Sums, slots: Ints, exact: bool) -> SliceCounts:
+    """What `to_add` asked for. `cells` begin and end with the objective's window."""
+    slices = objective.slices
+    assert slices is not None
+    needed = slices.percentile if objective.type == "latency" else slices.share
     assert needed is not None  # the objective's own rules see to it
-    by_slice = (
-        line.where((F.col("timestamp") > start) & (F.col("timestamp") <= end))
-        .join(F.broadcast(chosen), "series")
-        .groupBy(F.floor((F.col("timestamp") - start - 1) / length).alias("slice"))
-        .agg(_sum("good"), _sum("total"))
-        .where("total > 0")
-        # P99 is at or below a threshold exactly when 99% of the slice's events are: no interpolation has a say.
-        .withColumn("kept", F.col("good") * F.lit(Decimal(100)) >= F.col("total") * F.lit(needed))
-        .withColumn("end", F.least(start + (F.col("slice") + 1) * length, F.lit(end)))
-        .persist()
-    )
-    try:
-        by_cell = (
-            by_slice.groupBy(cells.column(F.col("end")).alias("cell")).agg(F.count_if("kept"), F.count("*")).collect()
-        )
-        bad = by_slice.where("NOT kept").orderBy("slice").limit(MOST_BAD).select("slice").collect()
-    finally:
-        by_slice.unpersist()
-    good, total = np.zeros(len(cells), dtype=np.int64), np.zeros(len(cells), dtype=np.int64)
-    for cell, kept, counted in by_cell:
-        good[cell], total[cell] = kept, counted
-    silent = -(-(end - start) // length) - int(total.sum())
-    return SliceCounts(cells, good, total, silent, tuple(start + row[0] * length for row in bad), exact)
+    events = {slice_: round(value) for slice_, value in zip(total.keys.tolist(), total.values.tolist(), strict=True)}
+    kept = {slice_: round(value) for slice_, value in zip(good.keys.tolist(), good.values.tolist(), strict=True)}
+    heard = [slice_ for slice_, count in events.items() if count]
+    # P99 is at or below a threshold exactly when 99% of the slice's events are: no interpolation has a say.
+    share = Fraction(needed) / 100
+    fine = np.array([kept.get(slice_, 0) >= events[slice_] * share for slice_ in heard], dtype=bool)
+    ends = slots[np.array(heard, dtype=np.int64) + 1]
+    cell = np.searchsorted(np.array(cells.edges, dtype=np.int64), ends, side="left") - 1
+    bad = slots[np.array(heard, dtype=np.int64)][~fine][:MOST_BAD]
+    return SliceCounts(
+        cells, np.bincount(cell[fine], minlength=len(cells)), np.bincount(cell, minlength=len(cells)),
+        len(slots) - 1 - len(heard), tuple(bad.tolist()), exact,
+    )  # fmt: skip
 
 
-def _sum(which: str) -> Column:
-    return F.sum(F.when(F.col(which), F.col("rise")).otherwise(0.0)).cast("decimal(18,0)").alias(which)
+def _lines(chosen: Sequence[bool]) -> Ints:
+    return np.where(np.array(chosen, dtype=bool), 0, -1)
 
 
-def _latency_series(
-    table: DataFrame, objective: Objective, bounds: Mapping[int, tuple[float, ...]]
-) -> tuple[DataFrame, bool]:
-    """The buckets that hold what is within the threshold, by layout, and those that hold everything."""
+def _latency(known: Catalogue, objective: Objective) -> tuple[list[bool], list[bool], bool]:
+    """The buckets that hold what is within the threshold, and those that hold everything."""
     assert objective.slices is not None
     assert objective.slices.threshold is not None
     limit = objective.slices.threshold * (1 + 1e-9)
-    good, total, exact = F.lit(False), F.lit(False), True
-    for layout, upper in bounds.items():
-        below = [bound for bound in upper if bound <= limit]
-        exact = exact and bool(below) and below[-1] >= limit * (1 - 2e-9)
-        here = F.col("layout") == layout
-        if below:
-            good = good | (here & (F.col("bound") == below[-1]))
-        total = total | (here & (F.col("bound") == upper[-1]))
-    buckets = table.where(
-        (F.col("metric") == f"{names.LATENCY}_bucket")
-        & F.col("clock").isin(*objective.clocks)
-        & (F.col("phase") == "live")
-        & (good | total)
-    )
-    return buckets.select("series", good.alias("good"), total.alias("total")), exact
-
-
-def _publication_series(table: DataFrame) -> DataFrame:
-    answered = F.col("metric") == f"{names.PUBLISH}_count"
-    told = table.where(answered | (F.col("metric") == names.PUBLISH_ERRORS))
-    return told.select("series", answered.alias("good"), F.lit(True).alias("total"))
+    # By layout the highest bound within the threshold, and the highest of all.
+    within = [max([bound for bound in upper if bound <= limit], default=None) for upper in known.layouts]
+    good, total, exact = [], [], True
+    for entry in known.entries:
+        group = entry.group
+        judged = (
+            group.metric == f"{names.LATENCY}_bucket"
+            and group.layout != NO_LAYOUT
+            and group.clock in objective.clocks
+            and group.phase == "live"
+        )
+        good.append(judged and entry.bound == within[group.layout])
+        total.append(judged and entry.bound == known.layouts[group.layout][-1])
+        if judged:
+            highest = within[group.layout]
+            exact = exact and highest is not None and highest >= limit * (1 - 2e-9)
+    return good, total, exact

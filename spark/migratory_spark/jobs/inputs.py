@@ -14,8 +14,8 @@ from migratory_spark.jobs.exits import BadInput, Unreadable
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-SHARED = ("up", "process_start_time_seconds")
-"""Metrics without the label `cluster`: they are the scraper's, or the process's."""
+    from migratory_spark.samples import Source as Samples
+
 _OURS = ("url", "matchers", "start", "end", "shape", "columns", "whenEmpty")
 
 
@@ -39,7 +39,14 @@ class Folder:
         if found is None:
             raise BadInput(f"--samples: no *.parquet files in {self.path}: nothing was recorded there")
 
+    def samples(self, session: SparkSession) -> Samples:
+        """For a report, which chooses the cluster itself."""
+        from migratory_spark.samples import files
+
+        return files(session, self.path)
+
     def read(self, session: SparkSession) -> DataFrame:
+        """As a table, a row per sample."""
         # Spark takes long to load; who is told at once that there is no such folder should not wait for it.
         from migratory_spark.samples import SCHEMA
 
@@ -59,10 +66,10 @@ class Servers:
 
     @property
     def options(self) -> dict[str, str]:
-        ours = sorted(set(names.all_metrics()) - set(SHARED))
+        ours = sorted(set(names.all_metrics()) - set(names.SHARED))
         # A cluster's name may hold anything; PromQL quotes as JSON does.
         cluster = "" if self.cluster is None else f",cluster={json.dumps(self.cluster, ensure_ascii=False)}"
-        matchers = f'{{__name__=~"{"|".join(ours)}"{cluster}}} {{__name__=~"{"|".join(SHARED)}"}}'
+        matchers = f'{{__name__=~"{"|".join(ours)}"{cluster}}} {{__name__=~"{"|".join(names.SHARED)}"}}'
         several = "," in self.urls
         return {
             "url": self.urls,
@@ -93,7 +100,23 @@ class Servers:
         except ServerError as error:
             raise Unreadable(f"--prometheus: {error}") from None
 
+    def samples(self, session: SparkSession) -> Samples:
+        """For a report, which chooses the cluster itself: a row per series, so that labels come once and not with every
+        sample."""
+        from dataclasses import replace
+
+        from migratory_spark.prometheus import FORMAT, presence, register
+        from migratory_spark.prometheus.options import parse_options
+        from migratory_spark.samples import table
+
+        register(session)
+        columns = self.options["columns"].replace("timestamp,value,series", "timestamps,values")
+        options = {**self.options, "shape": "series", "columns": columns}
+        samples = presence.count(parse_options(options))
+        return replace(table(session.read.format(FORMAT).options(**options).load()), samples=samples)
+
     def read(self, session: SparkSession) -> DataFrame:
+        """As a table, a row per sample."""
         from migratory_spark.prometheus import FORMAT, register
 
         register(session)
@@ -127,7 +150,7 @@ def _of_cluster(table: DataFrame, cluster: str | None) -> DataFrame:
     from pyspark.sql import functions as F
 
     named: Any = F.col("labels")["cluster"]
-    return table.where((named == cluster) | (F.col("metric").isin(*SHARED) & named.isNull()))
+    return table.where((named == cluster) | (F.col("metric").isin(*names.SHARED) & named.isNull()))
 
 
 def _seconds(milliseconds: int) -> str:

@@ -105,8 +105,9 @@ def _report(question: Question, objectives: Sequence[Objective], where: Source, 
     try:
         with open_session() as session:
             return build_report(
-                session, where.read(session), question.start, question.end, objectives,
+                session, where.samples(session), question.start, question.end, objectives,
                 window_seconds=question.window, zone=question.zone, replica_labels=question.replica_labels,
+                cluster=question.cluster,
             )  # fmt: skip
     except (NoSamples, ValueError) as error:
         raise BadInput(str(error)) from None

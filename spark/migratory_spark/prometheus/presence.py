@@ -54,6 +54,26 @@ def check(options: Options) -> None:
     raise NothingFound(f"no samples from {_iso(start_ms)} to {_iso(end_ms)}: " + "; ".join(reasons))
 
 
+def count(options: Options) -> int | None:
+    """How many samples the servers have in the window, all together; None where one of them does not say at once."""
+    start_ms, end_ms = window(options)
+    seconds = max(1, -(-(end_ms - start_ms) // 1000))
+    total = 0
+    for url in options.urls:
+        for selector in options.selectors:
+            query = f"sum(count_over_time({render(selector)}[{seconds}s]))"
+            parameters = {"query": query, "time": f"{end_ms / 1000:.3f}", "timeout": "5s"}
+            try:
+                result = _api(url, "/api/v1/query", options.access, parameters)["result"]
+                total += int(result[0]["value"][1]) if result else 0
+            except ServerError as error:
+                log.info("%s does not say how many samples it has: %s", url, error.text)
+                return None
+            except (KeyError, IndexError, TypeError, ValueError):
+                return None
+    return total
+
+
 def server_now_ms(url: str, access: Access) -> int:
     """The server's own clock. Raises ServerError."""
     answer = _api(url, "/api/v1/query", access, {"query": "time()"})

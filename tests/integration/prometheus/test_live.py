@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 from migratory_local.ports import free_ports
-from migratory_spark.increases import increases
 from migratory_spark.prometheus import read_samples, register
 from migratory_spark.prometheus.blocks import STALE
+from migratory_spark.samples import table
 from migratory_testing.processes import poll
 from migratory_testing.realprometheus import Exporter, Prometheus
+from migratory_testing.rises import increases
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -35,9 +36,8 @@ def scraped(server: Prometheus, exporter: Exporter) -> float:
     return server.value(f'work_total{{instance="{exporter.target}"}}') or 0.0
 
 
-def total(rises: DataFrame) -> float:
-    (row,) = rises.agg(F.sum("increase").alias("sum")).collect()
-    return float(row["sum"])
+def total(session: SparkSession, samples: DataFrame, began: int, ended: int) -> float:
+    return sum(each.rise for each in increases(session, table(samples), began, ended, ["work_total"]))
 
 
 def test_totals_equal_the_truth(session: SparkSession, tmp_path: Path, exporters: list[Exporter]) -> None:
@@ -60,15 +60,14 @@ def test_totals_equal_the_truth(session: SparkSession, tmp_path: Path, exporters
             poll(lambda exporter=exporter: scraped(server, exporter) == truth[exporter.target], "the rest is scraped")  # type: ignore[misc]
         ended = round(time.time() * 1000) + 1
         samples = read_samples(session, server.url, '{job="load"}', began, ended).cache()
-        rises = increases(samples, began, ended, ["work_total"])
         last = samples.where((F.col("metric") == "work_total") & (F.col("labels")["instance"] == victim.target))
         stale = [row for row in last.collect() if math.isnan(row.value)]
         # All rises of one instance; the label stands in the samples, not among what reports group by.
         by_instance = {
-            target: total(increases(samples.where(F.col("labels")["instance"] == target), began, ended, ["work_total"]))
+            target: total(session, samples.where(F.col("labels")["instance"] == target), began, ended)
             for target in targets
         }
-        together = total(rises)
+        together = total(session, samples, began, ended)
     assert [by_instance[target] for target in targets[:2]] == [truth[target] for target in targets[:2]]
     # What the killed one did after its last scrape is gone with it, and nothing else.
     assert by_instance[victim.target] == seen + truth[victim.target]

@@ -1,5 +1,5 @@
 """Counters to rises, on a real Spark session over real Parquet files. One file holds all series of a test module: each
-case is a metric of its own, and one job tells of all."""
+case is a metric of its own, and one job tells of all. What few samples are worth here, many are worth in Spark."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from migratory_spark.catalogue import catalogue, counted, facts
-from migratory_spark.cells import Cells
+from migratory_spark.catalogue import NO_LAYOUT, catalogue, facts
 from migratory_spark.gauges import gauges
-from migratory_spark.increases import increases
-from migratory_spark.samples import SCHEMA, BadSamples, NoSamples, identified, read_parquet
+from migratory_spark.kept import FEW, keep
+from migratory_spark.packing import Wanted, packs
+from migratory_spark.samples import SCHEMA, BadSamples, NoSamples, Source, files, read_parquet, table
+from migratory_testing.rises import increases
 from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
@@ -93,13 +94,17 @@ CASES: dict[str, tuple[list[Sample], list[tuple[int, float]]]] = {
 }  # fmt: skip
 
 
-def test_what_counters_rose_by(session: SparkSession, write: Write) -> None:
+def everything(metrics: set[str], *replica_labels: str) -> Wanted:
+    return Wanted(frozenset(metrics), -(2**62), 2**62, replica_labels)
+
+
+@pytest.mark.parametrize("few", [FEW, 0])
+def test_what_counters_rose_by(session: SparkSession, write: Write, few: int) -> None:
     samples = [sample for each, _ in CASES.values() for sample in each]
     random.Random(3).shuffle(samples)
-    table = increases(read_parquet(session, write(samples)), START, END, list(CASES))
     found: dict[str, list[tuple[int, float]]] = {}
-    for row in table.select("metric", "timestamp", "increase").collect():
-        found.setdefault(row[0], []).append((row[1], row[2]))
+    for metric, _, moment, rise in increases(session, files(session, write(samples)), START, END, CASES, few):
+        found.setdefault(metric, []).append((moment, rise))
     assert {name: sorted(rises) for name, rises in found.items()} == {name: rises for name, (_, rises) in CASES.items()}
 
 
@@ -113,8 +118,8 @@ def test_two_servers_that_scrape_one_target_at_their_own_moments(session: SparkS
             if moment not in gone:
                 rows.append(("c_total", {"x": "1"}, moment + skew, restarted[moment], source))
     schema = "metric string, labels map<string,string>, timestamp long, value double, source string"
-    table = session.createDataFrame(rows, schema)
-    total = increases(table, -1000, 300_000, ["c_total"]).agg({"increase": "sum"}).collect()[0][0]
+    known = table(session.createDataFrame(rows, schema))
+    total = sum(each.rise for each in increases(session, known, -1000, 300_000, ["c_total"]))
     last = restarted[299_500]
     # What the first life counted after its last scrape is not known: at most one interval of ten a second.
     assert 1500 + last - 10 <= total <= 1500 + last
@@ -126,8 +131,10 @@ def test_servers_that_a_label_tells_apart(session: SparkSession) -> None:
         for replica, shift in (("r1", 0), ("r2", 400))
         for moment, value in ((1000 + shift, 1.0), (2000 + shift, 5.0), (3000 + shift, 9.0))
     ]
-    known = identified(session.createDataFrame(rows, SCHEMA), ["replica"])
-    found = facts(counted(known))
+    source = table(session.createDataFrame(rows, SCHEMA))
+    kept = keep(session, source, everything({"c_total"}, "replica"))
+    kept.close()
+    found = facts(kept.about)
     assert (found.series, found.samples, found.several) == (1, 6, True)
 
 
@@ -139,11 +146,13 @@ def test_buckets_that_come_with_a_release_have_no_layout(session: SparkSession, 
         for le, moments in (("0.1", (1, 2, 3)), ("0.2", (1,)), ("0.25", (2, 3)), ("+Inf", (1, 2, 3)))
         for moment in (moments if instance == "w1" else (1, 2, 3))
     ]
-    told = counted(identified(read_parquet(session, write(samples))))
-    rows = catalogue(told, 0, facts(told)).select("instance", "le", "layout").collect()
-    layouts = {(row["instance"], row["le"]): row["layout"] for row in rows}
-    assert layouts["w1", "0.2"] is layouts["w1", "0.25"] is None
-    assert layouts["w1", "0.1"] == layouts["w1", "+Inf"] is not None
+    kept = keep(session, files(session, write(samples)), everything({"h_bucket"}))
+    layouts = {
+        (entry.about.labels["instance"], entry.about.labels["le"]): entry.group.layout
+        for entry in catalogue(kept.about, 0).entries
+    }
+    assert layouts["w1", "0.2"] == layouts["w1", "0.25"] == NO_LAYOUT
+    assert layouts["w1", "0.1"] == layouts["w1", "+Inf"] != NO_LAYOUT
     assert len({layouts["w2", le] for le in ("0.1", "0.2", "0.25", "+Inf")}) == 1
     assert layouts["w2", "0.1"] != layouts["w1", "0.1"]
 
@@ -154,47 +163,33 @@ def test_stale_markers_and_nan_of_a_gauge(session: SparkSession, write: Write, t
     values = {0: 100.0, 15: 100.0, 30: STALE, 60: 200.0, 75: OTHER_NAN, 90: 200.0}
     samples = series("g", {second * 1000: value for second, value in values.items()}, x="1")
     random.Random(5).shuffle(samples)
-    table = read_parquet(session, write(samples))
-    again = tmp_path / "again"
+    folder, again = write(samples), tmp_path / "again"
     again.mkdir()
-    pq.write_table(pq.read_table(tmp_path / "samples-0.parquet").sort_by("timestamp"), again / "samples-0.parquet")
-    for each in (table, read_parquet(session, again)):
-        (gauge,) = gauges(identified(each), "g", 0, 105_000)
+    pq.write_table(pq.read_table(folder / "samples-0.parquet").sort_by("timestamp"), again / "samples-0.parquet")
+    by_spark = table(read_parquet(session, folder))
+    wanted = everything({"g"})
+    for each in (folder / "samples-0.parquet", again / "samples-0.parquet"):
+        (gauge,) = gauges(packs(pq.ParquetFile(each).iter_batches(), wanted), 0, 105_000)
         assert (gauge.samples, gauge.stale, gauge.nan) == (4, 1, 1)
         assert (gauge.mean, gauge.max) == (150.0, 200.0)
         assert gauge.absent == ((30_000, 60_000),)
-    found = facts(counted(identified(table)))
-    assert (found.samples, found.stale, found.nan) == (4, 1, 1)
-
-
-@pytest.mark.parametrize(
-    ("edges", "dense_from"),
-    [
-        ([0, 10, 11, 12, 100], None),
-        ([5, 9], None),
-        (range(0, 3 * 4099, 3), None),
-        ([*range(0, 2_600_000_000, 4_000_000), *range(2_600_000_000, 2_601_800_000, 7500)], 2_600_000_000),
-    ],
-)
-def test_cells_are_found_by_looking_up(session: SparkSession, edges: list[int], dense_from: int | None) -> None:
-    cells = Cells.at(edges)
-    source = random.Random(7)
-    moments = {source.randint(cells.edges[0] + 1, cells.edges[-1]) for _ in range(3000)}
-    moments |= set(cells.edges[1:]) | {edge + 1 for edge in cells.edges[:-1]}
-    table = session.createDataFrame([(moment,) for moment in sorted(moments)], "moment long")
-    for moment, cell in table.select("moment", cells.column(table["moment"], dense_from)).collect():
-        assert cells.edges[cell] < moment <= cells.edges[cell + 1]
+    for source in (by_spark, Source(by_spark.frame, len(samples))):
+        kept = keep(session, source, wanted)
+        kept.close()
+        found = facts(kept.about)
+        assert (found.samples, found.stale, found.nan) == (4, 1, 1)
 
 
 def test_nothing_recorded_is_said(session: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(NoSamples, match=str(tmp_path)):
-        read_parquet(session, tmp_path)
+    for read in (read_parquet, files):
+        with pytest.raises(NoSamples, match=str(tmp_path)):
+            read(session, tmp_path)
 
 
 def test_a_table_of_another_kind_is_refused_by_name(session: SparkSession) -> None:
     with pytest.raises(BadSamples, match="no column 'labels'"):
-        identified(session.createDataFrame([("m", 1, 1.0)], "metric string, timestamp long, value double"))
+        table(session.createDataFrame([("m", 1, 1.0)], "metric string, timestamp long, value double"))
     text = session.createDataFrame([("m", {"a": "b"}, "now", 1.0)], "metric string, labels map<string,string>, "
                                    "timestamp string, value double")  # fmt: skip
     with pytest.raises(BadSamples, match="'timestamp' of samples is string, not bigint"):
-        identified(text)
+        table(text)

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from migratory_resources.objectives import Objective
+from migratory_spark.kept import FEW
 from migratory_spark.report import sla_report
 from pyspark.sql import SparkSession
 
@@ -161,14 +162,16 @@ def plain(samples: list[Sample]) -> Plain:
     return Plain(samples)
 
 
-def made(session: SparkSession, directory: Path) -> dict[str, Any]:
-    return sla_report(session, directory, START, START + SECONDS, OBJECTIVES)
+def made(session: SparkSession, directory: Path, few: int = FEW) -> dict[str, Any]:
+    return sla_report(session, directory, START, START + SECONDS, OBJECTIVES, few=few)
 
 
+@pytest.mark.parametrize("few", [FEW, 0])
 def test_all_totals_are_those_of_plain_python(
-    session: SparkSession, write: Write, samples: list[Sample], plain: Plain
+    session: SparkSession, write: Write, samples: list[Sample], plain: Plain, few: int
 ) -> None:
-    report = made(session, write(samples))
+    """Added up in one process, and where Spark spread them."""
+    report = made(session, write(samples), few)
     delivery, latency = report["delivery"], report["latency_ms"]
     for name in ("expected", "received", "lost", "duplicates", "reordered"):
         assert delivery[name] == round(plain.total(f"migratory_{name}_total")), name

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from migratory_spark.coverage import Exporter, Exporters, Role, intersection
+from migratory_spark.coverage import Exporter, Exporters, intersection
 from migratory_spark.incidents import Found, Happened, find, silences
+from migratory_spark.names import Role
 
 END = 100_000
 SECOND = 1000

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 from migratory_resources.objectives import Objective
+from migratory_spark.catalogue import NO_LAYOUT, Group
 from migratory_spark.cells import Cells
 from migratory_spark.counting import occurrences
 from migratory_spark.coverage import Covered
 from migratory_spark.document import Result
-from migratory_spark.observations import Group, Observations
+from migratory_spark.observations import Observations
 from migratory_spark.scopes import Scope, scope
 from migratory_spark.slices import SliceCounts
 from migratory_spark.verdicts import judge, overall
@@ -24,13 +25,13 @@ LATENCY = "migratory_delivery_latency_seconds_bucket"
 Rows = dict[Group, list[Any]]
 
 
-def group(metric: str, layout: int | None = None, **labels: str) -> Group:
+def group(metric: str, layout: int = NO_LAYOUT, **labels: str) -> Group:
     every = dict.fromkeys(("broker", "clock", "phase", "reason", "receipt"), "") | labels
     return Group(metric=metric, layout=layout, **every)
 
 
 def counter(name: str, *increases: float, **labels: str) -> Rows:
-    return {group(f"migratory_{name}", None, **labels): [*increases, 0.0, 0.0][:2]}
+    return {group(f"migratory_{name}", NO_LAYOUT, **labels): [*increases, 0.0, 0.0][:2]}
 
 
 def latencies(first: list[float], second: list[float] | None = None, **labels: str) -> Rows:
