@@ -1,0 +1,86 @@
+"""Each image has the libraries that what runs in it imports: told by importing it with all others out of sight."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
+RUN = {
+    "broker": ["migratory_cli.broker", "migratory_cli.bench", "migratory_cli.pub", "migratory_cli.sub"],
+    "operator": ["migratory_operator.main", "migratory_operator.definitions"],
+    "spark": [
+        "migratory_cli.sla",
+        "migratory_spark.jobs.run",
+        "migratory_spark.jobs.sla_compare",
+        "migratory_spark.jobs.recorder_compact",
+        "migratory_spark.alerting.rules",
+        "migratory_spark.session",
+        "migratory_local.java",
+        "migratory_spark.prometheus.source",
+    ],
+}
+"""Modules by stage."""
+
+# Distributions that are named, and what those need; everything else can't be found.
+_SCRIPT = """
+import importlib, importlib.metadata as metadata, re, sys
+from packaging.requirements import Requirement
+
+modules, named = sys.argv[1].split(","), sys.argv[2:]
+allowed, extras, todo = set(), set(), [Requirement(line) for line in named]
+while todo:
+    one = todo.pop()
+    key = (re.sub(r"[-_.]+", "-", one.name).lower(), frozenset(one.extras))
+    if key in extras:
+        continue
+    extras.add(key)
+    allowed.add(key[0])
+    for line in metadata.requires(one.name) or ():
+        needed = Requirement(line)
+        markers = [{"extra": extra} for extra in one.extras] or [{"extra": ""}]
+        if needed.marker is None or any(needed.marker.evaluate(marker) for marker in markers):
+            todo.append(needed)
+hidden = {
+    module
+    for module, owners in metadata.packages_distributions().items()
+    if not any(re.sub(r"[-_.]+", "-", owner).lower() in allowed for owner in owners)
+    and not module.startswith("migratory_")
+}
+for module in [name for name in sys.modules if name.partition(".")[0] in hidden]:
+    del sys.modules[module]
+
+class Without:
+    def __init__(self, finder):
+        self.finder = finder
+
+    def __getattr__(self, name):
+        return getattr(self.finder, name)
+
+    def find_spec(self, name, path=None, target=None):
+        return None if name.partition(".")[0] in hidden else self.finder.find_spec(name, path, target)
+
+sys.meta_path[:] = [Without(finder) for finder in sys.meta_path]
+for module in modules:
+    importlib.import_module(module)
+print(len(hidden))
+"""
+
+
+@pytest.mark.parametrize("stage", RUN)
+def test_an_image_has_what_it_imports(stage: str) -> None:
+    part = re.search(rf"AS build-{stage}\n(.*?)AS {stage}\n", DOCKERFILE, re.S)
+    assert part is not None
+    extras = re.findall(r"/build/docker/install ([a-z ]+)\n", part[1])
+    assert len(extras) == 1
+    script = [sys.executable, str(ROOT / "docker" / "requirements.py"), *extras[0].split()]
+    named = subprocess.run(script, capture_output=True, text=True, check=True, timeout=30).stdout.splitlines()
+    command = [sys.executable, "-c", _SCRIPT, ",".join(RUN[stage]), *named]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert result.returncode == 0, result.stderr
+    assert int(result.stdout) > 10, "nothing was hidden"
