@@ -225,7 +225,7 @@ class Connections:
                 self.close(connection, CloseCode.TRY_ANOTHER, "handshake", text)
             elif connection.state is State.CLOSING:
                 self._finish(connection, abort=True)
-            elif connection.state is State.OPEN:
+            else:  # OPEN: who is GONE has no timer
                 self._beat(connection)
 
     def _beat(self, connection: Connection) -> None:
