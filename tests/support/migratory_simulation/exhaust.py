@@ -102,6 +102,7 @@ def around(small: Small) -> tuple[object, ...]:
         sorted((path, stored.data, stored.version, stored.owner) for path, stored in ensemble.nodes.items()),
         sorted(ensemble.sessions),
         probe.reigns,
+        probe.lives,
         probe.latest,
         probe.since_activated,
         probe.committed,

@@ -17,11 +17,15 @@ from migratory_protocol.peer import Broker
 from migratory_protocol.positions import Position
 
 from migratory_simulation.ledger import Key, Violation, key_of
-from migratory_simulation.reigns import Committed, Reign
+from migratory_simulation.reigns import Committed, Lives, Reign
 
 if TYPE_CHECKING:
     from migratory_simulation.process import Process
     from migratory_simulation.world import World
+
+
+HISTORY_WAIT = 12.0  # seconds, times the tempo: replaced processes that still run have fenced themselves by then
+SLACK = 0.001
 
 
 class View(NamedTuple):
@@ -51,7 +55,7 @@ class Probe:
         self.reigns: dict[tuple[int, int], Reign] = {}
         self.latest: dict[int, GroupRecord] = {}
         self.since_activated: dict[int, list[GroupRecord]] = {}
-        self.incarnations: dict[str, int] = {}
+        self.lives = Lives()
         self.committed: dict[tuple[str, int], Committed] = {}
         self.over: set[tuple[int, int]] = set()  # (group, first) of histories that ended
         self._seen: dict[int, dict[int, tuple[int, int]]] = {}  # process -> group -> promised, synced
@@ -67,7 +71,7 @@ class Probe:
 
     def _changed(self, path: str, data: bytes | None, version: int) -> None:
         if path.startswith("/brokers/") and data is not None:
-            self.incarnations[path.removeprefix("/brokers/")] = version
+            self.lives.begins(path.removeprefix("/brokers/"), version, self.world.time)
         elif path.startswith("/groups/") and data is not None:
             self._record(int(path.removeprefix("/groups/")), decode_group(data))
 
@@ -112,9 +116,12 @@ class Probe:
             raise Violation(1, f"group {group}: a new history under `halt`: {record}")
         if self.world.options.plan.safe:
             raise Violation(1, f"group {group}: a new history, though no list lost more than q - 1: {before}")
-        here = [broker for broker in source.members if self.incarnations.get(broker[0]) == broker[1]]
+        here = self.lives.here(source.members)
         if source.enough(here):
             raise Violation(1, f"group {group}: a new history, though {here} of {source} are not replaced")
+        waited = self.world.time - self.lives.lost_at(source)
+        if waited < HISTORY_WAIT * self.world.options.tempo - SLACK:
+            raise Violation(1, f"group {group}: a new history {waited:.2f} s after the old one was lost: {source}")
 
     def halts(self, process: Process, group: int) -> None:
         """Nothing but a loss is a reason to wait for a person."""
@@ -122,12 +129,14 @@ class Probe:
         source = None if record is None else record.as_source()
         if record is None:
             return  # brokers hold something of a group without a record: unknown
-        here = [] if source is None else [b for b in source.members if self.incarnations.get(b[0]) == b[1]]
+        here = [] if source is None else self.lives.here(source.members)
         if source is None or source.enough(here):
             raise Violation(7, f"{process.label} halts group {group}, though {here} of {source} are not replaced")
 
     def _activated(self, group: int, record: GroupRecord) -> None:
         reign = self.reigns[group, record.epoch]
+        if len(reign.synced) < record.copies:
+            raise Violation(1, f"group {group}: {record} is activated, though only {sorted(reign.synced)} hold its log")
         reign.activated = True
         self.since_activated[group] = [record]
         owner = self._process(record.owner)
@@ -219,6 +228,9 @@ class Probe:
         """A broker promised, or follows another epoch."""
         if state[0] > before[0]:
             self._promised(group, (process.name, process.incarnation), state[0])
+        reign = self.reigns.get((group, state[1]))
+        if reign is not None and (me := (process.name, process.incarnation)) in reign.record.members:
+            reign.synced.add(me)
         if state[0] < before[0]:
             raise Violation(5, f"{process.label} group {group}: promised falls from {before[0]} to {state[0]}")
         for topic in self.world.options.topics:  # also those that went: they may come back alike
@@ -319,6 +331,18 @@ class Probe:
             raise Violation(4, f"{topic}: {key} is committed at sequence numbers {other} and {position.sequence}")
         committed.entries[position.sequence] = (position.epoch, key)
         committed.keys[key] = position.sequence
+
+    def heard(self, process: Process) -> None:
+        """FENCE-ISOLATED rests on it: what a broker takes for ZooKeeper's last word is not later than that was said,
+        however long the answer lay in a socket. (One that registers takes the moment of the answer: it serves none.)"""
+        zookeeper = process.logic.zookeeper
+        if zookeeper.heard == process.logic.membership.registered_at:
+            return
+        late = zookeeper.heard - process.offset - process.zk.served_at
+        if late > SLACK:
+            raise Violation(
+                1, f"{process.label} counts ZooKeeper as heard {late:.3f} s after its last answer was given"
+            )
 
     # ---- what brokers say
 

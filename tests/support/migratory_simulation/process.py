@@ -174,6 +174,8 @@ class Process:
         effects = self.logic.step(event, world.scheduler.now + self.offset)
         if event is not _FLUSH:  # a flush only sends what was done before
             world.probe.after_step(self)
+        if type(event) is logic_events.ZkReply:
+            world.probe.heard(self)
         for effect in effects:
             self._carry_out(effect)
             if not self.running:

@@ -1,8 +1,11 @@
-"""What the probe knows of each topic and each epoch: what is committed, who voted for it, who promised higher."""
+"""What the probe knows of each topic and epoch: what is committed, who voted, who promised higher; and of lives."""
 
 from __future__ import annotations
 
-from migratory_broker.core.logic.records import GroupRecord
+from collections.abc import Iterable
+from math import inf
+
+from migratory_broker.core.logic.records import GroupRecord, Source
 from migratory_protocol.peer import Broker
 
 from migratory_simulation.ledger import Key
@@ -22,13 +25,42 @@ class Committed:
 class Reign:
     """One epoch of one group."""
 
-    __slots__ = ("activated", "committed", "limits", "numbered", "promised_higher", "record", "votes")
+    __slots__ = ("activated", "committed", "limits", "numbered", "promised_higher", "record", "synced", "votes")
 
     def __init__(self, record: GroupRecord) -> None:
         self.record = record
         self.activated = False
+        self.synced: set[Broker] = set()  # listed incarnations that ever held the epoch's log
         self.votes: dict[str, dict[Broker, int]] = {}  # topic -> listed incarnation -> accepted up to
         self.committed: dict[str, int] = {}
         self.numbered: dict[str, int] = {}  # topic -> last sequence number given in this epoch
         self.promised_higher: set[Broker] = set()
         self.limits: dict[str, int] | None = None  # since enough promised higher: nothing above may be committed
+
+
+class Lives:
+    """When each life of a broker began: what tells that a list can never answer again, and since when."""
+
+    def __init__(self) -> None:
+        self.newest: dict[str, int] = {}
+        self._began: dict[str, list[tuple[int, float]]] = {}
+
+    def begins(self, name: str, incarnation: int, now: float) -> None:
+        self.newest[name] = incarnation
+        self._began.setdefault(name, []).append((incarnation, now))
+
+    def here(self, members: Iterable[Broker]) -> list[Broker]:
+        """Those that were not replaced by a newer life."""
+        return [broker for broker in members if self.newest.get(broker[0]) == broker[1]]
+
+    def lost_at(self, source: Source) -> float:
+        """Since when so many of the list are replaced that the others' answers are not enough; inf: they are."""
+        ends = {broker: self._replaced_at(broker) for broker in source.members}
+        for moment in sorted(set(ends.values())):
+            if not source.enough(broker for broker, end in ends.items() if end > moment):
+                return moment
+        return inf
+
+    def _replaced_at(self, broker: Broker) -> float:
+        name, incarnation = broker
+        return next((began for life, began in self._began.get(name, []) if life > incarnation), inf)

@@ -104,9 +104,9 @@ ALL: dict[str, Schedule] = {
     "evicted by age": Schedule(scripts_clients.missed_and_evicted, 50.0, cache=8, page=60, max_age=0.25, subscribers=4),
     "stalled reader": Schedule(scripts_clients.stalled_reader, 30.0, subscribers=4),
     "stalled and cut": Schedule(scripts_clients.stalled_reader, 30.0, subscribers=4, client_queue=3000),
-    "two at once": Schedule(scripts_lives.two_at_once, 60.0, safe=False, groups=2, publishers=1, subscribers=4),
+    "two at once": Schedule(scripts_lives.two_at_once, 100.0, safe=False, groups=2, publishers=1, subscribers=4),
     "only copy gone": Schedule(
-        scripts_lives.two_at_once, 60.0, safe=False, copies=1, groups=2, publishers=1, subscribers=4
+        scripts_lives.two_at_once, 100.0, safe=False, copies=1, groups=2, publishers=1, subscribers=4
     ),
     "memory gone": Schedule(
         scripts_lives.memory_gone, 70.0, safe=False, groups=2, publishers=2, subscribers=4, page=60

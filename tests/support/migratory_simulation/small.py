@@ -77,6 +77,10 @@ class Small:
 
     # ---- what the probe wants to know
 
+    @property
+    def time(self) -> float:
+        return self.now
+
     def running(self) -> list[Node]:
         return [node for node in self.processes if node.running]
 

@@ -195,6 +195,11 @@ class World:
         self._connections += 1
         return self._connections
 
+    @property
+    def time(self) -> float:
+        """Virtual seconds since the start."""
+        return self.scheduler.now
+
     # ---- the run
 
     def run(self) -> float:

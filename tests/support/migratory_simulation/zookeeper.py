@@ -194,6 +194,7 @@ class ZkClient:
         self.session: Session | None = None
         self.announced = 0  # the session that the process was told of
         self.lost_replies = 0
+        self.served_at = float("-inf")  # when a request was last carried out
         self._generation = 0
         self._under_way: list[Request] = []  # sent, not yet carried out or answered, in order
         self._carried_out: set[int] = set()
@@ -367,6 +368,7 @@ class ZkClient:
                 self.ensemble.commit(session, request)
             return
         reply = self._carry_out(session, request)
+        self.served_at = self.scheduler.now
         self._carried_out.add(request.request)
         self.answer_later(reply)
 

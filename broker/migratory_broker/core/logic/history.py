@@ -42,7 +42,7 @@ class Histories:
         self.resets = 0
         self._versions: dict[str, int] = {}  # /brokers/<name>: the newest incarnation
         self._refreshed_at = float("-inf")
-        self._lost_since: dict[int, float] = {}
+        self._lost_since: dict[int, tuple[int, float]] = {}  # with the epoch that was lost: another broker may go on
         self._asked: set[int] = set()  # to be surveyed with the next question
         self._clear: dict[int, float] = {}  # surveyed then: nobody holds anything; good for one attempt, soon
         self._held: dict[int, int] = {}  # surveyed: somebody holds this epoch
@@ -57,7 +57,7 @@ class Histories:
         if self.ctx.now - self._clear.pop(number, float("-inf")) <= SURVEY_TIMEOUT:
             return "first"
         if number in self._held:
-            self._lost_since.setdefault(number, self.ctx.now)
+            self._is_lost(number, self._held[number])
             return "lost"
         config, membership = self.ctx.config, self.membership
         everybody = all(
@@ -138,8 +138,13 @@ class Histories:
         if source.enough(remaining):
             self._lost_since.pop(number, None)
             return False
-        self._lost_since.setdefault(number, self.ctx.now)
+        self._is_lost(number, source.epoch)
         return True
+
+    def _is_lost(self, number: int, epoch: int) -> None:
+        """Since now, unless that is known: each loss is waited for from its own beginning."""
+        if self._lost_since.get(number, (-1, 0.0))[0] != epoch:
+            self._lost_since[number] = (epoch, self.ctx.now)
 
     def _refresh(self) -> None:
         if self.ctx.now - self._refreshed_at < REFRESH:
@@ -163,7 +168,7 @@ class Histories:
                 self._halted.add(number)
                 self.ctx.note("error", "history_lost_halted", group=number)
             return False
-        since = self._lost_since.get(number, self.ctx.now)
+        _, since = self._lost_since.get(number, (0, self.ctx.now))
         return self.ctx.now - since >= config.history_wait_sessions * config.session_timeout
 
     def found(self, number: int) -> None:

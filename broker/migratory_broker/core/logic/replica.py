@@ -136,9 +136,11 @@ class Replica:
             self._followed.add(topic)
 
     def tell_reset(self, topics: set[str]) -> None:
-        """Another history goes on at the current position of each topic, those without a publication included."""
+        """Another history goes on at the current position of each topic, those without a publication included: whoever
+        is told position (first, 0) here is to be told of the history after this one, too."""
         for topic in sorted(topics | self._followed):
             self.ctx.emit(Gap(topic, "reset", self.position(topic)))
+            self.follow(topic)
 
     def drop(self, logs: list[TopicLog]) -> None:
         if logs:

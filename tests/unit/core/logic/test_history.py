@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from migratory_broker.core.logic.events import Gap, Observe, Write, ZkCommit, ZkGet
+from migratory_broker.core.logic.events import DrainRequest, Gap, Observe, Write, ZkCommit, ZkGet
 from migratory_broker.core.logic.records import GroupRecord, encode
 from migratory_protocol.peer import Accept, Held, Prepare, Survey
 from migratory_protocol.positions import Position
@@ -82,7 +82,7 @@ def test_first_record_against_a_stale_read() -> None:
     """CAS: the create fails when another candidate was faster; then its record counts."""
     cluster = Cluster()
     cluster.start()
-    refused = []
+    refused: list[str] = []
 
     def late(broker: str, commit: ZkCommit) -> bool:
         if any(operation.path == "/groups/0" for operation in commit.operations) and not refused:
@@ -183,6 +183,53 @@ def test_a_survivor_tells_its_subscribers_of_the_new_history() -> None:
         Gap("t", "reset", Position(record.first, 0)),
     ]
     assert cluster.logic(survivor).groups[0].replica.topics == {}
+
+
+def lose_all_but(cluster: Cluster, survivor: str) -> None:
+    others = [name for name in cluster.names if name != survivor]
+    for name in others:
+        cluster.crash(name)
+    cluster.start(*others)
+
+
+def test_each_new_history_is_told_though_nothing_was_published_in_the_one_before() -> None:
+    """NEW-HISTORY: whoever was told position 0 of one history stands there when the next begins."""
+    cluster = Cluster().up()
+    survivor = next(name for name in cluster.names if name != cluster.coordinator())
+    cluster.publish(survivor, "t", "x", id=1)
+    assert cluster.attach(survivor, "t") is not None
+    firsts = []
+    for _ in range(2):
+        if cluster.coordinator() == survivor:  # what its owner holds is not lost
+            cluster.give(survivor, DrainRequest(60.0))
+            cluster.run(3.0)
+        lose_all_but(cluster, survivor)
+        cluster.run(25.0)
+        firsts.append(cluster.record().first)
+    assert firsts[0] < firsts[1]
+    assert cluster[survivor].of(Gap) == [Gap("t", "reset", Position(first, 0)) for first in firsts]
+
+
+def test_each_loss_is_waited_for_from_its_own_beginning() -> None:
+    """NEW-HISTORY-WAITS: also by a survivor that saw another history lost, and begun anew by another broker."""
+    cluster = Cluster().up()
+    survivor = next(name for name in cluster.names if name != cluster.coordinator())
+    lose_all_but(cluster, survivor)
+    cluster.run(8.0)
+    assert cluster[survivor].notes("group_waits")[-1].fields["why"] == "history lost"
+    cluster.zookeeper(False, survivor)
+    cluster.run(20.0)
+    second = cluster.record()
+    assert second.owner[0] != survivor
+    cluster.zookeeper(True, survivor)
+    cluster.run(6.0)
+    assert cluster.coordinator() != survivor
+    lose_all_but(cluster, survivor)
+    before = cluster.record()
+    cluster.run(11.0)
+    assert cluster.record() == before
+    cluster.run(8.0)
+    assert cluster.record().history != before.history
 
 
 def test_the_owners_return_is_waited_for() -> None:
