@@ -62,6 +62,7 @@ def test_a_violation_fails_the_run_in_every_process() -> None:
     kept_going = command("--planted", name, "--profile", "short", "--seeds", "8", "--jobs", "2", "--keep-going")
     assert kept_going.returncode == 1
     assert len(re.findall(r"^seed \d+: ", kept_going.stdout, re.MULTILINE)) > 1
+    assert re.findall(r"^seed \d+: ", kept_going.stderr, re.MULTILINE)
     assert kept_going.stdout.splitlines()[-1].startswith("8 seeds")
 
 

@@ -71,8 +71,11 @@ def test_what_was_not_exercised_is_named() -> None:
     assert "takeovers" in coverage.table(1)
 
 
-def test_a_drain_that_a_later_listing_overtook_ends_when_the_world_is_healed() -> None:
-    """Seed 3200: with one copy a broker drains that is on no list, and is listed before its time is over."""
-    report = run_seed(3200, options=draw_options(3200, "long"))
+@pytest.mark.parametrize(
+    ("seed", "profile", "exercised"), [(3200, "long", "fault drain"), (5372, "short", "brokers rolled")]
+)
+def test_a_seed_that_failed_once(seed: int, profile: Profile, exercised: str) -> None:
+    """docs/simulation.md, "What it found"."""
+    report = run_seed(seed, options=draw_options(seed, profile))
     assert report.violation == ""
-    assert report.coverage["fault drain"] > 0
+    assert report.coverage[exercised] > 0

@@ -136,6 +136,9 @@ def run(run: Run) -> int:
         for outcomes, coverage in outcomes_of(run):
             before = total.seeds
             total.add(outcomes, coverage)
+            for outcome in outcomes:
+                if outcome.violation and run.keep_going:  # now, and not when all the others have run
+                    print(f"seed {outcome.seed}: {outcome.violation.splitlines()[0]}", file=sys.stderr, flush=True)
             total.spent = time.monotonic() - began
             progress(run, total, before)
             if (total.violations and not run.keep_going) or (run.budget is not None and total.spent > run.budget):

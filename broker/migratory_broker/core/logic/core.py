@@ -162,12 +162,16 @@ class Logic:
 
     @property
     def drained(self) -> bool:
-        """Asked to drain, clients told, no group is coordinated here any more, and no list that this broker is on has
-        lost another member already: then this one would be one too many, and is better awaited for a while."""
+        """Asked to drain, clients told, no group is coordinated here any more, and none needs this broker: each that it
+        is listed in has a coordinator who has begun (a successor may still want its log: with one copy it is the only
+        one), and has lost no other member already (then this one would be one too many). It is awaited for a while."""
         if not (self.ctx.draining and self._drain_told) or self._coordinates():
             return False
-        views = [group.replica.view for group in self.groups if group.replica.listed]
-        return not any(view is not None and self.membership.lost(list(view.members)) for view in views)
+        replicas = [group.replica for group in self.groups if group.replica.listed]
+        return all(
+            replica.settled and replica.view is not None and not self.membership.lost(list(replica.view.members))
+            for replica in replicas
+        )
 
     def status(self) -> dict[str, object]:
         """What `/v1/status` shows and the gauges count."""

@@ -10,6 +10,7 @@ from migratory_broker.core.logic.events import (
 )
 from migratory_protocol.peer import (
     HandOver,
+    Promise,
     Sync,
 )
 from migratory_testing.brokers import Cluster
@@ -61,6 +62,25 @@ def test_a_broker_is_not_drained_while_a_list_has_lost_another_member() -> None:
     assert cluster[leaver].of(DrainClients)
     assert not cluster.logic(leaver).drained
     assert coordinator == cluster.coordinator()
+
+
+def test_a_broker_is_not_drained_while_its_successor_may_want_its_log() -> None:
+    """With one copy nobody else holds it for certain: it stays until the successor's epoch is activated."""
+    cluster = Cluster(min_copies=1).up()
+    leaver = cluster.coordinator()
+    cluster.publish(leaver, "t", "x", id=1)
+    before = cluster.record()
+    cluster.hold = lambda sender, receiver, message: sender == leaver and isinstance(message, Promise)
+    cluster.give(leaver, DrainRequest(20.0))
+    cluster.run(1.0)
+    assert cluster.record().epoch > before.epoch
+    assert not cluster.record().activated
+    assert cluster[leaver].of(DrainClients)
+    assert not cluster.logic(leaver).drained
+    cluster.release()
+    cluster.run(0.5)
+    assert cluster.record().activated
+    assert cluster.logic(leaver).drained
 
 
 def test_coordinators_move_back_to_a_restarted_broker_and_then_rest() -> None:
