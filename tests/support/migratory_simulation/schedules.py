@@ -15,7 +15,7 @@ from migratory_protocol.topics import topic_group
 
 from migratory_simulation import scripts_clients, scripts_lives, scripts_takeover
 from migratory_simulation.options import Options, draw_options
-from migratory_simulation.stage import BROKERS, Script, Stage
+from migratory_simulation.stage import Script, Stage
 from migratory_simulation.world import Report, World, run_seed
 
 
@@ -25,6 +25,7 @@ class Schedule(NamedTuple):
     script: Script
     lasts: float
     safe: bool = True
+    brokers: int = 3
     copies: int = 2
     groups: int = 1
     publishers: int = 3
@@ -37,13 +38,13 @@ class Schedule(NamedTuple):
 
 
 def options_of(schedule: Schedule, seed: int) -> Options:
-    """Three brokers, mostly with two copies; what the seed draws beside that (delays, clients, cache) stays."""
+    """Mostly three brokers with two copies; what the seed draws beside that (delays, clients, cache) stays."""
     drawn = draw_options(seed)
     tempo = 0.3
     return replace(
         drawn,
         tempo=tempo,
-        brokers=BROKERS,
+        brokers=tuple(f"broker-{number}" for number in range(schedule.brokers)),
         min_copies=schedule.copies,
         groups=schedule.groups,
         topics=_topics(schedule.groups),
@@ -87,6 +88,7 @@ ALL: dict[str, Schedule] = {
     "overtaken": Schedule(scripts_takeover.overtaken, 30.0),
     "overtaken early": Schedule(scripts_takeover.overtaken_early, 30.0),
     "slow first": Schedule(scripts_takeover.slow_first, 45.0),
+    "late word": Schedule(scripts_takeover.late_word, 30.0, brokers=5, copies=3),
     "lost reply": Schedule(scripts_takeover.lost_reply, 50.0),
     "two lives": Schedule(scripts_lives.two_lives, 40.0, safe=False),
     "late answer": Schedule(scripts_lives.late_answer, 30.0, cache=8, give_up=25.0),

@@ -157,3 +157,41 @@ def slow_first(stage: Stage) -> Steps:
     yield 4.0 * stage.tempo
     slow.zk.delay = usual
     yield stage.expect(stage.all_ready, 30.0, "the cluster does not come up")
+
+
+def late_word(stage: Stage) -> Steps:
+    """Five brokers, three copies. A coordinator's word that its epoch is activated comes to one member late: that one
+    took the Sync of the next epoch meanwhile, with a tail that only two hold, and which nobody has activated. The late
+    word is about another epoch."""
+    yield stage.until(stage.all_ready, START, "cluster that is up")
+    yield stage.random.uniform(0.5, 3.0) * stage.tempo
+    yield stage.until(stage.all_ready, 10.0, "cluster that is at rest")
+    before, given_up = stage.record(), stage.current()
+    stage.cut_zookeeper(given_up, expire=True)
+    yield stage.until(lambda: stage.record() != before, 12.0, "next record")
+    record = stage.record()
+    first = None if record is None else stage.world.process_of(record.owner[0])
+    if record is None or first is None:
+        return
+    others = stage.others(first)
+    yield stage.until(lambda: all(stage.synced(other) == record.epoch for other in others), 4.0, "Sync everywhere")
+    # The next one in turn holds the tail.
+    order = rendezvous(0, [process.name for process in others if process is not given_up])
+    second, late, *_ = sorted(
+        (process for process in others if process.name in order), key=lambda p: order.index(p.name)
+    )
+    rest = [process for process in others if process not in (second, late)]
+    stage.clog(first, late, 1.8)
+    yield stage.until(lambda: stage.coordinator() is first, 1.0, "activated epoch")
+    stage.block(first, *rest, both=False)
+    yield stage.until(lambda: stage.tail(second) > 0, 1.0, "tail that two hold")
+    stage.cut_zookeeper(first, expire=True)
+    stage.block(second, first, both=False)
+    yield stage.until(lambda: (now := stage.record()) is not None and now.epoch > record.epoch, 3.0, "next epoch")
+    following = stage.record()
+    if following is None or following.owner[0] != second.name:
+        return
+    yield stage.until(lambda: stage.synced(second) == following.epoch, 1.0, "adopted log")
+    for other in rest:
+        stage.block(other, second, both=False)  # it is confirmed by too few
+    yield 4.0 * stage.tempo
