@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shutil
 import socket
 import subprocess
@@ -15,7 +14,7 @@ from pathlib import Path
 from migratory_node import components, network, volumes
 from migratory_node.binaries import check_programs, kubectl, node_binary, pause_binary, pause_image
 from migratory_node.places import GATEWAY, NODE, NodeError, Places
-from migratory_node.processes import Processes, run, succeeds
+from migratory_node.processes import Processes, run, succeeds, unmount_below
 
 # In this order they end.
 _PARTS = ("volumes", "coredns", "proxy", "kubelet", "scheduler", "controllers", "apiserver", "etcd", "containerd")
@@ -90,8 +89,7 @@ class Node:
         for name in _PARTS:
             processes.stop(name)
         for root in (state, _RUN):
-            for mounted in _mounts_below(root):
-                succeeds(["umount", "--lazy", mounted])
+            unmount_below(root)
         for binary in self._places.binaries.glob("kubenode-*"):
             # the rules of Services outlive the proxy that made them
             succeeds([str(binary), "kube-proxy", "--cleanup"])
@@ -126,10 +124,3 @@ def _listens(host: str, port: int) -> bool:
     with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=1):
         return True
     return False
-
-
-def _mounts_below(root: Path) -> list[str]:
-    """Deepest first."""
-    lines = Path("/proc/mounts").read_text().splitlines()
-    points = [line.split()[1] for line in lines]
-    return sorted((point for point in points if point.startswith(f"{root}{os.sep}")), reverse=True)

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 from migratory_node.places import NodeError, Places
-from migratory_node.processes import Processes, run, succeeds
+from migratory_node.processes import Processes, run, succeeds, unmount_below
 
 BASE = "migratory-base:trixie"
 _MIRROR = "http://deb.debian.org/debian"
@@ -50,7 +50,9 @@ def engine(places: Places) -> str:
 
 def stop(places: Places) -> None:
     """Ours, if it runs. Its images stay."""
-    Processes(places.cache / "engine").stop("dockerd")
+    folder = places.cache / "engine"
+    Processes(folder).stop("dockerd")
+    unmount_below(folder)
 
 
 def base(places: Places, host: str) -> str:

@@ -91,6 +91,13 @@ def succeeds(command: Sequence[str]) -> bool:
     return subprocess.run(command, check=False, capture_output=True).returncode == 0
 
 
+def unmount_below(root: Path) -> None:
+    """Deepest first."""
+    points = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
+    for point in sorted((point for point in points if point.startswith(f"{root}{os.sep}")), reverse=True):
+        succeeds(["umount", "--lazy", point])
+
+
 def _started(pid: int) -> str:
     """When it was started, in clock ticks since boot: with it a process id names one process. Empty when it is gone."""
     try:
