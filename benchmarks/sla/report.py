@@ -1,4 +1,4 @@
-"""The process that `jobs.py` measures: a report of all samples, by `sla_report` as everybody calls it."""
+"""The process that `jobs.py` measures: a report of all samples, read as `migratory sla report` reads them."""
 
 from __future__ import annotations
 
@@ -8,20 +8,15 @@ from pathlib import Path
 
 from migratory_local.java import find_java, spark_home
 from migratory_resources.objectives import DEFAULT_OBJECTIVES
-from migratory_spark.prometheus import read_samples
+from migratory_spark.jobs.inputs import Folder, Servers
 from migratory_spark.report import sla_report
 from migratory_spark.session import local_session
-from pyspark.sql import DataFrame
-
-from benchmarks.sla.reading import MATCHERS
 
 
 def main(source: str, place: str, start_ms: int, end_ms: int, cores: int, work: Path, result: Path) -> None:
     with local_session(spark_home(find_java(), work), work, cores) as session:
-        samples: Path | DataFrame = Path(place)
-        if source == "prometheus":
-            columns = "metric,labels,timestamp,value,series"
-            samples = read_samples(session, place, MATCHERS, start_ms, end_ms + 1, columns=columns)
+        known = Folder(Path(place), None) if source == "parquet" else Servers(place, None, start_ms, end_ms, {})
+        samples = known.samples(session)
         # The first samples are all zero, so a window that begins a step before them has the same truth.
         report = sla_report(session, samples, start_ms / 1000 - 1, end_ms / 1000, DEFAULT_OBJECTIVES)
     result.write_text(json.dumps(report, allow_nan=False))

@@ -12,6 +12,10 @@ from subprocess import TimeoutExpired
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
+"""Most of a report's time in the JVM is starting it: the second compiler would not pay, for what is done with single
+samples is done in Python's numpy. One thread that collects garbage leaves the cores to the tasks."""
+
 
 @contextmanager
 def local_session(
@@ -45,6 +49,7 @@ def local_session(
         .config("spark.sql.adaptive.advisoryPartitionSizeInBytes", "64m")
         .config("spark.sql.ansi.enabled", "true")
         .config("spark.log.level", "ERROR")
+        .config("spark.driver.extraJavaOptions", _JAVA)
     )
     if memory is not None:
         builder = builder.config("spark.driver.memory", memory)

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from migratory_spark.samples import Source as Samples
 
+_TASK = 2_500_000
+"""Samples that one task reads from a server: in shorter stretches of time labels would be most of the work."""
 _OURS = ("url", "matchers", "start", "end", "shape", "columns", "whenEmpty")
 
 
@@ -65,11 +67,18 @@ class Servers:
     settings: Mapping[str, str]
 
     @property
-    def options(self) -> dict[str, str]:
-        ours = sorted(set(names.all_metrics()) - set(names.SHARED))
+    def _metrics(self) -> list[str]:
+        return sorted(set(names.all_metrics()) - set(names.SHARED))
+
+    @property
+    def _named(self) -> str:
         # A cluster's name may hold anything; PromQL quotes as JSON does.
-        cluster = "" if self.cluster is None else f",cluster={json.dumps(self.cluster, ensure_ascii=False)}"
-        matchers = f'{{__name__=~"{"|".join(ours)}"{cluster}}} {{__name__=~"{"|".join(names.SHARED)}"}}'
+        return "" if self.cluster is None else f"cluster={json.dumps(self.cluster, ensure_ascii=False)}"
+
+    @property
+    def options(self) -> dict[str, str]:
+        ours = f'__name__=~"{"|".join(self._metrics)}"'
+        matchers = f'{{{",".join(filter(None, (ours, self._named)))}}} {{__name__=~"{"|".join(names.SHARED)}"}}'
         several = "," in self.urls
         return {
             "url": self.urls,
@@ -105,14 +114,18 @@ class Servers:
         sample."""
         from dataclasses import replace
 
-        from migratory_spark.prometheus import FORMAT, presence, register
+        from migratory_spark.prometheus import FORMAT, presence, register, stretches
         from migratory_spark.prometheus.options import parse_options
         from migratory_spark.samples import table
 
         register(session)
         columns = self.options["columns"].replace("timestamp,value,series", "timestamps,values")
         options = {**self.options, "shape": "series", "columns": columns}
-        samples = presence.count(parse_options(options))
+        each = " ".join(f"{name}{{{self._named}}}" for name in self._metrics)
+        samples = presence.count(parse_options({**options, "matchers": f"{each} {' '.join(names.SHARED)}"}))
+        if samples is not None:
+            length = stretches.length_of(self.end_ms - self.first_ms, samples, _TASK)
+            options = {"partition": f"{length}ms", **options}
         return replace(table(session.read.format(FORMAT).options(**options).load()), samples=samples)
 
     def read(self, session: SparkSession) -> DataFrame:

@@ -18,6 +18,8 @@ from migratory_spark.prometheus.options import Access, Options
 from migratory_spark.prometheus.selectors import NAME, Selector, render
 
 _FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+_COUNT_LIMIT = "10s"
+"""How long a server may count; what takes longer is a lot of samples."""
 
 log = logging.getLogger(__name__)
 
@@ -55,22 +57,24 @@ def check(options: Options) -> None:
 
 
 def count(options: Options) -> int | None:
-    """How many samples the servers have in the window, all together; None where one of them does not say at once."""
+    """How many samples the servers have in the window, all together; None where one of them does not say at once.
+
+    Each selector must be of one metric: PromQL forgets names when it counts, and refuses series that are then the same.
+    """
     start_ms, end_ms = window(options)
-    seconds = max(1, -(-(end_ms - start_ms) // 1000))
+    stretch = f"[{max(1, -(-(end_ms - start_ms) // 1000))}s]"
+    query = " + ".join(f"(sum(count_over_time({render(one)}{stretch})) or vector(0))" for one in options.selectors)
     total = 0
     for url in options.urls:
-        for selector in options.selectors:
-            query = f"sum(count_over_time({render(selector)}[{seconds}s]))"
-            parameters = {"query": query, "time": f"{end_ms / 1000:.3f}", "timeout": "5s"}
-            try:
-                result = _api(url, "/api/v1/query", options.access, parameters)["result"]
-                total += int(result[0]["value"][1]) if result else 0
-            except ServerError as error:
-                log.info("%s does not say how many samples it has: %s", url, error.text)
-                return None
-            except (KeyError, IndexError, TypeError, ValueError):
-                return None
+        try:
+            form = {"query": query, "time": f"{end_ms / 1000:.3f}", "timeout": _COUNT_LIMIT}
+            total += int(float(_api(url, "/api/v1/query", options.access, form)["result"][0]["value"][1]))
+        except ServerError as error:
+            log.info("%s does not say how many samples it has: %s", url, error.text)
+            return None
+        except (KeyError, IndexError, TypeError, ValueError):
+            log.info("%s does not say how many samples it has", url)
+            return None
     return total
 
 

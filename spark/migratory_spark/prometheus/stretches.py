@@ -15,6 +15,11 @@ def usual_length(start_ms: int, end_ms: int) -> int:
     return next((length for length in LENGTHS if (end_ms - start_ms) >= _WANTED * length), LENGTHS[-1])
 
 
+def length_of(window_ms: int, samples: int, most: int) -> int:
+    """The longest of LENGTHS that has at most so many of the window's samples, as far as they are spread evenly."""
+    return next((length for length in LENGTHS if samples * length <= most * window_ms), LENGTHS[-1])
+
+
 def cut(start_ms: int, end_ms: int, length_ms: int | None = None) -> list[tuple[int, int]]:
     """[start, end) in pieces that meet at multiples of their length since 1970, where a server's blocks meet too."""
     length = length_ms or usual_length(start_ms, end_ms)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from migratory_spark.prometheus.blocks import STALE, Block, Series, merged
-from migratory_spark.prometheus.stretches import LENGTHS, cut, usual_length
+from migratory_spark.prometheus.stretches import LENGTHS, cut, length_of, usual_length
 from migratory_testing.prometheus_wire import of_bits
 
 HOUR = 3_600_000
@@ -107,6 +107,13 @@ def test_partitions_are_the_window_and_meet_at_multiples(start: int, window: int
     used = length or usual_length(start, start + window)
     assert all(end % used == 0 for _, end in pieces[:-1])
     assert all(0 < end - begin <= used for begin, end in pieces)
+
+
+def test_few_samples_are_read_at_once_and_many_in_pieces() -> None:
+    assert length_of(1800 * HOUR, 10, 1000) == LENGTHS[0]
+    assert length_of(4 * HOUR, 4000, 1000) == HOUR
+    assert length_of(4 * HOUR, 4001, 1000) == HOUR // 2
+    assert length_of(HOUR, 10**9, 1000) == LENGTHS[-1]
 
 
 @pytest.mark.parametrize(

@@ -381,6 +381,29 @@ def test_a_clock_that_is_none(serve: Serve) -> None:
     assert presence.server_now_ms(serve(api()).url, options(server).access) == 1_700_000_100_000
 
 
+def test_samples_are_counted_by_the_servers(serve: Serve) -> None:
+    asked: list[dict[str, list[str]]] = []
+
+    def counting(request: Request) -> Reply:
+        asked.append(urllib.parse.parse_qs(request.body.decode()))
+        return Reply(b'{"data":{"resultType":"vector","result":[{"metric":{},"value":[1,"540"]}]}}', kind=JSON)
+
+    matchers = 'a_total{i="1"} b_total'
+    assert presence.count(options(serve(counting), serve(counting), matchers=matchers)) == 1080
+    # One selector is of one metric: PromQL forgets names, and refuses series that are then the same.
+    query = (
+        '(sum(count_over_time({__name__="a_total",i="1"}[60s])) or vector(0))'
+        ' + (sum(count_over_time({__name__="b_total"}[60s])) or vector(0))'
+    )
+    assert asked[0]["query"] == [query]
+    assert asked[0]["time"] == [f"{END / 1000:.3f}"]
+
+
+@pytest.mark.parametrize("reply", [Reply(b"query timed out", 503), Reply(b'{"data":{"result":[]}}', kind=JSON)])
+def test_a_server_that_does_not_count_leaves_the_number_open(serve: Serve, reply: Reply) -> None:
+    assert presence.count(options(serve(lambda _: reply))) is None
+
+
 def test_stale_markers_come_through_a_server(serve: Serve) -> None:
     samples = [(START, 1.0), (START + 1, of_bits(STALE))]
     (block,) = reading.read(
