@@ -68,6 +68,8 @@ def parse_series(text: str) -> tuple[str, Labels]:
         label = _LABEL.match(rest, end)
         if label is None:
             raise BadExposition(f"not a label at {rest[end : end + 100]!r}")
-        labels[label[1]] = _ESCAPE.sub(lambda escape: _UNESCAPED.get(escape[1], escape[1]), label[2])
+        # To Prometheus a label without a value is one that is not there.
+        if label[2]:
+            labels[label[1]] = _ESCAPE.sub(lambda escape: _UNESCAPED.get(escape[1], escape[1]), label[2])
         end = label.end()
     return found[1], labels

@@ -32,7 +32,7 @@ def test_it_reads_what_the_official_parser_reads(rows: list[tuple[str, str, floa
         histogram.labels(one).observe(min(abs(value), 1e9))
     text = generate_latest(registry).decode()
     expected = {
-        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        (sample.name, tuple(sorted((name, text) for name, text in sample.labels.items() if text))): sample.value
         for family in text_string_to_metric_families(text)
         for sample in family.samples
     }
@@ -44,6 +44,11 @@ def test_escapes() -> None:
         "m",
         {"a": 'x"y', "b": "back\\slash", "c": "new\nline", "d": "}, {"},
     )
+
+
+def test_a_label_without_a_value_is_none() -> None:
+    """As in Prometheus: else one series recorded and scraped would be two."""
+    assert parse_series('m{a="",b="x",c=""}') == ("m", {"b": "x"})
 
 
 def test_equal_series_of_two_targets_are_two() -> None:
