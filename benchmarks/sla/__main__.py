@@ -78,7 +78,7 @@ def run(
                     word = "reached" if fits else "MISSED"
                     console.print(
                         f"report of {row.samples / 1e6:,.1f} M samples from {source} on {count} cores: "
-                        f"{row.seconds:,.1f} s ({row.samples / row.seconds / 1e6:.2f} M/s), "
+                        f"{row.seconds:,.1f} s ({row.samples / row.seconds / 1e6:.2f} M/s), {row.cpu:,.1f} s of CPU, "
                         f"{row.memory / 2**30:.2f} GiB, goal {MEMORY_GOAL / 2**30:g}: {word}",
                         highlight=False, soft_wrap=True,
                     )  # fmt: skip

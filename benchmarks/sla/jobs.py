@@ -19,12 +19,14 @@ _EVERY = 0.25  # seconds between two looks at memory
 
 @dataclass(slots=True)
 class Row:
-    """Seconds, bytes. `memory` is the highest sum of PSS of driver, executors and Python workers at one moment."""
+    """Seconds, bytes. `memory` is the highest sum of PSS of driver, executors and Python workers at one moment, `cpu`
+    the seconds of all of them: on a machine with other work that is what tells sizes apart."""
 
     source: str
     samples: int
     cores: int
     seconds: float
+    cpu: float
     memory: int
     report: dict[str, Any]
 
@@ -47,10 +49,10 @@ def measure(fleet: Fleet, source: str, place: str, cores: int, work: Path) -> Ro
     began = time.monotonic()
     with (work / "report.log").open("wb") as log:
         process = subprocess.Popen([*command, str(work), str(result)], stdout=log, stderr=log)
-    memory = 0
+    memory, used = 0, 0.0
     try:
         while process.poll() is None:
-            memory = max(memory, _memory(process.pid))
+            memory, used = max(memory, _memory(process.pid)), max(used, _cpu(process.pid))
             if time.monotonic() - began > LIMIT:
                 raise RuntimeError(f"the report took longer than {LIMIT:g} s")
             time.sleep(_EVERY)
@@ -63,7 +65,7 @@ def measure(fleet: Fleet, source: str, place: str, cores: int, work: Path) -> Ro
         raise RuntimeError(f"the report failed: {(work / 'report.log').read_text()[-3000:]}")
     report: dict[str, Any] = json.loads(result.read_text())
     _compare(fleet, report)
-    return Row(source, fleet.samples, cores, seconds, memory, report)
+    return Row(source, fleet.samples, cores, seconds, used, memory, report)
 
 
 def _compare(fleet: Fleet, report: dict[str, Any]) -> None:
@@ -86,3 +88,11 @@ def _memory(pid: int) -> int:
     except (FileNotFoundError, ProcessLookupError):
         # One ended between being listed and being looked at; the next look is soon.
         return 0
+
+
+def _cpu(pid: int) -> float:
+    """Seconds of a process and all below it."""
+    try:
+        return machine.cpu(pid).total
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0
