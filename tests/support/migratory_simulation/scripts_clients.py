@@ -18,6 +18,26 @@ def alone(stage: Stage) -> Steps:
     yield stage.expect(stage.say_open, 9.0, "not every broker takes clients again")
 
 
+def cut_coordinator(stage: Stage) -> Steps:
+    """A coordinator that has re-listed is cut from all others, but not from ZooKeeper: it lets its groups go, and
+    another one goes on. With the links back it is one among them again."""
+    yield stage.until(stage.all_ready, START, "cluster that is up")
+    yield stage.until(lambda: stage.coordinator() is not None, 10.0, "coordinator")
+    old = stage.current()
+    stage.crash(stage.random.choice(stage.others(old)), 1.0)
+    yield 3.0 * stage.tempo
+    yield stage.until(lambda: stage.all_ready() and stage.coordinator() is old, 20.0, "cluster that is listed anew")
+    yield 5.0 * stage.tempo
+    stage.block(old, *stage.others(old))
+
+    def another() -> bool:
+        return stage.coordinator() not in (None, old)
+
+    yield stage.expect(another, 14.0, f"{old.label} is cut off, and no other coordinates")
+    stage.unblock(old, *stage.others(old))
+    yield stage.expect(stage.all_ready, 20.0, "not all brokers are listed again")
+
+
 def cut_contact(stage: Stage) -> Steps:
     """A contact broker is cut from the coordinator alone, which the third one hears: its clients must go."""
     yield stage.until(stage.all_ready, START, "cluster that is up")

@@ -74,6 +74,23 @@ def drain(stage: Stage) -> Steps:
     yield stage.expect(even, 15.0, "groups are not spread over the brokers again")
 
 
+def only_copy_leaves(stage: Stage) -> Steps:
+    """One copy of everything. The coordinator drains, and what it sends comes late. It ends as soon as it says that it
+    is drained, and whoever goes on must have its log."""
+    for _ in range(3):
+        yield stage.until(stage.all_ready, START, "cluster that is up")
+        yield stage.until(lambda: stage.coordinator() is not None, 10.0, "coordinator")
+        leaving = stage.current()
+        for other in stage.others(leaving):
+            stage.clog(leaving, other, stage.random.uniform(0.3, 1.0))
+        yield stage.random.uniform(2.0, 3.0) * stage.tempo
+        leaving.drain(10.0 * stage.tempo)
+        drained = stage.expect(lambda leaving=leaving: leaving.logic.drained, 9.0, f"{leaving.label} is never drained")  # type: ignore[misc]
+        yield drained
+        stage.world.process_ends(leaving, "drained", restart=0.5 * stage.tempo)
+        yield stage.tempo
+
+
 def member_dies(stage: Stage) -> Steps:
     """A broker dies that coordinates nothing: nobody waits for its session to end."""
     yield stage.until(stage.all_ready, START, "cluster that is up")
