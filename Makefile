@@ -37,7 +37,7 @@ $(VENV)/.tests: pyproject.toml $(VENV)/.product
 install: $(VENV)/.product ## make .venv with the product at .venv/bin/migratory
 
 demo: install ## three brokers, 2,000 subscribers, one broker killed, an SLA report (options: make demo DEMO='--kill coordinator')
-	$(BIN)/migratory demo $(DEMO)
+	$(BIN)/migratory demo --html demo.html $(DEMO)
 
 test: check unit fuzz-check model sim planted integration ## everything that can fail, cheapest first
 

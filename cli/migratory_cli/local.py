@@ -139,6 +139,9 @@ def up(path: Path, workdir: Path | None, ports: int | None, metrics: Any, scrape
     help="Seconds in which every client of the killed broker must be served again.",
 )
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the result here.")
+@click.option(
+    "--html", type=click.Path(dir_okay=False, path_type=Path), help="Write the report here as a page with plots."
+)
 @click.option("-f", "--file", "path", type=click.Path(path_type=Path), help="Another cluster than the demo's own.")
 @click.option(
     "--workdir",
@@ -165,8 +168,9 @@ def demo(json_file: Path | None, path: Path | None, workdir: Path | None, **opti
 
     loaded = _read(path)
     _warn(loaded)
-    if json_file is not None and not os.access(json_file.absolute().parent, os.W_OK):
-        raise Refused(f"--json: cannot write into {json_file.absolute().parent}")
+    for option, file in (("--json", json_file), ("--html", options["html"])):
+        if file is not None and not os.access(file.absolute().parent, os.W_OK):
+            raise Refused(f"{option}: cannot write into {file.absolute().parent}")
     # A file or a pipe has no width; 80 columns would cut the tables' numbers.
     console = Console(width=None if sys.stdout.isatty() else 140)
 
@@ -188,6 +192,8 @@ def demo(json_file: Path | None, path: Path | None, workdir: Path | None, **opti
                 with writing("--json", json_file):
                     json_file.write_text(json.dumps(result.to_json(), indent=2) + "\n")
                 console.print(f"Result written to {json_file}")
+            if options["html"] is not None:
+                console.print(f"The report as a page: {options['html']}", highlight=False, soft_wrap=True)
     except (LocalError, OSError) as error:
         raise Refused(str(error)) from None
     finally:

@@ -64,6 +64,8 @@ class DemoOptions:
     seed: int = 1
     resume_limit: float = 5.0
     ports: int | None = None
+    html: Path | None = None
+    """Where the report goes as a page with plots."""
 
 
 @dataclass
@@ -145,7 +147,7 @@ async def demo(resource: MigratoryCluster, workdir: Path, options: DemoOptions, 
         await cluster.stop()
     watcher.step("The cluster has ended; Spark makes the report")
     objectives = _objectives(resource, options)
-    report = await _report(workdir, start, end, objectives, _incidents(load, killed))
+    report = await _report(workdir, start, end, objectives, _incidents(load, killed), options.html)
     return DemoResult(load, report, killed, options, failures(load, killed, report, options, objectives))
 
 
@@ -326,7 +328,12 @@ def _incidents(load: LoadResult, killed: Killed | None) -> list[dict[str, Any]]:
 
 
 async def _report(
-    workdir: Path, start: float, end: float, objectives: list[Objective], incidents: list[dict[str, Any]]
+    workdir: Path,
+    start: float,
+    end: float,
+    objectives: list[Objective],
+    incidents: list[dict[str, Any]],
+    page: Path | None,
 ) -> dict[str, Any]:
     request, answer = workdir / "report-request.json", workdir / "report.json"
     try:
@@ -340,6 +347,7 @@ async def _report(
             objectives=objectives,
             incidents=incidents,
             java_home=java_home,
+            page=page,
         )
     except OSError as error:
         raise LocalError(f"cannot write into {workdir}: {error.strerror}") from error

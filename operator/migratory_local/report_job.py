@@ -23,8 +23,9 @@ def write_request(
     objectives: Sequence[Objective],
     incidents: Sequence[dict[str, Any]],
     java_home: Path,
+    page: Path | None = None,
 ) -> None:
-    """`incidents`: kind, broker, at, until. Times are wall-clock seconds."""
+    """`incidents`: kind, broker, at, until. Times are wall-clock seconds. `page`: where the report goes as HTML."""
     request = {
         "samples": str(samples),
         "start": start,
@@ -32,17 +33,18 @@ def write_request(
         "objectives": [objective.model_dump(mode="json", by_alias=True, exclude_none=True) for objective in objectives],
         "incidents": list(incidents),
         "java_home": str(java_home),
+        "page": None if page is None else str(page.absolute()),
     }
     path.write_text(json.dumps(request))
 
 
 def main(request_path: Path, report_path: Path) -> None:
-    from migratory_spark.report import Incident, sla_report
+    from migratory_spark.report import Incident, as_plain, build_report
     from migratory_spark.session import local_session
 
     request = json.loads(request_path.read_text())
     with local_session(Path(request["java_home"]), report_path.parent) as session:
-        report = sla_report(
+        report = build_report(
             session,
             Path(request["samples"]),
             request["start"],
@@ -50,7 +52,11 @@ def main(request_path: Path, report_path: Path) -> None:
             [Objective.model_validate(objective) for objective in request["objectives"]],
             [Incident(**incident) for incident in request["incidents"]],
         )
-    report_path.write_text(json.dumps(report, allow_nan=False))
+    if request["page"] is not None:
+        from migratory_spark.html.page import render_page
+
+        Path(request["page"]).write_text(render_page(report))
+    report_path.write_text(json.dumps(as_plain(report)))
 
 
 if __name__ == "__main__":

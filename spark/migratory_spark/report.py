@@ -69,6 +69,11 @@ def sla_report(
     report = build_report(
         session, samples, start, end, objectives, incidents, window_seconds, zone, replica_labels, cluster, few
     )
+    return as_plain(report)
+
+
+def as_plain(report: Report) -> dict[str, Any]:
+    """Raises ValueError for a NaN."""
     # By json rather than msgspec, which would write a NaN as null.
     plain: dict[str, Any] = json.loads(json.dumps(msgspec.to_builtins(report), allow_nan=False))
     return plain

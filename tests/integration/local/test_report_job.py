@@ -59,6 +59,7 @@ async def test_a_report_over_recorded_files(tmp_path: Path, lost: int, verdict: 
         objectives=[Objective.model_validate(OBJECTIVE)],
         incidents=[{"kind": "kill broker", "broker": "b", "at": 1008.0, "until": 1010.0}],
         java_home=spark_home(find_java({"PATH": ""}), tmp_path),
+        page=tmp_path / "report.html",
     )
     done = subprocess.run(  # noqa: ASYNC221 - nothing else runs here
         [sys.executable, "-m", "migratory_local.report_job", str(request), str(answer)],
@@ -74,3 +75,6 @@ async def test_a_report_over_recorded_files(tmp_path: Path, lost: int, verdict: 
     assert report["delivery"]["lost"] == lost
     assert report["coverage"]["share"] == 1.0
     assert report["incidents"][0]["broker"] == "b"
+    page = (tmp_path / "report.html").read_text()
+    assert verdict in page
+    assert page.count("<svg") >= 5

@@ -82,10 +82,11 @@ def test_more_clients_than_descriptors(file: Path, monkeypatch: pytest.MonkeyPat
     assert "a process may open 1,000 files here" in result.output
 
 
-def test_a_result_file_that_cannot_be_written(tmp_path: Path) -> None:
-    result = CliRunner().invoke(demo, ["--json", str(tmp_path / "none" / "x.json")])
+@pytest.mark.parametrize("option", ["--json", "--html"])
+def test_a_result_file_that_cannot_be_written(tmp_path: Path, option: str) -> None:
+    result = CliRunner().invoke(demo, [option, str(tmp_path / "none" / "x")])
     assert result.exit_code == 2
-    assert "--json: cannot write into" in result.output
+    assert f"{option}: cannot write into" in result.output
 
 
 def test_a_work_folder_where_no_files_can_be_says_so(file: Path) -> None:
