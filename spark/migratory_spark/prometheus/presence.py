@@ -6,6 +6,7 @@ import difflib
 import logging
 import urllib.parse
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -64,11 +65,13 @@ def count(options: Options) -> int | None:
     start_ms, end_ms = window(options)
     stretch = f"[{max(1, -(-(end_ms - start_ms) // 1000))}s]"
     query = " + ".join(f"(sum(count_over_time({render(one)}{stretch})) or vector(0))" for one in options.selectors)
+    # "It takes too long" is an answer, and asking again would take as long again.
+    once = replace(options.access, retries=0)
     total = 0
     for url in options.urls:
         try:
             form = {"query": query, "time": f"{end_ms / 1000:.3f}", "timeout": _COUNT_LIMIT}
-            total += int(float(_api(url, "/api/v1/query", options.access, form)["result"][0]["value"][1]))
+            total += int(float(_api(url, "/api/v1/query", once, form)["result"][0]["value"][1]))
         except ServerError as error:
             log.info("%s does not say how many samples it has: %s", url, error.text)
             return None

@@ -401,7 +401,15 @@ def test_samples_are_counted_by_the_servers(serve: Serve) -> None:
 
 @pytest.mark.parametrize("reply", [Reply(b"query timed out", 503), Reply(b'{"data":{"result":[]}}', kind=JSON)])
 def test_a_server_that_does_not_count_leaves_the_number_open(serve: Serve, reply: Reply) -> None:
-    assert presence.count(options(serve(lambda _: reply))) is None
+    asked: list[Request] = []
+
+    def refusing(request: Request) -> Reply:
+        asked.append(request)
+        return reply
+
+    assert presence.count(options(serve(refusing))) is None
+    # "It takes too long" is an answer: nobody makes the server do it again.
+    assert len(asked) == 1
 
 
 def test_stale_markers_come_through_a_server(serve: Serve) -> None:
