@@ -105,9 +105,14 @@ async def gather(broker: Broker, count: int, topics: int = 10, at_once: int = 20
             crowd.append(member)
             await member.joined
 
-    async with asyncio.timeout(LIMIT), asyncio.TaskGroup() as tasks:
-        for number in range(count):
-            tasks.create_task(join(number))
+    try:
+        async with asyncio.timeout(LIMIT), asyncio.TaskGroup() as tasks:
+            for number in range(count):
+                tasks.create_task(join(number))
+    except BaseException:
+        for member in crowd:
+            member.reset()
+        raise
     return crowd
 
 
