@@ -111,7 +111,7 @@ async def gather(broker: Broker, count: int, topics: int = 10, at_once: int = 20
                 tasks.create_task(join(number))
     except BaseException:
         for member in crowd:
-            member.reset()
+            member.transport.abort()
         raise
     return crowd
 
