@@ -7,6 +7,7 @@ their number and the sum of their values are compared before the job says that i
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,8 @@ from migratory_spark.jobs.inputs import Folder
 from migratory_spark.jobs.options import options
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
     from pyspark.sql import DataFrame
 
     from migratory_spark.jobs.run import OpenSession
@@ -70,8 +73,12 @@ def content(table: DataFrame) -> Content:
     from pyspark.sql import functions as F
 
     labels = F.array_sort(F.map_entries("labels"))
-    row_hash = F.xxhash64("metric", labels, "timestamp", "value").cast("decimal(38,0)")
-    found = table.agg(F.count("*"), F.coalesce(F.sum(row_hash), F.lit(0))).first()
+    # To Spark all NaN are one. The bits tell stale markers apart; of NaN alone, for it costs a call by reflection.
+    bits = F.when(F.isnan("value"), F.expr("java_method('java.lang.Double', 'doubleToRawLongBits', value)"))
+    row_hash = F.xxhash64("metric", labels, "timestamp", "value", bits).cast("decimal(38,0)")
+    # Sums take no call by reflection: it is made before.
+    hashes = table.select(row_hash.alias("hash"))
+    found = hashes.agg(F.count("*"), F.coalesce(F.sum("hash"), F.lit(0))).first()
     assert found is not None  # an aggregate without grouping always answers
     return Content(found[0], int(found[1]))
 
@@ -81,15 +88,46 @@ def _write(table: DataFrame, to: Path) -> None:
 
     series = F.xxhash64("metric", F.array_sort(F.map_entries("labels")))
     day = F.to_date(F.timestamp_millis("timestamp"))
+    to.mkdir(parents=True, exist_ok=True)
     (
         table.withColumn("day", day)
         # One file a day; a day of a large cluster in one task is sorted on disk.
         .repartition("day")
         .sortWithinPartitions("day", "metric", series, "timestamp")
-        .write.partitionBy("day")
-        .option("compression", "zstd")
-        .parquet(str(to))
+        .mapInArrow(partial(_days, to), "rows bigint")
+        .collect()
     )
+
+
+def _days(to: Path, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Writes rows in the order of days, a file for each. By Arrow, for Spark's own writer makes one NaN of all: of the
+    end of a series a sample without a number."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    rows, day, writer, path = 0, None, None, to
+    for batch in batches:
+        for found in pc.unique(batch.column("day")).to_pylist():
+            if found != day:
+                _close(writer, path)
+                day, path = found, to / f"day={found}" / "samples.parquet"
+                path.parent.mkdir(exist_ok=True)
+                schema = batch.schema.remove(batch.schema.get_field_index("day"))
+                writer = pq.ParquetWriter(path.with_suffix(".part"), schema, compression="zstd")
+            assert writer is not None  # there is one for every day
+            chosen = batch.filter(pc.equal(batch.column("day"), pa.scalar(found)))
+            writer.write_batch(chosen.drop_columns(["day"]))
+            rows += chosen.num_rows
+    _close(writer, path)
+    yield pa.RecordBatch.from_pydict({"rows": pa.array([rows], pa.int64())})
+
+
+def _close(writer: pq.ParquetWriter | None, path: Path) -> None:
+    if writer is not None:
+        writer.close()
+        # A file appears whole or not at all.
+        path.with_suffix(".part").replace(path)
 
 
 def _size(folder: Path) -> tuple[int, int]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import numpy as np
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pyspark
@@ -28,12 +29,15 @@ from migratory_spark.jobs.exits import BadInput, Unreadable
 from migratory_spark.jobs.inputs import Folder, Servers
 from migratory_spark.jobs.recorder_compact import content, run_compact
 from migratory_spark.jobs.run import Question, run_report
+from migratory_spark.prometheus.blocks import STALE
 from migratory_testing.processes import poll
+from migratory_testing.prometheus_wire import of_bits
 from migratory_testing.recordings import DELIVERIES, SECONDS, START, openmetrics, recording, write_parquet
 from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 LIMIT = 600.0
+NAN = (STALE, 0x7FF8000000000001)
 SCHEMA = Path(__file__).parents[3] / "docs" / "schemas" / "sla-report.v1alpha2.json"
 WINDOW = ["--start", str(START), "--end", str(START + SECONDS)]
 
@@ -144,6 +148,11 @@ def test_compacted_samples_are_the_same_samples(
     session: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     day_before = recording(start=START - 86_400)
+    # The end of a series, and a sample without a number.
+    first = day_before[0]
+    day_before += [
+        first._replace(timestamp=first.timestamp + 1 + place, value=of_bits(bits)) for place, bits in enumerate(NAN)
+    ]
     samples = write_parquet([*recording(), *day_before], tmp_path / "samples", files=40)
     to = tmp_path / "compact"
 
@@ -155,11 +164,14 @@ def test_compacted_samples_are_the_same_samples(
     files = list(to.rglob("*.parquet"))
     assert {file.parent.name for file in files} == {"day=2025-12-31", "day=2026-01-01"}
     assert len(files) == 2
-    assert sum(pq.read_metadata(file).num_rows for file in files) == len(day_before) * 2
+    count = len(day_before) + len(recording())
+    assert sum(pq.read_metadata(file).num_rows for file in files) == count
+    values = np.concatenate([pq.read_table(file)["value"].to_numpy() for file in files])
+    assert sorted(values[np.isnan(values)].view(np.uint64).tolist()) == sorted(NAN)
     # Of both days and found below the folder, too.
     one, other = (content(Folder(folder, None).read(session)) for folder in (samples, to))
     assert one == other
-    assert one.rows == len(day_before) * 2
+    assert one.rows == count
     for wrong in (to, samples / "inside"):
         with pytest.raises(BadInput, match="--to"):
             run_compact(samples, wrong, shared)

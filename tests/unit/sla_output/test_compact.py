@@ -1,0 +1,48 @@
+"""How compacted files are written, without Spark: a file for each day, whole or not at all, every bit of a NaN kept."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from migratory_spark.jobs.recorder_compact import _days
+from migratory_spark.prometheus.blocks import STALE
+
+ONE, OTHER = date(2026, 1, 1), date(2026, 1, 2)
+
+
+def batch(days: list[date], values: list[int]) -> pa.RecordBatch:
+    """`values` by their bits."""
+    return pa.RecordBatch.from_pydict(
+        {
+            "metric": pa.array(["m"] * len(days)),
+            "value": pa.array(np.array(values, dtype=np.uint64).view(np.float64)),
+            "day": pa.array(days, pa.date32()),
+        }
+    )
+
+
+def test_a_file_for_each_day_with_every_bit(tmp_path: Path) -> None:
+    (told,) = _days(tmp_path, iter([batch([ONE, ONE], [1, STALE]), batch([ONE, OTHER], [2, 3])]))
+    assert told.to_pydict() == {"rows": [4]}
+    found = {
+        path.parent.name: pq.read_table(path, partitioning=None)["value"].to_numpy().view(np.uint64).tolist()
+        for path in tmp_path.rglob("*")
+        if path.is_file()
+    }
+    assert found == {"day=2026-01-01": [1, STALE, 2], "day=2026-01-02": [3]}
+    assert pq.read_schema(tmp_path / "day=2026-01-01" / "samples.parquet").names == ["metric", "value"]
+
+
+def test_what_breaks_leaves_no_file_that_looks_whole(tmp_path: Path) -> None:
+    def broken() -> object:
+        yield batch([ONE], [1])
+        raise OSError("no more")
+
+    with pytest.raises(OSError, match="no more"):
+        list(_days(tmp_path, broken()))  # type: ignore[arg-type]
+    assert list(tmp_path.rglob("*.parquet")) == []
