@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 from migratory_loadtest.api import Load, LoadResult, Scenario
 from migratory_local.cluster import LocalCluster
+from migratory_testing.traffic import Traffic
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
+SECOND = 60
+"""Publications in a second of these scenarios."""
 Eventually = Callable[[Callable[[], Awaitable[bool]], float, str], Awaitable[None]]
 
 
@@ -33,14 +37,20 @@ async def test_a_killed_broker_takes_nothing_along_and_comes_back_as_a_member(
     start_cluster: Any, eventually: Eventually
 ) -> None:
     async with start_cluster() as cluster:
+
+        async def every_group_has_a_coordinator() -> bool:
+            return sum((await cluster.coordinated_groups()).values()) == cluster.resource.spec.topics.groups
+
         victim = await cluster.busiest_coordinator()
-        async with Load(scenario(cluster)) as load:
+        traffic = Traffic()
+        async with Load(scenario(cluster), traffic) as load:
             await load.measuring()
-            await asyncio.sleep(3)
+            await traffic.flows(2 * SECOND, within=20)
             before = await load.connections()
             await load.mark("kill", victim)
             cluster.kill_broker(victim, restart=False)
-            await asyncio.sleep(6)
+            await eventually(every_group_has_a_coordinator, 20, "the others take the groups over")
+            await traffic.flows(2 * SECOND, within=20)
 
             # While it learns it takes no clients; once it does, it is a listed and synced member of every group.
             await cluster.restart_broker(victim)
@@ -52,10 +62,6 @@ async def test_a_killed_broker_takes_nothing_along_and_comes_back_as_a_member(
         assert mark.clients >= before[victim] > 0  # its publishers count, too
         assert mark.disconnected == mark.resumed == mark.within_limit == mark.clients
         assert mark.others_disconnected == 0
-
-        async def every_group_has_a_coordinator() -> bool:
-            return sum((await cluster.coordinated_groups()).values()) == cluster.resource.spec.topics.groups
-
         await eventually(every_group_has_a_coordinator, 20, "a coordinator for every group")
 
 
@@ -63,14 +69,13 @@ async def test_a_frozen_coordinator_is_replaced_and_refused_when_it_thaws(start_
     async with start_cluster() as cluster:
         victim = await cluster.busiest_coordinator()
         process = cluster.broker(victim).process
-        async with Load(scenario(cluster, duration=30.0)) as load:
+        traffic = Traffic()
+        async with Load(scenario(cluster, duration=30.0), traffic) as load:
             await load.measuring()
-            await asyncio.sleep(2)
+            await traffic.flows(2 * SECOND, within=20)
             await load.mark("freeze")
-            import signal
-
             process.signal(signal.SIGSTOP)
-            await asyncio.sleep(10)
+            await asyncio.sleep(10)  # so long it stands still: the session and a takeover, and then some
             process.signal(signal.SIGCONT)
             result = await load.result()
         flawless(result)

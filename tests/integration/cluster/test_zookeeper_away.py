@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 from migratory_loadtest.api import Load, Scenario
 from migratory_local.cluster import LocalCluster
+from migratory_testing.traffic import Traffic
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+SECOND = 60
+"""Publications in a second of these scenarios."""
 Eventually = Callable[[Callable[[], Awaitable[bool]], float, str], Awaitable[None]]
 
 
@@ -34,13 +37,14 @@ def start_zookeeper(cluster: LocalCluster) -> None:
 
 async def test_sixty_seconds_without_zookeeper_are_not_noticed_by_anybody(start_cluster: Any) -> None:
     async with start_cluster() as cluster:
-        async with Load(scenario(cluster, duration=75.0)) as load:
+        traffic = Traffic()
+        async with Load(scenario(cluster, duration=75.0), traffic) as load:
             await load.measuring()
-            await asyncio.sleep(2)
+            await traffic.flows(2 * SECOND, within=20)
             await load.mark("zookeeper away")
             stop_zookeeper(cluster)
             assert await asyncio.to_thread(cluster.ensemble.leader) is None
-            await asyncio.sleep(60)
+            await asyncio.sleep(60)  # so long it is away
             start_zookeeper(cluster)
             result = await load.result()
         assert result.problems == []
@@ -58,19 +62,30 @@ async def test_a_broker_killed_meanwhile_leaves_its_groups_waiting_until_zookeep
     everybody waits. Under `halt` they go on with the groups that they coordinate. Nothing acknowledged is lost."""
     async with start_cluster(delivery={"onHistoryLoss": policy}) as cluster:
         victim = cluster.resource.broker_names[1]
-        async with Load(scenario(cluster, duration=60.0)) as load:
+        others = [name for name in cluster.resource.broker_names if name != victim]
+
+        async def nobody_hears_zookeeper() -> bool:
+            return not any([(await cluster.status(name))["zookeeper_connected"] for name in others])
+
+        async def fenced() -> list[bool]:
+            return [(await cluster.status(name))["logic"]["fenced"] for name in others]
+
+        async def all_fenced() -> bool:
+            return all(await fenced())
+
+        traffic = Traffic()
+        async with Load(scenario(cluster, duration=60.0), traffic) as load:
             await load.measuring()
-            await asyncio.sleep(2)
+            await traffic.flows(2 * SECOND, within=20)
             stop_zookeeper(cluster)
-            await asyncio.sleep(5)
+            await eventually(nobody_hears_zookeeper, 20, "every broker has lost ZooKeeper")
+            await traffic.flows(2 * SECOND, within=20)
             cluster.kill_broker(victim, restart=False)
-            await asyncio.sleep(15)
-            fenced = [
-                (await cluster.status(name))["logic"]["fenced"]
-                for name in cluster.resource.broker_names
-                if name != victim
-            ]
-            assert fenced == [policy == "reset"] * 2
+            if policy == "reset":
+                await eventually(all_fenced, 30, "both fence themselves")
+            else:
+                await asyncio.sleep(15)  # nothing may come of it: almost twice as long as under `reset`
+                assert await fenced() == [False, False]
             start_zookeeper(cluster)
             cluster.supervisor.release(victim)
             result = await load.result()

@@ -1,0 +1,36 @@
+"""What flows while a load runs, for tests that bring about a fault under load: they wait for traffic, not for time."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from migratory_loadtest.api import LoadEvent
+
+
+class Traffic:
+    """`Load(scenario, traffic)` tells it about every second how things are."""
+
+    def __init__(self) -> None:
+        self._last: LoadEvent | None = None
+
+    def __call__(self, event: LoadEvent) -> None:
+        self._last = event
+
+    async def flows(self, publications: int, within: float) -> None:
+        """Returns when so many more were acknowledged, and delivered to somebody, than by now; fails with what there
+        was when that takes longer than `within` seconds."""
+        acknowledged, received = self._counts()
+        deadline = time.monotonic() + within
+        while True:
+            now = self._counts()
+            more = (now[0] - acknowledged, now[1] - received)
+            if min(more) >= publications:
+                return
+            assert time.monotonic() < deadline, (
+                f"{more[0]} acknowledged and {more[1]} delivered within {within:g} s, waited for {publications}"
+            )
+            await asyncio.sleep(0.1)
+
+    def _counts(self) -> tuple[int, int]:
+        return (self._last.acknowledged, self._last.received) if self._last is not None else (0, 0)
