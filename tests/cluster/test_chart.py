@@ -5,13 +5,14 @@ Needs helm, which `make cluster-test` builds from its Go module where there is n
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from migratory_node import rendered
-from migratory_node.places import NodeError
+from migratory_node.places import ROOT, NodeError
 from migratory_node.processes import run
 from migratory_node.rendered import CHART, INSTALL, KUBERNETES, helm, template
 
@@ -92,9 +93,17 @@ def test_switches_that_are_off_are_off() -> None:
     made = objects("--no-hooks", "--set", "metrics.enabled=false,networkPolicy.enabled=false")
     assert ("Service", "migratory-metrics") not in made
     assert ("NetworkPolicy", "migratory") not in made
+    assert ("ConfigMap", "migratory-dashboard") not in made
     monitors = objects("--set", "metrics.serviceMonitor.enabled=true,metrics.prometheusRule.enabled=true")
     assert ("ServiceMonitor", "migratory-brokers") in monitors
     assert ("PrometheusRule", "migratory") in monitors
+
+
+def test_the_dashboard_is_the_one_of_the_manifests() -> None:
+    made = objects("--no-hooks", "--set", "metrics.dashboard.enabled=true")["ConfigMap", "migratory-dashboard"]
+    assert made["metadata"]["labels"]["grafana_dashboard"] == "1"
+    given = (ROOT / "manifests" / "monitoring" / "dashboard.json").read_text()
+    assert json.loads(made["data"]["migratory.json"]) == json.loads(given)
 
 
 @pytest.mark.parametrize("tag", ["20261016", "12e4567", "1.10", "v1"])
