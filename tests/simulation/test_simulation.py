@@ -71,11 +71,9 @@ def test_what_was_not_exercised_is_named() -> None:
     assert "takeovers" in coverage.table(1)
 
 
-@pytest.mark.parametrize(
-    ("seed", "profile", "exercised"), [(3200, "long", "fault drain"), (5372, "short", "brokers rolled")]
-)
-def test_a_seed_that_failed_once(seed: int, profile: Profile, exercised: str) -> None:
+@pytest.mark.parametrize(("seed", "profile"), [(3200, "long"), (5372, "short"), (9450, "long"), (12992, "short")])
+def test_a_seed_that_failed_once(seed: int, profile: Profile) -> None:
     """docs/simulation.md, "What it found"."""
     report = run_seed(seed, options=draw_options(seed, profile))
     assert report.violation == ""
-    assert report.coverage[exercised] > 0
+    assert report.coverage["acknowledged"] > 0

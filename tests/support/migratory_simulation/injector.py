@@ -316,9 +316,11 @@ class Injector:
         if not old:
             return False
         together = set(old) if world.random.random() < 0.6 else set()  # these replaced ones still hear each other
-        if len(together) == len(world.running()):
+        serving = [process for process in world.running() if not process.replaced]
+        if serving and together.issuperset(serving):
             # A whole cluster that is cut off and replaced as a whole cannot know it (docs/replication.md, Fencing).
-            together.remove(world.random.choice(old))
+            # (Those that were replaced before lack one of theirs already.)
+            together.remove(world.random.choice([process for process in old if not process.replaced]))
         for process in old:
             process.zk.set_cut(True)
             process.replaced = True

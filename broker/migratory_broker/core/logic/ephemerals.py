@@ -45,10 +45,21 @@ class Ephemerals:
 
     def let_go(self, number: int) -> None:
         """LET-GO: an ephemeral without a reign behind it would keep every other candidate away. Asked again until it
-        is certain that it is not there, or another's."""
+        is certain that it is not there, or another's. Its version tells too little (a successor's node has the same),
+        and the read may lag: so it goes only while the record is as it was before it was seen. With another's ephemeral
+        comes another's record."""
         standing = self.standings[number]
         path, claimed = f"{COORDINATORS}/{number}", standing.claimed
+        unchanged: list[ZkOperation] = []
         standing.busy = True
+
+        def recorded(reply: ZkReply) -> None:
+            standing.busy = False
+            if reply.outcome != "ok":
+                return
+            unchanged.extend([Check(f"{GROUPS}/{number}", reply.node.version)] if reply.node else [])
+            standing.busy = True
+            self.zookeeper.get(path, read)
 
         def read(reply: ZkReply) -> None:
             standing.busy = False
@@ -59,7 +70,7 @@ class Ephemerals:
                 standing.claimed = None
                 return
             standing.busy = True
-            self.zookeeper.commit([Delete(path, node.version)], deleted)
+            self.zookeeper.commit([*unchanged, Delete(path, node.version)], deleted)
 
         def deleted(reply: ZkReply) -> None:
             standing.busy = False
@@ -67,7 +78,7 @@ class Ephemerals:
                 standing.claimed = None
             self.relook()
 
-        self.zookeeper.get(path, read)
+        self.zookeeper.get(f"{GROUPS}/{number}", recorded)
 
     def restore(self, number: int, reign: Reign) -> None:
         """RESTORE-EPHEMERAL, unless a request about the group is under way: the next listing tells whether it is

@@ -321,14 +321,38 @@ def test_nothing_is_asked_of_a_zookeeper_that_is_away() -> None:
         assert [effect for effect in cluster[name].effects if isinstance(effect, ZkGet | ZkChildren | ZkCommit)] == []
 
 
-def test_letting_go_is_tried_again_when_the_read_had_no_reply() -> None:
+def test_an_old_ephemeral_that_a_server_still_shows_is_not_let_go_in_its_successors_place() -> None:
+    """LET-GO: a hand-over makes the node anew, with the version that it had: the record tells them apart."""
+    cluster = Cluster().up()
+    old = cluster.coordinator()
+    broker = alone_with_zookeeper(cluster, old)
+    reign = cluster.logic(old).groups[0].reign
+    assert reign is not None
+    reign.end("test")
+    broker.effects.clear()
+    cluster.step(old, Tick())
+    while not [read for read in broker.of(ZkGet) if read.path == EPHEMERAL]:
+        cluster.step(*cluster.next_event())
+    # what was read is on its way when the successor's transaction is carried out
+    record, node = cluster.store.nodes[RECORD], cluster.store.nodes[EPHEMERAL]
+    cluster.store.nodes[RECORD] = Stored(record.data, record.version + 1, 0)
+    cluster.store.nodes[EPHEMERAL] = Stored(b"the successor's", node.version, node.owner + 1000)
+    cluster.settle()
+    assert cluster.store.nodes[EPHEMERAL].data == b"the successor's"
+    cluster.run(0.3)
+    assert cluster.store.nodes[EPHEMERAL].data == b"the successor's"
+    assert cluster.logic(old).candidacy.standings[0].claimed is None
+
+
+@pytest.mark.parametrize("path", [RECORD, EPHEMERAL])
+def test_letting_go_is_tried_again_when_a_read_had_no_reply(path: str) -> None:
     """LET-GO"""
     cluster = Cluster().up()
     old = cluster.coordinator()
     alone_with_zookeeper(cluster, old)
     reign = cluster.logic(old).groups[0].reign
     assert reign is not None
-    asked = once(cluster, EPHEMERAL)
+    asked = once(cluster, path)
     reign.end("test")
     cluster.run(0.1)
     assert asked == [old]
