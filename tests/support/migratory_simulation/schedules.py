@@ -28,6 +28,7 @@ class Schedule(NamedTuple):
     brokers: int = 3
     copies: int = 2
     groups: int = 1
+    topics: int = 1  # of each group
     publishers: int = 3
     subscribers: int = 2
     cache: int = 60
@@ -47,7 +48,7 @@ def options_of(schedule: Schedule, seed: int) -> Options:
         brokers=tuple(f"broker-{number}" for number in range(schedule.brokers)),
         min_copies=schedule.copies,
         groups=schedule.groups,
-        topics=_topics(schedule.groups),
+        topics=_topics(schedule.groups, schedule.topics),
         messages_per_topic=schedule.cache,
         min_age=0.0,
         max_age=schedule.max_age,
@@ -70,19 +71,20 @@ def options_of(schedule: Schedule, seed: int) -> Options:
     )
 
 
-def _topics(groups: int) -> tuple[str, ...]:
-    """One for each group."""
-    names = (f"t{number}" for number in range(1000))
-    found: dict[int, str] = {}
-    while len(found) < groups:
-        name = next(names)
-        found.setdefault(topic_group(name, groups), name)
-    return tuple(found.values())
+def _topics(groups: int, each: int) -> tuple[str, ...]:
+    """So many for each group."""
+    found: dict[int, list[str]] = {group: [] for group in range(groups)}
+    for number in range(1000):
+        mine = found[topic_group(f"t{number}", groups)]
+        if len(mine) < each:
+            mine.append(f"t{number}")
+    return tuple(name for names in found.values() for name in names)
 
 
 ALL: dict[str, Schedule] = {
     "superseded tail": Schedule(scripts_takeover.superseded_tail, 25.0, publishers=4),
     "tail cut": Schedule(scripts_takeover.tail_cut, 30.0, publishers=4),
+    "one tail of two cut": Schedule(scripts_takeover.tail_cut, 30.0, topics=2, publishers=4),
     "away for two epochs": Schedule(scripts_takeover.away_for_two_epochs, 30.0, publishers=4),
     "two coordinators": Schedule(scripts_takeover.two_coordinators, 25.0),
     "overtaken": Schedule(scripts_takeover.overtaken, 30.0),
@@ -98,9 +100,9 @@ ALL: dict[str, Schedule] = {
     "member dies": Schedule(scripts_lives.member_dies, 22.0),
     "learner": Schedule(scripts_lives.learner, 35.0),
     "drain": Schedule(scripts_lives.drain, 60.0, groups=3, publishers=2, subscribers=3),
-    "only copy leaves": Schedule(scripts_lives.only_copy_leaves, 70.0, copies=1),
+    "only copy leaves": Schedule(scripts_lives.only_copy_leaves, 70.0, copies=1, groups=2),
     "alone": Schedule(scripts_clients.alone, 25.0, subscribers=4),
-    "cut coordinator": Schedule(scripts_clients.cut_coordinator, 80.0),
+    "cut coordinator": Schedule(scripts_clients.cut_coordinator, 90.0, groups=2),
     "cut contact": Schedule(scripts_clients.cut_contact, 22.0, subscribers=4),
     "ZooKeeper away": Schedule(scripts_clients.zookeeper_away, 60.0),
     "lagging contact": Schedule(scripts_clients.lagging_contact, 40.0, subscribers=4),

@@ -22,16 +22,19 @@ def cut_coordinator(stage: Stage) -> Steps:
     """A coordinator that has re-listed is cut from all others, but not from ZooKeeper: it lets its groups go, and
     another one goes on. With the links back it is one among them again."""
     yield stage.until(stage.all_ready, START, "cluster that is up")
+    groups = range(stage.world.options.groups)
     yield stage.until(lambda: stage.coordinator() is not None, 10.0, "coordinator")
-    old = stage.current()
-    stage.crash(stage.random.choice(stage.others(old)), 1.0)
-    yield 3.0 * stage.tempo
-    yield stage.until(lambda: stage.all_ready() and stage.coordinator() is old, 20.0, "cluster that is listed anew")
+    for other in stage.others(stage.current()):
+        stage.crash(other, 1.0)
+        yield 3.0 * stage.tempo
+        yield stage.until(stage.all_ready, 20.0, "cluster that is listed anew")
     yield 5.0 * stage.tempo
+    yield stage.until(lambda: all(stage.coordinator(group) is not None for group in groups), 10.0, "coordinators")
+    old = stage.current(groups[-1])
     stage.block(old, *stage.others(old))
 
     def another() -> bool:
-        return stage.coordinator() not in (None, old)
+        return all(stage.coordinator(group) not in (None, old) for group in groups)
 
     yield stage.expect(another, 14.0, f"{old.label} is cut off, and no other coordinates")
     stage.unblock(old, *stage.others(old))
