@@ -47,7 +47,12 @@ def pss(pid: int) -> int:
     """Proportional set size in bytes, of a process and all below it."""
     total = 0
     for one in family(pid):
-        for line in Path(f"/proc/{one}/smaps_rollup").read_text().splitlines():
+        try:
+            text = Path(f"/proc/{one}/smaps_rollup").read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            # It ended just now, or nobody waits for it: a process that is only an entry in the table has no memory.
+            continue
+        for line in text.splitlines():
             if line.startswith("Pss:"):
                 total += int(line.split()[1]) * 1024
     return total
