@@ -24,7 +24,7 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 PACK = 1_000_000
-"""Samples of a pack at least, where there are as many: 16 MB, and 300 MB while rows with labels are packed."""
+"""Samples of a pack at least, where there are as many: 16 MB, and up to 0.9 GB while rows with labels are packed."""
 
 
 @dataclass(slots=True, frozen=True)
