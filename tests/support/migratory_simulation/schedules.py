@@ -7,6 +7,7 @@ else soon.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
@@ -73,12 +74,14 @@ def options_of(schedule: Schedule, seed: int) -> Options:
 
 def _topics(groups: int, each: int) -> tuple[str, ...]:
     """So many for each group."""
-    found: dict[int, list[str]] = {group: [] for group in range(groups)}
-    for number in range(1000):
-        mine = found[topic_group(f"t{number}", groups)]
-        if len(mine) < each:
-            mine.append(f"t{number}")
-    return tuple(name for names in found.values() for name in names)
+    counts: Counter[int] = Counter()
+    names = []
+    for name in (f"t{number}" for number in range(1000)):
+        group = topic_group(name, groups)
+        if counts[group] < each:
+            counts[group] += 1
+            names.append(name)
+    return tuple(names)
 
 
 ALL: dict[str, Schedule] = {
