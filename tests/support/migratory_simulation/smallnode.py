@@ -19,6 +19,7 @@ SCALED = (
     "progress_timeout",
     "bootstrap_wait",
     "resume_wait",
+    "resume_limit",
     "heartbeat",
     "publish_wait",
     "publish_retry_after",

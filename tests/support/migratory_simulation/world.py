@@ -42,6 +42,7 @@ TIMES = {
         "progress_timeout",
         "bootstrap_wait",
         "resume_wait",
+        "resume_limit",
         "publish_wait",
         "publish_retry_after",
         "relist_delay",

@@ -37,7 +37,8 @@ class LogicConfig:
     fencing: float = 4.0  # no heartbeat from min_copies - 1 members for so long: fence
     progress_timeout: float = 2.0
     bootstrap_wait: float = 5.0  # for all configured brokers, before the first record
-    resume_wait: float = 2.0
+    resume_wait: float = 2.0  # of a position ahead, while a coordinator tells what is committed
+    resume_limit: float = 30.0  # of one, in all
     heartbeat: float = 0.5  # between peers; also the period of the broker's own small ZooKeeper read
     history_wait_sessions: float = 3.0  # before a new history after a loss
     isolation_sessions: float = 2.0  # without ZooKeeper and not all members heard, under `reset`: fence
@@ -78,7 +79,7 @@ class LogicConfig:
         ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: {getattr(self, name)} is not at least 1")
-        for name in ("min_age", "max_age", "bootstrap_wait", "resume_wait", "relist_delay"):
+        for name in ("min_age", "max_age", "bootstrap_wait", "resume_wait", "resume_limit", "relist_delay"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name}: {getattr(self, name)} is negative")
         for name in (

@@ -82,7 +82,7 @@ class Logic:
         self.bounds = Bounds(config)
         allow = authorizer or AllowAll()
         self.contact = Contact(self.ctx, self.gossip, allow)
-        self.resume = Resume(self.ctx, self.zookeeper, allow)
+        self.resume = Resume(self.ctx, self.zookeeper, self.membership, allow)
         self.histories = Histories(self.ctx, self.zookeeper, self.membership)
         self.candidacy = Candidacy(self.ctx, self.zookeeper, self.membership, self.histories)
         self.balance = Balance(self.ctx, self.membership, self.candidacy, self.gossip)

@@ -1,7 +1,9 @@
 """Where a subscriber's stream begins: receipts, replay pages, and waiting for a broker that is behind.
 
 RESUME: only committed entries are replayed or named. Behind the cache -> `truncated`; another history, an epoch that
-ZooKeeper does not know, or an entry that was replaced -> `reset`; ahead of the committed mark -> wait up to 2 s.
+ZooKeeper does not know, or an entry that was replaced -> `reset`; ahead of the committed mark -> wait: for 2 s in which
+a coordinator says what is committed. Until one does (a takeover, a broker that is cut off and has not fenced yet)
+nothing is known of the position, and there is nothing to deliver either: that is waited out, for 30 s at most.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from migratory_protocol.topics import topic_group
 from migratory_broker.core.logic.cache import TopicLog
 from migratory_broker.core.logic.context import Context
 from migratory_broker.core.logic.events import Attach, Attached, NextPage, Page, Receipt, ZkReply
+from migratory_broker.core.logic.membership import Membership
 from migratory_broker.core.logic.records import GROUPS, BadRecord, decode_group
 from migratory_broker.core.logic.zookeeper import ZooKeeper
 
@@ -27,14 +30,16 @@ if TYPE_CHECKING:
 @dataclass(slots=True)
 class Waiting:
     event: Attach
-    deadline: float
+    begun: float
+    since: float  # a coordinator has told what is committed, without a break
     asked: bool = False  # ZooKeeper was asked for the highest epoch
 
 
 class Resume:
-    def __init__(self, ctx: Context, zookeeper: ZooKeeper, authorizer: Authorizer) -> None:
+    def __init__(self, ctx: Context, zookeeper: ZooKeeper, membership: Membership, authorizer: Authorizer) -> None:
         self.ctx = ctx
         self.zookeeper = zookeeper
+        self.membership = membership
         self.authorizer = authorizer
         self.groups: list[Group] = []
         self._waiting: dict[int, dict[str, list[Waiting]]] = {}  # group -> topic
@@ -50,7 +55,7 @@ class Resume:
             )
             return
         number = topic_group(event.topic, len(self.groups))
-        waiting = Waiting(event, self.ctx.now + self.ctx.config.resume_wait)
+        waiting = Waiting(event, self.ctx.now, self.ctx.now)
         if not self._try(self.groups[number], waiting, late=False):
             self._waiting.setdefault(number, {}).setdefault(event.topic, []).append(waiting)
 
@@ -104,7 +109,7 @@ class Resume:
         if after.sequence == 0 and after.epoch <= max(group.replica.promised, group.replica.first):
             return "reset"  # only a history's first epoch has a position 0
         recorded, asked_at = self._recorded.get(group.number, (0, float("-inf")))
-        if waiting.asked and asked_at >= waiting.deadline - self.ctx.config.resume_wait:
+        if waiting.asked and asked_at >= waiting.begun:
             return "reset" if after.epoch > recorded else "wait"
         if not waiting.asked:
             waiting.asked = True
@@ -146,15 +151,27 @@ class Resume:
 
     def _again(self, group: Group, topic: str) -> None:
         topics = self._waiting[group.number]
-        still = [
-            waiting for waiting in topics[topic] if not self._try(group, waiting, self.ctx.now >= waiting.deadline)
-        ]
+        still = [waiting for waiting in topics[topic] if not self._try(group, waiting, self._late(group, waiting))]
         if still:
             topics[topic] = still
             return
         del topics[topic]
         if not topics:
             del self._waiting[group.number]
+
+    def _late(self, group: Group, waiting: Waiting) -> bool:
+        config, now = self.ctx.config, self.ctx.now
+        after = waiting.event.after
+        if after is not None and not self._informed(group, after):
+            waiting.since = now
+        return now - waiting.since >= config.resume_wait or now - waiting.begun >= config.resume_limit
+
+    def _informed(self, group: Group, after: Position) -> bool:
+        """Whether this broker hears, of that epoch or a later one, what is committed."""
+        replica, view = group.replica, group.replica.view
+        if view is None or not replica.settled or max(after.epoch, group.gossip.epoch(group.number)) > replica.synced:
+            return False
+        return view.owner == self.ctx.me or view.owner[0] in self.membership.hears(2 * self.ctx.config.heartbeat)
 
     # ---- replay ----------------------------------------------------------------------------------------------
 

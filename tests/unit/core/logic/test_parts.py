@@ -56,7 +56,8 @@ def test_impossible_configurations_name_the_field(change: dict[str, object], fie
 def test_defaults_of_the_replication_document() -> None:
     assert (CONFIG.session_timeout, CONFIG.fencing) == (4.0, 4.0)
     assert (CONFIG.progress_timeout, CONFIG.bootstrap_wait) == (2.0, 5.0)
-    assert (CONFIG.history_wait_sessions, CONFIG.resume_wait, CONFIG.heartbeat) == (3.0, 2.0, 0.5)
+    assert (CONFIG.history_wait_sessions, CONFIG.heartbeat) == (3.0, 0.5)
+    assert (CONFIG.resume_wait, CONFIG.resume_limit) == (2.0, 30.0)
     assert (CONFIG.duplicate_window, CONFIG.min_age, CONFIG.groups, CONFIG.min_copies) == (120.0, 60.0, 100, 2)
 
 

@@ -84,9 +84,39 @@ def test_an_unknown_epoch_without_zookeeper_is_reset_when_the_time_is_up() -> No
     cluster, member, epoch = filled()
     cluster.zookeeper(False)
     cluster.run(0.5)
-    assert cluster.attach(member, "t", (epoch + 6, 100), wait=1.0) is None
+    cluster.give(member, Attach(0, 77, "t", Position(epoch + 6, 100)))
+    cluster.run(29.0)  # nobody says anything of that epoch
+    assert not cluster[member].of(Attached)
     cluster.run(1.5)
-    assert cluster[member].of(Attached)[-1].receipt == "reset"
+    (late,) = cluster[member].of(Attached)
+    assert (late.receipt, late.position) == ("reset", Position(epoch, 5))
+
+
+@pytest.mark.parametrize("cut_off", [False, True])
+def test_a_position_ahead_is_not_reset_while_no_coordinator_says_what_is_committed(cut_off: bool) -> None:
+    """It was published through the third broker and has not come here yet. A takeover that has to wait for ZooKeeper
+    brings it, however long that takes; a broker that is cut off itself learns it when it is back."""
+    cluster, member, epoch = filled()
+    (other,) = set(cluster.others()) - {member}
+    cluster.hold = lambda sender, receiver, message: receiver == member and isinstance(message, Accept)
+    cluster.publish(other, "t", "6", id=6)
+    assert cluster.delivered(other, "t")[-1] == (6, "6")
+    log = cluster.logic(member).groups[0].replica.topics["t"]
+    assert (log.last, log.committed) == (5, 5)
+    if cut_off:
+        cluster.isolate(member)
+    else:
+        cluster.zookeeper(False)
+        cluster.crash(cluster.coordinator())
+    cluster.give(member, Attach(0, 77, "t", Position(epoch, 6)))
+    cluster.run(3.5)  # longer than `resume_wait`, and not long enough to fence
+    assert not cluster[member].of(Attached)
+    cluster.release()
+    cluster.heal()
+    cluster.zookeeper(True)
+    cluster.run(10.0)
+    (attached,) = cluster[member].of(Attached)
+    assert (attached.receipt, attached.publications) == ("complete", ())
 
 
 @pytest.mark.parametrize("sequence", [0, 1])

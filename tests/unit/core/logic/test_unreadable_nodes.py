@@ -212,7 +212,7 @@ def test_an_activation_that_is_read_again_as_garbage_is_not_activated() -> None:
 def test_a_subscriber_who_waits_for_what_the_record_says_is_answered_in_time() -> None:
     cluster = Cluster().up()
     plant(cluster, "/groups/0", b"garbage")
-    attached = cluster.attach("a", "t", (2**40, 5), wait=2.5)
+    attached = cluster.attach("a", "t", (2**40, 5), wait=30.5)
     assert attached is not None
     assert attached.receipt == "reset"
 

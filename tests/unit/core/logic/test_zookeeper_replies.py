@@ -386,7 +386,7 @@ def test_what_zookeeper_did_not_say_about_epochs_leaves_a_resume_waiting() -> No
     asked = once(cluster, RECORD)
     assert cluster.attach("a", "t", (cluster.record().epoch + 1000, 3)) is None
     assert asked == ["a"]
-    cluster.run(1.0)
+    cluster.run(29.0)
     assert not cluster["a"].of(Attached)
     cluster.run(1.5)
     assert [attached.receipt for attached in cluster["a"].of(Attached)] == ["reset"]
