@@ -20,6 +20,16 @@ QUIET = 9.0  # seconds, times the tempo: every time limit of a single request is
 REQUESTS = 12  # to ZooKeeper that may be under way at a broker with nothing to do
 
 
+def at_rest(world: World) -> bool:
+    """Whether all of it is true now. It may not be for a moment, again and again: balance hands groups over, one at a
+    time, without any fault."""
+    try:
+        check(world)
+    except Violation:
+        return False
+    return True
+
+
 def check(world: World) -> None:
     """Raises Violation: of 7 where something is left over, of 3 where brokers disagree."""
     processes = [process for name in world.names if (process := world.process_of(name)) is not None]

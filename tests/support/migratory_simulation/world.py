@@ -232,6 +232,7 @@ class World:
         recovery = self.scheduler.now - healed_at
         if options.aftermath:
             self.scheduler.run_until(self.scheduler.now + aftermath.QUIET * options.tempo)
+            self.scheduler.run_until(self.scheduler.now + options.bound, lambda: aftermath.at_rest(self))
             aftermath.check(self)
         return recovery
 

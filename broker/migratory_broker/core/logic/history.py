@@ -161,15 +161,17 @@ class Histories:
         self.zookeeper.get(f"{BROKERS}/{name}", then)
 
     def may_begin(self, number: int) -> bool:
-        """NEW-HISTORY-WAITS: longer than replaced processes need to fence themselves. `halt` waits for a person."""
+        """NEW-HISTORY-WAITS: longer than replaced processes need to fence themselves. `halt` waits for a person; it calls
+        one no sooner, for a member of ZooKeeper that lags may show for a while that there is no record."""
         config = self.ctx.config
+        _, since = self._lost_since.get(number, (0, self.ctx.now))
+        waited = self.ctx.now - since >= config.history_wait_sessions * config.session_timeout
         if config.on_history_loss == "halt":
-            if number not in self._halted:
+            if waited and number not in self._halted:
                 self._halted.add(number)
                 self.ctx.note("error", "history_lost_halted", group=number)
             return False
-        _, since = self._lost_since.get(number, (0, self.ctx.now))
-        return self.ctx.now - since >= config.history_wait_sessions * config.session_timeout
+        return waited
 
     def found(self, number: int) -> None:
         """The group goes on: nothing is lost, or a new history began."""

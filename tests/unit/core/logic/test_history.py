@@ -164,6 +164,21 @@ def test_halt_waits_for_a_person() -> None:
     assert len(cluster[halted[0]].notes("history_lost_halted")) == 1
 
 
+def test_halt_calls_nobody_for_a_record_that_a_lagging_zookeeper_does_not_show_yet() -> None:
+    cluster = Cluster(on_history_loss="halt").up()
+    cluster.publish("a", "t", "x", id=1)
+    record = cluster.store.nodes.pop("/groups/0")
+    old = cluster.coordinator()
+    cluster.crash(old)
+    cluster.run(10.0)
+    assert not [name for name in cluster.others_running() if cluster[name].notes("history_lost_halted")]
+    cluster.store.nodes["/groups/0"] = record
+    cluster.run(5.0)
+    assert cluster.record().activated
+    assert cluster.record().owner[0] != old
+    assert not [name for name in cluster.others_running() if cluster[name].notes("history_lost_halted")]
+
+
 def test_a_survivor_tells_its_subscribers_of_the_new_history() -> None:
     """NEW-HISTORY: its own log is gone with the old one; topics that were only subscribed to are told, too."""
     cluster = Cluster().up()
