@@ -71,7 +71,10 @@ def test_what_was_not_exercised_is_named() -> None:
     assert "takeovers" in coverage.table(1)
 
 
-@pytest.mark.parametrize(("seed", "profile"), [(3200, "long"), (5372, "short"), (9450, "long"), (12992, "short"), (13836, "short"), (21424, "short")])
+@pytest.mark.parametrize(
+    ("seed", "profile"),
+    [(3200, "long"), (5372, "short"), (9450, "long"), (12992, "short"), (13836, "short"), (21424, "short")],
+)
 def test_a_seed_that_failed_once(seed: int, profile: Profile) -> None:
     """docs/simulation.md, "What it found"."""
     report = run_seed(seed, options=draw_options(seed, profile))

@@ -161,8 +161,8 @@ class Histories:
         self.zookeeper.get(f"{BROKERS}/{name}", then)
 
     def may_begin(self, number: int) -> bool:
-        """NEW-HISTORY-WAITS: longer than replaced processes need to fence themselves. `halt` waits for a person; it calls
-        one no sooner, for a member of ZooKeeper that lags may show for a while that there is no record."""
+        """NEW-HISTORY-WAITS: longer than replaced processes need to fence themselves. `halt` waits for a person, and
+        calls one no sooner: a member of ZooKeeper that lags may show for a while that there is no record."""
         config = self.ctx.config
         _, since = self._lost_since.get(number, (0, self.ctx.now))
         waited = self.ctx.now - since >= config.history_wait_sessions * config.session_timeout
