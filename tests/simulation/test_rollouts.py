@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from migratory_simulation.faults import RollingRestart
+from migratory_simulation.faults import Grow, RollingRestart, Shrink
 from migratory_simulation.ledger import Violation
 from migratory_simulation.options import Options, draw_options
 from migratory_simulation.plans import Plan
@@ -51,3 +51,14 @@ def test_one_among_faults_is_given_up_after_a_while(options: Options, monkeypatc
     report = run_seed(1, options=early)
     assert report.violation == ""
     assert (report.coverage["rollouts abandoned"], report.coverage["brokers rolled"]) == (1, 0)
+
+
+@pytest.mark.parametrize(("leaves", "removed"), [("broker-0", 1), ("broker-1", 0)])
+def test_one_that_is_configured_goes_on_taking_clients(options: Options, leaves: str, removed: int) -> None:
+    """A client that was away meanwhile knows the addresses that it was given, and no others."""
+    weights = (0, 100, *(0 for _ in options.brokers[2:]))
+    begin = options.faults_end - 0.2
+    plan = Plan(True, ((begin, Grow()), (begin + 0.1, Shrink(leaves, 0.6))))
+    report = run_seed(1, options=replace(options, weights=weights, plan=plan))
+    assert report.violation == ""
+    assert (report.coverage["fault broker added"], report.coverage["fault broker removed"]) == (1, removed)

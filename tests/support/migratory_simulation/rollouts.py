@@ -52,7 +52,10 @@ class Rollouts:
             return False
         if self._rolling or any(other.draining for other in world.running()):
             return False  # one at a time, as an operator would
-        world.names = tuple(other for other in world.names if other != name)
+        stay = tuple(other for other in world.names if other != name)
+        if not any(world.options.weight(other) for other in stay if other in world.options.brokers):
+            return False  # whoever was away meanwhile knows the configured ones only, and never tries weight 0
+        world.names = stay
         process.drain(fault.period)
         self._leaves(process)
         return True

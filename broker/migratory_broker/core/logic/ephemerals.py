@@ -117,8 +117,8 @@ class Ephemerals:
         self.zookeeper.get(path, read)
 
     def superseded(self, number: int, reign: Reign) -> None:
-        """The record is not as this owner wrote it: of another candidate, which is gone, perhaps. Then this broker is
-        no coordinator to wait for, and tries in its turn."""
+        """The record is not as this owner knows it: of another candidate, which is gone, perhaps. Then this broker is
+        no coordinator to wait for, and tries in its turn. Or it is this reign's own, activated without its knowing."""
         standing = self.standings[number]
         standing.busy = True
 
@@ -127,12 +127,14 @@ class Ephemerals:
             if reply.outcome != "ok" or reply.node is None:
                 return
             try:
-                newest = decode_group(reply.node.data).epoch
+                newest = decode_group(reply.node.data)
             except BadRecord as error:
                 # no candidate can go on from it either: the reign is worth as much as before
                 self.ctx.note("error", "node_unreadable", path=f"{GROUPS}/{number}", why=str(error))
                 return
-            if newest > reign.epoch:
+            if newest.epoch > reign.epoch:
                 reign.end("another candidate wrote a record")
+            else:
+                reign.found(newest, reply.node.version)
 
         self.zookeeper.get(f"{GROUPS}/{number}", then)

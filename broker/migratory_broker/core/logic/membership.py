@@ -198,6 +198,8 @@ class Membership:
     def _listing(self, reply: ZkReply) -> None:
         if reply.outcome != "ok" or reply.children is None:
             return
+        if self.ctx.config.name not in reply.children:
+            self._announced = None
         for name in sorted(set(self.live).difference(reply.children)):
             self._vanished(name)
         for name in sorted(reply.children):
@@ -220,15 +222,16 @@ class Membership:
         def then(reply: ZkReply) -> None:
             if reply.outcome != "ok":
                 return
+            member = self._member(name, reply.node.data) if reply.node else None
+            if name == self.ctx.config.name and member != self._announced:
+                # RESTORE-EPHEMERAL: an older life that had read before replaced it, say, and takes it along at its end
+                self._announced = None
             if reply.node is None:
                 self._vanished(name)
                 self._connect()
                 return
-            member = self._member(name, reply.node.data)
             if member is None:
-                # of another, what was known still holds; the own one is written again
-                self._announced = self._announced if name != self.ctx.config.name else None
-                return
+                return  # what was known of it still holds
             self.live[name] = self.known[name] = member
             self.learn(name, member.incarnation)
             self._connect()

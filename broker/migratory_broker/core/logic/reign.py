@@ -195,6 +195,12 @@ class Reign:
             self.version = node.version
             self.phase = "syncing"  # the next tick tries again
 
+    def found(self, record: GroupRecord, version: int) -> None:
+        """UNKNOWN-READS-AGAIN: what the record is when a write behind it was refused. An activation whose reply was
+        lost may have been carried out, and the list have lost too many since to try again: the epoch is active then."""
+        if self.phase in ("syncing", "activating") and record == self.record.as_activated():
+            self._activated(version)
+
     # ---- active ----------------------------------------------------------------------------------------------
 
     def _activated(self, version: int) -> None:

@@ -98,6 +98,62 @@ def test_an_unknown_activation_of_a_record_that_was_overtaken() -> None:
     assert record.epoch > cluster.logic(done[0]).groups[0].replica.first + 2  # above the one that overtook it
 
 
+def test_an_unknown_activation_is_found_although_it_cannot_be_tried_again() -> None:
+    """UNKNOWN-READS-AGAIN, PROGRESS: it was carried out; before that could be read, two of the list were replaced."""
+    cluster = Cluster(("a", "b", "c", "d")).up()
+    old = cluster.coordinator()
+    cluster.publish(old, "t", "x", id=1)
+    lost: list[str] = []
+
+    def activation(broker: str, commit: ZkCommit) -> bool:
+        if lost or not writes(commit, True):
+            return False
+        lost.append(broker)
+        return True
+
+    cluster.unknown = activation
+    cluster.unread = lambda broker, path: bool(lost) and path == "/groups/0"
+    cluster.crash(old)
+    while not lost:
+        cluster.run(0.1)
+    (owner,) = lost
+    reign = cluster.logic(owner).groups[0].reign
+    assert reign is not None
+    assert (reign.phase, cluster.record().activated) == ("syncing", True)
+    for name in set(cluster.names) - {old, owner}:
+        cluster.restart(name)
+    cluster.unread = lambda broker, path: False
+    cluster.run(1.0)
+    assert not reign.active  # the list has lost too many
+    cluster.run(5.0)
+    assert cluster.coordinator() == owner
+    assert not reign.active  # and has a successor, with the new lives
+    reference = cluster.publish(owner, "t", "y", id=2)
+    assert cluster.answers[reference].code == ""
+    (other, _) = set(cluster.names) - {old, owner}
+    log = cluster.logic(other).groups[0].replica.topics["t"]
+    assert (log.last, log.committed) == (2, 2)
+
+
+def test_only_an_own_record_that_was_activated_makes_a_reign_active() -> None:
+    """ACTIVATE-CAS: whatever a read shows that may lag behind, or show what another wrote."""
+    cluster = Cluster().up()
+    old = cluster.coordinator()
+    cluster.hold = lambda sender, receiver, message: isinstance(message, Synced)
+    cluster.crash(old)
+    cluster.run(1.0)
+    (reign,) = [r for n in cluster.names if n != old and (r := cluster.logic(n).groups[0].reign) is not None]
+    version = reign.version
+    record = reign.record
+    for other in (record, msgspec.structs.replace(record.as_activated(), epoch=record.epoch - 1)):
+        reign.found(other, 99)
+        assert (reign.phase, reign.version) == ("syncing", version)
+    reign.found(record.as_activated(), 99)
+    assert (reign.phase, reign.version) == ("active", 99)
+    reign.found(record.as_activated(), 98)
+    assert reign.version == 99
+
+
 def test_zookeeper_goes_in_the_middle_of_a_takeover() -> None:
     cluster = Cluster().up()
     old = cluster.coordinator()

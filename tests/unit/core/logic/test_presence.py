@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from migratory_broker.core.logic.events import (
     Admission,
     ConnectPeers,
@@ -18,7 +19,7 @@ from migratory_protocol.peer import (
     Heartbeat,
     Publication,
 )
-from migratory_testing.brokers import Cluster
+from migratory_testing.brokers import Cluster, Stored
 
 
 def test_a_newer_incarnation_of_the_own_name_stops_the_process() -> None:
@@ -41,6 +42,28 @@ def test_a_presence_node_of_a_newer_life_is_left_alone() -> None:
     cluster.run(0.3)
     assert cluster["b"].of(Stop)
     assert cluster.store.nodes["/members/b"].owner == 7
+
+
+@pytest.mark.parametrize("how", ["replaced", "gone", "gone unnoticed"])
+def test_a_presence_node_that_was_taken_away_is_made_again(how: str) -> None:
+    """RESTORE-EPHEMERAL: an older life read the node that was there before, and its transaction finds the newer one's,
+    with the version that it read."""
+    cluster = Cluster().up()
+    cluster.restart("b")
+    cluster.run(3.0)
+    node = cluster.store.nodes.pop("/members/b")
+    assert b'"incarnation":2' in node.data
+    if how == "replaced":
+        older = node.data.replace(b'"incarnation":2', b'"incarnation":1')
+        cluster.store.nodes["/members/b"] = Stored(older, node.version, node.owner + 1000)
+    if how != "gone unnoticed":
+        cluster.store.fire("/members/b", True)
+        cluster._watches()
+    cluster.run(0.5 if how != "gone unnoticed" else cluster.logic("b").config.relook + 0.5)
+    assert cluster["b"].running
+    again = cluster.store.nodes["/members/b"]
+    assert (again.data, again.owner) == (node.data, cluster["b"].session)
+    assert all(cluster.logic(name).membership.live["b"].incarnation == 2 for name in cluster.names)
 
 
 def test_a_link_to_an_old_life_is_refused() -> None:
