@@ -53,10 +53,12 @@ types: $(VENV)/.tests ## mypy --strict
 layers: $(VENV)/.tests ## which part may import what
 	$(BIN)/lint-imports
 
+COVERED := tests/unit/core tests/unit/protocol tests/scenarios tests/conformance
 unit: $(VENV)/.tests ## unit, property, scenario and conformance tests; full branch coverage of protocol and cores
 	rm -f .coverage.unit*
-	COVERAGE_FILE=.coverage.unit $(BIN)/python -m pytest tests/unit tests/properties tests/scenarios tests/conformance \
-	    -n $(WORKERS) --dist worksteal --cov=migratory_protocol --cov=migratory_broker.core --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=100
+	COVERAGE_FILE=.coverage.unit $(BIN)/python -m pytest $(COVERED) -n $(WORKERS) --dist worksteal \
+	    --cov=migratory_protocol --cov=migratory_broker.core --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=100
+	$(BIN)/python -m pytest tests/unit tests/properties --ignore tests/unit/core --ignore tests/unit/protocol -n $(WORKERS) --dist worksteal
 
 fuzz: $(VENV)/.tests ## coverage-guided fuzzers of everything that reads what others wrote (MINUTES=10 for each, TARGET=codec)
 	PYTHONPATH=tests/support $(BIN)/python -m migratory_fuzz run --minutes $(or $(MINUTES),10) $(TARGET)

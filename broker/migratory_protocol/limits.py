@@ -38,4 +38,7 @@ CONNECTS_PER_SECOND: Final = 5000
 """New connections of one broker, over all its listeners."""
 
 RESUME_WAIT: Final = 2.0
-"""How long a broker waits for a position ahead of its own before it answers `reset`."""
+"""How long a broker that hears the coordinator waits for a position ahead of its own before it answers `reset`."""
+
+RESUME_LIMIT: Final = 30.0
+"""The same, when it hears none."""

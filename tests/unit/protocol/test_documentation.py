@@ -79,7 +79,8 @@ def test_the_limits_are_the_defaults() -> None:
     assert table["messages in one frame, bad ones among them"] == f"{limits.MESSAGES:,}, {REFUSALS}"
     assert table["from TCP accept to `connect`"] == f"{limits.HANDSHAKE:g} s"
     assert table["heartbeat interval"] == f"{limits.HEARTBEAT:g} s"
-    assert table["resume position ahead of the broker"] == f"{limits.RESUME_WAIT:g} s"
+    ahead = f"{limits.RESUME_WAIT:g} s with a coordinator, {limits.RESUME_LIMIT:g} s without"
+    assert table["resume position ahead of the broker"] == ahead
     assert table["new connections of a broker"] == f"{limits.CONNECTS_PER_SECOND:,}/s"
 
 

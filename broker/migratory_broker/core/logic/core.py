@@ -82,7 +82,7 @@ class Logic:
         self.bounds = Bounds(config)
         allow = authorizer or AllowAll()
         self.contact = Contact(self.ctx, self.gossip, allow)
-        self.resume = Resume(self.ctx, self.zookeeper, self.membership, allow)
+        self.resume = Resume(self.ctx, self.zookeeper, allow)
         self.histories = Histories(self.ctx, self.zookeeper, self.membership)
         self.candidacy = Candidacy(self.ctx, self.zookeeper, self.membership, self.histories)
         self.balance = Balance(self.ctx, self.membership, self.candidacy, self.gossip)
@@ -239,7 +239,7 @@ class Logic:
     def _heartbeat(self, peer: str, message: Heartbeat) -> None:
         self.membership.heartbeat(peer, message)
         for group, epoch in message.coordinates:
-            self.gossip.learn(group, epoch, peer)
+            self.gossip.learn(group, epoch, peer, self.ctx.now)
 
     def _survey(self, peer: str, message: Survey) -> None:
         self.ctx.send(peer, Held(message.serial, self.histories.holdings(message.groups)))

@@ -93,7 +93,7 @@ class Group:
 
     def _active(self, reign: Reign) -> None:
         self.member = True
-        self.gossip.learn(self.number, reign.epoch, self.ctx.config.name)
+        self.gossip.learn(self.number, reign.epoch, self.ctx.config.name, self.ctx.now)
         self.ctx.observe("migratory_takeovers_total")
         self.ctx.observe("migratory_takeover_seconds", self.ctx.now - reign.started)
         self.ctx.note(
@@ -190,7 +190,7 @@ class Group:
 
     def _told_active(self, peer: str, epoch: int) -> None:
         self.member = self.replica.listed
-        self.gossip.learn(self.number, epoch, peer)
+        self.gossip.learn(self.number, epoch, peer, self.ctx.now)
 
     def accept(self, peer: str, message: Accept) -> None:
         """ACCEPT: `promised = synced = e`, sent by its coordinator, and each entry the next of its topic."""

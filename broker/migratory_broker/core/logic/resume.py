@@ -18,7 +18,6 @@ from migratory_protocol.topics import topic_group
 from migratory_broker.core.logic.cache import TopicLog
 from migratory_broker.core.logic.context import Context
 from migratory_broker.core.logic.events import Attach, Attached, NextPage, Page, Receipt, ZkReply
-from migratory_broker.core.logic.membership import Membership
 from migratory_broker.core.logic.records import GROUPS, BadRecord, decode_group
 from migratory_broker.core.logic.zookeeper import ZooKeeper
 
@@ -36,10 +35,9 @@ class Waiting:
 
 
 class Resume:
-    def __init__(self, ctx: Context, zookeeper: ZooKeeper, membership: Membership, authorizer: Authorizer) -> None:
+    def __init__(self, ctx: Context, zookeeper: ZooKeeper, authorizer: Authorizer) -> None:
         self.ctx = ctx
         self.zookeeper = zookeeper
-        self.membership = membership
         self.authorizer = authorizer
         self.groups: list[Group] = []
         self._waiting: dict[int, dict[str, list[Waiting]]] = {}  # group -> topic
@@ -167,11 +165,13 @@ class Resume:
         return now - waiting.since >= config.resume_wait or now - waiting.begun >= config.resume_limit
 
     def _informed(self, group: Group, after: Position) -> bool:
-        """Whether this broker hears, of that epoch or a later one, what is committed."""
-        replica, view = group.replica, group.replica.view
-        if view is None or not replica.settled or max(after.epoch, group.gossip.epoch(group.number)) > replica.synced:
+        """Whether the coordinator of that epoch, or of a later one, says here what is committed."""
+        replica, gossip, number = group.replica, group.gossip, group.number
+        if max(after.epoch, gossip.epoch(number)) > replica.synced:
             return False
-        return view.owner == self.ctx.me or view.owner[0] in self.membership.hears(2 * self.ctx.config.heartbeat)
+        if group.reign is not None and group.reign.active:
+            return True
+        return replica.settled and self.ctx.now - gossip.told(number) <= 2 * self.ctx.config.heartbeat
 
     # ---- replay ----------------------------------------------------------------------------------------------
 

@@ -242,7 +242,7 @@ def test_the_pending_table_is_bounded() -> None:
 def test_a_forward_to_one_who_is_no_coordinator() -> None:
     cluster = Cluster().up()
     contact, other = cluster.others()
-    cluster.logic(contact).gossip.learn(0, cluster.record().epoch + 5, other)
+    cluster.logic(contact).gossip.learn(0, cluster.record().epoch + 5, other, 0.0)
     reference = cluster.publish(contact, "t", "x", id=1)
     cluster.publish(contact, "t", "quiet")
     assert cluster.answers[reference].code == "retry"

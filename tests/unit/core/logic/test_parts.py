@@ -322,10 +322,11 @@ def test_randomness_is_the_same_everywhere() -> None:
 
 def test_gossip_keeps_the_highest_epoch() -> None:
     gossip = Gossip(2)
-    gossip.learn(0, 5, "a")
-    gossip.learn(0, 4, "b")
-    gossip.learn(9, 4, "b")
+    gossip.learn(0, 5, "a", 1.0)
+    gossip.learn(0, 4, "b", 2.0)
+    gossip.learn(9, 4, "b", 2.0)
     assert (gossip.coordinator(0), gossip.epoch(0), gossip.coordinator(1)) == ("a", 5, "")
+    assert (gossip.told(0), gossip.told(1)) == (1.0, float("-inf"))
     assert gossip.counts() == {"a": 1}
 
 
