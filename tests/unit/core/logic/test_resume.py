@@ -80,6 +80,15 @@ def test_a6_resume_from_the_future() -> None:
     assert [entry.position for entry in last] == [Position(epoch, 6)]
 
 
+def test_a6_at_the_coordinator_itself() -> None:
+    cluster, _, epoch = filled()
+    coordinator = cluster.coordinator()
+    assert cluster.attach(coordinator, "t", (epoch, 1000), wait=1.5) is None
+    cluster.run(1.0)
+    (late,) = cluster[coordinator].of(Attached)
+    assert (late.receipt, late.position) == ("reset", Position(epoch, 5))
+
+
 def test_an_unknown_epoch_without_zookeeper_is_reset_when_the_time_is_up() -> None:
     cluster, member, epoch = filled()
     cluster.zookeeper(False)
