@@ -120,6 +120,8 @@ ALL: dict[str, Schedule] = {
     "memory gone": Schedule(
         scripts_lives.memory_gone, 70.0, safe=False, groups=2, publishers=2, subscribers=4, page=60
     ),
+    "lost activation": Schedule(scripts_takeover.lost_activation, 50.0, safe=False, brokers=4),
+    "lives at once": Schedule(scripts_lives.lives_at_once, 60.0, safe=False),
 }
 
 

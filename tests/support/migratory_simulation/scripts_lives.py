@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from migratory_broker.core.logic.records import GroupRecord
 
-from migratory_simulation.stage import BROKERS, START, Stage, Steps
+from migratory_simulation.stage import BROKERS, POLL, START, Stage, Steps
 
 
 def replaced_while_serving(stage: Stage) -> Steps:
@@ -31,6 +31,33 @@ def newer_life(stage: Stage) -> Steps:
     yield stage.until(stage.all_ready, 40.0, "cluster with the new process")
     stage.restore_zookeeper(old)
     yield stage.expect(lambda: not old.running, 8.0, f"{old.label} hears ZooKeeper and did not end")
+
+
+def lives_at_once(stage: Stage) -> Steps:
+    """All brokers die before they were ever ready. The next process of each hangs when it is registered and has asked
+    for its ephemeral; one more is started, and makes it. Then the first goes on from what it read, a node with the same
+    version: the newest are there for each other all the same."""
+
+    def registered() -> bool:
+        return len(stage.others()) == len(BROKERS) and all(process.incarnation > 0 for process in stage.others())
+
+    yield stage.until(registered, START, "brokers that are registered")
+    yield stage.random.uniform(0.3, 1.0) * stage.tempo
+    for process in stage.others():
+        stage.crash(process, 1.0)
+    first = [stage.world.start_process(name) for name in BROKERS]
+    while not all(process.frozen for process in first):
+        yield POLL
+        for process in first:
+            if process.incarnation > 0 and not process.frozen:
+                process.freeze()
+    for name in BROKERS:
+        stage.world.start_process(name)
+    yield stage.until(registered, 5.0, "newest lives")
+    yield stage.random.uniform(0.2, 1.0) * stage.tempo
+    for process in first:
+        process.thaw()
+    yield stage.expect(stage.all_ready, 50.0, "the newest lives take no clients")
 
 
 def rolling_restart(stage: Stage) -> Steps:

@@ -141,6 +141,30 @@ def lost_reply(stage: Stage) -> Steps:
         yield stage.expect(lambda: stage.coordinator() is not None, 20.0, "nobody coordinates after a lost reply")
 
 
+def lost_activation(stage: Stage) -> Steps:
+    """Four brokers. An epoch is activated, and its owner's connection to ZooKeeper breaks before it hears so; when it
+    can ask again, the two others of its list have been replaced, so that it may not activate anything."""
+    yield stage.until(stage.all_ready, START, "cluster that is up")
+    yield stage.random.uniform(0.5, 3.0) * stage.tempo
+    yield stage.until(stage.all_ready, 10.0, "cluster that is at rest")
+    before, old = stage.record(), stage.current()
+    stage.crash(old, 20.0)
+    yield stage.until(lambda: stage.coordinator() is not None and stage.record() != before, 12.0, "activated epoch")
+    owner, record = stage.current(), stage.record()
+    stage.cut_zookeeper(owner, expire=False)
+    names = [other.name for other in stage.others(owner)]
+    for other in stage.others(owner):
+        stage.crash(other, 0.1)
+
+    def replaced() -> bool:
+        found = [stage.world.process_of(name) for name in names]
+        return all(process is not None and process.incarnation > 1 for process in found)
+
+    yield stage.until(replaced, 3.0, "new lives of the others")
+    stage.restore_zookeeper(owner)
+    yield stage.expect(lambda: stage.record() != record, 15.0, "nothing follows on an epoch whose owner lost the reply")
+
+
 def slow_first(stage: Stage) -> Steps:
     """The broker whose turn it is to write the first record reaches ZooKeeper slowly: the next one's turn comes, and
     both have read that there is none."""
