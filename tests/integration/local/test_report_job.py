@@ -77,4 +77,5 @@ async def test_a_report_over_recorded_files(tmp_path: Path, lost: int, verdict: 
     assert report["incidents"][0]["broker"] == "b"
     page = (tmp_path / "report.html").read_text()
     assert verdict in page
-    assert page.count("<svg") >= 5
+    assert page.count("<svg") == 2  # wide and narrow of what delivery has: there is no latency to plot
+    assert "kill broker" in page
