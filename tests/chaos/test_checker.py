@@ -20,6 +20,7 @@ from migratory_chaos.history import (
     digest,
     read,
 )
+from migratory_chaos.runner import missing_lines
 
 TOPIC = "topic-1"
 COUNT = 12
@@ -269,6 +270,116 @@ def test_counts_are_exact_beyond_what_is_named() -> None:
     assert 0 < len(verdict.findings) < COUNT
 
 
+# ---- wrong in quiet ways ------------------------------------------------------------------------------------------
+
+
+def test_a_reset_that_was_not_due_hides_nothing() -> None:
+    """Acknowledged or not: what others got and it did not is told at best, and the receipt itself is counted."""
+    history = perfect()
+    entry = sent(history, 5)
+    entry.acknowledged, entry.place, entry.answered_ms = False, None, None
+    stream(history)[4:5] = [Gap("reset", place(5), 0, 0)]
+    verdict = judge(history)
+    assert (verdict.told, verdict.resets, verdict.lost) == (1, 1, 0)
+    assert "1 missing and told" in verdict.problems()[0]
+
+
+def test_a_reset_names_no_hole_that_was_there_before() -> None:
+    history = perfect()
+    events = stream(history)
+    events[2:3] = []
+    events.insert(6, Gap("reset", place(7), 0, 0))
+    verdict = judge(history)
+    assert verdict.lost == 1
+    assert verdict.findings[0].place == "1:4"
+
+
+def test_a_truncation_as_the_client_reports_it_leaves_no_hole() -> None:
+    """It knows no epoch for what is gone, so the receipt names where the stream stood."""
+    history = perfect()
+    stream(history)[2:5] = [Gap("truncated", place(2), 3, 5)]
+    verdict = judge(history)
+    assert verdict.clean
+    assert verdict.told == 3
+
+
+def test_a_truncation_that_begins_too_late_leaves_one() -> None:
+    history = perfect()
+    entry = sent(history, 3)
+    entry.acknowledged, entry.place, entry.answered_ms = False, None, None
+    stream(history)[2:5] = [Gap("truncated", place(2), 4, 5)]
+    verdict = judge(history)
+    assert (verdict.lost, verdict.told) == (1, 2)
+
+
+def test_a_duplicate_across_a_reconnect() -> None:
+    history = perfect()
+    events = stream(history)
+    events.extend(events[-2:])
+    findings = only(judge(history), "duplicate", 2)
+    assert {finding.client for finding in findings} == {"s1"}
+
+
+def test_sequence_numbers_that_begin_anew_with_an_epoch_are_out_of_order() -> None:
+    history = perfect()
+    for entries in history.publishers.values():
+        for entry in entries:
+            if entry.place is not None and entry.place[0] == 2:
+                entry.place = (2, entry.place[1] - 2)
+    for one in history.subscribers.values():
+        for index, event in enumerate(one.events):
+            if isinstance(event, Delivered) and event.place[0] == 2:
+                one.events[index] = Delivered((2, event.place[1] - 2), event.digest)
+    findings = only(judge(history), "reordered", 3 * 2)
+    assert {finding.place for finding in findings} == {"2:6", "2:7"}
+
+
+def test_a_subscriber_that_stopped_before_the_end() -> None:
+    history = perfect()
+    del stream(history)[CHANGE:]
+    findings = only(judge(history), "lost", COUNT - CHANGE)
+    assert {finding.client for finding in findings} == {"s1"}
+
+
+def test_a_subscription_that_began_too_late() -> None:
+    """It subscribed before anything was published, and was told a position that nobody had."""
+    history = perfect()
+    history.subscribers["s1"] = Stream(place(4), history.subscribers["s1"].events[4:])
+    assert judge(history).clean
+    verdict, _ = check([history], from_start=True)
+    assert verdict.lost == 1 + 4
+    assert verdict.owed == 3 * COUNT
+
+
+def test_a_topic_that_nobody_read_proves_nothing() -> None:
+    for silent in (True, False):
+        history = perfect()
+        for one in history.subscribers.values():
+            one.events.clear()
+        if silent:
+            history.subscribers.clear()
+        verdict = judge(history)
+        assert verdict.unread == 1
+        assert "1 of 1 topics nobody got anything" in verdict.problems()[-1]
+
+
+def test_no_operations_are_no_pass() -> None:
+    for topics in ([], [TopicHistory(TOPIC)]):
+        verdict, _ = check(topics)
+        assert verdict.clean
+        assert verdict.problems() == ["nothing was acknowledged"]
+
+
+def test_what_the_clients_counted_must_be_in_the_histories() -> None:
+    verdict = judge(perfect())
+    counted = {"submitted": COUNT, "acknowledged": COUNT, "delivered": 3 * COUNT}
+    assert missing_lines(verdict, counted) == []
+    assert missing_lines(verdict, {}) == []
+    counted["delivered"] += 1
+    (problem,) = missing_lines(verdict, counted)
+    assert problem == f"the histories hold {3 * COUNT} delivered, the clients counted {3 * COUNT + 1}"
+
+
 # ---- files -------------------------------------------------------------------------------------------------------
 
 
@@ -324,6 +435,34 @@ def test_a_line_that_is_none_is_named(tmp_path: Path, file: str, number: int, li
     write(tmp_path)
     break_line(tmp_path / TOPIC / file, number, lambda _: line)
     with pytest.raises(BadHistory, match=f"{file}, line {number}"):
+        list(read(tmp_path))
+
+
+@pytest.mark.parametrize("file", ["p-p", "s-s"])
+def test_a_file_that_was_cut_off_or_lacks_a_line_is_no_history(tmp_path: Path, file: str) -> None:
+    write(tmp_path)
+    path = tmp_path / TOPIC / file
+    whole = path.read_text()
+    lines = whole.splitlines(keepends=True)
+    for left in range(len(lines)):
+        path.write_text("".join(lines[:left]))
+        with pytest.raises(BadHistory, match=f"{file}: cut off"):
+            list(read(tmp_path))
+    path.write_text(whole[:-1])  # not even its last line is whole
+    with pytest.raises(BadHistory, match=file):
+        list(read(tmp_path))
+    path.write_text("".join(lines[:1] + lines[2:]))
+    with pytest.raises(BadHistory, match=f"behind {len(lines) - 2} lines"):
+        list(read(tmp_path))
+    path.write_text(whole + lines[0])
+    with pytest.raises(BadHistory, match="behind the end"):
+        list(read(tmp_path))
+
+
+def test_a_clock_that_went_back_is_no_history(tmp_path: Path) -> None:
+    write(tmp_path)
+    break_line(tmp_path / TOPIC / "p-p", 4, lambda line: line.replace(" 14", " 11"))
+    with pytest.raises(BadHistory, match=r"p-p, line 4: .* the clock went back, from 13"):
         list(read(tmp_path))
 
 

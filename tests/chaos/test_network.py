@@ -47,10 +47,12 @@ def connect(limit=10):
     return subprocess.run(words, capture_output=True, text=True, timeout=60).stdout.strip()
 
 seen["free"] = connect()
+seen["meets"] = [net.meets("a", "b", 7000), net.meets("a", "b", 7001)]
 
 for name, way in (("there", ("a", "b")), ("back", ("b", "a"))):
     rule = net.drop(*way)
     seen[f"cut {name}"] = connect(1.5)
+    seen[f"meets {name}"] = net.meets("a", "b", 7000)
     rule.remove()
     seen[f"packets {name}"] = rule.packets()
     seen[f"healed {name}"] = connect()
@@ -92,8 +94,10 @@ def test_rules_lose_what_they_say_and_count_it() -> None:
     assert ended.returncode == 0, ended.stderr
     seen = json.loads(ended.stdout.splitlines()[-1])
     assert seen["free"] == "b"
+    assert seen["meets"] == ["accepted", "refused"]
     for name in ("there", "back"):
         assert seen[f"cut {name}"] == "TimeoutError"
+        assert seen[f"meets {name}"] == "silence"
         assert seen[f"packets {name}"] > 0
         assert seen[f"healed {name}"] == "b"
     assert seen["lossy"] == ["b"] * 8

@@ -60,6 +60,11 @@ def judged_again(histories: Path, folder: Path) -> None:
     file.write_text("".join(lines[:place] + lines[place + 1 :]))
     code, said = chaos(folder, "check", str(histories), within=120)
     assert code == 1
+    assert f"{file.name}, line {len(lines) - 1}" in said  # so many lines are not there
+    lines[-1] = f"e {len(lines) - 2}\n"
+    file.write_text("".join(lines[:place] + lines[place + 1 :]))
+    code, said = chaos(folder, "check", str(histories), within=120)
+    assert code == 1
     assert f"lost {topic.name} {epoch}:{sequence} {file.name.removeprefix('s-')}" in said
     verdict, _ = check([history.read_topic(topic)])
     assert verdict.lost == 1

@@ -21,9 +21,13 @@ from migratory_chaos.runner import Run, Runner, RunOptions
 def main() -> int:
     arguments = _arguments()
     if arguments.command == "check":
-        verdict, _ = check(history.read(arguments.folder))
+        try:
+            verdict, _ = check(history.read(arguments.folder), from_start=True)
+        except history.BadHistory as error:
+            print(error)
+            return 1
         _tell(verdict)
-        return 0 if verdict.clean else 1
+        return 1 if verdict.problems() else 0
     words = sys.argv[1:]
     if arguments.seed is None:
         arguments.seed = random.SystemRandom().randrange(1, 100_000)
@@ -94,8 +98,10 @@ def _tell(verdict: Verdict) -> None:
         f"{verdict.submitted:,} submitted, {verdict.acknowledged:,} acknowledged (the slowest after "
         f"{verdict.slowest_ms / 1000:.1f} s), {verdict.unknown:,} unknown, {verdict.delivered:,} delivered\n"
         f"{verdict.lost} lost, {verdict.duplicate} duplicate, {verdict.reordered} reordered, "
-        f"{verdict.unexpected} unexpected, {verdict.told} missing and told"
+        f"{verdict.unexpected} unexpected, {verdict.told} missing and told, {verdict.resets} receipts `reset`"
     )
+    for problem in verdict.problems():
+        print(f"PROBLEM {problem}")
     for finding in verdict.findings[:30]:
         print(f"  {finding.kind} {finding.topic} {finding.place} {finding.client}: {finding.text}")
 

@@ -6,7 +6,10 @@ duplicate   a content delivered again to a subscriber, or one content at two pos
 reordered   delivered behind a higher position, or placed against a publisher's own order
 unexpected  never submitted (or altered on its way), refused for good, or two contents at one position
 unknown     submitted, never acknowledged, refused neither: delivered or not, both are right
-told        owed and missing, but a receipt (`truncated`, `reset`) named it: no fault of order, and still counted
+told        missing, though owed or seen by others, but a receipt (`truncated`, `reset`) named it: no fault of order,
+            and still counted
+resets      receipts `reset`: where no history was lost, a broker was behind its subscriber
+unread      topics from which nobody got anything: of what was lost there nothing can be known
 """
 
 from __future__ import annotations
@@ -50,6 +53,8 @@ class Verdict:
     told: int = 0
     unknown: int = 0
     unknown_delivered: int = 0
+    resets: int = 0
+    unread: int = 0
     slowest_ms: int = 0
     findings: list[Finding] = field(default_factory=list)
 
@@ -57,17 +62,36 @@ class Verdict:
     def clean(self) -> bool:
         return not (self.lost or self.duplicate or self.reordered or self.unexpected)
 
+    def problems(self) -> list[str]:
+        """Why a run with these histories does not pass; no promise was kept where nothing was promised."""
+        found = []
+        if not self.clean or self.told:
+            found.append(
+                f"{self.lost} lost, {self.duplicate} duplicate, {self.reordered} reordered, "
+                f"{self.unexpected} unexpected, {self.told} missing and told"
+            )
+        if self.failed:
+            found.append(f"{self.failed} publications were refused for good")
+        if not self.acknowledged:
+            found.append("nothing was acknowledged")
+        if self.unread:
+            found.append(f"of {self.unread} of {self.topics} topics nobody got anything")
+        return found
+
     def as_data(self) -> dict[str, object]:
         return {**asdict(self), "clean": self.clean}
 
 
-def check(topics: Iterable[TopicHistory], moments: Sequence[int] = ()) -> tuple[Verdict, list[int]]:
+def check(
+    topics: Iterable[TopicHistory], moments: Sequence[int] = (), *, from_start: bool = False
+) -> tuple[Verdict, list[int]]:
     """The verdict, and for each of `moments` (milliseconds, rising) how many publications were under way then:
-    submitted, and answered later or never."""
+    submitted, and answered later or never. `from_start`: everybody subscribed before anything was published, so that
+    everything is owed to everybody."""
     verdict = Verdict()
     under_way = [0] * len(moments)
     for topic in topics:
-        _Topic(topic, verdict).check()
+        _Topic(topic, verdict, from_start).check()
         for sent in (entry for entries in topic.publishers.values() for entry in entries):
             for number in range(bisect_right(moments, sent.sent_ms), len(moments)):
                 if sent.answered_ms is not None and sent.answered_ms <= moments[number]:
@@ -83,12 +107,14 @@ def text(place: Place | None) -> str:
 class _Topic:
     """One topic's check; adds to the verdict."""
 
-    def __init__(self, history: TopicHistory, verdict: Verdict) -> None:
+    def __init__(self, history: TopicHistory, verdict: Verdict, from_start: bool) -> None:
         self.topic = history.topic
+        self.from_start = from_start
         self.history = history
         self.verdict = verdict
         self.sent: dict[str, Sent] = {}
         self.seen_unknown: set[str] = set()
+        self.place_of: dict[str, Place] = {}
 
     def check(self) -> None:
         verdict = self.verdict
@@ -99,6 +125,8 @@ class _Topic:
         for client, stream in self.history.subscribers.items():
             self.check_subscriber(client, stream)
         verdict.unknown_delivered += len(self.seen_unknown)
+        received = (event for stream in self.history.subscribers.values() for event in stream.events)
+        verdict.unread += bool(self.sent) and not any(isinstance(event, Delivered) for event in received)
 
     def found(self, kind: str, client: str, places: Sequence[Place | None], why: str) -> None:
         if places:
@@ -126,7 +154,7 @@ class _Topic:
     def check_places(self) -> None:
         """Everybody sees one content at a position, and a content at the position where it was acknowledged."""
         content: dict[Place, str] = {}
-        place_of: dict[str, Place] = {}
+        place_of = self.place_of
         conflicts: set[Place] = set()
         moved: set[Place] = set()
 
@@ -157,6 +185,9 @@ class _Topic:
         if start is None:
             self.found("lost", client, [None], "never had a receipt: nothing was subscribed")
             return
+        if self.from_start and start[1]:
+            self.found("lost", client, [start], "it began here, though it subscribed before anything was published")
+            start = (start[0], 0)
         seen: set[str] = set()
         again: list[Place | None] = []
         late: list[Place | None] = []
@@ -166,8 +197,13 @@ class _Topic:
         last = start
         for event in stream.events:
             if isinstance(event, Gap):
-                if event.kind != "hole":
+                if event.kind == "reset":
+                    verdict.resets += 1
                     last = event.behind
+                elif event.kind == "truncated":
+                    if event.first > last[1] + 1:
+                        holes.append((last[1] + 1, event.first - 1, (last[0], event.first)))
+                    last = (last[0], max(last[1], event.last))
                 continue
             place, digest = event.place, event.digest
             verdict.delivered += 1
@@ -184,7 +220,7 @@ class _Topic:
                     refused.append(place)
                 else:
                     self.seen_unknown.add(digest)
-            if place <= last:
+            if place <= last or place[1] <= last[1]:  # a later epoch numbers on, it does not begin anew
                 late.append(place)
                 continue
             # Sequence numbers go on through all epochs of a history; a new history is told by `reset`.
@@ -213,6 +249,10 @@ class _Topic:
                 told += 1
             else:
                 missing.append(entry.place)
+        for digest, place in self.place_of.items():  # nobody owes it, but others got it
+            owed = digest in self.sent and self.sent[digest].acknowledged
+            if not owed and digest not in seen and place > start:
+                told += any(_names(gap, place) for gap in gaps)
         self.verdict.told += told
         missing.sort(key=lambda place: place or (0, 0))
         self.found("lost", client, missing, "acknowledged, not delivered, and no receipt tells of it")

@@ -8,8 +8,11 @@ A publisher's file (its name begins with `p-`):
 A subscriber's file (`s-`), in the order in which the application got it:
     b EPOCH SEQUENCE             the first receipt: what follows this position is owed
     d EPOCH SEQUENCE DIGEST      delivered
-    g KIND EPOCH SEQUENCE FIRST LAST   a receipt that tells of a gap; the stream goes on behind EPOCH SEQUENCE
-MS are milliseconds of the machine's monotonic clock, which all its processes share.
+    g KIND EPOCH SEQUENCE FIRST LAST   a receipt that tells of a gap: EPOCH SEQUENCE is where the stream goes on
+                                 (`reset`), or where it stood before (`truncated`)
+Both end with
+    e LINES                      closed, behind so many lines: a file that was cut off, or lacks a line, is none
+MS are milliseconds of the machine's monotonic clock, which all its processes share. In one file they never fall.
 """
 
 from __future__ import annotations
@@ -18,7 +21,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
-from typing import TextIO
 
 Place = tuple[int, int]
 """A position: (epoch, sequence number)."""
@@ -53,7 +55,8 @@ class Delivered:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """`first`..`last` are missing for good (`truncated`), or all before `behind` is another history (`reset`)."""
+    """`first`..`last` are missing for good (`truncated`; `behind` is where the stream stood), or all before `behind` is
+    another history, and the stream goes on there (`reset`)."""
 
     kind: str
     behind: Place
@@ -81,48 +84,54 @@ def digest(payload: bytes) -> str:
     return blake2b(payload, digest_size=8).hexdigest()
 
 
-class PublisherFile:
+class _ClientFile:
+    """A client's file of one topic: lines are appended, and counted for the last one."""
+
+    def __init__(self, folder: Path, topic: str, name: str) -> None:
+        (folder / topic).mkdir(parents=True, exist_ok=True)
+        self._file = (folder / topic / name).open("w", encoding="ascii", buffering=1 << 16)
+        self._lines = 0
+
+    def _add(self, line: str) -> None:
+        self._file.write(f"{line}\n")
+        self._lines += 1
+
+    def close(self) -> None:
+        self._file.write(f"e {self._lines}\n")
+        self._file.close()
+
+
+class PublisherFile(_ClientFile):
     """Appends a publisher's events of one topic."""
 
     def __init__(self, folder: Path, topic: str, client: str) -> None:
-        self._file = _open(folder, topic, f"p-{client}")
+        super().__init__(folder, topic, f"p-{client}")
 
     def submitted(self, number: int, content: str, ms: int) -> None:
-        self._file.write(f"s {number} {content} {ms}\n")
+        self._add(f"s {number} {content} {ms}")
 
     def acknowledged(self, number: int, place: Place | None, ms: int) -> None:
         epoch, sequence = place if place is not None else (UNKNOWN, UNKNOWN)
-        self._file.write(f"a {number} {epoch} {sequence} {ms}\n")
+        self._add(f"a {number} {epoch} {sequence} {ms}")
 
     def failed(self, number: int, code: str, ms: int) -> None:
-        self._file.write(f"f {number} {code} {ms}\n")
-
-    def close(self) -> None:
-        self._file.close()
+        self._add(f"f {number} {code} {ms}")
 
 
-class SubscriberFile:
+class SubscriberFile(_ClientFile):
     """Appends a subscriber's events of one topic."""
 
     def __init__(self, folder: Path, topic: str, client: str) -> None:
-        self._file = _open(folder, topic, f"s-{client}")
+        super().__init__(folder, topic, f"s-{client}")
 
     def began(self, place: Place) -> None:
-        self._file.write(f"b {place[0]} {place[1]}\n")
+        self._add(f"b {place[0]} {place[1]}")
 
     def delivered(self, place: Place, content: str) -> None:
-        self._file.write(f"d {place[0]} {place[1]} {content}\n")
+        self._add(f"d {place[0]} {place[1]} {content}")
 
     def gap(self, kind: str, behind: Place, first: int, last: int) -> None:
-        self._file.write(f"g {kind} {behind[0]} {behind[1]} {first} {last}\n")
-
-    def close(self) -> None:
-        self._file.close()
-
-
-def _open(folder: Path, topic: str, name: str) -> TextIO:
-    (folder / topic).mkdir(parents=True, exist_ok=True)
-    return (folder / topic / name).open("w", encoding="ascii", buffering=1 << 16)
+        self._add(f"g {kind} {behind[0]} {behind[1]} {first} {last}")
 
 
 def read(folder: Path) -> Iterator[TopicHistory]:
@@ -153,21 +162,26 @@ def read_topic(path: Path) -> TopicHistory:
 
 def _read_publisher(file: Path) -> list[Sent]:
     sent: dict[int, Sent] = {}
+    before = 0
     for number, fields in _lines(file):
         try:
+            ms = int(fields[-1])
+            if ms < before:
+                raise ValueError(f"the clock went back, from {before}")
+            before = ms
             match fields:
-                case ["s", count, content, ms] if int(count) not in sent:
-                    sent[int(count)] = Sent(int(count), content, int(ms))
-                case ["a", count, epoch, sequence, ms] if not sent[int(count)].answered_ms:
+                case ["s", count, content, _] if int(count) not in sent:
+                    sent[int(count)] = Sent(int(count), content, ms)
+                case ["a", count, epoch, sequence, _] if sent[int(count)].answered_ms is None:
                     entry = sent[int(count)]
-                    entry.acknowledged, entry.answered_ms = True, int(ms)
+                    entry.acknowledged, entry.answered_ms = True, ms
                     entry.place = None if epoch == UNKNOWN else (int(epoch), int(sequence))
-                case ["f", count, code, ms] if not sent[int(count)].answered_ms:
+                case ["f", count, code, _] if sent[int(count)].answered_ms is None:
                     entry = sent[int(count)]
-                    entry.failed, entry.answered_ms = code, int(ms)
+                    entry.failed, entry.answered_ms = code, ms
                 case _:
                     raise ValueError("no event of a publisher, or one that came already")
-        except (ValueError, KeyError) as error:
+        except (ValueError, KeyError, IndexError) as error:
             raise _bad(file, number, fields, error) from error
     return list(sent.values())
 
@@ -192,9 +206,21 @@ def _read_subscriber(file: Path) -> Stream:
 
 
 def _lines(file: Path) -> Iterator[tuple[int, list[str]]]:
+    """All but the last, which must say how many there are."""
+    ended = False
+    number = 0
     with file.open(encoding="ascii", errors="replace") as lines:
         for number, line in enumerate(lines, 1):
-            yield number, line.split()
+            fields = line.split()
+            if ended:
+                raise BadHistory(f"{file}, line {number}: {line.strip()[:100]!r}: something stands behind the end")
+            ended = line == f"e {number - 1}\n"
+            if fields[:1] == ["e"] and not ended:
+                raise BadHistory(f"{file}, line {number}: {line.strip()[:100]!r} behind {number - 1} lines")
+            if not ended:
+                yield number, fields
+    if not ended:
+        raise BadHistory(f"{file}: cut off behind line {number}: its last line is not `e {number}`")
 
 
 def _bad(file: Path, number: int, fields: list[str], error: Exception) -> BadHistory:

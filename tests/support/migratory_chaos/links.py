@@ -35,7 +35,7 @@ class Partition(Fault):
         name = await _victim(scene, self.side, self.coordinator)
         with _dropped(scene, name, self.side, self.direction, 1.0) as rules:
             await scene.blow(name)
-            await asyncio.sleep(self.seconds)
+            await asyncio.gather(asyncio.sleep(self.seconds), _prove_silence(scene, name, self.side))
             if self.side in ("brokers", "all") and self.direction != "out" and self.seconds >= FENCED_AFTER:
                 # Who hears no other broker for the fencing time sends its clients away.
                 await scene.happens(f"migratory_fenced of {name}", "1", lambda: _fenced(scene, name), 10.0)
@@ -86,9 +86,13 @@ class Delay(Fault):
                 rule = network.redirect(source, target, port, proxy.port)
                 stack.callback(rule.remove)
             await scene.blow(name)
-            for source, target, port in dialled:
-                network.break_connections(source, target, port)
+            broken = [network.break_connections(source, target, port) for source, target, port in dialled]
+            scene.prove("connections that were broken", "> 0", sum(broken), sum(broken) > 0)
             await asyncio.sleep(self.seconds)
+            if self.side == "brokers":  # which dial the same one again; others may choose another
+                through = sum(proxy.passed.connections > 0 for proxy in proxies)
+                links = sum(number > 0 for number in broken)
+                scene.prove("links that lead through a proxy", f">= {links}", through, through >= links)
             carried = sum(proxy.passed.bytes for proxy in proxies)
             least = min(proxy.passed.least for proxy in proxies)
             scene.prove("bytes that were delayed", "> 0", carried, carried > 0)
@@ -173,6 +177,21 @@ def _dialled(scene: Scene, name: str, side: Side) -> list[tuple[str, str, int]]:
     # Of two brokers the one with the smaller name dials.
     pairs = [sorted((name, other)) for other in cluster.names if other != name]
     return [(dialler, other, cluster.broker(other).ports.peers) for dialler, other in pairs]
+
+
+async def _prove_silence(scene: Scene, name: str, side: Side) -> None:
+    """Packets that met a rule are no proof that it stopped them: nobody gets a connection, either way being cut."""
+    cluster, network = scene.cluster, scene.network
+    dials: list[tuple[str, str, int]] = []
+    if side in ("brokers", "all"):
+        dials += [(name, other, cluster.broker(other).ports.clients) for other in cluster.names if other != name]
+    if side in ("zookeeper", "all"):
+        dials += [(name, member.name, member.port) for member in cluster.ensemble.members]
+    if side in ("clients", "all"):
+        dials.append((CLIENTS, name, cluster.broker(name).ports.clients))
+    met = await asyncio.gather(*(asyncio.to_thread(network.meets, *dial) for dial in dials))
+    for (source, target, _), seen in zip(dials, met, strict=True):
+        scene.prove(f"a connection from {source} to {target}", "silence", seen)
 
 
 def _prove_packets(scene: Scene, rules: dict[str, list[Rule]]) -> None:

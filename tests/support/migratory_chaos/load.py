@@ -167,7 +167,7 @@ class Subscribing:
 
     def __init__(self, options: LoadOptions, number: int) -> None:
         self.name = f"subscriber-{number}"
-        self.topics = options.topics[number % 2 :: 2]
+        self.topics = options.topics[number % 2 :: 2] if options.subscribers > 1 else options.topics
         self.files = {topic: SubscriberFile(Path(options.folder), topic, self.name) for topic in self.topics}
         self.churn = options.churn if number % 3 == 0 else 0.0
         self.client = Client(

@@ -23,6 +23,16 @@ from migratory_local.place import Place
 INSIDE = "MIGRATORY_CHAOS_INSIDE"
 TOOLS = {"unshare": "util-linux", "nsenter": "util-linux", "ip": "iproute2", "ss": "iproute2", "iptables": "iptables"}
 _COMMAND_SECONDS = 20.0
+_DIAL = """
+import socket, sys
+try:
+    socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=1.0).close()
+    print("accepted")
+except ConnectionRefusedError:
+    print("refused")
+except OSError:
+    print("silence")
+"""
 _NAMES = Path("/run/netns")
 
 
@@ -138,6 +148,11 @@ class Network:
         address = self.nodes[target].address
         words = ["ss", "-K", "-H", "-t", "state", "established", "dst", address, "dport", "=", str(port)]
         return len(run(*self.nodes[source].place.enter, *words).splitlines())
+
+    def meets(self, source: str, target: str, port: int) -> str:
+        """What a new connection from `source` to a port of `target` meets: "refused", "accepted" or "silence"."""
+        node = self.nodes[target]
+        return run(*self.nodes[source].place.enter, sys.executable, "-S", "-c", _DIAL, node.address, str(port)).strip()
 
     def _between(self, source: str, target: str) -> list[str]:
         return ["-s", self.nodes[source].address, "-d", self.nodes[target].address]

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from migratory_chaos import history
-from migratory_chaos.checker import check
+from migratory_chaos.checker import Verdict, check
 from migratory_chaos.clients import Clients, LoadError, write_options
 from migratory_chaos.cluster import CLIENTS, ChaosCluster, resource
 from migratory_chaos.faults import Fault, Scene
@@ -120,6 +120,7 @@ class Runner:
         )
         self.histories = options.folder / "histories"
         self._began = 0.0
+        self._counted: dict[str, int] = {}  # by the clients themselves
         self._clients: list[Clients] = []
         self._scenes: list[tuple[Struck, Scene]] = []
 
@@ -176,6 +177,11 @@ class Runner:
         self.result.rate = round(sent.final.acknowledged / self.result.seconds, 1)
         got = await subscribers.end(f"until {json.dumps(sent.last)}", _END_SECONDS)
         self.result.reconnects = sent.final.reconnects + got.final.reconnects
+        self._counted = {
+            "submitted": sent.final.submitted,
+            "acknowledged": sent.final.acknowledged,
+            "delivered": got.final.delivered,
+        }
         if sent.final.waiting:
             self.result.problems.append(f"{sent.final.waiting} publications were never answered")
         self.result.problems += [f"did not catch up: {line}" for line in got.behind]
@@ -280,7 +286,7 @@ class Runner:
         result = self.result
         moments = sorted(blow for struck in result.faults for blow in struck.blows)
         try:
-            verdict, under_way = check(history.read(self.histories), moments)
+            verdict, under_way = check(history.read(self.histories), moments, from_start=True)
         except history.BadHistory as error:
             result.problems.append(str(error))
             return
@@ -290,19 +296,21 @@ class Runner:
         result.kinds = dict(Counter(str(struck.fault["kind"]) for struck in result.faults))
         result.verdict = verdict.as_data()
         result.deliveries = verdict.delivered
-        if not verdict.clean or verdict.told:
-            result.problems.append(
-                f"{verdict.lost} lost, {verdict.duplicate} duplicate, {verdict.reordered} reordered, "
-                f"{verdict.unexpected} unexpected, {verdict.told} missing and told"
-            )
-        if verdict.failed:
-            result.problems.append(f"{verdict.failed} publications were refused for good")
+        result.problems += verdict.problems()
+        result.problems += missing_lines(verdict, self._counted)
         if result.rate < self.options.least_rate:
             result.problems.append(f"{result.rate:g} publications a second, not {self.options.least_rate:g}")
-        if not verdict.acknowledged:
-            result.problems.append("nothing was acknowledged")
         empty = sum(not number for struck in result.faults for number in struck.in_flight)
         if empty > len(moments) * MOST_EMPTY:
             result.problems.append(f"at {empty} of {len(moments)} blows no publication was under way")
         if not result.faults:
             result.problems.append("no fault struck")
+
+
+def missing_lines(verdict: Verdict, counted: dict[str, int]) -> list[str]:
+    """What the clients counted themselves and the histories do not hold: a client whose file is not there, say."""
+    return [
+        f"the histories hold {found} {what}, the clients counted {count}"
+        for what, count in counted.items()
+        if (found := int(str(verdict.as_data()[what]))) < count
+    ]
