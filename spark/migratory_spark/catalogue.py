@@ -8,15 +8,22 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
-from migratory_spark.increases import Guide
+from migratory_spark.increases import SKEW_MS, Guide
 from migratory_spark.merging import About
-from migratory_spark.names import CLIENTS, PROCESS_START, counters, family, is_counter, tells_a_beginning
-
-SKEW_MS = 5000
-"""`_created` is the exporter's clock, all else the scraper's: how far the two may be apart."""
+from migratory_spark.names import (
+    CLIENTS,
+    LABELS,
+    PROCESS_START,
+    counters,
+    family,
+    is_counter,
+    role,
+    tells_a_beginning,
+)
 
 Bounds = tuple[float, ...]
 
@@ -59,7 +66,8 @@ class Entry:
 @dataclass(slots=True, frozen=True)
 class Facts:
     """What there is, in numbers. `several`: some series come from more than one server. `clients`: the most that
-    brokers had, all together."""
+    brokers had, all together. `apart`: labels by which alone series of one exporter differ that were scraped at the
+    same time: whoever scraped it twice, its counts are in the sums twice."""
 
     series: int
     samples: int
@@ -69,12 +77,12 @@ class Facts:
     several: bool
     clients: float
     clusters: tuple[str, ...]
+    apart: tuple[str, ...]
 
 
 @dataclass(slots=True, frozen=True)
 class Catalogue:
-    """`entries` in the order of their numbers; `layouts` are the sets of bounds, rising, the last one infinite unless
-    somebody left it out."""
+    """`entries` in the order of their numbers; `layouts` are the sets of bounds, rising, the last one infinite."""
 
     entries: tuple[Entry, ...]
     layouts: tuple[Bounds, ...]
@@ -106,8 +114,24 @@ def facts(told: Sequence[About]) -> Facts:
     return Facts(
         len(told), sum(one.samples for one in told), sum(one.kept for one in told), sum(one.stale for one in told),
         sum(one.nan for one in told), any(one.several for one in told),
-        math.fsum(one.most or 0.0 for one in told if one.metric == CLIENTS), tuple(sorted(clusters)),
+        math.fsum(one.most or 0.0 for one in told if one.metric == CLIENTS), tuple(sorted(clusters)), _apart(told),
     )  # fmt: skip
+
+
+def _apart(told: Sequence[About]) -> tuple[str, ...]:
+    exporters: dict[Key, list[About]] = {}
+    for one in told:
+        if role(one.metric) is not None and one.first is not None and one.labels.get("instance"):
+            key = (one.metric, *(one.labels.get(label, "") for label in LABELS))
+            exporters.setdefault(key, []).append(one)
+    found: set[str] = set()
+    for several in exporters.values():
+        several.sort(key=lambda one: one.first or 0)
+        for one, other in pairwise(several):
+            # One that follows the other may be another life of it, on another machine.
+            if (other.first or 0) < (one.last or 0):
+                found |= {name for name, _ in one.labels.items() ^ other.labels.items()}
+    return tuple(sorted(found))
 
 
 def catalogue(told: Iterable[About], start_ms: int) -> Catalogue:
@@ -191,7 +215,8 @@ def _layouts(told: Sequence[About], bounds: dict[int, float]) -> tuple[dict[int,
 
     All buckets of a scrape come together: one that came later than its siblings, or went earlier, belongs to another
     release of the exporter. (How often each was seen tells nothing: samples may be repeated, in parts.) The one without
-    an upper bound holds everything and is always there.
+    an upper bound holds everything and is always there; of a histogram without it nobody knows how much the others
+    leave out, so that it has no layout at all.
     """
     histograms: dict[Key, list[About]] = {}
     for one in told:
@@ -210,7 +235,7 @@ def _layouts(told: Sequence[About], bounds: dict[int, float]) -> tuple[dict[int,
                 or (since is not None and (one.first, one.last) == (since, until))
             )
         ]  # fmt: skip
-        if always:
+        if any(math.isinf(bounds[series]) for series in always):
             found.setdefault(tuple(sorted({bounds[series] for series in always})), []).extend(always)
     layouts = tuple(sorted(found))
     return {series: number for number, layout in enumerate(layouts) for series in found[layout]}, layouts

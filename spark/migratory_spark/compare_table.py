@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from migratory_spark.compare import DISTRIBUTION_COLUMNS, Comparison, Figure
-from migratory_spark.table import COLOURS, number, wide_console
+from migratory_spark.table import COLOURS, number, plain, wide_console
 
 SHOWN = ("median", "mean", "p90", "p95", "p99", "max")
 CHANGES = {"better": "green", "worse": "bold red", "same": "", "unknown": "dim"}
@@ -18,11 +18,11 @@ def render(found: Comparison) -> RenderableType:
     for title, side in (("first ", found.first), ("second", found.second)):
         parts.append(
             Text.assemble(
-                f"{title} {side.name}: {side.cluster or 'no cluster'}, {side.start} to {side.end}, ",
+                plain(f"{title} {side.name}: {side.cluster or 'no cluster'}, {side.start} to {side.end}, "),
                 (side.verdict, COLOURS[side.verdict]),
             )
         )
-    parts += [Text(f"- {note}") for note in found.notes]
+    parts += [plain(f"- {note}") for note in found.notes]
     quantiles = [each for each in found.figures if each.name in DISTRIBUTION_COLUMNS]
     parts += [_objectives(found), _counts([each for each in found.figures if each not in quantiles])]
     parts.append(_distributions(quantiles))
@@ -44,7 +44,7 @@ def _objectives(found: Comparison) -> Table:
     for each in found.objectives:
         change = each.change if each.comparable else "another promise"
         table.add_row(
-            each.name,
+            plain(each.name),
             _verdict(each.first),
             _verdict(each.second),
             f"{_share(each.first_compliance, 4)} → {_share(each.second_compliance, 4)}",
@@ -79,7 +79,7 @@ def _distributions(figures: list[Figure]) -> Table:
         rows.setdefault(f"{each.section}, {each.unit}", {})[each.name] = each
     for name, row in rows.items():
         if any(each.first is not None or each.second is not None for each in row.values()):
-            table.add_row(name, *(_shift(row[column]) for column in SHOWN))
+            table.add_row(plain(name), *(_shift(row[column]) for column in SHOWN))
     return table
 
 

@@ -36,12 +36,14 @@ ROLES: dict[str, Role] = {
 
 @dataclass(slots=True, frozen=True)
 class Counts:
-    """`good` and `total` are None where nothing can be counted. `doubtful` of the good ones may have been bad."""
+    """`good` and `total` are None where nothing can be counted. `doubtful` of the good ones may have been bad,
+    `possible` of the others good."""
 
     good: int | None
     total: int | None
     reason: str = ""
     doubtful: int = 0
+    possible: int = 0
 
 
 Count = Callable[[Span], Counts]
@@ -83,11 +85,21 @@ def _within(objective: Objective, seen: Observations, histogram: str, where: Whe
 
     def count(span: Span) -> Counts:
         distribution = seen.distribution(histogram, where, span)
-        if not round(distribution.count):
+        placed = round(distribution.count)
+        # What was counted and is in no bucket: an exporter, or who dropped its series, left out the one without bound.
+        lost = max(0, seen.count(f"{histogram}_count", where, span) - placed)
+        if not placed + lost:
             return Counts(None, None, nothing)
-        good, exact = distribution.at_most(threshold)
-        note = "" if exact else f"{threshold:g} s is not a bound of every histogram: its whole bucket counts as above"
-        return Counts(round(good), round(distribution.count), note)
+        found, exact = distribution.at_most(threshold)
+        good = round(found)
+        notes = [
+            f"{threshold:g} s is not a bound of every histogram: its whole bucket counts as above" * (not exact),
+            f"{lost} of them are in no bucket" * (lost > 0),
+        ]
+        return Counts(
+            good, placed + lost, "; ".join(filter(None, notes)),
+            possible=round(distribution.at_best(threshold)) - good + lost,
+        )  # fmt: skip
 
     return count
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from migratory_spark.merging import Bools
 from migratory_spark.names import Role
 from migratory_spark.packing import Ints
 
@@ -26,7 +25,8 @@ Stretch = tuple[int, int]
 @dataclass(slots=True, frozen=True)
 class Exporter:
     """One scraped target in one role, in ms. A broker is named by its label, others by job and instance. `gaps` are
-    stretches between its scrapes that are too long; `restarts` the scrapes that saw a counter begin again."""
+    stretches between its scrapes that are too long; `restarts` the scrapes that saw a counter begin again. `interval`
+    is 0 where it is not known: of a target that was scraped once, nothing but that moment is covered."""
 
     role: Role
     name: str
@@ -96,31 +96,31 @@ def intersection(sets: Sequence[Iterable[Stretch]]) -> list[Stretch]:
 
 @dataclass(slots=True, frozen=True)
 class Scrapes:
-    """Of one target in one role: when it was scraped, in order, and which scrapes saw a counter begin again."""
+    """Of one target in one role: when it was scraped, in order, and when a counter was seen to have begun again."""
 
     times: Ints
-    restart: Bools
+    restarts: Ints
 
     @classmethod
-    def of(cls, times: Sequence[Ints], restart: Sequence[Bools]) -> Scrapes:
+    def of(cls, times: Sequence[Ints], restarts: Sequence[Ints]) -> Scrapes:
         """Of what its series tell. A scrape is one, however many series were told in it."""
-        moments, number = np.unique(np.concatenate(times), return_inverse=True)
-        seen = np.zeros(len(moments), dtype=bool)
-        seen[number[np.concatenate(restart)]] = True
-        return cls(moments, seen)
+        return cls(np.unique(np.concatenate(times)), np.unique(np.concatenate(restarts)))
 
     def exporter(self, role: Role, name: str, start_ms: int, end_ms: int) -> Exporter | None:
         """Within [start, end]; None if it was not scraped then."""
         first, after = np.searchsorted(self.times, (start_ms, end_ms + 1)).tolist()
-        times, restart = self.times[first:after], self.restart[first:after]
+        times = self.times[first:after]
         if not len(times):
             return None
+        begun, ended = np.searchsorted(self.restarts, (start_ms, end_ms + 1)).tolist()
         steps = np.diff(times)
-        # The lower of two middle ones. Of a target that was scraped once no interval is known.
-        interval = float(np.sort(steps)[(len(steps) - 1) // 2]) if len(steps) else float(end_ms - start_ms)
+        # The lower of two middle ones. One step alone may be a gap, and none is nothing: then those before the window
+        # tell, too.
+        usual = np.sort(steps if len(steps) > 1 else np.diff(self.times[:after]))
+        interval = float(usual[(len(usual) - 1) // 2]) if len(usual) else 0.0
         long = np.flatnonzero(steps > ALLOWED_INTERVALS * interval)[:MOST_GAPS]
         return Exporter(
             role, name, int(times[0]), int(times[-1]), len(times), interval, int(steps.max(initial=0)),
             tuple(zip(times[long].tolist(), times[long + 1].tolist(), strict=True)),
-            tuple(times[restart][:MOST_GAPS].tolist()),
+            tuple(self.restarts[begun:ended][:MOST_GAPS].tolist()),
         )  # fmt: skip

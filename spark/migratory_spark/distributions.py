@@ -49,6 +49,11 @@ class Part:
             return 0.0, False
         return float(self.cumulative[place]), math.isclose(self.bounds[place], threshold, rel_tol=_SAME)
 
+    def at_best(self, threshold: float) -> float:
+        """Those that may be at or below `threshold`: the bucket that holds it counts as below."""
+        place = int(np.searchsorted(np.asarray(self.bounds), threshold * (1 - _SAME), side="left"))
+        return self.count if place == len(self.bounds) else float(self.cumulative[place])
+
 
 @dataclass(frozen=True)
 class Distribution:
@@ -122,6 +127,10 @@ class Distribution:
         every exporter's histogram; otherwise the bucket that holds it counts as above it."""
         found = [part.at_most(threshold) for part in self.parts if part.count]
         return sum(count for count, _ in found), all(exact for _, exact in found)
+
+    def at_best(self, threshold: float) -> float:
+        """Observations that may be at or below `threshold`: as many as `at_most` where that is exact."""
+        return sum(part.at_best(threshold) for part in self.parts if part.count)
 
     def quantile(self, share: float) -> float | None:
         """The value that `share` (0..1) of the observations do not exceed, in seconds.

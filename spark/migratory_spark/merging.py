@@ -1,7 +1,7 @@
 """Packs to whole series: each series' samples in the order of time, each time once; and what there is of each.
 
 - (series, time) counts once, with the highest value. Of two servers that scrape one target, one is believed at a time.
-- Stale markers and other NaN are no samples, infinities neither: they are counted and left out.
+- Stale markers and other NaN are no samples, infinities and negative counters neither: they are counted and left out.
 
 Numpy alone.
 """
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from migratory_spark.names import role, tells_a_beginning
+from migratory_spark.names import is_counter, role, tells_a_beginning
 from migratory_spark.packing import Floats, Ints, Name, Pack, ranges
 from migratory_spark.prometheus.blocks import STALE
 
@@ -126,7 +126,8 @@ def merge(packs: Sequence[Pack]) -> Merged:
     if not _rising(number, times):
         order = np.lexsort((values, times, number))
         row, number, times, values = row[order], number[order], times[order], values[order]
-    usable = np.isfinite(values)
+    counter = np.array([is_counter(name.metric) for name in names], dtype=bool)
+    usable = np.isfinite(values) & ~(counter[row] & (values < 0))
     count = len(numbers)
     stale = np.bincount(number[~usable], weights=is_stale(values[~usable]), minlength=count).astype(np.int64)
     useless = np.bincount(number[~usable], minlength=count)

@@ -37,6 +37,9 @@ CLIENT_METRICS = (RECEIVED, EXPECTED, f"{LATENCY}_count", RECONNECTS)
 PUBLISHER_METRICS = (f"{PUBLISH}_count", PUBLISH_ERRORS)
 """Told by clients, publishers and load generators: without a scrape of these nothing is known."""
 
+LABELS = ("cluster", "job", "instance", "broker", "clock", "phase", "reason", "receipt", "le")
+"""Those by which series of one metric differ; any other is the scraper's."""
+
 SHARED = ("up", PROCESS_START)
 """Metrics without the label `cluster`: they are the scraper's, or the process's."""
 

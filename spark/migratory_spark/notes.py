@@ -19,6 +19,12 @@ def notes(coverage: Coverage, samples: Samples, seen: Observations, span: Span, 
 def _targets(coverage: Coverage) -> Iterator[str]:
     ended = [target for target in coverage.targets if target.ended_early]
     for target in ended[:_MOST_NAMED]:
+        if not target.interval_seconds:
+            yield (
+                f"{target.name or 'an exporter without a name'} was scraped once, at {target.last}: what it counted "
+                "after that is not known"
+            )
+            continue
         yield (
             f"{target.name or 'an exporter without a name'} was scraped last at {target.last}: what it counted in "
             f"up to {target.interval_seconds:g} s after that is not known"
@@ -34,13 +40,20 @@ def _targets(coverage: Coverage) -> Iterator[str]:
 
 
 def _samples(samples: Samples, known: Facts) -> Iterator[str]:
+    if len(known.clusters) > 1:
+        yield f"samples of {len(known.clusters)} clusters are added up together; --cluster names one"
     if known.several:
         yield (
             f"several servers told of the same series: one is believed at a time, {samples.repeated} samples of others "
             "are left out"
         )
     if samples.nan:
-        yield f"{samples.nan} samples are not a number and are left out"
+        yield f"{samples.nan} samples are not a number, or negative ones of a counter, and are left out"
+    if known.apart:
+        yield (
+            f"series of one exporter differ by {', '.join(known.apart)} alone, as where several servers scrape it: "
+            "what it counted is in the sums as often; --replica-label names what tells servers apart"
+        )
     if samples.older:
         yield (
             f"{samples.older} series are older than the window and were not scraped before it: what they counted up to "
@@ -49,10 +62,12 @@ def _samples(samples: Samples, known: Facts) -> Iterator[str]:
 
 
 def _histograms(samples: Samples, seen: Observations, span: Span) -> Iterator[str]:
-    for histogram in samples.different_buckets:
+    for histogram in names.HISTOGRAMS:
         distribution = seen.distribution(histogram, span=span)
+        if (lost := seen.count(f"{histogram}_count", span=span) - round(distribution.count)) > 0:
+            yield f"{lost} values of {histogram} are in no bucket: quantiles leave them out"
         shared = len(distribution.common.bounds)
-        if not distribution.count:
+        if not distribution.count or histogram not in samples.different_buckets:
             continue
         how = f"merged on the {shared} bounds that all of them have" if shared else "no bound is common to all of them"
         yield f"exporters of {histogram} have different buckets: {how}"

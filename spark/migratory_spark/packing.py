@@ -142,7 +142,8 @@ def packs(batches: Iterable[pa.RecordBatch], wanted: Wanted) -> Iterator[Pack]:
 
 
 def _pack(tables: Sequence[pa.Table], wanted: Wanted) -> Pack:
-    table = pa.concat_tables(tables).combine_chunks()
+    # Files with the column `source` and without it may lie beside each other.
+    table = pa.concat_tables(tables, promote_options="default").combine_chunks()
     if "timestamp" in table.column_names:
         rows, counts, order = _series(table)
         times, values = _numbers(table["timestamp"])[order], _numbers(table["value"])[order]
@@ -168,13 +169,14 @@ def _names(chosen: pa.Table, wanted: Wanted) -> Iterator[Name | None]:
     sources = chosen["source"].to_pylist() if "source" in chosen.column_names else None
     metrics, rows = chosen["metric"].to_pylist(), chosen["labels"].to_pylist()
     for place, (metric, pairs) in enumerate(zip(metrics, rows, strict=True)):
-        labels = dict(pairs or ())
+        # A label without a value is none, as for a Prometheus.
+        labels = {name: value for name, value in pairs or () if value}
         if not wanted.named(metric, labels):
             yield None
             continue
         replicas = [labels.pop(name, "") for name in wanted.replica_labels]
-        source = sources[place] if sources is not None else "/".join(replicas)
-        yield Name(metric, tuple(sorted(labels.items())), source)
+        told = () if sources is None else (sources[place] or "",)
+        yield Name(metric, tuple(sorted(labels.items())), "/".join((*told, *replicas)))
 
 
 def _series(table: pa.Table) -> tuple[Ints, Ints, Ints]:

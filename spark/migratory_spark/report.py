@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -140,7 +141,8 @@ def build_report(
     coverage = _coverage(here, start_ms, end_ms)
     counts = _samples(there, seen, restarts)
     return Report(
-        cluster=",".join(there.clusters),
+        # Asked for one of which nothing is known, the answer is about that one all the same.
+        cluster=",".join(there.clusters) if cluster is None else cluster,
         window=Window(start=iso(start_ms), end=iso(end_ms), seconds=round(end - start, 3), zone=zone),
         coverage=coverage,
         samples=counts,
@@ -183,7 +185,7 @@ def _added(
         None if objective.slices is None else slices.to_add(known, objective, each.start, each.end)
         for objective, each in zip(objectives, scopes, strict=True)
     ]
-    tallies = [tally, *(one for each in sliced if each is not None for one in each[:2])]
+    tallies = [tally, *(one for asked in sliced if asked is not None for one in asked.tallies)]
     clients = [
         entry.about.labels.get("broker", "") if entry.about.metric == names.CLIENTS else None for entry in known.entries
     ]
@@ -193,7 +195,7 @@ def _added(
     sums = iter(added.sums)
     seen = observations.observed(known, cells, lines, next(sums))
     counted = [
-        None if asked is None else slices.counted(objective, Cells.at(each.edges), next(sums), next(sums), *asked[2:])
+        None if asked is None else slices.counted(objective, Cells.at(each.edges), list(islice(sums, 3)), asked)
         for objective, each, asked in zip(objectives, scopes, sliced, strict=True)
     ]
     return seen, by_broker(brokers, added.readings), counted, added.restarts
@@ -213,6 +215,7 @@ def _coverage(here: Exporters, start: int, end: int) -> Coverage:
     covered = here.covered(start, end, "clients", "publishers")
     targets: dict[str, Target] = {}
     for one in here.of("clients", "publishers"):
+        ended = end - one.last > one.allowed
         target = Target(
             name=one.name,
             first=iso(one.first),
@@ -221,8 +224,8 @@ def _coverage(here: Exporters, start: int, end: int) -> Coverage:
             interval_seconds=round(one.interval / 1000, 3),
             longest_gap_seconds=round(one.longest / 1000, 3),
             restarts=len(one.restarts),
-            ended_early=end - one.last > one.allowed,
-            uncertain_seconds=round(one.interval / 1000 * (len(one.restarts) + (end - one.last > one.allowed)), 3),
+            ended_early=ended,
+            uncertain_seconds=round((one.interval or end - one.last) / 1000 * (len(one.restarts) + ended), 3),
         )
         # One that is client and publisher is named once, by the role that was scraped more often.
         if one.name not in targets or targets[one.name].scrapes < one.scrapes:

@@ -7,7 +7,7 @@ come in any order and more than once, and hold NaN: what they mean is settled in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -39,6 +39,15 @@ _BYTES = 3
 """Of Parquet that one sample takes, about: the recorder's small files have four, compacted ones one."""
 _ROWS = 100_000
 
+_ARROW = pa.schema(
+    [
+        pa.field("metric", pa.string()),
+        pa.field("labels", pa.map_(pa.string(), pa.string())),
+        pa.field("timestamp", pa.int64()),
+        pa.field("value", pa.float64()),
+    ]
+)
+
 Read = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
@@ -47,7 +56,8 @@ class NoSamples(Exception):
 
 
 class BadSamples(ValueError):
-    """A table that does not have the columns of samples; the text names the column and what it should be."""
+    """A table or file that does not have the columns of samples, or can't be read; the text names it and says what it
+    should be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +77,22 @@ def read_parquet(session: SparkSession, directory: Path) -> DataFrame:
     return session.read.schema(SCHEMA).parquet(str(directory))
 
 
+def schema_of(paths: Iterable[Path]) -> StructType:
+    """Of all of them together. What is no Parquet file is left to who reads it."""
+    for path in paths:
+        try:
+            if "source" in pq.read_schema(path).names:
+                return StructType([*SCHEMA.fields, StructField("source", StringType())])
+        except (pa.ArrowException, OSError):
+            continue
+    return SCHEMA
+
+
 def files(session: SparkSession, directory: Path) -> Source:
     """The same, files of folders below included: read by Arrow, which tells labels apart by the thousand, where Spark's
-    own reader makes a map for each sample. Raises NoSamples."""
-    found = sorted((path, path.stat().st_size) for path in directory.rglob("*.parquet"))
+    own reader makes a map for each sample. A column `source` is read where a file has it. Raises NoSamples."""
+    # Spark's own writer makes folders, which may bear such a name, too.
+    found = sorted((path, path.stat().st_size) for path in directory.rglob("*.parquet") if path.is_file())
     if not found:
         raise _nothing(directory)
     tasks: list[list[tuple[str, int, int]]] = []
@@ -110,11 +132,29 @@ def _of_files(
     for batch in batches:
         for number in batch.column(0).to_pylist():
             for path, part, parts in tasks[number]:
-                with pq.ParquetFile(path) as file:
-                    if missing := [name for name in SCHEMA.names if name not in file.schema_arrow.names]:
-                        raise BadSamples(f"{path} has no column {missing[0]!r}")
-                    groups = range(part, file.num_row_groups, parts)
-                    yield from file.iter_batches(_ROWS, row_groups=list(groups), columns=SCHEMA.names)
+                try:
+                    with pq.ParquetFile(path) as file:
+                        columns = _columns(path, file.schema_arrow)
+                        groups = list(range(part, file.num_row_groups, parts))
+                        for found in file.iter_batches(_ROWS, row_groups=groups, columns=columns.names):
+                            yield found.select(columns.names).cast(columns)
+                except (pa.ArrowException, OSError) as error:
+                    raise BadSamples(f"{path} is no Parquet file of samples, or only a part of one: {error}") from error
+
+
+def _columns(path: str, found: pa.Schema) -> pa.Schema:
+    """What is read of a file, and as which types. Raises BadSamples."""
+    for name in SCHEMA.names:
+        if name not in found.names:
+            raise BadSamples(f"{path} has no column {name!r}; it has {', '.join(found.names) or 'none'}")
+    for name, number, what in (
+        ("timestamp", pa.types.is_integer, "integers (milliseconds since 1970)"),
+        ("value", lambda kind: pa.types.is_floating(kind) or pa.types.is_integer(kind), "numbers"),
+    ):
+        if not number(found.field(name).type):
+            raise BadSamples(f"{path}: its column {name!r} is {found.field(name).type}; wanted are {what}")
+    several = [pa.field("source", pa.string())] if "source" in found.names else []
+    return pa.schema([*_ARROW, *several])
 
 
 def _nothing(directory: Path) -> NoSamples:

@@ -25,7 +25,7 @@ MOST_BAD = 100
 @dataclass(slots=True, frozen=True)
 class SliceCounts:
     """By cell of `cells`; a slice belongs to the cell in which it ends. `silent` slices had no event: they are neither
-    good nor bad. `exact`: the threshold is a bound of every histogram."""
+    good nor bad. `exact`: the threshold is a bound of every histogram; else `possible` of the bad ones may be good."""
 
     cells: Cells
     good: npt.NDArray[np.int64]
@@ -33,6 +33,7 @@ class SliceCounts:
     silent: int
     bad: tuple[int, ...]
     exact: bool
+    possible: npt.NDArray[np.int64] | None = None
 
     def __call__(self, span: Span) -> Counts:
         inside = self.cells.within(*span)
@@ -40,7 +41,8 @@ class SliceCounts:
         if not total:
             return Counts(None, None, "no slice had an event")
         note = "" if self.exact else "the threshold is not a bound of every histogram: its whole bucket counts as above"
-        return Counts(int(self.good[inside].sum()), total, note)
+        possible = 0 if self.possible is None else int(self.possible[inside].sum())
+        return Counts(int(self.good[inside].sum()), total, note, possible=possible)
 
 
 def edges(objective: Objective, start_ms: int, end_ms: int) -> Ints:
@@ -53,38 +55,53 @@ def edges(objective: Objective, start_ms: int, end_ms: int) -> Ints:
     return np.append(np.arange(start_ms, end_ms, length, dtype=np.int64), end_ms)
 
 
-def to_add(known: Catalogue, objective: Objective, start_ms: int, end_ms: int) -> tuple[Tally, Tally, Ints, bool]:
-    """Tallies of good events and of all, a cell for each slice of the objective's window; the ends of these slices; and
-    whether the threshold is a bound of every histogram. Raises TooManySums."""
+@dataclass(slots=True, frozen=True)
+class Asked:
+    """`tallies` of good events, of all, and of those that may be good, a cell for each slice of the objective's window.
+    `slots` are the ends of these slices; `exact`: the threshold is a bound of every histogram."""
+
+    tallies: tuple[Tally, Tally, Tally]
+    slots: Ints
+    exact: bool
+
+
+def to_add(known: Catalogue, objective: Objective, start_ms: int, end_ms: int) -> Asked:
+    """Raises TooManySums."""
     slots = edges(objective, start_ms, end_ms)
     exact = True
     if objective.type == "latency":
-        good, total, exact = _latency(known, objective)
+        good, total, best, exact = _latency(known, objective)
     else:
-        good = [entry.about.metric == f"{names.PUBLISH}_count" for entry in known.entries]
+        best = good = [entry.about.metric == f"{names.PUBLISH}_count" for entry in known.entries]
         failed = [entry.about.metric == names.PUBLISH_ERRORS for entry in known.entries]
         total = [one or other for one, other in zip(good, failed, strict=True)]
-    return Tally(slots, _lines(good)), Tally(slots, _lines(total)), slots, exact
+    return Asked((Tally(slots, _lines(good)), Tally(slots, _lines(total)), Tally(slots, _lines(best))), slots, exact)
 
 
-def counted(objective: Objective, cells: Cells, good: Sums, total: Sums, slots: Ints, exact: bool) -> SliceCounts:
+def counted(objective: Objective, cells: Cells, sums: Sequence[Sums], asked: Asked) -> SliceCounts:
     """What `to_add` asked for. `cells` begin and end with the objective's window."""
+    (good, total, best), slots = sums, asked.slots
     slices = objective.slices
     assert slices is not None
     needed = slices.percentile if objective.type == "latency" else slices.share
     assert needed is not None  # the objective's own rules see to it
     events = {slice_: round(value) for slice_, value in zip(total.keys.tolist(), total.values.tolist(), strict=True)}
-    kept = {slice_: round(value) for slice_, value in zip(good.keys.tolist(), good.values.tolist(), strict=True)}
     heard = [slice_ for slice_, count in events.items() if count]
     # P99 is at or below a threshold exactly when 99% of the slice's events are: no interpolation has a say.
     share = Fraction(needed) / 100
-    fine = np.array([kept.get(slice_, 0) >= events[slice_] * share for slice_ in heard], dtype=bool)
+
+    def enough(told: Sums) -> npt.NDArray[np.bool_]:
+        kept = {slice_: round(value) for slice_, value in zip(told.keys.tolist(), told.values.tolist(), strict=True)}
+        return np.array([kept.get(slice_, 0) >= events[slice_] * share for slice_ in heard], dtype=bool)
+
+    fine = enough(good)
     ends = slots[np.array(heard, dtype=np.int64) + 1]
     cell = np.searchsorted(np.array(cells.edges, dtype=np.int64), ends, side="left") - 1
     bad = slots[np.array(heard, dtype=np.int64)][~fine][:MOST_BAD]
     return SliceCounts(
         cells, np.bincount(cell[fine], minlength=len(cells)), np.bincount(cell, minlength=len(cells)),
-        len(slots) - 1 - len(heard), tuple(bad.tolist()), exact,
+        len(slots) - 1 - len(heard), tuple(bad.tolist()), asked.exact,
+        np.bincount(cell[enough(best) & ~fine], minlength=len(cells)),
     )  # fmt: skip
 
 
@@ -92,14 +109,16 @@ def _lines(chosen: Sequence[bool]) -> Ints:
     return np.where(np.array(chosen, dtype=bool), 0, -1)
 
 
-def _latency(known: Catalogue, objective: Objective) -> tuple[list[bool], list[bool], bool]:
-    """The buckets that hold what is within the threshold, and those that hold everything."""
+def _latency(known: Catalogue, objective: Objective) -> tuple[list[bool], list[bool], list[bool], bool]:
+    """The buckets that hold what is within the threshold, those that hold everything, and those that hold what may be
+    within the threshold, which are the first ones where it is a bound."""
     assert objective.slices is not None
     assert objective.slices.threshold is not None
     limit = objective.slices.threshold * (1 + 1e-9)
-    # By layout the highest bound within the threshold, and the highest of all.
+    # By layout the highest bound within the threshold, and the lowest one that is not below it.
     within = [max([bound for bound in upper if bound <= limit], default=None) for upper in known.layouts]
-    good, total, exact = [], [], True
+    beyond = [min(bound for bound in upper if bound >= limit * (1 - 2e-9)) for upper in known.layouts]
+    good, total, best, exact = [], [], [], True
     for entry in known.entries:
         group = entry.group
         judged = (
@@ -110,7 +129,8 @@ def _latency(known: Catalogue, objective: Objective) -> tuple[list[bool], list[b
         )
         good.append(judged and entry.bound == within[group.layout])
         total.append(judged and entry.bound == known.layouts[group.layout][-1])
+        best.append(judged and entry.bound == beyond[group.layout])
         if judged:
             highest = within[group.layout]
             exact = exact and highest is not None and highest >= limit * (1 - 2e-9)
-    return good, total, exact
+    return good, total, best, exact

@@ -19,6 +19,12 @@ def number(value: float | None, digits: int = 2) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:,.{digits}f}"
 
 
+def plain(text: str) -> Text:
+    """A name or a sentence as it is: rich would take `[red]` for markup and refuse `[/x]`, and a terminal would do what
+    control characters say."""
+    return Text("".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in text))
+
+
 def wide_console() -> Console:
     """A terminal has its width; a pipe or a file has none, and nothing in it is cut or folded."""
     console = Console()
@@ -28,7 +34,7 @@ def wide_console() -> Console:
 def render(report: dict[str, Any]) -> RenderableType:
     """The report as tables: latency, interruptions, delivery, objectives; what to know of them; the verdict."""
     parts: list[RenderableType] = [_latency(report), _gaps(report), _delivery(report), _objectives(report)]
-    parts += [Text(f"- {note}") for note in report.get("notes", ())]
+    parts += [plain(f"- {note}") for note in report.get("notes", ())]
     verdict = report["verdict"]
     parts.append(Text.assemble("verdict: ", (verdict, COLOURS[verdict])))
     return Group(*parts)
@@ -44,7 +50,7 @@ def _distributions(title: str, first: str, rows: list[tuple[str, dict[str, float
     for column in COLUMNS:
         table.add_column(column, justify="right")
     for name, values in rows:
-        table.add_row(name, *(number(values[column]) for column in COLUMNS))
+        table.add_row(plain(name), *(number(values[column]) for column in COLUMNS))
     return table
 
 
@@ -90,7 +96,7 @@ def _objectives(report: dict[str, Any]) -> Table:
         share = result["compliance"]
         left = result["budget_left"]
         table.add_row(
-            result["name"],
+            plain(result["name"]),
             result["type"],
             f"{result['target']}%",
             "-" if share is None else f"{share:.4%}",
@@ -98,6 +104,6 @@ def _objectives(report: dict[str, Any]) -> Table:
             number(None if result["total"] is None else round(result["total"])),
             "-" if left is None else f"{left:.1%}",
             Text(result["verdict"], style=COLOURS[result["verdict"]]),
-            result["reason"],
+            plain(result["reason"]),
         )
     return table

@@ -76,7 +76,7 @@ def _verdict(objective: Objective, counts: Counts, covered: Covered) -> tuple[Ve
             "no client's or load generator's metrics were recorded in the window: loss and latency are theirs to tell"
         )
     good, total, allowed = counts.good, counts.total, _allowed(objective)
-    if good is not None and total is not None and good < total and not allowed:
+    if good is not None and total is not None and good + counts.possible < total and not allowed:
         # Whatever else happened while nobody looked: all of them can't be good any more.
         return "missed", counts.reason
     if covered.share < MINIMUM_COVERAGE:
@@ -86,8 +86,10 @@ def _verdict(objective: Objective, counts: Counts, covered: Covered) -> tuple[Ve
     if total == 0:
         return "met", counts.reason
     # Counts are whole numbers: an exact share decides, not a rounded one.
-    if not _meets(objective, good, total):
+    if not _meets(objective, good + counts.possible, total):
         return "missed", counts.reason
+    if not _meets(objective, good, total):
+        return "insufficient", f"{counts.possible} more of them may have been good: {counts.reason}"
     if counts.doubtful and not _meets(objective, max(0, good - counts.doubtful), total):
         return "insufficient", f"{counts.doubtful} of them were neither seen to arrive nor counted as lost"
     if allowed and total < (needed := math.ceil(1 / allowed)):

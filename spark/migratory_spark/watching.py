@@ -15,7 +15,7 @@ from migratory_spark.catalogue import Catalogue
 from migratory_spark.coverage import Exporter, Exporters, Scrapes
 from migratory_spark.incidents import EPISODES, Episode, Happened, episodes, rising, together
 from migratory_spark.increases import Guide, rises
-from migratory_spark.merging import Bools, Flat
+from migratory_spark.merging import Flat
 from migratory_spark.names import Role, role
 from migratory_spark.packing import Floats, Ints, exporter
 
@@ -71,7 +71,7 @@ class Watch:
             since = np.concatenate((flat.times[:1], flat.times[:-1]))
             since[flat.starts] = flat.times[flat.starts]
             for number, inside in _rows(self.target[place], flat):
-                seen.setdefault(number, _Held()).add(flat.times[inside], found.restart[inside])
+                seen.setdefault(number, _Held()).add(flat.times[inside], found.moment[inside][found.restart[inside]])
             start_ms, end_ms = self.spans[0]
             rose = (found.rise > 0) & (flat.times > start_ms) & (flat.times <= end_ms)
             for number, inside in _rows(self.rising[place], flat):
@@ -96,20 +96,20 @@ def _rows(numbers: Ints, flat: Flat) -> Iterator[tuple[int, slice]]:
 @dataclass(slots=True)
 class _Held:
     times: list[Ints] = field(default_factory=list)
-    restart: list[Bools] = field(default_factory=list)
+    restarts: list[Ints] = field(default_factory=list)
     loose: int = 0
 
-    def add(self, times: Ints, restart: Bools) -> None:
+    def add(self, times: Ints, restarts: Ints) -> None:
         self.times.append(times)
-        self.restart.append(restart)
+        self.restarts.append(restarts)
         self.loose += len(times)
         if self.loose > _HELD:
             whole = self.scrapes
-            self.times, self.restart, self.loose = [whole.times], [whole.restart], 0
+            self.times, self.restarts, self.loose = [whole.times], [whole.restarts], 0
 
     @property
     def scrapes(self) -> Scrapes:
-        return Scrapes.of(self.times, self.restart)
+        return Scrapes.of(self.times, self.restarts)
 
 
 @dataclass(slots=True)

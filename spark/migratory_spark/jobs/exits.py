@@ -8,7 +8,7 @@ from typing import Self
 
 import click
 
-MET, MISSED, BAD_INPUT, INSUFFICIENT, UNREADABLE, INTERNAL = 0, 1, 2, 3, 4, 70
+MET, MISSED, BAD_INPUT, INSUFFICIENT, UNREADABLE, INTERNAL, INTERRUPTED = 0, 1, 2, 3, 4, 70, 130
 VERDICTS = {"met": MET, "missed": MISSED, "insufficient": INSUFFICIENT}
 CHANGES = {"same": MET, "better": MET, "worse": MISSED}
 
@@ -26,13 +26,17 @@ class Unreadable(click.ClickException):
 
 
 class Ending:
-    """`with Ending(): …`: an error that nobody expected ends with INTERNAL and its traceback."""
+    """`with Ending(): …`: an error that nobody expected ends with INTERNAL and its traceback, Ctrl-C with INTERRUPTED,
+    where click would say 1."""
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        expected = (click.ClickException, click.exceptions.Exit, click.Abort)
+        if isinstance(error, KeyboardInterrupt | click.Abort):
+            click.echo("Interrupted", err=True)
+            raise SystemExit(INTERRUPTED) from error
+        expected = (click.ClickException, click.exceptions.Exit)
         if isinstance(error, Exception) and not isinstance(error, expected):
             traceback.print_exception(error)
             raise SystemExit(INTERNAL) from error

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 _TASK = 2_500_000
 """Samples that one task reads from a server: in shorter stretches of time labels would be most of the work."""
-_OURS = ("url", "matchers", "start", "end", "shape", "columns", "whenEmpty")
+_OURS = ("url", "matchers", "start", "end", "shape", "columns", "whenEmpty", "dropLabels")
+_INSTEAD = {"dropLabels": "; --replica-label NAME tells servers apart without mixing their samples"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class Folder:
         if not self.path.is_dir():
             raise BadInput(f"--samples: {self.path} is a file; the folder of the *.parquet files is wanted")
         try:
-            found = next(self.path.rglob("*.parquet"), None)
+            found = next((path for path in self.path.rglob("*.parquet") if path.is_file()), None)
         except OSError as error:
             raise BadInput(f"--samples: {self.path}: {error.strerror or error}") from None
         if found is None:
@@ -48,11 +49,12 @@ class Folder:
         return files(session, self.path)
 
     def read(self, session: SparkSession) -> DataFrame:
-        """As a table, a row per sample."""
+        """As a table, a row per sample; with `source` where a file has it."""
         # Spark takes long to load; who is told at once that there is no such folder should not wait for it.
-        from migratory_spark.samples import SCHEMA
+        from migratory_spark.samples import schema_of
 
-        table = session.read.schema(SCHEMA).option("recursiveFileLookup", "true").parquet(str(self.path))
+        schema = schema_of(path for path in self.path.rglob("*.parquet") if path.is_file())
+        table = session.read.schema(schema).option("recursiveFileLookup", "true").parquet(str(self.path))
         return _of_cluster(table, self.cluster)
 
 
@@ -97,8 +99,10 @@ class Servers:
         from migratory_spark.prometheus import NothingFound, OptionError, ServerError, presence
         from migratory_spark.prometheus.options import parse_options
 
-        if wrong := sorted(set(self.settings) & set(_OURS)):
-            raise BadInput(f"--prometheus-option: {wrong[0]} is for the report to say")
+        # The data source takes names in any case.
+        given = {name.lower() for name in self.settings}
+        if wrong := [name for name in _OURS if name.lower() in given]:
+            raise BadInput(f"--prometheus-option: {wrong[0]} is for the report to say{_INSTEAD.get(wrong[0], '')}")
         try:
             presence.check(parse_options(self.options))
         except OptionError as error:

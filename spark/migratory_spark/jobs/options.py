@@ -9,6 +9,9 @@ from typing import Any, TypeVar
 
 import click
 
+_LATEST = 253_370_764_800
+"""9999-01-01: a year before dates end, for the days of all zones."""
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -21,19 +24,22 @@ class Moment(click.ParamType[float]):
         if isinstance(value, float):
             return value
         try:
-            seconds = float(value)
-        except ValueError:
-            pass
-        else:
-            # `nan` and `inf` are numbers, too.
-            if 0 <= seconds < 253_402_300_800:
-                return seconds
-            self.fail(f"{value!r} is no moment between 1970 and 9999", param, ctx)
-        try:
-            moment = datetime.fromisoformat(value)
+            seconds = _seconds(value)
         except ValueError:
             self.fail(f"{value!r} is neither seconds since 1970 nor a time such as 2026-11-27T10:00:00Z", param, ctx)
-        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        # `nan` and `inf` are numbers, too.
+        if not 0 <= seconds < _LATEST:
+            self.fail(f"{value!r} is no moment from 1970 to 9998", param, ctx)
+        return seconds
+
+
+def _seconds(text: str) -> float:
+    """Raises ValueError."""
+    try:
+        return float(text)
+    except ValueError:
+        moment = datetime.fromisoformat(text)
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
 class Setting(click.ParamType[tuple[str, str]]):

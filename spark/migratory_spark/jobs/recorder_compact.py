@@ -75,7 +75,8 @@ def content(table: DataFrame) -> Content:
     labels = F.array_sort(F.map_entries("labels"))
     # To Spark all NaN are one. The bits tell stale markers apart; of NaN alone, for it costs a call by reflection.
     bits = F.when(F.isnan("value"), F.expr("java_method('java.lang.Double', 'doubleToRawLongBits', value)"))
-    row_hash = F.xxhash64("metric", labels, "timestamp", "value", bits).cast("decimal(38,0)")
+    source = ["source"] if "source" in table.columns else []
+    row_hash = F.xxhash64("metric", labels, "timestamp", "value", bits, *source).cast("decimal(38,0)")
     # Sums take no call by reflection: it is made before.
     hashes = table.select(row_hash.alias("hash"))
     found = hashes.agg(F.count("*"), F.coalesce(F.sum("hash"), F.lit(0))).first()

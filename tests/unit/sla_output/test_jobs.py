@@ -60,6 +60,8 @@ def test_wrong_questions_are_told_before_spark_starts(tmp_path: Path) -> None:
         ({"samples": there, "history": file / "history"}, "--history.*nothing can be written"),
         ({"prometheus": "ftp://x"}, "--prometheus.*ftp"),
         ({"prometheus": "http://127.0.0.1:9", "settings": [("matchers", "x")]}, "matchers is for the report"),
+        ({"prometheus": "http://127.0.0.1:9", "settings": [("MATCHERS", "x")]}, "matchers is for the report"),
+        ({"prometheus": "http://127.0.0.1:9", "settings": [("droplabels", "r")]}, "dropLabels is for.*--replica-label"),
         ({"prometheus": "http://127.0.0.1:9", "settings": [("tokn", "x")]}, "tokn"),
     ):
         with pytest.raises(BadInput, match=said):
@@ -111,7 +113,9 @@ def test_moments(text: str, seconds: float) -> None:
     assert Moment().convert(text, None, None) == seconds
 
 
-@pytest.mark.parametrize("text", ["soon", "nan", "inf", "-1", "1e15", ""])
+@pytest.mark.parametrize(
+    "text", ["soon", "nan", "inf", "-1", "1e15", "", "0001-01-01", "1969-12-31", "9999-12-31T23:00:00Z"]
+)
 def test_what_is_no_moment(text: str) -> None:
     with pytest.raises(click.BadParameter):
         Moment().convert(text, None, None)
@@ -122,9 +126,18 @@ def test_a_crash_is_not_a_verdict(capsys: pytest.CaptureFixture[str]) -> None:
         raise ZeroDivisionError("a fault of this software")
     assert ended.value.code == 70
     assert "a fault of this software" in capsys.readouterr().err
-    for error in (BadInput("x"), SystemExit(1), KeyboardInterrupt()):
+    for error in (BadInput("x"), SystemExit(1)):
         with pytest.raises(type(error)), Ending():
             raise error
+
+
+def test_nor_is_an_interruption(capsys: pytest.CaptureFixture[str]) -> None:
+    """Python's click would end with 1, "missed"."""
+    for error in (KeyboardInterrupt(), click.Abort()):
+        with pytest.raises(SystemExit) as ended, Ending():
+            raise error
+        assert ended.value.code == 130
+    assert "Interrupted" in capsys.readouterr().err
 
 
 def test_files_are_written_whole_or_not_at_all(tmp_path: Path) -> None:

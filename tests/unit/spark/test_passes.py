@@ -141,7 +141,7 @@ def test_a_gauge_that_falls_is_no_restart() -> None:
 
 def test_scrapes_of_one_target_told_by_several_series() -> None:
     times = [np.array([10, 20, 30, 90]), np.array([20, 30, 40])]
-    scrapes = Scrapes.of(times, [np.array([False, True, False, False]), np.array([False, False, True])])
+    scrapes = Scrapes.of(times, [np.array([20]), np.array([40, 200])])
     exporter = scrapes.exporter("clients", "w", 15, 100)
     assert exporter is not None
     assert (exporter.first, exporter.last, exporter.scrapes, exporter.interval) == (20, 90, 4, 10.0)

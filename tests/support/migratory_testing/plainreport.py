@@ -1,0 +1,99 @@
+"""A whole report without Spark: for what depends on the samples and not on who spreads them.
+
+Reading, packing, merging and both passes are the product's own code; only the session is left out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+from unittest import mock
+
+import jsonschema
+import pyarrow as pa
+from migratory_resources.objectives import Objective
+from migratory_spark import report as spark_report
+from migratory_spark.document import Report
+from migratory_spark.kept import Kept, Pass
+from migratory_spark.merging import merge
+from migratory_spark.packing import Wanted, packs
+from migratory_spark.report import as_plain, build_report
+
+Sample = tuple[str, dict[str, str], int, float]
+Result = TypeVar("Result")
+MAP = pa.map_(pa.string(), pa.string())
+SCHEMA = Path(__file__).parents[3] / "docs" / "schemas" / "sla-report.v1alpha2.json"
+
+
+class InThisProcess(Kept):
+    """Samples in whatever batches they come."""
+
+    def __init__(self, found: Iterable[pa.RecordBatch], wanted: Wanted) -> None:
+        merged = merge(list(packs(found, wanted)))
+        self.about = merged.about
+        self._watched, self._others = merged.watched, merged.others
+
+    def each(self, work: Pass[Result], watched: bool = False) -> list[Result]:
+        whole = [self._watched] if watched else [self._watched, self._others]
+        return [work(flat for flat in whole if len(flat.series))]
+
+    def close(self) -> None:
+        """Nothing is held elsewhere."""
+
+
+def batches(samples: Sequence[Sample], sources: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+    """As the recorder's columns, `sources` as the column `source`."""
+    metrics, labels, moments, values = zip(*samples, strict=True) if samples else ((), (), (), ())
+    columns = [
+        pa.array(metrics, pa.string()),
+        pa.array([list(each.items()) for each in labels], MAP),
+        pa.array(moments, pa.int64()),
+        pa.array(values, pa.float64()),
+    ]
+    names = ["metric", "labels", "timestamp", "value"]
+    if sources is not None:
+        columns, names = [*columns, pa.array(sources, pa.string())], [*names, "source"]
+    yield pa.record_batch(columns, names=names)
+
+
+def of_batches(
+    found: Callable[[], Iterable[pa.RecordBatch]],
+    start: float,
+    end: float,
+    objectives: Sequence[Objective] = (),
+    **options: Any,
+) -> Report:
+    """As `build_report`."""
+
+    def keep(_session: object, _source: object, wanted: Wanted, _few: int) -> Kept:
+        return InThisProcess(found(), wanted)
+
+    with mock.patch.object(spark_report, "keep", keep), mock.patch.object(spark_report, "_source"):
+        return build_report(None, None, start, end, objectives, **options)  # type: ignore[arg-type]
+
+
+def plain_report(
+    samples: Sequence[Sample],
+    start: float,
+    end: float,
+    objectives: Sequence[Objective] = (),
+    sources: Sequence[str] | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """The report as its JSON says it, which is valid by the published schema."""
+    report = as_plain(of_batches(lambda: batches(samples, sources), start, end, objectives, **options))
+    schema = json.loads(SCHEMA.read_text())
+    for definition in schema["$defs"].values():
+        definition["additionalProperties"] = False
+    jsonschema.Draft202012Validator(schema).validate(report)
+    return report
+
+
+def objective(**told: Any) -> Objective:
+    return Objective.model_validate({"name": "o", **told})
+
+
+FAST = objective(type="latency", threshold="250ms", target="99")
+COMPLETE = objective(name="complete", type="delivery", target="100")

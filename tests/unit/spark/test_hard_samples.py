@@ -1,0 +1,257 @@
+"""Whole reports over samples that are made to mislead: what is exact stays exact, what can't be known is said.
+
+Without Spark, which has no say in any of it; every report is held against the published schema on the way.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pyarrow as pa
+import pytest
+from migratory_resources.objectives import Objective
+from migratory_spark.packing import Wanted, packs
+from migratory_spark.prometheus.blocks import STALE
+from migratory_testing.plainreport import COMPLETE, FAST, MAP, Sample, plain_report
+from migratory_testing.prometheus_wire import of_bits
+
+LATENCY = "migratory_delivery_latency_seconds"
+LABELS = {"cluster": "c", "job": "load", "instance": "w"}
+STEADY = Objective.model_validate(
+    {"name": "steady", "type": "latency", "target": "90",
+     "slices": {"length": "10s", "percentile": "99", "threshold": "250ms"}}
+)  # fmt: skip
+
+
+def received(second: float, value: float, **labels: str) -> Sample:
+    return "migratory_received_total", {**LABELS, "broker": "b0", **labels}, round(second * 1000), float(value)
+
+
+def latencies(second: int, buckets: dict[str, float], count: float | None = None, **labels: str) -> list[Sample]:
+    """A scrape of one exporter's histogram; without `count` its `_count` is not scraped."""
+    every = {**LABELS, "broker": "b0", "clock": "same", "phase": "live", **labels}
+    found = [(f"{LATENCY}_bucket", {**every, "le": le}, second * 1000, float(value)) for le, value in buckets.items()]
+    return found if count is None else [*found, (f"{LATENCY}_count", every, second * 1000, float(count))]
+
+
+def steadily(seconds: range, share: dict[str, float], counted: bool = True, **labels: str) -> list[Sample]:
+    """Ten deliveries a second, `share` of them in each bucket."""
+    return [
+        sample
+        for second in seconds
+        for sample in latencies(
+            second, {le: 10 * second * part for le, part in share.items()}, 10 * second if counted else None, **labels
+        )
+    ]
+
+
+def judged(samples: list[Sample], *objectives: Objective, end: float = 100.0) -> list[tuple[str, int, int]]:
+    found = plain_report(samples, 0, end, objectives)["objectives"]
+    return [(one["verdict"], one["good"], one["total"]) for one in found]
+
+
+# What nobody saw
+
+
+def test_one_scrape_covers_nothing_but_its_moment() -> None:
+    """It says nothing of how often there should have been one."""
+    samples = latencies(10, {"0.25": 5000, "+Inf": 5000}, 5000)
+    report = plain_report(samples, 0, 3600, [FAST])
+    assert report["verdict"] == "insufficient"
+    assert report["coverage"]["share"] == 0.0
+    (target,) = report["coverage"]["targets"]
+    assert (target["scrapes"], target["ended_early"], target["uncertain_seconds"]) == (1, True, 3590.0)
+    assert any("load/w was scraped once" in note for note in report["notes"])
+
+
+@pytest.mark.parametrize("inside", [1, 2])
+def test_an_exporter_that_ends_as_the_window_begins(inside: int) -> None:
+    """How often it was scraped is known from before."""
+    every = steadily(range(3600), {"0.25": 1.0, "+Inf": 1.0})
+    report = plain_report([sample for sample in every if sample[2] < (3000 + inside) * 1000], 3000, 3600, [FAST])
+    assert report["verdict"] == "insufficient"
+    assert report["coverage"]["share"] < 0.01
+
+
+def test_a_broker_that_dies_as_the_window_begins_is_an_incident() -> None:
+    samples = [
+        ("migratory_clients", {"cluster": "c", "job": "b", "instance": broker, "broker": broker}, 1000 * second, 5.0)
+        for broker, last in (("b0", 200), ("b1", 100))
+        for second in range(50, last + 1)
+    ]  # fmt: skip
+    (incident,) = plain_report(samples, 100, 200)["incidents"]
+    assert (incident["kind"], incident["broker"]) == ("broker died", "b1")
+
+
+# Buckets
+
+
+def test_a_threshold_that_no_exporter_has_as_a_bound_is_no_miss() -> None:
+    """Of deliveries in the bucket that holds the threshold nobody knows on which side they are."""
+    only = {"+Inf": 1.0}
+    assert judged(steadily(range(101), only), FAST, STEADY) == [("insufficient", 0, 1000), ("insufficient", 0, 10)]
+    # Nor where there is no error budget.
+    whole = FAST.model_copy(update={"target": 100})
+    assert judged(steadily(range(101), {"0.2": 0.9, "0.5": 1.0, "+Inf": 1.0}), whole) == [("insufficient", 900, 1000)]
+
+
+@pytest.mark.parametrize(
+    ("share", "verdicts"),
+    [
+        ({"0.2": 0.995, "0.5": 1.0, "+Inf": 1.0}, ["met", "met"]),
+        ({"0.2": 0.9, "0.5": 0.995, "+Inf": 1.0}, ["insufficient", "insufficient"]),
+        ({"0.2": 0.9, "0.5": 0.98, "+Inf": 1.0}, ["missed", "missed"]),
+    ],
+)
+def test_what_no_place_in_a_bucket_could_change_is_a_verdict(share: dict[str, float], verdicts: list[str]) -> None:
+    assert [one[0] for one in judged(steadily(range(101), share), FAST, STEADY)] == verdicts
+
+
+def test_deliveries_in_no_bucket_are_neither_good_nor_forgotten() -> None:
+    """Somebody dropped the bucket without bound: all that is known of the rest is how many there were."""
+    samples = steadily(range(101), {"0.1": 0.8, "0.25": 0.8})
+    report = plain_report(samples, 0, 100, [FAST])
+    (fast,) = report["objectives"]
+    assert (fast["verdict"], fast["total"]) == ("insufficient", 1000)
+    assert "1000 of them are in no bucket" in fast["reason"]
+    assert any("1000 values" in note for note in report["notes"])
+    assert report["latency_ms"]["all"]["p99"] is None
+    # Beside an exporter that has it.
+    both = [*samples, *steadily(range(101), {"0.25": 1.0, "+Inf": 1.0}, instance="w2")]
+    assert judged(both, FAST) == [("insufficient", 1000, 2000)]
+
+
+def test_buckets_that_change_with_a_release_in_the_window() -> None:
+    """Before, the threshold was a bound; after, it is none: what came after is not known to be good or bad."""
+    samples = [
+        *steadily(range(51), {"0.1": 0.5, "0.25": 1.0, "+Inf": 1.0}),
+        *steadily(range(51, 101), {"0.1": 0.5, "0.5": 1.0, "+Inf": 1.0}),
+    ]
+    assert judged(samples, FAST) == [("insufficient", 500, 1000)]
+
+
+# Counters
+
+
+def test_a_counter_is_never_negative() -> None:
+    samples = [received(second, -5 if second == 50 else 10 * second) for second in range(101)]
+    report = plain_report(samples, 0, 100)
+    assert report["delivery"]["received"] == 1000
+    assert (report["samples"]["nan"], report["samples"]["restarts"]) == (1, 0)
+
+
+@pytest.mark.parametrize("at", [99, 100, 101])
+def test_a_restart_at_the_windows_edge(at: int) -> None:
+    """In (100, 200]: what was counted before it began is none of it, and the first life's rest is."""
+    truth = [10 * (second if second < at else second - at) for second in range(201)]
+    samples = [received(second, value) for second, value in enumerate(truth)]
+    inside = sum(
+        value if value < before else value - before
+        for second, (before, value) in enumerate(pairwise(truth), 1)
+        if second > 100
+    )
+    assert plain_report(samples, 100, 200)["delivery"]["received"] == inside
+
+
+@pytest.mark.parametrize("back", [50, 55, 70])
+@pytest.mark.parametrize("again", [10, 1000])
+def test_a_series_that_comes_back_later_than_its_process(back: int, again: int) -> None:
+    """A label's first use: the process began anew at 50, the counter is there again from `back` on, lower or higher."""
+    started = "process_start_time_seconds", {"job": "load", "instance": "w"}
+    samples: list[Sample] = [(*started, second * 1000, -100.0 if second < 50 else 49.0) for second in range(101)]
+    samples += [received(second, 10 * second) for second in range(50)]
+    samples += [received(second, again + second - back) for second in range(back, 101)]
+    report = plain_report(samples, 0, 100)
+    assert report["delivery"]["received"] == 490 + again + 100 - back
+    assert [target["restarts"] for target in report["coverage"]["targets"]] == [1]
+
+
+def test_a_restart_while_the_servers_change() -> None:
+    """One server goes, the exporter restarts, another server comes, which was there long ago."""
+    for first in (None, 2.0):
+        samples = [received(second, second) for second in range(0, 110, 5)]
+        later = [received(second, second - 120) for second in range(140, 300, 5)]
+        before = [] if first is None else [received(first, first)]
+        found = [*samples, *before, *later]
+        told = [*("a" for _ in samples), *("b" for _ in before), *("b" for _ in later)]
+        report = plain_report(found, 0, 300, sources=told)
+        assert report["delivery"]["received"] == 105 + 175
+        assert report["samples"]["restarts"] == 1
+
+
+def test_replicas_behind_one_of_several_addresses() -> None:
+    """A label tells them apart, and the address does not: their clocks differ by four seconds."""
+    samples = [
+        received(second + late - behind, second + late, replica=replica)
+        for second in range(0, 301, 5)
+        for replica, late, behind in (("r1", 0, 0), ("r2", 2, 4))
+    ]
+    sources = ["http://a"] * len(samples)
+    report = plain_report(samples, 0, 300, sources=sources, replica_labels=["replica"])
+    assert 290 <= report["delivery"]["received"] <= 300
+    assert report["samples"]["restarts"] == 0
+
+
+def test_who_scrapes_twice_is_told_so() -> None:
+    """Two servers' own labels make two series of each: everything is in the sums twice."""
+    twice = [received(second, second, prometheus=server) for second in range(101) for server in ("a", "b")]
+    report = plain_report(twice, 0, 100)
+    assert any("differ by prometheus alone" in note and "--replica-label" in note for note in report["notes"])
+    # One after the other it is a pod that was replaced.
+    pods = [received(second, second, pod="a" if second < 50 else "b") for second in range(101)]
+    assert not any("differ by" in note for note in plain_report(pods, 0, 100)["notes"])
+    named = plain_report(twice, 0, 100, replica_labels=["prometheus"])
+    assert named["delivery"]["received"] == 100
+    assert not any("differ by" in note for note in named["notes"])
+
+
+def test_stale_markers_where_nothing_ended() -> None:
+    """Before the first sample, twice in a row, at the time of a sample, and last of all."""
+    truth = [received(second, second) for second in range(0, 101, 2)]
+    for moments in ([-1], [40.5, 40.6], [40], [101]):
+        marked = [*truth, *(received(moment, of_bits(STALE)) for moment in moments)]
+        assert plain_report(marked, 0, 100)["delivery"]["received"] == 100
+
+
+# Names
+
+
+def test_a_label_without_a_value_is_none() -> None:
+    """As a Prometheus has it; the recorder of an earlier version wrote such."""
+    samples = [received(second, second, **extra) for second in range(101) for extra in ({}, {"reason": ""})]
+    report = plain_report(samples, 0, 100)
+    assert report["samples"]["series"] == 1
+    assert report["delivery"]["received"] == 100
+
+
+def test_names_may_hold_anything() -> None:
+    names = ["", " ", "Ω\N{RIGHT-TO-LEFT OVERRIDE}", "a\0b", "\x1b[31m", "</svg><script>", "[/x]", '"', "x" * 2000]
+    samples = [received(second, second, broker=name) for second in range(101) for name in names]
+    report = plain_report(samples, 0, 100)
+    assert report["delivery"]["received"] == 100 * len(names)
+    assert {name: each["received"] for name, each in report["delivery"]["by_broker"].items()} == {
+        name: 100 for name in names if name
+    }
+
+
+def test_clusters_that_are_added_up_and_one_that_is_not_there() -> None:
+    samples = [received(second, second, cluster=cluster) for second in range(101) for cluster in ("c", "d")]
+    both, one, none = (plain_report(samples, 0, 100, [COMPLETE], cluster=cluster) for cluster in (None, "c", "e"))
+    assert (both["cluster"], one["cluster"], none["cluster"]) == ("c,d", "c", "e")
+    assert [report["delivery"]["received"] for report in (both, one, none)] == [200, 100, None]
+    assert ["2 clusters" in " ".join(report["notes"]) for report in (both, one, none)] == [True, False, False]
+    assert none["verdict"] == "insufficient"
+
+
+def test_nulls_in_rows_are_no_samples() -> None:
+    batch = pa.record_batch(
+        [
+            pa.array(["c_total", None, "c_total", "c_total"]),
+            pa.array([[("a", "b")], None, None, [("a", None)]], MAP),
+            pa.array([1, 2, None, 4], pa.int64()),
+            pa.array([None, 1.0, 1.0, 1.0]),
+        ],
+        names=["metric", "labels", "timestamp", "value"],
+    )
+    (pack,) = packs([batch], Wanted(frozenset({"c_total"}), 0, 10))
+    assert sorted(name.labels for name in pack.names) == [(), (("a", "b"),)]
