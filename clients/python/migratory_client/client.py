@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import os
 import random
 import ssl
 import time
@@ -21,7 +22,8 @@ from migratory_protocol.positions import Position
 
 from migratory_client import errors
 from migratory_client import events as ev
-from migratory_client.servers import parse_servers
+from migratory_client.arguments import Payload, as_bytes, as_servers
+from migratory_client.home import Home
 from migratory_client.session import ClientCore
 from migratory_client.settings import DEFAULTS, Settings
 from migratory_client.subscription import Subscription
@@ -29,11 +31,16 @@ from migratory_client.transport import Transport
 
 __all__ = ["Client", "Subscription"]
 
-Payload = bytes | bytearray | memoryview | str
 TokenSource = Callable[[], str | Awaitable[str]]
 Status = ev.LinkUp | ev.LinkDown | ev.Ready | ev.Problem
 
 _log = logging.getLogger("migratory_client")
+
+
+def _identity(name: str | None) -> dict[str, str]:
+    """One that no other client of the cluster has, in this process or another."""
+    identity = uuid.uuid4().hex
+    return {"client": name or f"python-{identity[:12]}", "publisher": identity}
 
 
 class Client:
@@ -44,8 +51,9 @@ class Client:
             async for message in client.subscribe("quotes/eur"):
                 ...
 
-    Everything is used from the event loop that opened it. After `close` no task, timer or socket is left; the client
-    may be opened again, and goes on from the positions that it had.
+    Everything is used from the event loop that opened it: RuntimeError elsewhere. After `close`, also one that is
+    cancelled, no task, timer or socket is left; the client may be opened again, and goes on from the positions that it
+    had.
     """
 
     def __init__(
@@ -72,18 +80,22 @@ class Client:
         with the seconds since its publisher sent it (by the two wall clocks; None when it carries no time). They run
         in the event loop and must not block.
 
-        Raises ValueError when no usable server is given. Malformed ones among others are reported to `on_status`."""
+        Raises ValueError when no usable server is given (malformed ones among others are reported to `on_status`) or
+        `queue` is below 1, TypeError for arguments of another kind."""
         self._settings = settings
-        usable, self._malformed = parse_servers(servers)
+        usable, self._malformed = as_servers(servers)
+        if token is not None and not isinstance(token, str) and not callable(token):
+            raise TypeError(f"the token is a str or a function that returns one, not {type(token).__name__}")
+        if queue < 1:
+            raise ValueError(f"queue is {queue}: a subscription holds at least 1 message")
         self._token_source = token if callable(token) else None
         if self._token_source is not None:
             settings = replace(settings, asks_token=True)
-        identity = uuid.uuid4().hex
+        self._process = os.getpid()
         self._core = ClientCore(
             usable,
             random.random,
-            client=name or f"python-{identity[:12]}",
-            publisher=identity,
+            **_identity(name),
             token=token if isinstance(token, str) else None,
             settings=settings,
         )
@@ -92,10 +104,11 @@ class Client:
         self._queue = queue
         self._ssl_context = ssl_context
         self._headers = headers
+        self._name = name
         self._on_status = on_status
         self._on_receipt = on_receipt
         self._on_delivery = on_delivery
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._home: Home | None = None
         self._transport: Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = 0.0
@@ -110,10 +123,30 @@ class Client:
     # ---- life --------------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Connect to one of the servers. Raises ConnectError, and closes, when none says welcome in time."""
-        if self._transport is not None:
-            return
-        self._loop = asyncio.get_running_loop()
+        """Connect to one of the servers. Raises ConnectError, and closes, when none says welcome in time; Closed when
+        somebody closes it meanwhile. Who opens a client that is being opened waits for the same welcome."""
+        begins = not self._is_open()
+        if begins:
+            self._begin()
+        transport, connected = self._transport, self._connected
+        try:
+            async with asyncio.timeout(self._open_timeout):
+                await connected.wait()
+        except TimeoutError:
+            await self._not_opened(transport, begins)
+            why = f": {self._last_problem.text}" if self._last_problem else ""
+            raise errors.ConnectError("connect_failed", f"no broker within {self._open_timeout:g} s{why}") from None
+        except BaseException:
+            await self._not_opened(transport, begins)
+            raise
+        if self._transport is not transport:
+            raise errors.Closed("the client was closed while it was being opened")
+
+    def _begin(self) -> None:
+        self._home = Home()
+        if self._process != os.getpid():  # forked since: the other process goes on with these message ids
+            self._process = os.getpid()
+            self._core.rename(**_identity(self._name))
         self._transport = Transport(self._codec, self.step, ssl_context=self._ssl_context, headers=self._headers)
         self._connected = asyncio.Event()  # new ones: it may be another loop than the last time
         self._changed = asyncio.Event()
@@ -121,43 +154,68 @@ class Client:
             self._status(ev.Problem("bad_server", line))
         self._malformed = ()
         self.step(ev.Open())
-        try:
-            async with asyncio.timeout(self._open_timeout):
-                await self._connected.wait()
-        except TimeoutError:
+
+    async def _not_opened(self, transport: Transport | None, began: bool) -> None:
+        """Who began ends it, unless another did so, and perhaps opened it anew."""
+        if began and self._transport is transport:
             await self.close(flush=0.0)
-            why = f": {self._last_problem.text}" if self._last_problem else ""
-            raise errors.ConnectError("connect_failed", f"no broker within {self._open_timeout:g} s{why}") from None
-        except BaseException:
-            await self.close(flush=0.0)
-            raise
 
     async def close(self, flush: float = 5.0) -> None:
         """Wait up to `flush` seconds for answers to what was published, then leave. Subscriptions end; the client
-        keeps their positions. No effect when closed."""
-        transport = self._transport
-        if transport is None:
+        keeps their positions. No effect when closed. A `close` that is cancelled waits no longer, and leaves."""
+        if not self._is_open() or self._transport is None:
             return
-        if flush > 0 and self._core.publisher.waiting:
-            try:
-                async with asyncio.timeout(flush):
-                    while self._core.publisher.waiting:
-                        self._changed.clear()
-                        await self._changed.wait()
-            except TimeoutError:
-                pass  # what waits still is answered with Closed below: never silently
+        transport = self._transport
+        try:
+            if flush > 0 and self._core.publisher.waiting:
+                await self._all_answered(flush)
+        finally:
+            await self._end(transport)
+
+    async def _all_answered(self, limit: float) -> None:
+        try:
+            async with asyncio.timeout(limit):
+                while self._core.publisher.waiting:
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            pass  # what waits still is answered with Closed: never silently
+
+    async def _end(self, transport: Transport) -> None:
+        tokens: list[asyncio.Task[None]] = []
+        if self._transport is transport:  # else another `close` was faster
+            for subscription in set(self._subscriptions.values()):
+                subscription.close()
+            self.step(ev.Close())
+            self._transport = None
+            self._connected.set()
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            tokens = list(self._tokens)
+        for task in tokens:
+            task.cancel()
+        try:
+            if tokens:
+                await asyncio.wait(tokens)
+        finally:
+            await transport.close()
+
+    def _is_open(self) -> bool:
+        """Raises RuntimeError in another event loop or thread than the client's, where it can't be used.
+
+        A loop that ended without `close` took links and timers with it, and a forked process has none of them: then the
+        client is closed."""
+        if self._transport is None or self._home is None:
+            return False
+        if self._home.lives():
+            return True
+        self._transport = self._timer = None
+        self._tokens.clear()
         for subscription in set(self._subscriptions.values()):
             subscription.close()
-        self.step(ev.Close())
-        self._transport = None
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        for task in self._tokens:
-            task.cancel()
-        if self._tokens:
-            await asyncio.wait(list(self._tokens))
-        await transport.close()
+        self._core.step(ev.Close(), self._home.loop.time())  # nobody is left to be told
+        return False
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -192,12 +250,12 @@ class Client:
 
     def submit(self, topic: str, payload: Payload, *, qos: int = 1) -> asyncio.Future[Position | None]:
         """As `publish`, without waiting: many may be under way, and keep their order within a topic."""
-        if self._loop is None or self._transport is None:
+        if not self._is_open() or self._home is None:
             raise errors.Closed
         if qos not in (0, 1):
             raise ValueError("qos is 0 (at most once) or 1 (acknowledged)")
         data = as_bytes(topic, payload)
-        future: asyncio.Future[Position | None] = self._loop.create_future()
+        future: asyncio.Future[Position | None] = self._home.loop.create_future()
         self.step(ev.Submit(future, topic, data, qos, time.time()))
         if not future.done():
             future.add_done_callback(self._maybe_give_up)
@@ -225,7 +283,7 @@ class Client:
         and may be taken up again. A topic belongs to one subscription at a time: a newer one takes it over.
 
         Raises Closed."""
-        if self._transport is None:
+        if not self._is_open():
             raise errors.Closed
         if not topics:
             raise ValueError("name at least one topic")
@@ -236,7 +294,7 @@ class Client:
             if len(topics) != 1:
                 raise ValueError("one position for several topics: give a mapping from topic to position")
             after = {topics[0]: after}
-        subscription = Subscription(self.step, self._let_go, dict.fromkeys(topics), self._queue, on_gap)
+        subscription = Subscription(self.step, self._is_open, self._let_go, dict.fromkeys(topics), self._queue, on_gap)
         for topic in dict.fromkeys(topics):
             other = self._subscriptions.get(topic)
             if other is not None:
@@ -254,9 +312,9 @@ class Client:
     def step(self, event: ev.Event) -> None:
         """Give the core an event and do what it answers. Called by the parts of this package. Effects are done in
         order, also when doing one calls back into the client."""
-        if self._loop is None:
+        if self._home is None:
             raise errors.Closed
-        self._effects.extend(self._core.step(event, self._loop.time()))
+        self._effects.extend(self._core.step(event, self._home.loop.time()))
         if self._performing:
             return
         self._performing = True
@@ -274,10 +332,10 @@ class Client:
                 return  # early is harmless
             self._timer.cancel()
             self._timer = None
-        if deadline != float("inf") and self._loop is not None:
+        if deadline != float("inf") and self._home is not None and self._transport is not None:
             # Kept beside it: what uvloop gives for a moment that has passed is a handle without `when`.
             self._timer_due = deadline
-            self._timer = self._loop.call_at(deadline, self._tick)
+            self._timer = self._home.loop.call_at(deadline, self._tick)
 
     def _tick(self) -> None:
         self._timer = None
@@ -302,7 +360,7 @@ class Client:
                 self._changed.set()
             case ev.Failed(ticket=asyncio.Future() as future):
                 if not future.done():
-                    future.set_exception(_publish_error(effect))
+                    future.set_exception(errors.publish_error(effect))
                 self._changed.set()
             case ev.Receipt():
                 subscription = self._subscriptions.get(effect.topic)
@@ -321,6 +379,8 @@ class Client:
                 if transport is not None:
                     transport.hang_up(effect.link, effect.abort)
             case ev.AskToken():
+                for earlier in self._tokens:  # for a link that was given up
+                    earlier.cancel()
                 task = asyncio.create_task(self._get_token(effect.link), name=f"migratory-token-{effect.link}")
                 self._tokens.add(task)
                 task.add_done_callback(self._tokens.discard)
@@ -353,9 +413,9 @@ class Client:
         try:
             function(*args)
         except Exception as error:  # handed to the loop's handler, which reports it
-            if self._loop is None:
+            if self._home is None:
                 raise
-            self._loop.call_exception_handler({"message": f"{function!r} raised", "exception": error})
+            self._home.loop.call_exception_handler({"message": f"{function!r} raised", "exception": error})
 
     async def _get_token(self, link: int) -> None:
         if self._token_source is None:
@@ -363,32 +423,9 @@ class Client:
         try:
             found = self._token_source()
             token = await found if inspect.isawaitable(found) else found
+            if not isinstance(token, str):
+                raise TypeError(f"a token is a str, not {type(token).__name__}")
         except Exception as error:  # noqa: BLE001 - the application's code; the reason is reported, and tried again
             self.step(ev.NoToken(link, f"the token callback raised {error!r}"))
         else:
-            self.step(ev.Token(link, str(token)))
-
-
-def as_bytes(topic: object, payload: object) -> bytes:
-    """What to send of `payload`. Checked, because `bytes(5)` would publish five zeros."""
-    if not isinstance(topic, str):
-        raise TypeError(f"the topic is a str, not {type(topic).__name__}")
-    if isinstance(payload, str):
-        return payload.encode()
-    if isinstance(payload, bytes | bytearray | memoryview):
-        return bytes(payload)
-    raise TypeError(f"the payload is bytes, bytearray, memoryview or str, not {type(payload).__name__}")
-
-
-def _publish_error(failed: ev.Failed) -> errors.MigratoryError:
-    match failed.code:
-        case "timeout":
-            return errors.PublishTimeout(failed.code, failed.text)
-        case "closed":
-            return errors.Closed(failed.text)
-        case "too_many_waiting":
-            return errors.TooManyWaiting(failed.code, failed.text)
-        case "not_connected":
-            return errors.NotConnected(failed.code, failed.text)
-        case _:
-            return errors.PublishError(failed.code, failed.text)
+            self.step(ev.Token(link, token))

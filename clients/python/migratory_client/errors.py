@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from migratory_client.events import Receipt
+from migratory_client.events import Failed, Receipt
 
 
 class MigratoryError(Exception):
@@ -56,3 +56,18 @@ class Closed(MigratoryError):
 
     def __init__(self, text: str = "the client is closed") -> None:
         super().__init__("closed", text)
+
+
+def publish_error(failed: Failed) -> MigratoryError:
+    """The error that a publication ends with."""
+    match failed.code:
+        case "timeout":
+            return PublishTimeout(failed.code, failed.text)
+        case "closed":
+            return Closed(failed.text)
+        case "too_many_waiting":
+            return TooManyWaiting(failed.code, failed.text)
+        case "not_connected":
+            return NotConnected(failed.code, failed.text)
+        case _:
+            return PublishError(failed.code, failed.text)

@@ -100,6 +100,11 @@ class ClientCore:
         self._lost_at: float | None = None  # when the last serving link was lost
         self._penalty = 0  # short-lived links that were our own fault, in a row
 
+    def rename(self, client: str, publisher: str) -> None:
+        """From now on, while closed, this is another client and publisher: one whose message ids begin anew."""
+        self._client = client
+        self.publisher = Publisher(publisher, self._settings)
+
     # ---- events ------------------------------------------------------------------------------------------------
 
     def step(self, event: Event, now: float) -> list[Effect]:

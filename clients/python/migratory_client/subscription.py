@@ -26,18 +26,20 @@ class Subscription:
     def __init__(
         self,
         step: Callable[[ev.Event], None],
+        usable: Callable[[], bool],
         let_go: Callable[[Subscription, str], None],
         topics: Iterable[str],
         limit: int,
         on_gap: Callable[[ev.Receipt], None] | None,
     ) -> None:
         self._step = step
+        self._usable = usable  # raises where the client can't be used from
         self._let_go = let_go
         self._topics: dict[str, None] = dict.fromkeys(topics)
         self._limit = limit
         self._on_gap = on_gap
         self._items: deque[Message | ev.Receipt | ev.Refused] = deque()
-        self._waiter: asyncio.Future[None] | None = None
+        self._waiters: dict[asyncio.Future[None], None] = {}
         self._paused = False
         self._taken_over = ""  # a topic that another subscription took, not yet reported
         self._snapshot = False
@@ -61,7 +63,8 @@ class Subscription:
 
     async def __anext__(self) -> Message:
         """The next message. Raises GapError, SubscribeError (one topic refused, or taken over), each in its place;
-        iterating may go on after them. Ends when closed, or when no topic is left."""
+        iterating may go on after them. Ends when closed, or when no topic is left. Several tasks may iterate: each
+        gets a part of the messages."""
         while True:
             while self._items:
                 item = self._items.popleft()
@@ -76,17 +79,20 @@ class Subscription:
             if self._taken_over:
                 topic, self._taken_over = self._taken_over, ""
                 raise errors.SubscribeError("taken_over", f"{topic}: a newer subscription of this client took it over")
-            if not self._topics:
+            if not self._topics or not self._usable():
                 raise StopAsyncIteration
-            self._waiter = asyncio.get_running_loop().create_future()
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiters[waiter] = None
             try:
-                await self._waiter
+                await waiter
             finally:
-                self._waiter = None
+                del self._waiters[waiter]
 
     def close(self) -> None:
         """Unsubscribe. What was not taken stays untaken: the client's next subscription to a topic goes on behind the
         last message that the application was given."""
+        if self._topics:
+            self._usable()
         for topic in list(self._topics):
             self._leave(topic)
         self._items.clear()
@@ -158,5 +164,6 @@ class Subscription:
             self._step(ev.WantTopic(topic, self._reached.get(topic), self._snapshot))
 
     def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)

@@ -6,7 +6,7 @@ import asyncio
 import atexit
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -14,7 +14,8 @@ from migratory_protocol.messages import Message, Server
 from migratory_protocol.positions import Position
 
 from migratory_client import errors
-from migratory_client.client import Client, Payload, as_bytes
+from migratory_client.arguments import Payload, as_bytes
+from migratory_client.client import Client
 from migratory_client.events import Receipt
 from migratory_client.subscription import Subscription
 
@@ -68,45 +69,58 @@ class SyncClient:
             for message in client.subscribe("quotes/eur"):
                 ...
 
-    May be used from several threads. Callbacks run in the client's own thread. It is closed by `close`, by leaving
-    the `with` block, and at the latest when the interpreter ends; its thread ends with it.
+    May be used from several threads. Callbacks run in the client's own thread: there a method that waits raises
+    RuntimeError, for it would wait for itself; `submit` does not wait. A forked process does not have the thread:
+    there the client is closed. It is closed by `close`, by leaving the `with` block, and at the latest when the
+    interpreter ends; its thread ends with it.
     """
 
     def __init__(self, servers: Iterable[str | Server], **options: Any) -> None:
         self._client = Client(servers, **options)
+        self._lock = threading.Lock()  # of the two below; never held while waiting
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
     @property
     def closed(self) -> bool:
-        return self._loop is None
+        return self._thread is None or not self._thread.is_alive()
 
     def open(self) -> None:
         """Raises ConnectError, after which no thread is left."""
-        if self._loop is not None:
-            return
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._serve, args=(self._loop,), name="migratory-client", daemon=True)
-        self._thread.start()
-        atexit.register(self.close)
+        with self._lock:
+            begins = self.closed
+            if begins:
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(
+                    target=self._serve, args=(self._loop,), name="migratory-client", daemon=True
+                )
+                self._thread.start()
+                atexit.register(self.close)
         try:
             self._run(self._client.open())
         except BaseException:
-            self.close(flush=0.0)
+            if begins:
+                self.close(flush=0.0)
             raise
 
     def close(self, flush: float = 5.0) -> None:
-        """As `Client.close`; then the thread is ended. No effect when closed."""
-        loop, thread = self._loop, self._thread
-        if loop is None or thread is None:
-            return
-        try:
-            self._run(self._client.close(flush))
-        finally:
+        """As `Client.close`; then the thread is ended. From now on the other methods raise Closed. No effect when
+        closed."""
+        self._not_within()
+        with self._lock:
+            gone = self.closed
+            loop, thread = self._loop, self._thread
             self._loop = self._thread = None
+            atexit.unregister(self.close)
+        if gone or loop is None or thread is None:
+            return
+        closing = asyncio.run_coroutine_threadsafe(self._client.close(flush), loop)
+        try:
+            closing.result()
+        finally:
+            closing.cancel()  # after a Ctrl-C here: it leaves without waiting
             loop.call_soon_threadsafe(loop.stop)
             thread.join()
-            atexit.unregister(self.close)
 
     def __enter__(self) -> Self:
         self.open()
@@ -153,18 +167,33 @@ class SyncClient:
             loop.close()
 
     def _start(self, call: Coroutine[Any, Any, T]) -> Future[T]:
-        if self._loop is None:
-            call.close()
-            raise errors.Closed
-        return asyncio.run_coroutine_threadsafe(call, self._loop)
+        with self._lock:
+            if self._loop is not None and not self.closed:
+                return asyncio.run_coroutine_threadsafe(call, self._loop)
+        call.close()
+        raise errors.Closed
 
     def _run(self, call: Coroutine[Any, Any, T]) -> T:
+        try:
+            self._not_within()
+        except RuntimeError:
+            call.close()
+            raise
         future = self._start(call)
         try:
             return future.result()
+        except CancelledError:
+            raise errors.Closed from None  # the thread ended before the call did
         except BaseException:  # also a Ctrl-C in the waiting thread: the call ends with it
             future.cancel()
             raise
+
+    def _not_within(self) -> None:
+        if threading.current_thread() is self._thread:
+            raise RuntimeError(
+                "this runs in the client's own thread (a callback, a token function), which must not wait for itself: "
+                "use submit, or hand the work to a thread of yours"
+            )
 
 
 async def _call(function: Callable[[], T]) -> T:

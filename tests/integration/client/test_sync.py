@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 import pytest
@@ -122,3 +123,87 @@ async def test_another_kind_of_payload_or_topic_is_a_type_error(broker: FakeBrok
 
     await script(work)
     assert [message.payload for message in broker.memory.topics["t"]] == [b"x"]
+
+
+async def test_a_callback_that_waits_is_told_so_and_stops_nothing(broker: FakeBroker) -> None:
+    """It runs in the client's own thread: `publish` there once stopped the client for ever, `close` included."""
+
+    def work() -> None:
+        raised: list[str] = []
+        later: list[Future[Position | None]] = []
+
+        def note(message: object, latency: float | None) -> None:
+            for call in (lambda: client.publish("u", b""), lambda: client.subscribe("u"), client.close):
+                try:
+                    call()
+                except RuntimeError as error:
+                    raised.append(str(error))
+            later.append(client.submit("u", b"1"))
+
+        client = SyncClient([broker.url], on_delivery=note)
+        with client, client.subscribe("t") as stream:
+            client.publish("t", b"1")
+            assert stream.next(timeout=5) is not None
+            assert later[0].result(5) == Position(1, 1)
+            assert client.publish("t", b"2") == Position(1, 2)
+        assert len(raised) >= 3
+        assert all("must not wait for itself" in text for text in raised)
+
+    await script(work)
+
+
+async def test_several_threads_share_a_subscription(broker: FakeBroker) -> None:
+    def work() -> None:
+        with SyncClient([broker.url]) as client, ThreadPoolExecutor(3) as threads:
+            stream = client.subscribe("t")
+            readers = [threads.submit(lambda: [message.payload for message in stream]) for _ in range(3)]
+            for number in range(9):
+                client.publish("t", b"%d" % number)
+            stream.close()
+            shares = [reader.result(5) for reader in readers]
+        assert sorted(payload for share in shares for payload in share) == [b"%d" % number for number in range(9)]
+
+    await script(work)
+
+
+async def test_a_call_that_the_end_of_the_thread_cuts_off_ends_with_closed(broker: FakeBroker) -> None:
+    async def for_ever() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    def work() -> None:
+        client = SyncClient([broker.url])
+        client.open()
+        with ThreadPoolExecutor(1) as threads:
+            calling = threads.submit(client._run, for_ever())
+            assert begun.wait(5)
+            client.close()
+            assert isinstance(calling.exception(5), Closed)
+
+    begun = threading.Event()
+    await script(work)
+
+
+async def test_in_a_forked_process_the_client_is_closed_and_may_be_opened(broker: FakeBroker) -> None:
+    """The child has no thread of it: calls once waited for ever, and so did the end of the interpreter."""
+    code = (
+        "import os, sys\n"
+        "from migratory_client import Closed, SyncClient\n"
+        f"client = SyncClient([{broker.url!r}]); client.open()\n"
+        "child = os.fork()\n"
+        "if not child:\n"
+        "    try:\n"
+        "        client.publish('t', 'x')\n"
+        "    except Closed as error:\n"
+        "        client.close()\n"
+        "        client.open()\n"
+        "        print('child', client.publish('t', 'x'), flush=True)\n"
+        "    sys.exit(0)\n"
+        "assert os.waitpid(child, 0)[1] == 0\n"
+        "print('parent', client.publish('t', 'x'))\n"
+    )
+    result = await script(
+        lambda: subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, timeout=15)
+    )
+    assert result.stdout.splitlines() == [b"child 1:1", b"parent 1:2"]
+    assert result.stderr == b""
