@@ -52,8 +52,12 @@ def report(**values: Any) -> None:
 def compare_reports(**values: Any) -> None:
     """Say what became better and what worse from report FIRST to SECOND, both of `sla report --json`.
 
-    Ends with 0, or with 1 when an objective that was met is missed, or deliveries are lost, doubled or out of order
-    more often.
+    Ends with 0, with 1 when an objective that was met is missed, or deliveries are lost, doubled or out of order more
+    often, or with 3 when nothing is worse and an objective has insufficient data.
+
+    \b
+    Example:
+      migratory sla compare before.json after.json --html comparison.html
     """
     with Ending():
         from migratory_spark.jobs.sla_compare import run_compare

@@ -14,7 +14,7 @@ import msgspec
 from migratory_spark.document import SCHEMA as REPORT_SCHEMA
 from migratory_spark.document import Report, Result, Summary, Verdict
 
-SCHEMA = "migratory.dev/sla-comparison/v1alpha1"
+SCHEMA = "migratory.dev/sla-comparison/v1alpha2"
 
 Change = Literal["better", "worse", "same", "unknown"]
 DISTRIBUTION_COLUMNS = ("median", "mean", "stdev", "p90", "p95", "p99", "max")
@@ -65,7 +65,8 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """`verdict` is "worse" when an objective that was met is not any more, or deliveries are lost, doubled or out of
-    order that were not; "better" the other way round; else "same". Latencies are for people to weigh."""
+    order that were not; "better" the other way round; "unknown" where nothing is worse and an objective of both has
+    insufficient data, or nothing at all could be compared; else "same". Latencies are for people to weigh."""
 
     schema: str = SCHEMA
     first: Side
@@ -73,7 +74,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     objectives: list[ObjectiveChange]
     figures: list[Figure]
     notes: list[str]
-    verdict: Literal["better", "worse", "same"]
+    verdict: Change
 
 
 def load_report(path: Path) -> Report:
@@ -97,16 +98,25 @@ def load_report(path: Path) -> Report:
 def compare(first: Report, second: Report, names: tuple[str, str] = ("first", "second")) -> Comparison:
     objectives = _objectives(first, second)
     figures = [*_deliveries(first, second), *_distributions(first, second)]
-    harm = [each.change for each in objectives]
-    harm += [each.change for each in figures if each.section == "delivery"]
+    judged = [each.change for each in objectives if each.comparable]
     return Comparison(
         first=_side(first, names[0]),
         second=_side(second, names[1]),
         objectives=objectives,
         figures=figures,
         notes=_notes(first, second),
-        verdict="worse" if "worse" in harm else "better" if "better" in harm else "same",
+        verdict=_worst(judged, [each.change for each in figures if each.section == "delivery"]),
     )
+
+
+def _worst(objectives: list[Change], deliveries: list[Change]) -> Change:
+    """What nobody counted in deliveries says nothing; an objective without data says that nobody knows."""
+    told = {*objectives, *deliveries}
+    if "worse" in told:
+        return "worse"
+    if "unknown" in objectives or not told - {"unknown"}:
+        return "unknown"
+    return "better" if "better" in told else "same"
 
 
 _WRONG = ("lost", "duplicates", "reordered")
@@ -144,11 +154,11 @@ def _promise(result: Result) -> tuple[object, ...]:
 
 
 def _verdicts(one: Verdict | None, other: Verdict | None) -> Change:
-    """An insufficient one is neither better nor worse than what it is beside."""
-    if one == other:
-        return "same"
+    """An insufficient one is neither better nor worse than what it is beside, nor the same."""
     if "insufficient" in (one, other) or None in (one, other):
         return "unknown"
+    if one == other:
+        return "same"
     return "better" if other == "met" else "worse"
 
 
@@ -156,16 +166,29 @@ def _deliveries(first: Report, second: Report) -> list[Figure]:
     """Wrong deliveries of a million expected ones; what is not a fault (reconnects) has no better or worse."""
     figures = []
     for name in (*_WRONG, "reconnects"):
-        one, other = (
-            _per_million(getattr(report.delivery, name), report.delivery.expected) for report in (first, second)
-        )
-        change: Change = "unknown" if one is None or other is None else "same"
-        if one is not None and other is not None and one != other and name in _WRONG:
-            change = "worse" if other > one else "better"
+        counts = [(getattr(report.delivery, name), report.delivery.expected) for report in (first, second)]
+        one, other = (_per_million(count, expected) for count, expected in counts)
+        change = _shares(*counts)
+        if name not in _WRONG and change != "unknown":
+            change = "same"
         figures.append(_figure("delivery", name, "per million", one, other, change))
     one, other = first.availability.share, second.availability.share
     change = "unknown" if one is None or other is None else "same" if one == other else _more_is_better(one, other)
     return [*figures, _figure("availability", "acknowledged", "share", one, other, change)]
+
+
+def _shares(one: tuple[int | None, int | None], other: tuple[int | None, int | None]) -> Change:
+    """Of (how many, of how many), exactly: one of a billion is more than none."""
+    (count, of), (count_after, of_after) = one, other
+    if count is None or count_after is None:
+        return "unknown"
+    if not of or not of_after:
+        # None is none of however many, and some are some.
+        if count and count_after:
+            return "unknown"
+        of = of_after = 1
+    before, after = count * of_after, count_after * of
+    return "same" if before == after else "worse" if after > before else "better"
 
 
 def _distributions(first: Report, second: Report) -> list[Figure]:
@@ -204,7 +227,7 @@ def _figure(section: str, name: str, unit: str, one: float | None, other: float 
 
 
 def _per_million(count: int | None, expected: int | None) -> float | None:
-    return None if count is None or not expected else round(count / expected * 1e6, 3)
+    return None if count is None or not expected else round(count / expected * 1e6, 6)
 
 
 def _notes(first: Report, second: Report) -> list[str]:
@@ -216,4 +239,7 @@ def _notes(first: Report, second: Report) -> list[str]:
         notes.append(f"One has more than twice the deliveries of the other: {ones:,} and {others:,}.")
     if len(first.incidents) != len(second.incidents):
         notes.append(f"They have {len(first.incidents)} and {len(second.incidents)} incidents.")
+    for word, report in (("first", first), ("second", second)):
+        if nothing := [result.name for result in report.objectives if result.verdict == "insufficient"]:
+            notes.append(f"The {word} has insufficient data for {', '.join(nothing)}.")
     return notes

@@ -11,6 +11,12 @@ from migratory_spark.table import COLOURS, number, plain, wide_console
 
 SHOWN = ("median", "mean", "p90", "p95", "p99", "max")
 CHANGES = {"better": "green", "worse": "bold red", "same": "", "unknown": "dim"}
+SAID = {
+    "better": ("the second is ", "better"),
+    "worse": ("the second is ", "worse"),
+    "same": ("the second is the ", "same"),
+    "unknown": ("whether the second is better or worse is ", "not known"),
+}
 
 
 def render(found: Comparison) -> RenderableType:
@@ -26,7 +32,7 @@ def render(found: Comparison) -> RenderableType:
     quantiles = [each for each in found.figures if each.name in DISTRIBUTION_COLUMNS]
     parts += [_objectives(found), _counts([each for each in found.figures if each not in quantiles])]
     parts.append(_distributions(quantiles))
-    parts.append(Text.assemble("the second is ", (found.verdict, CHANGES[found.verdict] or "bold")))
+    parts.append(Text.assemble(SAID[found.verdict][0], (SAID[found.verdict][1], CHANGES[found.verdict] or "bold")))
     return Group(*parts)
 
 
@@ -62,7 +68,9 @@ def _counts(figures: list[Figure]) -> Table:
         table.add_column(name, justify="right")
     table.add_column("change")
     for each in figures:
-        digits = 6 if each.unit == "share" else 2
+        # One of very many is less than a hundredth of a million.
+        small = any(0 < (value or 0) < 0.01 for value in (each.first, each.second))
+        digits = 6 if each.unit == "share" or small else 2
         values = (number(each.first, digits), number(each.second, digits))
         table.add_row(each.name, each.unit, *values, Text(each.change, style=CHANGES[each.change]))
     return table

@@ -25,7 +25,7 @@ def schemas() -> dict[str, dict[str, Any]]:
     """File name to schema."""
     return {
         "sla-report.v1alpha2.json": _schema(Report, REPORT, "SLA report"),
-        "sla-comparison.v1alpha1.json": _schema(Comparison, COMPARISON, "Comparison of two SLA reports"),
+        "sla-comparison.v1alpha2.json": _schema(Comparison, COMPARISON, "Comparison of two SLA reports"),
     }
 
 

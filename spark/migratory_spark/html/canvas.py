@@ -52,6 +52,7 @@ _SETTINGS: dict[Any, Any] = {
     "legend.fontsize": 10.5,
     "timezone": "UTC",
 }
+_LONGEST = 28
 WIDE, HALF, NARROW = (11.5, 3.9), (7.8, 3.7), (4.7, 3.5)
 """Inches of 72 points: across the page, one of two beside each other, on a telephone. One for all would have letters of
 half or twice their size somewhere."""
@@ -117,6 +118,12 @@ def _without_idle_identifiers(text: str) -> str:
 
 def series(place: int) -> str:
     return SERIES[place % len(SERIES)]
+
+
+def short(name: str) -> str:
+    """A name for a plot, which a long one, or one of many lines, would leave no room. The tables have it whole."""
+    plain = "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in name)
+    return plain if len(plain) <= _LONGEST else f"{plain[: _LONGEST - 1]}…"
 
 
 def broken(starts: Sequence[str], found: dict[str, float | None]) -> list[float]:

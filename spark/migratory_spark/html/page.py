@@ -1,4 +1,4 @@
-"""The page: what the template shows, and the plots inside it."""
+"""The page of a report: what the template shows, and the plots inside it. `comparison.py` makes another of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COLUMNS = ("count", "median", "mean", "stdev", "p90", "p95", "p99", "max")
 
 def render_page(report: Report) -> str:
     """One HTML file with everything in it."""
-    template = _environment().get_template("report.html.j2")
+    template = environment().get_template("report.html.j2")
     return template.render(
         report=report,
         columns=COLUMNS,
@@ -27,12 +27,12 @@ def render_page(report: Report) -> str:
             ("publish gap, s", report.publish_gap_seconds),
             ("publish to acknowledgement, ms", report.publish_ms),
         ],
-        plots=[_drawn(plot, report) for plot in PLOTS],
+        plots=[drawn(plot, report) for plot in PLOTS],
         several_days=report.window.start[:10] != report.window.end[:10],
     )
 
 
-def _environment() -> jinja2.Environment:
+def environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("migratory_spark.html"),
         autoescape=True,
@@ -40,19 +40,21 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"number": number, "share": share, "clock": clock, "day": day, "duration": duration}
+    filters = {"number": number, "exact": exact, "share": share, "clock": clock, "day": day, "duration": duration}
+    environment.filters |= filters
     environment.globals["style"] = (
         resources.files("migratory_spark.html").joinpath("templates/style.css").read_text("utf-8")
     )
     return environment
 
 
-def _drawn(plot: Plot, report: Report) -> dict[str, Any]:
+def drawn(plot: Plot, *reports: Report) -> dict[str, Any]:
+    """A plot in its two sizes, as the template has it."""
     drawings = {}
-    if plot.there(report):
+    if plot.there(*reports):
         for name, size in (("wide", WIDE if plot.across else HALF), ("narrow", NARROW)):
             with Drawing(plot.name, size) as drawing:
-                plot.draw(report, drawing)
+                plot.draw(*reports, drawing)
             drawings[name] = drawing.svg
     return {"name": plot.name, "title": plot.title, "about": plot.about, "across": plot.across, "drawings": drawings}
 
@@ -77,6 +79,12 @@ def number(value: float | None, digits: int = 2) -> str:
     if value is None:
         return "–"
     return f"{value:,}" if isinstance(value, int) else f"{value:,.{digits}f}"
+
+
+def exact(value: float | None) -> str:
+    """To a millionth, without the noughts behind."""
+    text = number(value, 6)
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def share(value: float | None, digits: int = 4) -> str:

@@ -11,7 +11,7 @@ from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from migratory_spark.document import Report, WindowSummary
-from migratory_spark.html.canvas import COLOURS, HEAT, QUANTILES, Drawing, broken, series
+from migratory_spark.html.canvas import COLOURS, HEAT, QUANTILES, Drawing, broken, series, short
 
 LEGEND_LIMIT = 8
 """More brokers than this have no names in a plot; the table has them."""
@@ -21,14 +21,14 @@ _FLOOR = -1.0
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """`about` stands below it. `draw` draws a report; `there` says whether there is anything to draw;
-    `across`: all of the page's width is for it."""
+    """`about` stands below it. `draw` draws a report, or two beside each other; `there` says whether there is anything
+    to draw; `across`: all of the page's width is for it."""
 
     name: str
     title: str
     about: str
-    there: Callable[[Report], bool]
-    draw: Callable[[Report, Drawing], None]
+    there: Callable[..., bool]
+    draw: Callable[..., None]
     across: bool = False
 
 
@@ -41,7 +41,7 @@ def percentiles(report: Report, drawing: Drawing) -> None:
     ):
         drawing.axes.plot(moments, _column(starts, rows, attribute), color=colour, label=label)
     _thresholds(report, drawing)
-    _latency_axis(drawing)
+    latency_axis(drawing)
     _incidents(report, drawing)
     drawing.legend(4)
 
@@ -57,7 +57,7 @@ def heat(report: Report, drawing: Drawing) -> None:
     _over_time(report, drawing)
     drawing.axes.grid(False)
     drawing.axes.pcolormesh([*starts, starts[-1] + length], edges, cells, cmap=HEAT, rasterized=True, vmin=0)
-    _latency_axis(drawing)
+    latency_axis(drawing)
     _incidents(report, drawing)
 
 
@@ -71,7 +71,7 @@ def budget(report: Report, drawing: Drawing) -> None:
         if not values:
             continue
         lowest = min(lowest, *(value for _, value in values))
-        axes.plot(*zip(*values, strict=True), color=series(place), label=objective.name)
+        axes.plot(*zip(*values, strict=True), color=series(place), label=short(objective.name))
     if lowest < 0:
         axes.axhline(0, color=COLOURS["limit"], linewidth=1, linestyle=(0, (4, 3)))
     axes.set_ylim(min(lowest, 0.0) * 1.06, 1.06)
@@ -87,9 +87,9 @@ def brokers(report: Report, drawing: Drawing) -> None:
     names = list(report.latency_ms.by_broker)
     for place, name in enumerate(names):
         rows = [row for row in report.latency_ms.by_window if row.broker == name]
-        label = name if len(names) <= LEGEND_LIMIT else None
+        label = short(name) if len(names) <= LEGEND_LIMIT else None
         drawing.axes.plot(moments, _column(starts, rows, "p99"), color=series(place), label=label)
-    _latency_axis(drawing)
+    latency_axis(drawing)
     _incidents(report, drawing)
     drawing.legend(3)
 
@@ -99,7 +99,7 @@ def connections(report: Report, drawing: Drawing) -> None:
     _, moments = _grid(report)
     for place, found in enumerate(report.connections):
         values = [math.nan if value is None else value for value in found.by_window]
-        label = found.broker if len(report.connections) <= LEGEND_LIMIT else None
+        label = short(found.broker) if len(report.connections) <= LEGEND_LIMIT else None
         drawing.axes.plot(moments, values, color=series(place), label=label, drawstyle="steps-post")
     drawing.axes.set_ylim(0, max(1.0, *drawing.axes.get_ylim()) * 1.05)
     drawing.axes.set_ylabel("clients")
@@ -111,20 +111,27 @@ def connections(report: Report, drawing: Drawing) -> None:
 def cumulative(report: Report, drawing: Drawing) -> None:
     """The share that was slower halves in equal steps upwards, so that the last thousandth is as easy to read as the
     first half."""
-    axes, total = drawing.axes, report.latency_ms.all.count
+    highest = tail(report, drawing, COLOURS["s1"])
+    _thresholds(report, drawing, across=True)
+    tail_axes(drawing, highest)
+
+
+def tail(report: Report, drawing: Drawing, colour: str, label: str | None = None) -> float:
+    """The line of a cumulative distribution. Returns how high it rises."""
+    total = report.latency_ms.all.count
     points = [(bound, count / total) for bound, count in report.latency_ms.cumulative if count]
     below = [(bound, -math.log10(1 - share)) for bound, share in points if share < 1]
     highest = max([1.0, *(height for _, height in below)])
     # The bound at or below which everything is has no height of its own: the line ends there.
     full = [bound for bound, share in points if share >= 1][:1]
     line = [*below, *((bound, highest) for bound in full)]
-    axes.plot(*zip(*line, strict=True), color=COLOURS["s1"], drawstyle="steps-post")
-    _thresholds(report, drawing, across=True)
-    axes.set_xscale("log")
-    low, high = axes.get_xlim()
-    axes.xaxis.set_major_locator(_decades(high / low > (8 if drawing.narrow else 300)))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: duration(value)))
-    axes.xaxis.set_minor_locator(NullLocator())
+    drawing.axes.plot(*zip(*line, strict=True), color=colour, drawstyle="steps-post", label=label)
+    return highest
+
+
+def tail_axes(drawing: Drawing, highest: float) -> None:
+    axes = drawing.axes
+    latency_axis(drawing, across=True)
     marks = [0.0, 0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999999]
     heights = [(-math.log10(1 - share), f"{share * 100:.6g}%") for share in marks]
     shown = [(height, text) for height, text in heights if height <= highest + 0.1]
@@ -175,11 +182,14 @@ def _over_time(report: Report, drawing: Drawing) -> None:
     axes.xaxis.set_major_formatter(formatter)
 
 
-def _latency_axis(drawing: Drawing) -> None:
-    axis = drawing.axes.yaxis
-    drawing.axes.set_yscale("log")
-    low, high = drawing.axes.get_ylim()
-    axis.set_major_locator(_decades(high / low > 300))
+def latency_axis(drawing: Drawing, across: bool = False) -> None:
+    """Logarithmic, in words. `across`: the one that lies."""
+    axes = drawing.axes
+    axis = axes.xaxis if across else axes.yaxis
+    (axes.set_xscale if across else axes.set_yscale)("log")
+    low, high = axes.get_xlim() if across else axes.get_ylim()
+    # A narrow drawing's has room for fewer words.
+    axis.set_major_locator(_decades(high / low > (8 if across and drawing.narrow else 300)))
     axis.set_major_formatter(FuncFormatter(lambda value, _: duration(value)))
     axis.set_minor_formatter(NullFormatter())
     axis.set_minor_locator(NullLocator())
@@ -214,7 +224,7 @@ def _thresholds(report: Report, drawing: Drawing, across: bool = False) -> None:
             continue
         place = drawing.axes.axvline if across else drawing.axes.axhline
         place(threshold, color=COLOURS["limit"], linewidth=1, linestyle=(0, (4, 3)))
-        text = f"{objective.name}: {duration(threshold)}"
+        text = f"{short(objective.name)}: {duration(threshold)}"
         if across:
             drawing.axes.annotate(
                 text, (threshold, 0), xycoords=("data", "axes fraction"), xytext=(-3, 4), textcoords="offset points",

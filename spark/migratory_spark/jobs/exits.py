@@ -10,7 +10,7 @@ import click
 
 MET, MISSED, BAD_INPUT, INSUFFICIENT, UNREADABLE, INTERNAL, INTERRUPTED = 0, 1, 2, 3, 4, 70, 130
 VERDICTS = {"met": MET, "missed": MISSED, "insufficient": INSUFFICIENT}
-CHANGES = {"same": MET, "better": MET, "worse": MISSED}
+CHANGES = {"same": MET, "better": MET, "worse": MISSED, "unknown": INSUFFICIENT}
 
 
 class BadInput(click.ClickException):

@@ -1,4 +1,4 @@
-"""The HTML page in a real browser, on a telephone and on a desk, in light and dark."""
+"""The HTML pages in a real browser, on a telephone and on a desk, in light and dark."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from migratory_spark.compare import compare
+from migratory_spark.html.compare_plots import COMPARE_PLOTS
+from migratory_spark.html.comparison import render_comparison
 from migratory_spark.html.page import render_page
 from migratory_spark.html.plots import PLOTS
 from migratory_testing.chromium import Chromium, find_chromium
@@ -27,7 +30,14 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
-    made = {"full": render_page(sample_report(2, slower=3.0, lost=3)), "empty": render_page(empty_report())}
+    good, bad, none = sample_report(), sample_report(2, slower=3.0, lost=3), empty_report()
+    long = "/".join(["a-folder-with-a-long-name"] * 8)
+    made = {
+        "full": render_page(bad),
+        "empty": render_page(none),
+        "comparison": render_comparison(compare(good, bad, (long, "after.json")), good, bad),
+        "nothing to compare": render_comparison(compare(none, none), none, none),
+    }
     for name, text in made.items():
         (folder / f"{name}.html").write_text(text)
     return {name: folder / f"{name}.html" for name in made}
@@ -71,14 +81,28 @@ def test_each_plot_is_seen_once_at_a_size_that_can_be_read(
     browser: Chromium, pages: dict[str, Path], width: int, dark: bool
 ) -> None:
     browser.look(width, dark=dark)
-    browser.open(pages["full"].as_uri())
-    for plot in PLOTS:
-        seen = shown(browser, plot.name)
-        assert len(seen) == 1, plot.name
-        assert seen[0]["width"] > 0.8 * min(width, 600)
-        assert seen[0]["height"] > 150
-        assert seen[0]["marks"] > 5
-        assert seen[0]["letters"] >= 8, "letters too small to read"
+    for page, plots in (("full", PLOTS), ("comparison", COMPARE_PLOTS)):
+        browser.open(pages[page].as_uri())
+        for plot in plots:
+            seen = shown(browser, plot.name)
+            assert len(seen) == 1, plot.name
+            assert seen[0]["width"] > 0.8 * min(width, 560)
+            assert seen[0]["height"] > 150
+            assert seen[0]["marks"] > 5
+            assert seen[0]["letters"] >= 8, "letters too small to read"
+
+
+@pytest.mark.parametrize(("width", "beside"), [(390, False), (1280, True)])
+def test_two_reports_are_beside_each_other_where_there_is_room(
+    browser: Chromium, pages: dict[str, Path], width: int, beside: bool
+) -> None:
+    browser.look(width, dark=False)
+    browser.open(pages["comparison"].as_uri())
+    tops = browser.ask(
+        """['.side1', '.side2', '#plot-first', '#plot-second'].map(
+        name => Math.round(document.querySelector(name).getBoundingClientRect().top))"""
+    )
+    assert (tops[0] == tops[1], tops[2] == tops[3]) == (beside, beside)
 
 
 def test_light_is_light_and_dark_is_dark(browser: Chromium, pages: dict[str, Path]) -> None:

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from migratory_spark.compare import Comparison, Figure, NotAReport, compare, load_report
 from migratory_spark.compare_table import render
+from migratory_spark.document import Report, Verdict
 from migratory_testing.reports import empty_report, sample_report
 from rich.console import Console
 
@@ -58,12 +59,50 @@ def test_a_few_percent_are_noise() -> None:
 
 def test_where_nothing_was_measured_nothing_is_said() -> None:
     found = compare(empty_report(), sample_report())
-    assert found.verdict == "same"
+    assert found.verdict == "unknown"
     assert {each.change for each in found.figures} == {"unknown"}
     assert {each.name: each.change for each in found.objectives} == {
         "fast": "unknown", "complete": "unknown", "back": "unknown",
     }  # fmt: skip
     assert any("different clusters" in note for note in found.notes)
+
+
+def deliveries(report: Report, **counts: int | None) -> Report:
+    return msgspec.structs.replace(report, delivery=msgspec.structs.replace(report.delivery, **counts))
+
+
+@pytest.mark.parametrize(("first", "second"), [("met", "insufficient"), ("insufficient", "met"), ("insufficient",) * 2])
+def test_without_data_nobody_knows_whether_it_is_as_good(first: Verdict, second: Verdict) -> None:
+    """Neither "the same or better", which is exit code 0, nor worse."""
+
+    def judged(verdict: Verdict) -> Report:
+        one = sample_report()
+        return msgspec.structs.replace(
+            one, objectives=[msgspec.structs.replace(one.objectives[0], verdict=verdict), *one.objectives[1:]]
+        )
+
+    found = compare(judged(first), judged(second))
+    assert found.verdict == "unknown"
+    assert any("insufficient data for fast" in note for note in found.notes)
+    # A loss is worse all the same.
+    assert compare(judged(first), deliveries(judged(second), lost=1)).verdict == "worse"
+
+
+def test_one_of_many_billions_is_more_than_none() -> None:
+    many = {"expected": 40_000_000_000}
+    one, other = deliveries(sample_report(), **many, lost=0), deliveries(sample_report(), **many, lost=1)
+    assert (compare(one, other).verdict, compare(other, one).verdict) == ("worse", "better")
+    assert figure(compare(one, other), "delivery", "lost").second == pytest.approx(2.5e-5)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "change"),
+    [(0, 1, "worse"), (3, 0, "better"), (0, 0, "same"), (2, 3, "unknown"), (None, 3, "unknown")],
+)
+def test_losses_where_nobody_counted_what_was_expected(before: int | None, after: int | None, change: str) -> None:
+    """None is fewer than some, of however many."""
+    one = deliveries(sample_report(), expected=None, lost=before)
+    assert figure(compare(one, deliveries(one, lost=after)), "delivery", "lost").change == change
 
 
 def test_another_promise_under_the_same_name_is_not_compared() -> None:

@@ -22,7 +22,7 @@ from migratory_spark.jobs.options import Moment
 from migratory_spark.jobs.run import Question, run_report
 from migratory_spark.jobs.sla_compare import main as compare_job
 from migratory_spark.prometheus.options import parse_options
-from migratory_testing.reports import sample_report
+from migratory_testing.reports import empty_report, sample_report
 
 WINDOW = ["--start", "1000", "--end", "2000"]
 
@@ -158,23 +158,31 @@ def test_files_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
 
 @pytest.fixture
 def reports(tmp_path: Path) -> tuple[str, str]:
-    for name, report in (("good", sample_report()), ("bad", sample_report(2, lost=3))):
+    for name, report in (("good", sample_report()), ("bad", sample_report(2, lost=3)), ("none", empty_report())):
         (tmp_path / f"{name}.json").write_bytes(msgspec.json.encode(report))
     return str(tmp_path / "good.json"), str(tmp_path / "bad.json")
 
 
 def test_comparing_as_a_command_and_as_a_job(reports: tuple[str, str], tmp_path: Path) -> None:
     good, bad = reports
-    target = tmp_path / "comparison.json"
+    target, page = tmp_path / "comparison.json", tmp_path / "comparison.html"
     for command, before in ((sla, ["compare"]), (compare_job, [])):
         assert CliRunner().invoke(command, [*before, good, good]).exit_code == 0
-        worse = CliRunner().invoke(command, [*before, good, bad, "--json", str(target)])
+        worse = CliRunner().invoke(command, [*before, good, bad, "--json", str(target), "--html", str(page)])
         assert worse.exit_code == 1
         assert "the second is worse" in worse.output
         # Nothing is cut where there is no terminal.
         assert "publish gap, s" in worse.output
         assert max(map(len, worse.output.splitlines())) > 120
         assert json.loads(target.read_text())["verdict"] == "worse"
+        assert "The second is worse" in page.read_text()
+        page.unlink()
+        # A result never takes the place of what it is made of.
+        for options in (["--html", good], ["--json", bad], ["--json", str(page), "--html", str(page)]):
+            assert CliRunner().invoke(command, [*before, good, bad, *options]).exit_code == 2
+        none = CliRunner().invoke(command, [*before, good, str(tmp_path / "none.json")])
+        assert none.exit_code == 3
+        assert "not known" in none.output
         assert CliRunner().invoke(command, [*before, bad, good]).exit_code == 0
         odd = CliRunner().invoke(command, [*before, good, __file__])
         assert odd.exit_code == 2

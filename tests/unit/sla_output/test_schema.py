@@ -14,7 +14,7 @@ from migratory_spark.schema import schemas, text
 from migratory_testing.reports import empty_report, sample_report
 
 PUBLISHED = Path(__file__).parents[3] / "docs" / "schemas"
-REPORT, COMPARISON = "sla-report.v1alpha2.json", "sla-comparison.v1alpha1.json"
+REPORT, COMPARISON = "sla-report.v1alpha2.json", "sla-comparison.v1alpha2.json"
 
 
 def published(name: str, *, strict: bool = False) -> jsonschema.Draft202012Validator:

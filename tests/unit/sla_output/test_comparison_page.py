@@ -1,0 +1,116 @@
+"""The page of a comparison as text: complete by itself, escaped, and the same for the same reports."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+import pytest
+from migratory_spark.compare import Change, compare
+from migratory_spark.document import Report
+from migratory_spark.html.canvas import COLOURS, HALF, Drawing
+from migratory_spark.html.compare_plots import COMPARE_PLOTS
+from migratory_spark.html.comparison import render_comparison
+from migratory_testing.pages import Reader
+from migratory_testing.reports import empty_report, sample_report
+
+NAMES = ["first", "second", "since", "quantiles", "tails", "brokers"]
+
+
+def page_of(first: Report, second: Report, names: tuple[str, str] = ("before.json", "after.json")) -> str:
+    return render_comparison(compare(first, second, names), first, second)
+
+
+@pytest.fixture(scope="module")
+def page() -> str:
+    return page_of(sample_report(), sample_report(2, slower=3.0, lost=3))
+
+
+def test_each_plot_is_there_for_wide_and_narrow_screens(page: str) -> None:
+    assert [plot.name for plot in COMPARE_PLOTS] == NAMES
+    for name in NAMES:
+        figure = page[page.index(f'<figure id="plot-{name}"') :].partition("</figure>")[0]
+        assert figure.count("<svg") == 2
+        assert figure.count("<path") + figure.count("<use") > 10, name
+
+
+def test_nothing_comes_from_elsewhere_and_nothing_runs(page: str) -> None:
+    read = Reader(page)
+    assert not {"script", "link", "iframe", "object", "embed", "base", "form"} & set(read.tags)
+    assert all(address.startswith("#") for address in read.addresses)
+    assert "default-src 'none'" in page
+    for name, number in COLOURS.items():
+        assert number not in page, name
+    assert len(read.identifiers) == len(set(read.identifiers))
+    assert set(re.findall(r"url\(#([^)]+)\)", page)) <= set(read.identifiers)
+
+
+def test_verdict_deltas_and_both_sides_are_in_words(page: str) -> None:
+    words = Reader(page).words
+    for expected in (
+        "The second is worse", "before.json", "after.json", "357,000 received of 357,000 expected; incidents: 1",
+        "356,997 received of 357,000 expected; incidents: 1", "99.9599%", "99.8801%", "59.9%", "-19.9%", "8.403361",
+        "35.28", "105.83", "+200.0%", "latency quotes-broker-2, ms", "met", "missed", "worse", "same",
+    ):  # fmt: skip
+        assert expected in words, expected
+
+
+@pytest.mark.parametrize(
+    ("verdict", "said"),
+    [
+        ("better", "The second is better"),
+        ("same", "The second is as good as the first"),
+        ("unknown", "Not known: there is not enough data"),
+    ],
+)
+def test_every_verdict_is_said(verdict: Change, said: str) -> None:
+    nothing = empty_report()
+    found = msgspec.structs.replace(compare(nothing, nothing), verdict=verdict)
+    assert said in Reader(render_comparison(found, nothing, nothing)).words
+
+
+def test_the_same_reports_make_the_same_page(page: str) -> None:
+    assert page_of(sample_report(), sample_report(2, slower=3.0, lost=3)) == page
+
+
+def scale(name: str, first: Report, second: Report) -> tuple[float, float]:
+    plot = next(plot for plot in COMPARE_PLOTS if plot.name == name)
+    with Drawing(name, HALF) as drawing:
+        plot.draw(first, second, drawing)
+        low, high = drawing.axes.get_ylim()
+    return low, high
+
+
+def test_what_is_beside_each_other_has_one_scale() -> None:
+    quick, slow = sample_report(), sample_report(slower=30.0)
+    assert scale("first", quick, slow) == scale("second", quick, slow)
+    low, high = scale("first", quick, slow)
+    values = [row.p99 for report in (quick, slow) for row in report.latency_ms.over_time if row.p99]
+    assert low < min(values) < max(values) < high
+
+
+def test_names_are_escaped_wherever_they_come_from() -> None:
+    """From labels of samples, from a report's file, from the command line."""
+    nasty = "<script>alert(1)</script>&\"'<img src=x onerror=alert(1)>"
+    full = sample_report()
+    latency = msgspec.structs.replace(full.latency_ms, by_broker={nasty: full.latency_ms.all})
+    objectives = [msgspec.structs.replace(full.objectives[0], name=nasty), *full.objectives[1:]]
+    report = msgspec.structs.replace(full, cluster=nasty, latency_ms=latency, objectives=objectives)
+    other = msgspec.structs.replace(report, cluster=nasty + "2")
+    page = page_of(report, other, (nasty, nasty))
+    read = Reader(page)  # which refuses attributes that run something
+    assert "script" not in read.tags
+    assert "img" not in read.tags
+    assert page.count("&lt;script&gt;") > 8
+
+
+def test_nothing_measured_is_said_at_each_plot() -> None:
+    for first, second, drawn in (
+        (empty_report(), empty_report(), set()),
+        (empty_report(), sample_report(), {"second"}),
+        (sample_report(), empty_report(), {"first"}),
+    ):
+        page = page_of(first, second)
+        assert page.count("Nothing was measured that could be shown here.") == len(NAMES) - len(drawn)
+        assert page.count("<svg") == 2 * len(drawn)
+        assert "nan" not in page.lower()

@@ -1,0 +1,42 @@
+"""The tables for a terminal: names stand there as they are, and do nothing to it."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from migratory_spark import compare_table, table
+from migratory_spark.compare import compare
+from migratory_testing.reports import sample_report
+from rich.console import Console, RenderableType
+
+
+def shown(what: RenderableType) -> str:
+    console = Console(width=10_000)
+    with console.capture() as captured:
+        console.print(what)
+    return captured.get()
+
+
+@pytest.mark.parametrize("name", ["b[red]0", "[/b]", "[link=file:///etc/passwd]x[/link]", "a\\[b", ":skull:"])
+def test_names_are_no_markup(name: str) -> None:
+    full = sample_report()
+    named = msgspec.structs.replace(
+        full,
+        cluster=name,
+        notes=[name],
+        latency_ms=msgspec.structs.replace(full.latency_ms, by_broker={name: full.latency_ms.all}),
+        incidents=[msgspec.structs.replace(full.incidents[0], broker=name)],
+        objectives=[msgspec.structs.replace(full.objectives[0], name=name, reason=name)],
+    )
+    assert shown(table.render(msgspec.to_builtins(named))).count(name) == 7
+    assert shown(compare_table.render(compare(named, named, (name, name)))).count(name) == 6
+
+
+def test_control_characters_reach_no_terminal() -> None:
+    full = sample_report()
+    named = msgspec.structs.replace(full, notes=["\x1b]0;title\x07\x9b31m\r\u202e"], cluster="\x1b[2J")
+    for text in (
+        shown(table.render(msgspec.to_builtins(named))),
+        shown(compare_table.render(compare(named, named))),
+    ):
+        assert not {"\x1b", "\x07", "\x9b", "\r", "\u202e"} & set(text)
