@@ -16,6 +16,8 @@ from migratory_spark.packing import Ints
 
 ALLOWED_INTERVALS = 2.5
 """A stretch without a scrape is a gap when it is longer than so many scrape intervals: one missed scrape is none."""
+MINIMUM_COVERAGE = 0.95
+"""Share of the window that scrapes must cover; below it no verdict is given."""
 MOST_GAPS = 1000
 """Of one exporter, the first ones."""
 

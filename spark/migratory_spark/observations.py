@@ -6,7 +6,7 @@ From here on sizes depend on brokers, cells and buckets, not on traffic or on ho
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -37,6 +37,8 @@ class Observations:
     sums: dict[Group, npt.NDArray[np.float64]]
     older: int = 0
     """Series whose first value is left out, because it is older than the window."""
+    scraped: Mapping[str, Sequence[Span]] = field(default_factory=dict)
+    """Of each metric the stretches of time between the first and the last sample of its series, apart and in order."""
     _by_metric: dict[str, list[Group]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -47,9 +49,26 @@ class Observations:
     def groups(self, metric: str, where: Where = anything) -> list[Group]:
         return [group for group in self._by_metric.get(metric, ()) if where(group)]
 
-    def has(self, metric: str) -> bool:
+    def has(self, metric: str, span: Span | None = None) -> bool:
         """Whether any series of `metric` was scraped, be it at zero."""
-        return metric in self._by_metric or f"{metric}_count" in self._by_metric
+        there = [name for name in (metric, f"{metric}_count") if name in self._by_metric]
+        if span is None:
+            return bool(there)
+        # What nothing is told of was made by hand, in tests.
+        return any(
+            name not in self.scraped or any(first <= span[1] and last > span[0] for first, last in self.scraped[name])
+            for name in there
+        )
+
+    def share(self, metric: str, span: Span, slack_ms: float) -> float:
+        """Of a stretch of time, how much of it somebody told of `metric`. `slack_ms`: for how long a sample tells."""
+        if not self.has(metric, span):
+            return 0.0
+        after, covered = float(span[0]), 0.0
+        for first, last in self.scraped.get(metric, [span]):
+            begin, end = max(first - slack_ms, after), min(last + slack_ms, span[1])
+            covered, after = covered + max(0.0, end - begin), max(after, end)
+        return covered / (span[1] - span[0]) if span[1] > span[0] else 1.0
 
     def total(self, metric: str, where: Where = anything, span: Span | None = None) -> float:
         cells = self._cells(span)
@@ -123,7 +142,20 @@ def observed(known: Catalogue, cells: Cells, lines: Mapping[Group, tuple[int, in
         table[np.divmod(sums.keys[inside] - first * len(cells), len(cells))] = values[inside]
         found[group] = table[0] if group.layout == NO_LAYOUT else np.ascontiguousarray(table.T)
     older = sum(entry.unborn for entry in known.counters if entry.there(cells.edges[0], cells.edges[-1]))
-    return Observations(cells, dict(enumerate(known.layouts)), found, older)
+    return Observations(cells, dict(enumerate(known.layouts)), found, older, _scraped(known))
+
+
+def _scraped(known: Catalogue) -> dict[str, list[Span]]:
+    found: dict[str, list[Span]] = {}
+    for about in sorted((entry.about for entry in known.counters), key=lambda about: about.first or 0):
+        if about.first is None or about.last is None:
+            continue
+        spans = found.setdefault(about.metric, [])
+        if spans and about.first <= spans[-1][1]:
+            spans[-1] = spans[-1][0], max(spans[-1][1], about.last)
+        else:
+            spans.append((about.first, about.last))
+    return found
 
 
 def histograms_that_differ(seen: Observations) -> list[str]:

@@ -103,11 +103,11 @@ def build_report(
     Raises `samples.NoSamples` where nothing was recorded and ValueError, whose text says what to do, for a window that
     is empty, an unknown zone, objectives that contradict each other, too many rows, a table that holds no samples.
     """
-    if end <= start:
-        raise ValueError(f"the window ends at {end} before it starts at {start}")
+    start_ms, end_ms = round(start * 1000), round(end * 1000)
+    if end_ms <= start_ms:
+        raise ValueError(f"the window ends at {end}, which is not a millisecond after its start at {start}")
     check(objectives)
     tz = periods.zone(zone)
-    start_ms, end_ms = round(start * 1000), round(end * 1000)
     rows = sections.Rows(start_ms, end_ms, window_seconds or row_seconds(end - start))
     scopes = [scope(objective, start_ms, end_ms, rows.edges[1:], zone) for objective in objectives]
     first_ms = min([start_ms, *(each.start for each in scopes)])

@@ -77,7 +77,7 @@ def delivery(seen: Observations, span: Span) -> Delivery:
     """Counts; None for what nobody counted, which is not the same as none."""
 
     def count(metric: str, where: Where = anything) -> int | None:
-        return seen.count(metric, where, span) if seen.has(metric) else None
+        return seen.count(metric, where, span) if seen.has(metric, span) else None
 
     def receipt(kind: str) -> int | None:
         return count(names.GAPS, lambda group: group.receipt == kind)
@@ -105,7 +105,7 @@ def delivery(seen: Observations, span: Span) -> Delivery:
 
 def availability(seen: Observations, rows: Rows) -> Availability:
     counts = acknowledged(seen, rows.whole)
-    known = seen.has(names.PUBLISH) or seen.has(names.PUBLISH_ERRORS)
+    known = seen.has(names.PUBLISH, rows.whole) or seen.has(names.PUBLISH_ERRORS, rows.whole)
     good, total = counts.good or 0, counts.total or 0
     reasons = sorted({group.reason for group in seen.groups(names.PUBLISH_ERRORS)} - {""})
     by_reason = {

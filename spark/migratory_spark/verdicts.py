@@ -13,14 +13,11 @@ from decimal import Decimal
 from migratory_resources.objectives import Objective
 
 from migratory_spark.counting import UNITS, Count, Counts
-from migratory_spark.coverage import Covered
+from migratory_spark.coverage import MINIMUM_COVERAGE, Covered
 from migratory_spark.document import BudgetPoint, Burn, ObjectiveWindow, Result, Verdict
 from migratory_spark.periods import iso
 from migratory_spark.scopes import Scope
 from migratory_spark.slices import SliceCounts
-
-MINIMUM_COVERAGE = 0.95
-"""Share of the window that scrapes must cover; below it no verdict is given."""
 
 
 def judge(
@@ -91,7 +88,8 @@ def _verdict(objective: Objective, counts: Counts, covered: Covered) -> tuple[Ve
     if not _meets(objective, good, total):
         return "insufficient", f"{counts.possible} more of them may have been good: {counts.reason}"
     if counts.doubtful and not _meets(objective, max(0, good - counts.doubtful), total):
-        return "insufficient", f"{counts.doubtful} of them were neither seen to arrive nor counted as lost"
+        told = f"{counts.doubtful} of them were neither seen to arrive nor counted as lost"
+        return "insufficient", "; ".join(filter(None, (told, counts.reason)))
     if allowed and total < (needed := math.ceil(1 / allowed)):
         return "insufficient", f"{total} events; {needed} are needed to show {objective.target}%"
     return "met", counts.reason

@@ -76,9 +76,9 @@ def _checked(question: Question, objectives: Sequence[Objective]) -> Source:
     from migratory_spark.report import LOOKBACK_MS
     from migratory_spark.scopes import scope
 
-    if question.end <= question.start:
-        raise BadInput("--end must be after --start")
     start_ms, end_ms = round(question.start * 1000), round(question.end * 1000)
+    if end_ms <= start_ms:
+        raise BadInput("--end must be after --start, by a millisecond at least")
     try:
         periods.zone(question.zone)
         scopes = [scope(objective, start_ms, end_ms, [end_ms], question.zone) for objective in objectives]

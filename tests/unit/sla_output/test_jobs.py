@@ -52,6 +52,7 @@ def test_wrong_questions_are_told_before_spark_starts(tmp_path: Path) -> None:
         ({"samples": tmp_path / "none"}, "does not exist"),
         ({"samples": file}, "is a file"),
         ({"samples": there, "start": 3000.0}, "--end must be after"),
+        ({"samples": there, "start": 1999.9999}, "--end must be after.*a millisecond"),
         ({"samples": there, "zone": "Europe/Atlantis"}, "Atlantis"),
         ({"samples": there, "settings": [("token", "x")]}, "needs --prometheus"),
         ({"samples": there, "json_file": tmp_path / "no" / "report.json"}, "--json.*No such file"),

@@ -12,7 +12,7 @@ import pytest
 from migratory_resources.objectives import Objective
 from migratory_spark.packing import Wanted, packs
 from migratory_spark.prometheus.blocks import STALE
-from migratory_testing.plainreport import COMPLETE, FAST, MAP, Sample, plain_report
+from migratory_testing.plainreport import COMPLETE, FAST, MAP, Sample, objective, plain_report
 from migratory_testing.prometheus_wire import of_bits
 
 LATENCY = "migratory_delivery_latency_seconds"
@@ -81,6 +81,44 @@ def test_a_broker_that_dies_as_the_window_begins_is_an_incident() -> None:
     ]  # fmt: skip
     (incident,) = plain_report(samples, 100, 200)["incidents"]
     assert (incident["kind"], incident["broker"]) == ("broker died", "b1")
+
+
+def test_zero_means_none_only_while_somebody_counts() -> None:
+    """The counter of lost links was scraped last week, for an objective that looks so far back; not in this window."""
+    back = objective(name="back", type="resume", threshold="5s", target="99")
+    far = objective(name="far", type="latency", threshold="1s", target="99", window={"rolling": "7d"})
+    week = 7 * 86_400
+    links = "migratory_reconnects_total", {**LABELS, "broker": "b0", "instance": "old"}
+    samples: list[Sample] = [(*links, second * 1000, 0.0) for second in range(86_400, 86_500)]
+    samples += [received(week + second, second) for second in range(101)]
+    report = plain_report(samples, week, week + 100, [back, far])
+    assert report["objectives"][0]["verdict"] == "insufficient"
+    assert report["delivery"]["reconnects"] is None
+    now: list[Sample] = [(*links, (week + second) * 1000, 0.0) for second in range(101)]
+    assert plain_report([*samples, *now], week, week + 100, [back, far])["objectives"][0]["verdict"] == "met"
+
+
+@pytest.mark.parametrize("gone", ["expected", "lost", "duplicates", "reordered"])
+@pytest.mark.parametrize("lost", [0, 3])
+def test_who_ends_early_counted_not_all(gone: str, lost: int) -> None:
+    """While others are scraped on. A loss is a loss all the same; which share it is nobody knows without the whole."""
+
+    def told(second: int) -> dict[str, int]:
+        return {"expected": 10 * second, "lost": lost if second > 5 else 0, "duplicates": 0, "reordered": 0}
+
+    samples = [received(second, 10 * second - told(second)["lost"]) for second in range(101)]
+    samples += [
+        (f"migratory_{name}_total", {**LABELS, "instance": name}, second * 1000, float(value))
+        for second in range(101)
+        for name, value in told(second).items()
+        if name != gone or second < 60
+    ]
+    nearly = objective(name="nearly", type="delivery", target="99.6", window={"rolling": "100s"})
+    found = plain_report(samples, 0, 100, [COMPLETE, nearly])["objectives"]
+    assert [one["verdict"] for one in found] == ["missed" if lost else "insufficient", "insufficient"]
+    assert all(gone in one["reason"] for one in found)
+    if lost:
+        assert (found[0]["good"], found[0]["total"]) == (997, 1000)
 
 
 # Buckets
