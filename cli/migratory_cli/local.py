@@ -19,12 +19,16 @@ from migratory_local.state import state_folder
 from migratory_resources import ClusterFileError, Loaded, load_cluster, load_cluster_file
 
 from migratory_cli.interrupts import INTERRUPTED, MESSAGE
+from migratory_cli.output import Output
 from migratory_cli.results import writing
 
 PROBLEM = 2
 """Exit code for what a person can put right: a wrong file, a busy port, no Java, a full disk."""
 
 ENDED_BY_PERSON = tuple(ENDED_BY_SIGNAL + number for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+
+LAST_WORDS = 1.0
+"""Seconds for standard output to take what was said last."""
 
 WORKDIR = click.Path(file_okay=False, path_type=Path)
 
@@ -103,10 +107,13 @@ def up(path: Path, workdir: Path | None, ports: int | None, metrics: Any, scrape
     loaded = _read(path)
     _warn(loaded)
     folder = workdir or state_folder() / loaded.cluster.name
+    out = Output()  # a terminal that is gone, or holds (Ctrl-S), ends nothing and holds nothing up
     try:
-        code = run(run_up(loaded.cluster, folder, ports=ports, metrics=metrics, scrape=scrape, say=click.echo))
+        code = run(run_up(loaded.cluster, folder, ports=ports, metrics=metrics, scrape=scrape, say=out.line))
     except LocalError as error:
         raise Refused(str(error)) from None
+    finally:
+        out.flush(LAST_WORDS)
     _end(code)
 
 

@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import sys
 
-from migratory_cli import interrupts
+from migratory_cli import descriptors, interrupts
 
-# Before anything that takes time to load; but not in a program (a test, say) that merely imports this module.
+# Before anything that takes time to load or opens a file; but not in a program (a test, say) that merely imports this
+# module.
 if __name__ == "__main__" or sys.argv[0].endswith("migratory"):
     interrupts.end_at_once()
+    descriptors.keep()
 
 from importlib import import_module, metadata
 from typing import Any, NamedTuple

@@ -14,7 +14,8 @@ from concurrent.futures import CancelledError
 import click
 from migratory_client import Client, MigratoryError, Position
 
-from migratory_cli.options import connection_options, make_client, run
+from migratory_cli.options import Failed, connection_options, make_client, run
+from migratory_cli.output import Output
 
 _WINDOW = 500  # publications under way; below the client's own bound
 _CHUNKS = 16  # of standard input, read ahead
@@ -55,6 +56,8 @@ def pub(
     """
     if payload is None and repeat != 1:
         raise click.UsageError("--repeat needs a PAYLOAD")
+    if payload is None and sys.stdin is None:
+        raise click.UsageError("standard input is closed: give a PAYLOAD")
     if payload is None and not quiet and sys.stdin.isatty():
         click.echo("every line of standard input is published; Ctrl-D ends", err=True)
     client = make_client(servers, cluster, token, wire, connect_timeout, quiet)
@@ -74,21 +77,24 @@ async def _publish(
             position = await future
         except MigratoryError as error:
             failures += 1
+            if out.error is not None:
+                return  # the command ends for that, and what was under way with it
             if as_json:
-                click.echo(json.dumps({"number": number, "error": error.code, "text": str(error)}))
+                out.line(json.dumps({"number": number, "error": error.code, "text": str(error)}))
             click.echo(f"Error: publication {number}: {error}", err=True)
         else:
             seconds = round(time.monotonic() - began, 6)
             if as_json:
                 where = None if position is None else str(position)
-                click.echo(json.dumps({"number": number, "topic": topic, "position": where, "seconds": seconds}))
+                out.line(json.dumps({"number": number, "topic": topic, "position": where, "seconds": seconds}))
             elif position is not None:
-                click.echo(str(position))
+                out.line(str(position))
             elif qos == 1:
-                click.echo("acknowledged; its position is no longer known")
+                out.line("acknowledged; its position is no longer known")
         finally:
             window.release()
 
+    out = Output()
     async with client:
         start = time.monotonic()
         number = 0
@@ -96,6 +102,7 @@ async def _publish(
         async for data in source:
             if rate is not None:
                 await asyncio.sleep(start + number / rate - time.monotonic())
+            await out.room()
             await window.acquire()
             number += 1
             future = client.submit(topic, data, qos=qos)
@@ -104,6 +111,7 @@ async def _publish(
             task.add_done_callback(under_way.discard)
         while under_way:
             await asyncio.wait(list(under_way))
+        await out.room(0)
     return 1 if failures else 0
 
 
@@ -117,16 +125,20 @@ async def _lines() -> AsyncIterator[bytes]:
 
     The reading thread is a daemon, because nothing can end a read from a terminal when Ctrl-C ends the command; it
     reads the descriptor, because a lock of `sys.stdin` that is held at the interpreter's end aborts the process."""
-    chunks: asyncio.Queue[bytes] = asyncio.Queue(_CHUNKS)
+    chunks: asyncio.Queue[bytes | OSError] = asyncio.Queue(_CHUNKS)
     loop = asyncio.get_running_loop()
     descriptor = sys.stdin.fileno()
 
     def read() -> None:
         try:
             while True:
-                chunk = os.read(descriptor, 65536)
+                chunk: bytes | OSError
+                try:
+                    chunk = os.read(descriptor, 65536)
+                except OSError as error:  # a directory, a terminal that is gone
+                    chunk = error
                 asyncio.run_coroutine_threadsafe(chunks.put(chunk), loop).result()  # waits while the queue is full
-                if not chunk:
+                if not chunk or isinstance(chunk, OSError):
                     return
         except (RuntimeError, CancelledError):
             return  # the loop has ended: nobody reads
@@ -134,6 +146,8 @@ async def _lines() -> AsyncIterator[bytes]:
     threading.Thread(target=read, name="stdin", daemon=True).start()
     rest = b""
     while chunk := await chunks.get():
+        if isinstance(chunk, OSError):
+            raise Failed(f"cannot read standard input: {chunk.strerror}")
         *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
             yield line.rstrip(b"\r")

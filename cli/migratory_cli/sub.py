@@ -12,6 +12,7 @@ from migratory_client import events as ev
 from migratory_protocol.positions import parse_position
 
 from migratory_cli.options import connection_options, make_client, run
+from migratory_cli.output import Output
 
 
 def _position(_context: click.Context, _parameter: click.Parameter, value: str | None) -> Position | None:
@@ -76,6 +77,7 @@ async def _subscribe(
     several = len(set(topics)) > 1
     refused = False
     left = count
+    out = Output()
     async with client:
         stream = client.subscribe(*topics, after=after, snapshot=snapshot, on_gap=lambda receipt: None)
         while True:
@@ -87,15 +89,17 @@ async def _subscribe(
                 continue
             if message is None:
                 break
-            _show(message, several, positions, as_json)
+            out.put(_line(message, several, positions, as_json) + b"\n")
+            await out.room()
             if left is not None:
                 left -= 1
                 if left == 0:
                     break
+        await out.room(0)
     return 1 if refused else 0
 
 
-def _show(message: Message, several: bool, positions: bool, as_json: bool) -> None:
+def _line(message: Message, several: bool, positions: bool, as_json: bool) -> bytes:
     if as_json:
         found: dict[str, object] = {"topic": message.topic, "position": str(message.position)}
         try:
@@ -103,13 +107,11 @@ def _show(message: Message, several: bool, positions: bool, as_json: bool) -> No
         except UnicodeDecodeError:
             found["data64"] = b64encode(message.payload).decode()
         found |= {"sent": message.sent, "time": message.time, "replayed": message.replayed}
-        click.echo(json.dumps(found, ensure_ascii=False))
-        return
+        return json.dumps(found, ensure_ascii=False).encode()
     prefix = message.topic.encode() + b"\t" if several else b""
     if positions:
         prefix += f"{message.position}\t".encode()
-    sys.stdout.buffer.write(prefix + message.payload + b"\n")
-    sys.stdout.buffer.flush()
+    return prefix + message.payload
 
 
 def _receipt(receipt: ev.Receipt, as_json: bool) -> str:

@@ -155,6 +155,11 @@ class LocalCluster:
             self.supervisor.watch(process)
         self._supervision = asyncio.create_task(self.supervisor.run(), name="supervisor")
 
+    def check(self) -> None:
+        """:raises Exception: whatever ended the supervision, which must not end unseen: nothing would start again."""
+        if self._supervision is not None and self._supervision.done() and not self._supervision.cancelled():
+            self._supervision.result()
+
     def add(self, process: Process) -> None:
         """Starts one more process that lives as long as the cluster."""
         process.start()

@@ -52,6 +52,7 @@ async def up(
             try:
                 _announce(cluster, where, say)
                 while True:
+                    cluster.check()
                     check()
                     await asyncio.sleep(_CHECK_SECONDS)
             finally:

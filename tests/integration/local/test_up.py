@@ -51,13 +51,13 @@ class Runner:
         self._environment = {**os.environ, "XDG_STATE_HOME": str(folder / "state")}
         self._started: list[subprocess.Popen[bytes]] = []
 
-    def up(self, *more: str) -> subprocess.Popen[bytes]:
+    def up(self, *more: str, stdout: int | None = None) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "migratory_cli.main", "up", "-f", str(self._file)]
         with self._output.open("ab") as output:
             process = subprocess.Popen(
                 [*command, "--workdir", str(self.workdir), "--metrics", "recorder", *more],
-                stdout=output,
-                stderr=subprocess.STDOUT,
+                stdout=output if stdout is None else stdout,
+                stderr=output,
                 env=self._environment,
                 start_new_session=True,
             )
@@ -136,6 +136,37 @@ def test_up_starts_all_restarts_what_dies_and_ends_all(runner: Runner) -> None:
     assert running_clusters(runner.states) == []
     recorded = pq.read_table(runner.workdir / "samples")
     assert "migratory_clients" in recorded.column("metric").to_pylist()
+
+
+@pytest.mark.parametrize("reader", ["gone", "asleep"])
+def test_whoever_reads_what_up_says_holds_nothing_up(runner: Runner, reader: str) -> None:
+    """`migratory up | tee log`, and tee dies or its terminal is held: brokers that died once stayed away for ever."""
+    runner._file.write_text(
+        CLUSTER.replace("replicas: 3", "replicas: 1") + "  zookeeper: {replicas: 1}\n  delivery: {minCopies: 1}\n"
+    )
+    read, write = os.pipe()
+    process = runner.up(stdout=write)
+    os.close(write)
+    state = runner.state(process)
+    if reader == "gone":
+        os.close(read)
+    else:  # until the pipe is full, whatever its size is
+        with open(f"/proc/{process.pid}/fd/1", "wb", buffering=0) as more:
+            os.set_blocking(more.fileno(), False)
+            while more.write(bytes(4096)) is not None:
+                pass
+    started = descendants(process)
+    for _ in range(2):  # the first death may be all that the pipe takes
+        named(descendants(process), "--name=test-broker-0").kill()
+        eventually(lambda: not ready(state.brokers[0].admin))
+        eventually(lambda: ready(state.brokers[0].admin), 60)
+    started += descendants(process)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == 143
+    assert all_gone(started)
+    assert running_clusters(runner.states) == []
+    if reader == "asleep":
+        os.close(read)
 
 
 def test_nothing_is_left_of_a_runner_that_was_killed(runner: Runner) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import socket
 import subprocess
@@ -54,6 +55,22 @@ def test_a_wrong_configuration_names_the_field(tmp_path: Path) -> None:
     ended = command(tmp_path, settings(), "--name", "b7")
     assert ended.returncode == 2
     assert "'b7' is not one of brokers" in " ".join(ended.stderr.split())
+
+
+def test_closed_standard_errors_give_their_number_to_no_socket(tmp_path: Path) -> None:
+    """`migratory broker 2>&-`: log lines once went to whatever was opened next, a client's connection perhaps."""
+    config = tmp_path / "cluster.json"
+    config.write_text(json.dumps(settings()))
+    line = f"exec {sys.executable} -m migratory_cli.main broker --config {config} --name b0 "
+    line += "--clients 127.0.0.1:0 --peers 127.0.0.1:0 --admin 127.0.0.1:0 <&- >&- 2>&-"
+    process = subprocess.Popen(["bash", "-c", line])
+    try:
+        opened = Path(f"/proc/{process.pid}/fd")
+        poll(lambda: sum("socket:" in os.readlink(each) for each in opened.iterdir()) >= 3, "it listens")
+        assert [os.readlink(opened / str(number)) for number in range(3)] == ["/dev/null"] * 3
+    finally:
+        process.kill()
+        process.wait(10)
 
 
 def test_an_address_in_use_is_named(tmp_path: Path) -> None:

@@ -1,0 +1,102 @@
+"""`migratory pub` and `migratory sub` when standard input or output is closed, broken, full, or not read."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import subprocess
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+
+import pytest
+from migratory_testing.fakebroker import FakeBroker, eventually
+
+
+@pytest.fixture
+async def broker() -> AsyncIterator[FakeBroker]:
+    async with FakeBroker() as running:
+        yield running
+
+
+async def start(broker: FakeBroker, line: str, stdout: int | None = PIPE) -> Process:
+    """A shell's line; `$M` is the command."""
+    environment = {**os.environ, "MIGRATORY_SERVERS": broker.url, "M": f"{sys.executable} -m migratory_cli.main"}
+    return await asyncio.create_subprocess_exec(
+        "bash", "-c", line, stdin=subprocess.DEVNULL, stdout=stdout, stderr=PIPE, env=environment
+    )
+
+
+async def run(broker: FakeBroker, line: str) -> tuple[int | None, str, str]:
+    process = await start(broker, line)
+    out, err = await asyncio.wait_for(process.communicate(), 30)
+    assert "Traceback" not in err.decode()
+    return process.returncode, out.decode(), err.decode()
+
+
+async def test_what_was_closed_before_the_start(broker: FakeBroker) -> None:
+    code, _, err = await run(broker, "$M pub t <&-")
+    assert (code, re.findall("Error: .*", err)) == (2, ["Error: standard input is closed: give a PAYLOAD"])
+    assert (await run(broker, "$M pub t x >&-"))[0] == 0
+    assert (await run(broker, "$M sub t --snapshot -n 1 >&-"))[0] == 0
+    assert (await run(broker, "$M sub t --snapshot -n 1 2>&-"))[:2] == (0, "x\n")
+    assert (await run(broker, "$M status http://127.0.0.1:1 <&- >&- 2>&-"))[0] == 1
+
+
+async def test_publishing_ends_without_a_word_when_its_reader_has_enough(broker: FakeBroker) -> None:
+    """It once went on, told each position's failure with a traceback, and ended with 0."""
+    code, out, err = await run(broker, "$M pub t x --repeat 100000 | head -1; exit ${PIPESTATUS[0]}")
+    assert (code, out) == (1, "1:1\n")
+    assert "Error" not in err
+    assert len(broker.memory.topics["t"]) < 100_000
+
+
+async def test_subscribing_ends_when_its_reader_has_enough(broker: FakeBroker) -> None:
+    process = await start(broker, "$M sub t --quiet | head -1; exit ${PIPESTATUS[0]}")
+    await eventually(lambda: broker.live and broker.live[0].topics, "subscribed")
+    publishing = asyncio.create_task(_publish(broker, b"1"))
+    out, err = await asyncio.wait_for(process.communicate(), 30)
+    publishing.cancel()
+    assert (process.returncode, out, err) == (1, b"1\n", b"")
+
+
+@pytest.mark.parametrize("line", ["$M pub t x > /dev/full", "$M sub t --snapshot > /dev/full"])
+async def test_a_full_disk_is_named(broker: FakeBroker, line: str) -> None:
+    broker.memory.append("t", b"1")
+    process = await start(broker, f"exec {line}")
+    await eventually(lambda: broker.live and (broker.live[0].topics or "pub" in line), "there")
+    publishing = asyncio.create_task(_publish(broker, b"1"))
+    _, err = await asyncio.wait_for(process.communicate(), 30)
+    publishing.cancel()
+    assert process.returncode == 1
+    assert err.decode().splitlines()[-1] == "Error: cannot write standard output: No space left on device"
+
+
+async def _publish(broker: FakeBroker, payload: bytes) -> None:
+    """Until it is cancelled."""
+    while True:
+        if broker.live and broker.live[0].topics:
+            await broker.publish("t", payload)
+        await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_reader_that_stands_still_holds_neither_signals_nor_the_connection_up(
+    broker: FakeBroker, number: signal.Signals
+) -> None:
+    """Only SIGKILL once ended it."""
+    broker.heartbeat = 0.5
+    read, write = os.pipe()
+    process = await start(broker, "exec $M sub t", write)
+    os.close(write)
+    await eventually(lambda: broker.live and broker.live[0].topics, "subscribed")
+    for _ in range(20):
+        await broker.publish("t", bytes(30_000))
+    before = len(broker.live[0].received)
+    await eventually(lambda: len(broker.live[0].received) >= before + 3, "it still sends pings")
+    process.send_signal(number)
+    await asyncio.wait_for(process.communicate(), 15)
+    os.close(read)
+    assert process.returncode == 130
