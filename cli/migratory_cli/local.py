@@ -106,9 +106,10 @@ def up(path: Path, workdir: Path | None, ports: int | None, metrics: Any, scrape
 
     loaded = _read(path)
     _warn(loaded)
-    folder = workdir or state_folder() / loaded.cluster.name
     out = Output()  # a terminal that is gone, or holds (Ctrl-S), ends nothing and holds nothing up
     try:
+        states = state_folder()  # asked for first, also with --workdir: the cluster is made known there
+        folder = workdir or states / loaded.cluster.name
         code = run(run_up(loaded.cluster, folder, ports=ports, metrics=metrics, scrape=scrape, say=out.line))
     except LocalError as error:
         raise Refused(str(error)) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -47,10 +48,17 @@ class ClusterState:
 
 
 def state_folder(environment: Mapping[str, str] | None = None) -> Path:
-    """$XDG_STATE_HOME/migratory, by default ~/.local/state/migratory."""
+    """$XDG_STATE_HOME/migratory, by default ~/.local/state/migratory.
+
+    :raises LocalError: for a user without a home, such as a container's that is a mere number."""
     environment = os.environ if environment is None else environment
     base = environment.get("XDG_STATE_HOME")
-    return (Path(base) if base and Path(base).is_absolute() else Path.home() / ".local" / "state") / "migratory"
+    if base and Path(base).is_absolute():
+        return Path(base) / "migratory"
+    try:
+        return Path.home() / ".local" / "state" / "migratory"
+    except RuntimeError:
+        raise LocalError(f"user {os.getuid()} has no home: set HOME, or XDG_STATE_HOME to a folder") from None
 
 
 def own_start_time() -> float:
@@ -75,12 +83,18 @@ def publish(state: ClusterState, folder: Path | None = None) -> Path:
 
 
 def running_clusters(folder: Path | None = None) -> list[ClusterState]:
-    """Clusters whose runner lives, newest first. Files that a killed runner left behind are removed."""
+    """Clusters whose runner lives, newest first. Files that a killed runner left behind are removed, where that is
+    allowed. A user without a home runs none."""
     found = []
-    for path in sorted((folder or state_folder()).glob("*.json")):
+    try:
+        paths = sorted((folder or state_folder()).glob("*.json"))
+    except LocalError:
+        return []
+    for path in paths:
         state = _read(path)
         if state is None or not state.running:
-            path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # another user's, or a read-only disk
+                path.unlink(missing_ok=True)
         else:
             found.append(state)
     return sorted(found, key=lambda state: -state.started)

@@ -389,6 +389,7 @@ class Broker:
             "late_ticks": self._late_ticks,
             "handshakes_waiting": self._client_server.waiting,
             "handshakes_too_slow": self._client_server.slow_handshakes,
+            "requests_malformed": self._client_server.malformed + self._admin_server.malformed,
             "connections_refused": sum(listener.refused for listener in self._listeners),
             "admin_connections_crowded_out": self._admin_server.crowded_out,
             "peer_links": self._peers.status(),

@@ -8,10 +8,12 @@ from TCP accept, however slowly its bytes come.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, cast
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_protocol import RequestHandler
 from migratory_protocol.origins import OriginPolicy
 
@@ -56,6 +58,21 @@ class _Early:
         return None
 
 
+class _Logger(logging.LoggerAdapter[logging.Logger]):
+    """aiohttp's own, but for what is no HTTP: counted, for anybody may send it, and each would write an error with its
+    traceback and what was sent, up to 128 KiB of it."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.getLogger("aiohttp.server"))
+        self.malformed = 0
+
+    def exception(self, msg: object, *args: object, exc_info: Any = True, **options: Any) -> None:
+        if isinstance(exc_info, HttpProcessingError):
+            self.malformed += 1
+        else:
+            super().exception(msg, *args, exc_info=exc_info, **options)
+
+
 class _Server(web.Server):
     """Remembers when each connection was accepted, until it was handed over or is gone. `most`: so many at once."""
 
@@ -65,9 +82,11 @@ class _Server(web.Server):
         clock: Callable[[], float],
         most: int | None = None,
     ) -> None:
+        self._logger = _Logger()
         super().__init__(
             cast("Any", handler),
             access_log=None,
+            logger=self._logger,
             keepalive_timeout=0,
             tcp_keepalive=False,
             lingering_time=0,
@@ -79,6 +98,10 @@ class _Server(web.Server):
         self.waiting: dict[RequestHandler, float] = {}
         self._strangers: Strangers[RequestHandler] | None = None if most is None else Strangers(most)
         self.crowded_out = 0
+
+    @property
+    def malformed(self) -> int:
+        return self._logger.malformed
 
     def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
         self.waiting[handler] = self._clock()
@@ -142,6 +165,11 @@ class ClientServer:
         """Connections that are still in their handshake."""
         return len(self._server.waiting)
 
+    @property
+    def malformed(self) -> int:
+        """Requests that were no HTTP."""
+        return self._server.malformed
+
     def tick(self) -> None:
         self.slow_handshakes += self._server.drop_slow(self._limit)
 
@@ -204,6 +232,11 @@ class AdminServer:
     def crowded_out(self) -> int:
         """Connections that had to go for others."""
         return self._server.crowded_out
+
+    @property
+    def malformed(self) -> int:
+        """Requests that were no HTTP."""
+        return self._server.malformed
 
     def tick(self) -> None:
         self._server.drop_slow(self._limit)

@@ -82,6 +82,30 @@ def test_the_state_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     assert state_folder({"XDG_STATE_HOME": "relative"}) == Path.home() / ".local/state/migratory"
 
 
+def test_a_user_without_a_home_runs_no_cluster_and_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container's user may be a mere number: `status`, `pub` and `sub` once ended with pathlib's traceback."""
+
+    def none(_: type[Path]) -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", classmethod(none))
+    assert running_clusters() == []
+    with pytest.raises(LocalError, match="has no home: set HOME, or XDG_STATE_HOME"):
+        state_folder()
+
+
+def test_what_a_killed_runner_left_where_nothing_may_be_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, missing_ok: bool = False) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    (tmp_path / "old.1.json").write_text("{}")
+    monkeypatch.setattr(Path, "unlink", refuse)
+    assert running_clusters(tmp_path) == []
+
+
 def test_one_runner_per_work_folder(tmp_path: Path) -> None:
     import os
 

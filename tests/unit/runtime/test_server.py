@@ -395,3 +395,43 @@ async def test_the_administration_holds_few_connections_and_answers_all_the_same
     assert len(server._server.connections) == MAX_ADMIN - 1
     listener.close()
     await server.close()
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"G" * 400_000,
+        b"GET http://[::1 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"X: y\r\n" * 200 + b"\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"y" * 9000 + b"\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    ],
+    ids=["endless line", "no URL", "two hosts", "many headers", "a long header", "no chunk"],
+)
+async def test_what_is_no_http_is_counted_and_writes_no_log(
+    sites: Any, until: Any, caplog: pytest.LogCaptureFixture, request_: bytes
+) -> None:
+    """Each once wrote an error with a traceback and what was sent: a stranger could fill the disk with it."""
+    site = sites()
+    _, writer, head = await site.request(request_)
+    assert head.split(b"\r\n", 1)[0].endswith(b" 400 Bad Request")
+    assert site.server.malformed == 1
+    writer.close()
+    assert not [record for record in caplog.records if record.name == "aiohttp.server"]
+
+
+async def test_a_fault_of_the_pages_own_is_logged(
+    sites: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = sites()
+
+    def fail() -> tuple[int, str, bytes]:
+        raise LookupError("the page's own fault")
+
+    monkeypatch.setattr(site.server, "_servers", fail)
+    _, writer, head = await site.request("GET /v1/servers HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert b" 500 " in head
+    writer.close()
+    assert "the page's own fault" in caplog.text
+    assert site.server.malformed == 0
