@@ -8,10 +8,11 @@ live.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterable, Iterator
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
@@ -22,13 +23,16 @@ SAME_CLOCK = "same"
 
 
 class MeterCollector(Collector):
-    """A Meter as Prometheus metric families."""
+    """A Meter as Prometheus metric families. `began`: since when it counts, in seconds of wall-clock time."""
 
-    def __init__(self, meter: Meter, cluster: str) -> None:
+    def __init__(self, meter: Meter, cluster: str, began: float | None = None) -> None:
         self._meter = meter
         self._cluster = cluster
+        self._began = time.time() if began is None else began
 
     def collect(self) -> Iterable[Metric]:
+        # Who is scraped for the first time may have counted for long: this tells.
+        yield GaugeMetricFamily("process_start_time_seconds", "When counting began.", value=self._began)
         yield from self._latency()
         yield from self._counts()
         meter = self._meter

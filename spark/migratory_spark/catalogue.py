@@ -24,6 +24,7 @@ from migratory_spark.names import (
     role,
     tells_a_beginning,
 )
+from migratory_spark.packing import exporter
 
 Bounds = tuple[float, ...]
 
@@ -91,6 +92,21 @@ class Catalogue:
     def counters(self) -> list[Entry]:
         known = frozenset(counters())
         return [entry for entry in self.entries if entry.about.metric in known and entry.about.samples]
+
+    def undated(self, start_ms: int) -> list[tuple[str, int]]:
+        """Exporters of clients and publishers that were scraped first after `start_ms`, and when, which had counted
+        something by then, while nothing tells since when."""
+        found: dict[str, list[About]] = {}
+        for entry in self.entries:
+            if entry.evidence is None and role(entry.about.metric) in ("clients", "publishers"):
+                found.setdefault(exporter("clients", entry.about.labels), []).append(entry.about)
+        firsts = {name: min(one.first for one in told if one.first is not None)
+                  for name, told in sorted(found.items()) if any(one.samples for one in told)}  # fmt: skip
+        return [
+            (name, first)
+            for name, first in firsts.items()
+            if first > start_ms and any(one.first == first and one.least for one in found[name])
+        ]
 
     @property
     def guide(self) -> Guide:

@@ -53,8 +53,13 @@ def append(report: Report, folder: Path) -> None:
         by_day: dict[str, list[dict[str, Any]]] = defaultdict(list)
         for row in rows:
             by_day[row["start"].date().isoformat()].append(row)
-        for day, found in by_day.items():
-            _write(folder / table / f"day={day}" / name, pa.Table.from_pylist(found, schema=schema))
+        written = {folder / table / f"day={day}" / name: found for day, found in by_day.items()}
+        for path, found in written.items():
+            _write(path, pa.Table.from_pylist(found, schema=schema))
+        # Made again, it may have rows on fewer days.
+        for path in (folder / table).glob(f"day=*/{name}"):
+            if path not in written:
+                path.unlink()
 
 
 def _objectives(report: Report) -> Iterable[dict[str, Any]]:

@@ -2,18 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from migratory_spark import names
 from migratory_spark.catalogue import Facts
 from migratory_spark.document import Coverage, Samples
 from migratory_spark.observations import Observations, Span
+from migratory_spark.periods import iso
 
 _MOST_NAMED = 5
 
 
-def notes(coverage: Coverage, samples: Samples, seen: Observations, span: Span, known: Facts) -> list[str]:
-    return [*_targets(coverage), *_samples(samples, known), *_histograms(samples, seen, span), *_resumes(seen, span)]
+def notes(
+    coverage: Coverage,
+    samples: Samples,
+    seen: Observations,
+    span: Span,
+    known: Facts,
+    undated: Sequence[tuple[str, int]],
+) -> list[str]:
+    """`undated`: exporters of which nobody knows since when they had counted at their first scrape."""
+    return [
+        *_targets(coverage),
+        *_undated(undated),
+        *_samples(samples, known),
+        *_histograms(samples, seen, span),
+        *_resumes(seen, span),
+    ]
+
+
+def _undated(undated: Sequence[tuple[str, int]]) -> Iterator[str]:
+    for name, first in undated[:_MOST_NAMED]:
+        yield (
+            f"{name or 'an exporter without a name'} was scraped first at {iso(first)}, and nothing tells when it "
+            "began: all that it had counted by then is in the sums"
+        )
+    if len(undated) > _MOST_NAMED:
+        yield f"of {len(undated) - _MOST_NAMED} more exporters nothing tells when they began"
 
 
 def _targets(coverage: Coverage) -> Iterator[str]:

@@ -146,7 +146,7 @@ def build_report(
         window=Window(start=iso(start_ms), end=iso(end_ms), seconds=round(end - start, 3), zone=zone),
         coverage=coverage,
         samples=counts,
-        notes=notes(coverage, counts, seen, rows.whole, there),
+        notes=notes(coverage, counts, seen, rows.whole, there, known.undated(start_ms)),
         delivery=sections.delivery(seen, rows.whole),
         availability=sections.availability(seen, rows),
         latency_ms=sections.latency(seen, rows),

@@ -32,7 +32,8 @@ class Sample(NamedTuple):
 def recording(*, lost: int = 0, cluster: str = "quotes", start: int = START) -> list[Sample]:
     """Scraped each second, the first time before anything happened. `lost` are told at the end, as a verifier does."""
     meter = Meter(BOUNDS, settle=1.0)
-    found = [*_scrape(meter, cluster, start)]
+    exporter = MeterCollector(meter, cluster, began=start - 1.0)
+    found = [*_scrape(exporter, start)]
     for second in range(SECONDS):
         brokers = ("b0", "b1") if second < SECONDS // 2 else ("b0",)
         for broker in brokers:
@@ -45,7 +46,7 @@ def recording(*, lost: int = 0, cluster: str = "quotes", start: int = START) -> 
                 meter.resumed("b0", 0.8)
         if second == SECONDS - 1:
             meter.lost["b0"] += lost
-        found += _scrape(meter, cluster, start + second + 1)
+        found += _scrape(exporter, start + second + 1)
     return found
 
 
@@ -75,12 +76,12 @@ def openmetrics(samples: Iterable[Sample]) -> str:
     return "\n".join(families) + "\n# EOF\n"
 
 
-def _scrape(meter: Meter, cluster: str, moment: int) -> list[Sample]:
+def _scrape(exporter: MeterCollector, moment: int) -> list[Sample]:
     """A label without a value is none, for a Prometheus."""
     target = {"job": "bench", "instance": "127.0.0.1:9100"}
     return [
         Sample(sample.name, given({**sample.labels, **target}), moment * 1000, float(sample.value))
-        for family in MeterCollector(meter, cluster).collect()
+        for family in exporter.collect()
         for sample in family.samples
     ]
 

@@ -38,3 +38,9 @@ def test_what_happens_only_when_a_broker_dies_stands_at_zero_before() -> None:
     assert found["migratory_resume_seconds_bucket", "b0", "5.0"] == 1
     assert found["migratory_resume_seconds_count", "b1", ""] == 0
     assert found["migratory_publish_gap_seconds_bucket", "", "0.5"] == 1
+
+
+def test_since_when_it_counts_is_told_without_labels() -> None:
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(MeterCollector(Meter(bounds(), settle=1.0), "quotes", began=1234.5))
+    assert "\nprocess_start_time_seconds 1234.5\n" in generate_latest(registry).decode()

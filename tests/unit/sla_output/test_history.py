@@ -8,7 +8,7 @@ import msgspec
 import pyarrow.dataset as ds
 from migratory_spark.document import Report
 from migratory_spark.history import append
-from migratory_testing.reports import WINDOWS, sample_report
+from migratory_testing.reports import WINDOWS, empty_report, sample_report
 
 
 def table(folder: Path, name: str) -> list[dict[str, object]]:
@@ -57,3 +57,9 @@ def test_a_window_across_midnight_is_in_both_days(tmp_path: Path) -> None:
     append(across_midnight(sample_report()), tmp_path)
     days = {str(row["day"]) for row in table(tmp_path, "latency")}
     assert days == {"2026-03-01", "2026-03-02"}
+    # Made again it may have nothing on one of them, and on none.
+    append(sample_report(), tmp_path)
+    assert {str(row["day"]) for row in table(tmp_path, "latency")} == {"2026-03-01"}
+    silent = msgspec.structs.replace(sample_report(), latency_ms=empty_report().latency_ms)
+    append(silent, tmp_path)
+    assert list((tmp_path / "latency").rglob("*.parquet")) == []

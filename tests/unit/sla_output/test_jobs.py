@@ -19,7 +19,7 @@ from migratory_spark.jobs import outputs
 from migratory_spark.jobs.exits import BadInput, Ending, Unreadable
 from migratory_spark.jobs.inputs import Servers
 from migratory_spark.jobs.options import Moment
-from migratory_spark.jobs.run import Question, run_report
+from migratory_spark.jobs.run import Question, _first_lines, run_report
 from migratory_spark.jobs.sla_compare import main as compare_job
 from migratory_spark.prometheus.options import parse_options
 from migratory_testing.reports import empty_report, sample_report
@@ -139,6 +139,23 @@ def test_nor_is_an_interruption(capsys: pytest.CaptureFixture[str]) -> None:
             raise error
         assert ended.value.code == 130
     assert "Interrupted" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[NO_SUCH] a table is not there\n\tat org.apache.X(Y.scala)\n\tat Z", "[NO_SUCH] a table is not there"),
+        (
+            "Job aborted: Task 0\nLost task\nand more\nTraceback (most recent call last):\n"
+            '  File "worker.py", line 1, in main\n    process()\n    name: int = 3\n'
+            "a.b.BadSamples: /x/y.parquet is none\n\n\tat org.apache.X\nCaused by: z",
+            "/x/y.parquet is none",
+        ),
+        ("", "no reason was given"),
+    ],
+)
+def test_what_spark_says_is_said_in_a_line(text: str, said: str) -> None:
+    assert _first_lines(text) == said
 
 
 def test_files_are_written_whole_or_not_at_all(tmp_path: Path) -> None:

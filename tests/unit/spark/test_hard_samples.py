@@ -243,6 +243,26 @@ def test_who_scrapes_twice_is_told_so() -> None:
     assert not any("differ by" in note for note in named["notes"])
 
 
+@pytest.mark.parametrize("began", [None, 10.0, 149.0])
+def test_a_recording_that_begins_in_the_window(began: float | None) -> None:
+    """A scraper that was started late, or kept nothing older: what the counter held by then is of the window only if it
+    began there."""
+    samples = [received(second, 10 * (second - 10)) for second in range(150, 201)]
+    if began is not None:
+        started = "process_start_time_seconds", {"job": "load", "instance": "w"}
+        samples += [(*started, second * 1000, began) for second in range(150, 201)]
+    report = plain_report(samples, 100, 200)
+    assert report["delivery"]["received"] == (500 if began == 10.0 else 1900)
+    undated = [note for note in report["notes"] if "nothing tells when it began" in note]
+    assert len(undated) == (began is None)
+    # Who was there before, or had counted nothing yet, needs no such sentence.
+    for shift in (60, -1400):
+        earlier = [(metric, labels, at, max(0.0, value + shift - 60)) for metric, labels, at, value in samples]
+        if shift == 60:
+            earlier += [received(99, 890)]
+        assert not any("nothing tells" in note for note in plain_report(earlier, 100, 200)["notes"])
+
+
 def test_stale_markers_where_nothing_ended() -> None:
     """Before the first sample, twice in a row, at the time of a sample, and last of all."""
     truth = [received(second, second) for second in range(0, 101, 2)]
