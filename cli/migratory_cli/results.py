@@ -25,7 +25,12 @@ def writing(option: str, path: Path) -> Iterator[None]:
 
 
 def check_result_file(option: str, path: Path | None) -> None:
-    """Raises NotWritten for a file that can't be opened for writing, before minutes are spent on its content."""
+    """Raises NotWritten for a file that can't be opened for writing, before minutes are spent on its content.
+
+    Leaves no empty file behind: whatever reads it would take that for a result, when there comes none."""
     if path is not None:
-        with writing(option, path), path.open("ab"):
-            pass
+        with writing(option, path):
+            new = not path.exists()
+            path.open("ab").close()
+            if new:
+                path.unlink()

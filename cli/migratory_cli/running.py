@@ -21,7 +21,13 @@ def choose(cluster: str | None) -> Any | None:
     if not found and cluster is not None:
         raise click.UsageError(f"no cluster named {cluster} runs on this machine: start it with `migratory up`")
     if len(found) > 1:
-        names = ", ".join(sorted(item.name for item in found))
+        distinct = sorted({item.name for item in found})
+        if len(distinct) < len(found):  # in work folders of their own
+            folders = ", ".join(sorted(f"{item.name} in {item.workdir}" for item in found))
+            raise click.UsageError(
+                f"several clusters of one name run on this machine ({folders}): give the addresses of one instead"
+            )
+        names = ", ".join(distinct)
         raise click.UsageError(f"several clusters run on this machine ({names}): choose with --cluster NAME")
     return found[0] if found else None
 

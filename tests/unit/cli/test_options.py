@@ -17,7 +17,7 @@ from migratory_cli.options import DEFAULT_SERVERS, find_servers
 
 def clusters(*names: str) -> SimpleNamespace:
     def state(name: str) -> SimpleNamespace:
-        return SimpleNamespace(name=name, brokers=[SimpleNamespace(url=f"ws://{name}-0/ws")])
+        return SimpleNamespace(name=name, workdir=f"/runs/{name}", brokers=[SimpleNamespace(url=f"ws://{name}-0/ws")])
 
     return SimpleNamespace(running_clusters=lambda: [state(name) for name in names])
 
@@ -109,3 +109,14 @@ def test_wrong_usage_ends_with_2_and_says_what_is_wrong(line: list[str], what: s
     result = CliRunner().invoke(main, line)
     assert result.exit_code == 2
     assert what in result.output
+
+
+@pytest.mark.parametrize("more", [[], ["--cluster", "one"]])
+def test_of_two_clusters_of_one_name_the_addresses_must_be_given(
+    monkeypatch: pytest.MonkeyPatch, more: list[str]
+) -> None:
+    """--cluster was once asked for, and then asked for again."""
+    monkeypatch.setitem(sys.modules, "migratory_local.state", clusters("one", "one"))
+    result = CliRunner().invoke(main, ["pub", "t", "x", *more])
+    assert result.exit_code == 2
+    assert "(one in /runs/one, one in /runs/one): give the addresses" in " ".join(result.output.split())

@@ -11,6 +11,7 @@ from migratory_cli.results import NotWritten, check_result_file, writing
 def test_a_file_that_cannot_be_opened_is_named_before_the_work(tmp_path: Path) -> None:
     check_result_file("--json", None)
     check_result_file("--json", tmp_path / "new.json")
+    assert not (tmp_path / "new.json").exists()
     (tmp_path / "old.json").write_text("kept until there is a new one")
     check_result_file("--json", tmp_path / "old.json")
     assert (tmp_path / "old.json").read_text() == "kept until there is a new one"
