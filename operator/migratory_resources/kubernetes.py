@@ -8,12 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, GetCoreSchemaHandler, ValidationError
+from pydantic import Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema
 
 from migratory_resources.fields import Model, Size, Text, Words, plain_schema
 from migratory_resources.model import Brokers, MigratoryCluster, Spec, ZooKeeper
 from migratory_resources.problems import ClusterFileError, Problem
+from migratory_resources.repairs import judge
 from migratory_resources.rules import check_rules
 from migratory_resources.validation import problems_of
 
@@ -124,14 +125,15 @@ def read_cluster(resource: dict[str, Any]) -> KubernetesCluster:
         "metadata": {"name": name},
         "spec": resource.get("spec", {}),
     }
-    try:
-        cluster = KubernetesCluster.model_validate(known)
-    except ValidationError as error:
-        raise ClusterFileError(name, list(problems_of(error))) from error
-    problems = [*check_rules(cluster), *_exposure(cluster.spec.brokers.expose)]
-    if problems:
-        raise ClusterFileError(name, problems)
-    return cluster
+    judged, errors = judge(KubernetesCluster, known)
+    problems = [problem for error in errors for problem in problems_of(error)]
+    if judged is not None:
+        problems += check_rules(judged)
+        if judged.right("spec", "brokers", "expose"):
+            problems += _exposure(judged.cluster.spec.brokers.expose)
+    if judged is None or problems:
+        raise ClusterFileError(name, problems) from next(iter(errors), None)
+    return judged.cluster
 
 
 def _exposure(expose: Expose) -> list[Problem]:

@@ -96,31 +96,32 @@ class Objective(Model):
 
     @model_validator(mode="after")
     def _fits_its_type(self) -> Self:
-        if self.type == "latency":
-            if (self.threshold is None) == (self.slices is None):
-                raise not_allowed("either threshold or slices, for an objective of type latency")
-        elif self.slices is not None and self.type != "availability":
-            raise not_allowed(f"slices only for types latency and availability, not for {self.type}")
-        elif (self.threshold is None) == (self.type in ("resume", "publish")):
-            needs = "a threshold" if self.threshold is None else "no threshold"
-            raise not_allowed(f"{needs} for an objective of type {self.type}")
-        if self.clock is not None and self.type != "latency":
-            raise not_allowed(f"a clock only for type latency, not for {self.type}")
+        if wrong := [*self._misfits()]:
+            raise not_allowed("; ".join(wrong))
         return self
 
-    @model_validator(mode="after")
-    def _slices_fit(self) -> Self:
-        slices = self.slices
-        if slices is None:
-            return self
+    def _misfits(self) -> Iterator[str]:
+        if self.type == "latency":
+            if (self.threshold is None) == (self.slices is None):
+                yield "either threshold or slices, for an objective of type latency"
+        elif self.slices is not None and self.type != "availability":
+            yield f"slices only for types latency and availability, not for {self.type}"
+        elif (self.threshold is None) == (self.type in ("resume", "publish")):
+            needs = "a threshold" if self.threshold is None else "no threshold"
+            yield f"{needs} for an objective of type {self.type}"
+        if self.clock is not None and self.type != "latency":
+            yield f"a clock only for type latency, not for {self.type}"
+        if (slices := self.slices) is None:
+            return
         if self.type == "latency":
             if slices.percentile is None or slices.threshold is None or slices.share is not None:
-                raise not_allowed("slices with a percentile and a threshold and no share, for type latency")
-        elif slices.share is None or slices.percentile is not None or slices.threshold is not None:
-            raise not_allowed("slices with a share, and neither percentile nor threshold, for type availability")
+                yield "slices with a percentile and a threshold and no share, for type latency"
+        elif self.type == "availability" and (
+            slices.share is None or slices.percentile is not None or slices.threshold is not None
+        ):
+            yield "slices with a share, and neither percentile nor threshold, for type availability"
         if self.window is not None and self.window.rolling is not None and slices.length > self.window.rolling:
-            raise not_allowed("slices no longer than the window")
-        return self
+            yield "slices no longer than the window"
 
     @property
     def thresholds(self) -> tuple[float, ...]:

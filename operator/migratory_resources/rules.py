@@ -8,6 +8,7 @@ from migratory_resources.model import MigratoryCluster
 from migratory_resources.objectives import contradictions
 from migratory_resources.problems import Problem
 from migratory_resources.quantities import format_duration, format_size
+from migratory_resources.repairs import Judged
 
 TAKEOVER_SECONDS = 2.0
 """`progressTimeout` of a takeover: a candidate that has not finished by then tries once more."""
@@ -16,17 +17,22 @@ BACKOFF_SECONDS = 30.0
 BROKERS_FOR_QOS_1 = 3
 
 
-def check_rules(cluster: MigratoryCluster) -> list[Problem]:
-    """All broken rules, in the order of the fields."""
-    return [*_copies(cluster), *_weights(cluster), *_times(cluster), *_sizes(cluster), *_objectives(cluster)]
+def check_rules(judged: Judged[MigratoryCluster]) -> list[Problem]:
+    """All broken rules, in the order of the fields, except those between fields of which one is wrong by itself."""
+    return [*_copies(judged), *_weights(judged), *_times(judged), *_sizes(judged), *_objectives(judged)]
 
 
-def _copies(cluster: MigratoryCluster) -> Iterator[Problem]:
-    spec = cluster.spec
+def _right(judged: Judged[MigratoryCluster], *paths: str) -> bool:
+    return all(judged.right("spec", *path.split(".")) for path in paths)
+
+
+def _copies(judged: Judged[MigratoryCluster]) -> Iterator[Problem]:
+    spec = judged.cluster.spec
     copies = spec.delivery.min_copies
     needed = 2 * copies - 1
-    if spec.brokers.replicas < needed:
-        lower = f", or delivery.minCopies {(spec.brokers.replicas + 1) // 2} or less" if copies > 1 else ""
+    if spec.brokers.replicas < needed and _right(judged, "brokers.replicas", "delivery.minCopies"):
+        possible = (spec.brokers.replicas + 1) // 2
+        lower = f", or delivery.minCopies {possible}{' or less' if possible > 1 else ''}"
         yield Problem(
             "spec.brokers.replicas",
             spec.brokers.replicas,
@@ -34,8 +40,11 @@ def _copies(cluster: MigratoryCluster) -> Iterator[Problem]:
         )
 
 
-def _weights(cluster: MigratoryCluster) -> Iterator[Problem]:
+def _weights(judged: Judged[MigratoryCluster]) -> Iterator[Problem]:
+    cluster = judged.cluster
     weights = cluster.spec.brokers.weights
+    if not (_right(judged, "brokers.replicas") and judged.right("metadata", "name")):
+        return
     names = cluster.broker_names
     shown = f"{names[0]} to {names[-1]}" if len(names) > 1 else names[0]
     for name in weights:
@@ -45,8 +54,8 @@ def _weights(cluster: MigratoryCluster) -> Iterator[Problem]:
         yield Problem("spec.brokers.weights", weights, "a weight above 0 for one broker at least")
 
 
-def _times(cluster: MigratoryCluster) -> Iterator[Problem]:
-    spec = cluster.spec
+def _times(judged: Judged[MigratoryCluster]) -> Iterator[Problem]:
+    spec = judged.cluster.spec
     session = spec.zookeeper.session_timeout
     least = session + TAKEOVER_SECONDS + BACKOFF_SECONDS
     why = (
@@ -54,38 +63,50 @@ def _times(cluster: MigratoryCluster) -> Iterator[Problem]:
         f"({format_duration(TAKEOVER_SECONDS)}) and a client's longest wait ({format_duration(BACKOFF_SECONDS)})"
     )
     cache = spec.topics.cache
-    if cache.min_age < least:
+    if cache.min_age < least and _right(judged, "topics.cache.minAge", "zookeeper.sessionTimeout"):
         yield Problem("spec.topics.cache.minAge", format_duration(cache.min_age), why)
-    if cache.max_age < cache.min_age:
+    if cache.max_age < cache.min_age and _right(judged, "topics.cache.maxAge", "topics.cache.minAge"):
         yield Problem(
             "spec.topics.cache.maxAge",
             format_duration(cache.max_age),
             f"minAge ({format_duration(cache.min_age)}) or more",
         )
-    if spec.delivery.duplicate_window < least:
+    if spec.delivery.duplicate_window < least and _right(
+        judged, "delivery.duplicateWindow", "zookeeper.sessionTimeout"
+    ):
         yield Problem("spec.delivery.duplicateWindow", format_duration(spec.delivery.duplicate_window), why)
 
 
-def _sizes(cluster: MigratoryCluster) -> Iterator[Problem]:
-    limits = cluster.spec.limits
+def _sizes(judged: Judged[MigratoryCluster]) -> Iterator[Problem]:
+    limits, cache = judged.cluster.spec.limits, judged.cluster.spec.topics.cache
     payload = f"limits.maxPayload ({format_size(limits.max_payload)}) or more"
-    if limits.queue_per_client < limits.max_payload:
+    if limits.queue_per_client < limits.max_payload and _right(judged, "limits.queuePerClient", "limits.maxPayload"):
         yield Problem("spec.limits.queuePerClient", format_size(limits.queue_per_client), payload)
-    if limits.queue_total < limits.queue_per_client:
+    if limits.queue_total < limits.queue_per_client and _right(judged, "limits.queueTotal", "limits.queuePerClient"):
         yield Problem(
             "spec.limits.queueTotal",
             format_size(limits.queue_total),
             f"limits.queuePerClient ({format_size(limits.queue_per_client)}) or more",
         )
-    if cluster.spec.topics.cache.max_bytes < limits.max_payload:
-        yield Problem("spec.topics.cache.maxBytes", format_size(cluster.spec.topics.cache.max_bytes), payload)
+    if cache.max_bytes < limits.max_payload and _right(judged, "topics.cache.maxBytes", "limits.maxPayload"):
+        yield Problem("spec.topics.cache.maxBytes", format_size(cache.max_bytes), payload)
 
 
-def _objectives(cluster: MigratoryCluster) -> Iterator[Problem]:
-    sla = cluster.spec.sla
-    for index, field, value, allowed in contradictions(sla.objectives):
-        yield Problem(f"spec.sla.objectives[{index}].{field}", value, allowed)
+def _objectives(judged: Judged[MigratoryCluster]) -> Iterator[Problem]:
+    sla = judged.cluster.spec.sla
+    path = ("spec", "sla", "objectives")
+    right = [judged.right(*path, index) for index in range(len(sla.objectives))]
+    # A name stands twice, whatever else is wrong there; what is promised is known of whole objectives only.
+    for field, told in (
+        ("name", [index for index in range(len(right)) if judged.right(*path, index, "name")]),
+        ("target", [index for index in range(len(right)) if right[index]]),
+    ):
+        for place, found, value, allowed in contradictions([sla.objectives[index] for index in told]):
+            if found == field:
+                yield Problem(f"spec.sla.objectives[{told[place]}].{field}", value, allowed)
     for index, objective in enumerate(sla.objectives):
+        if not (right[index] and _right(judged, "sla.window")):
+            continue
         if objective.slices is not None and objective.window is None and objective.slices.length > sla.window:
             yield Problem(
                 f"spec.sla.objectives[{index}].slices.length",

@@ -14,6 +14,7 @@ from pydantic_core import ErrorDetails
 from migratory_resources.document import DocumentError, parse_document
 from migratory_resources.model import MigratoryCluster
 from migratory_resources.problems import ClusterFileError, Missing, Problem, UnknownField, Unreadable
+from migratory_resources.repairs import judge
 from migratory_resources.rules import check_rules
 
 KUBERNETES_ONLY = {
@@ -78,19 +79,13 @@ def load_cluster(data: bytes | str, source: str = "cluster") -> Loaded:
     problems: list[Problem] = []
     warnings: list[str] = []
     known = _keep_known(MigratoryCluster, document, "", problems, warnings)
-    try:
-        cluster = MigratoryCluster.model_validate(known)
-    except ValidationError as error:
-        problems += problems_of(error)
-        if all(detail["loc"][:2] == ("spec", "sla") for detail in error.errors(include_url=False)):
-            # No rule joins the objectives with anything else, so the rest can be judged without them.
-            rest = {**known, "spec": {key: value for key, value in known["spec"].items() if key != "sla"}}
-            problems += check_rules(MigratoryCluster.model_validate(rest))
-        raise ClusterFileError(source, problems) from error
-    problems += check_rules(cluster)
-    if problems:
-        raise ClusterFileError(source, problems)
-    return Loaded(cluster, warnings)
+    judged, errors = judge(MigratoryCluster, known)
+    problems += [problem for found in errors for problem in problems_of(found)]
+    if judged is not None:
+        problems += check_rules(judged)
+    if judged is None or problems:
+        raise ClusterFileError(source, problems) from next(iter(errors), None)
+    return Loaded(judged.cluster, warnings)
 
 
 def _unreadable(why: str) -> Problem:

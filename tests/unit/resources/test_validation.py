@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import random
 from decimal import Decimal
 from pathlib import Path
 
@@ -168,10 +170,73 @@ def test_all_errors_are_told_at_once() -> None:
     )
 
 
-def test_errors_of_objectives_do_not_hide_broken_rules() -> None:
-    found = errors(cluster("{brokers: {replicas: 2}, sla: {objectives: [{}]}}"))
-    assert any("spec.brokers.replicas" in line for line in found)
-    assert any("objectives[0].target: required" in line for line in found)
+@pytest.mark.parametrize(
+    ("spec", "paths"),
+    [
+        ("{topics: {cache: {minAge: 10s}}, limits: {maxPayload: 1MB}}", ["limits.maxPayload", "topics.cache.minAge"]),
+        (
+            "{brokers: {weights: {quotes-broker-7: 50, broker-1: x}}}",
+            ["brokers.weights", "brokers.weights", "brokers.weights.broker-1"],
+        ),
+        ("{brokers: {replicas: 2}, sla: {objectives: [{}]}}",
+         ["brokers.replicas", *(f"sla.objectives[0].{field}" for field in ("name", "target", "type"))]),
+        # What a wrong value takes part in can't be judged: no word of the default in its place.
+        ("{brokers: {replicas: x}, delivery: {minCopies: 5}}", ["brokers.replicas"]),
+        ("{brokers: {replicas: x, weights: {quotes-broker-7: 1}}}", ["brokers.replicas"]),
+        ("{zookeeper: {sessionTimeout: 1x}, topics: {cache: {minAge: 10s}}}", ["zookeeper.sessionTimeout"]),
+        ("{topics: 7, delivery: {duplicateWindow: 1s}}", ["delivery.duplicateWindow", "topics"]),
+        ("{limits: {maxPayload: 1MB, queuePerClient: 64Ki, queueTotal: x}}",
+         ["limits.maxPayload", "limits.queueTotal"]),
+        # Fields of an objective, what must fit between them, and objectives beside one another.
+        ('{sla: {objectives: [{name: A, type: resume, target: "9"}]}}',
+         ["sla.objectives[0]", "sla.objectives[0].name"]),
+        ("{sla: {objectives: [{name: a, type: resume, target: 9, threshold: 1}]}}",
+         ["sla.objectives[0].target", "sla.objectives[0].threshold"]),
+        ('{sla: {objectives: [{name: a, type: speed, target: 9}, {name: a, type: delivery, target: "9", clock: any}]}}',
+         ["sla.objectives[0].target", "sla.objectives[0].type", "sla.objectives[1]", "sla.objectives[1].name"]),
+        ('{sla: {objectives: [{name: a, type: delivery, target: 50}, {name: b, type: delivery, target: "9"}]}}',
+         ["sla.objectives[0].target"]),
+        ('{sla: {window: 1, objectives: [{name: a, type: latency, target: "9", window: {}, '
+         'slices: {length: 1h, percentile: "101", threshold: 1s}}]}}',
+         ["sla.objectives[0].slices.percentile", "sla.objectives[0].window", "sla.window"]),
+        ("{sla: {objectives: [[], 1, {name: a, type: delivery}]}}",
+         ["sla.objectives[0]", "sla.objectives[1]", "sla.objectives[2].target"]),
+    ],
+)  # fmt: skip
+def test_errors_of_single_fields_do_not_hide_broken_rules(spec: str, paths: list[str]) -> None:
+    assert sorted(line.split(": ")[0] for line in errors(cluster(spec))) == [f"spec.{path}" for path in paths]
+
+
+def test_whatever_is_wrong_and_wherever_the_error_is_one_of_the_file() -> None:
+    rest = random.Random(5)
+    junk: list[object] = [None, [], {}, "x", -1, [1], {"name": "x"}, [{}], {"x": {}}, [{"slices": 1}, {"type": 1}]]
+    refused = 0
+    for _ in range(300):
+        document = yaml.safe_load((EXAMPLES / "cluster.yaml").read_bytes())
+        for _ in range(rest.randint(1, 4)):
+            place: object = document
+            while True:
+                assert isinstance(place, dict | list)
+                key = rest.choice(list(place) if isinstance(place, dict) else range(len(place)))
+                if not (isinstance(place[key], dict | list) and place[key]) or rest.random() < 0.1:
+                    place[key] = copy.deepcopy(rest.choice(junk))
+                    break
+                place = place[key]
+        try:
+            load_cluster(yaml.safe_dump(document))
+        except ClusterFileError:
+            refused += 1
+    assert refused > 200
+
+
+def test_all_that_does_not_fit_in_an_objective_is_told() -> None:
+    (found,) = errors(cluster('{sla: {objectives: [{name: a, type: publish, target: "9", clock: any}]}}'))
+    assert "a threshold for an objective of type publish; a clock only for type latency" in found
+
+
+def test_one_copy_is_no_range() -> None:
+    (found,) = errors(cluster("{brokers: {replicas: 2}}"))
+    assert found.endswith("or delivery.minCopies 1")
 
 
 def test_values_in_errors_are_short() -> None:
