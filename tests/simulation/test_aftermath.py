@@ -81,6 +81,14 @@ def lost_connection(world: World, process: Process) -> None:
             edge.connections.clear()
 
 
+def subscription_of_nobody(world: World, process: Process) -> None:
+    process.edges[0].core._subscriptions.count += 1
+
+
+def client_of_nobody(world: World, process: Process) -> None:
+    process.edges[0].core._connections.clients += 1
+
+
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
@@ -94,6 +102,8 @@ def lost_connection(world: World, process: Process) -> None:
         (no_ephemeral, "it has no ephemeral for group 0"),
         (two_coordinators, "reign"),
         (lost_connection, "connections of 0"),
+        (subscription_of_nobody, "subscriptions of"),
+        (client_of_nobody, "clients of"),
     ],
 )
 def test_what_is_left_over_or_not_alike_is_named(

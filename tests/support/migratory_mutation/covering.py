@@ -29,8 +29,9 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def fingerprint() -> str:
-    """Of everything that the map speaks of."""
-    digest = hashlib.sha256()
+    """Of everything that the map speaks of, and of where it is: the map names files by their whole paths, and one of
+    another checkout says of every line that no test executes it."""
+    digest = hashlib.sha256(str(ROOT).encode())
     for folder in (*TESTS, *MEASURED):
         for path in sorted((ROOT / folder).rglob("*.py")):
             digest.update(path.read_bytes())
@@ -47,6 +48,10 @@ class Covering:
             self._measure()
         self._data = CoverageData(str(self._path))
         self._data.read()
+        if not any(
+            Path(file).is_relative_to(ROOT / folder) for file in self._data.measured_files() for folder in MEASURED
+        ):
+            raise SystemExit(f"{self._path}: nothing of {ROOT} was measured; is that what is installed here?")
 
     def _measure(self) -> None:
         print(f"running {' '.join(TESTS)} once to see which test executes which line", flush=True)

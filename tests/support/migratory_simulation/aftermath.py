@@ -82,8 +82,15 @@ def _edges(process: Process) -> None:
         }.items():
             if status[name] != wanted:
                 _fail(process, f"edge {edge.number}: {name} is {status[name]}; status {status}")
-        if status["connections"] != len(edge.connections):
-            _fail(process, f"edge {edge.number} counts {status['connections']} connections of {len(edge.connections)}")
+        topics = [topic for connection in edge.connections.values() for topic in connection.client.follows]
+        for name, count in {
+            "connections": len(edge.connections),
+            "clients": len(edge.connections),
+            "subscriptions": len(topics),
+            "topics": len(set(topics)),
+        }.items():
+            if status[name] != count:
+                _fail(process, f"edge {edge.number} counts {status[name]} {name} of {count}")
 
 
 def _servers(world: World, process: Process) -> None:
@@ -122,6 +129,14 @@ def _group(world: World, processes: list[Process], group: int) -> None:
                 )
 
 
+def remember_nobody(world: World) -> bool:
+    """Whether the publisher tables are empty, as they must be at last when nobody publishes."""
+    logics = [process.logic for process in world.running()]
+    return bool(logics) and not any(
+        log.table.rows for logic in logics for group in logic.groups for log in group.replica.topics.values()
+    )
+
+
 def same_entries(world: World) -> None:
     """At the end every broker holds the same logs, as far as they are cached, up to what was committed. One that waits
     for the log of the newest epoch still has what it held before; of that, what it knows to be committed."""
@@ -134,7 +149,9 @@ def same_entries(world: World) -> None:
             replica = process.logic.groups[group].replica
             log = replica.topics.get(topic)
             synced = replica.synced == probe.latest[group].epoch
-            for entry in () if log is None else log.entries:
+            if log is None:
+                continue
+            for entry in log.entries:
                 if not synced and entry.sequence > log.committed:
                     break
                 known = committed.entries.get(entry.sequence)

@@ -6,6 +6,7 @@ was on the wire (`WireTopic`), so that the core's own care doesn't hide a mistak
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import inf
 from random import Random
 from typing import TYPE_CHECKING
@@ -163,6 +164,10 @@ class Client:
     @property
     def ready(self) -> bool:
         return self.core.connected and not self.core.subscriptions.unanswered and not self.final
+
+    @property
+    def follows(self) -> Iterable[str]:
+        return self.core.subscriptions.active
 
     # ---- the core
 
@@ -360,14 +365,21 @@ class Client:
                 raise Violation(2, f"{where}: truncated {receipt.first}..{receipt.last} after {after}")
             link.topics[topic] = WireTopic(Position(after.epoch, receipt.last))
         elif receipt.receipt == "complete" and after is not None:
-            if ledger.history_of(topic, after.epoch) != ledger.history_of(topic, position.epoch):
+            if not self._same(topic, after, position):
                 raise Violation(2, f"{where}: complete at {position}, of another history than {after}")
             if position < after:
                 raise Violation(2, f"{where}: complete at {position}, behind {after}")
             link.topics[topic] = WireTopic(after)
         else:
+            if receipt.receipt == "reset" and not request and after is not None and self._same(topic, after, position):
+                raise Violation(2, f"{where}: reset from {after} to {position}, unasked, in one history")
             asked = receipt.receipt == "complete" and topic in link.snapshots.get(request, ())
             link.topics[topic] = WireTopic(position, asked)
+
+    def _same(self, topic: str, one: Position, other: Position) -> bool:
+        """Whether both are of one history."""
+        ledger = self.world.ledger
+        return ledger.history_of(topic, one.epoch) == ledger.history_of(topic, other.epoch)
 
 
 def codec_named(name: str) -> Codec:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from migratory_broker.core.edge.events import Lost, Opened, Paused, Received, Resumed
@@ -18,6 +18,10 @@ class Peer(Protocol):
 
     def connection_data(self, connection: Connection, data: bytes) -> None: ...
     def connection_closed(self, connection: Connection) -> None: ...
+
+    @property
+    def follows(self) -> Iterable[str]:
+        """The topics that it wants to be subscribed to."""
 
 
 class Connection:

@@ -16,6 +16,7 @@ from migratory_broker.core.logic.records import GroupRecord, decode_group
 from migratory_protocol.peer import Broker
 from migratory_protocol.positions import Position
 
+from migratory_simulation import forgetting
 from migratory_simulation.ledger import Key, Violation, key_of
 from migratory_simulation.reigns import Committed, Lives, Reign
 
@@ -59,7 +60,8 @@ class Probe:
         self.committed: dict[tuple[str, int], Committed] = {}
         self.over: set[tuple[int, int]] = set()  # (group, first) of histories that ended
         self._seen: dict[int, dict[int, tuple[int, int]]] = {}  # process -> group -> promised, synced
-        self._lasts: dict[int, dict[str, tuple[int, int]]] = {}  # process -> topic -> last, base
+        # process -> topic -> last, base, publishers in its table
+        self._lasts: dict[int, dict[str, tuple[int, int, int]]] = {}
         world.ensemble.on_commit.append(self._changed)
 
     @staticmethod
@@ -139,7 +141,7 @@ class Probe:
             raise Violation(1, f"group {group}: {record} is activated, though only {sorted(reign.synced)} hold its log")
         reign.activated = True
         self.since_activated[group] = [record]
-        owner = self._process(record.owner)
+        owner = self.process_of(record.owner)
         if owner is not None:
             self._check_adopted(group, record, owner)
         for topic in list(reign.votes):
@@ -171,11 +173,16 @@ class Probe:
 
     # ---- brokers
 
-    def _process(self, broker: Broker) -> Process | None:
+    def process_of(self, broker: Broker) -> Process | None:
         for process in self.world.processes:
             if process.running and process.name == broker[0] and process.incarnation == broker[1]:
                 return process
         return None
+
+    def reigns_now(self, process: Process) -> bool:
+        """Whether it owns the latest record of a group."""
+        me = (process.name, process.incarnation)
+        return any(tuple(record.owner) == me for record in self.latest.values())
 
     def process_ended(self, process: Process) -> None:
         self._seen.pop(process.number, None)
@@ -213,9 +220,15 @@ class Probe:
                 seen[group] = state
             for topic, log in replica.topics.items():
                 known = lasts.get(topic)
-                if known is None or known[0] != log.last or known[1] != log.base:
-                    lasts[topic] = (log.last, log.base)
+                rows = len(log.table.rows)
+                if known is None or known[0] != log.last or known[1] != log.base or known[2] != rows:
+                    lasts[topic] = (log.last, log.base, rows)
+                    if known is not None and rows < known[2]:
+                        forgetting.check(self, process, group, state, log)
                     self._grown(process, (process.name, process.incarnation), group, state, log, known)
+                    committed = self.committed.get((topic, replica.first))
+                    if log.committed > (0 if committed is None else committed.last):
+                        raise Violation(5, f"{process.label} takes {topic} for committed up to {log.committed}")
 
     def _moved(
         self,
@@ -223,7 +236,7 @@ class Probe:
         group: int,
         before: tuple[int, int],
         state: tuple[int, int],
-        lasts: dict[str, tuple[int, int]],
+        lasts: dict[str, tuple[int, int, int]],
     ) -> None:
         """A broker promised, or follows another epoch."""
         if state[0] > before[0]:
@@ -244,7 +257,7 @@ class Probe:
         group: int,
         state: tuple[int, int],
         log: TopicLog,
-        known: tuple[int, int] | None,
+        known: tuple[int, int, int] | None,
     ) -> None:
         promised, synced = state
         if known is not None and log.base > known[1]:
@@ -262,9 +275,15 @@ class Probe:
 
     @staticmethod
     def _numbered(process: Process, me: Broker, reign: Reign, log: TopicLog) -> None:
-        if log.last <= reign.numbered.get(log.name, 0):
+        before = reign.numbered.get(log.name, 0)
+        if log.last <= before:
             return
         reign.numbered[log.name] = log.last
+        publishers = reign.publishers.setdefault(log.name, {})
+        for sequence in range(max(before, log.base) + 1, log.last + 1):
+            entry = log.entry(sequence)
+            if entry is not None and entry.id and entry.epoch == reign.record.epoch:
+                publishers[entry.publisher] = process.local_now()
         record = reign.record
         if tuple(record.owner) != me:
             raise Violation(
@@ -331,6 +350,14 @@ class Probe:
             raise Violation(4, f"{topic}: {key} is committed at sequence numbers {other} and {position.sequence}")
         committed.entries[position.sequence] = (position.epoch, key)
         committed.keys[key] = position.sequence
+
+    def ready(self, process: Process) -> None:
+        """READY: it takes clients, so it followed an activated list in every group that it is on."""
+        me = (process.name, process.incarnation)
+        for number in range(self.world.options.groups):
+            reigns = [reign for (group, _), reign in self.reigns.items() if group == number]
+            if not any(reign.activated and me in reign.record.members and me in reign.synced for reign in reigns):
+                raise Violation(1, f"{process.label} takes clients, and was on no activated list of group {number} yet")
 
     def heard(self, process: Process) -> None:
         """FENCE-ISOLATED rests on it: what a broker takes for ZooKeeper's last word is not later than that was said,

@@ -19,6 +19,7 @@ from migratory_protocol.peer import decode_peer, encode_peer
 from migratory_simulation.ledger import Violation, key_of
 from migratory_simulation.network import End
 from migratory_simulation.probe import owes
+from migratory_simulation.told import Told
 from migratory_simulation.zookeeper import ZkClient
 
 if TYPE_CHECKING:
@@ -83,6 +84,8 @@ class EdgeLife:
 
     def _arrived(self, event: logic_events.PublishRequest | logic_events.Attach | logic_events.NextPage) -> None:
         if self.running:
+            if isinstance(event, logic_events.Attach):
+                self.process.told.asks(event)
             self.process.step(event)
 
     def stop(self, *, abort: bool) -> None:
@@ -114,6 +117,7 @@ class Process:
         self.servers: logic_events.ServerList | None = None
         self.fenced = False
         self.draining = False
+        self.told = Told(self)
         self.replaced = False  # a newer process of this name was started while this one runs
         self._ticks = 0
         self._busy_until = 0.0
@@ -258,10 +262,14 @@ class Process:
                 if effect.reason == "fenced" and self.admission.reason != "fenced":
                     world.coverage["fences"] += 1
                 self.admission = effect
+                if effect.open:
+                    world.probe.ready(self)
             elif isinstance(effect, logic_events.ServerList):
                 self.servers = effect
             elif isinstance(effect, logic_events.Gap):
                 world.coverage["live gaps"] += 1
+                if effect.receipt == "truncated":
+                    self.told.truncated(effect)
             self._to_edges(effect)
 
     def _check_answer(self, effect: logic_events.Attached | logic_events.Page | logic_events.PublishAnswer) -> None:
@@ -278,6 +286,9 @@ class Process:
         if isinstance(effect, logic_events.Attached):
             self.world.coverage["resumes"] += 1
             probe.named_current(self, effect.topic, effect.position)
+            self.told.attached(effect)
+        elif effect.receipt == "truncated":
+            self.told.truncated(effect)
 
     def observe(self, effect: edge_events.Effect | logic_events.Effect) -> None:
         if isinstance(effect, logic_events.Note):

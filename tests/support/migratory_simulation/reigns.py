@@ -25,7 +25,9 @@ class Committed:
 class Reign:
     """One epoch of one group."""
 
-    __slots__ = ("activated", "committed", "limits", "numbered", "promised_higher", "record", "synced", "votes")
+    __slots__ = (
+        "activated", "committed", "limits", "numbered", "promised_higher", "publishers", "record", "synced", "votes",
+    )  # fmt: skip
 
     def __init__(self, record: GroupRecord) -> None:
         self.record = record
@@ -34,6 +36,7 @@ class Reign:
         self.votes: dict[str, dict[Broker, int]] = {}  # topic -> listed incarnation -> accepted up to
         self.committed: dict[str, int] = {}
         self.numbered: dict[str, int] = {}  # topic -> last sequence number given in this epoch
+        self.publishers: dict[str, dict[str, float]] = {}  # topic -> who was numbered here last when, by its clock
         self.promised_higher: set[Broker] = set()
         self.limits: dict[str, int] | None = None  # since enough promised higher: nothing above may be committed
 

@@ -37,6 +37,9 @@ class Schedule(NamedTuple):
     page: int = 65_536
     max_age: float = 600.0
     give_up: float = 8.0
+    window: float = 120.0  # tempo seconds after which a publisher is forgotten
+    high_water: int = 0  # 0: as drawn
+    halt: bool = False
 
 
 def options_of(schedule: Schedule, seed: int) -> Options:
@@ -56,7 +59,7 @@ def options_of(schedule: Schedule, seed: int) -> Options:
         max_bytes=1_000_000,
         client_queue=schedule.client_queue,
         page=schedule.page,
-        duplicate_window=120.0 * tempo,
+        duplicate_window=schedule.window * tempo,
         link_delay=min(drawn.link_delay, 0.02),
         zookeeper_delay=0.01,
         zookeeper_lag=0.0,
@@ -69,6 +72,8 @@ def options_of(schedule: Schedule, seed: int) -> Options:
         settle=6.0 * tempo,
         bound=60.0 * tempo,
         plan=replace(drawn.plan, safe=schedule.safe, faults=()),
+        high_water=schedule.high_water or drawn.high_water,
+        on_history_loss="halt" if schedule.halt else drawn.on_history_loss,
     )
 
 
@@ -122,6 +127,13 @@ ALL: dict[str, Schedule] = {
     ),
     "lost activation": Schedule(scripts_takeover.lost_activation, 50.0, safe=False, brokers=4),
     "lives at once": Schedule(scripts_lives.lives_at_once, 60.0, safe=False),
+    "stalled replay": Schedule(scripts_clients.stalled_replay, 40.0, subscribers=4, page=60, high_water=100),
+    "others go on": Schedule(scripts_clients.others_go_on, 60.0, subscribers=4),
+    "halting goes on": Schedule(scripts_clients.halting_goes_on, 60.0, halt=True),
+    "quiet in one": Schedule(scripts_clients.quiet_in_one, 40.0, topics=2, publishers=1, give_up=1.5, window=6.0),
+    "links break": Schedule(scripts_takeover.links_break, 40.0, brokers=5, copies=3),
+    "former word": Schedule(scripts_clients.former_word, 50.0, brokers=5, copies=3, subscribers=6),
+    "idle": Schedule(scripts_lives.idle, 150.0, groups=2, publishers=0),
 }
 
 

@@ -135,3 +135,104 @@ def stalled_reader(stage: Stage) -> Steps:
         for client in stalled:
             client.flow()
         yield 1.5 * stage.tempo
+
+
+def stalled_replay(stage: Stage) -> Steps:
+    """A subscriber that comes back to a topic stops reading as its replay begins, which has many pages: it goes on with
+    them when it reads again."""
+    yield stage.until(stage.all_ready, START, "cluster that is up")
+    yield 2.0 * stage.tempo
+    for _ in range(4):
+        yield stage.until(stage.all_ready, 10.0, "cluster that is at rest")
+        client = stage.random.choice([client for client in stage.world.clients if client.subscribes])
+        topic = client.subscribes[0]
+        client.toggle(topic)
+        stage.burst(30)
+        yield stage.until(lambda client=client, topic=topic: topic in client.follows, 10.0, "subscriber that is back")  # type: ignore[misc]
+        client.stall()
+        yield stage.tempo
+        client.flow()
+        yield 2.0 * stage.tempo
+
+
+def others_go_on(stage: Stage) -> Steps:
+    """One of three dies and stays away: the two others fence never, keep the clients that they have, and commit."""
+    yield stage.until(stage.all_ready, START, "cluster that is up")
+    yield 5.0 * stage.tempo  # a broker that is just ready does not fence yet
+    yield stage.until(stage.all_ready, 10.0, "cluster that is at rest")
+    others = stage.others()
+    victim = stage.random.choice(others)
+    others.remove(victim)
+    before = stage.world.coverage["fences"]
+    stays = {connection for process in others for edge in process.edges for connection in edge.connections}
+    stage.crash(victim, 30.0)
+    yield 10.0 * stage.tempo
+    for _ in range(6):
+        text = "one of three is dead, and nothing is committed any more"
+        yield stage.until(lambda: stage.coordinator() is not None, 10.0, "coordinator")
+        committed = stage.committed(stage.current())
+        yield stage.expect(lambda committed=committed: stage.committed(stage.current()) > committed, 4.0, text)  # type: ignore[misc]
+        yield 2.0 * stage.tempo
+        stage.demand(stage.world.coverage["fences"] == before, "one of three is dead, and another fenced itself")
+    stayed = {connection for process in others for edge in process.edges for connection in edge.connections}
+    stage.demand(stays <= stayed, f"connections {sorted(stays - stayed)} of brokers that live ended")
+
+
+def halting_goes_on(stage: Stage) -> Steps:
+    """Under `halt`, ZooKeeper is away and a broker dies: nobody may have been replaced unseen, so the others go on."""
+    yield stage.until(stage.all_ready, START, "cluster that is up")
+    yield 5.0 * stage.tempo
+    yield stage.until(stage.all_ready, 10.0, "cluster that is at rest")
+    coordinator = stage.current()
+    before = stage.world.coverage["fences"]
+    stage.world.ensemble.set_available(False)
+    stage.crash(stage.random.choice(stage.others(coordinator)), 1.0)
+    yield 0.5 * stage.tempo  # what was under way
+    for _ in range(8):
+        committed = stage.committed(coordinator)
+        text = "ZooKeeper and one of three are away, and nothing is committed any more"
+        yield stage.expect(lambda committed=committed: stage.committed(coordinator) > committed, 4.0, text)  # type: ignore[misc]
+        yield 2.0 * stage.tempo
+        fenced = stage.world.coverage["fences"] > before
+        stage.demand(not fenced, "under `halt` ZooKeeper is away, and a broker fenced itself")
+    stage.world.ensemble.set_available(True)
+
+
+def quiet_in_one(stage: Stage) -> Steps:
+    """A publisher goes on in one topic of a group and is silent in another, for longer than the duplicate window: it is
+    forgotten in the one, by everybody, and in no other."""
+    yield stage.until(stage.all_ready, START, "cluster that is up")
+    yield stage.until(lambda: stage.coordinator() is not None, 10.0, "coordinator")
+    topics = stage.world.options.topics
+    client = stage.newcomer(*topics)
+    yield stage.until(lambda: client.core.connected, 10.0, "publisher")
+    client.publish(topics[0])
+    for _ in range(60):
+        client.publish(topics[1])
+        yield 0.25 * stage.tempo
+
+
+def former_word(stage: Stage) -> Steps:
+    """Five brokers, three copies. A coordinator and one more are cut off together, and the others go on in the next
+    epoch. Subscribers that come from there to the two are ahead of them, and the former coordinator's word that it is
+    one says nothing about that: they are not reset."""
+    yield stage.until(stage.all_ready, START, "cluster that is up")
+    yield 5.0 * stage.tempo
+    yield stage.until(stage.all_ready, 10.0, "cluster that is at rest")
+    former = stage.current()
+    others = stage.others(former)
+    beside = stage.random.choice(others)
+    others.remove(beside)
+    stage.cut_zookeeper(former, expire=True)
+    for one in (former, beside):
+        stage.block(one, *others)
+    yield stage.until(lambda: stage.coordinator() in others, 3.0, "takeover")
+    committed = stage.committed(stage.current())
+    yield stage.until(lambda: stage.committed(stage.current()) > committed + 3, 1.0, "publications in the next epoch")
+    for process in others:
+        for edge in process.edges:
+            for connection in list(edge.connections.values()):
+                connection.cut()
+    yield 6.0 * stage.tempo
+    reset = stage.world.coverage["resets inside a history"] > 0
+    stage.demand(not reset, "a subscriber was reset though nothing was lost", invariant=2)

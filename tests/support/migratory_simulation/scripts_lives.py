@@ -237,3 +237,21 @@ def two_at_once(stage: Stage) -> Steps:
             return  # it holds whatever was committed
         yield stage.expect(another_history, 40.0, "no new history though the old one is lost")
         yield 4.0 * stage.tempo
+
+
+def idle(stage: Stage) -> Steps:
+    """Nobody publishes, so nothing that is sent for a publication's sake tells a broker how things stand: it is listed
+    and takes clients again all the same, after a new link and after a restart."""
+    yield stage.until(stage.all_ready, START, "cluster that is up")
+    yield 2.0 * stage.tempo
+    for process in stage.others():
+        for other in stage.others(process):
+            stage.world.network.break_link(process.number, other.number)
+        yield stage.tempo
+        stage.crash(process, 1.0)
+        yield 6.0 * stage.tempo
+        yield stage.expect(stage.all_ready, 40.0, "nobody publishes, and not all brokers are listed again")
+    yield stage.until(lambda: stage.coordinator() is not None, 10.0, "coordinator")
+    coordinator = stage.current()
+    for other in stage.others(coordinator):
+        stage.world.network.break_link(coordinator.number, other.number)

@@ -219,3 +219,21 @@ def late_word(stage: Stage) -> Steps:
     for other in rest:
         stage.block(other, second, both=False)  # it is confirmed by too few
     yield 4.0 * stage.tempo
+
+
+def links_break(stage: Stage) -> Steps:
+    """Five brokers, three copies. All but one member are told late, and the coordinator's link to that one breaks under
+    load, again and again: the Sync over the new link brings what no third one holds yet."""
+    yield stage.until(stage.all_ready, START, "cluster that is up")
+    yield 2.0 * stage.tempo
+    yield stage.until(stage.all_ready, 10.0, "cluster that is at rest")
+    coordinator = stage.current()
+    member = stage.random.choice(stage.others(coordinator))
+    for other in stage.others(coordinator, member):
+        stage.clog(coordinator, other, 0.6)
+    for _ in range(8):
+        stage.burst(6)
+        yield 0.3 * stage.tempo
+        stage.trace(f"the link between {coordinator.label} and {member.label} breaks")
+        stage.world.network.break_link(coordinator.number, member.number)
+        yield stage.random.uniform(0.5, 1.5) * stage.tempo

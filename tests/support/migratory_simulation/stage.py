@@ -185,9 +185,9 @@ class Stage:
     def _publish(self, client: Client, topic: str) -> None:
         client.publish(topic, qos=0)
 
-    def newcomer(self, topic: str) -> Client:
+    def newcomer(self, *topics: str) -> Client:
         """A publisher of whom no broker has heard; it publishes what the script tells it to."""
-        client = Client(self.world, 100 + len(self.world.clients), (), (topic,), self.random.choice(list(CODECS)))
+        client = Client(self.world, 100 + len(self.world.clients), (), topics, self.random.choice(list(CODECS)))
         self.world.clients.append(client)
         client.start()
         return client

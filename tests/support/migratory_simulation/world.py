@@ -52,6 +52,7 @@ TIMES = {
 }
 
 HEARTBEAT = LogicConfig("", "a", ("a",), min_copies=1).heartbeat
+SOON_FORGOTTEN = 30.0  # seconds, times the tempo: a duplicate window that is worth to be waited for
 EPOCH_MS = 1_700_000_000_000  # the wall clock at virtual second 0
 
 
@@ -234,7 +235,19 @@ class World:
             self.scheduler.run_until(self.scheduler.now + aftermath.QUIET * options.tempo)
             self.scheduler.run_until(self.scheduler.now + options.bound, lambda: aftermath.at_rest(self))
             aftermath.check(self)
+            if options.duplicate_window <= SOON_FORGOTTEN * options.tempo:
+                self._forget()
         return recovery
+
+    def _forget(self) -> None:
+        """Nobody publishes any more. A coordinator that took over since forgets the publishers all the same."""
+        coordinators = [process for process in self.running() if self.probe.reigns_now(process)]
+        one = self.random.choice(coordinators)
+        if self.probe.may_lose(one):
+            self.process_ends(one, "crash")
+        until = self.scheduler.now + 4.0 * self.options.duplicate_window + self.options.bound
+        if not self.scheduler.run_until(until, lambda: aftermath.remember_nobody(self)):
+            raise Violation(7, "publishers that are silent are never forgotten\n" + aftermath.describe(self))
 
     def heal(self) -> None:
         self.healed = True

@@ -1,0 +1,41 @@
+"""FORGET-ALIKE from inside: a coordinator forgets who was silent for the duplicate window, by its own clock. The others
+forget whom it has forgotten, and nobody else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from migratory_broker.core.logic.cache import TopicLog
+
+from migratory_simulation.ledger import Violation
+
+if TYPE_CHECKING:
+    from migratory_simulation.probe import Probe
+    from migratory_simulation.process import Process
+
+SLACK = 0.001
+
+
+def check(probe: Probe, process: Process, group: int, state: tuple[int, int], log: TopicLog) -> None:
+    """The table of `log` at `process` has become shorter, in the epoch that it follows (`state`: promised, synced)."""
+    reign = probe.reigns.get((group, state[1]))
+    if reign is None or state[0] != state[1]:
+        return
+    rows = log.table.rows
+    owner = probe.process_of(reign.record.owner)
+    if owner is process:
+        now = process.local_now()
+        for publisher, numbered in reign.publishers.get(log.name, {}).items():
+            silent = now - numbered
+            if publisher not in rows and silent < probe.world.options.duplicate_window - SLACK:
+                raise Violation(
+                    4, f"{process.label} forgets {publisher} in {log.name} {silent:.1f} s after its last publication"
+                )
+    elif owner is not None:
+        replica = owner.logic.groups[group].replica
+        theirs = replica.topics.get(log.name)
+        # With as much of the log it has been told of as many that are forgotten, and of no more.
+        if (replica.promised, replica.synced) == state and theirs is not None and theirs.last == log.last:
+            early = sorted(theirs.table.rows.keys() - rows.keys())
+            if early:
+                raise Violation(4, f"{process.label} has forgotten {early} in {log.name}, its coordinator has not")
