@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from migratory_spark.prometheus.blocks import Block, Series
-from migratory_spark.prometheus.errors import BrokenAnswer
+from migratory_spark.prometheus.errors import BrokenAnswer, ServerError
 from migratory_spark.prometheus.http import ask
 from migratory_spark.prometheus.options import Access
 from migratory_spark.prometheus.selectors import Matcher, render
@@ -33,9 +33,14 @@ class _Data(msgspec.Struct, rename="camel"):
     result: list[_Result]
 
 
-class _Answer(msgspec.Struct):
+class _Answer(msgspec.Struct, rename="camel"):
+    """`warnings` and `is_partial` are how servers that ask others (Thanos, Mimir, VictoriaMetrics, a Prometheus with
+    remote storage) say, in an answer that is otherwise a success, that some of these did not answer."""
+
     status: str
     data: _Data
+    warnings: list[str] | None = None
+    is_partial: bool | None = None
 
 
 _DECODER = msgspec.json.Decoder(_Answer)
@@ -56,6 +61,9 @@ def read(server: str, access: Access, selector: Sequence[Matcher], start_ms: int
         found = _DECODER.decode(body)
         if found.data.result_type != "matrix":
             raise ValueError(f"a result of type {found.data.result_type} instead of a matrix")
+        if found.warnings or found.is_partial:
+            told = "; ".join(found.warnings or ()) or "isPartial"
+            raise ServerError(server, f"it says itself that its answer may not be whole: {told[:300]}")
         block = _block(found.data.result)
     except ValueError as error:
         # msgspec's errors are ValueErrors.

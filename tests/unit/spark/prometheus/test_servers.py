@@ -239,6 +239,22 @@ def test_nothing_is_nothing_by_every_way(serve: Serve) -> None:
     assert read(options(serve(lambda _: matrix([])), api="range_selector")) == {}
 
 
+@pytest.mark.parametrize(
+    "said",
+    [{"warnings": ["No StoreAPIs matched: store-2 is away"]}, {"isPartial": True}],
+    ids=["warnings", "isPartial"],
+)
+def test_an_answer_that_calls_itself_partial_is_none(serve: Serve, said: dict[str, object]) -> None:
+    """A success, by its status: half of the data would be a whole report."""
+    whole = json.loads(matrix(MANY).body)
+    server = serve(lambda _: Reply(json.dumps(whole | said).encode(), kind=JSON))
+    with pytest.raises(ServerError, match=r"may not be whole: .*(store-2|isPartial)"):
+        read(options(server, api="range_selector"))
+    # What is said of other things is no warning.
+    fine = serve(lambda _: Reply(json.dumps(whole | {"warnings": None, "infos": ["x"]}).encode(), kind=JSON))
+    assert read(options(fine, api="range_selector")) == expected()
+
+
 def test_nan_of_the_range_selector_is_no_stale_marker(serve: Serve) -> None:
     values = [[1700000000, "NaN"], [1700000001.25, "+Inf"], [1700000002, "-Inf"]]
     data = {"resultType": "matrix", "result": [{"metric": {"__name__": "a"}, "values": values}]}
