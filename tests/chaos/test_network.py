@@ -110,6 +110,84 @@ def test_rules_lose_what_they_say_and_count_it() -> None:
     assert not {"a", "b"} & set(names.split())
 
 
+PROOFS = """
+import asyncio, json, random, subprocess, sys
+from types import SimpleNamespace as Some
+from migratory_chaos.faults import Scene
+from migratory_chaos.links import Delay, Partition
+from migratory_chaos.network import Network
+
+SERVER = '''
+import socket
+listening = socket.create_server(("0.0.0.0", 7000))
+print("ready", flush=True)
+while True:
+    listening.accept()[0].close()
+'''
+net = Network(["a", "b", "clients"])
+servers = []
+for name in ("a", "b"):
+    words = [*net.nodes[name].place.enter, sys.executable, "-c", SERVER]
+    servers.append(subprocess.Popen(words, stdout=subprocess.PIPE, text=True))
+    servers[-1].stdout.readline()
+brokers = [Some(name=name, ports=Some(clients=7000, peers=7000)) for name in ("a", "b")]
+
+async def coordinated():
+    return {}
+
+async def metrics(name):
+    return {("migratory_clients", ""): float(name == "a")}
+
+async def burst():
+    pass
+
+cluster = Some(
+    names=["a", "b"], brokers=brokers, network=net, coordinated=coordinated, metrics=metrics,
+    ensemble=Some(members=[]), broker=lambda name: next(broker for broker in brokers if broker.name == name),
+)
+
+def proofs(fault):
+    scene = Scene(cluster, random.Random(1), burst)
+    asyncio.run(fault.inflict(scene))
+    return [(proof.what, proof.seen, proof.holds) for proof in scene.proofs]
+
+seen = {}
+for side in ("brokers", "clients"):
+    for direction in ("both", "in", "out"):
+        seen[f"{side} {direction}"] = proofs(Partition(side, direction, False, 0.1))
+drop = net.drop
+net.drop = lambda source, target, probability: drop("clients", "clients", probability)
+seen["elsewhere"] = proofs(Partition("brokers", "both", False, 0.1))
+net.drop = drop
+seen["nothing"] = proofs(Delay("brokers", 0.01, 0.01, 0.1))
+for server in servers:
+    server.kill()
+    server.wait()
+print(json.dumps(seen))
+"""
+
+
+@pytest.mark.skipif(bool(network.missing()), reason=f"platform: {network.missing()}")
+def test_a_partition_that_parts_nobody_and_a_delay_of_nothing_are_not_proved() -> None:
+    words = ["unshare", "--mount", "--net", "--propagation", "private", sys.executable, "-c", PROOFS]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=100, env=environment, check=False)
+    assert ended.returncode == 0, ended.stderr
+    seen = json.loads(ended.stdout.splitlines()[-1])
+    for side in ("brokers", "clients"):
+        for direction in ("both", "in", "out"):
+            packets, silence = seen[f"{side} {direction}"]
+            assert silence[1:] == ["silence", True]
+            assert packets[0] == "packets lost"
+            assert not packets[2], packets  # nobody sent any; those of the proof itself do not count
+    lost, met = seen["elsewhere"]
+    assert met[1:] == ["accepted", False]
+    assert not lost[2]
+    holds = {what: holds for what, _, holds in seen["nothing"]}
+    assert holds["connections that were broken"] is False
+    assert holds["bytes that were delayed"] is False
+
+
 def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert "root" in network.missing()

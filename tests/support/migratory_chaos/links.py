@@ -35,11 +35,12 @@ class Partition(Fault):
         name = await _victim(scene, self.side, self.coordinator)
         with _dropped(scene, name, self.side, self.direction, 1.0) as rules:
             await scene.blow(name)
-            await asyncio.gather(asyncio.sleep(self.seconds), _prove_silence(scene, name, self.side))
+            await asyncio.sleep(self.seconds)
             if self.side in ("brokers", "all") and self.direction != "out" and self.seconds >= FENCED_AFTER:
                 # Who hears no other broker for the fencing time sends its clients away.
                 await scene.happens(f"migratory_fenced of {name}", "1", lambda: _fenced(scene, name), 10.0)
-            _prove_packets(scene, rules)
+            _prove_packets(scene, rules)  # before the packets of the next proof count as well
+            await _prove_silence(scene, name, self.side)
 
 
 @dataclass(frozen=True)
