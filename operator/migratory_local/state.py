@@ -109,15 +109,29 @@ def _read(path: Path) -> ClusterState | None:
         return None
 
 
+_CLEARED = ("logs", "samples", "drained", "zookeeper-*")
+"""What a runner removes from its work folder before it begins."""
+
+
 class FolderLock:
-    """Keeps two runners out of one work folder. The kernel ends the lock with the process, however that ends."""
+    """Keeps two runners out of one work folder, and any out of a folder of something else: they clear what earlier runs
+    left. The kernel ends the lock with the process, however that ends; its file stays, as the mark of a work folder."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "lock"
         self._descriptor = -1
 
     def take(self) -> None:
-        """:raises LocalError: when another runner holds it (naming its pid), or the folder can't be written."""
+        """:raises LocalError: when another runner holds it (naming its pid), the folder can't be written, or holds what
+        would be cleared and is no runner's."""
+        if not self._path.exists():
+            folder = self._path.parent
+            others = sorted(found.name for pattern in _CLEARED for found in folder.glob(pattern))
+            if others:
+                raise LocalError(
+                    f"{folder} holds {', '.join(others)}, which a start clears, but was never a work folder: choose "
+                    "another --workdir"
+                )
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

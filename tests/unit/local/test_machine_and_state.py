@@ -119,6 +119,22 @@ def test_one_runner_per_work_folder(tmp_path: Path) -> None:
     second.release()
 
 
+@pytest.mark.parametrize("name", ["logs", "samples", "zookeeper-0"])
+def test_a_folder_of_something_else_is_no_work_folder(tmp_path: Path, name: str) -> None:
+    """`--workdir .`, or "" from a variable that is not set, in a project with a folder `logs`: it once was removed."""
+    (tmp_path / name).mkdir()
+    with pytest.raises(LocalError, match=rf"holds {name}, which a start clears, but was never a work folder"):
+        FolderLock(tmp_path).take()
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    (tmp_path / name).rmdir()
+    lock = FolderLock(tmp_path)
+    lock.take()
+    lock.release()
+    (tmp_path / name).mkdir()
+    lock.take()
+    lock.release()
+
+
 def test_a_work_folder_that_cannot_be(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(LocalError, match="as work folder"):
