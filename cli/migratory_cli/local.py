@@ -110,7 +110,8 @@ def up(path: Path, workdir: Path | None, ports: int | None, metrics: Any, scrape
     try:
         states = state_folder()  # asked for first, also with --workdir: the cluster is made known there
         folder = workdir or states / loaded.cluster.name
-        code = run(run_up(loaded.cluster, folder, ports=ports, metrics=metrics, scrape=scrape, say=out.line))
+        work = run_up(loaded.cluster, folder, ports=ports, metrics=metrics, scrape=scrape, source=path, say=out.line)
+        code = run(work)
     except LocalError as error:
         raise Refused(str(error)) from None
     finally:

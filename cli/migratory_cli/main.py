@@ -35,6 +35,7 @@ COMMANDS = {
     "pub": _Lazy("migratory_cli.pub", "pub", None, "Publish to a topic."),
     "sub": _Lazy("migratory_cli.sub", "sub", None, "Print what is published to topics."),
     "status": _Lazy("migratory_cli.status", "status", None, "Show what brokers say about themselves."),
+    "drain": _Lazy("migratory_cli.drain", "drain", "local", "Take a broker of that cluster out of service, or back."),
     "broker": _Lazy("migratory_cli.broker", "broker", "broker", "Run one broker."),
     "bench": _Lazy("migratory_cli.bench", "bench", "loadtest", "Measure: publishers, subscribers, a verifier."),
     "sla": _Lazy("migratory_cli.sla", "sla", "spark", "Report on recorded samples: percentiles, gaps, a verdict."),

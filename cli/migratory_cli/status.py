@@ -17,7 +17,9 @@ from rich.console import Console
 from migratory_cli import running
 from migratory_cli.status_view import remarks, table
 
-_HINT = "give the brokers' administration addresses (`migratory status http://127.0.0.1:8900`)"
+_HINT = (
+    "give the brokers' administration addresses, which `migratory up` prints (`migratory status http://HOST:PORT ...`)"
+)
 
 
 @click.command()

@@ -16,9 +16,11 @@ SILENT = 4.0
 """Seconds without a word of ZooKeeper after which it is shown so: a session's length, by default. A broker asks much
 more often, and its connection alone proves nothing: it stays open when every server is frozen."""
 
-_HEADINGS = ("broker", "state", "clients", "topics", "coord", "waiting", "lag", "cache", "queued", "up", "ZooKeeper")
+_HEADINGS = (
+    "broker", "state", "pid", "clients", "topics", "coord", "waiting", "lag", "cache", "queued", "up", "ZooKeeper",
+)  # fmt: skip
 _LEFT = ("broker", "state", "ZooKeeper")
-_GOES_FIRST = ("queued", "topics", "up", "lag", "cache", "coord", "waiting", "clients")
+_GOES_FIRST = ("queued", "pid", "topics", "up", "lag", "cache", "coord", "waiting", "clients")
 _GAP = "  "
 
 
@@ -38,8 +40,17 @@ def table(answers: Mapping[str, Answer], width: int) -> list[Text]:
 
 
 def remarks(answers: Mapping[str, Answer]) -> list[str]:
-    """Why brokers are not ready, and slow consumers by name: the metrics only count those."""
+    """Why brokers are not ready, slow consumers by name (the metrics only count those), and brokers of the cluster that
+    were not asked, such as one that somebody started by hand."""
     lines = []
+    asked = {answer.get("broker") for answer in answers.values()}
+    linked = {peer for answer in answers.values() for peer in answer.get("peer_links") or {}}
+    if others := sorted(linked - asked):
+        urls = sorted({server["url"] for answer in answers.values() for server in answer.get("servers") or []})
+        lines.append(
+            f"not asked, though linked to these brokers: {', '.join(others)} (give the administration addresses of "
+            f"all; the server list is {', '.join(urls) or 'empty'})"
+        )
     for base, answer in answers.items():
         name = answer.get("broker", base)
         if "error" not in answer and answer.get("ready") is not True and answer.get("reason"):
@@ -59,6 +70,7 @@ def _cells(base: str, answer: Answer) -> tuple[str, ...]:
     return (
         name,
         _state(answer, edge),
+        str(answer.get("pid", "-")),
         number(edge.get("clients")),
         number(logic.get("topics")),
         number((logic.get("roles") or {}).get("coordinator")),

@@ -5,8 +5,8 @@
     cluster.kill_broker("quotes-broker-1")
     await cluster.stop()           # nothing is left
 
-Work folder: broker.json, zookeeper-N/, logs/NAME.log, lock. ZooKeeper begins empty each time: histories live in the
-brokers' memory, so nothing that it could remember outlives the brokers.
+Work folder: broker.json, zookeeper-N/, logs/NAME.log, drained/NAME, lock. ZooKeeper begins empty each time: histories
+live in the brokers' memory, so nothing that it could remember outlives the brokers.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ from migratory_local.zookeeper import Ensemble, Member
 FIRST_CLIENT_PORT = 8800
 READY_SECONDS = 60.0
 """For a broker to join: bootstrap waits up to 5 s for all brokers, a new history after loss 3 sessions."""
+DRAINED = "drained"
+"""A folder in the work folder: a broker with a file of its name in it is not started again (`migratory drain`)."""
 _ASK_SECONDS = 2.0
 _GRACE = 3.0
 # Offsets from --ports BASE; a cluster has up to 99 brokers and 5 members.
@@ -121,13 +123,13 @@ class LocalCluster:
         self._lock.take()
         logs = self.workdir / "logs"
         try:
-            for old in [logs, *self.workdir.glob("zookeeper-*")]:
+            for old in [logs, self.workdir / DRAINED, *self.workdir.glob("zookeeper-*")]:
                 if old.exists():
                     shutil.rmtree(old)
         except OSError as error:
             raise LocalError(f"cannot clear {self.workdir}: {error}") from error
 
-        ports = self._choose_ports()
+        ports = self._choose_ports(on_step)
         began = time.monotonic()
         ensemble = Ensemble(
             self.workdir,
@@ -152,7 +154,7 @@ class LocalCluster:
         ready = f"{_count(len(self.brokers), 'broker')} {'is' if len(self.brokers) == 1 else 'are'} ready"
         on_step(f"{ready} ({time.monotonic() - began:.1f} s)")
         for process in self.processes:
-            self.supervisor.watch(process)
+            self.supervisor.watch(process, self.workdir / DRAINED / process.name)
         self._supervision = asyncio.create_task(self.supervisor.run(), name="supervisor")
 
     def check(self) -> None:
@@ -290,7 +292,7 @@ class LocalCluster:
             check_free(port, "ZooKeeper")
         return chosen
 
-    def _choose_ports(self) -> list[Ports]:
+    def _choose_ports(self, on_step: Callable[[str], None]) -> list[Ports]:
         count = len(self.resource.broker_names)
         if self._ports is not None:
             return self._check_ports()
@@ -298,7 +300,13 @@ class LocalCluster:
         if all(map(is_free, usual)):
             # Another cluster that starts at this moment wants the same ones, and ZooKeeper takes seconds to come up.
             self._reserved = {port: holder for port in usual if (holder := reserve(port)) is not None}
-        clients = usual if all(port in self._reserved or is_free(port) for port in usual) else free_ports(count)
+        busy = [port for port in usual if port not in self._reserved and not is_free(port)]
+        clients = free_ports(count) if busy else usual
+        if busy:
+            on_step(
+                f"Clients' ports are not the usual ones from {FIRST_CLIENT_PORT} on: {', '.join(map(str, busy))} "
+                f"{'is' if len(busy) == 1 else 'are'} in use (--ports BASE chooses them)"
+            )
         for port in set(self._reserved) - set(clients):
             self._release(port)
         others = free_ports(2 * count)

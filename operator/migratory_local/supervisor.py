@@ -1,4 +1,5 @@
-"""Starts again what dies, less and less eagerly when it keeps dying, and leaves alone what it was told to leave."""
+"""Starts again what dies, less and less eagerly when it keeps dying, and leaves alone what it was told to leave: by a
+call, or by a file that another process makes (`migratory drain`)."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from migratory_local.errors import LocalError
 from migratory_local.process import Process
@@ -22,7 +24,7 @@ class Happening:
     """What the supervisor saw or did. `text` is a sentence for people."""
 
     kind: str
-    """died, restarted or failed (it could not be started; tried again later)."""
+    """died, restarted, failed (it could not be started; tried again later) or away (until its file is gone)."""
     name: str
     text: str
 
@@ -35,6 +37,10 @@ class _Watched:
     due: float | None = None
     """When to start it again; None while it lives."""
     held: bool = False
+    stays_away: Path | None = None
+    """While there is this file it is not started again."""
+    away: bool = False
+    """Whether it is dead and was found to stay so."""
 
 
 class Supervisor:
@@ -44,8 +50,9 @@ class Supervisor:
         self._watched: dict[str, _Watched] = {}
         self._tell = on_happening
 
-    def watch(self, process: Process) -> None:
-        self._watched[process.name] = _Watched(process)
+    def watch(self, process: Process, stays_away: Path | None = None) -> None:
+        """`stays_away`: while there is this file the process is not started again when it ends."""
+        self._watched[process.name] = _Watched(process, stays_away=stays_away)
 
     def hold(self, name: str) -> None:
         """From now on this process is not started again."""
@@ -69,6 +76,14 @@ class Supervisor:
         process = watched.process
         if process.alive or watched.held:
             return
+        if watched.stays_away is not None and watched.stays_away.exists():
+            if not watched.away:
+                watched.away = True
+                text = f"{process.name} {ending(process.exit_code)}; it stays away until `migratory drain --back`"
+                self._tell(Happening("away", process.name, text))
+            return
+        if watched.away:
+            watched.away, watched.wait, watched.due = False, FIRST_WAIT, now
         if watched.due is None:
             if now - watched.since >= STEADY:
                 watched.wait = FIRST_WAIT

@@ -24,6 +24,39 @@ Metrics = Literal["auto", "prometheus", "recorder", "none"]
 _CHECK_SECONDS = 1.0
 
 
+class Source:
+    """The cluster's file. It is read once: whoever changes it later should not wait for an effect."""
+
+    def __init__(self, path: Path, say: Callable[[str], None]) -> None:
+        self._path = path.absolute()
+        self._say = say
+        self._stamp, self._text = self._seen()
+
+    def look(self) -> None:
+        """Says so when it has changed since the last look."""
+        stamp, text = self._seen(self._stamp)
+        # A file that is away is about to be replaced by another one.
+        if stamp is None or stamp == self._stamp:
+            return
+        self._stamp = stamp
+        if text == self._text:
+            return
+        self._text = text
+        self._say(
+            f"warning: {self._path} has changed; changes take effect at the next start, which begins without what "
+            "topics hold (docs/local.md has what needs no start)"
+        )
+
+    def _seen(self, known: tuple[int, int, int] | None = None) -> tuple[tuple[int, int, int] | None, bytes]:
+        """What tells of a change, and what the file holds unless that is `known`."""
+        try:
+            found = self._path.stat()
+            stamp = found.st_mtime_ns, found.st_size, found.st_ino
+            return stamp, b"" if stamp == known else self._path.read_bytes()
+        except OSError:
+            return None, b""
+
+
 async def up(
     resource: MigratoryCluster,
     workdir: Path,
@@ -31,10 +64,12 @@ async def up(
     ports: int | None = None,
     metrics: Metrics = "auto",
     scrape: Path | None = None,
+    source: Path | None = None,
     say: Callable[[str], None] = print,
 ) -> int:
     """Runs until it is cancelled. Then, and on any error, all that was started is ended.
 
+    :param source: the file of `resource`, whose changes are told of.
     :param scrape: a file of more targets whose metrics are kept, which may appear and change later (scrape_file.py).
     :raises LocalError: when it can't start, or metrics can't be recorded any more.
     """
@@ -44,6 +79,7 @@ async def up(
     if metrics == "none" and scrape is not None:
         raise LocalError("--scrape needs somebody who keeps the metrics: not with --metrics none")
     file = None if scrape is None else ScrapeFile(scrape, say)
+    read = None if source is None else Source(source, say)
     cluster = LocalCluster(resource, workdir, ports=ports, on_happening=lambda happening: say(happening.text))
     await cluster.start(say)
     try:
@@ -54,6 +90,8 @@ async def up(
                 while True:
                     cluster.check()
                     check()
+                    if read is not None:
+                        read.look()
                     await asyncio.sleep(_CHECK_SECONDS)
             finally:
                 state_file.unlink(missing_ok=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import random
 import signal
 import socket
@@ -382,6 +383,7 @@ class Broker:
         return {
             "cluster": self._config.cluster,
             "broker": self._identity.name,
+            "pid": os.getpid(),
             "uptime_seconds": round(time.monotonic() - self._started, 3),
             "ready": not self._not_ready(),
             "reason": self._not_ready(),

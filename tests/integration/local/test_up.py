@@ -13,6 +13,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest.mock import ANY
 
 import psutil
 import pyarrow.parquet as pq
@@ -258,6 +259,43 @@ def test_a_real_prometheus_scrapes_the_brokers(runner: Runner) -> None:
     process.send_signal(signal.SIGINT)
     assert process.wait(30) == 130, runner.said()
     assert all_gone(everything)
+
+
+def test_a_broker_is_drained_and_comes_back(runner: Runner) -> None:
+    """`migratory up` starts a broker that ended again, but not one that somebody took out of service."""
+    process = runner.up()
+    state = runner.state(process)
+    first, second = (named(descendants(process), f"--name=test-broker-{number}") for number in (0, 1))
+
+    def migratory(*command: str) -> tuple[int, str]:
+        done = subprocess.run(
+            [sys.executable, "-m", "migratory_cli.main", *command], env=runner._environment, check=False, timeout=100,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+        return done.returncode, done.stdout
+
+    answers = json.loads(migratory("status", "--json")[1])
+    assert {answer["pid"] for answer in answers.values()} >= {first.pid, second.pid}
+    runner._file.write_text(CLUSTER.replace("groups: 8", "groups: 9"))
+    assert migratory("drain", "test-broker-9")[0] == 2
+    assert migratory("drain", "--back", "test-broker-0") == (2, ANY)
+    code, text = migratory("drain", "test-broker-0")
+    assert (code, not first.is_running()) == (0, True), text
+    code, text = migratory("drain", "test-broker-1")
+    assert code == 2, text
+    assert "1 other broker is ready, and publications need 2 (delivery.minCopies)" in text
+    assert "was drained before" in migratory("drain", "test-broker-0")[1]
+    # Supervision has gone on meanwhile.
+    second.kill()
+    eventually(lambda: "test-broker-1 started again" in runner.said())
+    assert "test-broker-0 ended with 0; it stays away" in runner.said()
+    assert not ready(state.brokers[0].admin)
+    assert "cluster.yaml has changed; changes take effect at the next start" in runner.said()
+
+    assert migratory("drain", "--back", "test-broker-0")[0] == 0, runner.said()
+    assert ready(state.brokers[0].admin)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) == 130
 
 
 def test_an_invalid_file_starts_nothing(runner: Runner) -> None:

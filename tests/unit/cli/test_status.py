@@ -112,6 +112,19 @@ def test_a_broker_that_does_not_answer_is_named(fake: Fake, runner: CliRunner) -
     assert "quotes-broker-0" in result.output
 
 
+def test_brokers_of_the_cluster_that_were_not_asked_are_named(fake: Fake, runner: CliRunner) -> None:
+    """A fourth one, started by hand, is in everybody's server list but in no file of `migratory up`."""
+    servers = [{"url": f"ws://127.0.0.1:880{port}/ws", "weight": 100} for port in (0, 3)]
+    links = {"quotes-broker-3": {"incarnation": 1, "waiting_bytes": 0}}
+    fake.answer = (200, json.dumps(READY | {"pid": 4711, "servers": servers, "peer_links": links}).encode())
+    result = runner.invoke(main, ["status", fake.url])
+    assert result.exit_code == 0, result.output
+    assert "4711" in result.output.splitlines()[2]
+    remark = next(line for line in result.output.splitlines() if line.startswith("not asked"))
+    assert "brokers: quotes-broker-3 (" in remark
+    assert "ws://127.0.0.1:8803/ws" in remark
+
+
 FULL = READY | {
     "broker": "quotes-broker-1",
     "logic": {**READY["logic"], "topics": 100000, "waiting_groups": 100, "zookeeper": {"connected": True, "age": 0.3}},

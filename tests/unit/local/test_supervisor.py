@@ -75,6 +75,22 @@ async def test_what_is_held_stays_dead_until_it_is_released(supervisor: Supervis
     other.kill()
 
 
+async def test_what_a_file_keeps_away_is_started_when_the_file_is_gone(
+    supervisor: Supervisor, happenings: list[Happening], sleeper: Process, tmp_path: Path
+) -> None:
+    mark = tmp_path / "sleeper"
+    supervisor.watch(sleeper, mark)
+    mark.touch()
+    sleeper.kill()
+    await eventually(lambda: [happening.kind for happening in happenings] == ["away"])
+    assert "stays away until `migratory drain --back`" in happenings[0].text
+    mark.unlink()
+    await eventually(lambda: sleeper.starts == 2)
+    assert [happening.kind for happening in happenings] == ["away", "restarted"]
+    sleeper.kill()
+    await eventually(lambda: sleeper.starts == 3)
+
+
 async def test_waits_grow_while_it_keeps_dying(
     supervisor: Supervisor, happenings: list[Happening], tmp_path: Path
 ) -> None:
