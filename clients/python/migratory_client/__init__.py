@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from migratory_protocol.messages import Message
-    from migratory_protocol.positions import Position
+    from migratory_protocol.positions import Position, parse_position
 
     from migratory_client.client import Client, Subscription
     from migratory_client.errors import (
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         SubscribeError,
         TooManyWaiting,
     )
-    from migratory_client.events import Receipt
+    from migratory_client.events import LinkDown, LinkUp, Problem, Ready, Receipt
     from migratory_client.session import ClientCore
     from migratory_client.settings import Settings
     from migratory_client.sync import SyncClient
@@ -41,18 +41,23 @@ _HOME = {
     "Closed": "migratory_client.errors",
     "ConnectError": "migratory_client.errors",
     "GapError": "migratory_client.errors",
+    "LinkDown": "migratory_client.events",
+    "LinkUp": "migratory_client.events",
     "Message": "migratory_protocol.messages",
     "MigratoryError": "migratory_client.errors",
     "NotConnected": "migratory_client.errors",
     "Position": "migratory_protocol.positions",
+    "Problem": "migratory_client.events",
     "PublishError": "migratory_client.errors",
     "PublishTimeout": "migratory_client.errors",
+    "Ready": "migratory_client.events",
     "Receipt": "migratory_client.events",
     "Settings": "migratory_client.settings",
     "SubscribeError": "migratory_client.errors",
     "Subscription": "migratory_client.client",
     "SyncClient": "migratory_client.sync",
     "TooManyWaiting": "migratory_client.errors",
+    "parse_position": "migratory_protocol.positions",
 }
 
 __all__ = [
@@ -61,18 +66,23 @@ __all__ = [
     "Closed",
     "ConnectError",
     "GapError",
+    "LinkDown",
+    "LinkUp",
     "Message",
     "MigratoryError",
     "NotConnected",
     "Position",
+    "Problem",
     "PublishError",
     "PublishTimeout",
+    "Ready",
     "Receipt",
     "Settings",
     "SubscribeError",
     "Subscription",
     "SyncClient",
     "TooManyWaiting",
+    "parse_position",
 ]
 
 
@@ -81,3 +91,8 @@ def __getattr__(name: str) -> object:
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    """For who looks around: the names, whether they were loaded or not."""
+    return sorted({*globals(), *__all__})

@@ -16,13 +16,15 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self, assert_never
 
+from migratory_protocol.closecodes import CloseCode
 from migratory_protocol.codec import codec_named
 from migratory_protocol.messages import Message, Server
 from migratory_protocol.positions import Position
 
 from migratory_client import errors
 from migratory_client import events as ev
-from migratory_client.arguments import Payload, as_bytes, as_servers
+from migratory_client.arguments import Payload, Place, as_after, as_bytes, as_servers
+from migratory_client.farewells import describe_end
 from migratory_client.home import Home
 from migratory_client.session import ClientCore
 from migratory_client.settings import DEFAULTS, Settings
@@ -35,6 +37,7 @@ TokenSource = Callable[[], str | Awaitable[str]]
 Status = ev.LinkUp | ev.LinkDown | ev.Ready | ev.Problem
 
 _log = logging.getLogger("migratory_client")
+_LOGGED = 100  # problems that are remembered as logged: texts may differ for ever
 
 
 def _identity(name: str | None) -> dict[str, str]:
@@ -119,6 +122,7 @@ class Client:
         self._connected = asyncio.Event()
         self._changed = asyncio.Event()  # some publication was answered
         self._last_problem: ev.Problem | None = None
+        self._logged: set[str] = set()  # problems, since the last connection: attempts repeat, and fail alike
 
     # ---- life --------------------------------------------------------------------------------------------------
 
@@ -270,7 +274,7 @@ class Client:
     def subscribe(
         self,
         *topics: str,
-        after: Position | Mapping[str, Position] | None = None,
+        after: Place | Mapping[str, Place] | None = None,
         snapshot: bool = False,
         fresh: bool = False,
         on_gap: Callable[[ev.Receipt], None] | None = None,
@@ -278,11 +282,13 @@ class Client:
         """One ordered stream of the publications of these topics.
 
         A topic that this client had before goes on where the application left it (`fresh`: from now on instead);
-        `after` gives the position to go on from, `snapshot` begins a new topic with its latest publication. Where
-        publications are missing, `on_gap` is called in the stream's order; without it the iteration raises GapError,
-        and may be taken up again. A topic belongs to one subscription at a time: a newer one takes it over.
+        `after` gives the position to go on from: a Position, its text "epoch:sequence" or [epoch, sequence]; for
+        several topics a mapping from topic to position, where topics without one begin as above. `snapshot` begins a
+        new topic with its latest publication. Topics are exact names: there are no wildcards. Where publications are
+        missing, `on_gap` is called in the stream's order; without it the iteration raises GapError, and may be taken up
+        again. A topic belongs to one subscription at a time: a newer one takes it over.
 
-        Raises Closed."""
+        Raises Closed; ValueError for what is no position, TypeError for another kind of argument."""
         if not self._is_open():
             raise errors.Closed
         if not topics:
@@ -290,17 +296,14 @@ class Client:
         for topic in topics:
             if not isinstance(topic, str):
                 raise TypeError(f"a topic is a str, not {type(topic).__name__}")
-        if isinstance(after, Position):
-            if len(topics) != 1:
-                raise ValueError("one position for several topics: give a mapping from topic to position")
-            after = {topics[0]: after}
+        places = as_after(after, topics)
         subscription = Subscription(self.step, self._is_open, self._let_go, dict.fromkeys(topics), self._queue, on_gap)
         for topic in dict.fromkeys(topics):
             other = self._subscriptions.get(topic)
             if other is not None:
                 other.lose(topic)
             self._subscriptions[topic] = subscription
-        subscription.start(dict(after or {}), snapshot, fresh)
+        subscription.start(places, snapshot, fresh)
         return subscription
 
     def _let_go(self, subscription: Subscription, topic: str) -> None:
@@ -395,12 +398,17 @@ class Client:
         match status:
             case ev.LinkUp():
                 self._connected.set()
+                self._logged.clear()
                 _log.info("connected to %s at %s", status.broker, status.url)
             case ev.LinkDown():
-                _log.info("left the broker: %s (%s)", status.reason, status.code)
+                level = logging.WARNING if status.code == CloseCode.SLOW_CONSUMER else logging.INFO
+                _log.log(level, "left the broker: %s (%s)", describe_end(status.code, status.reason), status.code)
             case ev.Problem():
                 self._last_problem = status
-                _log.warning("%s: %s", status.code, status.text)
+                line = f"{status.code}: {status.text}"
+                _log.log(logging.DEBUG if line in self._logged else logging.WARNING, "%s", line)
+                if len(self._logged) < _LOGGED:
+                    self._logged.add(line)
             case ev.Ready():
                 pass
             case _:

@@ -44,7 +44,8 @@ class GapError(MigratoryError):
 
     def __init__(self, receipt: Receipt) -> None:
         if receipt.kind == "reset":
-            text = f"{receipt.topic}: the history before {receipt.position} is lost; the topic goes on behind it"
+            where = f"; you were at {receipt.before}" if receipt.before is not None else ""
+            text = f"{receipt.topic}: the history before {receipt.position} is lost; the topic goes on behind it{where}"
         else:
             text = f"{receipt.topic}: the publications {receipt.first} to {receipt.last} are missing ({receipt.kind})"
         super().__init__(receipt.kind, text)
@@ -54,7 +55,11 @@ class GapError(MigratoryError):
 class Closed(MigratoryError):
     """The client is closed; open it, or use another one."""
 
-    def __init__(self, text: str = "the client is closed") -> None:
+    def __init__(
+        self,
+        text: str = "the client is closed: enter it first (`async with Client(...) as client`; `with` for SyncClient), "
+        "or call `open`",
+    ) -> None:
         super().__init__("closed", text)
 
 

@@ -143,7 +143,8 @@ class Deliver(Struct):
 
 class Receipt(Struct):
     """Where a subscription stands. Never skipped, so that no gap is silent. `position` is the topic's newest as the
-    broker knows it; the stream goes on behind `after`.
+    broker knows it; the stream goes on behind `after`. `before`: under `reset`, where this subscription stood until
+    then, if it had a position. The two are of different histories: how much lies between them nobody knows.
 
     complete   nothing is missing up to `position`
     truncated  the sequence numbers `first`..`last` are gone for good
@@ -158,6 +159,7 @@ class Receipt(Struct):
     first: int = 0
     last: int = 0
     resumed: bool = False  # of a subscription that had a position before
+    before: Position | None = None
 
 
 class Refused(Struct):

@@ -31,7 +31,7 @@ def normalise_url(text: str) -> str:
         raise ValueError(f"server {text[:100]!r}: {error}") from None
     scheme = parts.scheme.lower()
     if scheme not in _PORTS:
-        raise ValueError(f"server {text[:100]!r}: a URL that begins with ws:// or wss:// is needed")
+        raise ValueError(f"server {text[:100]!r}: a URL that begins with ws:// or wss:// is needed{_meant(url)}")
     if not parts.hostname or port == 0:
         raise ValueError(f"server {text[:100]!r}: a host and, if given, a port from 1 to 65535 are needed")
     if parts.username is not None or parts.fragment or any(character.isspace() for character in url):
@@ -40,6 +40,15 @@ def normalise_url(text: str) -> str:
     place = host if port in (None, _PORTS[scheme]) else f"{host}:{port}"
     query = f"?{parts.query}" if parts.query else ""
     return f"{scheme}://{place}{parts.path.rstrip('/')}{query}"
+
+
+def _meant(url: str) -> str:
+    """A guess for who gave `127.0.0.1:8800`, or what a browser is given."""
+    scheme, _, rest = url.rpartition("://")
+    place = rest.partition("/")[0]
+    if scheme not in ("", "http", "https") or not place or any(character.isspace() for character in place):
+        return ""
+    return f", such as {'wss' if scheme == 'https' else 'ws'}://{place[:100]}/ws"
 
 
 def parse_servers(servers: Iterable[str | Server]) -> tuple[tuple[Server, ...], tuple[str, ...]]:

@@ -28,6 +28,7 @@ from migratory_protocol.topics import BadTopic, check_topic
 
 from migratory_client import events as ev
 from migratory_client.events import Effect, Event
+from migratory_client.farewells import farewell
 from migratory_client.publishing import Publisher, too_large
 from migratory_client.servers import ServerList
 from migratory_client.settings import DEFAULTS, Settings
@@ -385,7 +386,7 @@ class ClientCore:
 
     def _gone(self, link: Link, code: int, reason: str, now: float, out: list[Effect]) -> None:
         """`link` has ended, by itself or hung up. Decide what follows."""
-        reason = link.problem or reason or "the connection was lost"
+        reason = link.problem or reason or farewell(code) or "the connection was lost"
         if link is self._leaving:
             self._leaving = None
             return

@@ -41,7 +41,7 @@ class Subscription:
         self._items: deque[Message | ev.Receipt | ev.Refused] = deque()
         self._waiters: dict[asyncio.Future[None], None] = {}
         self._paused = False
-        self._taken_over = ""  # a topic that another subscription took, not yet reported
+        self._taken_over: deque[str] = deque()  # topics that other subscriptions took, not yet reported
         self._snapshot = False
         self._reached: dict[str, Position] = {}  # the last position in hand, per topic
         self._seen: dict[str, Position] = {}  # the last position that the application was given
@@ -49,12 +49,12 @@ class Subscription:
     @property
     def topics(self) -> tuple[str, ...]:
         """Those that are still subscribed."""
-        return tuple(self._topics)
+        return tuple(self._topics.copy())  # copied in one step: another thread may ask, through the synchronous face
 
     @property
     def positions(self) -> dict[str, Position]:
         """Where the application stands in each topic: to be stored, and given as `after` another time."""
-        return dict(self._seen)
+        return self._seen.copy()
 
     # ---- for the application -----------------------------------------------------------------------------------
 
@@ -77,7 +77,7 @@ class Subscription:
                     raise errors.SubscribeError(item.code, f"{item.topic}: {item.text}" if item.topic else item.text)
                 self._take_receipt(item)
             if self._taken_over:
-                topic, self._taken_over = self._taken_over, ""
+                topic = self._taken_over.popleft()
                 raise errors.SubscribeError("taken_over", f"{topic}: a newer subscription of this client took it over")
             if not self._topics or not self._usable():
                 raise StopAsyncIteration
@@ -119,7 +119,7 @@ class Subscription:
         """Another subscription of the client wants the topic."""
         self._leave(topic)
         self._items = deque(item for item in self._items if item.topic != topic)
-        self._taken_over = topic
+        self._taken_over.append(topic)
         self._wake()
 
     def put(self, item: Message | ev.Receipt | ev.Refused) -> None:

@@ -52,7 +52,7 @@ class Subscription:
             if sequence > self.next > 0:
                 out.append(Receipt(self.topic, "hole", position, last, self.next, sequence - 1, True))
             elif self.next:
-                out.append(Receipt(self.topic, "reset", position, last, 0, 0, True))
+                out.append(Receipt(self.topic, "reset", position, last, 0, 0, True, last))
         self.snapshot = False
         self.position = position
         self.next = sequence + 1
@@ -66,9 +66,10 @@ class Subscription:
         kind = receipt.receipt
         position = receipt.position
         if kind == "reset":
+            before = self.position
             self._stand(position)
             self.snapshot = False
-            out.append(Receipt(self.topic, "reset", position, position, 0, 0, resumed))
+            out.append(Receipt(self.topic, "reset", position, position, 0, 0, resumed, before))
             return
         if not resumed:
             self._stand(position)

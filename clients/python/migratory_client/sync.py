@@ -14,9 +14,9 @@ from migratory_protocol.messages import Message, Server
 from migratory_protocol.positions import Position
 
 from migratory_client import errors
-from migratory_client.arguments import Payload, as_bytes
+from migratory_client import events as ev
+from migratory_client.arguments import Payload, Place, as_bytes
 from migratory_client.client import Client
-from migratory_client.events import Receipt
 from migratory_client.subscription import Subscription
 
 T = TypeVar("T")
@@ -38,14 +38,30 @@ class SyncSubscription:
             raise StopIteration
         return message
 
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """As `Subscription.topics`."""
+        return self._inner.topics
+
+    @property
+    def positions(self) -> dict[str, Position]:
+        """As `Subscription.positions`; also when closed."""
+        return self._inner.positions
+
     def next(self, timeout: float | None = None) -> Message | None:
         """The next message, or None at the end. Raises TimeoutError when none came within `timeout` seconds: nothing
         is lost by that."""
         return self._client._run(self._next(timeout))
 
     async def _next(self, seconds: float | None) -> Message | None:
-        async with asyncio.timeout(seconds):
-            return await anext(self._inner, None)
+        try:
+            async with asyncio.timeout(seconds) as limit:
+                return await anext(self._inner, None)
+        except TimeoutError:
+            if not limit.expired():
+                raise  # the application's own, of its `on_gap`
+            topics = ", ".join(self.topics[:3]) + (", ..." if len(self.topics) > 3 else "")
+            raise TimeoutError(f"no message of {topics} within {seconds:g} s; nothing is lost, ask again") from None
 
     def close(self) -> None:
         """Unsubscribe, as `Subscription.close`."""
@@ -84,6 +100,16 @@ class SyncClient:
     @property
     def closed(self) -> bool:
         return self._thread is None or not self._thread.is_alive()
+
+    @property
+    def connected(self) -> bool:
+        """As `Client.connected`."""
+        return self._client.connected
+
+    @property
+    def reconnects(self) -> int:
+        """As `Client.reconnects`."""
+        return self._client.reconnects
 
     def open(self) -> None:
         """Raises ConnectError, after which no thread is left."""
@@ -142,10 +168,10 @@ class SyncClient:
     def subscribe(
         self,
         *topics: str,
-        after: Position | Mapping[str, Position] | None = None,
+        after: Place | Mapping[str, Place] | None = None,
         snapshot: bool = False,
         fresh: bool = False,
-        on_gap: Callable[[Receipt], None] | None = None,
+        on_gap: Callable[[ev.Receipt], None] | None = None,
     ) -> SyncSubscription:
         """As `Client.subscribe`."""
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextlib import suppress
 
 import pytest
 from migratory_client import (
     Client,
     Closed,
+    ConnectError,
     GapError,
+    LinkDown,
     Message,
     Position,
+    Settings,
     SubscribeError,
 )
 from migratory_client import events as ev
@@ -221,9 +225,36 @@ async def test_arguments_of_subscribe_are_checked(broker: FakeBroker) -> None:
             client.subscribe("a", "b", after=Position(1, 1))
         broker.memory.append("t", b"old")
         assert await take(client.subscribe("t", snapshot=True), 1) == [b"old"]
-        assert await take(client.subscribe("t", after={"t": Position(1, 0)}), 1) == [b"old"]
-    with pytest.raises(Closed):
+        for after in (Position(1, 0), "1:0", [1, 0], {"t": "1:0"}):
+            assert await take(client.subscribe("t", after=after), 1) == [b"old"]
+        with pytest.raises(ValueError, match="after is '1-0'"):
+            client.subscribe("t", after="1-0")
+    with pytest.raises(Closed, match=r"enter it first \(`async with Client"):
         client.subscribe("t")
+
+
+async def test_a_broker_that_closes_says_why(broker: FakeBroker, caplog: pytest.LogCaptureFixture) -> None:
+    statuses: list[object] = []
+    async with Client([broker.url], on_status=statuses.append) as client:
+        client.subscribe("t")
+        await eventually(lambda: broker.live[0].topics, "subscribed")
+        await broker.live[0].close(4003, "slow consumer: 9 bytes waited")
+        await eventually(lambda: client.reconnects and client.connected, "came back")
+    (down,) = [status for status in statuses if isinstance(status, LinkDown)]
+    assert (down.code, down.reason) == (4003, "slow consumer: 9 bytes waited")
+    (record,) = [record for record in caplog.records if "too slow (slow consumer: 9" in record.message]
+    assert record.levelname == "WARNING"
+
+
+async def test_what_fails_again_and_again_is_logged_once(broker: FakeBroker, caplog: pytest.LogCaptureFixture) -> None:
+    await broker.stop()
+    problems: list[object] = []
+    settings = Settings(first_retry=0.01, backoff_cap=0.02)
+    with pytest.raises(ConnectError):
+        await Client([broker.url], settings=settings, open_timeout=0.5, on_status=problems.append).open()
+    assert len(problems) > 3
+    warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert [record.message for record in warnings] == [f"connect_failed: {broker.url}: connection refused"]
 
 
 async def test_what_a_callback_raises_stops_nothing_and_is_not_hidden(broker: FakeBroker) -> None:

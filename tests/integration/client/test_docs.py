@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import sys
 from asyncio.subprocess import PIPE
 from pathlib import Path
 
 import pytest
-from migratory_testing.fakebroker import FakeBroker
+from migratory_testing.fakebroker import FakeBroker, eventually
 
 PAGE = Path(__file__).parents[3] / "docs" / "client-python.md"
 PROGRAMS = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+AFTER_A_RESTART = PROGRAMS[3]
 
 
 def test_the_page_has_programs() -> None:
-    assert len(PROGRAMS) == 3
+    assert len(PROGRAMS) == 4
+    assert "positions.json" in AFTER_A_RESTART
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("program", [program for program in PROGRAMS if program != AFTER_A_RESTART])
 async def test_a_program_of_the_page_runs(program: str) -> None:
     async with FakeBroker() as broker:
         code = re.sub(r"ws://127\.0\.0\.1:880\d/ws", broker.url, program)
@@ -28,3 +31,38 @@ async def test_a_program_of_the_page_runs(program: str) -> None:
         assert process.returncode == 0, err.decode()
         assert err == b""
         assert b"1.084" in out
+
+
+async def test_the_program_that_is_killed_and_started_again_misses_nothing(tmp_path: Path) -> None:
+    async with FakeBroker() as broker:
+        code = AFTER_A_RESTART.replace("ws://127.0.0.1:8800/ws", broker.url)
+
+        async def lines_of_one_life(*published: bytes, expected: int) -> list[bytes]:
+            """Killed when that many lines were written and the last position was stored."""
+            await eventually(lambda: not broker.live, "the one before is gone")
+            process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdout=PIPE, cwd=tmp_path)
+            assert process.stdout is not None
+            try:
+                await eventually(lambda: broker.live and len(broker.live[0].topics) == 2, "subscribed")
+                for payload in published:
+                    await broker.publish("quotes/eur", payload)
+                lines = [await asyncio.wait_for(process.stdout.readline(), 10) for _ in range(expected)]
+                last = list(broker.memory.position("quotes/eur"))
+                store = tmp_path / "positions.json"
+                await eventually(
+                    lambda: store.exists() and json.loads(store.read_text())["quotes/eur"] == last, "stored"
+                )
+            finally:
+                if process.returncode is None:
+                    process.kill()
+                await process.wait()
+            return lines
+
+        assert await lines_of_one_life(b"1", b"2", expected=2) == [b"quotes/eur 1\n", b"quotes/eur 2\n"]
+        for payload in (b"3", b"4"):
+            broker.memory.append("quotes/eur", payload)
+        assert await lines_of_one_life(expected=2) == [b"quotes/eur 3\n", b"quotes/eur 4\n"]
+        broker.memory.epoch, broker.memory.topics = 9, {}
+        lost, *rest = await lines_of_one_life(b"5", expected=3)
+        assert lost.startswith(b"missing: quotes/")
+        assert rest[-1] == b"quotes/eur 5\n"

@@ -53,14 +53,34 @@ async def test_a_script(broker: FakeBroker) -> None:
 async def test_waiting_a_bounded_time_loses_nothing(broker: FakeBroker) -> None:
     def work() -> bytes:
         with SyncClient([broker.url]) as client, client.subscribe("t") as stream:
-            with pytest.raises(TimeoutError):
+            assert (stream.topics, client.connected, client.reconnects) == (("t",), True, 0)
+            with pytest.raises(TimeoutError, match=r"no message of t within 0.05 s; nothing is lost, ask again"):
                 stream.next(timeout=0.05)
             client.publish("t", b"1")
             message = stream.next(timeout=5)
             assert message is not None
-            return message.payload
+        assert stream.positions == {"t": Position(1, 1)}
+        assert (stream.topics, client.connected) == ((), False)
+        return message.payload
 
     assert await script(work) == b"1"
+
+
+async def test_a_timeout_of_the_applications_own_is_left_as_it_is(broker: FakeBroker) -> None:
+    for number in range(5):
+        broker.memory.append("t", b"%d" % number)
+    broker.memory.first_cached = 3
+
+    def own(receipt: object) -> None:
+        raise TimeoutError("the application's")
+
+    def work() -> None:
+        with SyncClient([broker.url]) as client:
+            stream = client.subscribe("t", after="1:0", on_gap=own)
+            with pytest.raises(TimeoutError, match="the application's"):
+                stream.next(timeout=5)
+
+    await script(work)
 
 
 async def test_iteration_ends_when_another_thread_closes(broker: FakeBroker) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from migratory_client import GapError
 from migratory_client import events as ev
 from migratory_client.settings import Settings
 from migratory_protocol import messages as wire
@@ -57,7 +58,9 @@ def test_a_hole_that_no_receipt_named_is_reported() -> None:
 def test_sequence_numbers_that_go_back_without_a_receipt_are_reported() -> None:
     driver, link = subscribed(sequence=7)
     driver.receive(link, message("t", 2, 3))
-    assert driver.of(ev.Receipt) == [ev.Receipt("t", "reset", Position(2, 3), Position(1, 7), 0, 0, True)]
+    assert driver.of(ev.Receipt) == [
+        ev.Receipt("t", "reset", Position(2, 3), Position(1, 7), 0, 0, True, Position(1, 7))
+    ]
     assert driver.delivered() == [(2, 3)]
 
 
@@ -130,7 +133,9 @@ def test_a_live_gap_is_reported_in_its_place() -> None:
 def test_reset_begins_again_where_the_broker_says() -> None:
     driver, link = subscribed(sequence=9)
     driver.receive(link, wire.Subscribed(0, [wire.TopicReceipt("t", "reset", Position(7, 2))]), message("t", 7, 3))
-    assert driver.of(ev.Receipt) == [ev.Receipt("t", "reset", Position(7, 2), Position(7, 2), resumed=True)]
+    (receipt,) = driver.of(ev.Receipt)
+    assert receipt == ev.Receipt("t", "reset", Position(7, 2), Position(7, 2), resumed=True, before=Position(1, 9))
+    assert str(GapError(receipt)).endswith("the topic goes on behind it; you were at 1:9")
     assert driver.delivered() == [(7, 3)]
     assert driver.receipts()[-1][0] == "reset"
 

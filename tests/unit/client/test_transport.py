@@ -11,6 +11,11 @@ import pytest
 from migratory_client.transport import why_not_connected
 
 KEY: Any = SimpleNamespace(host="h", port=1, ssl=True, is_ssl=True)
+ASKED: Any = SimpleNamespace(real_url="ws://h/ws")
+
+
+def handshake(status: int) -> aiohttp.WSServerHandshakeError:
+    return aiohttp.WSServerHandshakeError(ASKED, (), message="Invalid challenge response", status=status)
 
 
 @pytest.mark.parametrize(
@@ -21,8 +26,13 @@ KEY: Any = SimpleNamespace(host="h", port=1, ssl=True, is_ssl=True)
         (ConnectionResetError(104, "Connection reset by peer"), "connection reset by peer"),
         (aiohttp.ServerDisconnectedError(), "Server disconnected"),
         (ValueError(), "ValueError"),
+        (handshake(404), "HTTP 404: no clients are served there (a broker's administration port, or a path other than "
+         "/ws?)"),
+        (handshake(503), "HTTP 503 (service unavailable) in place of a WebSocket"),
+        (handshake(599), "HTTP 599 (unknown) in place of a WebSocket"),
+        (handshake(101), "101, message='Invalid challenge response', url='ws://h/ws'"),
     ],
-)
+)  # fmt: skip
 def test_failures_are_told_in_the_systems_few_words(error: Exception, text: str) -> None:
     assert why_not_connected(error) == text
 

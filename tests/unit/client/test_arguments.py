@@ -1,0 +1,52 @@
+"""What an application may hand over as a position, and what it is told about anything else."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from migratory_client import Position, parse_position
+from migratory_client.arguments import as_after
+
+AT = Position(7, 2)
+
+
+@pytest.mark.parametrize("place", [AT, "7:2", [7, 2], (7, 2), str(AT), json.loads(json.dumps(AT))], ids=repr)
+def test_a_position_in_each_of_its_forms(place: object) -> None:
+    for after in (place, {"t": place}, {"t": place, "left since": "1:1"}):
+        found = as_after(after, ("t",))
+        assert found == {"t": AT}
+        assert isinstance(found["t"], Position)
+    assert as_after(place, ("t", "t")) == {"t": AT}
+
+
+def test_topics_without_a_position_may_be_left_out() -> None:
+    assert as_after({"b": "7:2"}, ("a", "b")) == {"b": AT}
+    assert as_after({}, ("a",)) == as_after(None, ("a",)) == {}
+
+
+@pytest.mark.parametrize(
+    ("after", "error", "says"),
+    [
+        ("1", ValueError, "after is '1': position '1' is not \"epoch:sequence\""),
+        ([1], ValueError, r"after is '\[1\]': a position has two parts"),
+        ((1, -2), ValueError, "epoch and sequence of a position are whole numbers"),
+        ([1, True], ValueError, "whole numbers"),
+        ({"t": "x:y"}, ValueError, r"after\['t'\] is 'x:y'"),
+        ({"t": 5}, TypeError, r"after\['t'\] is a Position, \"epoch:sequence\" or \[epoch, sequence\], not int"),
+        (5, TypeError, "after is a Position, .* not int"),
+        (b"1:2", TypeError, "not bytes"),
+    ],
+)
+def test_what_is_no_position_is_named(after: object, error: type[Exception], says: str) -> None:
+    with pytest.raises(error, match=says):
+        as_after(after, ("t",))
+
+
+def test_one_position_is_for_one_topic() -> None:
+    with pytest.raises(ValueError, match="one position for several topics: give a mapping"):
+        as_after("1:2", ("a", "b"))
+
+
+def test_the_text_of_a_position_is_read_back() -> None:
+    assert parse_position(str(AT)) == AT

@@ -1,0 +1,57 @@
+"""The package as a person finds it: both faces do the same, and what the page names can be imported."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+
+import migratory_client
+import pytest
+from migratory_client import Client, Subscription, SyncClient
+from migratory_client.farewells import describe_end
+from migratory_client.sync import SyncSubscription
+from migratory_protocol.closecodes import CloseCode
+
+WITHIN = {"step", "start", "lose", "put"}
+"""Public names that are for the other parts of the package: their docstrings or their headings say so."""
+
+
+def public(face: type) -> set[str]:
+    return {name for name in vars(face) if not name.startswith("_")} - WITHIN
+
+
+@pytest.mark.parametrize(("asynchronous", "synchronous"), [(Client, SyncClient), (Subscription, SyncSubscription)])
+def test_the_synchronous_face_has_what_the_other_has(asynchronous: type, synchronous: type) -> None:
+    assert len(public(asynchronous)) >= 3
+    assert public(asynchronous) - public(synchronous) == set()
+    for name in sorted(public(asynchronous)):
+        one, other = vars(asynchronous)[name], vars(synchronous)[name]
+        assert isinstance(one, property) == isinstance(other, property), name
+        if not isinstance(one, property):
+            assert inspect.signature(one).parameters == inspect.signature(other).parameters, name
+    for way in ("enter", "exit", "iter", "next"):
+        assert hasattr(asynchronous, f"__a{way}__") == hasattr(synchronous, f"__{way}__"), way
+
+
+def test_every_name_is_there_and_is_shown() -> None:
+    for name in migratory_client.__all__:
+        assert getattr(migratory_client, name).__name__ == name
+    assert {"LinkUp", "LinkDown", "Ready", "Problem", "Receipt", "parse_position"} <= set(migratory_client.__all__)
+    code = "import migratory_client as m; print(set(m.__all__) <= set(dir(m)))"  # where nothing was loaded yet
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout == b"True\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "line"),
+    [
+        (CloseCode.SLOW_CONSUMER, "", "closed by the broker: too slow"),
+        (CloseCode.SLOW_CONSUMER, "9 bytes waited", "closed by the broker: too slow (9 bytes waited)"),
+        (CloseCode.RESTARTING, "it restarts", "closed by the broker: it restarts"),
+        (1006, "the connection was lost", "connection lost: the connection was lost"),
+        (CloseCode.TRY_ANOTHER, "a subscribe request was not answered",
+         "connection lost: a subscribe request was not answered"),
+    ],
+)  # fmt: skip
+def test_the_end_of_a_link_in_words(code: int, reason: str, line: str) -> None:
+    assert describe_end(code, reason) == line
