@@ -1,0 +1,90 @@
+"""Sums over random exporters beside a computation of its own, without Spark: exporters that restart, quickly or slowly,
+miss scrapes, are told twice and out of order, come late and go early, with and without word of when they began; windows
+that begin and end anywhere.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pytest
+from migratory_testing.plainreport import Sample, plain_report
+
+SKEW_MS = 5000
+
+
+class Scrape(NamedTuple):
+    at: int
+    value: float
+    began: float
+    """Of the process, in seconds: told only by an exporter that tells it."""
+
+
+class Exporter(NamedTuple):
+    name: str
+    tells: bool
+    scrapes: list[Scrape]
+
+
+def drawn(source: random.Random, name: str, start: int, end: int) -> Exporter:
+    step = source.choice([500, 1000, 1500, 5000])
+    at = start + source.randrange(-20, 5) * step + source.randrange(step)
+    stop = end + 3 * step if source.random() < 0.6 else end - source.randrange(20) * step
+    value, began = 0.0, at / 1000 - source.choice([1, 60])
+    scrapes: list[Scrape] = []
+    while at < stop:
+        if scrapes and source.random() < 0.05:
+            value, began = 0.0, at / 1000
+        value += source.choice([0, 0, 1, 3, 10])
+        if source.random() > 0.08:
+            scrapes.append(Scrape(at, value, began))
+        at += step + source.randrange(-50, 50)
+    return Exporter(name, source.random() < 0.5, scrapes)
+
+
+def samples(source: random.Random, exporter: Exporter) -> Iterator[Sample]:
+    target = {"job": "load", "instance": exporter.name}
+    labels = {"cluster": "c", "broker": "b0", **target}
+    for scrape in exporter.scrapes:
+        sample: Sample = ("migratory_received_total", labels, scrape.at, scrape.value)
+        yield from [sample] * source.choice([1] * 9 + [2])
+        if source.random() < 0.05:
+            yield sample[0], labels, scrape.at + 1, math.nan
+        if exporter.tells:
+            yield "process_start_time_seconds", target, scrape.at, scrape.began
+
+
+def rises(exporter: Exporter, start: int) -> Iterator[tuple[int, float]]:
+    """By the rules of docs/sla.md, one sample after the other."""
+    before: Scrape | None = None
+    top = 0.0
+    for scrape in exporter.scrapes:
+        if before is None:
+            older = exporter.tells and scrape.at > start and scrape.began * 1000 + SKEW_MS < start
+            yield scrape.at, 0.0 if older else scrape.value
+            top = scrape.value
+        else:
+            again = scrape.began != before.began if exporter.tells else scrape.value < before.value
+            yield scrape.at, scrape.value if again else max(0.0, scrape.value - top)
+            top = scrape.value if again else max(top, scrape.value)
+        before = scrape
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_sums_are_those_of_one_sample_after_the_other(seed: int) -> None:
+    source = random.Random(f"random samples {seed}")
+    start = source.randrange(1_000_000, 5_000_000)
+    end = start + source.randrange(5_000, 200_000)
+    exporters = [drawn(source, f"w{number}", start, end) for number in range(source.randint(1, 3))]
+    found = [sample for exporter in exporters for sample in samples(source, exporter)]
+    source.shuffle(found)
+    truth = sum(
+        rise for exporter in exporters for moment, rise in rises(exporter, start) if start < moment <= end
+    )  # fmt: skip
+    report = plain_report(found, start / 1000, end / 1000, window_seconds=source.choice([None, 0.7, 3.0]))
+    assert (report["delivery"]["received"] or 0) == truth
+    assert sum(row["received"] for row in report["windows"]) == truth
+    assert sum(row["received"] for row in report["calendar"]["rows"]) == truth
