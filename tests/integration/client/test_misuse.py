@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from migratory_client import Client, Closed, ConnectError, Position
+from migratory_client import Client, Closed, ConnectError, Position, SubscribeError
 from migratory_client import events as ev
 from migratory_protocol import messages as wire
 from migratory_testing.fakebroker import FakeBroker, eventually
@@ -108,6 +108,18 @@ async def test_two_tasks_share_one_subscription(broker: FakeBroker) -> None:
             shares = [await reader for reader in readers]
     assert sorted(payload for share in shares for payload in share) == [b"%d" % number for number in range(9)]
     assert all(share == sorted(share) for share in shares)
+
+
+async def test_each_topic_that_was_taken_over_is_told(broker: FakeBroker) -> None:
+    """Of several the last one alone once was."""
+    async with Client([broker.url]) as client:
+        stream = client.subscribe("a", "b", "c")
+        client.subscribe("a", "b")
+        client.subscribe("c")
+        for topic in ("a", "b", "c"):
+            with pytest.raises(SubscribeError, match=f"^{topic}: a newer subscription"):
+                await asyncio.wait_for(anext(stream), 5)
+        assert await anext(stream, None) is None
 
 
 async def test_waits_that_end_without_a_message_leave_no_trace(broker: FakeBroker) -> None:
