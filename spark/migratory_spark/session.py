@@ -16,6 +16,8 @@ _JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
 """Most of a report's time in the JVM is starting it: the second compiler would not pay, for what is done with single
 samples is done in Python's numpy. One thread that collects garbage leaves the cores to the tasks."""
 
+_LOGGING = Path(__file__).with_name("log4j2.properties")
+
 
 @contextmanager
 def local_session(
@@ -48,8 +50,7 @@ def local_session(
         .config("spark.sql.adaptive.coalescePartitions.parallelismFirst", "false")
         .config("spark.sql.adaptive.advisoryPartitionSizeInBytes", "64m")
         .config("spark.sql.ansi.enabled", "true")
-        .config("spark.log.level", "ERROR")
-        .config("spark.driver.extraJavaOptions", _JAVA)
+        .config("spark.driver.extraJavaOptions", f"{_JAVA} -Dlog4j2.configurationFile={_LOGGING.as_uri()}")
     )
     if memory is not None:
         builder = builder.config("spark.driver.memory", memory)

@@ -195,6 +195,7 @@ def test_the_command_reports_from_prometheus_what_the_folder_says(
     assert "verdict: met" in done.stdout
     assert str(page) in done.stdout
     assert "…" not in done.stdout
+    assert done.stderr == "", "a JVM that announces its defaults and warns of what does not matter"
 
 
 def test_prometheus_has_the_samples_that_the_folder_has(prometheus: str, session: SparkSession, tmp_path: Path) -> None:
