@@ -19,6 +19,7 @@ from rich.console import Console
 from migratory_cli.bench_view import Progress, summary
 from migratory_cli.options import find_servers, server_option
 from migratory_cli.results import check_result_file, writing
+from migratory_cli.tables import open_console
 
 Command = Callable[..., None]
 
@@ -45,7 +46,7 @@ SHARED = (
 
 SUBSCRIBING = (
     click.option("--subscribers", default=1000, help="Number of subscribers, each with one topic."),
-    click.option("--connects", "connects_per_second", default=1000.0, metavar="PER SECOND", help="Pace of connecting."),
+    click.option("--connects", "connects_per_second", default=1000.0, metavar="PER_SECOND", help="Pace of connecting."),
     click.option("--account", "account_path", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
                  help="Keep what the verifier reads, for `migratory bench verify`."),
 )  # fmt: skip
@@ -132,7 +133,7 @@ def _run(values: dict[str, Any]) -> None:
         raise click.UsageError(str(error)) from error
     for option, path in (("--json", json_path), ("--account", account_path), ("--metrics-targets", targets)):
         check_result_file(option, path)
-    console = Console()
+    console = open_console()
     try:
         result, accounts = asyncio.run(_load(scenario, console, targets))
     except LoadFailed as error:

@@ -6,8 +6,9 @@ from migratory_loadtest import LoadEvent, LoadResult
 from migratory_loadtest.result import Latency, Spread
 from rich.console import Console
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
+
+from migratory_cli.tables import print_table
 
 NAMED = 10  # problems shown; the JSON has more
 COLOURS = {"met": "green", "missed": "red", "insufficient": "yellow"}
@@ -34,7 +35,9 @@ class Progress:
         text = describe(event)
         if self._live is not None:
             self._live.update(Text(text))
-        elif (moment := (event.phase + event.mark, int(event.elapsed) // 5, bool(event.error))) != self._last:
+            return
+        pace = 0 if event.phase == "done" else int(event.elapsed) // 5  # workers go on to tell when all is done
+        if (moment := (event.phase + event.mark, pace, bool(event.error))) != self._last:
             self._last = moment  # every fifth second and every change; the first obstacle, not each
             self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
@@ -61,35 +64,35 @@ def describe(event: LoadEvent) -> str:
 
 
 def summary(console: Console, result: LoadResult) -> None:
-    counts = Table(title="Publications and deliveries", title_justify="left")
-    rows = (
+    counts = (
         ("published", result.published), ("acknowledged", result.acknowledged), ("never answered", result.unanswered),
         ("refused", result.failed), ("expected deliveries", result.expected), ("delivered", result.delivered),
         ("lost", result.lost), ("duplicates", result.duplicates), ("reordered", result.reordered),
         ("unexpected", result.unexpected), ("conflicts", result.conflicts), ("reconnects", result.reconnects),
     )  # fmt: skip
-    counts.add_column("")
-    counts.add_column("count", justify="right")
-    for name, value in rows:
-        counts.add_row(name, f"{value:,}")
-    console.print(counts)
-    phases = (
-        ("before", result.latency_ms.before),
-        ("during", result.latency_ms.during),
-        ("after", result.latency_ms.after),
+    rows = [(name, f"{value:,}") for name, value in counts]
+    print_table(console, "Publications and deliveries", ("", "count"), rows)
+    phases = [
+        ("before the fault", result.latency_ms.before),
+        ("during it", result.latency_ms.during),
+        ("after it", result.latency_ms.after),
+    ]
+    if not result.marks:  # nothing happened that anything could be before
+        phases = [("all", result.latency_ms.before)]
+    print_table(
+        console,
+        "Latency from the scheduled send (ms)",
+        ("", "deliveries", "median", "mean", "stdev", "P90", "P95", "P99", "max"),
+        [_latency(name, found) for name, found in phases if found.count],
+        goes_first=("stdev", "P90", "mean", "P95", "deliveries"),
     )
-    console.print(_latencies([(name, found) for name, found in phases if found.count]))
-    times = Table(title="Times (seconds)", title_justify="left")
-    for column in ("", "count", "P50", "P99", "max"):
-        times.add_column(column, justify="left" if not column else "right")
-    for name, spread in (
+    spreads = (
         ("publish to acknowledgement", result.publish_seconds),
         ("resume", result.resume_seconds),
         ("publish gap", result.publish_gap_seconds),
-    ):
-        if spread.count:
-            times.add_row(name, f"{spread.count:,}", *_spread(spread))
-    console.print(times)
+    )
+    times = [(name, f"{spread.count:,}", *_spread(spread)) for name, spread in spreads if spread.count]
+    print_table(console, "Times (seconds)", ("", "count", "P50", "P99", "max"), times, goes_first=("P50", "count"))
     for when, found in (("before", result.connections.before), ("after", result.connections.after)):
         shares = " / ".join(f"{broker} {count:,}" for broker, count in sorted(found.items()))
         console.print(f"connections {when}: {shares or 'none'}", markup=False, highlight=False)
@@ -112,15 +115,10 @@ def summary(console: Console, result: LoadResult) -> None:
     console.print(Text(result.verdict, style=f"bold {COLOURS[result.verdict]}"))
 
 
-def _latencies(phases: list[tuple[str, Latency]]) -> Table:
-    table = Table(title="Latency from the scheduled send (ms)", title_justify="left")
-    for column in ("", "deliveries", "median", "mean", "stdev", "P90", "P95", "P99", "max"):
-        table.add_column(column, justify="left" if not column else "right")
-    for name, found in phases:
-        values = (found.median, found.mean, found.stdev, found.p90, found.p95, found.p99, found.max)
-        table.add_row(name, f"{found.count:,}", *(f"{value:.2f}" if value is not None else "-" for value in values))
-    return table
+def _latency(name: str, found: Latency) -> tuple[str, ...]:
+    values = (found.median, found.mean, found.stdev, found.p90, found.p95, found.p99, found.max)
+    return name, f"{found.count:,}", *(f"{value:,.2f}" if value is not None else "-" for value in values)
 
 
 def _spread(spread: Spread) -> list[str]:
-    return [f"{value:.3f}" if value is not None else "-" for value in (spread.p50, spread.p99, spread.max)]
+    return [f"{value:,.3f}" if value is not None else "-" for value in (spread.p50, spread.p99, spread.max)]

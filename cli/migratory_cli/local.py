@@ -21,6 +21,7 @@ from migratory_resources import ClusterFileError, Loaded, load_cluster, load_clu
 from migratory_cli.interrupts import INTERRUPTED, MESSAGE
 from migratory_cli.output import Output
 from migratory_cli.results import writing
+from migratory_cli.tables import open_console
 
 PROBLEM = 2
 """Exit code for what a person can put right: a wrong file, a busy port, no Java, a full disk."""
@@ -173,15 +174,13 @@ def demo(json_file: Path | None, path: Path | None, workdir: Path | None, **opti
     from migratory_local.demo import DemoOptions, DemoResult, Watcher
     from migratory_local.demo import demo as run_demo
     from migratory_local.display import Display, show_result
-    from rich.console import Console
 
     loaded = _read(path)
     _warn(loaded)
     for option, file in (("--json", json_file), ("--html", options["html"])):
         if file is not None and not os.access(file.absolute().parent, os.W_OK):
             raise Refused(f"{option}: cannot write into {file.absolute().parent}")
-    # A file or a pipe has no width; 80 columns would cut the tables' numbers.
-    console = Console(width=None if sys.stdout.isatty() else 140)
+    console = open_console()
 
     folder = workdir or Path(tempfile.mkdtemp(prefix="migratory-demo-"))
     finished: list[DemoResult] = []

@@ -6,20 +6,23 @@ import asyncio
 import json
 import sys
 from collections.abc import Mapping
+from http.client import NOT_FOUND
 from typing import Any
 
 import aiohttp
 import click
 import msgspec
 from migratory_client.transport import why_not_connected
-from rich.console import Console
 
 from migratory_cli import running
 from migratory_cli.status_view import remarks, table
+from migratory_cli.tables import open_console
 
 _HINT = (
     "give the brokers' administration addresses, which `migratory up` prints (`migratory status http://HOST:PORT ...`)"
 )
+
+_ELSEWHERE = ": no status is given there (a broker's port for clients? The administration has one of its own)"
 
 
 @click.command()
@@ -47,7 +50,7 @@ def status(urls: tuple[str, ...], cluster: str | None, timeout: float, as_json: 
     if as_json:
         click.echo(json.dumps(answers, indent=2, ensure_ascii=False))
     else:
-        console = Console()
+        console = open_console()
         for line in table(answers, console.width):
             console.print(line, soft_wrap=True)
         for remark in remarks(answers):
@@ -92,7 +95,7 @@ async def _ask(session: aiohttp.ClientSession, base: str) -> dict[str, Any]:
         async with session.get(f"{base}/v1/status") as response:
             body = await response.read()
             if response.status != 200:
-                return {"error": f"HTTP {response.status}"}
+                return {"error": f"HTTP {response.status}{_ELSEWHERE if response.status == NOT_FOUND else ''}"}
     except TimeoutError:
         return {"error": "does not answer (no answer in time)"}
     except (aiohttp.ClientError, OSError, ValueError) as error:

@@ -1,6 +1,7 @@
 """How `migratory status` looks: one line per broker, and remarks below for what has no place in it.
 
-A line is never wrapped: where the terminal is too narrow for all columns, those at the end of `_GOES_FIRST` stay."""
+A line is never wrapped: where the terminal is too narrow for all columns, those at the end of `_GOES_FIRST` stay, and a
+last line names the others."""
 
 from __future__ import annotations
 
@@ -9,6 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from rich.text import Text
+
+from migratory_cli.tables import left_out
 
 Answer = Mapping[str, Any]
 
@@ -30,13 +33,16 @@ def table(answers: Mapping[str, Answer], width: int) -> list[Text]:
     full = [row for row in rows if len(row) == len(_HEADINGS)]
     widths = {name: max(len(row[place]) for row in full) for place, name in enumerate(_HEADINGS)}
     widths["broker"] = max(len(row[0]) for row in rows)
+    gone = []
     for name in _GOES_FIRST:
         if sum(widths.values()) + len(_GAP) * (len(widths) - 1) <= width:
             break
         del widths[name]
+        gone.append(name)
     clusters = sorted({str(answer["cluster"]) for answer in answers.values() if answer.get("cluster")})
     lines = [Text(f"cluster {', '.join(clusters)}", style="italic")] if clusters else []
-    return lines + [_line(row, widths) for row in rows]
+    lines += [_line(row, widths) for row in rows]
+    return [*lines, left_out(gone, " (--json has all)")] if gone else lines
 
 
 def remarks(answers: Mapping[str, Answer]) -> list[str]:

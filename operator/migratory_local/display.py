@@ -122,8 +122,8 @@ def verdict_line(result: DemoResult) -> str:
 
 def _totals(result: dict[str, Any]) -> Table:
     table = Table(title="What became of it", title_justify="left", title_style="bold", show_header=False)
-    table.add_column()
-    table.add_column(justify="right")
+    table.add_column(overflow="fold")
+    table.add_column(justify="right", overflow="fold")
     for name in ("published", "acknowledged", "expected", "delivered", "lost", "duplicates", "reordered", "reconnects"):
         table.add_row(name, f"{result[name]:,}")
     kill = result["kill"]

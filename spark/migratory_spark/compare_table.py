@@ -43,10 +43,10 @@ def show(found: Comparison) -> None:
 def _objectives(found: Comparison) -> Table:
     table = Table(title="Objectives", title_justify="left", title_style="bold")
     for name in ("objective", "first", "second"):
-        table.add_column(name)
+        table.add_column(name, overflow="fold")
     for name in ("compliance", "budget left"):
-        table.add_column(name, justify="right")
-    table.add_column("change")
+        table.add_column(name, justify="right", overflow="fold")
+    table.add_column("change", overflow="fold")
     for each in found.objectives:
         change = each.change if each.comparable else "another promise"
         table.add_row(
@@ -62,11 +62,11 @@ def _objectives(found: Comparison) -> Table:
 
 def _counts(figures: list[Figure]) -> Table:
     table = Table(title="Deliveries", title_justify="left", title_style="bold")
-    table.add_column("what")
-    table.add_column("unit")
+    table.add_column("what", overflow="fold")
+    table.add_column("unit", overflow="fold")
     for name in ("first", "second"):
-        table.add_column(name, justify="right")
-    table.add_column("change")
+        table.add_column(name, justify="right", overflow="fold")
+    table.add_column("change", overflow="fold")
     for each in figures:
         # One of very many is less than a hundredth of a million.
         small = any(0 < (value or 0) < 0.01 for value in (each.first, each.second))
@@ -79,9 +79,9 @@ def _counts(figures: list[Figure]) -> Table:
 def _distributions(figures: list[Figure]) -> Table:
     """A row for each distribution, `first → second` in the column of each quantile."""
     table = Table(title="Distributions, first → second", title_justify="left", title_style="bold")
-    table.add_column("of")
+    table.add_column("of", overflow="fold")
     for name in SHOWN:
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", overflow="fold")
     rows: dict[str, dict[str, Figure]] = {}
     for each in figures:
         rows.setdefault(f"{each.section}, {each.unit}", {})[each.name] = each

@@ -1,4 +1,5 @@
-"""A report for people at a terminal. Layout only: nothing is computed here."""
+"""A report for people at a terminal. Layout only: nothing is computed here. Cells are folded where there is no room
+for them: cut ones would show other numbers than there are."""
 
 from __future__ import annotations
 
@@ -46,9 +47,9 @@ def show(report: dict[str, Any], console: Console | None = None) -> None:
 
 def _distributions(title: str, first: str, rows: list[tuple[str, dict[str, float | None]]]) -> Table:
     table = Table(title=title, title_justify="left", title_style="bold")
-    table.add_column(first)
+    table.add_column(first, overflow="fold")
     for column in COLUMNS:
-        table.add_column(column, justify="right")
+        table.add_column(column, justify="right", overflow="fold")
     for name, values in rows:
         table.add_row(plain(name), *(number(values[column]) for column in COLUMNS))
     return table
@@ -78,7 +79,7 @@ def _delivery(report: dict[str, Any]) -> Table:
     names = ["expected", "received", "lost", "duplicates", "reordered", "reconnects"]
     table = Table(title="Deliveries", title_justify="left", title_style="bold")
     for name in [*names, "truncated", "reset"]:
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", overflow="fold")
     table.add_row(
         *(number(delivery[name]) for name in names), *(number(delivery["gaps"][x]) for x in ("truncated", "reset"))
     )
@@ -91,7 +92,7 @@ def _objectives(report: dict[str, Any]) -> Table:
         ("objective", "left"), ("type", "left"), ("target", "right"), ("compliance", "right"),
         ("good", "right"), ("total", "right"), ("budget left", "right"), ("verdict", "left"), ("reason", "left"),
     ):  # fmt: skip
-        table.add_column(column, justify=justify)  # type: ignore[arg-type]
+        table.add_column(column, justify=justify, overflow="fold")  # type: ignore[arg-type]
     for result in report["objectives"]:
         share = result["compliance"]
         left = result["budget_left"]

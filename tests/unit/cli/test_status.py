@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import threading
 from collections.abc import Iterator
@@ -91,7 +92,8 @@ def test_json_holds_everything(fake: Fake, runner: CliRunner) -> None:
         ((200, json.dumps(READY | {"ready": False, "reason": "learning [3 groups]"}).encode()), "learning [3 groups]"),
         ((200, b'{"broker":"b","edge":{"draining":true}}'), "draining"),
         ((200, b'{"edge":null}'), "not ready"),
-        ((404, b""), "HTTP 404"),
+        ((404, b""), "HTTP 404: no status is given there (a broker's port for clients?"),
+        ((500, b""), "HTTP 500"),
         ((200, b"<html>"), "is this a broker's administration listener?"),
     ],
 )
@@ -138,6 +140,10 @@ def test_one_line_per_broker_in_the_width_of_the_terminal(width: int) -> None:
     draining = FULL | {"ready": False, "reason": "draining"}
     answers = {f"http://127.0.0.1:890{port}": each for port, each in enumerate((READY, frozen, dead, draining))}
     lines = [str(line) for line in status_view.table(answers, width)]
+    if width < 120:
+        note = lines.pop()
+        assert note.startswith("left out, as the terminal is narrow: queued")
+        assert ("topics" in lines[1]) != ("topics" in note)
     assert len(lines) == 2 + len(answers)
     assert max(map(len, lines)) <= width
     assert lines[0] == "cluster quotes"
@@ -155,8 +161,16 @@ def test_the_command_wraps_nothing_at_80_columns(fake: Fake, monkeypatch: pytest
     fake.answer = (200, json.dumps(FULL).encode())
     result = CliRunner().invoke(main, ["status", fake.url, "http://127.0.0.1:1"])
     lines = result.output.splitlines()
-    assert max(map(len, lines)) <= 80
     assert [line.split()[0] for line in lines[1:4]] == ["broker", "quotes-broker-1", "http://127.0.0.1:1"]
+    for column in ("queued", "pid", "topics", "up", "lag", "cache"):  # a pipe has no width
+        assert f" {column} " in lines[1]
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    monkeypatch.setenv("NO_COLOR", "1")
+    result = CliRunner().invoke(main, ["status", fake.url, "http://127.0.0.1:1"])
+    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in result.output.splitlines()]
+    assert [line.split()[0] for line in lines[1:4]] == ["broker", "quotes-broker-1", "http://127.0.0.1:1"]
+    assert max(map(len, lines[:4])) <= 80
+    assert lines[4].startswith("left out, as the terminal is narrow: queued, pid")
 
 
 @pytest.mark.parametrize(

@@ -40,3 +40,14 @@ def test_control_characters_reach_no_terminal() -> None:
         shown(compare_table.render(compare(named, named))),
     ):
         assert not {"\x1b", "\x07", "\x9b", "\r", "\u202e"} & set(text)
+
+
+@pytest.mark.parametrize("width", [30, 60, 80, 100])
+def test_a_narrow_terminal_folds_and_cuts_nothing(width: int) -> None:
+    full = msgspec.to_builtins(sample_report())
+    for what in (table.render(full), compare_table.render(compare(sample_report(), sample_report()))):
+        console = Console(width=width, force_terminal=True, color_system=None)
+        with console.capture() as captured:
+            console.print(what)
+        assert max(map(len, captured.get().splitlines())) <= width
+        assert "…" not in captured.get()
