@@ -37,7 +37,7 @@ def report(**values: Any) -> None:
 
     \b
     Examples:
-      migratory sla report --samples out/samples --start 2026-11-27T10:00:00Z --end 2026-11-27T10:30:00Z
+      migratory sla report --samples out/samples --start -5m
       migratory sla report --prometheus http://127.0.0.1:9090 --start ... --end ... --html report.html
     """
     with Ending():
@@ -78,7 +78,7 @@ def compact(**values: Any) -> None:
 
 
 @sla.command()
-@objectives_option("A MigratoryCluster file; rules for its spec.sla.objectives. Without it: for the defaults.")
+@objectives_option("A MigratoryCluster file; rules for its spec.sla.objectives.")
 def rules(objectives: Path | None) -> None:
     """Print Prometheus rules: recording rules and alerts with several windows for each objective, and about brokers.
 

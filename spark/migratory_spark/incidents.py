@@ -143,10 +143,11 @@ def _mostly(gap: tuple[int, int], nobody: Iterable[tuple[int, int]]) -> bool:
     return shared > (gap[1] - gap[0]) / 2
 
 
-def find(happened: Iterable[Happened], told: Sequence[Found], clients: float) -> list[Found]:
+def find(happened: Iterable[Happened], told: Sequence[Found], clients: float, served: int | None = None) -> list[Found]:
     """Incidents in the order of time: those that were told, with what was found at their time, and all others.
 
-    `clients` is the most that were connected; a wave of reconnects must be a share of them to be an incident.
+    `clients` is the most that were connected; a wave of reconnects must be a share of them to be an incident. `served`:
+    when clients were seen first. Takeovers until then are how a cluster starts: every group gets its coordinator.
     """
     steps = sorted(happened, key=lambda step: (step.at, step.seen, step.kind, step.broker))
     owned: dict[int, list[Happened]] = {}
@@ -156,9 +157,16 @@ def find(happened: Iterable[Happened], told: Sequence[Found], clients: float) ->
         owned.setdefault(owner, []).append(step) if owner is not None else rest.append(step)
     found = [replace(one, steps=tuple(owned.get(number, ())), told=True) for number, one in enumerate(told)]
     for steps_of_one in _together(rest):
-        if (incident := _incident(steps_of_one, clients)) is not None:
+        incident = _incident(steps_of_one, clients)
+        if incident is not None and not (served is not None and _of_the_start(incident, served)):
             found.append(incident)
     return sorted(found, key=lambda one: (one.at, one.until))
+
+
+def _of_the_start(incident: Found, served: int) -> bool:
+    """The last groups may get theirs while the first clients connect."""
+    only = all(step.kind == "takeover" for step in incident.steps)
+    return only and incident.at < served and incident.until <= served + EPISODE_MS
 
 
 def _belongs(step: Happened, at: int, until: int) -> bool:

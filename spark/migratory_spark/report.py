@@ -128,7 +128,8 @@ def build_report(
         ]
         happened = [*watching.happened(watched, start_ms), *silences(here, start_ms, end_ms)]
         there = facts(kept.about)
-        found = find(happened, told, there.clients)
+        served = min((one.first for one in here.of("clients", "publishers")), default=None)
+        found = find(happened, told, there.clients, served)
         cells = Cells.at({*fixed, *aftermath.edges(found, start_ms, end_ms)})
         seen, readings, counted, restarts = _added(kept, known, cells, objectives, scopes)
     finally:

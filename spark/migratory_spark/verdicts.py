@@ -70,7 +70,8 @@ def overall(verdicts: Iterable[Verdict]) -> Verdict:
 def _verdict(objective: Objective, counts: Counts, covered: Covered) -> tuple[Verdict, str]:
     if not covered.scrapes:
         return "insufficient", (
-            "no client's or load generator's metrics were recorded in the window: loss and latency are theirs to tell"
+            "no client's or load generator's metrics were recorded in the window: loss and latency are theirs to tell "
+            "(`migratory up --scrape FILE` records those of `migratory bench run --metrics-targets FILE`)"
         )
     good, total, allowed = counts.good, counts.total, _allowed(objective)
     if good is not None and total is not None and good + counts.possible < total and not allowed:

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 _TASK = 2_500_000
 """Samples that one task reads from a server: in shorter stretches of time labels would be most of the work."""
 _OURS = ("url", "matchers", "start", "end", "shape", "columns", "whenEmpty", "dropLabels")
+_ELSEWHERE = (
+    "where a Prometheus keeps the metrics, as `migratory up` has it when one is on PATH (it prints a line `Metrics`), "
+    "ask that: --prometheus URL"
+)
 _INSTEAD = {"dropLabels": "; --replica-label NAME tells servers apart without mixing their samples"}
 
 
@@ -32,7 +36,7 @@ class Folder:
     def check(self) -> None:
         """Raises BadInput."""
         if not self.path.exists():
-            raise BadInput(f"--samples: {self.path} does not exist")
+            raise BadInput(f"--samples: {self.path} does not exist; {_ELSEWHERE}")
         if not self.path.is_dir():
             raise BadInput(f"--samples: {self.path} is a file; the folder of the *.parquet files is wanted")
         try:
@@ -40,7 +44,7 @@ class Folder:
         except OSError as error:
             raise BadInput(f"--samples: {self.path}: {error.strerror or error}") from None
         if found is None:
-            raise BadInput(f"--samples: no *.parquet files in {self.path}: nothing was recorded there")
+            raise BadInput(f"--samples: no *.parquet files in {self.path}: nothing was recorded there; {_ELSEWHERE}")
 
     def samples(self, session: SparkSession) -> Samples:
         """For a report, which chooses the cluster itself."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from migratory_resources.objectives import DEFAULT_OBJECTIVES
+from migratory_resources.quantities import format_duration, parse_duration
 
 _LATEST = 253_370_764_800
 """9999-01-01: a year before dates end, for the days of all zones."""
@@ -16,7 +19,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class Moment(click.ParamType[float]):
-    """Seconds since 1970, or an RFC 3339 time; without a zone it is UTC."""
+    """Seconds since 1970, an RFC 3339 time (without a zone it is UTC), `now`, or `-5m`: as long before now."""
 
     name = "time"
 
@@ -26,7 +29,10 @@ class Moment(click.ParamType[float]):
         try:
             seconds = _seconds(value)
         except ValueError:
-            self.fail(f"{value!r} is neither seconds since 1970 nor a time such as 2026-11-27T10:00:00Z", param, ctx)
+            self.fail(
+                f"{value!r} is neither seconds since 1970, nor a time such as 2026-11-27T10:00:00Z, nor now, nor one "
+                "before now such as -5m or -1h30m", param, ctx,
+            )  # fmt: skip
         # `nan` and `inf` are numbers, too.
         if not 0 <= seconds < _LATEST:
             self.fail(f"{value!r} is no moment from 1970 to 9998", param, ctx)
@@ -35,6 +41,10 @@ class Moment(click.ParamType[float]):
 
 def _seconds(text: str) -> float:
     """Raises ValueError."""
+    if text == "now":
+        return time.time()
+    if text.startswith("-") and text[-1].isalpha():
+        return time.time() - parse_duration(text[1:])
     try:
         return float(text)
     except ValueError:
@@ -62,7 +72,17 @@ def result_file(option: str, text: str, name: str | None = None) -> Callable[[Co
 
 
 def objectives_option(text: str) -> Callable[[Command], Command]:
-    return click.option("--objectives", type=click.Path(exists=True, dir_okay=False, path_type=Path), help=text)
+    kind = click.Path(exists=True, dir_okay=False, path_type=Path)
+    return click.option("--objectives", type=kind, metavar="FILE", help=f"{text} Without it: {defaults()}.")
+
+
+def defaults() -> str:
+    """What is judged unless a file says otherwise, in words."""
+    words = []
+    for one in DEFAULT_OBJECTIVES:
+        within = f" within {format_duration(one.threshold)}" if one.threshold is not None else ""
+        words.append(f"{one.type}{within} {one.target}%")
+    return ", ".join(words)
 
 
 REPORT = (
@@ -71,9 +91,9 @@ REPORT = (
     click.option("--prometheus-option", "settings", type=Setting(), multiple=True, metavar="NAME=VALUE",
                  help="An option of the data source, such as tokenFile=/run/token. May be given several times."),
     click.option("--start", type=Moment(), required=True,
-                 help="Start of the window: RFC 3339 (UTC) or seconds since 1970."),
-    click.option("--end", type=Moment(), required=True, help="End of the window."),
-    objectives_option("A MigratoryCluster file; its spec.sla.objectives are judged. Without it: the defaults."),
+                 help="Start of the window: -5m (before now), RFC 3339 (UTC) or seconds since 1970."),
+    click.option("--end", type=Moment(), default="now", show_default=True, help="End of the window, likewise."),
+    objectives_option("A MigratoryCluster file; its spec.sla.objectives are judged."),
     click.option("--cluster", metavar="NAME", help="Only series whose label `cluster` says so."),
     click.option("--window", type=click.FloatRange(min=0.1), metavar="SECONDS",
                  help="Length of the tables' rows. Without it: so that there are at most 240."),

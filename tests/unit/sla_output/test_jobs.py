@@ -15,6 +15,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 from migratory_cli.sla import sla
+from migratory_spark.jobs import options as options_module
 from migratory_spark.jobs import outputs
 from migratory_spark.jobs.exits import BadInput, Ending, Unreadable
 from migratory_spark.jobs.inputs import Servers
@@ -114,8 +115,47 @@ def test_moments(text: str, seconds: float) -> None:
     assert Moment().convert(text, None, None) == seconds
 
 
+@pytest.mark.parametrize(("text", "ago"), [("now", 0.0), ("-5m", 300.0), ("-1h30m", 5400.0), ("-500ms", 0.5)])
+def test_moments_before_now(text: str, ago: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(options_module.time, "time", lambda: 10_000.0)
+    assert Moment().convert(text, None, None) == 10_000.0 - ago
+
+
+def test_the_command_takes_moments_before_now(tmp_path: Path) -> None:
+    """`-5m` is no option, and the end is now unless it is given."""
+    command = ["report", "--samples", str(tmp_path / "none"), "--start", "-5m"]
+    result = CliRunner().invoke(sla, command)
+    assert result.exit_code == 2
+    assert "none does not exist; where a Prometheus keeps the metrics" in result.output
+    assert "--prometheus URL" in result.output
+    result = CliRunner().invoke(sla, [*command, "--end", "-10m"])
+    assert "--end must be after --start" in result.output
+
+
+def test_help_names_the_objectives_that_are_judged_by_default() -> None:
+    shown = " ".join(CliRunner().invoke(sla, ["report", "--help"]).output.split())
+    assert "Without it: latency within 250ms 99.9%, delivery 100%, resume within 5s 99%." in shown
+
+
 @pytest.mark.parametrize(
-    "text", ["soon", "nan", "inf", "-1", "1e15", "", "0001-01-01", "1969-12-31", "9999-12-31T23:00:00Z"]
+    "text",
+    [
+        "soon",
+        "-5",
+        "-",
+        "-5x",
+        "-m",
+        "now-5m",
+        "-60000d",
+        "nan",
+        "inf",
+        "-1",
+        "1e15",
+        "",
+        "0001-01-01",
+        "1969-12-31",
+        "9999-12-31T23:00:00Z",
+    ],
 )
 def test_what_is_no_moment(text: str) -> None:
     with pytest.raises(click.BadParameter):

@@ -126,6 +126,18 @@ class TestFind:
         assert (first.kind, first.at, first.until) == ("takeover", 30_000, 33_000)
         assert (second.kind, second.at, len(second.steps)) == ("broker died", 40_000, 4)
 
+    def test_takeovers_before_anybody_was_served_are_none(self) -> None:
+        start = Happened("takeover", "b0", 0, 520, 520, 33)
+        assert [one.kind for one in find([start], [], clients=10)] == ["takeover"]
+        assert find([start], [], clients=10, served=521) == []
+        assert find([start], [], clients=10, served=519) == [], "the last group's, when the first client was there"
+        later = Happened("takeover", "b0", 40_000, 40_500, 40_500, 1)
+        assert [one.at for one in find([start, later], [], clients=10, served=521)] == [40_000]
+        # With a death or lost links it is one, whenever it was.
+        lost = Happened("reconnects", "b0", 100, 520, 520, 9)
+        assert [one.kind for one in find([start, lost], [], clients=10, served=521)] == ["takeover"]
+        assert [one.kind for one in find(DEATH, [], clients=10, served=60_000)] == ["broker died"]
+
     def test_two_that_lie_apart_are_two_in_order(self) -> None:
         second = [Happened("restarted", "b2", 80_000, 81_000, 81_000)]
         assert [one.kind for one in find([*second, *DEATH], [], clients=10)] == ["broker died", "broker restarted"]
