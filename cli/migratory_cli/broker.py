@@ -60,7 +60,8 @@ def broker(
     once.
 
     \b
-    Exit codes: 0 drained, 1 failed, 2 wrong configuration, 4 no ZooKeeper, 5 an address is in use.
+    Exit codes: 0 drained, 1 failed, 2 wrong configuration, 3 a broker of the same name was started after this one (the
+    newest one lives), 4 no ZooKeeper, 5 an address is in use.
     """
     identity = Identity(name, clients, peers, admin, advertise_url, advertise_peer)
     try:

@@ -135,7 +135,7 @@ def up(path: Path, workdir: Path | None, ports: int | None, metrics: Any, scrape
     type=click.FloatRange(5, 3600),
     default=60.0,
     show_default=True,
-    help="Seconds that are measured; with a kill at least 20.",
+    help="Seconds that are measured; with a kill at least 20. Under a minute, the report may have too little to judge.",
 )
 @click.option("--warmup", type=click.FloatRange(0, 600), default=5.0, show_default=True, help="Seconds before that.")
 @click.option("--payload", type=click.IntRange(32, 1_048_576), default=140, show_default=True, help="Bytes.")
@@ -171,8 +171,9 @@ def demo(json_file: Path | None, path: Path | None, workdir: Path | None, **opti
       migratory demo
       migratory demo --kill coordinator --subscribers 5000 --seed 7 --json result.json
     """
-    from migratory_local.demo import DemoOptions, DemoResult, Watcher
+    from migratory_local.demo import DemoResult, Watcher
     from migratory_local.demo import demo as run_demo
+    from migratory_local.demo_options import DemoOptions
     from migratory_local.display import Display, show_result
 
     loaded = _read(path)

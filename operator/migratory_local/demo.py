@@ -16,13 +16,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 from migratory_loadtest.api import Load, LoadEvent, LoadFailed, LoadResult, Scenario
 from migratory_resources import MigratoryCluster, Objective
 
 from migratory_local.cluster import LocalCluster
+from migratory_local.demo_options import KILL_AFTER, DemoOptions, Kill, check_time, objectives_of, too_little
 from migratory_local.errors import LocalError
 from migratory_local.java import find_java, spark_home
 from migratory_local.machine import allow_descriptors
@@ -33,14 +34,6 @@ from migratory_local.state import publish
 from migratory_local.supervisor import Happening, ending
 from migratory_local.zookeeper import Member
 
-Kill = Literal["broker", "coordinator", "zookeeper-leader", "none"]
-KILLS: tuple[Kill, ...] = ("broker", "coordinator", "zookeeper-leader", "none")
-
-KILL_AFTER = 0.4
-"""Share of the measured time before the kill."""
-SHORTEST_WITH_KILL = 20.0
-"""Seconds to measure when something is killed: 8 before the kill, then 2 dead, the session's 4 until it counts as dead,
-the takeover, and some time in which the cluster is seen to be well again."""
 DEAD_SECONDS = 2.0
 """How long the killed process stays away, so that the others must do without it."""
 _REPORT_SECONDS = 300.0
@@ -48,24 +41,6 @@ JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """The report's JVM lives for half a minute: with the second compiler it took 52 s of CPU time, without 28."""
 _UNEVEN = 1.3
 """Clients spread by chance, and unevenly while one broker is away: room above an even share."""
-
-
-@dataclass(frozen=True)
-class DemoOptions:
-    """Durations in seconds, payload in bytes, rate per topic and second."""
-
-    kill: Kill = "broker"
-    subscribers: int = 2000
-    topics: int = 100
-    duration: float = 60.0
-    warmup: float = 5.0
-    payload: int = 140
-    rate: float = 1.0
-    seed: int = 1
-    resume_limit: float = 5.0
-    ports: int | None = None
-    html: Path | None = None
-    """Where the report goes as a page with plots."""
 
 
 @dataclass
@@ -95,6 +70,10 @@ class DemoResult:
     def to_json(self) -> dict[str, Any]:
         """docs/local.md describes the keys."""
         result: dict[str, Any] = msgspec.to_builtins(self.load)
+        # A broker without clients is a broker all the same.
+        seen = sorted({name for clients in result["connections"].values() for name in clients})
+        for when, clients in result["connections"].items():
+            result["connections"][when] = dict.fromkeys(seen, 0) | clients
         result["verified"] = result.pop("verdict")
         result["verdict"] = self.report["verdict"]
         result["success"] = self.success
@@ -122,12 +101,9 @@ async def demo(resource: MigratoryCluster, workdir: Path, options: DemoOptions, 
 
     :raises LocalError: for what kept it from a result (ports, disk, descriptors, Java, a broker that does not start).
     """
-    if options.kill != "none" and options.duration < SHORTEST_WITH_KILL:
-        raise LocalError(
-            f"--duration {options.duration:g}: with a kill at least {SHORTEST_WITH_KILL:g} s, for the kill comes after "
-            f"{KILL_AFTER:.0%} of it, and the brokers need several seconds to find out, take over and have all clients "
-            "back (--kill none may be shorter)"
-        )
+    check_time(options)
+    for warning in too_little(resource, options):
+        watcher.step(warning)
     brokers = resource.spec.brokers.replicas
     per_broker = options.subscribers if brokers == 1 else round(options.subscribers / (brokers - 1) * _UNEVEN)
     allow_descriptors(min(per_broker, options.subscribers))
@@ -146,9 +122,19 @@ async def demo(resource: MigratoryCluster, workdir: Path, options: DemoOptions, 
     finally:
         await cluster.stop()
     watcher.step("The cluster has ended; Spark makes the report")
-    objectives = _objectives(resource, options)
-    report = await _report(workdir, start, end, objectives, _incidents(load, killed), options.html)
+    objectives = objectives_of(resource, options)
+    report = await _report(workdir, start, end, objectives, _incidents(load, killed), options.html, caveats(load))
     return DemoResult(load, report, killed, options, failures(load, killed, report, options, objectives))
+
+
+def caveats(load: LoadResult) -> list[str]:
+    """What a reader of the report should know of this run, one sentence each."""
+    if not load.generator_late:
+        return []
+    return [
+        "the latency is no measure of the brokers, as this machine was too busy to publish in time "
+        f"({load.late_sends:,} of {load.scheduled:,} sends late)"
+    ]
 
 
 def scenario_of(resource: MigratoryCluster, options: DemoOptions, servers: list[str]) -> Scenario:
@@ -168,7 +154,7 @@ def scenario_of(resource: MigratoryCluster, options: DemoOptions, servers: list[
             resume_limit=options.resume_limit,
             topic_prefix="demo",
             thresholds=tuple(
-                sorted({bound for objective in _objectives(resource, options) for bound in objective.thresholds})
+                sorted({bound for objective in objectives_of(resource, options) for bound in objective.thresholds})
             ),
             metrics=True,
         )
@@ -310,14 +296,6 @@ def only_late(load: LoadResult) -> bool:
     return load.verdict == "insufficient" and load.generator_late and len(load.reasons) == 1
 
 
-def _objectives(resource: MigratoryCluster, options: DemoOptions) -> list[Objective]:
-    """The cluster's, with the resume limit that was asked for."""
-    return [
-        objective.model_copy(update={"threshold": options.resume_limit}) if objective.type == "resume" else objective
-        for objective in resource.spec.sla.objectives
-    ]
-
-
 def _incidents(load: LoadResult, killed: Killed | None) -> list[dict[str, Any]]:
     """The kill, over when the last client had resumed and the last publisher was served again."""
     if killed is None:
@@ -334,6 +312,7 @@ async def _report(
     objectives: list[Objective],
     incidents: list[dict[str, Any]],
     page: Path | None,
+    notes: Sequence[str],
 ) -> dict[str, Any]:
     request, answer = workdir / "report-request.json", workdir / "report.json"
     try:
@@ -348,6 +327,7 @@ async def _report(
             incidents=incidents,
             java_home=java_home,
             page=page,
+            notes=notes,
         )
     except OSError as error:
         raise LocalError(f"cannot write into {workdir}: {error.strerror}") from error

@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
-from migratory_local.demo import DemoResult
+from migratory_local.demo import DemoResult, caveats
 
 _QUIET_SECONDS = 5.0
 """Between two progress lines where the output is no terminal."""
@@ -105,12 +105,7 @@ def verdict_line(result: DemoResult) -> str:
         deliveries = "nothing was lost: all that was acknowledged reached every subscriber exactly once and in order"
     else:
         deliveries = "no delivery was lost, doubled or out of order"
-    parts = [deliveries]
-    if load.generator_late:
-        parts.append(
-            "the latency is no measure of the brokers, as this machine was too busy to publish in time "
-            f"({load.late_sends:,} of {load.scheduled:,} sends late)"
-        )
+    parts = [deliveries, *caveats(load)]
     undecided = [each for each in result.report["objectives"] if each["verdict"] == "insufficient"]
     if undecided:
         reasons = "; ".join(f"{each['name']}: {each['reason']}" for each in undecided)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from migratory_resources import Objective
 
 
@@ -24,8 +25,10 @@ def write_request(
     incidents: Sequence[dict[str, Any]],
     java_home: Path,
     page: Path | None = None,
+    notes: Sequence[str] = (),
 ) -> None:
-    """`incidents`: kind, broker, at, until. Times are wall-clock seconds. `page`: where the report goes as HTML."""
+    """`incidents`: kind, broker, at, until. Times are wall-clock seconds. `page`: where the report goes as HTML.
+    `notes`: what its reader should know besides."""
     request = {
         "samples": str(samples),
         "start": start,
@@ -33,6 +36,7 @@ def write_request(
         "objectives": [objective.model_dump(mode="json", by_alias=True, exclude_none=True) for objective in objectives],
         "incidents": list(incidents),
         "java_home": str(java_home),
+        "notes": list(notes),
         "page": None if page is None else str(page.absolute()),
     }
     path.write_text(json.dumps(request))
@@ -52,6 +56,7 @@ def main(request_path: Path, report_path: Path) -> None:
             [Objective.model_validate(objective) for objective in request["objectives"]],
             [Incident(**incident) for incident in request["incidents"]],
         )
+    report = msgspec.structs.replace(report, notes=[*request["notes"], *report.notes])
     if request["page"] is not None:
         from migratory_spark.html.page import render_page
 

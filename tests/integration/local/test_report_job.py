@@ -60,6 +60,7 @@ async def test_a_report_over_recorded_files(tmp_path: Path, lost: int, verdict: 
         incidents=[{"kind": "kill broker", "broker": "b", "at": 1008.0, "until": 1010.0}],
         java_home=spark_home(find_java({"PATH": ""}), tmp_path),
         page=tmp_path / "report.html",
+        notes=["the latency is no measure of the brokers"],
     )
     done = subprocess.run(  # noqa: ASYNC221 - nothing else runs here
         [sys.executable, "-m", "migratory_local.report_job", str(request), str(answer)],
@@ -79,3 +80,6 @@ async def test_a_report_over_recorded_files(tmp_path: Path, lost: int, verdict: 
     assert verdict in page
     assert page.count("<svg") == 2  # wide and narrow of what delivery has: there is no latency to plot
     assert "kill broker" in page
+    # What was said at the terminal stands on the page, too.
+    assert report["notes"][0] == "the latency is no measure of the brokers"
+    assert "the latency is no measure of the brokers" in page

@@ -13,16 +13,16 @@ import pytest
 from migratory_loadtest.api import LoadEvent
 from migratory_loadtest.result import LoadResult, Problem, Resumed
 from migratory_local.demo import (
-    DemoOptions,
     DemoResult,
     Killed,
     Watcher,
     _incidents,
-    _objectives,
+    caveats,
     demo,
     failures,
     scenario_of,
 )
+from migratory_local.demo_options import DemoOptions, objectives_of, too_little
 from migratory_local.display import Display, _totals, counts_line, verdict_line
 from migratory_local.errors import LocalError
 from migratory_local.report_job import write_request
@@ -126,6 +126,38 @@ def test_the_last_line_explains_what_could_contradict_it() -> None:
     assert "2 deliveries lost" in verdict_line(result_of(load, failed=["lost: x"]))
 
 
+def test_every_broker_is_told_of_though_it_has_no_clients() -> None:
+    load = good()
+    load.connections.before.update(a=3, b=2, c=1)
+    load.connections.after.update(a=4, c=2)
+    result = result_of(load)
+    assert result.to_json()["connections"]["after"] == {"a": 4, "b": 0, "c": 2}
+    console = Console(record=True, width=140, file=io.StringIO())
+    console.print(_totals(result.to_json()))
+    assert re.search(r"clients after\W+a 4, b 0, c 2\b", console.export_text())
+
+
+def test_what_is_too_little_for_a_verdict_is_said_before_the_run(cluster: MigratoryCluster) -> None:
+    assert too_little(cluster, DemoOptions()) == []
+    (said,) = too_little(cluster, DemoOptions(duration=25, kill="none"))
+    assert said.startswith("--duration 25 is short for the SLA report")
+    assert "1.5 s here" in said
+    (said,) = too_little(cluster, DemoOptions(subscribers=90))
+    assert "about 30 of them will lose their broker" in said
+    assert "objective back (99%) has no verdict with less than 100" in said
+    assert too_little(cluster, DemoOptions(subscribers=90, kill="zookeeper-leader")) == []
+
+
+def test_a_latency_that_is_no_measure_is_a_caveat() -> None:
+    load = good()
+    assert caveats(load) == []
+    load.generator_late, load.late_sends, load.scheduled = True, 1189, 6500
+    assert caveats(load) == [
+        "the latency is no measure of the brokers, as this machine was too busy to publish in time "
+        "(1,189 of 6,500 sends late)"
+    ]
+
+
 def event(**connections: int) -> LoadEvent:
     return LoadEvent(
         phase="measuring", elapsed=1, total=2, connected=3, subscribers=3, published=4, acknowledged=4, received=4,
@@ -196,7 +228,7 @@ def test_the_incident_lasts_until_the_last_one_was_served() -> None:
 
 
 def test_the_resume_limit_is_the_objectives_threshold(cluster: MigratoryCluster) -> None:
-    objectives = _objectives(cluster, DemoOptions(resume_limit=2.5))
+    objectives = objectives_of(cluster, DemoOptions(resume_limit=2.5))
     assert {objective.type: objective.threshold for objective in objectives}["resume"] == 2.5
     assert len(objectives) == len(cluster.spec.sla.objectives)
 
@@ -221,6 +253,8 @@ def test_a_request_for_a_report_keeps_objectives_exact(cluster: MigratoryCluster
         objectives=cluster.spec.sla.objectives,
         incidents=[],
         java_home=tmp_path,
+        notes=["a busy machine"],
     )
     read = msgspec.json.decode(path.read_bytes())
+    assert read["notes"] == ["a busy machine"]
     assert [Objective.model_validate(each) for each in read["objectives"]] == cluster.spec.sla.objectives
