@@ -11,9 +11,10 @@ from typing import Any, TypeVar
 
 import click
 from migratory_client import Client, ConnectError, MigratoryError
-from migratory_client import events as ev
 
 from migratory_cli import running
+from migratory_cli.failures import Failed
+from migratory_cli.notices import Notices
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -33,16 +34,10 @@ server_option = click.option(
 """For every command that connects as clients do; `find_servers` reads it."""
 
 
-class Failed(click.ClickException):
-    """A failure of the cluster or the network; usage errors end with 2."""
-
-    exit_code = 1
-
-
 def connection_options(command: F) -> F:
     """--server, --cluster, --token, --wire, --connect-timeout, --quiet."""
     for option in (
-        click.option("--quiet", "-q", is_flag=True, help="Show no connections, receipts and problems on stderr."),
+        click.option("--quiet", "-q", is_flag=True, help="On stderr only errors and what is missing."),
         click.option(
             "--connect-timeout", type=click.FloatRange(0.1), default=10.0, show_default=True, metavar="SECONDS",
             help="Give up when no broker said welcome by then.",
@@ -95,34 +90,22 @@ def make_client(
     token: str | None,
     wire: str,
     connect_timeout: float,
-    quiet: bool,
-    on_receipt: Callable[[ev.Receipt], None] | None = None,
+    notices: Notices,
 ) -> Client:
     """Raises a usage error when no server can be used."""
     if servers and cluster is not None:
         raise click.UsageError("--cluster finds the servers of a cluster: leave out --server")
-    logging.getLogger("migratory_client").addHandler(logging.NullHandler())  # it logs what `show` prints
-    told: set[str] = set()  # problems, since the last connection: attempts repeat, and fail alike
-
-    def show(status: ev.LinkUp | ev.LinkDown | ev.Ready | ev.Problem) -> None:
-        line = _describe(status)
-        if isinstance(status, ev.LinkUp):
-            told.clear()
-        if line and not quiet and line not in told:
-            click.echo(line, err=True)
-            if isinstance(status, ev.Problem):
-                told.add(line)
-
+    logging.getLogger("migratory_client").addHandler(logging.NullHandler())  # it logs what `notices` shows
     try:
         return Client(
-            find_servers(servers, cluster)[0], token=token, wire=wire, open_timeout=connect_timeout, on_status=show,
-            on_receipt=on_receipt,
+            find_servers(servers, cluster)[0], token=token, wire=wire, open_timeout=connect_timeout,
+            on_status=notices.status, on_receipt=notices.receipt,
         )  # fmt: skip
     except ValueError as error:
         raise click.UsageError(str(error)) from None
 
 
-def run(work: Coroutine[Any, Any, int]) -> int:
+def run(work: Coroutine[Any, Any, int], notices: Notices) -> int:
     """Run to the end; Ctrl-C and SIGTERM end it in order. Returns the exit code."""
 
     async def main() -> int:
@@ -134,27 +117,13 @@ def run(work: Coroutine[Any, Any, int]) -> int:
             return await task
         except asyncio.CancelledError:
             return INTERRUPTED
-        except ConnectError as error:
-            raise Failed(f"{error}. {_HINT}") from None
-        except MigratoryError as error:
-            raise Failed(str(error)) from None
 
-    return asyncio.run(main())
-
-
-def _describe(status: ev.LinkUp | ev.LinkDown | ev.Ready | ev.Problem) -> str:
-    match status:
-        case ev.LinkUp():
-            return f"connected to {status.broker} at {status.url}"
-        case ev.LinkDown(moved=True):
-            return "moved: the broker before is being drained"
-        case ev.LinkDown():
-            return f"connection lost: {status.reason}"
-        case ev.Ready(seconds=float() as seconds) if seconds > 0:
-            return f"resumed after {seconds:.3f} s"
-        case ev.Problem(code="connect_failed"):
-            return f"cannot connect to {status.text}"
-        case ev.Problem():
-            return f"{status.code}: {status.text}"
-        case _:
-            return ""
+    try:
+        return asyncio.run(main())
+    except ConnectError as error:
+        notices.error(error.code, f"{error}. {_HINT}")
+    except MigratoryError as error:
+        notices.error(error.code, str(error))
+    except Failed as error:
+        notices.error("failed", error.message)
+    return Failed.exit_code

@@ -12,16 +12,14 @@ import os
 import threading
 from collections import deque
 
-import click
+from migratory_cli.failures import Failed
 
 LIMIT = 262_144
 """Bytes that may wait before `room` waits for the reader."""
 
 
-class NotWritable(click.ClickException):
+class NotWritable(Failed):
     """Standard output takes nothing: a full disk, say."""
-
-    exit_code = 1
 
 
 class Output:

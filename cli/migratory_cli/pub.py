@@ -14,7 +14,9 @@ from concurrent.futures import CancelledError
 import click
 from migratory_client import Client, MigratoryError, Position
 
-from migratory_cli.options import Failed, connection_options, make_client, run
+from migratory_cli.failures import Failed
+from migratory_cli.notices import Notices
+from migratory_cli.options import connection_options, make_client, run
 from migratory_cli.output import Output
 
 _WINDOW = 500  # publications under way; below the client's own bound
@@ -58,16 +60,18 @@ def pub(
         raise click.UsageError("--repeat needs a PAYLOAD")
     if payload is None and sys.stdin is None:
         raise click.UsageError("standard input is closed: give a PAYLOAD")
-    if payload is None and not quiet and sys.stdin.isatty():
-        click.echo("every line of standard input is published; Ctrl-D ends", err=True)
-    client = make_client(servers, cluster, token, wire, connect_timeout, quiet)
-    sys.exit(run(_publish(client, topic, payload, qos, repeat, rate, as_json)))
+    notices = Notices(as_json, quiet)
+    if payload is None and sys.stdin.isatty():
+        notices.hint("every line of standard input is published; Ctrl-D ends")
+    client = make_client(servers, cluster, token, wire, connect_timeout, notices)
+    sys.exit(run(_publish(client, notices, topic, payload, qos, repeat, rate), notices))
 
 
 async def _publish(
-    client: Client, topic: str, payload: str | None, qos: int, repeat: int, rate: float | None, as_json: bool
+    client: Client, notices: Notices, topic: str, payload: str | None, qos: int, repeat: int, rate: float | None
 ) -> int:
     failures = 0
+    as_json = notices.as_json
     window = asyncio.Semaphore(_WINDOW)
     under_way: set[asyncio.Task[None]] = set()
 
@@ -81,7 +85,8 @@ async def _publish(
                 return  # the command ends for that, and what was under way with it
             if as_json:
                 out.line(json.dumps({"number": number, "error": error.code, "text": str(error)}))
-            click.echo(f"Error: publication {number}: {error}", err=True)
+            else:
+                notices.error(error.code, f"publication {number}: {error}")
         else:
             seconds = round(time.monotonic() - began, 6)
             if as_json:

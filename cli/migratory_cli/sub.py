@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from base64 import b64encode
 
 import click
-from migratory_client import Client, Message, Position, SubscribeError
-from migratory_client import events as ev
-from migratory_protocol.positions import parse_position
+from migratory_client import Client, Message, Position, Receipt, SubscribeError, parse_position
 
+from migratory_cli.notices import Notices
 from migratory_cli.options import connection_options, make_client, run
 from migratory_cli.output import Output
+
+WILDCARDS = {"*", "#", "+", ">"}
+"""What other systems take as a level of a topic that stands for many."""
 
 
 def _position(_context: click.Context, _parameter: click.Parameter, value: str | None) -> Position | None:
@@ -36,7 +39,12 @@ def _position(_context: click.Context, _parameter: click.Parameter, value: str |
 @click.option("--snapshot", is_flag=True, help="Begin with the latest publication of each topic.")
 @click.option("--count", "-n", type=click.IntRange(1), help="End after this many messages.")
 @click.option("--positions", is_flag=True, help='Each line tells the position of its message, "epoch:sequence".')
-@click.option("--json", "as_json", is_flag=True, help="One line of JSON for each message; receipts too, on stderr.")
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="One line of JSON for each message, and on stderr for each receipt, connection and problem.",
+)
 def sub(
     topics: tuple[str, ...], servers: tuple[str, ...], cluster: str | None, token: str | None, wire: str,
     connect_timeout: float, quiet: bool, after: Position | None, snapshot: bool, count: int | None, positions: bool,
@@ -45,8 +53,8 @@ def sub(
     """Print what is published to the topics, one message a line, until Ctrl-C.
 
     With several topics each line begins with the topic, with --positions the position follows, each with a tab behind
-    it. Receipts are shown on stderr: whether the stream is complete,
-    or what is missing. When the broker dies, another one takes over where this one stopped.
+    it. Receipts are shown on stderr: whether the stream is complete, or what is missing. When the broker dies, another
+    one takes over where this one stopped. Topics are exact names: there are no wildcards.
 
     \b
     Examples:
@@ -61,35 +69,41 @@ def sub(
     if after is not None and len(set(topics)) != 1:
         raise click.UsageError("--after goes with a single TOPIC")
 
-    def show(receipt: ev.Receipt) -> None:
-        gap = receipt.kind != "complete"
-        if gap or not quiet:
-            click.echo(_receipt(receipt, as_json), err=True)
-
-    client = make_client(servers, cluster, token, wire, connect_timeout, quiet, show)
-    sys.exit(run(_subscribe(client, topics, after, snapshot, count, positions, as_json)))
+    notices = Notices(as_json, quiet)
+    client = make_client(servers, cluster, token, wire, connect_timeout, notices)
+    for topic in dict.fromkeys(topics):
+        if WILDCARDS.intersection(re.split("[/.]", topic)):
+            notices.hint(f"{topic}: there are no wildcards, this is the topic of that very name")
+    sys.exit(run(_subscribe(client, notices, topics, after, snapshot, count, positions), notices))
 
 
 async def _subscribe(
-    client: Client, topics: tuple[str, ...], after: Position | None, snapshot: bool, count: int | None, positions: bool,
-    as_json: bool,
+    client: Client, notices: Notices, topics: tuple[str, ...], after: Position | None, snapshot: bool,
+    count: int | None, positions: bool,
 ) -> int:  # fmt: skip
     several = len(set(topics)) > 1
     refused = False
     left = count
     out = Output()
+
+    def gap(receipt: Receipt) -> None:
+        if receipt.kind == "reset" and receipt.before == after is not None:
+            notices.hint(
+                f"{receipt.topic}: waits for the next publication (--snapshot, without --after, shows the latest)"
+            )
+
     async with client:
-        stream = client.subscribe(*topics, after=after, snapshot=snapshot, on_gap=lambda receipt: None)
+        stream = client.subscribe(*topics, after=after, snapshot=snapshot, on_gap=gap)
         while True:
             try:
                 message = await anext(stream, None)
             except SubscribeError as error:
-                click.echo(f"Error: {error}", err=True)
+                notices.error(error.code, str(error))
                 refused = True
                 continue
             if message is None:
                 break
-            out.put(_line(message, several, positions, as_json) + b"\n")
+            out.put(_line(message, several, positions, notices.as_json) + b"\n")
             await out.room()
             if left is not None:
                 left -= 1
@@ -112,20 +126,3 @@ def _line(message: Message, several: bool, positions: bool, as_json: bool) -> by
     if positions:
         prefix += f"{message.position}\t".encode()
     return prefix + message.payload
-
-
-def _receipt(receipt: ev.Receipt, as_json: bool) -> str:
-    if as_json:
-        fields: dict[str, object] = {"topic": receipt.topic, "receipt": receipt.kind}
-        if receipt.position is not None:
-            fields["position"] = str(receipt.position)
-        if receipt.first:
-            fields |= {"first": receipt.first, "last": receipt.last}
-        return json.dumps(fields, ensure_ascii=False)
-    match receipt.kind:
-        case "complete":
-            return f"{receipt.topic}: complete, the topic stands at {receipt.position}"
-        case "reset":
-            return f"{receipt.topic}: reset, an earlier history is lost; goes on behind {receipt.after}"
-        case _:
-            return f"{receipt.topic}: {receipt.kind}, {receipt.first} to {receipt.last} are missing"

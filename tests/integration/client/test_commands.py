@@ -69,7 +69,9 @@ async def test_failures_are_named_and_end_with_1(broker: FakeBroker) -> None:
     code, out, err = await run(broker, "pub", "a\tb", "x", "--json")
     assert code == 1
     assert json.loads(out)["error"] == "bad_topic"
-    assert "Error: publication 1: topic" in err
+    code, out, err = await run(broker, "pub", "a\tb", "x", "--quiet")
+    assert (code, out) == (1, "")
+    assert err.startswith("Error: publication 1: topic")
     await broker.stop()
     code, out, err = await run(broker, "pub", "t", "x", "--connect-timeout", "0.3")
     assert (code, out) == (1, "")
@@ -96,8 +98,86 @@ async def test_subscribing_with_json(broker: FakeBroker) -> None:
     first, second = (json.loads(line) for line in out.splitlines())
     assert (first["position"], first["data"], first["sent"]) == ("1:1", "€", 12.5)
     assert (second["topic"], second["data64"]) == ("t", "/w==")
-    receipts = [json.loads(line) for line in err.splitlines() if line.startswith("{")]
-    assert receipts == [{"topic": "t", "receipt": "complete", "position": "1:2"}]
+    connected, receipt = [json.loads(line) for line in err.splitlines()]
+    assert connected == {"status": "connected", "broker": "fake-0", "url": broker.url}
+    assert receipt == {"topic": "t", "receipt": "complete", "position": "1:2"}
+
+
+async def test_with_json_nothing_else_is_on_either_stream(broker: FakeBroker) -> None:
+    """Whatever happens: a lost history, a lost connection, wildcards."""
+    topic = "quotes/#"
+    broker.memory.epoch = 9
+    broker.memory.append(topic, b"old")
+    process = await start(broker, "sub", topic, "--after", "1:5", "--json")
+    await eventually(lambda: broker.live and broker.live[0].topics, "subscribed")
+    await broker.publish(topic, b"1")
+    first = broker.live[0]
+    broker.memory.first_cached = 99
+    broker.memory.topics[topic] += [wire.Message(topic, Position(9, number), b"-") for number in range(3, 101)]
+    await first.close(4003, "slow consumer: 9 bytes waited")
+    assert process.stdout is not None
+    for sequence in (2, 99, 100):
+        line = json.loads(await asyncio.wait_for(process.stdout.readline(), 10))
+        assert line["position"] == f"9:{sequence}"
+    process.send_signal(signal.SIGINT)
+    _, err = await asyncio.wait_for(process.communicate(), 10)
+    assert process.returncode == 130
+    said = [json.loads(line) for line in err.splitlines()]
+    assert [next(iter(line.items())) for line in said] == [
+        ("hint", "quotes/#: there are no wildcards, this is the topic of that very name"),
+        ("status", "connected"), ("topic", topic),
+        ("hint", "quotes/#: waits for the next publication (--snapshot, without --after, shows the latest)"),
+        ("status", "lost"), ("status", "connected"), ("topic", topic), ("status", "resumed"),
+    ]  # fmt: skip
+    assert said[2] == {"topic": topic, "receipt": "reset", "position": "9:1", "after": "9:1", "before": "1:5"}
+    assert said[4] == {"status": "lost", "code": 4003, "reason": "slow consumer: 9 bytes waited"}
+    assert said[6] == {"topic": topic, "receipt": "truncated", "position": "9:100", "first": 3, "last": 98}
+
+
+async def test_with_json_errors_are_json(broker: FakeBroker) -> None:
+    code, out, err = await run(broker, "sub", "a\tb", "--json")
+    assert (code, out) == (1, "")
+    assert "bad_topic" in [json.loads(line).get("error") for line in err.splitlines()]
+    await broker.stop()
+    for command in (("sub", "t"), ("pub", "t", "x")):
+        code, out, err = await run(broker, *command, "--json", "--connect-timeout", "0.3")
+        assert (code, out) == (1, "")
+        problem, error = [json.loads(line) for line in err.splitlines()]
+        assert (problem["status"], problem["code"]) == ("problem", "connect_failed")
+        assert error["error"] == "connect_failed"
+        assert "no broker within 0.3 s" in error["text"]
+
+
+async def test_what_is_missing_is_told_to_the_quiet_too(broker: FakeBroker) -> None:
+    broker.memory.append("t", b"1")
+    broker.memory.append("t", b"2")
+    broker.memory.first_cached = 2
+    _, _, err = await run(broker, "sub", "t", "--after", "1:0", "-n", "1", "--quiet")
+    assert err.splitlines() == ["t: truncated, 1 to 1 are missing"]
+    _, _, err = await run(broker, "sub", "t", "--after", "1:0", "-n", "1", "--quiet", "--json")
+    assert json.loads(err) == {"topic": "t", "receipt": "truncated", "position": "1:2", "first": 1, "last": 1}
+
+
+async def test_who_expects_wildcards_is_told_that_there_are_none(broker: FakeBroker) -> None:
+    patterns = ("quotes/#", "hand/*", "+/eur", "quotes.>", "*")
+    names = (*patterns, "c++/c#", "a*", "t")
+    for topic in names:
+        broker.memory.append(topic, b"1")
+    code, out, err = await run(broker, "sub", *names, "--snapshot", "-n", str(len(names)))
+    assert (code, len(out.splitlines())) == (0, len(names))
+    assert [line for line in err.splitlines() if "wildcards" in line] == [
+        f"{topic}: there are no wildcards, this is the topic of that very name" for topic in patterns
+    ]
+
+
+async def test_a_broker_that_closes_says_why(broker: FakeBroker) -> None:
+    process = await start(broker, "sub", "t", "--count", "1")
+    await eventually(lambda: broker.live and broker.live[0].topics, "subscribed")
+    await broker.live[0].close(4003, "slow consumer: 9 bytes waited")
+    broker.memory.append("t", b"missed")
+    out, err = await asyncio.wait_for(process.communicate(), 20)
+    assert (process.returncode, out) == (0, b"missed\n")
+    assert b"closed by the broker: too slow (slow consumer: 9 bytes waited)\n" in err
 
 
 async def test_several_topics_until_interrupted(broker: FakeBroker) -> None:
@@ -112,7 +192,7 @@ async def test_several_topics_until_interrupted(broker: FakeBroker) -> None:
     process.send_signal(signal.SIGINT)
     _, err = await asyncio.wait_for(process.communicate(), 10)
     assert process.returncode == 130
-    assert b"u: reset, an earlier history is lost; goes on behind 9:0" in err
+    assert b"u: reset, an earlier history is lost; goes on behind 9:0, was at 1:1" in err
     assert b"Error: bad\t: topic" in err
     assert b"Traceback" not in err
 
