@@ -35,6 +35,7 @@ def wide_console() -> Console:
 def render(report: dict[str, Any]) -> RenderableType:
     """The report as tables: latency, interruptions, delivery, objectives; what to know of them; the verdict."""
     parts: list[RenderableType] = [_latency(report), _gaps(report), _delivery(report), _objectives(report)]
+    parts += _reasons(report)
     parts += [plain(f"- {note}") for note in report.get("notes", ())]
     verdict = report["verdict"]
     parts.append(Text.assemble("verdict: ", (verdict, COLOURS[verdict])))
@@ -90,7 +91,7 @@ def _objectives(report: dict[str, Any]) -> Table:
     table = Table(title="Objectives", title_justify="left", title_style="bold")
     for column, justify in (
         ("objective", "left"), ("type", "left"), ("target", "right"), ("compliance", "right"),
-        ("good", "right"), ("total", "right"), ("budget left", "right"), ("verdict", "left"), ("reason", "left"),
+        ("good", "right"), ("total", "right"), ("budget left", "right"), ("verdict", "left"),
     ):  # fmt: skip
         table.add_column(column, justify=justify, overflow="fold")  # type: ignore[arg-type]
     for result in report["objectives"]:
@@ -105,6 +106,10 @@ def _objectives(report: dict[str, Any]) -> Table:
             number(None if result["total"] is None else round(result["total"])),
             "-" if left is None else f"{left:.1%}",
             Text(result["verdict"], style=COLOURS[result["verdict"]]),
-            plain(result["reason"]),
         )
     return table
+
+
+def _reasons(report: dict[str, Any]) -> list[Text]:
+    """Sentences, which would make a table of them wider than any terminal."""
+    return [plain(f"- {each['name']}: {each['reason']}") for each in report["objectives"] if each["reason"]]

@@ -28,7 +28,7 @@ def test_names_are_no_markup(name: str) -> None:
         incidents=[msgspec.structs.replace(full.incidents[0], broker=name)],
         objectives=[msgspec.structs.replace(full.objectives[0], name=name, reason=name)],
     )
-    assert shown(table.render(msgspec.to_builtins(named))).count(name) == 7
+    assert shown(table.render(msgspec.to_builtins(named))).count(name) == 8
     assert shown(compare_table.render(compare(named, named, (name, name)))).count(name) == 6
 
 
@@ -40,6 +40,19 @@ def test_control_characters_reach_no_terminal() -> None:
         shown(compare_table.render(compare(named, named))),
     ):
         assert not {"\x1b", "\x07", "\x9b", "\r", "\u202e"} & set(text)
+
+
+def test_in_a_pipe_tables_are_as_wide_as_their_figures_and_reasons_stand_below() -> None:
+    full = sample_report()
+    reason = (
+        "no client's or load generator's metrics were recorded in the window: " + "loss and latency are theirs " * 5
+    )
+    named = msgspec.structs.replace(
+        full, objectives=[msgspec.structs.replace(full.objectives[0], name="fast", reason=reason)]
+    )
+    lines = shown(table.render(msgspec.to_builtins(named))).splitlines()
+    assert f"- fast: {reason}" in lines
+    assert max(len(line) for line in lines if not line.startswith("- ")) <= 120
 
 
 @pytest.mark.parametrize("width", [30, 60, 80, 100])
