@@ -44,15 +44,13 @@ def test_control_characters_reach_no_terminal() -> None:
 
 def test_in_a_pipe_tables_are_as_wide_as_their_figures_and_reasons_stand_below() -> None:
     full = sample_report()
-    reason = (
-        "no client's or load generator's metrics were recorded in the window: " + "loss and latency are theirs " * 5
-    )
+    reason = "no client's or load generator's metrics were recorded in the window: " + "loss, " * 20 + "end"
     named = msgspec.structs.replace(
         full, objectives=[msgspec.structs.replace(full.objectives[0], name="fast", reason=reason)]
     )
     lines = shown(table.render(msgspec.to_builtins(named))).splitlines()
     assert f"- fast: {reason}" in lines
-    assert max(len(line) for line in lines if not line.startswith("- ")) <= 120
+    assert max(len(line) for line in lines if not line.startswith("- ")) <= 130
 
 
 @pytest.mark.parametrize("width", [30, 60, 80, 100])
