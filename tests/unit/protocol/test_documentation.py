@@ -9,6 +9,7 @@ from typing import get_args
 from zlib import crc32
 
 import pytest
+from migratory_broker.core.edge.config import EdgeConfig
 from migratory_protocol import errors, limits
 from migratory_protocol.closecodes import FATAL, SAME_BROKER, CloseCode
 from migratory_protocol.codec import JSON, BadMessage
@@ -67,6 +68,10 @@ def test_every_close_code_is_described() -> None:
     }
     assert {code for code, row in table.items() if row[2].startswith("reports it")} == FATAL
     assert {code for code, row in table.items() if "same broker" in row[2]} == SAME_BROKER
+
+
+def test_how_long_a_closing_handshake_may_take() -> None:
+    assert f"a broker waits {EdgeConfig().closing:g} s for the client's half" in PAGE
 
 
 def test_the_limits_are_the_defaults() -> None:
