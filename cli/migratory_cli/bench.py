@@ -17,7 +17,7 @@ from migratory_loadtest.verifier import verify
 from rich.console import Console
 
 from migratory_cli.bench_view import Progress, summary
-from migratory_cli.options import find_servers, server_option
+from migratory_cli.options import TOKEN_HELP, find_servers, server_option
 from migratory_cli.results import check_result_file, writing
 from migratory_cli.tables import open_console
 
@@ -32,7 +32,7 @@ SHARED = (
     click.option("--seed", default=1, help="Decides who subscribes to what, and the contents."),
     click.option("--workers", default=0, help="Processes; 0: as many as the subscribers need."),
     click.option("--wire", default="msgpack", type=click.Choice(["msgpack", "json"]), help="Subprotocol."),
-    click.option("--token", default=None, help="Presented by every client."),
+    click.option("--token", default=None, help=TOKEN_HELP),
     click.option("--cluster", metavar="NAME", help="Which of the clusters that run on this machine; with --server only "
                  "the label `cluster` of exported metrics."),
     click.option("--threshold", "thresholds", multiple=True, type=float, metavar="SECONDS",

@@ -23,6 +23,8 @@ DEFAULT_SERVERS = tuple(f"ws://127.0.0.1:{port}/ws" for port in (8800, 8801, 880
 
 INTERRUPTED = 130
 
+TOKEN_HELP = "Sent to the brokers, which do not check it yet: whoever reaches them may read and publish."
+
 _HINT = "Start a cluster here with `migratory up`, or name the brokers with -s URL."
 
 server_option = click.option(
@@ -46,7 +48,7 @@ def connection_options(command: F) -> F:
             "--wire", type=click.Choice(["msgpack", "json"]), default="msgpack", show_default=True,
             help="The wire format. What is delivered is the same.",
         ),
-        click.option("--token", envvar="MIGRATORY_TOKEN", help="Who you are, to the brokers. [env: MIGRATORY_TOKEN]"),
+        click.option("--token", envvar="MIGRATORY_TOKEN", help=f"{TOKEN_HELP} [env: MIGRATORY_TOKEN]"),
         click.option(
             "--cluster", metavar="NAME", help="Which of the clusters that run on this machine, if there are several."
         ),

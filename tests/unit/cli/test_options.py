@@ -120,3 +120,9 @@ def test_of_two_clusters_of_one_name_the_addresses_must_be_given(
     result = CliRunner().invoke(main, ["pub", "t", "x", *more])
     assert result.exit_code == 2
     assert "(one in /runs/one, one in /runs/one): give the addresses" in " ".join(result.output.split())
+
+
+@pytest.mark.parametrize("command", [["pub"], ["sub"], ["bench", "run"]])
+def test_help_says_that_tokens_are_not_checked(command: list[str]) -> None:
+    shown = " ".join(CliRunner().invoke(main, [*command, "--help"]).output.split())
+    assert "--token TEXT Sent to the brokers, which do not check it yet" in shown
