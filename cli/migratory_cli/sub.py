@@ -22,7 +22,9 @@ def _position(_context: click.Context, _parameter: click.Parameter, value: str |
     if value is None:
         return None
     try:
-        return parse_position(value)
+        return parse_position(json.loads(value) if value.lstrip().startswith("[") else value.strip())
+    except json.JSONDecodeError:
+        raise click.BadParameter(f'{value!r} is neither "epoch:sequence" nor [epoch, sequence]') from None
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
 
@@ -34,7 +36,8 @@ def _position(_context: click.Context, _parameter: click.Parameter, value: str |
     "--after",
     callback=_position,
     metavar="EPOCH:SEQUENCE",
-    help="Begin behind this position, with a single TOPIC; what is no longer cached is reported.",
+    help="Begin behind this position, with a single TOPIC; what is no longer cached is reported. [EPOCH, SEQUENCE], as "
+    "JSON has it, will do as well.",
 )
 @click.option("--snapshot", is_flag=True, help="Begin with the latest publication of each topic.")
 @click.option("--count", "-n", type=click.IntRange(1), help="End after this many messages.")

@@ -1,0 +1,33 @@
+"""The command line of `migratory sub`: which positions it takes."""
+
+from __future__ import annotations
+
+import click
+import pytest
+from click.testing import CliRunner
+from migratory_cli.main import main
+from migratory_cli.sub import _position, sub
+from migratory_client import Position
+
+
+@pytest.mark.parametrize(
+    "text", ["1764284400000:17", " 1764284400000:17 ", "[1764284400000, 17]", " [1764284400000,17]"]
+)
+def test_a_position_as_it_was_printed_or_stored(text: str) -> None:
+    assert _position(click.Context(sub), sub.params[0], text) == Position(1764284400000, 17)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("17", """position '17' is not "epoch:sequence\""""),
+        ("[1, 2, 3]", "a position has two parts, epoch and sequence"),
+        ("[1, -2]", "epoch and sequence of a position are whole numbers"),
+        ("[1", "'[1' is neither \"epoch:sequence\" nor [epoch, sequence]"),
+    ],
+)
+def test_what_is_no_position_is_named(text: str, says: str) -> None:
+    result = CliRunner().invoke(main, ["sub", "t", "--after", text])
+    assert result.exit_code == 2
+    assert "Invalid value for '--after': " in result.output
+    assert says in result.output
