@@ -52,7 +52,10 @@ def drain(name: str, back: bool, cluster: str | None) -> None:
     if found is None:
         names = ", ".join(broker.name for broker in state.brokers)
         raise click.UsageError(f"`migratory up` runs no broker {name!r} here; it runs {names}")
-    config = json.loads(Path(state.workdir, "broker.json").read_text())
+    try:
+        config = json.loads(Path(state.workdir, "broker.json").read_text())
+    except (OSError, ValueError) as error:
+        raise NotDone(f"the configuration of its brokers can't be read: {error}") from None
     asyncio.run(_bring_back(state, found) if back else _drain(state, found, config))
 
 
@@ -75,7 +78,7 @@ async def _drain(state: ClusterState, broker: BrokerState, config: dict[str, Any
     while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
         if time.monotonic() > deadline:
             log = Path(state.workdir, "logs", f"{broker.name}.log")
-            raise NotDone(f"{broker.name} (process {pid}) still runs; {log} tells what it waits for")
+            raise NotDone(f"{broker.name} (process {pid}) still runs, and stays away once it ends; see {log}")
         await asyncio.sleep(_POLL_SECONDS)
     click.echo(f"{broker.name} has ended. `migratory drain {broker.name} --back` starts it again")
 
