@@ -77,8 +77,9 @@ def _receipt(receipt: Receipt) -> tuple[str, dict[str, object]]:
             return f"{receipt.topic}: complete, the topic stands at {receipt.position}", fields
         case "reset":
             fields |= {"after": _text(receipt.after), "before": _text(receipt.before)}
+            where = "from now" if receipt.after is None else f"behind {receipt.after}"
             was = "" if receipt.before is None else f", was at {receipt.before}"
-            return f"{receipt.topic}: reset, an earlier history is lost; goes on behind {receipt.after}{was}", fields
+            return f"{receipt.topic}: reset, an earlier history is lost; goes on {where}{was}", fields
         case _:
             fields |= {"first": receipt.first, "last": receipt.last}
             return f"{receipt.topic}: {receipt.kind}, {receipt.first} to {receipt.last} are missing", fields

@@ -49,7 +49,7 @@ def test_connections(
         (Receipt("t", "reset", THERE, THERE, resumed=True, before=HERE),
          "t: reset, an earlier history is lost; goes on behind 9:4, was at 1:7",
          {"topic": "t", "receipt": "reset", "position": "9:4", "after": "9:4", "before": "1:7"}),
-        (Receipt("t", "reset", None, None), "t: reset, an earlier history is lost; goes on behind None",
+        (Receipt("t", "reset", None, None), "t: reset, an earlier history is lost; goes on from now",
          {"topic": "t", "receipt": "reset", "after": None, "before": None}),
         (Receipt("t", "hole", HERE, HERE, 3, 5, True), "t: hole, 3 to 5 are missing",
          {"topic": "t", "receipt": "hole", "position": "1:7", "first": 3, "last": 5}),
