@@ -11,9 +11,9 @@ from typing import Any
 
 import click
 import psutil
-from migratory_local.cluster import DRAINED, READY_SECONDS
+from migratory_local.cluster import READY_SECONDS
 from migratory_local.http import Http
-from migratory_local.state import BrokerState, ClusterState
+from migratory_local.state import DRAINED, BrokerState, ClusterState
 
 from migratory_cli import running
 
@@ -92,7 +92,7 @@ async def _asked(state: ClusterState, broker: BrokerState, needed: int) -> int:
         await http.close()
     own = answers[state.brokers.index(broker)]
     if own is None:
-        where = " It was drained before." if _mark(state, broker).exists() else ""
+        where = " It was drained before." if state.stays_away(broker.name) else ""
         raise NotDone(f"{broker.name} does not answer at {broker.admin}.{where}")
     if own.get("reason") == "draining":
         raise NotDone(f"{broker.name} is draining already")
@@ -115,10 +115,9 @@ async def _get(http: Http, broker: BrokerState, path: str) -> tuple[int, str] | 
 
 
 async def _bring_back(state: ClusterState, broker: BrokerState) -> None:
-    mark = _mark(state, broker)
-    if not mark.exists():
+    if not state.stays_away(broker.name):
         raise click.UsageError(f"{broker.name} was not drained")
-    mark.unlink(missing_ok=True)
+    _mark(state, broker).unlink(missing_ok=True)
     http = Http(_ASK_SECONDS)
     deadline = time.monotonic() + READY_SECONDS
     try:

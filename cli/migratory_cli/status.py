@@ -45,8 +45,12 @@ def status(urls: tuple[str, ...], cluster: str | None, timeout: float, as_json: 
     \b
     Exit codes: 0 every broker is ready, 1 some broker is not or does not answer, 2 wrong usage or no cluster.
     """
-    names = dict.fromkeys(map(_base, urls), "") if urls else _local(cluster)
+    found = None if urls else _local(cluster)
+    names = {broker.admin: broker.name for broker in found.brokers} if found else dict.fromkeys(map(_base, urls), "")
     answers = asyncio.run(_ask_all(names, timeout))
+    for answer in answers.values():
+        if found and "error" in answer and found.stays_away(answer["broker"]):
+            answer["error"] = f"drained; `migratory drain --back {answer['broker']}` starts it"
     if as_json:
         click.echo(json.dumps(answers, indent=2, ensure_ascii=False))
     else:
@@ -65,8 +69,8 @@ def _base(url: str) -> str:
     return text.rstrip("/").removesuffix("/v1/status")
 
 
-def _local(cluster: str | None) -> dict[str, str]:
-    """The administration addresses of the cluster that runs on this machine, and whose they are."""
+def _local(cluster: str | None) -> Any:
+    """The `migratory_local.state.ClusterState` of the cluster that runs on this machine."""
     try:
         found = running.choose(cluster)
     except running.NotInstalled as missing:
@@ -75,7 +79,7 @@ def _local(cluster: str | None) -> dict[str, str]:
         ) from None
     if found is None:
         raise click.UsageError(f"no cluster runs on this machine: start one with `migratory up`, or {_HINT}")
-    return {broker.admin: broker.name for broker in found.brokers}
+    return found
 
 
 async def _ask_all(names: Mapping[str, str], seconds: float) -> dict[str, dict[str, Any]]:

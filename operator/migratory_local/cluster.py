@@ -31,15 +31,13 @@ from migratory_local.java import Java, find_java
 from migratory_local.machine import check_platform, check_room
 from migratory_local.ports import check_free, free_ports, is_free, reserve
 from migratory_local.process import Process, stop_all
-from migratory_local.state import BrokerState, ClusterState, FolderLock, own_start_time
+from migratory_local.state import DRAINED, BrokerState, ClusterState, FolderLock, own_start_time
 from migratory_local.supervisor import Happening, Supervisor
 from migratory_local.zookeeper import Ensemble, Member
 
 FIRST_CLIENT_PORT = 8800
 READY_SECONDS = 60.0
 """For a broker to join: bootstrap waits up to 5 s for all brokers, a new history after loss 3 sessions."""
-DRAINED = "drained"
-"""A folder in the work folder: a broker with a file of its name in it is not started again (`migratory drain`)."""
 _ASK_SECONDS = 2.0
 _GRACE = 3.0
 # Offsets from --ports BASE; a cluster has up to 99 brokers and 5 members.

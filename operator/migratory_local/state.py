@@ -15,6 +15,9 @@ import psutil
 
 from migratory_local.errors import LocalError
 
+DRAINED = "drained"
+"""A folder in the work folder: a broker with a file of its name in it is not started again."""
+
 
 @dataclass(frozen=True)
 class BrokerState:
@@ -37,6 +40,10 @@ class ClusterState:
     brokers: list[BrokerState] = field(default_factory=list)
     metrics: str = ""
     """Folder of the recorder's Parquet files, or URL of Prometheus."""
+
+    def stays_away(self, broker: str) -> bool:
+        """Whether the runner leaves this broker alone when it ends (`migratory drain`)."""
+        return Path(self.workdir, DRAINED, broker).exists()
 
     @property
     def running(self) -> bool:

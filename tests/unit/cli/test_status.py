@@ -196,8 +196,9 @@ def test_zookeeper_counts_as_there_only_while_it_answers(
 def states(*names: str) -> SimpleNamespace:
     def state(name: str) -> SimpleNamespace:
         return SimpleNamespace(
-            name=name, brokers=[SimpleNamespace(name=f"{name}-broker-0", admin="http://127.0.0.1:1")]
-        )
+            name=name, brokers=[SimpleNamespace(name=f"{name}-broker-0", admin="http://127.0.0.1:1")],
+            stays_away=lambda broker: name == "away",
+        )  # fmt: skip
 
     return SimpleNamespace(running_clusters=lambda: [state(name) for name in names])
 
@@ -215,6 +216,13 @@ def test_without_address_the_local_cluster_is_asked(monkeypatch: pytest.MonkeyPa
     assert "no cluster named three runs on this machine" in result.output
     monkeypatch.setitem(sys.modules, "migratory_local.state", states())
     assert "no cluster runs on this machine" in runner.invoke(main, ["status"]).output
+
+
+def test_a_broker_that_was_drained_is_no_riddle(monkeypatch: pytest.MonkeyPatch, runner: CliRunner) -> None:
+    monkeypatch.setitem(sys.modules, "migratory_local.state", states("away"))
+    result = runner.invoke(main, ["status"])
+    assert result.exit_code == 1
+    assert "away-broker-0  drained; `migratory drain --back away-broker-0` starts it" in result.output
 
 
 def test_without_the_local_extra_an_address_is_asked_for(monkeypatch: pytest.MonkeyPatch, runner: CliRunner) -> None:
