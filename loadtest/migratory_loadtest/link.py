@@ -9,6 +9,7 @@ import asyncio
 import os
 from typing import Protocol, cast
 
+from migratory_client.farewells import refusal
 from migratory_protocol.codec import BadMessage, Codec
 from migratory_protocol.frames import (
     BINARY,
@@ -79,7 +80,7 @@ class LinkProtocol(asyncio.Protocol):
             try:
                 response = parse_response(self._head + data, self._nonce, (self._codec.subprotocol,))
             except HandshakeError as error:
-                self._fail(1006, error.text)
+                self._fail(1006, error.text if error.status in (0, 101) else refusal(error.status))
                 return
             if response is None:
                 self._head += data

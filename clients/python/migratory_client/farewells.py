@@ -1,6 +1,9 @@
-"""What the end of a connection means, in words for a person; docs/protocol.md says what a client does after each."""
+"""What the end of a connection, or none at all, means in words for a person; docs/protocol.md says what a client does
+after each."""
 
 from __future__ import annotations
+
+from http import HTTPStatus
 
 from migratory_protocol.closecodes import CloseCode
 
@@ -30,3 +33,11 @@ def describe_end(code: int, reason: str) -> str:
     if not said:
         return f"connection lost: {reason}"
     return f"closed by the broker: {said}" + (f" ({reason})" if reason not in ("", said) else "")
+
+
+def refusal(status: int) -> str:
+    """An answer of HTTP that is no WebSocket."""
+    if status == HTTPStatus.NOT_FOUND:
+        return "HTTP 404: no clients are served there (a broker's administration port, or a path other than /ws?)"
+    phrase = HTTPStatus(status).phrase if status in set(HTTPStatus) else "unknown"
+    return f"HTTP {status} ({phrase.lower()}) in place of a WebSocket"

@@ -21,6 +21,7 @@ from migratory_protocol.codec import BadMessage, Codec
 from migratory_protocol.messages import ClientMessage
 
 from migratory_client.events import Connected, Event, Lost, Received
+from migratory_client.farewells import refusal
 
 _MAX_FRAME = 64 * 1024 * 1024  # bytes: a broker may join many messages in one frame, but not without end
 _CLOSE_TIMEOUT = 2.0  # seconds for the closing handshake
@@ -29,7 +30,7 @@ _CLOSE_TIMEOUT = 2.0  # seconds for the closing handshake
 def why_not_connected(error: Exception) -> str:
     """The system's own few words for a failed connection, such as "connection refused", where it has any."""
     if isinstance(error, aiohttp.WSServerHandshakeError) and error.status != HTTPStatus.SWITCHING_PROTOCOLS:
-        return _refusal(error.status)
+        return refusal(error.status)
     tls = isinstance(error, ssl.SSLError | aiohttp.ClientSSLError)  # their numbers are OpenSSL's
     number = error.errno if isinstance(error, OSError) and not tls else None
     if number is not None and number > 0:  # aiohttp's text repeats the address, and says "ssl:default" for plain links
@@ -37,14 +38,6 @@ def why_not_connected(error: Exception) -> str:
     if isinstance(error, aiohttp.ClientConnectorDNSError):
         return str(error.os_error.strerror or "the host's name is not known").lower()
     return str(error) or type(error).__name__
-
-
-def _refusal(status: int) -> str:
-    """An answer of HTTP that is no WebSocket."""
-    if status == HTTPStatus.NOT_FOUND:
-        return "HTTP 404: no clients are served there (a broker's administration port, or a path other than /ws?)"
-    phrase = HTTPStatus(status).phrase if status in set(HTTPStatus) else "unknown"
-    return f"HTTP {status} ({phrase.lower()}) in place of a WebSocket"
 
 
 class _Link:
