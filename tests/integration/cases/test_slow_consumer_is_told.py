@@ -1,0 +1,67 @@
+"""A client that stood still past its limit learns why it was closed, when it reads again soon enough."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, Process
+
+import pytest
+from migratory_testing.crowd import closed
+from migratory_testing.processes import Broker
+from migratory_testing.rawclient import RawClient
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
+
+QUEUE = 256 * 1024
+SETTINGS = {
+    "topics": {"groups": 4, "cache": {"messagesPerTopic": 50, "minAge": 0.0}},
+    "limits": {"queuePerClient": QUEUE},
+}
+SIZE = 65_536
+AT_MOST = 400  # 25 MiB: more than the queue and what two kernels hold for a connection
+
+
+async def until_closed(broker: Broker, topic: str) -> None:
+    """Publish until the one that stands still is closed for it."""
+    before = closed(broker, "slow_consumer")
+    writer = await RawClient.join(broker, "msgpack", name="writer")
+    for number in range(1, AT_MOST):
+        await writer.publish(topic, bytes(SIZE), number, topic)
+        if closed(broker, "slow_consumer") > before:
+            break
+    else:
+        pytest.fail(f"not closed after {AT_MOST * SIZE} bytes")
+    writer.writer.transport.abort()
+
+
+async def line_with(process: Process, text: bytes) -> bytes:
+    assert process.stderr is not None
+    while text not in (line := await asyncio.wait_for(process.stderr.readline(), 30)):
+        assert line, f"it ended without saying {text!r}"
+    return line
+
+
+async def test_who_reads_again_within_the_closing_handshake_is_told(broker: Broker, bystander: object) -> None:
+    """Its reason stands behind all that waited for it; who stands still for longer than the 2 s of the handshake sees
+    a lost connection (docs/protocol.md), as nothing can pass what is on its way."""
+    host, port = broker.address("clients")
+    topic = "stopped"
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "migratory_cli.main", "sub", topic, "-s", f"ws://{host}:{port}/ws",
+        stdout=DEVNULL, stderr=PIPE,
+    )  # fmt: skip
+    try:
+        await line_with(process, b"complete")
+        process.send_signal(signal.SIGSTOP)
+        await until_closed(broker, topic)
+        process.send_signal(signal.SIGCONT)
+        line = await line_with(process, b"slow")
+        assert line.startswith(b"closed by the broker: too slow (slow consumer: ")
+        assert b"over 262144 bytes, the limit of one client" in line
+        await line_with(process, b"resumed after")
+    finally:
+        process.send_signal(signal.SIGCONT)
+        process.send_signal(signal.SIGINT)
+        await asyncio.wait_for(process.communicate(), 30)
