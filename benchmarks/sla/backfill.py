@@ -49,7 +49,9 @@ def parquet_files(fleet: Fleet, folder: Path, rows: int = 2_000_000) -> None:
     metrics = pa.array([one.metric for one in fleet.series])
     labels = pa.array([list(one.labels) for one in fleet.series], type=SCHEMA.field("labels").type)
     numbers = np.arange(len(fleet.series))
-    for number, block in enumerate(fleet.blocks(max(1, rows // len(fleet.series)))):
+    scrapes = max(1, rows // len(fleet.series))
+    pieces = (piece for block in fleet.blocks() for piece in block.pieces(scrapes))
+    for number, block in enumerate(pieces):
         chosen = pa.array(np.tile(numbers, len(block.times)))
         table = pa.table(
             [

@@ -19,6 +19,7 @@ BROKERS = ("quotes-broker-0", "quotes-broker-1", "quotes-broker-2")
 LATENCY = "migratory_delivery_latency_seconds"
 START_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z, on the edge of a block of Prometheus's
 STEP_MS = 15_000
+_BLOCK = 480  # scrapes
 MEDIAN, SPREAD = 0.012, 0.8  # of the log-normal latency, in seconds
 
 
@@ -45,6 +46,11 @@ class Block:
     times: npt.NDArray[np.int64]
     values: npt.NDArray[np.int64]
 
+    def pieces(self, scrapes: int) -> Iterator[Block]:
+        """The same in stretches of at most `scrapes` times."""
+        for first in range(0, len(self.times), scrapes):
+            yield Block(self.times[first : first + scrapes], self.values[:, first : first + scrapes])
+
 
 @dataclass(slots=True)
 class Fleet:
@@ -68,14 +74,15 @@ class Fleet:
         """The time of the last sample."""
         return START_MS + (self.scrapes - 1) * STEP_MS
 
-    def blocks(self, scrapes: int = 480) -> Iterator[Block]:
-        """All samples, `scrapes` at once (two hours, a block of Prometheus's)."""
+    def blocks(self) -> Iterator[Block]:
+        """All samples, two hours at once, as in a block of Prometheus's. What is drawn depends on where blocks end, so
+        every user has to go by these: smaller ones are their `pieces`."""
         random = np.random.default_rng(self.seed)
         sources = np.array([one.source for one in self.series])
         shares = np.array([one.share for one in self.series])
         delivered = np.zeros((self.workers * len(BROKERS), 1), dtype=np.int64)
-        for first in range(0, self.scrapes, scrapes):
-            count = min(scrapes, self.scrapes - first)
+        for first in range(0, self.scrapes, _BLOCK):
+            count = min(_BLOCK, self.scrapes - first)
             rises = random.poisson(self.per_scrape, (len(delivered), count))
             if first == 0:
                 rises[:, 0] = 0  # every counter begins at zero

@@ -1,0 +1,23 @@
+"""The benchmark's samples: whoever writes them out in smaller pieces writes what the truth was taken from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from benchmarks.sla.backfill import parquet_files
+from benchmarks.sla.samples import Fleet
+
+
+def test_files_of_parts_of_a_block_hold_the_truth(tmp_path: Path) -> None:
+    fleet = Fleet(1, 700)  # more than one block of 480
+    parquet_files(fleet, tmp_path, rows=100 * len(fleet.series))
+    assert len(list(tmp_path.iterdir())) == 8  # 5 and 3
+    table = pq.read_table(tmp_path)
+    assert table.num_rows == fleet.samples
+    last = table.filter(pc.equal(table["timestamp"], fleet.end_ms))
+    found: dict[str, int] = {}
+    for metric, value in zip(last["metric"].to_pylist(), last["value"].to_pylist(), strict=True):
+        found[metric] = found.get(metric, 0) + int(value)
+    assert found == fleet.truth()
