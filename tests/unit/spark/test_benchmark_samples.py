@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+
 from benchmarks.sla.backfill import parquet_files
 from benchmarks.sla.samples import Fleet
 
