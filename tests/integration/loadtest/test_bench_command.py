@@ -26,6 +26,15 @@ async def bench(*arguments: str) -> tuple[int, str]:
     return process.returncode, output.decode()
 
 
+def judged(result: Path, status: int, output: str) -> None:
+    """A busy machine may send late; then that is the verdict's one reason, and nothing was missed."""
+    found = json.loads(result.read_text())
+    late = [reason for reason in found["reasons"] if reason.startswith("the load generator itself was late")]
+    assert found["reasons"] == late, output
+    assert (found["verdict"], status) == (("insufficient", 1) if late else ("met", 0)), output
+    assert found["verdict"] in output
+
+
 async def test_run_ends_0_and_each_broken_delivery_makes_verify_end_1(tmp_path: Path) -> None:
     account, result, targets = tmp_path / "account.jsonl", tmp_path / "result.json", tmp_path / "targets.json"
     async with SmallCluster(2) as cluster:
@@ -33,9 +42,7 @@ async def test_run_ends_0_and_each_broken_delivery_makes_verify_end_1(tmp_path: 
             "run", "--servers", ",".join(cluster.urls), "--subscribers", "40", *SMALL, "--account", str(account),
             "--json", str(result), "--metrics-targets", str(targets), "--scrape-interval", "0.1",
         )  # fmt: skip
-    assert status == 0, output
-    assert "met" in output
-    assert json.loads(result.read_text())["verdict"] == "met"
+    judged(result, status, output)
     assert json.loads(targets.read_text())[0]["targets"][0].startswith("127.0.0.1:")
     status, output = await bench("verify", str(account))
     assert status == 0, output
@@ -49,19 +56,20 @@ async def test_run_ends_0_and_each_broken_delivery_makes_verify_end_1(tmp_path: 
         assert f"{topics[1].topic} at subscriber {topics[1].subscribers[0].subscriber}: {position} " in output
 
 
-async def test_pub_and_sub_in_two_processes() -> None:
+async def test_pub_and_sub_in_two_processes(tmp_path: Path) -> None:
+    published_result, received_result = tmp_path / "pub.json", tmp_path / "sub.json"
     async with SmallCluster(1) as cluster:
         arguments = ["--servers", cluster.urls[0], *SMALL]
         del arguments[arguments.index("--publishers") : arguments.index("--publishers") + 2]
-        receiving = asyncio.create_task(bench("sub", "--subscribers", "20", *arguments[:-6], "--duration", "6",
-                                              "--warmup", "0", "--workers", "1"))  # fmt: skip
+        listening = ["--duration", "6", "--warmup", "0", "--workers", "1", "--json", str(received_result)]
+        receiving = asyncio.create_task(bench("sub", "--subscribers", "20", *arguments[:-6], *listening))
         async with asyncio.timeout(30):
             while cluster.brokers[0].subscriptions < 20:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
-        status, output = await bench("pub", *arguments)
-        assert status == 0, output
+        status, output = await bench("pub", *arguments, "--json", str(published_result))
+        judged(published_result, status, output)
         status, output = await receiving
-    assert status == 0, output
+    judged(received_result, status, output)
     published = sum(len(topic.log) for topic in cluster.topics.values())
     assert published == 4 * round(1.3 * 4)
 
