@@ -140,7 +140,7 @@ def test_files_that_are_no_samples_are_unreadable(session: SparkSession, tmp_pat
     folder = tmp_path / "samples"
     folder.mkdir()
     (folder / "samples-0.parquet").write_bytes(b"this is no Parquet file")
-    with pytest.raises(Unreadable, match=r"Spark could not read or work: \S+samples-0.parquet is no Parquet file of sam"):
+    with pytest.raises(Unreadable, match=r"Spark could not read or work: \S+samples-0.parquet is no Parquet file"):
         run(session, tmp_path, samples=folder)
 
 
