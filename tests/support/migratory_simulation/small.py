@@ -97,7 +97,10 @@ class Small:
         return next((node for node in self.processes if node.running and node.name == name), None)
 
     def start(self, name: str) -> None:
-        node = Node(len(self.processes), name, self.options.brokers, self.options.min_copies, self.open_session())
+        options = self.options
+        node = Node(
+            len(self.processes), name, options.brokers, options.min_copies, self.open_session(), lambda: self.now
+        )
         self.processes.append(node)
         self.trace(node.label, "**", "starts")
         self.step(node, ev.Start(WALL + int(self.now * 1000), node.number))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import replace
 
 from migratory_broker.core.logic import events as ev
@@ -35,7 +36,15 @@ Answer = ev.ZkReply | ev.ZkChanged | ev.ZkSession
 class Node:
     """One life of a broker, for `Small` and for the probe."""
 
-    def __init__(self, number: int, name: str, brokers: tuple[str, ...], copies: int, session: Session) -> None:
+    def __init__(
+        self,
+        number: int,
+        name: str,
+        brokers: tuple[str, ...],
+        copies: int,
+        session: Session,
+        local_now: Callable[[], float],
+    ) -> None:
         self.number = number
         self.name = name
         self.label = f"{name}#{number}"
@@ -50,6 +59,7 @@ class Node:
         self.suspended = False
         self.steps = 0
         self.session = session
+        self.local_now = local_now
         base = LogicConfig("small", name, brokers, min_copies=copies, groups=1)
         self.logic = Logic(
             replace(
