@@ -8,7 +8,7 @@ beside the code that keeps them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from migratory_protocol.peer import (
     Activated,
     Answers,
     Ask,
+    Broker,
     Forward,
     HandOver,
     Heartbeat,
@@ -164,14 +165,18 @@ class Logic:
     def drained(self) -> bool:
         """Asked to drain, clients told, no group is coordinated here any more, and none needs this broker: each that it
         is listed in has a coordinator who has begun (a successor may still want its log: with one copy it is the only
-        one), and has lost no other member already (then this one would be one too many). It is awaited for a while."""
+        one), and has lost no other member already, as far as links tell (then this one would be one too many; ZooKeeper
+        tells of a death a session late). It is awaited for a while."""
         if not (self.ctx.draining and self._drain_told) or self._coordinates():
             return False
         replicas = [group.replica for group in self.groups if group.replica.listed]
         return all(
-            replica.settled and replica.view is not None and not self.membership.lost(list(replica.view.members))
+            replica.settled and replica.view is not None and self._all_there(replica.view.members)
             for replica in replicas
         )
+
+    def _all_there(self, members: Iterable[Broker]) -> bool:
+        return all(self.ctx.linked(broker) and not self.membership.gone(broker) for broker in members)
 
     def status(self) -> dict[str, object]:
         """What `/v1/status` shows and the gauges count."""

@@ -51,17 +51,34 @@ def test_a_drain_without_a_successor_still_ends() -> None:
     assert cluster["a"].of(DrainClients) == [DrainClients(pytest.approx(6.0, abs=0.2), ())]  # type: ignore[arg-type]
 
 
-def test_a_broker_is_not_drained_while_a_list_has_lost_another_member() -> None:
+@pytest.mark.parametrize("told", [True, False])
+def test_a_broker_is_not_drained_while_a_list_has_lost_another_member(told: bool) -> None:
+    """Whether ZooKeeper tells of it already, or only the link that is gone."""
     cluster = Cluster(relist_delay=100.0).up()
     coordinator = cluster.coordinator()
     leaver, gone = cluster.others()
-    cluster.crash(gone)
+    cluster.crash(gone, expire=told)
     cluster.run(0.3)
     cluster.give(leaver, DrainRequest(20.0))
     cluster.run(2.0)
     assert cluster[leaver].of(DrainClients)
     assert not cluster.logic(leaver).drained
     assert coordinator == cluster.coordinator()
+
+
+def test_a_broker_is_not_drained_before_a_dead_coordinator_has_a_successor() -> None:
+    cluster = Cluster().up()
+    dead = cluster.coordinator()
+    leaver, other = cluster.others()
+    cluster.crash(dead, expire=False)
+    cluster.give(leaver, DrainRequest(20.0))
+    cluster.run(2.0)
+    assert cluster[leaver].of(DrainClients)
+    assert not cluster.logic(leaver).drained
+    cluster.expire(dead)
+    cluster.run(4.0)
+    assert cluster.coordinator() == other
+    assert cluster.logic(leaver).drained
 
 
 def test_a_broker_is_not_drained_while_its_successor_may_want_its_log() -> None:
