@@ -82,9 +82,14 @@ class Servers:
         return "" if self.cluster is None else f"cluster={json.dumps(self.cluster, ensure_ascii=False)}"
 
     @property
-    def options(self) -> dict[str, str]:
+    def _own(self) -> str:
+        """Matchers of what only this product exports. Others' exporters have the shared metrics, too."""
         ours = f'__name__=~"{"|".join(self._metrics)}"'
-        matchers = f'{{{",".join(filter(None, (ours, self._named)))}}} {{__name__=~"{"|".join(names.SHARED)}"}}'
+        return f"{{{','.join(filter(None, (ours, self._named)))}}}"
+
+    @property
+    def options(self) -> dict[str, str]:
+        matchers = f'{self._own} {{__name__=~"{"|".join(names.SHARED)}"}}'
         several = "," in self.urls
         return {
             "url": self.urls,
@@ -108,7 +113,7 @@ class Servers:
         if wrong := [name for name in _OURS if name.lower() in given]:
             raise BadInput(f"--prometheus-option: {wrong[0]} is for the report to say{_INSTEAD.get(wrong[0], '')}")
         try:
-            presence.check(parse_options(self.options))
+            presence.check(parse_options({**self.options, "matchers": self._own}))
         except OptionError as error:
             raise BadInput(f"--prometheus: {error}") from None
         except NothingFound as error:
