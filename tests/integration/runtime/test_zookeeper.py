@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
@@ -76,8 +77,11 @@ class Session:
 
 
 @pytest.fixture
-async def session(zookeepers: Any, request: pytest.FixtureRequest) -> AsyncIterator[Session]:
+async def session(
+    zookeepers: Any, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
+) -> AsyncIterator[Session]:
     made = Session(zookeepers.servers, f"/migratory/{request.node.name}")
+    caplog.set_level(logging.DEBUG, "migratory.kazoo")  # shown where a test fails
     made.zookeeper.start()
     yield made
     assert await made.zookeeper.stop(10)
