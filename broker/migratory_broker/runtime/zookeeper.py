@@ -35,6 +35,8 @@ _UNKNOWN = (ConnectionLoss, ConnectionClosedError, SessionExpiredError, Operatio
 
 OFFLINE_DELAY = 0.1
 """Seconds until a request is answered that came while there was no connection."""
+ENSURE_AGAIN = 1.0
+"""Seconds until a node of the root is asked for once more that no answer came for."""
 
 
 class ZooKeeper:
@@ -62,6 +64,7 @@ class ZooKeeper:
         self._client.add_listener(self._on_state)
         self._connected = False
         self._session = 0
+        self._ensuring: list[str] | None = None  # what of the root an answer is awaited for
         self._generation = 0  # counts changes of state, so that a late answer about an older one is known as such
         self._outstanding: set[int] = set()
         self._watches: dict[tuple[str, str], Callable[[WatchedEvent], None]] = {}
@@ -187,8 +190,12 @@ class ZooKeeper:
         if generation != self._generation or self._closed:
             return
         if missing:
+            self._ensuring = missing
             result = self._client.create_async(missing[0], b"")
             result.rawlink(partial(self._later, self._ensured, (generation, missing)))
+            # A server that resumes a session which is just being ended was seen to answer with no path; kazoo takes
+            # that for no answer at all.
+            self._loop.call_later(ENSURE_AGAIN, self._ensure_again, generation, missing)
             return
         self._connected = True
         self.first_connected.set()
@@ -197,8 +204,15 @@ class ZooKeeper:
         for path in lost:
             self._post(events.ZkChanged(path))
 
+    def _ensure_again(self, generation: int, missing: list[str]) -> None:
+        if self._ensuring is missing:
+            self._ensure(generation, missing)
+
     def _ensured(self, step: tuple[int, list[str]], result: Any) -> None:
         generation, missing = step
+        if self._ensuring is not missing:
+            return  # the other one of two that asked for the same was answered
+        self._ensuring = None
         error = result.exception
         if error is None or isinstance(error, NodeExistsError):
             self._ensure(generation, missing[1:])

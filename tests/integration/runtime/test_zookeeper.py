@@ -155,6 +155,22 @@ async def test_an_expired_session_is_told_and_a_new_one_follows(session: Session
     assert (await session.get("/mine")).node == events.Node(b"", 0, again.session)
 
 
+async def test_a_root_that_no_answer_comes_for_is_asked_for_again(zookeepers: Any) -> None:
+    """As after a resumed session that is just being ended: kazoo never completes a creation without a path."""
+    made = Session(zookeepers.servers, "/migratory/unanswered")
+    asked = made.zookeeper._client.create_async
+    silent = [made.zookeeper._client.handler.async_result()]
+
+    def create(*arguments: Any) -> Any:
+        return silent.pop() if silent else asked(*arguments)
+
+    made.zookeeper._client.create_async = create
+    made.zookeeper.start()
+    assert (await made.state("connected")).session
+    assert not silent
+    assert await made.zookeeper.stop(10)
+
+
 async def test_what_is_under_way_when_the_connection_goes_is_unknown(session: Session, zookeepers: Any) -> None:
     await session.state("connected")
     for member in zookeepers.members:
