@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import uuid
 from collections.abc import Callable, Iterator
@@ -103,8 +104,11 @@ def listed(kube: Kubectl, name: str) -> list[str]:
 
 
 def own_namespace(kubeconfig: Path) -> Iterator[Kubectl]:
-    """A namespace, which must be gone within a minute and a half of its deletion."""
-    kube = Kubectl(kubeconfig, f"test-{uuid.uuid4().hex[:8]}")
+    """A namespace, which must be gone within a minute and a half of its deletion.
+
+    MIGRATORY_TEST_NAMESPACE names it, for an operator outside of the cluster that cares for that one alone.
+    """
+    kube = Kubectl(kubeconfig, os.environ.get("MIGRATORY_TEST_NAMESPACE") or f"test-{uuid.uuid4().hex[:8]}")
     kube("create", "namespace", kube.namespace)
     yield kube
     kube("delete", "namespace", kube.namespace, "--timeout=90s", limit=120)
