@@ -42,6 +42,8 @@ class LoadEvent(Struct, frozen=True, kw_only=True):
     received: int
     expected: int
     reconnects: int
+    publishers: int = 0  # that are connected
+    oldest: float = 0.0  # seconds for which the oldest unanswered publication waits
     late: int  # publications that left more than 50 ms after their scheduled time
     connections: dict[str, int] = field(default_factory=dict)  # per broker
     latency_ms: dict[str, float] = field(default_factory=dict)  # median, p99 of the deliveries since the event before
@@ -93,6 +95,10 @@ class Load:
         """Splits the run into before and after. Call it before the fault. With `broker` every client that is connected
         there now must lose its link and resume within `resume_limit` seconds, else the verdict is `missed`."""
         await self._fleet.mark(name, broker)
+
+    def cease(self) -> None:
+        """Publishes nothing more: the run ends now, and not when its duration is over."""
+        self._fleet.cease()
 
     async def connections(self) -> dict[str, int]:
         """Connections per broker, now."""

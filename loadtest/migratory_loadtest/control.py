@@ -37,6 +37,12 @@ class Mark(Struct, tag=True):
     broker: str | None = None
 
 
+class Cease(Struct, tag=True):
+    """Nothing more is published: the measured time ends at `at`."""
+
+    at: int
+
+
 class Report(Struct, tag=True):
     """The run is over: say everything, one `Topic` each, then `Summary`."""
 
@@ -49,7 +55,7 @@ class Verified(Struct, tag=True):
     reordered: int
 
 
-ToWorker = Begin | Go | Mark | Report | Verified
+ToWorker = Begin | Go | Mark | Cease | Report | Verified
 
 # ---- from a worker ---------------------------------------------------------------------------------------------
 
@@ -66,6 +72,7 @@ class Progress(Struct, tag=True, kw_only=True):
     published: int = 0
     acknowledged: int = 0
     waiting: int = 0  # published, not answered yet
+    oldest: float = 0.0  # seconds since the first of these was sent
     done: bool = False  # everything that was due is published
     received: int = 0
     expected: int = 0

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from migratory_loadtest.account import TopicAccount
 from migratory_loadtest.control import (
     Begin,
+    Cease,
     FromWorker,
     Go,
     Hello,
@@ -132,7 +133,7 @@ class Fleet:
         self._enter("warmup")
 
     async def measuring(self) -> None:
-        await self._sleep_until(self._start_ns + round(self.scenario.warmup * 1e9))
+        await self._sleep_until(lambda: self._start_ns + round(self.scenario.warmup * 1e9))
         if self._phase == "warmup":
             self._enter("measuring")
 
@@ -153,6 +154,13 @@ class Fleet:
             self._before = dict(noted)
         self._emit(mark=name)
 
+    def cease(self) -> None:
+        now = time.monotonic_ns()
+        if self._start_ns and now < self._end_ns:
+            self._end_ns = max(now, self._start_ns)
+            for seat in self._seats:
+                seat.tell(Cease(self._end_ns))
+
     async def connections(self) -> dict[str, int]:
         self._check()
         return self._connections()
@@ -161,7 +169,7 @@ class Fleet:
         if self._result is not None:
             return self._result
         await self.measuring()
-        await self._sleep_until(self._end_ns)
+        await self._sleep_until(lambda: self._end_ns)
         self._enter("draining")
         await self._drain()
         self._enter("verifying")
@@ -233,6 +241,7 @@ class Fleet:
             marks=self._marks,
             before=self._before,
             seconds=(time.monotonic_ns() - self._start_ns) / 1e9,
+            measured=(self._end_ns - self._start_ns) / 1e9 - scenario.warmup,
         )
         return assemble(facts, verdict)
 
@@ -295,8 +304,9 @@ class Fleet:
                 )
             await self._news(left)
 
-    async def _sleep_until(self, moment_ns: int) -> None:
-        while (left := (moment_ns - time.monotonic_ns()) / 1e9) > 0:
+    async def _sleep_until(self, moment_ns: Callable[[], int]) -> None:
+        """The moment may come nearer meanwhile: `cease`."""
+        while (left := (moment_ns() - time.monotonic_ns()) / 1e9) > 0:
             self._check()
             await asyncio.sleep(min(left, 0.2))
 
@@ -343,6 +353,8 @@ class Fleet:
             total=scenario.warmup + scenario.duration,
             connected=self._sum("connected"),
             subscribers=scenario.subscribers,
+            publishers=self._sum("publishers"),
+            oldest=max((seat.progress.oldest for seat in self._seats), default=0.0),
             published=self._sum("published"),
             acknowledged=self._sum("acknowledged"),
             received=self._sum("received"),

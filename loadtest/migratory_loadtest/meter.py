@@ -41,6 +41,12 @@ class Meter:
         """Latency counts for publications due within [start, end), in nanoseconds of the monotonic clock."""
         self._measured = (start, end)
 
+    def cease(self, at: int) -> None:
+        """The measured time ends earlier than was meant."""
+        if self._measured is not None:
+            start, end = self._measured
+            self._measured = (start, max(start, min(end, at)))
+
     def mark(self, at: int) -> None:
         """The first one splits the run."""
         if self._mark is None:

@@ -70,6 +70,7 @@ class Resumed(Struct, kw_only=True):
     slowest: float | None = None
     others_disconnected: int = 0  # clients of other brokers that lost their link behind the mark
     silent_groups: int = 0  # publishers and groups that got no acknowledgement behind it
+    publish_gap_seconds: Spread = field(default_factory=Spread)
 
 
 class LoadResult(Struct, kw_only=True):

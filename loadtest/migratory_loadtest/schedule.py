@@ -40,6 +40,11 @@ class Schedule:
             return None
         return self._round * self._period + self._order[self._place][0]
 
+    def cease(self) -> None:
+        """Nothing more is due."""
+        self._count = self._round
+        self.scheduled = self.sent
+
     def pop(self, elapsed: float) -> Due | None:
         """The next publication if it is due by now; call again until None, then at `peek()`. Whoever takes it sends it
         now: lateness is counted here."""

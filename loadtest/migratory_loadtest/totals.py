@@ -29,6 +29,8 @@ class RunFacts:
     marks: Sequence[Mark]
     before: dict[str, int]
     seconds: float
+    measured: float | None = None
+    """Seconds that were measured, when they are not the scenario's."""
 
 
 def assemble(facts: RunFacts, verdict: Verdict) -> LoadResult:
@@ -70,7 +72,7 @@ def assemble(facts: RunFacts, verdict: Verdict) -> LoadResult:
         ),
         latency_ms=Phases(before=_latency(facts, BEFORE), during=_latency(facts, DURING), after=_latency(facts, AFTER)),
         connections=Connections(before=facts.before, after=dict(sorted(after.items()))),
-        traffic_gbps=sum(summary.measured_bytes for summary in summaries) * 8 / 1e9 / scenario.duration,
+        traffic_gbps=sum(summary.measured_bytes for summary in summaries) * 8 / 1e9 / _measured(facts),
         scheduled=sum(summary.scheduled for summary in summaries),
         late_sends=late,
         latest_send_ms=max((summary.latest for summary in summaries), default=0.0) * 1e3,
@@ -83,6 +85,10 @@ def assemble(facts: RunFacts, verdict: Verdict) -> LoadResult:
     )
     _judge(result, verdict, scenario, marks)
     return result
+
+
+def _measured(facts: RunFacts) -> float:
+    return facts.scenario.duration if facts.measured is None else max(facts.measured, 1e-3)
 
 
 def spread(values: Iterable[float]) -> Spread:
@@ -134,6 +140,7 @@ def _resumed(facts: RunFacts, mark: Mark) -> Resumed:
         slowest=max(times, default=None),
         others_disconnected=sum(part.others_disconnected for part in parts),
         silent_groups=sum(part.open_gaps for part in parts),
+        publish_gap_seconds=spread(gap for part in parts for gap in part.gaps),
     )
 
 

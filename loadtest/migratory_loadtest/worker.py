@@ -24,6 +24,7 @@ from migratory_loadtest.account import TopicAccount
 from migratory_loadtest.client import World
 from migratory_loadtest.control import (
     Begin,
+    Cease,
     FromWorker,
     Go,
     Hello,
@@ -114,6 +115,11 @@ class Worker:
             wait = due - (time.monotonic_ns() - start_ns) / 1e9
             self.world.loop.call_later(max(0.0, wait), self._publish, publisher, start_ns)
 
+    def cease(self, order: Cease) -> None:
+        self.meter.cease(order.at)
+        for publisher in self.publishers:
+            publisher.schedule.cease()
+
     def mark(self, order: Mark) -> None:
         self.meter.mark(order.at)
         clients = [*self.subscribers, *self.publishers]
@@ -174,6 +180,11 @@ class Worker:
     def connections(self) -> dict[str, int]:
         return dict(Counter(client.broker for client in self.subscribers if client.broker))
 
+    def oldest(self) -> float:
+        """Tickets stand in the order in which they were sent."""
+        first = [next(iter(publisher.waiting.values())).sent_ns for publisher in self.publishers if publisher.waiting]
+        return (time.monotonic_ns() - min(first)) / 1e9 if first else 0.0
+
     def progress(self) -> Progress:
         meter = self.meter
         return Progress(
@@ -184,6 +195,7 @@ class Worker:
                 len(outcome.acknowledged) for publisher in self.publishers for outcome in publisher.outcome.values()
             ),
             waiting=sum(len(publisher.waiting) for publisher in self.publishers),
+            oldest=self.oldest(),
             done=self.going and all(publisher.schedule.peek() is None for publisher in self.publishers),
             received=meter.received.total(),
             expected=meter.expected,
@@ -244,6 +256,8 @@ async def main() -> None:
                 worker.go(go)
             case Mark() as mark:
                 worker.mark(mark)
+            case Cease() as cease:
+                worker.cease(cease)
             case Report():
                 worker.report()
             case Verified() as verified:

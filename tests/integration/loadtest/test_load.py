@@ -185,3 +185,28 @@ def scrape(target: str) -> str:
     with urllib.request.urlopen(f"http://{target}/metrics", timeout=10) as answer:
         text: str = answer.read().decode()
         return text
+
+
+async def test_a_run_that_is_ended_early_accounts_for_what_was_published() -> None:
+    events: list[LoadEvent] = []
+    enough = asyncio.Event()
+
+    def look(event: LoadEvent) -> None:
+        events.append(event)
+        if event.acknowledged >= 48:
+            enough.set()
+
+    async with SmallCluster(3) as cluster, Load(scenario(cluster, duration=600.0), look) as load:
+        await load.measuring()
+        await load.mark("nothing", None)
+        async with asyncio.timeout(60):
+            await enough.wait()
+        load.cease()
+        result = await load.result()
+    assert (result.verdict, result.reasons) == ("met", [])
+    assert 48 <= result.published == result.acknowledged == result.scheduled < 600
+    assert result.delivered == result.expected > 0
+    assert result.marks[0].publish_gap_seconds.count == result.publish_gap_seconds.count > 0
+    assert result.traffic_gbps > 1e-6, "over the time that was measured, not the one that was meant"
+    last = events[-1]
+    assert (last.publishers, last.oldest) == (3, 0.0)

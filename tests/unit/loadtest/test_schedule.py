@@ -70,3 +70,13 @@ def test_topics_are_staggered_over_the_period() -> None:
 def test_without_topics_nothing_is_due() -> None:
     schedule = Schedule({}, rate=1.0, count=5)
     assert (schedule.scheduled, schedule.peek(), schedule.pop(1e9)) == (0, None, None)
+
+
+def test_behind_the_end_nothing_is_due() -> None:
+    schedule = Schedule({0: 0.0, 1: 0.5}, rate=1.0, count=10)
+    while schedule.pop(1.2) is not None:
+        pass
+    assert schedule.sent == 3
+    schedule.cease()
+    assert (schedule.peek(), schedule.pop(9.0)) == (None, None)
+    assert (schedule.scheduled, schedule.late, generator_late(schedule.sent, 0)) == (3, 3, False)
