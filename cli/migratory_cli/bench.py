@@ -39,6 +39,9 @@ SHARED = (
                  help="An objective's latency: an exact bound of the histogram. May be given several times."),
     click.option("--metrics-targets", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
                  help="Serve /metrics, and write where into FILE, as Prometheus's file_sd reads it."),
+    click.option("--metrics-listen", default="", metavar="HOST:PORT",
+                 help="Serve /metrics here, each further worker on the next port; for pods, and where a scraper runs "
+                 "elsewhere. Else on free ports of 127.0.0.1, with --metrics-targets alone."),
     click.option("--scrape-interval", default=1.0, metavar="SECONDS", help="/metrics stays up for two after the end."),
     click.option("--json", "json_path", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
                  help="Write the result here."),
@@ -128,7 +131,7 @@ def _run(values: dict[str, Any]) -> None:
     values |= {"servers": tuple(servers), "cluster": cluster or found}
     values["qos"] = int(values.get("qos", 1))
     try:
-        scenario = Scenario(metrics=targets is not None, **values)
+        scenario = Scenario(metrics=bool(targets is not None or values["metrics_listen"]), **values)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     for option, path in (("--json", json_path), ("--account", account_path), ("--metrics-targets", targets)):

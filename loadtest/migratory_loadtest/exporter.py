@@ -127,16 +127,17 @@ def _add(family: HistogramMetricFamily, labels: list[str], histogram: Histogram)
 
 
 class Exporter:
-    """Serves `GET /metrics` on a free port of 127.0.0.1."""
+    """Serves `GET /metrics`; on a free port of 127.0.0.1 where no address is given. A port of 0 is a free one."""
 
-    def __init__(self, meter: Meter, cluster: str) -> None:
+    def __init__(self, meter: Meter, cluster: str, listen: tuple[str, int] = ("127.0.0.1", 0)) -> None:
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(MeterCollector(meter, cluster))
+        self._listen = listen
         self._server: asyncio.Server | None = None
 
     async def start(self) -> str:
         """Returns host:port. Raises OSError when no port can be had."""
-        self._server = await asyncio.start_server(self._answer, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._answer, *self._listen)
         host, port = self._server.sockets[0].getsockname()[:2]
         return f"{host}:{port}"
 

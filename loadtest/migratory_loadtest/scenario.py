@@ -14,6 +14,16 @@ from msgspec import Struct
 from migratory_loadtest.histogram import bounds
 from migratory_loadtest.payload import SMALLEST
 
+HIGHEST_PORT = 65535
+
+
+def read_address(text: str) -> tuple[str, int]:
+    """Of HOST:PORT, an IPv6 host in brackets. Raises ValueError."""
+    host, colon, port = text.rpartition(":")
+    if not (colon and host and port.isdecimal() and 0 < int(port) <= HIGHEST_PORT):
+        raise ValueError(f"metrics_listen: {text!r} is no HOST:PORT, such as 0.0.0.0:9100")
+    return host.strip("[]"), int(port)
+
 
 class Scenario(Struct, frozen=True, kw_only=True):
     """Durations in seconds, sizes in bytes. Raises ValueError, naming field and bound, for what cannot be run."""
@@ -42,6 +52,7 @@ class Scenario(Struct, frozen=True, kw_only=True):
     patience: float = 20.0  # after the last publication, for answers and deliveries still under way
     thresholds: tuple[float, ...] = ()  # objectives' latency thresholds, exact bounds of the histogram
     metrics: bool = False  # each worker serves /metrics on a port of its own
+    metrics_listen: str = ""  # host:port of the first worker's, the others' follow; else free ports of 127.0.0.1
     scrape_interval: float = 1.0  # /metrics stays up for two of them after the end
 
     def __post_init__(self) -> None:
@@ -65,12 +76,23 @@ class Scenario(Struct, frozen=True, kw_only=True):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name}: {getattr(self, name)} is not above 0")
         bounds(self.thresholds)
+        if self.metrics_listen:
+            last = read_address(self.metrics_listen)[1] + self.worker_count() - 1
+            if last > HIGHEST_PORT:
+                raise ValueError(f"metrics_listen: the last worker's port would be {last}, above {HIGHEST_PORT}")
         for name in ("warmup", "settle", "patience"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name}: {getattr(self, name)} is below 0")
 
     def worker_count(self) -> int:
         return self.workers or max(2, -(-self.subscribers // 4000))
+
+    def metrics_address(self, worker: int) -> tuple[str, int]:
+        """Where this worker serves /metrics; port 0: any that is free."""
+        if not self.metrics_listen:
+            return "127.0.0.1", 0
+        host, port = read_address(self.metrics_listen)
+        return host, port + worker
 
     def publisher_count(self) -> int:
         return min(self.publishers, self.topics)

@@ -246,8 +246,11 @@ async def main() -> None:
     if begin.scenario.metrics:
         from migratory_loadtest.exporter import Exporter
 
-        exporter = Exporter(worker.meter, begin.scenario.cluster)
-    worker.answer(Hello(await exporter.start() if exporter else ""))
+        exporter = Exporter(worker.meter, begin.scenario.cluster, begin.scenario.metrics_address(begin.number))
+    try:
+        worker.answer(Hello(await exporter.start() if exporter else ""))
+    except OSError as error:
+        raise SystemExit(f"load worker: /metrics can't be served: {error}") from error
     worker.start(worker.connect())
     worker.start(worker.report_progress())
     while order := await reader.readline():

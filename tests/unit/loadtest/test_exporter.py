@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from migratory_loadtest.exporter import MeterCollector
+import asyncio
+
+from migratory_loadtest.exporter import Exporter, MeterCollector
 from migratory_loadtest.histogram import bounds
 from migratory_loadtest.meter import BEFORE, Meter
 from prometheus_client import CollectorRegistry, generate_latest
@@ -38,6 +40,21 @@ def test_what_happens_only_when_a_broker_dies_stands_at_zero_before() -> None:
     assert found["migratory_resume_seconds_bucket", "b0", "5.0"] == 1
     assert found["migratory_resume_seconds_count", "b1", ""] == 0
     assert found["migratory_publish_gap_seconds_bucket", "", "0.5"] == 1
+
+
+async def test_it_serves_where_it_is_told_to() -> None:
+    first = Exporter(Meter(bounds(), settle=1.0), "quotes", ("127.0.0.1", 0))
+    host, _, port = (await first.start()).partition(":")
+    first.stop()
+    exporter = Exporter(Meter(bounds(), settle=1.0), "quotes", (host, int(port)))
+    assert await exporter.start() == f"{host}:{port}"
+    try:
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+        assert b"process_start_time_seconds" in await reader.read()
+        writer.close()
+    finally:
+        exporter.stop()
 
 
 def test_since_when_it_counts_is_told_without_labels() -> None:

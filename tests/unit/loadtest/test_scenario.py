@@ -51,11 +51,22 @@ def test_counts_follow_from_the_sizes() -> None:
         ("warmup", -0.1),
         ("resume_limit", 0.0),
         ("settle", -1.0),
+        ("metrics_listen", "9100"),
+        ("metrics_listen", ":9100"),
+        ("metrics_listen", "0.0.0.0:0"),
+        ("metrics_listen", "0.0.0.0:65535"),
     ],
 )
 def test_what_cannot_be_run_is_refused_by_name(field: str, value: Any) -> None:
     with pytest.raises(ValueError, match=field):
         Scenario(**{"servers": SERVERS, field: value})
+
+
+def test_each_worker_serves_its_metrics_on_a_port_of_its_own() -> None:
+    assert Scenario(servers=SERVERS).metrics_address(1) == ("127.0.0.1", 0)
+    asked = Scenario(servers=SERVERS, metrics_listen="0.0.0.0:9100")
+    assert [asked.metrics_address(worker) for worker in (0, 1)] == [("0.0.0.0", 9100), ("0.0.0.0", 9101)]
+    assert Scenario(servers=SERVERS, metrics_listen="[::1]:9100").metrics_address(0) == ("::1", 9100)
 
 
 def test_a_payload_says_what_it_is_and_is_unique() -> None:
