@@ -85,7 +85,9 @@ RUN /build/docker/install --product && /build/docker/install --strip
 FROM base AS spark
 COPY --from=build-spark /opt/java /opt/java
 COPY --from=build-spark /opt/migratory /opt/migratory
+COPY docker/spark/java /opt/spark-java/bin/java
+COPY docker/spark/entrypoint /opt/spark/entrypoint
 ENV JAVA_HOME=/opt/java PATH=/opt/migratory/bin:/opt/java/bin:$PATH
 USER 10001:10001
-ENTRYPOINT ["migratory"]
+ENTRYPOINT ["/opt/spark/entrypoint"]
 CMD ["sla", "--help"]

@@ -17,11 +17,19 @@ from migratory_resources.crd_schema import default_of, object_schema
 from migratory_resources.kubernetes import KubernetesSpec
 from migratory_resources.model import API_VERSION
 from migratory_resources.objectives import Objective
-from migratory_resources.report import ReportSpec
-from migratory_resources.status import BrokerStatus, ClusterStatus, Condition, ReportStatus, Server
+from migratory_resources.report import LONGEST_REPORT_NAME, ReportSpec
+from migratory_resources.report_status import ObjectiveResult, Percentiles, ReportStatus
+from migratory_resources.status import BrokerStatus, ClusterStatus, Condition, Server
 
 GROUP, VERSION = API_VERSION.split("/")
-_KEYS: dict[Any, str] = {Objective: "name", Condition: "type", Server: "broker", BrokerStatus: "name"}
+_KEYS: dict[Any, str] = {
+    Objective: "name",
+    Condition: "type",
+    Server: "broker",
+    BrokerStatus: "name",
+    ObjectiveResult: "name",
+    Percentiles: "broker",
+}
 
 
 def cluster_crd() -> dict[str, Any]:
@@ -53,6 +61,7 @@ def cluster_crd() -> dict[str, Any]:
                 ".status.conditions[?(@.type=='CoordinationAvailable')].status",
                 "ZooKeeper has a quorum and every topic group a coordinator",
             ),
+            _column("SLA", ".status.lastReport.verdict", "Of the last report of its own objectives"),
             _column("Why", ".status.conditions[?(@.type=='Ready')].reason", "The reason of Ready"),
             _column("Age", ".metadata.creationTimestamp", "Since it was created", "date"),
             _column("Message", ".status.conditions[?(@.type=='Ready')].message", "In words", priority=1),
@@ -62,13 +71,19 @@ def cluster_crd() -> dict[str, Any]:
 
 def report_crd() -> dict[str, Any]:
     spec = object_schema(ReportSpec, SPEC_RULES, _KEYS)
-    fixed = rule("self.cluster == oldSelf.cluster", "is fixed once the report exists", "cluster")
+    fixed = rule("self == oldSelf", "is fixed once the report exists: ask for another one")
     schema = _root(
         "One report of whether a cluster kept its objectives.",
         spec | {"description": "What is asked for", "x-kubernetes-validations": [fixed]},
         object_schema(ReportStatus, {}, _KEYS) | {"description": "What came of it, written by the operator"},
     )
     schema["required"] = ["spec"]
+    schema["x-kubernetes-validations"] = [
+        rule(
+            f"size(self.metadata.name) <= {LONGEST_REPORT_NAME}",
+            f"metadata.name: allowed: up to {LONGEST_REPORT_NAME} characters (it is a label of the report's pods)",
+        )
+    ]
     return _definition(
         "SLAReport",
         "slareports",
@@ -78,7 +93,13 @@ def report_crd() -> dict[str, Any]:
         [
             _column("Cluster", ".spec.cluster", "Whose report it is"),
             _column("Phase", ".status.phase", "Where it stands"),
+            _column("Verdict", ".status.verdict", "Of all objectives together"),
+            _column("Coverage", ".status.coverage.share", "Percent of the window that was scraped"),
+            _column("P99", ".status.latency[?(@.broker=='')].p99", "Of deliveries, all brokers together"),
+            _column("Why", ".status.conditions[?(@.type=='Complete')].reason", "The reason of Complete"),
             _column("Age", ".metadata.creationTimestamp", "Since it was asked for", "date"),
+            _column("Until", ".status.window.end", "The end of the time that was judged", priority=1),
+            _column("Message", ".status.conditions[?(@.type=='Complete')].message", "In words", priority=1),
         ],
     )
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 from functools import singledispatch
 from typing import Any
 
-from migratory_resources.fields import Duration, Name, Percentage, Size, Text, Whole, Words
-from migratory_resources.kubernetes import QUANTITY, Quantity
+from migratory_resources.fields import QUANTITY, Duration, Name, Percentage, Quantity, Size, Text, Whole, Words
 from migratory_resources.quantities import parse_duration
 
 Schema = dict[str, Any]

@@ -14,6 +14,7 @@ from migratory_resources.kubernetes import Expose, KubernetesBrokers, Kubernetes
 from migratory_resources.model import LONGEST_NAME, Cache, Limits, Topics
 from migratory_resources.objectives import Objective, Window
 from migratory_resources.quantities import format_duration
+from migratory_resources.reporting import KubernetesSla
 from migratory_resources.rules import BACKOFF_SECONDS, TAKEOVER_SECONDS
 
 _EXTRA = round((TAKEOVER_SECONDS + BACKOFF_SECONDS) * 1000)
@@ -67,6 +68,7 @@ SPEC_RULES: Mapping[type[BaseModel], Sequence[Schema]] = {
              f"{millis('self.sla.window')})",
              "slices.length must be sla.window or less", "sla.objectives"),
     ],
+    KubernetesSla: [rule("!has(self.schedule) || has(self.prometheus)", "a schedule needs prometheus", "prometheus")],
     Objective: [
         rule("self.type != 'latency' || has(self.threshold) != has(self.slices)",
              "type latency needs either threshold or slices"),

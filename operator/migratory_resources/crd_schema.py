@@ -15,8 +15,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from migratory_resources.crd_fields import Schema, field_schema
-from migratory_resources.fields import Duration, Name, Percentage, Size, Text, Whole, Words
-from migratory_resources.kubernetes import Quantity
+from migratory_resources.fields import Duration, Name, Percentage, Quantity, Size, Text, Whole, Words
 
 FIELD_TYPES = (Duration, Name, Percentage, Quantity, Size, Text, Whole, Words)
 _PLAIN: dict[object, Schema] = {

@@ -25,6 +25,9 @@ from migratory_resources.quantities import (
     parse_size,
 )
 
+IMAGE = r"[a-zA-Z0-9][-a-zA-Z0-9._/:@]{0,510}"
+"""An image's name."""
+QUANTITY = r"[0-9]+(\.[0-9]{1,3})?(m|k|M|G|T|Ki|Mi|Gi|Ti)?"
 _DECIMAL = re.compile(r"\d{1,3}(\.\d{1,9})?", re.ASCII)
 
 
@@ -173,3 +176,15 @@ class Percentage:
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return plain_schema(self.validate, str)
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """An amount as Kubernetes counts resources ("100m", "256Mi"), as text; Kubernetes itself judges it further."""
+
+    def validate(self, value: object) -> str:
+        text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+        return Text(QUANTITY, 20, 'an amount such as "100m", "2" or "256Mi"').validate(text)
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return plain_schema(self.validate)

@@ -5,40 +5,25 @@ The local runner reads the same files with `model.py` and warns of what is added
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, GetCoreSchemaHandler
-from pydantic_core import CoreSchema
+from pydantic import Field
 
-from migratory_resources.fields import Model, Size, Text, Words, plain_schema
+from migratory_resources.fields import IMAGE, Model, Quantity, Size, Text, Words
 from migratory_resources.model import Brokers, MigratoryCluster, Spec, ZooKeeper
 from migratory_resources.problems import ClusterFileError, Problem
 from migratory_resources.repairs import judge
+from migratory_resources.reporting import KubernetesSla
 from migratory_resources.rules import check_rules
 from migratory_resources.validation import problems_of
 
 Exposure = Literal["None", "NodePort", "LoadBalancer", "Template"]
 EXPOSURES: tuple[Exposure, ...] = ("None", "NodePort", "LoadBalancer", "Template")
 
-IMAGE = r"[a-zA-Z0-9][-a-zA-Z0-9._/:@]{0,510}"
-QUANTITY = r"[0-9]+(\.[0-9]{1,3})?(m|k|M|G|T|Ki|Mi|Gi|Ti)?"
 HOST = r"[a-zA-Z0-9]([-a-zA-Z0-9.:]{0,251}[a-zA-Z0-9])?"
 URL_TEMPLATE = r"wss?://[^/\s]*\{pod\}[^/\s]*(/[^\s]*)?|wss?://[^/\s]+/[^\s]*\{pod\}[^\s]*"
 ADDRESSES = r"[-a-zA-Z0-9.]+:[0-9]{1,5}(,[-a-zA-Z0-9.]+:[0-9]{1,5})*"
 CLASS_NAME = r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?"
-
-
-@dataclass(frozen=True)
-class Quantity:
-    """An amount as Kubernetes counts resources ("100m", "256Mi"), as text; Kubernetes itself judges it further."""
-
-    def validate(self, value: object) -> str:
-        text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
-        return Text(QUANTITY, 20, 'an amount such as "100m", "2" or "256Mi"').validate(text)
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return plain_schema(self.validate)
 
 
 class Amounts(Model):
@@ -105,6 +90,7 @@ class KubernetesSpec(Spec):
     zookeeper: KubernetesZooKeeper = Field(
         default=KubernetesZooKeeper(), description="Where brokers agree on who coordinates what"
     )
+    sla: KubernetesSla = Field(default=KubernetesSla(), description="What reports measure the cluster by, and when")
 
 
 class KubernetesCluster(MigratoryCluster):

@@ -18,8 +18,8 @@ Kind = Literal["latency", "delivery", "resume", "publish", "availability"]
 KINDS: tuple[Kind, ...] = ("latency", "delivery", "resume", "publish", "availability")
 Clock = Literal["same", "estimated", "any"]
 Period = Literal["day", "week", "month", "quarter", "year"]
-_ZONE = r"[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+)*"
-_ZONE_FORM = 'a time zone of the tz database, such as "UTC" or "Europe/Bucharest"'
+ZONE = r"[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+)*"
+ZONE_FORM = 'a time zone of the tz database, such as "UTC" or "Europe/Bucharest"'
 PERIODS: tuple[Period, ...] = ("day", "week", "month", "quarter", "year")
 
 Threshold = Annotated[float, Duration("1ms", "1h")]
@@ -51,7 +51,7 @@ class Window(Model):
     calendar: Annotated[Period, Words(PERIODS)] | None = Field(
         default=None, description="The day, week, month, quarter or year in which the report ends, so far"
     )
-    zone: Annotated[str, Text(_ZONE, 64, _ZONE_FORM)] | None = Field(
+    zone: Annotated[str, Text(ZONE, 64, ZONE_FORM)] | None = Field(
         default=None, description="Whose days and hours count in a calendar window; UTC unless named"
     )
 
@@ -64,7 +64,7 @@ class Window(Model):
         try:
             ZoneInfo(self.zone or "UTC")
         except (ValueError, OSError, ZoneInfoNotFoundError) as error:
-            raise not_allowed(f"{_ZONE_FORM}; there is none that is called {self.zone!r}") from error
+            raise not_allowed(f"{ZONE_FORM}; there is none that is called {self.zone!r}") from error
         return self
 
 

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from migratory_resources.fields import Model, Text, Whole, Words
 
-CONDITIONS = ("Ready", "Progressing", "Degraded", "CoordinationAvailable")
+CONDITIONS = ("Ready", "Progressing", "Degraded", "CoordinationAvailable", "SLAMet")
 """Types that the operator owns. Whoever else writes conditions of other types keeps them."""
 
 Truth = Literal["True", "False", "Unknown"]
@@ -18,7 +18,7 @@ Count = Annotated[int, Whole(0, 2**31 - 1)]
 
 class Condition(Model):
     type: Annotated[str, Text(r"[A-Za-z][A-Za-z0-9_.-]*(/[A-Za-z0-9_.-]+)?", 316, "a condition's type")] = Field(
-        description="Ready, Progressing, Degraded, CoordinationAvailable, or another's"
+        description="Ready, Progressing, Degraded, CoordinationAvailable, SLAMet, or another's"
     )
     status: Annotated[Truth, Words(_TRUTHS)] = Field(description="True, False or Unknown")
     reason: Annotated[str, Text(r"[A-Za-z][A-Za-z0-9_,:]*", 1024, "one word")] = Field(description="In one word")
@@ -46,6 +46,12 @@ class ZooKeeperStatus(Model):
     ready: Count = Field(description="Members that belong to a quorum")
 
 
+class LastReport(Model):
+    name: str = Field(description="The SLAReport's name")
+    verdict: str = Field(description="met, missed or insufficient; failed when it came to none")
+    time: str = Field(description="The end of the time that it judged")
+
+
 class ClusterStatus(Model):
     observed_generation: Count | None = Field(default=None, description="The generation of the spec that this is about")
     conditions: list[Condition] = Field(default=[], description="What holds, each with its reason")
@@ -56,11 +62,7 @@ class ClusterStatus(Model):
     servers: list[Server] = Field(default=[], description="Where clients may connect")
     brokers: list[BrokerStatus] = Field(default=[], description="What each broker says about itself")
     zookeeper: ZooKeeperStatus | None = Field(default=None, description="The ensemble")
-
-
-class ReportStatus(Model):
-    """Of an SLAReport. Results come with the release that makes reports."""
-
-    observed_generation: Count | None = Field(default=None, description="The generation of the spec that this is about")
-    phase: str | None = Field(default=None, description="Where the report stands")
-    conditions: list[Condition] = Field(default=[], description="What holds, each with its reason")
+    last_report: LastReport | None = Field(
+        default=None, description="The newest report that has ended, of those that judge the cluster's own objectives"
+    )
+    last_slot: str | None = Field(default=None, description="The newest time of sla.schedule that was dealt with")

@@ -30,6 +30,9 @@ KUBERNETES_ONLY = {
     "spec.zookeeper.podTemplate": "there are no pods",
     "spec.sla.prometheus": "the runner records the metrics itself",
     "spec.sla.schedule": "reports are made on request",
+    "spec.sla.zone": "the zone is an option of `migratory sla report`",
+    "spec.sla.historyLimit": "reports are files that you keep",
+    "spec.sla.spark": "Spark runs in one process on this machine",
     "status": "written by the operator",
 }
 """Fields that have no meaning on one machine, and why."""

@@ -48,9 +48,7 @@ class Question:
 
 def run_report(question: Question, open_session: OpenSession) -> int:
     """Prints the tables and returns the exit code. Raises BadInput or Unreadable (exits.py)."""
-    objectives = load_objectives(question.objectives)
-    where = _checked(question, objectives)
-    report = _report(question, objectives, where, open_session)
+    report = answer(question, load_objectives(question.objectives), open_session)
     _write(question, report)
     from migratory_spark.table import show
 
@@ -59,6 +57,12 @@ def run_report(question: Question, open_session: OpenSession) -> int:
         if path is not None:
             click.echo(f"{option.removeprefix('--')}: {path}")
     return VERDICTS[report.verdict]
+
+
+def answer(question: Question, objectives: Sequence[Objective], open_session: OpenSession) -> Report:
+    """The report alone; nothing is written. Raises BadInput or Unreadable."""
+    where = _checked(question, objectives)
+    return _report(question, objectives, where, open_session)
 
 
 def load_objectives(path: Path | None) -> Sequence[Objective]:
