@@ -2,16 +2,18 @@
 
 Events come one at a time, each turn ends with a `Flush`. A frozen process keeps what comes in and takes it, in order,
 when it thaws; a slow one takes each event later than the one before. An edge lives in the logic's process or, as an
-I/O process, behind a delay of its own; it may be killed and replaced by one with a new number.
+I/O process, behind a delay of its own, and then it hears only of topics that it asked for; it may be killed and
+replaced by one with a new number.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from migratory_broker.core.edge import events as edge_events
 from migratory_broker.core.edge.core import Edge
+from migratory_broker.core.edge.interest import Interest
 from migratory_broker.core.logic import events as logic_events
 from migratory_broker.core.logic.core import Logic
 from migratory_protocol.peer import decode_peer, encode_peer
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from migratory_simulation.world import World
 
 TICK = 0.1
+LOGIC_REQUESTS = (*get_args(edge_events.LogicRequest), edge_events.Detach)
 _FLUSH = logic_events.Flush()
 _TICK = logic_events.Tick()
 
@@ -68,7 +71,7 @@ class EdgeLife:
                 connection = self.connections.pop(effect.connection, None)
                 if connection is not None:
                     connection.closed_by_broker(effect.abort)
-            elif isinstance(effect, (logic_events.PublishRequest, logic_events.Attach, logic_events.NextPage)):
+            elif isinstance(effect, LOGIC_REQUESTS):
                 self._to_logic(effect)
             elif isinstance(effect, edge_events.More):
                 scheduler = self.process.world.scheduler
@@ -76,20 +79,32 @@ class EdgeLife:
             elif not isinstance(effect, edge_events.Hold):  # sockets are read on: the edge must bear it
                 self.process.observe(effect)
 
-    def _to_logic(self, event: logic_events.PublishRequest | logic_events.Attach | logic_events.NextPage) -> None:
+    def _to_logic(self, event: edge_events.LogicRequest | edge_events.Detach) -> None:
         scheduler = self.process.world.scheduler
         self._last_out = max(self._last_out, scheduler.now + self.process.world.random.uniform(0.2, 1.8) * self.delay)
         # Never from inside a step of the logic: its effects come first.
         scheduler.at(self._last_out, self.process.run, self._arrived, event)
 
-    def _arrived(self, event: logic_events.PublishRequest | logic_events.Attach | logic_events.NextPage) -> None:
-        if self.running:
-            if isinstance(event, logic_events.Attach):
-                self.process.told.asks(event)
-            self.process.step(event)
+    def _arrived(self, event: edge_events.LogicRequest | edge_events.Detach) -> None:
+        if not self.running:
+            return
+        if isinstance(event, edge_events.Detach):
+            self.process.interest.leave(event.edge, event.topic)
+            return
+        if isinstance(event, logic_events.Attach):
+            self.process.interest.ask(event.edge, event.topic)
+            self.process.told.asks(event)
+        self.process.step(event)
+
+    def hears(self, effect: logic_events.EdgeEffect) -> bool:
+        """Whether what goes to all edges is worth a crossing to this one."""
+        if self.delay == 0.0 or not isinstance(effect, (logic_events.Fanout, logic_events.Gap)):
+            return True
+        return self.number in self.process.interest.edges(effect.topic)
 
     def stop(self, *, abort: bool) -> None:
         self.running = False
+        self.process.interest.gone(self.number)
         for connection in list(self.connections.values()):
             connection.closed_by_broker(abort)
         self.connections.clear()
@@ -118,6 +133,7 @@ class Process:
         self.fenced = False
         self.draining = False
         self.told = Told(self)
+        self.interest = Interest()
         self.replaced = False  # a newer process of this name was started while this one runs
         self._ticks = 0
         self._busy_until = 0.0
@@ -303,7 +319,8 @@ class Process:
 
     def _to_edges(self, effect: logic_events.EdgeEffect) -> None:
         for edge in self.edges:
-            edge.to_edge(effect)
+            if edge.hears(effect):
+                edge.to_edge(effect)
 
     # ---- edges and faults
 

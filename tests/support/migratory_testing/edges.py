@@ -8,6 +8,7 @@ from migratory_broker.core.edge import Edge, EdgeConfig
 from migratory_broker.core.edge.authorizer import Authorizer
 from migratory_broker.core.edge.events import (
     Close,
+    Detach,
     Effect,
     Event,
     Hold,
@@ -147,13 +148,14 @@ class Reader:
 
 
 class Bench:
-    """`requests`, `notes` and `observed` collect what the edge says to others than its clients."""
+    """`requests`, `detached`, `notes` and `observed` collect what the edge says to others than its clients."""
 
     def __init__(self, config: EdgeConfig | None = None, authorizer: Authorizer | None = None, *, open: bool = True):
         self.edge = Edge(config or EdgeConfig(), 0, authorizer)
         self.now = 1000.0
         self.readers: dict[int, Reader] = {}
         self.requests: list[Attach | NextPage | PublishRequest] = []
+        self.detached: list[Detach] = []
         self.notes: list[Note] = []
         self.observed: list[Observe] = []
         self.held: set[int] = set()  # connections whose sockets are not read
@@ -172,6 +174,8 @@ class Bench:
                     sink(effect.data)
             elif isinstance(effect, Close):
                 self.readers[effect.connection].socket = "aborted" if effect.abort else "closed"
+            elif isinstance(effect, Detach):
+                self.detached.append(effect)
             elif isinstance(effect, Note):
                 self.notes.append(effect)
             elif isinstance(effect, Observe):

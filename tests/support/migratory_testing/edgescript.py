@@ -32,6 +32,7 @@ from typing import Any
 from migratory_broker.core.edge import Edge, EdgeConfig
 from migratory_broker.core.edge.events import (
     Close,
+    Detach,
     Effect,
     Event,
     Hold,
@@ -144,6 +145,8 @@ class EdgeScript:
         if isinstance(effect, PublishRequest):
             ids = f" {effect.publisher} {effect.id} mark {effect.mark}" if effect.qos else ""
             return [f"  logic < publish {effect.topic} {effect.payload.decode()!r}{ids}"]
+        if isinstance(effect, Detach):
+            return [f"  logic < detach {effect.topic}"]
         if isinstance(effect, Observe):
             return [f"  count {effect.metric} {effect.label}"]
         assert isinstance(effect, Note)

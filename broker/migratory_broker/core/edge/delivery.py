@@ -22,9 +22,9 @@ from migratory_protocol.peer import Publication
 
 from migratory_broker.core.edge.config import EdgeConfig
 from migratory_broker.core.edge.connection import Connection, Queue, Topic
-from migratory_broker.core.edge.events import Close, Effect, Hold, More, Multicast, Send
+from migratory_broker.core.edge.events import Close, Detach, Effect, Hold, LogicRequest, More, Multicast, Send
 from migratory_broker.core.edge.formats import Format
-from migratory_broker.core.logic.events import Attach, NextPage, Note, Observe, PublishRequest
+from migratory_broker.core.logic.events import Note, Observe
 
 CLIENT_LIMIT: Final = "queue of this client"
 TOTAL_LIMIT: Final = "queues of all clients"
@@ -53,7 +53,7 @@ class Delivery:
         self._join()
         self._effects.append(effect)
 
-    def aside(self, effect: Attach | NextPage | PublishRequest | Hold | More | Observe | Note) -> None:
+    def aside(self, effect: LogicRequest | Detach | Hold | More | Observe | Note) -> None:
         """Where it stands among the writes doesn't matter, so that it parts none of them."""
         self._effects.append(effect)
 

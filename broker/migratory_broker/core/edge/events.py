@@ -1,7 +1,8 @@
 """What the edge is told and what it answers: the whole surface of `Edge.step(event, now) -> effects`.
 
 An edge owns what belongs to connections. It talks to the logic in few, large messages: the logic's `EdgeEffect`s are
-events here, and the logic's `PublishRequest`, `Attach` and `NextPage` are effects here.
+events here, and `LogicRequest`s, which the logic takes as events, are effects here. An edge in a process of its own
+says besides what it wants to hear of (`Attach`, `Detach`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from msgspec import Struct
 
 from migratory_broker.core.logic.events import (
     Attach,
+    Crossing,
     EdgeEffect,
     NextPage,
     Note,
@@ -97,4 +99,13 @@ class Hold(Struct, frozen=True, gc=False):
     on: bool
 
 
-Effect = Multicast | Send | Close | Hold | More | PublishRequest | Attach | NextPage | Observe | Note
+class Detach(Crossing, frozen=True, gc=False):
+    """Nobody here is subscribed to `topic` any more: what is published there need not come, until it is asked for again
+    by an `Attach`. (It may come all the same.)"""
+
+    edge: int
+    topic: str
+
+
+LogicRequest = PublishRequest | Attach | NextPage
+Effect = Multicast | Send | Close | Hold | More | Detach | LogicRequest | Observe | Note

@@ -28,6 +28,7 @@ from msgspec.structs import replace
 from migratory_broker.core.edge.config import EdgeConfig
 from migratory_broker.core.edge.connection import Connection, Replay, Topic
 from migratory_broker.core.edge.delivery import Delivery
+from migratory_broker.core.edge.events import Detach
 from migratory_broker.core.logic.events import Attach, Attached, Fanout, Gap, NextPage, Note, Page
 
 
@@ -80,6 +81,11 @@ class Splice:
         if connection.paging is replay:
             connection.paging = None
             self.pump(connection)
+
+    def forget(self, topic: Topic) -> None:
+        """Nobody is subscribed to it any more."""
+        del self.topics[topic.name]
+        self._delivery.aside(Detach(self._number, topic.name))
 
     def _expect(self, replay: Replay) -> int:
         self._references += 1

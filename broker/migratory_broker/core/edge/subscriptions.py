@@ -178,7 +178,7 @@ class Subscriptions:
         else:
             topic.remove_live(connection)
         if topic.is_empty():
-            del self._splice.topics[topic.name]
+            self._splice.forget(topic)
             topic.alone = ()  # no cycle is left behind for the garbage collector
 
 

@@ -13,6 +13,11 @@ from migratory_protocol.peer import PeerMessage, Publication
 from migratory_protocol.positions import Position
 from msgspec import Struct, field
 
+
+class Crossing(Struct, frozen=True, gc=False, array_like=True, tag=True):
+    """What goes between the logic and an edge: as MessagePack where the edge is in an I/O process of its own."""
+
+
 # ---- ZooKeeper, as plain operations ----------------------------------------------------------------------------
 
 
@@ -139,7 +144,7 @@ class PeerReceived(Struct, frozen=True, gc=False):
     message: PeerMessage
 
 
-class PublishRequest(Struct, frozen=True, gc=False):
+class PublishRequest(Crossing, frozen=True, gc=False):
     """A client of `edge` publishes. `reference` is the edge's own and comes back in the `PublishAnswer`. QoS 0 has no
     publisher, id or mark and gets no answer."""
 
@@ -154,7 +159,7 @@ class PublishRequest(Struct, frozen=True, gc=False):
     sent: float | None = None
 
 
-class Attach(Struct, frozen=True, gc=False):
+class Attach(Crossing, frozen=True, gc=False):
     """A subscriber wants `topic`, from behind `after` (None: from now on; with `snapshot` the latest publication
     too). Answered by one `Attached`, at most the resume wait later."""
 
@@ -166,7 +171,7 @@ class Attach(Struct, frozen=True, gc=False):
     max_bytes: int = 65536
 
 
-class NextPage(Struct, frozen=True, gc=False):
+class NextPage(Crossing, frozen=True, gc=False):
     """A replay goes on behind sequence number `after`. Answered at once by a `Page`."""
 
     edge: int
@@ -219,7 +224,7 @@ class SendPeer(Struct, frozen=True, gc=False):
     message: PeerMessage
 
 
-class Fanout(Struct, frozen=True, gc=False):
+class Fanout(Crossing, frozen=True, gc=False):
     """To every edge, in order: publications of one topic that were just committed here, oldest first."""
 
     topic: str
@@ -229,7 +234,7 @@ class Fanout(Struct, frozen=True, gc=False):
 Receipt = Literal["complete", "truncated", "reset"]
 
 
-class Gap(Struct, frozen=True, gc=False):
+class Gap(Crossing, frozen=True, gc=False):
     """To every edge: live subscribers of `topic` lose something, and are told. `truncated`: sequence numbers
     `first`..`last` were evicted before they reached this broker. `reset`: another history starts at `position`."""
 
@@ -240,7 +245,7 @@ class Gap(Struct, frozen=True, gc=False):
     last: int = 0
 
 
-class Attached(Struct, frozen=True, gc=False):
+class Attached(Crossing, frozen=True, gc=False):
     """To one edge. `position` is the current (committed) position, `publications` the first page of the replay.
     With `done` every later publication of the topic comes as a `Fanout` after this effect; otherwise ask `NextPage`
     behind the last publication given here. `first`..`last` are the missing sequence numbers of `truncated`. With a
@@ -259,7 +264,7 @@ class Attached(Struct, frozen=True, gc=False):
     text: str = ""
 
 
-class Page(Struct, frozen=True, gc=False):
+class Page(Crossing, frozen=True, gc=False):
     """To one edge: more of a replay, as in `Attached`. When eviction overtook the replay, `receipt` is `truncated`
     and `first`..`last` are missing before `publications`; when the history ended, `reset`."""
 
@@ -274,7 +279,7 @@ class Page(Struct, frozen=True, gc=False):
     last: int = 0
 
 
-class PublishAnswer(Struct, frozen=True, gc=False):
+class PublishAnswer(Crossing, frozen=True, gc=False):
     """To one edge. `code` is "" for an acknowledgement (`position` None: a duplicate whose entry is no longer
     cached), "gap" (send again from the lowest waiting id), "retry" (no coordinator now; again after `retry_after`
     seconds), or the code of a final error."""
@@ -290,7 +295,7 @@ class PublishAnswer(Struct, frozen=True, gc=False):
     retry_after: float = 0.0
 
 
-class Admission(Struct, frozen=True, gc=False):
+class Admission(Crossing, frozen=True, gc=False):
     """To every edge: take clients or not. Closing with a reason ends the connected ones as well: "fenced" (go
     elsewhere, the blacklist applies) or "stopping"; "learning" only refuses new ones."""
 
@@ -298,20 +303,20 @@ class Admission(Struct, frozen=True, gc=False):
     reason: Literal["", "learning", "fenced", "stopping", "draining"] = ""
 
 
-class ServerList(Struct, frozen=True, gc=False):
+class ServerList(Crossing, frozen=True, gc=False):
     """To every edge: the brokers that take clients, for `welcome`, `servers` and `/v1/servers`."""
 
     servers: tuple[Server, ...]
 
 
-class DrainClients(Struct, frozen=True, gc=False):
+class DrainClients(Crossing, frozen=True, gc=False):
     """To every edge: tell clients to leave within `period` seconds, to `servers`."""
 
     period: float
     servers: tuple[Server, ...]
 
 
-class Observe(Struct, frozen=True, gc=False):
+class Observe(Crossing, frozen=True, gc=False):
     """A sample for a histogram or a counter of metrics.md, without its common labels."""
 
     metric: str
@@ -319,7 +324,7 @@ class Observe(Struct, frozen=True, gc=False):
     label: str = ""
 
 
-class Note(Struct, frozen=True, gc=False):
+class Note(Crossing, frozen=True, gc=False):
     """A structured log line: what a person who is paged wants to read."""
 
     level: Literal["debug", "info", "warning", "error"]
