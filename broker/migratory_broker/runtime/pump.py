@@ -7,13 +7,16 @@ carried out before the next event is looked at, each in the order it was given:
 - the logic's effects for the edge are stepped into the edge at once, so that `Attached` is before the `Fanout` that
   follows it;
 - the edge's requests to the logic go to the end of the queue, behind what is there already.
+
+Where edges are in processes of their own, each side has a pump whose other core is a stand-in: it sends what it is told
+(`edges.py`, `ioprocess.py`).
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import Any, Protocol, get_args
 
 from migratory_broker.core.edge import events as edge_events
 from migratory_broker.core.logic import events as logic_events
@@ -39,7 +42,7 @@ Entry = tuple[Callable[[Any], None], Any]
 class Pump:
     """`soon` schedules a call in this loop turn (`loop.call_soon`), `clock` is monotonic, in seconds.
 
-    `failed` is told what a core raised; nothing is stepped after that.
+    `failed` is told what a core raised; nothing is stepped after that. `over` is called at the end of every turn.
     """
 
     def __init__(
@@ -48,8 +51,10 @@ class Pump:
         soon: Callable[[Callable[[], None]], object],
         clock: Callable[[], float],
         failed: Callable[[Exception], None],
+        over: Callable[[], None] | None = None,
     ) -> None:
         self._failed = failed
+        self._over = over
         self._logic = logic
         self._edge: Core | None = None
         self._waiting: list[Any] = []
@@ -66,22 +71,11 @@ class Pump:
         """What takes the effects that leave both cores, by class: all of `logic_events.Effect` but those for the edge,
         and the edge's `Send`, `Close` and `Hold`. One for an effect meant for the edge must `step_edge` it itself.
         """
-        edge_effects = (
-            logic_events.Fanout,
-            logic_events.Gap,
-            logic_events.Attached,
-            logic_events.Page,
-            logic_events.PublishAnswer,
-            logic_events.Admission,
-            logic_events.ServerList,
-            logic_events.DrainClients,
-        )
-        self._logic_handlers.update(dict.fromkeys(edge_effects, self.step_edge))
+        self._logic_handlers.update(dict.fromkeys(get_args(logic_events.EdgeEffect), self.step_edge))
         self._logic_handlers.update(handlers)
+        self._edge_handlers.update(dict.fromkeys(get_args(edge_events.LogicRequest), self.to_logic))
+        self._edge_handlers[edge_events.Detach] = _nobody
         self._edge_handlers.update(handlers)
-        self._edge_handlers.update(
-            dict.fromkeys((logic_events.PublishRequest, logic_events.Attach, logic_events.NextPage), self.to_logic)
-        )
         self._edge_handlers.setdefault(edge_events.Multicast, multicast)
         self._edge_handlers[edge_events.More] = self.to_edge
 
@@ -139,6 +133,8 @@ class Pump:
         if not self._flushed:
             self._step_logic(_FLUSH)
             self._flushed = True
+        if self._over is not None:
+            self._over()
 
     def _step_logic(self, event: Any) -> None:
         self._flushed = False
@@ -155,6 +151,10 @@ class Pump:
         handlers = self._edge_handlers
         for effect in edge.step(event, self._clock()):
             handlers[type(effect)](effect)
+
+
+def _nobody(effect: edge_events.Detach) -> None:
+    """In one process the edge hears of every topic anyway."""
 
 
 def multicast(effect: edge_events.Multicast) -> None:
