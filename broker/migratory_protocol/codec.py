@@ -37,6 +37,10 @@ class Codec(ABC):
         this package ever lets in."""
 
     @abstractmethod
+    def encode_all(self, messages: Sequence[ClientMessage | BrokerMessage]) -> bytes:
+        """Several messages, 1 to 4096, as the content of one frame: `join` of each one's `encode`."""
+
+    @abstractmethod
     def join(self, encoded: Sequence[bytes]) -> bytes:
         """Several encoded messages, 1 to 4096, as the content of one frame."""
 
@@ -77,6 +81,9 @@ class _Msgpack(Codec):
 
     def encode(self, message: ClientMessage | BrokerMessage) -> bytes:
         return self._encoder.encode(message)
+
+    def encode_all(self, messages: Sequence[ClientMessage | BrokerMessage]) -> bytes:
+        return self._encoder.encode(messages)
 
     def join(self, encoded: Sequence[bytes]) -> bytes:
         count = len(encoded)
@@ -186,6 +193,10 @@ class _Json(Codec):
 
     def encode(self, message: ClientMessage | BrokerMessage) -> bytes:
         return self._encoder.encode(self._kinds[type(message)].to_wire(message))
+
+    def encode_all(self, messages: Sequence[ClientMessage | BrokerMessage]) -> bytes:
+        kinds = self._kinds
+        return self._encoder.encode([kinds[type(message)].to_wire(message) for message in messages])
 
     def join(self, encoded: Sequence[bytes]) -> bytes:
         return b"[" + b",".join(encoded) + b"]"

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
-from migratory_broker.core.logic.events import PublishAnswer, PublishRequest
+from migratory_broker.core.logic.events import PublishRequest
+from migratory_protocol.peer import Forwarded
 from migratory_protocol.positions import Position
 from migratory_testing.brokers import Cluster
 
@@ -108,14 +109,14 @@ class PublisherTableMachine(RuleBasedStateMachine):
     def _arrive(self, publisher: Publisher, copy: Copy, payload: bytes | None = None) -> str:
         self.reference += 1
         sent = copy.payload if payload is None else payload
-        request = PublishRequest(0, self.reference, publisher.topic, sent, 1, publisher.name, copy.id, copy.mark)
+        request = Forwarded(publisher.topic, sent, 1, publisher.name, copy.id, copy.mark)
         before = len(self.log[publisher.topic])
-        self.cluster.give("a", request)
+        self.cluster.give("a", PublishRequest(0, self.reference, [request]))
         self.cluster.settle()
         for sequence, text in self.cluster.delivered("a", publisher.topic)[before:]:
             assert sequence == len(self.log[publisher.topic]) + 1
             self._published(publisher, copy, sequence, text.encode("latin-1"))
-        (answer,) = [answer for answer in self.cluster["a"].of(PublishAnswer) if answer.reference == self.reference]
+        answer = self.cluster.answers[self.reference]
         assert (answer.topic, answer.publisher, answer.id) == (publisher.topic, publisher.name, copy.id)
         if answer.code == "":
             self._acknowledged(publisher, copy, sent, answer.position)

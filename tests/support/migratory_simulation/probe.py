@@ -46,8 +46,7 @@ def views(logic: Logic) -> Iterable[View]:
 
 def owes(logic: Logic) -> bool:
     """Whether a flush would do anything: a turn's end without anything to send is not worth an event."""
-    contact = logic.contact
-    return bool(logic.ctx.dirty or contact._forwards or contact._answers)
+    return bool(logic.ctx.dirty) or logic.contact.owes
 
 
 class Probe:

@@ -16,6 +16,7 @@ from migratory_broker.core.edge.core import Edge
 from migratory_broker.core.edge.interest import Interest
 from migratory_broker.core.logic import events as logic_events
 from migratory_broker.core.logic.core import Logic
+from migratory_protocol.messages import Ack
 from migratory_protocol.peer import decode_peer, encode_peer
 
 from migratory_simulation.ledger import Violation, key_of
@@ -254,7 +255,7 @@ class Process:
                 if world.ledger.shown(self.label, effect.topic, publication.position, publication.payload):
                     world.probe.shown(self, effect.topic, publication.position, key_of(publication.payload))
             self._to_edges(effect)
-        elif isinstance(effect, (logic_events.Attached, logic_events.Page, logic_events.PublishAnswer)):
+        elif isinstance(effect, (logic_events.Attached, logic_events.Page, logic_events.PublishAnswers)):
             if isinstance(effect, logic_events.Page):
                 world.coverage["pages"] += 1
             self._check_answer(effect)
@@ -288,13 +289,14 @@ class Process:
                     self.told.truncated(effect)
             self._to_edges(effect)
 
-    def _check_answer(self, effect: logic_events.Attached | logic_events.Page | logic_events.PublishAnswer) -> None:
+    def _check_answer(self, effect: logic_events.Attached | logic_events.Page | logic_events.PublishAnswers) -> None:
         ledger, probe = self.world.ledger, self.world.probe
-        if isinstance(effect, logic_events.PublishAnswer):
-            if effect.code:
-                self.world.coverage["gap answers" if effect.code == "gap" else f"{effect.code} answers"] += 1
-            else:
-                probe.acknowledged(self, effect.topic, effect.publisher, effect.id, effect.position)
+        if isinstance(effect, logic_events.PublishAnswers):
+            for answer in effect.answers:
+                if isinstance(answer, Ack):
+                    probe.acknowledged(self, answer.topic, answer.publisher, answer.id, answer.position)
+                else:
+                    self.world.coverage["gap answers" if answer.code == "gap" else f"{answer.code} answers"] += 1
             return
         for publication in effect.publications:
             if ledger.shown(self.label, effect.topic, publication.position, publication.payload):

@@ -15,7 +15,8 @@ from random import Random
 from typing import TYPE_CHECKING, cast
 
 from migratory_broker.core.logic import events as ev
-from migratory_protocol.peer import Heartbeat, decode_peer, encode_peer
+from migratory_protocol.messages import Ack, Nack
+from migratory_protocol.peer import Forwarded, Heartbeat, decode_peer, encode_peer
 
 from migratory_simulation import aftermath
 from migratory_simulation.coverage import Coverage
@@ -139,9 +140,10 @@ class Small:
                 if self.ledger.shown(node.label, effect.topic, publication.position, publication.payload):
                     key = key_of(publication.payload)
                     self.probe.shown(cast("Process", node), effect.topic, publication.position, key)
-        elif isinstance(effect, ev.PublishAnswer):
+        elif isinstance(effect, ev.PublishAnswers):
             self.trace(node.label, "=>", effect)
-            self._answered(node, effect)
+            for answer in effect.answers:
+                self._answered(node, answer)
         elif isinstance(effect, ev.Admission):
             node.admission = effect
         elif isinstance(effect, ev.Stop):
@@ -325,10 +327,11 @@ class Small:
         node = self.node(self.contact)
         if node is not None and number in self.waiting:
             payload = Key(PUBLISHER, TOPIC, number).payload
-            self.step(node, ev.PublishRequest(0, 1, TOPIC, payload, 1, PUBLISHER, number, self.waiting[0]))
+            publication = Forwarded(TOPIC, payload, 1, PUBLISHER, number, self.waiting[0])
+            self.step(node, ev.PublishRequest(0, 1, [publication]))
 
-    def _answered(self, node: Node, answer: ev.PublishAnswer) -> None:
-        if not answer.code:
+    def _answered(self, node: Node, answer: Ack | Nack) -> None:
+        if isinstance(answer, Ack):
             self.probe.acknowledged(cast("Process", node), answer.topic, answer.publisher, answer.id, answer.position)
             if answer.id in self.waiting:
                 key = Key(PUBLISHER, TOPIC, answer.id)

@@ -31,7 +31,7 @@ from migratory_broker.core.logic.events import (
     PeerDown,
     PeerReceived,
     PeerUp,
-    PublishAnswer,
+    PublishAnswers,
     PublishRequest,
     SendPeer,
     Start,
@@ -47,7 +47,8 @@ from migratory_broker.core.logic.events import (
     ZkSession,
 )
 from migratory_broker.core.logic.records import GroupRecord, decode_group
-from migratory_protocol.peer import PeerMessage, decode_peer, encode_peer
+from migratory_protocol.messages import Ack
+from migratory_protocol.peer import Answer, Forwarded, PeerMessage, decode_peer, encode_peer
 from migratory_protocol.positions import Position
 
 WALL_MS = 1_000_000
@@ -150,7 +151,7 @@ class Cluster:
         self.unknown: Callable[[str, ZkCommit], bool] = lambda broker, commit: False  # carried out, reply lost
         self.lost: Callable[[str, ZkCommit], bool] = lambda broker, commit: False  # not carried out, reply lost
         self.unread: Callable[[str, str], bool] = lambda broker, path: False  # a read of that path, reply lost
-        self.answers: dict[int, PublishAnswer] = {}
+        self.answers: dict[int, Answer] = {}  # by the reference of the request, the last one
         self.sent: list[tuple[str, str, PeerMessage]] = []
         self._queue: deque[tuple[Broker, Event]] = deque()
         self._session = 100
@@ -353,8 +354,15 @@ class Cluster:
                     if other is None or broker.name not in other.wanted:
                         self.disconnect(broker.name, peer)
             self._connect()
-        elif isinstance(effect, PublishAnswer):
-            self.answers[effect.reference] = effect
+        elif isinstance(effect, PublishAnswers):
+            for answer in effect.answers:
+                told = (answer.topic, answer.publisher, answer.id)
+                if isinstance(answer, Ack):
+                    self.answers[effect.reference] = Answer(*told, "", answer.position)
+                else:
+                    self.answers[effect.reference] = Answer(
+                        *told, answer.code, None, answer.text, answer.retry_after or 0.0
+                    )
         elif isinstance(effect, Stop):
             self.crash(broker.name, expire=False)
 
@@ -380,9 +388,7 @@ class Cluster:
     ) -> int:
         """QoS 1 when there is an id (its own mark unless said). Returns the reference of the answer to come."""
         self._reference += 1
-        request = PublishRequest(
-            0,
-            self._reference,
+        publication = Forwarded(
             topic,
             payload.encode(),
             1 if id else 0,
@@ -390,7 +396,7 @@ class Cluster:
             id,
             id if mark is None else mark,
         )
-        self.give(name, request)
+        self.give(name, PublishRequest(0, self._reference, [publication]))
         self.settle()
         return self._reference
 

@@ -30,22 +30,25 @@ from migratory_broker.core.logic.events import (
     Note,
     Observe,
     Page,
+    PublishAnswers,
     PublishRequest,
     Tick,
 )
 from migratory_protocol import frames
 from migratory_protocol.codec import JSON, MSGPACK
 from migratory_protocol.messages import (
+    Ack,
     BrokerMessage,
     ClientMessage,
     Connect,
     Message,
+    Nack,
     Subscribe,
     Subscribed,
     TopicRequest,
     Welcome,
 )
-from migratory_protocol.peer import Publication
+from migratory_protocol.peer import Forwarded, Publication
 from migratory_protocol.positions import Position
 
 MASK = b"\x37\xfa\x21\x3d"
@@ -225,6 +228,14 @@ class Bench:
         found: list[T] = [request for request in self.requests if isinstance(request, kind)]
         self.requests.clear()
         return found
+
+    def published(self) -> list[Forwarded]:
+        """What the logic was given to publish since the last call; all other requests are forgotten."""
+        return [publication for request in self.asked(PublishRequest) for publication in request.publications]
+
+    def answer(self, reader: Reader, *answers: Ack | Nack) -> None:
+        """The logic's answers to its publications."""
+        self.step(PublishAnswers(0, reader.number, list(answers)))
 
     def wait(self, seconds: float, tick: float = 0.1) -> None:
         """Time passes, with the ticks of a running process."""

@@ -56,7 +56,7 @@ from migratory_broker.core.logic.events import (
     Note,
     Observe,
     Page,
-    PublishAnswer,
+    PublishAnswers,
     PublishRequest,
     ServerList,
     Tick,
@@ -64,7 +64,7 @@ from migratory_broker.core.logic.events import (
 from migratory_protocol import frames
 from migratory_protocol import messages as m
 from migratory_protocol.codec import JSON, MSGPACK, Codec
-from migratory_protocol.peer import Publication
+from migratory_protocol.peer import Forwarded, Publication
 from migratory_protocol.positions import Position, parse_position
 
 MASK = b"\x00\x00\x00\x00"
@@ -143,8 +143,7 @@ class EdgeScript:
         if isinstance(effect, NextPage):
             return [f"  logic < next page #{effect.reference} {effect.topic} after {effect.after}"]
         if isinstance(effect, PublishRequest):
-            ids = f" {effect.publisher} {effect.id} mark {effect.mark}" if effect.qos else ""
-            return [f"  logic < publish {effect.topic} {effect.payload.decode()!r}{ids}"]
+            return [f"  logic < publish {show_forwarded(publication)}" for publication in effect.publications]
         if isinstance(effect, Detach):
             return [f"  logic < detach {effect.topic}"]
         if isinstance(effect, Observe):
@@ -235,10 +234,12 @@ class EdgeScript:
         return self.step(Gap(topic, receipt, parse_position(position), first, last))  # type: ignore[arg-type]
 
     def do_answer(self, name: str, topic: str, publisher: str, number: str, verdict: str) -> list[str]:
-        code, position = ("", parse_position(verdict)) if ":" in verdict else (verdict, None)
-        return self.step(
-            PublishAnswer(0, self.clients[name].number, topic, publisher, int(number), code, position, "", 0.5)
-        )
+        answer: m.Ack | m.Nack
+        if ":" in verdict:
+            answer = m.Ack(topic, publisher, int(number), parse_position(verdict))
+        else:
+            answer = m.Nack(topic, publisher, int(number), verdict, "", 0.5 if verdict == "retry" else None)
+        return self.step(PublishAnswers(0, self.clients[name].number, [answer]))
 
     def do_servers(self, *urls: str) -> list[str]:
         return self.step(ServerList(tuple(m.Server(url) for url in urls)))
@@ -280,6 +281,11 @@ def publications(text: str) -> tuple[Publication, ...]:
     return tuple(
         Publication(int(epoch), sequence, b"%d" % sequence) for sequence in range(int(low), int(high or low) + 1)
     )
+
+
+def show_forwarded(publication: Forwarded) -> str:
+    ids = f" {publication.publisher} {publication.id} mark {publication.mark}" if publication.qos else ""
+    return f"{publication.topic} {publication.payload.decode()!r}{ids}"
 
 
 def show_message(message: m.BrokerMessage) -> str:

@@ -17,9 +17,10 @@ from migratory_broker.core.logic.events import (
     Gap,
     NextPage,
     Page,
-    PublishAnswer,
+    PublishAnswers,
     PublishRequest,
 )
+from migratory_protocol.messages import Ack, Nack
 from migratory_protocol.peer import Publication
 from migratory_protocol.positions import Position
 
@@ -91,14 +92,12 @@ class OneLogic:
 
     def answer(self, request: Attach | NextPage | PublishRequest) -> list[Event]:
         if isinstance(request, PublishRequest):
-            (new,) = self.publish(request.topic, request.payload)
-            if not request.qos:
-                return []
-            return [
-                PublishAnswer(
-                    request.edge, request.reference, request.topic, request.publisher, request.id, "", new.position
-                )
-            ]
+            acknowledged: list[Ack | Nack] = []
+            for publication in request.publications:
+                (new,) = self.publish(publication.topic, publication.payload)
+                if publication.qos:
+                    acknowledged.append(Ack(publication.topic, publication.publisher, publication.id, new.position))
+            return [PublishAnswers(request.edge, request.reference, acknowledged)] if acknowledged else []
         if isinstance(request, Attach):
             return [self._attach(request)]
         return [self._page(request)]

@@ -35,7 +35,7 @@ from migratory_broker.core.logic.events import (
     Gap,
     Note,
     Page,
-    PublishAnswer,
+    PublishAnswers,
     ServerList,
     Tick,
 )
@@ -70,7 +70,7 @@ class Edge:
             Gap: self._splice.gap,
             Attached: self._attached,
             Page: self._splice.page,
-            PublishAnswer: self._answer,
+            PublishAnswers: self._answer,
             Admission: self._admission,
             ServerList: self._server_list,
             DrainClients: self._drain,
@@ -128,7 +128,7 @@ class Edge:
         if connection is not None:
             self._connections.inbox.go_on(connection)
 
-    def _answer(self, event: PublishAnswer) -> None:
+    def _answer(self, event: PublishAnswers) -> None:
         connection = self._connections.table.get(event.reference)
         if connection is not None and connection.state is State.OPEN:
             self._publishing.answer(connection, event)

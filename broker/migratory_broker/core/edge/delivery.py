@@ -18,13 +18,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from migratory_protocol.messages import BrokerMessage
-from migratory_protocol.peer import Publication
+from migratory_protocol.peer import Forwarded, Publication
 
 from migratory_broker.core.edge.config import EdgeConfig
 from migratory_broker.core.edge.connection import Connection, Queue, Topic
-from migratory_broker.core.edge.events import Close, Detach, Effect, Hold, LogicRequest, More, Multicast, Send
+from migratory_broker.core.edge.events import Close, Detach, Effect, Hold, More, Multicast, Send
 from migratory_broker.core.edge.formats import Format
-from migratory_broker.core.logic.events import Note, Observe
+from migratory_broker.core.logic.events import Attach, NextPage, Note, Observe, PublishRequest
 
 CLIENT_LIMIT: Final = "queue of this client"
 TOTAL_LIMIT: Final = "queues of all clients"
@@ -38,6 +38,7 @@ class Delivery:
         self._effects: list[Effect] = []
         self._writing: Connection | None = None
         self._written: list[bytes] = []
+        self._forwarding: PublishRequest | None = None
         self._overflowing: dict[Connection, str] = {}
         self.over = False  # something was put in over a limit: `overfull` says of whom
         self.paused: dict[Connection, None] = {}
@@ -53,14 +54,24 @@ class Delivery:
         self._join()
         self._effects.append(effect)
 
-    def aside(self, effect: LogicRequest | Detach | Hold | More | Observe | Note) -> None:
+    def aside(self, effect: Attach | NextPage | Detach | Hold | More | Observe | Note) -> None:
         """Where it stands among the writes doesn't matter, so that it parts none of them."""
+        self._forwarding = None  # who publishes behind a subscription gets his own
         self._effects.append(effect)
+
+    def forward(self, edge: int, connection: Connection, publication: Forwarded) -> None:
+        """On to the logic, with what the same client published just before."""
+        request = self._forwarding
+        if request is None or request.reference != connection.number:
+            request = self._forwarding = PublishRequest(edge, connection.number, [])
+            self._effects.append(request)
+        request.publications.append(publication)
 
     def take(self) -> list[Effect]:
         """What this step has to say, in order."""
         if self._writing is not None:
             self._join()
+        self._forwarding = None
         effects, self._effects = self._effects, []
         return effects
 
@@ -75,6 +86,13 @@ class Delivery:
 
     def reply(self, connection: Connection, message: BrokerMessage) -> None:
         self.write(connection, connection.format.frame(message))
+
+    def reply_all(self, connection: Connection, messages: Sequence[BrokerMessage]) -> None:
+        """In one frame, mostly."""
+        if len(messages) == 1:
+            self.reply(connection, messages[0])
+        else:
+            self.write(connection, connection.format.frame_all(messages))
 
     def write(self, connection: Connection, data: bytes, publications: int = 0) -> None:
         """Now, or behind what waits already. `publications` says how many `data` holds."""

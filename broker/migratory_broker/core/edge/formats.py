@@ -15,6 +15,7 @@ from migratory_protocol import codec, frames
 from migratory_protocol.messages import BrokerMessage, Message
 from migratory_protocol.peer import Publication
 
+TOGETHER = 500  # messages in a frame: answers to a publisher, at most 400 KB of them with the longest names
 SHORTEST = 128  # bytes: shorter messages don't get smaller by compression
 
 
@@ -32,10 +33,18 @@ class Format:
 
     def frame(self, message: BrokerMessage) -> bytes:
         """The message as one WebSocket frame of a server."""
-        payload = self.codec.encode(message)
+        return self._framed(self.codec.encode(message))
+
+    def _framed(self, payload: bytes) -> bytes:
         if self.deflate and len(payload) >= SHORTEST:
             return frames.deflated_frame(self._opcode, payload)
         return frames.encode_frame(self._opcode, payload)
+
+    def frame_all(self, messages: Sequence[BrokerMessage]) -> bytes:
+        """Several messages, in as few frames as they fit into."""
+        encode = self.codec.encode_all
+        parts = [messages[start : start + TOGETHER] for start in range(0, len(messages), TOGETHER)]
+        return b"".join([self._framed(encode(part)) for part in parts])
 
     def live(self, topic: str, publications: Sequence[Publication]) -> bytes:
         """A frame for each publication, joined: one write."""

@@ -6,14 +6,15 @@ A refused publication harms only its sender. QoS 1 is refused with `nack`, that 
 from __future__ import annotations
 
 from migratory_protocol import errors
-from migratory_protocol.messages import Ack, Error, Nack, Publish
+from migratory_protocol.messages import Error, Nack, Publish
+from migratory_protocol.peer import Forwarded
 from migratory_protocol.topics import BadTopic, check_topic
 
 from migratory_broker.core.edge.authorizer import Authorizer
 from migratory_broker.core.edge.config import EdgeConfig
 from migratory_broker.core.edge.connection import Connection
 from migratory_broker.core.edge.delivery import Delivery
-from migratory_broker.core.logic.events import PublishAnswer, PublishRequest
+from migratory_broker.core.logic.events import PublishAnswers
 
 BUSY_WAIT = 0.1  # seconds after which a client with too many unanswered publications may come again
 
@@ -40,33 +41,24 @@ class Publishing:
                 self._refuse(connection, message, errors.RETRY, text, BUSY_WAIT)
                 return
             connection.publishing += 1
-            self.published += 1
-            self._delivery.aside(
-                PublishRequest(
-                    self._number,
-                    connection.number,
-                    message.topic,
-                    message.payload,
-                    1,
-                    message.publisher,
-                    message.id,
-                    message.mark,
-                    message.sent,
-                )
+            forwarded = Forwarded(
+                message.topic,
+                message.payload,
+                1,
+                message.publisher,
+                message.id,
+                message.mark,
+                message.sent,
             )
         else:
-            self.published += 1
-            self._delivery.aside(
-                PublishRequest(self._number, connection.number, message.topic, message.payload, 0, sent=message.sent)
-            )
+            forwarded = Forwarded(message.topic, message.payload, 0, "", 0, 0, message.sent)
+        self.published += 1
+        self._delivery.forward(self._number, connection, forwarded)
 
-    def answer(self, connection: Connection, event: PublishAnswer) -> None:
-        connection.publishing -= 1
-        if event.code == "":
-            self._delivery.reply(connection, Ack(event.topic, event.publisher, event.id, event.position))
-        else:
-            wait = event.retry_after if event.code == errors.RETRY else None
-            self._delivery.reply(connection, Nack(event.topic, event.publisher, event.id, event.code, event.text, wait))
+    def answer(self, connection: Connection, event: PublishAnswers) -> None:
+        """All of them in one frame."""
+        connection.publishing -= len(event.answers)
+        self._delivery.reply_all(connection, event.answers)
 
     def _fault(self, connection: Connection, message: Publish) -> tuple[str, str] | None:
         """Code and text of what is wrong with a publication; the codec has seen to its ids."""
@@ -77,7 +69,8 @@ class Publishing:
             return errors.BAD_TOPIC, str(error)
         if len(message.payload) > config.max_payload:
             return errors.TOO_LARGE, f"the payload has {len(message.payload)} bytes, the limit is {config.max_payload}"
-        if len(message.publisher.encode()) > config.max_name:
+        size = len(message.publisher)
+        if 4 * size > config.max_name and len(message.publisher.encode()) > config.max_name:
             return errors.BAD_MESSAGE, f"publisher has more than {config.max_name} bytes in UTF-8"
         if not self._authorizer.publish(connection.identity, message.topic, message.publisher):
             return errors.NOT_ALLOWED, "this client may not publish to the topic"

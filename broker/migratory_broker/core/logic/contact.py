@@ -7,16 +7,17 @@ because it was numbered. Nothing is held for later or sent again from here: mark
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from migratory_protocol.messages import Ack, Nack
 from migratory_protocol.peer import Answer, Answers, Forward, Forwarded, Publication
 from migratory_protocol.topics import topic_group
+from msgspec import Struct
 
 from migratory_broker.core.logic.context import Context
-from migratory_broker.core.logic.events import Fanout, PublishAnswer, PublishRequest
+from migratory_broker.core.logic.events import Fanout, PublishAnswers, PublishRequest
 from migratory_broker.core.logic.gossip import Gossip
-from migratory_broker.core.logic.makers import Makers
+from migratory_broker.core.logic.makers import Client, Makers
 
 if TYPE_CHECKING:
     from migratory_broker.core.logic.authorizer import Authorizer
@@ -25,11 +26,20 @@ if TYPE_CHECKING:
 Key = tuple[str, str, int]  # topic, publisher, id
 
 
-@dataclass(slots=True)
-class Pending:
-    via: str  # the coordinator it was sent to, "" for this broker
+class Pending(Struct, frozen=True):
+    """What waits for an answer, one for all publications of a request that go the same way."""
+
+    via: str  # the coordinator they were sent to, "" for this broker
     deadline: float
-    references: list[tuple[int, int]]  # (edge, reference)
+    clients: tuple[Client, ...]  # who wait: several sent the same publication
+
+
+class Route(Struct):
+    """Where the publications of one request to one group go, None while there is nobody to number them."""
+
+    group: Group
+    pending: Pending | None
+    publications: list[Forwarded]
 
 
 class Contact:
@@ -42,60 +52,70 @@ class Contact:
         self.pending: dict[Key, Pending] = {}  # all wait equally long: in the order of their deadlines
         self._forwards: dict[str, dict[int, list[Forwarded]]] = {}  # peer -> group -> publications of this turn
         self._answers: dict[str, list[Answer]] = {}  # peer -> answers of this turn
+        self._told: dict[Client, list[Ack | Nack]] = {}  # client of this broker -> answers of this turn
 
     # ---- from an edge ----------------------------------------------------------------------------------------
 
     def publish(self, event: PublishRequest) -> None:
-        ctx = self.ctx
-        if refusal := self.authorizer.publish(event):
-            self._answer(event, "not_allowed", refusal)
-            return
-        if ctx.fenced:
-            self._retry(event, "this broker is cut off from the others")
-            return
-        number = topic_group(event.topic, len(self.groups))
-        forwarded = Forwarded(
-            event.topic, event.payload, event.qos, event.publisher, event.id if event.qos else 0, event.mark, event.sent
-        )
-        owned = self.groups[number].reign
-        reign = owned if owned is not None and owned.active else None
-        via = "" if reign is not None else self.gossip.coordinator(number)
-        if reign is None and via not in ctx.links:
-            self._retry(event, f"topic group {number} has no coordinator now")
-            return
-        replica = self.groups[number].replica
-        if replica.synced and event.topic not in replica.topics:  # every broker has every topic
-            refusal = self.makers.admit(event.topic, (event.edge, event.reference))
+        """Each to its group's coordinator, those of one group together."""
+        client = (event.edge, event.reference)
+        groups = len(self.groups)
+        routes: dict[int, Route] = {}
+        for publication in event.publications:
+            number = topic_group(publication.topic, groups)
+            route = routes.get(number)
+            if route is None:
+                route = routes[number] = self._route(number, client)
+            if self._admit(publication, route, client):
+                route.publications.append(publication)
+        for number, route in routes.items():
+            if route.pending is None or not route.publications:
+                continue
+            if route.pending.via:
+                forwards = self._forwards.setdefault(route.pending.via, {})
+                forwards.setdefault(number, []).extend(route.publications)
+            elif route.group.reign is not None:
+                route.group.reign.sequencer.take(route.publications, None)
+
+    def _route(self, number: int, client: Client) -> Route:
+        group, ctx = self.groups[number], self.ctx
+        via = "" if group.reign is not None and group.reign.active else self.gossip.coordinator(number) or None
+        if via is None or (via and via not in ctx.links):
+            return Route(group, None, [])
+        return Route(group, Pending(via, ctx.now + ctx.config.publish_wait, (client,)), [])
+
+    def _admit(self, publication: Forwarded, route: Route, client: Client) -> bool:
+        """Whether it goes on; else it was answered."""
+        if refusal := self.authorizer.publish(*client, publication):
+            return self._refuse(client, publication, "not_allowed", refusal)
+        if self.ctx.fenced:
+            return self._retry(client, publication, "this broker is cut off from the others")
+        topic, pending = publication.topic, route.pending
+        if pending is None:
+            return self._retry(client, publication, f"topic group {route.group.number} has no coordinator now")
+        replica = route.group.replica
+        if topic not in replica.topics and replica.synced:  # every broker has every topic
+            refusal = self.makers.admit(topic, client)
             if refusal:
-                self._answer(event, "too_many_topics", refusal)
-                return
-        if event.qos:
-            key = (event.topic, event.publisher, event.id)
-            pending = self.pending.get(key)
-            if pending is None:
-                if len(self.pending) >= ctx.config.max_pending:
-                    self._retry(event, "too many publications wait for their copies")
-                    return
-                deadline = ctx.now + ctx.config.publish_wait
-                self.pending[key] = Pending(via, deadline, [(event.edge, event.reference)])
-            else:
-                pending.via = via
-                pending.references.append((event.edge, event.reference))
-        if reign is not None:
-            reign.sequencer.take(forwarded, None)
-        else:
-            self._forwards.setdefault(via, {}).setdefault(number, []).append(forwarded)
+                return self._refuse(client, publication, "too_many_topics", refusal)
+        if publication.id:
+            key = (topic, publication.publisher, publication.id)
+            before = self.pending.get(key)
+            if before is not None:
+                pending = Pending(pending.via, before.deadline, (*before.clients, client))
+            elif len(self.pending) >= self.ctx.config.max_pending:
+                return self._retry(client, publication, "too many publications wait for their copies")
+            self.pending[key] = pending
+        return True
 
-    def _retry(self, event: PublishRequest, text: str) -> None:
-        self._answer(event, "retry", text, self.ctx.config.publish_retry_after)
+    def _retry(self, client: Client, publication: Forwarded, text: str) -> bool:
+        return self._refuse(client, publication, "retry", text)
 
-    def _answer(self, event: PublishRequest, code: str, text: str, retry_after: float = 0.0) -> None:
-        if event.qos:
-            self.ctx.emit(
-                PublishAnswer(
-                    event.edge, event.reference, event.topic, event.publisher, event.id, code, None, text, retry_after
-                )
-            )
+    def _refuse(self, client: Client, publication: Forwarded, code: str, text: str) -> bool:
+        if publication.id:
+            wait = self.ctx.config.publish_retry_after if code == "retry" else None
+            self._tell(client, Nack(publication.topic, publication.publisher, publication.id, code, text, wait))
+        return False
 
     # ---- commits and answers ---------------------------------------------------------------------------------
 
@@ -106,31 +126,36 @@ class Contact:
         if self.pending:
             for entry in publications:
                 if entry.id and (pending := self.pending.pop((topic, entry.publisher, entry.id), None)) is not None:
-                    self._resolve(pending, Answer(topic, entry.publisher, entry.id, "", entry.position))
+                    self._acknowledge(pending, Ack(topic, entry.publisher, entry.id, entry.position))
 
     def resolve(self, answer: Answer) -> None:
-        pending = self.pending.pop((answer.topic, answer.publisher, answer.id), None)
-        if pending is not None:
-            self._resolve(pending, answer)
+        """What a coordinator answers, or this broker in its place."""
+        topic, publisher, number = answer.topic, answer.publisher, answer.id
+        pending = self.pending.pop((topic, publisher, number), None)
+        if pending is None:
+            return
+        if not answer.code:
+            self._acknowledge(pending, Ack(topic, publisher, number, answer.position))
+            return
+        wait = answer.retry_after if answer.code == "retry" else None
+        for client in pending.clients:
+            self._tell(client, Nack(topic, publisher, number, answer.code, answer.text, wait))
 
-    def _resolve(self, pending: Pending, answer: Answer) -> None:
-        if self.ctx.fenced and not answer.code:  # FENCED-SILENT: no acknowledgement from a broker that is cut off
-            wait = self.ctx.config.publish_retry_after
-            answer = Answer(answer.topic, answer.publisher, answer.id, "retry", None, "this broker is cut off", wait)
-        for edge, reference in pending.references:
-            self.ctx.emit(
-                PublishAnswer(
-                    edge,
-                    reference,
-                    answer.topic,
-                    answer.publisher,
-                    answer.id,
-                    answer.code,
-                    answer.position,
-                    answer.text,
-                    answer.retry_after,
-                )
-            )
+    def _acknowledge(self, pending: Pending, ack: Ack) -> None:
+        for client in pending.clients:
+            if self.ctx.fenced:  # FENCED-SILENT: no acknowledgement from a broker that is cut off
+                wait = self.ctx.config.publish_retry_after
+                self._tell(client, Nack(ack.topic, ack.publisher, ack.id, "retry", "this broker is cut off", wait))
+            else:
+                self._tell(client, ack)
+
+    def _tell(self, client: Client, answer: Ack | Nack) -> None:
+        """With what else the client is told in this turn."""
+        told = self._told.get(client)
+        if told is None:
+            self._told[client] = [answer]
+        else:
+            told.append(answer)
 
     def answer_from(self, contact: str | None, answer: Answer) -> None:
         """The coordinator (this broker) answers to a contact: another, or this one."""
@@ -146,11 +171,12 @@ class Contact:
         if not 0 <= message.group < len(self.groups):
             return
         reign = self.groups[message.group].reign
+        if reign is not None and reign.active and not self.ctx.fenced:
+            reign.sequencer.take(message.publications, peer)
+            return
         wait = self.ctx.config.publish_retry_after
         for publication in message.publications:
-            if reign is not None and reign.active and not self.ctx.fenced:
-                reign.sequencer.take(publication, peer)
-            elif publication.qos:
+            if publication.qos:
                 self.answer_from(
                     peer,
                     Answer(
@@ -196,6 +222,11 @@ class Contact:
         return topic in self.groups[topic_group(topic, len(self.groups))].replica.topics
 
     def flush(self) -> None:
+        """What came together in this turn leaves together."""
+        if self._told:
+            told, self._told = self._told, {}
+            for (edge, reference), acknowledged in told.items():
+                self.ctx.emit(PublishAnswers(edge, reference, acknowledged))
         if not (self._forwards or self._answers):
             return
         forwards, self._forwards = self._forwards, {}
@@ -205,3 +236,8 @@ class Contact:
         answers, self._answers = self._answers, {}
         for peer, list_ in answers.items():
             self.ctx.send(peer, Answers(list_))
+
+    @property
+    def owes(self) -> bool:
+        """Whether `flush` has anything to say."""
+        return bool(self._told or self._forwards or self._answers)

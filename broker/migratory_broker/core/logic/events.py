@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from migratory_protocol.messages import Server
-from migratory_protocol.peer import PeerMessage, Publication
+from migratory_protocol.messages import Ack, Nack, Server
+from migratory_protocol.peer import Forwarded, PeerMessage, Publication
 from migratory_protocol.positions import Position
 from msgspec import Struct, field
 
@@ -145,18 +145,12 @@ class PeerReceived(Struct, frozen=True, gc=False):
 
 
 class PublishRequest(Crossing, frozen=True, gc=False):
-    """A client of `edge` publishes. `reference` is the edge's own and comes back in the `PublishAnswer`. QoS 0 has no
-    publisher, id or mark and gets no answer."""
+    """A client of `edge` publishes, in this order: what came in one read, and mostly all of it. `reference` is the
+    edge's own and comes back in the `PublishAnswers`. QoS 0 has no publisher, id or mark and gets no answer."""
 
     edge: int
     reference: int
-    topic: str
-    payload: bytes
-    qos: int
-    publisher: str = ""
-    id: int = 0
-    mark: int = 0
-    sent: float | None = None
+    publications: list[Forwarded]
 
 
 class Attach(Crossing, frozen=True, gc=False):
@@ -279,10 +273,10 @@ class Page(Crossing, frozen=True, gc=False):
     last: int = 0
 
 
-class PublishAnswer(Crossing, frozen=True, gc=False):
-    """To one edge. `code` is "" for an acknowledgement (`position` None: a duplicate whose entry is no longer
-    cached), "gap" (send again from the lowest waiting id), "retry" (no coordinator now; again after `retry_after`
-    seconds), or the code of a final error."""
+class PublishAnswers(Crossing, frozen=True, gc=False):
+    """To one edge: what one client is told of its publications, all of a turn in one. An `Ack` without a position is
+    of a duplicate whose entry is no longer cached; the codes of a `Nack` are "gap" (send again from the lowest waiting
+    id), "retry" (no coordinator now; again after `retry_after` seconds), and those of final errors."""
 
     edge: int
     reference: int
@@ -339,5 +333,5 @@ class Stop(Struct, frozen=True, gc=False):
     code: int = 0
 
 
-EdgeEffect = Fanout | Gap | Attached | Page | PublishAnswer | Admission | ServerList | DrainClients
+EdgeEffect = Fanout | Gap | Attached | Page | PublishAnswers | Admission | ServerList | DrainClients | MoveClients
 Effect = ZkGet | ZkChildren | ZkCommit | ConnectPeers | SendPeer | EdgeEffect | Observe | Note | Stop

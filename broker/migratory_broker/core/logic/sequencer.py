@@ -55,57 +55,78 @@ class Sequencer:
 
     # ---- numbering -------------------------------------------------------------------------------------------
 
-    def take(self, publication: Forwarded, contact: str | None) -> None:
-        """Number it, or answer why not. A new publication is answered by its commit at the contact."""
+    def take(self, publications: list[Forwarded], contact: str | None) -> None:
+        """Number them in their order, or answer why not. A new publication is answered by its commit at the contact."""
         replica, ctx = self.replica, self.ctx
         must(replica.promised == replica.synced == self.record.epoch, "NUMBER-PROMISED: promised is the own epoch")
         must(self.record.owner in self.record.members, "OWNER-LISTED: a coordinator is on its own list")
+        wall = ctx.wall
+        for publication in publications:
+            log = self._log(publication, contact)
+            if log is not None and self._fits(log, publication, contact, wall):
+                entry = Publication(
+                    self.record.epoch,
+                    log.last + 1,
+                    publication.payload,
+                    publication.publisher,
+                    publication.id,
+                    wall,
+                    publication.sent,
+                )
+                replica.append(log, entry)
+                self._taken(log, entry)
+
+    def _log(self, publication: Forwarded, contact: str | None) -> TopicLog | None:
+        """Of the publication's topic, made if there is none and may be one more."""
+        replica = self.replica
         log = replica.topics.get(publication.topic)
         if log is None:
-            if replica.bounds.topics >= ctx.config.max_topics:
-                limit = ctx.config.max_topics
+            limit = self.ctx.config.max_topics
+            if replica.bounds.topics >= limit:
                 self._reject(publication, contact, "too_many_topics", f"the cluster holds {limit} topics, its limit")
-                return
+                return None
             log = replica.log(publication.topic)
+        return log
+
+    def _fits(self, log: TopicLog, publication: Forwarded, contact: str | None, wall: float) -> bool:
+        """Whether it is to be numbered; else it was answered, or will be."""
+        bounds = self.replica.bounds
         if publication.id:
             verdict = log.table.judge(publication.publisher, publication.id, publication.mark)
             if verdict == "gap":
                 self._reject(publication, contact, "gap", "an earlier message id of this publisher is missing")
-                return
+                return False
             if verdict == "duplicate":
                 self._duplicate(log, publication, contact)
-                return
-        wall = ctx.wall
-        if publication.id and publication.publisher not in log.table.rows and replica.bounds.crowded(wall):
-            limit = ctx.config.max_publishers
-            text = f"the cluster remembers {limit} publishers, its limit; each is forgotten when it was silent for long"
-            self._reject(publication, contact, "retry", text)
-            return
-        if replica.bounds.blocked(log, wall) or replica.bounds.full(wall):
+                return False
+            if publication.publisher not in log.table.rows and bounds.crowded(wall):
+                limit = self.ctx.config.max_publishers
+                text = f"the cluster remembers {limit} publishers, its limit; one that is silent for long is forgotten"
+                self._reject(publication, contact, "retry", text)
+                return False
+        if bounds.blocked(log, wall) or bounds.full(wall):
             self._reject(publication, contact, "retry", "the cache is full of publications that wait for their copies")
-            return
-        entry = Publication(
-            self.record.epoch,
-            log.last + 1,
-            publication.payload,
-            publication.publisher,
-            publication.id,
-            wall,
-            publication.sent,
-        )
-        replica.append(log, entry)
-        ctx.dirty[replica.group] = None
+            return False
+        return True
+
+    def _taken(self, log: TopicLog, entry: Publication) -> None:
+        """It has its position, and leaves with the turn."""
+        name, ctx = log.name, self.ctx
+        ctx.dirty[self.replica.group] = None
         ctx.published += 1
         if entry.id:
-            key = (log.name, entry.publisher)
-            self._recent.pop(key, None)
-            self._recent[key] = ctx.now
-        self._outbox.setdefault(log.name, []).append(entry)
-        self._uncommitted[log.name] = log
+            key = (name, entry.publisher)
+            if self._recent.get(key) != ctx.now:  # of several at one moment the order says nothing
+                self._recent.pop(key, None)
+                self._recent[key] = ctx.now
+        outgoing = self._outbox.get(name)
+        if outgoing is None:
+            self._outbox[name] = [entry]
+            self._uncommitted[name] = log
+        else:
+            outgoing.append(entry)
         if self.waiting_since is None:
             self.waiting_since = ctx.now
-        if self.record.copies == 1:
-            self.settle(log)
 
     def _reject(self, publication: Forwarded, contact: str | None, code: str, text: str) -> None:
         if publication.qos:
@@ -178,6 +199,9 @@ class Sequencer:
 
     def flush(self) -> None:
         """What was numbered, forgotten and committed in this turn leaves in one message."""
+        if self.record.copies == 1:
+            for log in list(self._uncommitted.values()):
+                self.settle(log)
         marks: list[tuple[str, int]] = []
         if self._marks:
             if self.followers.some_need_marks():

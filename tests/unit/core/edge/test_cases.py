@@ -6,7 +6,7 @@ from typing import Literal
 
 import pytest
 from migratory_broker.core.edge import EdgeConfig
-from migratory_broker.core.logic.events import Attach, Attached, NextPage, PublishRequest
+from migratory_broker.core.logic.events import Attach, Attached, NextPage
 from migratory_protocol import frames
 from migratory_protocol.closecodes import CloseCode
 from migratory_protocol.messages import (
@@ -393,7 +393,7 @@ class TestFragments:
             reader.live("t")
             reader.received.clear()
             reader.say(Publish("t", b"", 1, "p", 1, 1))
-            assert bench.ask(PublishRequest).payload == b""
+            assert bench.published()[0].payload == b""
         bench.step(Attached(0, 99, "t", "complete", Position(1, 0)))
         bench.fan("t", Publication(1, 1, b""))
         assert [m.payload for m in reader.take(Message)] == [b""]

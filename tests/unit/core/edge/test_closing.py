@@ -6,9 +6,10 @@ import pytest
 from migratory_broker.core.edge import EdgeConfig
 from migratory_broker.core.edge.connections import nowhere
 from migratory_broker.core.edge.events import Close, Lost, Paused, Received, Resumed, Send
-from migratory_broker.core.logic.events import PublishAnswer, PublishRequest, Tick
+from migratory_broker.core.logic.events import PublishAnswers, PublishRequest, Tick
 from migratory_protocol import frames
 from migratory_protocol.messages import (
+    Ack,
     Bye,
     Ping,
     Pong,
@@ -156,7 +157,7 @@ class TestClosing:
         bench = Bench()
         reader = bench.client()
         reader.lose()
-        late = PublishAnswer(0, reader.number, "t", "p", 1, position=Position(1, 1))
+        late = PublishAnswers(0, reader.number, [Ack("t", "p", 1, Position(1, 1))])
         for event in (Received(reader.number, b"\x00"), Paused(1), Resumed(1), Lost(1), late):
             assert bench.step(event) == []
 
@@ -167,7 +168,7 @@ class TestClosing:
         request = bench.ask(PublishRequest)
         reader.pause()
         reader.resume()
-        bench.step(PublishAnswer(0, request.reference, "t", "p", 1, position=Position(1, 1)))
+        bench.step(PublishAnswers(0, request.reference, [Ack("t", "p", 1, Position(1, 1))]))
         assert reader.received == []
 
     def test_paused_and_resumed_said_twice(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 from migratory_broker.core.edge import EdgeConfig
 from migratory_broker.core.edge.events import Close, Hold, Lost, More, Received
-from migratory_broker.core.logic.events import Admission, Attach, DrainClients, PublishRequest
+from migratory_broker.core.logic.events import Admission, Attach, DrainClients
 from migratory_protocol import frames
 from migratory_protocol.messages import (
     Bye,
@@ -173,7 +173,7 @@ class TestBehind:
         reader.say(request(1), request(2, more), Publish("t", b"1"))
         reader.say(request(3, ["v"]), Publish("t", b"2"))
         assert serve(bench) == [*TOPICS, *more, "v"]
-        assert [asked.payload for asked in bench.asked(PublishRequest)] == [b"1", b"2"]
+        assert [asked.payload for asked in bench.published()] == [b"1", b"2"]
         assert bench.held == set()
 
     def test_one_that_is_found_in_what_waited_unread(self, bench: Bench, reader: Reader) -> None:
@@ -182,7 +182,7 @@ class TestBehind:
         reader.say(request(2, more))
         reader.say(Publish("t", b"1"))
         assert serve(bench) == [*TOPICS, *more]
-        assert [asked.payload for asked in bench.asked(PublishRequest)] == [b"1"]
+        assert [asked.payload for asked in bench.published()] == [b"1"]
         assert bench.held == set()
 
     def test_frames_that_are_cut_anywhere(self, bench: Bench, reader: Reader) -> None:
@@ -190,7 +190,7 @@ class TestBehind:
         for at in range(0, len(data), 7):
             reader.raw(data[at : at + 7])
         assert serve(bench) == TOPICS
-        assert [asked.payload for asked in bench.asked(PublishRequest)] == [b"1", b"2"]
+        assert [asked.payload for asked in bench.published()] == [b"1", b"2"]
 
     def test_who_is_worked_off_is_alive_though_its_socket_is_held(self) -> None:
         bench = Bench(EdgeConfig(attaches_per_client=1, heartbeat=1.0))
@@ -255,7 +255,7 @@ class TestEndings:
             assert reader.close_code is None
             serve(bench)
             assert reader.close_code == code
-            assert len(bench.asked(PublishRequest)) == 1
+            assert len(bench.published()) == 1
             assert bench.held == set()
 
     def test_a_close_frame_in_the_same_read_as_bye(self, bench: Bench, reader: Reader) -> None:
@@ -268,7 +268,7 @@ class TestEndings:
         reader.raw(reader.frame(request()) + reader.frame(Publish("t", b"1")) + b"\xff\xff")
         assert reader.close_code is None
         assert serve(bench) == TOPICS
-        assert len(bench.asked(PublishRequest)) == 1
+        assert len(bench.published()) == 1
         assert reader.close_code == 1002
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 from migratory_broker.core.edge import EdgeConfig
-from migratory_broker.core.logic.events import PublishAnswer, PublishRequest
-from migratory_protocol.messages import Ack, Error, Nack, Publish
+from migratory_broker.core.logic.events import Attach, PublishRequest
+from migratory_protocol.frames import FrameParser
+from migratory_protocol.messages import Ack, Error, Nack, Publish, Subscribe, TopicRequest
+from migratory_protocol.peer import Forwarded
 from migratory_protocol.positions import Position
 from migratory_testing.edges import Bench
 
@@ -14,10 +18,10 @@ def test_qos_1_is_asked_and_answered() -> None:
     bench = Bench()
     reader = bench.client()
     reader.say(Publish("t", b"", 1, "p", 7, 5, 12.5))
-    assert bench.ask(PublishRequest) == PublishRequest(0, reader.number, "t", b"", 1, "p", 7, 5, 12.5)
-    bench.step(PublishAnswer(0, reader.number, "t", "p", 7, position=Position(3, 9)))
+    assert bench.ask(PublishRequest) == PublishRequest(0, reader.number, [Forwarded("t", b"", 1, "p", 7, 5, 12.5)])
+    bench.answer(reader, Ack("t", "p", 7, Position(3, 9)))
     assert reader.take(Ack) == [Ack("t", "p", 7, Position(3, 9))]
-    bench.step(PublishAnswer(0, reader.number, "t", "p", 7))
+    bench.answer(reader, Ack("t", "p", 7, None))
     assert reader.take(Ack) == [Ack("t", "p", 7, None)]
     assert bench.edge.published == 1
 
@@ -26,24 +30,61 @@ def test_qos_0_gets_no_answer() -> None:
     bench = Bench()
     reader = bench.client()
     reader.say(Publish("t", b"x", sent=1.5))
-    assert bench.ask(PublishRequest) == PublishRequest(0, reader.number, "t", b"x", 0, sent=1.5)
+    assert bench.published() == [Forwarded("t", b"x", 0, "", 0, 0, 1.5)]
     assert reader.received == []
 
 
 @pytest.mark.parametrize(
-    ("code", "text", "wait", "expected"),
+    "refusal",
     [
-        ("gap", "", 0.0, Nack("t", "p", 1, "gap")),
-        ("retry", "no coordinator", 0.2, Nack("t", "p", 1, "retry", "no coordinator", 0.2)),
-        ("id_reused", "another payload", 0.0, Nack("t", "p", 1, "id_reused", "another payload")),
+        Nack("t", "p", 1, "gap"),
+        Nack("t", "p", 1, "retry", "no coordinator", 0.2),
+        Nack("t", "p", 1, "id_reused", "another payload"),
     ],
 )
-def test_refusals_of_the_logic(code: str, text: str, wait: float, expected: Nack) -> None:
+def test_refusals_of_the_logic(refusal: Nack) -> None:
     bench = Bench()
     reader = bench.client()
     reader.say(Publish("t", b"", 1, "p", 1, 1))
-    bench.step(PublishAnswer(0, reader.number, "t", "p", 1, code, None, text, wait))
-    assert reader.take(Nack) == [expected]
+    bench.answer(reader, refusal)
+    assert reader.take(Nack) == [refusal]
+
+
+@pytest.mark.parametrize("wire", ["json", "msgpack"])
+@pytest.mark.parametrize("deflate", [False, True])
+def test_what_came_in_one_read_is_one_request_and_its_answers_are_one_frame(
+    wire: Literal["json", "msgpack"], deflate: bool
+) -> None:
+    bench = Bench()
+    reader = bench.client(wire=wire, deflate=deflate)
+    reader.writes.clear()
+    for first in range(1, 701, 100):
+        reader.say(*(Publish("t", b"", 1, "p", number, 1) for number in range(first, first + 100)))
+        request = bench.ask(PublishRequest)
+        assert [publication.id for publication in request.publications] == list(range(first, first + 100))
+    answers: list[Ack | Nack] = [Ack("t", "p", number, Position(1, number)) for number in range(1, 701)]
+    answers[-1] = Nack("t", "p", 700, "gap")
+    bench.answer(reader, *answers)
+    assert reader.received == answers
+    (written,) = reader.writes
+    assert len(FrameParser("client", 2**20, deflate).feed(written)) == 2  # 500 are the most that one holds
+
+
+def test_who_subscribes_between_two_publications_keeps_that_order() -> None:
+    bench = Bench()
+    reader = bench.client()
+    reader.say(
+        Publish("t", b"1", 1, "p", 1, 1),
+        Publish("t", b"2", 1, "p", 2, 1),
+        Subscribe(1, [TopicRequest("t")]),
+        Publish("t", b"3", 1, "p", 3, 1),
+    )
+    first, attach, last = bench.requests
+    assert isinstance(first, PublishRequest)
+    assert isinstance(attach, Attach)
+    assert isinstance(last, PublishRequest)
+    assert [publication.id for publication in first.publications] == [1, 2]
+    assert [publication.id for publication in last.publications] == [3]
 
 
 @pytest.mark.parametrize(
@@ -60,7 +101,7 @@ def test_a_bad_publication_is_refused_and_the_next_is_taken(message: Publish, co
     reader = bench.client()
     message = Publish(message.topic, message.payload, qos, message.publisher, message.id, message.mark)
     reader.say(message, Publish("t", b"x" * 8, 1, "p", 2, 2))
-    assert [request.id for request in bench.asked(PublishRequest)] == [2]
+    assert [request.id for request in bench.published()] == [2]
     if qos:
         (nack,) = reader.take(Nack)
         assert (nack.code, nack.topic, nack.publisher, nack.id) == (code, message.topic, message.publisher, 1)
@@ -87,14 +128,14 @@ def test_unanswered_publications_are_bounded() -> None:
     bench = Bench(EdgeConfig(publishes_per_client=2))
     reader, other = bench.client(), bench.client()
     reader.say(*(Publish("t", b"", 1, "p", number, 1) for number in (1, 2, 3)), Publish("t", b""))
-    assert [request.id for request in bench.asked(PublishRequest)] == [1, 2, 0]
+    assert [request.id for request in bench.published()] == [1, 2, 0]
     (nack,) = reader.take(Nack)
     assert (nack.id, nack.code, nack.retry_after) == (3, "retry", 0.1)
     other.say(Publish("t", b"", 1, "q", 1, 1))
-    assert len(bench.asked(PublishRequest)) == 1
-    bench.step(PublishAnswer(0, reader.number, "t", "p", 1, position=Position(1, 1)))
+    assert len(bench.published()) == 1
+    bench.answer(reader, Ack("t", "p", 1, Position(1, 1)))
     reader.say(Publish("t", b"", 1, "p", 3, 2))
-    assert len(bench.asked(PublishRequest)) == 1
+    assert len(bench.published()) == 1
 
 
 def test_answers_wait_behind_what_waits() -> None:
@@ -102,7 +143,7 @@ def test_answers_wait_behind_what_waits() -> None:
     reader = bench.client()
     reader.say(Publish("t", b"", 1, "p", 1, 1))
     reader.pause()
-    bench.step(PublishAnswer(0, reader.number, "t", "p", 1, position=Position(1, 1)))
+    bench.answer(reader, Ack("t", "p", 1, Position(1, 1)))
     assert reader.received == []
     reader.resume()
     assert reader.take(Ack) == [Ack("t", "p", 1, Position(1, 1))]

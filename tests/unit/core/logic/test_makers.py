@@ -8,7 +8,7 @@ from migratory_broker.core.logic.config import LogicConfig
 from migratory_broker.core.logic.context import Context
 from migratory_broker.core.logic.events import PublishRequest
 from migratory_broker.core.logic.makers import Makers
-from migratory_protocol.peer import Forward
+from migratory_protocol.peer import Forward, Forwarded
 from migratory_testing.brokers import Cluster
 
 
@@ -16,7 +16,8 @@ def publish(cluster: Cluster, broker: str, topic: str, client: int, id: int = 1,
     """The code of the answer, None without one."""
     cluster.answers.pop(client, None)
     publisher = f"p{client}"
-    cluster.give(broker, PublishRequest(0, client, topic, b"x", qos, publisher if qos else "", id if qos else 0, id))
+    publication = Forwarded(topic, b"x", qos, publisher if qos else "", id if qos else 0, id)
+    cluster.give(broker, PublishRequest(0, client, [publication]))
     cluster.settle()
     answer = cluster.answers.get(client)
     return answer.code if answer else None

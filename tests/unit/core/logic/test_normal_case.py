@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from migratory_broker.core.logic import sequencer
 from migratory_broker.core.logic.context import InvariantError
-from migratory_broker.core.logic.events import Attach, Fanout, Flush, PublishAnswer, PublishRequest
-from migratory_protocol.peer import Accept, Accepted, Answers, Forward, Forwarded, Publication
+from migratory_broker.core.logic.events import Attach, Fanout, Flush, PublishRequest
+from migratory_protocol.peer import Accept, Accepted, Answer, Answers, Forward, Forwarded, Publication
 from migratory_protocol.positions import Position
 from migratory_testing.brokers import Cluster
 
@@ -87,8 +87,8 @@ def test_batches_leave_once_per_turn() -> None:
     logic = cluster.logic(coordinator)
     before = len(accepts(cluster, coordinator))
     for number in range(1, 6):
-        cluster.step(coordinator, PublishRequest(0, number, "t", b"x", 1, "p", number, number))
-        cluster.step(coordinator, PublishRequest(0, number + 10, "u", b"x", 1, "p", number, number))
+        cluster.step(coordinator, PublishRequest(0, number, [Forwarded("t", b"x", 1, "p", number, number)]))
+        cluster.step(coordinator, PublishRequest(0, number + 10, [Forwarded("u", b"x", 1, "p", number, number)]))
     assert len(accepts(cluster, coordinator)) == before
     effects = logic.step(Flush(), cluster.now)
     messages = [effect.message for effect in effects if hasattr(effect, "message")]
@@ -137,7 +137,7 @@ def test_duplicate_of_an_evicted_entry_depends_on_the_publishers_last_one() -> N
     for number in range(1, 5):
         cluster.publish(contact, "t", str(number), id=number)
     old = cluster.publish(contact, "t", "1", id=1)
-    assert cluster.answers[old] == PublishAnswer(0, old, "t", "p", 1)  # committed, its position no longer cached
+    assert cluster.answers[old] == Answer("t", "p", 1)  # committed, its position no longer cached
     cluster.hold = lambda sender, receiver, message: isinstance(message, Accept)
     cluster.publish(coordinator, "t", "5", id=5)
     held = cluster.publish(contact, "t", "2", id=2)
@@ -325,9 +325,9 @@ def test_a_removal_stands_before_the_entries_of_its_message() -> None:
     cluster.publish(coordinator, "t", "x", publisher="old", id=7)
     cluster.now += 1.0
     logic = cluster.logic(coordinator)
-    cluster.step(coordinator, PublishRequest(0, 900, "t", b"y", 1, "new", 1, 1))
+    cluster.step(coordinator, PublishRequest(0, 900, [Forwarded("t", b"y", 1, "new", 1, 1)]))
     logic.groups[0].reign.sequencer.expire()  # type: ignore[union-attr]
-    cluster.step(coordinator, PublishRequest(0, 901, "t", b"z", 1, "old", 1, 1))
+    cluster.step(coordinator, PublishRequest(0, 901, [Forwarded("t", b"z", 1, "old", 1, 1)]))
     cluster.step(coordinator, Flush())
     cluster.settle()
     for name in (coordinator, member):
@@ -356,8 +356,8 @@ def test_an_entry_that_is_not_the_next_is_a_broken_rule() -> None:
 
 def test_permissions_are_asked() -> None:
     class Nobody:
-        def publish(self, event: PublishRequest) -> str:
-            return f"{event.publisher} may not publish to {event.topic}"
+        def publish(self, edge: int, reference: int, publication: Forwarded) -> str:
+            return f"{publication.publisher} may not publish to {publication.topic}"
 
         def attach(self, event: Attach) -> str:
             return "no"

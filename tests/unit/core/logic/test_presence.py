@@ -6,6 +6,7 @@ import pytest
 from migratory_broker.core.logic.events import (
     Admission,
     ConnectPeers,
+    Flush,
     PeerDown,
     PeerReceived,
     PeerUp,
@@ -15,6 +16,7 @@ from migratory_broker.core.logic.events import (
     ZkChanged,
 )
 from migratory_protocol.peer import (
+    Forwarded,
     HandOver,
     Heartbeat,
     Publication,
@@ -162,7 +164,8 @@ def test_a_process_that_was_frozen_looks_before_it_acts() -> None:
     cluster = Cluster().up()
     cluster.run(5.0)
     cluster.now += 20.0
-    effects = cluster.step("a", PublishRequest(0, 1, "t", b"x", 1, "p", 1, 1))
+    effects = cluster.step("a", PublishRequest(0, 1, [Forwarded("t", b"x", 1, "p", 1, 1)]))
+    cluster.step("a", Flush())
     assert Admission(False, "fenced") in effects
     assert cluster.answers[1].code == "retry"
     assert cluster["a"].notes("was_frozen")
