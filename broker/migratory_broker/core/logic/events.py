@@ -175,6 +175,14 @@ class NextPage(Crossing, frozen=True, gc=False):
     max_bytes: int = 65536
 
 
+class Clients(Crossing, frozen=True, gc=False):
+    """How many clients `edge` has now, by how often they changed their broker lately: never, once, ... Empty when the
+    edge is gone."""
+
+    edge: int
+    by_moves: tuple[int, ...] = ()
+
+
 class Configured(Struct, frozen=True, gc=False):
     """From now on the cluster has these brokers, this one among them: what waits for all of them waits for these."""
 
@@ -200,6 +208,7 @@ Event = (
     | PublishRequest
     | Attach
     | NextPage
+    | Clients
     | Configured
     | DrainRequest
 )
@@ -280,13 +289,7 @@ class PublishAnswers(Crossing, frozen=True, gc=False):
 
     edge: int
     reference: int
-    topic: str
-    publisher: str
-    id: int
-    code: str = ""
-    position: Position | None = None
-    text: str = ""
-    retry_after: float = 0.0
+    answers: list[Ack | Nack]
 
 
 class Admission(Crossing, frozen=True, gc=False):
@@ -308,6 +311,16 @@ class DrainClients(Crossing, frozen=True, gc=False):
 
     period: float
     servers: tuple[Server, ...]
+
+
+class MoveClients(Crossing, frozen=True, gc=False):
+    """To one edge: ask `count` clients, those that moved least, to go to `server` within `period` seconds. This broker
+    stays; a client that can't get there does as well."""
+
+    edge: int
+    count: int
+    period: float
+    server: Server
 
 
 class Observe(Crossing, frozen=True, gc=False):
