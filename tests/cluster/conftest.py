@@ -15,6 +15,7 @@ import pytest
 from migratory_node.kubectl import Kubectl, Refused
 from migratory_node.places import ROOT, NodeError, Places
 from migratory_node.pods import Cluster, Pods, make_cluster, own_namespace
+from migratory_node.prometheus import Prometheus, watching
 
 SYSTEM = "migratory-system"
 INSTALL = str(ROOT / "manifests" / "install")
@@ -66,6 +67,13 @@ def standing(shared: Kubectl) -> Kubectl:
     """The module's namespace, in which there is a cluster "quotes" of three brokers."""
     make_cluster(shared)
     return shared
+
+
+@pytest.fixture(scope="module")
+def prometheus(shared: Kubectl) -> Iterator[Prometheus]:
+    """In the module's namespace: all brokers and load pods there, the chart's rules and alerts."""
+    with watching(shared) as found:
+        yield found
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import click
 
-from migratory_node import engine, rendered, volumes
+from migratory_node import engine, monitoring, rendered, volumes
 from migratory_node.binaries import DEBIAN, FOR_IMAGES, missing_packages
 from migratory_node.cluster import Node
 from migratory_node.places import ROOT, NodeError, Places
@@ -59,10 +59,13 @@ def during(command: tuple[str, ...]) -> None:
             cluster = pool.submit(timed, "cluster", start)
             helm = pool.submit(timed, "helm", rendered.helm)
             built = pool.submit(timed, "images", build_images)
-        cluster.result()
+            # behind the node, whose build compiles most of what these are made of
+            cluster.result()
+            watch = pool.submit(timed, "prometheus", build_monitoring)
         helm.result()
         host = built.result()
         timed("images into it", lambda: load_images(host))
+        load_archive(watch.result())
         code = timed("command", lambda: subprocess.run(command, check=False).returncode)
     finally:
         if not there:
@@ -106,8 +109,11 @@ def end() -> None:
 @click.option("--base", help="The images' base; one made of Debian's packages where it can't be pulled.")
 @click.argument("stages", nargs=-1)
 def images(base: str | None, stages: tuple[str, ...]) -> None:
-    """Build images (broker, operator, zookeeper unless named) and bring them into the node."""
+    """Build images (broker, operator, zookeeper unless named) and bring them into the node; without names also what the
+    tests run a Prometheus of."""
     load_images(build_images(base, stages), stages)
+    if not stages:
+        load_archive(build_monitoring())
 
 
 def build_images(base: str | None = None, stages: tuple[str, ...] = ()) -> str:
@@ -130,6 +136,26 @@ def load_images(host: str, stages: tuple[str, ...] = ()) -> None:
         run(["kind", "load", "docker-image", "--name", KIND, *loaded])
     else:
         Node(Places.usual()).load(loaded, host)
+
+
+def build_monitoring() -> bytes:
+    """All programs of a Prometheus in the cluster; the images of those that run there."""
+    places = Places.usual()
+    monitoring.operator(places)
+    return monitoring.archive(places)
+
+
+def load_archive(archive: bytes) -> None:
+    """Images as `docker save` writes them."""
+    if "MIGRATORY_KUBECONFIG" not in os.environ and not _kind():
+        Node(Places.usual()).take(archive)
+        return
+    path = Places.usual().cache / "images.tar"
+    path.write_bytes(archive)
+    if "MIGRATORY_KUBECONFIG" in os.environ:
+        print(f"load the images of {path} into your cluster yourself", file=sys.stderr)
+    else:
+        run(["kind", "load", "image-archive", "--name", KIND, str(path)])
 
 
 @main.command("volumes", hidden=True)

@@ -43,7 +43,7 @@ class Node:
 
         processes.start("containerd", components.containerd(places))
         processes.wait("containerd", lambda: self._ctr("version"), 30, "containerd")
-        self._import(pause_image(pause))
+        self.take(pause_image(pause))
         network.up(places)
         part("etcd", components.etcd)
         part("apiserver", components.api_server)
@@ -77,6 +77,13 @@ class Node:
         if saved.wait() or imported.returncode:
             raise NodeError(f"images were not loaded: {imported.stderr.strip()}")
 
+    def take(self, archive: bytes) -> None:
+        """Images as `docker save` writes them."""
+        command = ["ctr", "-a", str(self._places.containerd_socket), "-n", "k8s.io", "images", "import", "-"]
+        result = subprocess.run(command, input=archive, capture_output=True, check=False)
+        if result.returncode:
+            raise NodeError(f"images were not taken: {result.stderr.decode(errors='replace')}")
+
     def down(self) -> None:
         """All of it, with its data. Binaries and images of the engine stay."""
         check_programs()
@@ -105,12 +112,6 @@ class Node:
 
     def _ctr(self, *arguments: str) -> bool:
         return succeeds(["ctr", "-a", str(self._places.containerd_socket), *arguments])
-
-    def _import(self, image: bytes) -> None:
-        command = ["ctr", "-a", str(self._places.containerd_socket), "-n", "k8s.io", "images", "import", "-"]
-        result = subprocess.run(command, input=image, capture_output=True, check=False)
-        if result.returncode:
-            raise NodeError(f"the pause image was not taken: {result.stderr.decode(errors='replace')}")
 
     def _kubectl(self, *arguments: str) -> bool:
         return succeeds([kubectl(), f"--kubeconfig={self._places.kubeconfig}", "--request-timeout=5s", *arguments])

@@ -8,6 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
 SOURCES = ROOT / "tests" / "cluster" / "node"
+MONITORING_SOURCES = ROOT / "tests" / "cluster" / "prometheus"
 
 BRIDGE = "migratory0"
 GATEWAY = "10.244.0.1"
