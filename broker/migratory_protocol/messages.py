@@ -44,11 +44,13 @@ class Server(Struct, frozen=True, array_like=True):
 
 
 class Connect(Struct, array_like=True, tag_field="op", tag=1):
-    """The first message of a connection. `client` names the client in logs; `token` says who it is."""
+    """The first message of a connection. `client` names the client in logs; `token` says who it is; `moves` is how
+    often it changed its broker lately: those that did so least are asked first to move."""
 
     version: Integer = 1
     client: str = ""
     token: str | None = None
+    moves: Integer = 0
 
 
 After = str | Position | None
@@ -187,10 +189,13 @@ class Servers(Struct, array_like=True, tag_field="op", tag=38):
 
 
 class Drain(Struct, array_like=True, tag_field="op", tag=39):
-    """Leave within `period` seconds, at a random moment, for one of `servers`."""
+    """Go to one of `servers`, picked by weight, at a random moment within `period` seconds. `closes`: this broker
+    leaves, and closes what is still here then. Otherwise it stays, and asks for the sake of balance: a client that
+    can't get to any of them goes on where it is."""
 
     period: Seconds
     servers: list[Server]
+    closes: bool = True
 
 
 class Error(Struct, array_like=True, tag_field="op", tag=40):

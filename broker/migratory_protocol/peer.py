@@ -99,15 +99,27 @@ class Hello(Struct, array_like=True, gc=False, frozen=True, tag=0):
     groups: int
 
 
+class Load(Struct, array_like=True, gc=False, frozen=True):
+    """What the others balance clients by. `revision` is of the sender's program and configuration, "" where nobody says.
+    `calls`: (broker, clients) that the sender has room for now and asks that broker to send; said once."""
+
+    clients: int
+    draining: bool
+    revision: str = ""
+    calls: list[tuple[str, int]] = []
+
+
 class Heartbeat(Struct, array_like=True, gc=False, frozen=True, tag=1):
     """Every half second. `zookeeper_age`: since the sending of the last own read that was answered. `hears`: the
-    brokers heard lately. `coordinates`: (group, epoch) of the sender's activated epochs."""
+    brokers heard lately. `coordinates`: (group, epoch) of the sender's activated epochs. `load` is None from a broker
+    that is older than it."""
 
     zookeeper_age: float
     hears: list[str]
     coordinates: list[tuple[int, int]]
     member: bool
     ready: bool
+    load: Load | None = None
 
 
 class Forwarded(Struct, array_like=True, gc=False, frozen=True):

@@ -53,8 +53,9 @@ def _status(status: Status) -> tuple[str, dict[str, object]]:
         case LinkUp():
             fields: dict[str, object] = {"status": "connected", "broker": status.broker, "url": status.url}
             return f"connected to {status.broker} at {status.url}", fields
-        case LinkDown(moved=True):
-            return "moved: the broker before is being drained", {"status": "moved"}
+        case LinkDown(replaced=True):
+            why = "is being drained" if status.cause == "drained" else "had more clients than its share"
+            return f"moved: the broker before {why}", {"status": "moved", "cause": status.cause}
         case LinkDown():
             fields = {"status": "lost", "code": status.code, "reason": status.reason}
             return describe_end(status.code, status.reason), fields

@@ -134,10 +134,8 @@ class LoadClient:
             world.errors[text] = None
 
     def _lost(self, effect: ev.LinkDown) -> None:
-        reason = "drain" if effect.moved else f"close {effect.code}"
-        meter = self.world.meter
-        meter.reconnects[(self.broker, reason)] += 1
-        if not effect.moved:
+        self.world.meter.reconnects[(self.broker, effect.cause)] += 1
+        if not effect.replaced:
             self.world.faults.lost(self.name)
             self.broker = ""
             self.ready = False

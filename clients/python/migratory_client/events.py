@@ -14,6 +14,10 @@ from migratory_protocol.messages import BrokerMessage, ClientMessage, Message
 from migratory_protocol.positions import Position
 from msgspec import Struct
 
+Cause = Literal["broken", "drained", "moved"]
+"""Why a client changed its broker: the link ended by itself (or its broker, or it stood still); the broker leaves; the
+broker asked this one to move because it had more clients than its share."""
+
 # ---- events ----------------------------------------------------------------------------------------------------
 
 
@@ -197,18 +201,19 @@ class LinkUp(Struct):
 
 
 class LinkDown(Struct):
-    """The link that served the application is lost; another follows by itself. `moved`: left on a drain's demand,
-    after the next one had taken over."""
+    """A link that served the application has ended; each `LinkUp` is followed by one, unless the client is closed.
+    `replaced`: another one had taken over before, else another follows by itself."""
 
     link: int
     code: int
     reason: str
-    moved: bool = False
+    cause: Cause = "broken"
+    replaced: bool = False
 
 
 class Ready(Struct):
     """Every subscription has its receipt on the present link. `seconds` since the link before was lost (0 after a
-    drain, when none was lost; None on the first link)."""
+    move, when none was lost; None on the first link)."""
 
     link: int
     seconds: float | None

@@ -19,6 +19,7 @@ from math import inf
 
 from migratory_protocol.errors import GAP, RETRY, TOO_LARGE
 from migratory_protocol.messages import Ack, ClientMessage, Nack, Publish
+from migratory_protocol.topics import BadTopic, check_topic
 from msgspec import Struct
 
 from migratory_client.events import Answered, Effect, Failed, Send, Submit
@@ -69,6 +70,26 @@ class Publisher:
         self.waiting = 0
         self.resends = 0
         self.deadline = inf
+
+    def offer(self, event: Submit, link: int, limit: int, now: float, out: list[Effect]) -> None:
+        """A publication of the application's: taken, or answered at once. The broker takes `limit` bytes of payload."""
+        try:
+            check_topic(event.topic)
+        except BadTopic as error:
+            out.append(Failed(event.ticket, error.code, str(error)))
+            return
+        if len(event.payload) > limit:
+            out.append(Failed(event.ticket, TOO_LARGE, too_large(event.payload, limit)))
+        elif event.qos == 0 and link:
+            out.append(Send(link, [Publish(event.topic, event.payload, sent=event.sent)]))
+            out.append(Answered(event.ticket, None))
+        elif event.qos == 0:
+            out.append(Failed(event.ticket, "not_connected", "QoS 0 is not kept for later, and no broker is there"))
+        elif self.waiting >= self._settings.max_waiting:
+            text = f"{self.waiting} publications are waiting for their answers already"
+            out.append(Failed(event.ticket, "too_many_waiting", text))
+        else:
+            self.submit(event, link, now, out)
 
     def submit(self, event: Submit, link: int, now: float, out: list[Effect]) -> None:
         """Issue an id and send it, when there is a link (`link` not 0) and nothing holds the topic."""

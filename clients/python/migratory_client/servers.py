@@ -83,15 +83,20 @@ class ServerList:
 
     def learn(self, servers: Sequence[Server]) -> list[str]:
         """Take a broker's list. Returns what is malformed in it, each line once in a client's life."""
-        known, problems = parse_servers(servers)
+        known, fresh = self.read(servers)
         if known:
             self.learned = known
             urls = {server.url for server in (*known, *self._given)}
             self._avoided = {url: until for url, until in self._avoided.items() if url in urls}
+        return fresh
+
+    def read(self, servers: Sequence[Server]) -> tuple[tuple[Server, ...], list[str]]:
+        """What a broker names, and what is malformed in it, each line once in a client's life."""
+        known, problems = parse_servers(servers)
         fresh = [line for line in problems if line not in self._reported]
         if fresh:  # remembered up to a bound: a broker that sends ever new nonsense must not fill the memory
             self._reported = frozenset([*self._reported, *fresh][:100])
-        return fresh
+        return known, fresh
 
     def avoid(self, url: str, now: float) -> None:
         self._avoided[url] = now + self._settings.blacklist
@@ -113,12 +118,15 @@ class ServerList:
         urls = {server.url for server in (*self.learned, *self._given) if server.weight > 0}
         return random * max(settings.first_retry, bound / max(1, 2 * len(urls) - 1))
 
-    def pick(self, now: float, random: Callable[[], float], but: str = "") -> str | None:
+    def pick(self, now: float, random: Callable[[], float], but: str = "", named: Sequence[Server] = ()) -> str | None:
         """The URL to try now, by weight; not `but`. None when no server takes clients.
 
-        The order of preference: untried of the learned list; untried of the configured list (a broker may advertise
-        addresses that cannot be reached from here); then the next round.
+        Servers that a broker has `named` for a move come first: it knows that they take clients now, whatever the
+        blacklist says. For the others, the order of preference: untried of the learned list; untried of the configured
+        list (a broker may advertise addresses that cannot be reached from here); then the next round.
         """
+        if named:
+            return self._choose(list(named), random())
         learned = {server.url for server in self.learned}
         rest = tuple(server for server in self._given if server.url not in learned)
         for candidates in (self.learned, rest):

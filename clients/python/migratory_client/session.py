@@ -10,8 +10,9 @@ whoever drives it (transport.py here, the load generator, the simulation). The s
     closed ──Open──> waiting ──time──> dialling ──Connected, Token──> greeting ──welcome──> serving
                         ^──────────────────┴────── Lost, time-out ───────┴──────Lost, silence──┘
 
-While serving, a drain adds a second link that goes the same way; at its welcome it becomes the serving one, and the
-old one *leaving*, which still delivers until every subscription has its receipt on the new one: make before break.
+While serving, a broker may ask for a move, because it leaves or has too many clients. That adds a second link that goes
+the same way; at its welcome it becomes the serving one, and the old one *leaving*, which still delivers until every
+subscription has its receipt on the new one: make before break.
 """
 
 from __future__ import annotations
@@ -22,44 +23,26 @@ from typing import assert_never
 
 from migratory_protocol import messages as wire
 from migratory_protocol.closecodes import FATAL, SAME_BROKER, CloseCode
-from migratory_protocol.errors import TOO_LARGE
 from migratory_protocol.messages import BrokerMessage, Message, Server
-from migratory_protocol.topics import BadTopic, check_topic
 
 from migratory_client import events as ev
-from migratory_client.events import Effect, Event
+from migratory_client.asking import Asking
+from migratory_client.course import Course
+from migratory_client.events import Cause, Effect, Event
 from migratory_client.farewells import farewell
-from migratory_client.publishing import Publisher, too_large
+from migratory_client.links import Changes, Link
+from migratory_client.publishing import Publisher
 from migratory_client.servers import ServerList
 from migratory_client.settings import DEFAULTS, Settings
-from migratory_client.subscriptions import Subscription, Subscriptions
-
-_DRAIN_SHARE = 0.9  # of the drain period: the rest is left for connecting
-
-
-class Link:
-    """One connection: attempt, then stream."""
-
-    __slots__ = ("heard", "interval", "number", "opened", "ping_at", "problem", "until", "url")
-
-    def __init__(self, number: int, url: str, until: float) -> None:
-        self.number = number
-        self.url = url
-        self.until = until  # welcome must have come by then
-        self.heard = 0.0
-        self.interval = inf  # of the heartbeat
-        self.ping_at = inf
-        self.opened = 0.0  # when welcome came
-        self.problem = ""  # the broker's last words
+from migratory_client.subscriptions import Subscriptions
 
 
 class ClientCore:
     """One client. `deadline` is when it wants a `Tick`: never later than needed, perhaps earlier."""
 
     __slots__ = (
-        "_candidate", "_client", "_current", "_drain_at", "_leaving", "_limit", "_links", "_lost_at", "_penalty",
-        "_random", "_receipts_by", "_requests", "_resuming", "_retry_at", "_settings", "_token", "closed", "deadline",
-        "publisher", "reconnects", "servers", "subscriptions",
+        "_asking", "_candidate", "_client", "_course", "_current", "_leaving", "_limit", "_links", "_lost_at",
+        "_random", "_resuming", "_settings", "_token", "changes", "closed", "deadline", "publisher",
     )  # fmt: skip
 
     def __init__(
@@ -82,24 +65,19 @@ class ClientCore:
         self._random = random
         self._client = client
         self._token = token
-        self.servers = ServerList(servers, settings)
-        self.subscriptions = Subscriptions(settings.remembered)
+        self._course = Course(servers, random, settings)
+        self._asking = Asking(settings)
         self.publisher = Publisher(publisher, settings)
         self.closed = True
         self.deadline = inf
-        self.reconnects = 0
+        self.changes = Changes()
         self._limit = settings.max_payload
         self._links = 0  # numbers given
-        self._requests = 0
         self._candidate: Link | None = None
         self._current: Link | None = None
         self._leaving: Link | None = None
-        self._retry_at = inf
-        self._drain_at = inf
-        self._receipts_by = inf
         self._resuming = False  # `Ready` is owed
         self._lost_at: float | None = None  # when the last serving link was lost
-        self._penalty = 0  # short-lived links that were our own fault, in a row
 
     def rename(self, client: str, publisher: str) -> None:
         """From now on, while closed, this is another client and publisher: one whose message ids begin anew."""
@@ -114,14 +92,19 @@ class ClientCore:
         match event:
             case ev.Received():  # first, because most are
                 self._received(event.link, event.messages, now, out)
+            case ev.Submit() if self.closed:
+                out.append(ev.Failed(event.ticket, "closed", "the client is closed"))
             case ev.Submit():
-                self._submit(event, now, out)
+                self.publisher.offer(event, self._serving(), self._limit, now, out)
+                self._arm(self.publisher.deadline)
             case ev.Tick():
                 self._tick(now, out)
             case ev.WantTopic():
-                self._want(event, now, out)
+                self._asking.want(event, self._serving(), now, out)
+                self._arm(self._asking.due)
             case ev.DropTopic():
-                self._drop(event, now, out)
+                self._asking.drop(event, self._serving(), out)
+                self._check_ready(now, out)
             case ev.GiveUp():
                 self.publisher.give_up(event.ticket, self._serving(), now, out)
                 self._arm(self.publisher.deadline)
@@ -132,7 +115,7 @@ class ClientCore:
             case ev.Connected():
                 self._connected(event.link, now, out)
             case ev.Token():
-                self._greet(event.link, event.token, out)
+                self._greet(event.link, event.token, now, out)
             case ev.NoToken():
                 self._no_token(event, now, out)
             case ev.Lost():
@@ -146,6 +129,19 @@ class ClientCore:
     @property
     def connected(self) -> bool:
         return self._current is not None
+
+    @property
+    def reconnects(self) -> int:
+        """Changes of broker, whatever the cause."""
+        return self.changes.total
+
+    @property
+    def servers(self) -> ServerList:
+        return self._course.servers
+
+    @property
+    def subscriptions(self) -> Subscriptions:
+        return self._asking.subscriptions
 
     def _received(self, number: int, messages: list[BrokerMessage], now: float, out: list[Effect]) -> None:
         link = self._find(number)
@@ -172,13 +168,14 @@ class ClientCore:
                 self.publisher.refused(message, self._serving(), now, out)
                 self._arm(self.publisher.deadline)
             case wire.Subscribed():
-                self._subscribed(link, message, now, out)
+                self._asking.answered(link.number, message, now, out)
+                self._check_ready(now, out)
             case wire.Welcome():
                 self._welcome(link, message, now, out)
             case wire.Servers():
                 self._learn(message.servers, out)
             case wire.Drain():
-                self._drain(link, message, now, out)
+                self._asked_to_move(link, message, now, out)
             case wire.Error():
                 self._error(link, message, now, out)
             case _:
@@ -198,7 +195,8 @@ class ClientCore:
         for topic in list(self.subscriptions.active):
             self.subscriptions.drop(topic, None)
         self.publisher.fail_all("closed", "the client was closed; the publication may still appear", out)
-        self._retry_at = self._drain_at = self._receipts_by = self.deadline = inf
+        self._course.arrived()
+        self._asking.due = self.deadline = inf
         self._resuming = False
         self._lost_at = None
 
@@ -210,60 +208,21 @@ class ClientCore:
         if self._settings.asks_token:
             out.append(ev.AskToken(number))
         else:
-            self._greet(number, self._token, out)
+            self._greet(number, self._token, now, out)
 
     def _no_token(self, event: ev.NoToken, now: float, out: list[Effect]) -> None:
         link = self._candidate
         if link is not None and link.number == event.link:
             out.append(ev.Problem("no_token", event.reason))
             self._hang_up(link, out)
-            self._candidate = None
-            self._retry(now, inf)
+            self._not_made(now)
 
-    def _greet(self, number: int, token: str | None, out: list[Effect]) -> None:
+    def _greet(self, number: int, token: str | None, now: float, out: list[Effect]) -> None:
         if self._candidate is not None and self._candidate.number == number:
-            out.append(ev.Send(number, [wire.Connect(wire.VERSION, self._client, token)]))
-
-    def _want(self, event: ev.WantTopic, now: float, out: list[Effect]) -> None:
-        if event.topic in self.subscriptions.active:
-            return
-        try:
-            check_topic(event.topic)
-        except BadTopic as error:
-            out.append(ev.Refused(event.topic, error.code, str(error)))
-            return
-        subscription = self.subscriptions.want(event.topic, event.after, event.snapshot, event.fresh)
-        if self._current is not None:
-            self._subscribe(self._current, [subscription], now, out)
-
-    def _drop(self, event: ev.DropTopic, now: float, out: list[Effect]) -> None:
-        if self.subscriptions.drop(event.topic, event.seen) and self._current is not None:
-            self._requests += 1
-            out.append(ev.Send(self._current.number, [wire.Unsubscribe(self._requests, [event.topic])]))
-            self._check_ready(now, out)
-
-    def _submit(self, event: ev.Submit, now: float, out: list[Effect]) -> None:
-        try:
-            check_topic(event.topic)
-        except BadTopic as error:
-            out.append(ev.Failed(event.ticket, error.code, str(error)))
-            return
-        link = self._current
-        if len(event.payload) > self._limit:
-            out.append(ev.Failed(event.ticket, TOO_LARGE, too_large(event.payload, self._limit)))
-        elif self.closed:
-            out.append(ev.Failed(event.ticket, "closed", "the client is closed"))
-        elif event.qos == 0 and link is None:
-            out.append(ev.Failed(event.ticket, "not_connected", "QoS 0 is not kept for later, and no broker is there"))
-        elif event.qos == 0 and link is not None:
-            out.append(ev.Send(link.number, [wire.Publish(event.topic, event.payload, sent=event.sent)]))
-            out.append(ev.Answered(event.ticket, None))
-        elif self.publisher.waiting >= self._settings.max_waiting:
-            text = f"{self.publisher.waiting} publications are waiting for their answers already"
-            out.append(ev.Failed(event.ticket, "too_many_waiting", text))
-        else:
-            self.publisher.submit(event, self._serving(), now, out)
-            self._arm(self.publisher.deadline)
+            moves = self.changes.since(now - self._settings.lately)
+            if self._current is not None:
+                moves += 1  # the one that this link is for
+            out.append(ev.Send(number, [wire.Connect(wire.VERSION, self._client, token, moves)]))
 
     def _tick(self, now: float, out: list[Effect]) -> None:
         if self.closed:
@@ -274,16 +233,16 @@ class ClientCore:
             limit = self._settings.connect_timeout
             self._gone(candidate, CloseCode.TRY_ANOTHER, f"no welcome within {limit:g} s", now, out)
         if current is not None:
-            if current.heard + 2 * current.interval <= now:
+            if current.silent(now):
                 self._hang_up(current, out, abort=True)
                 self._gone(current, 1006, f"nothing heard for {2 * current.interval:g} s", now, out)
-            elif self._receipts_by <= now:  # asking this broker again might be answered without a replay
+            elif self._asking.due <= now:
                 self._hang_up(current, out, abort=True)
                 self._gone(current, CloseCode.TRY_ANOTHER, "a subscribe request was not answered", now, out)
             elif current.ping_at <= now:
                 out.append(ev.Send(current.number, [wire.Ping()]))
                 current.ping_at = now + current.interval
-        if self._candidate is None and min(self._retry_at, self._drain_at) <= now:
+        if self._candidate is None and self._course.at <= now:
             self._dial(now, out)
         self.publisher.tick(self._serving(), now, out)
         self._set_deadline()
@@ -298,66 +257,27 @@ class ClientCore:
         link.ping_at = now + self._random() * link.interval if link.interval < inf else inf
         self._limit = message.limits.payload
         self._learn(message.servers, out)
-        if self._leaving is not None:  # moved on before the move before was finished
-            self._hang_up(self._leaving, out, bye=True)
+        self._leave(now, out)  # moved on before the move before was finished
         self._leaving, self._current, self._candidate = self._current, link, None
-        self._retry_at = self._drain_at = inf
+        self._course.arrived()
         out.append(ev.LinkUp(link.number, link.url, message.cluster, message.broker, message.incarnation))
         self._resuming = True
-        self._subscribe(link, list(self.subscriptions.active.values()), now, out)
+        self._asking.ask(link.number, list(self.subscriptions.active.values()), now, out)
         self.publisher.resend_all(link.number, self._limit, now, out)
         self._check_ready(now, out)
         self._set_deadline()
 
-    def _subscribed(self, link: Link, message: wire.Subscribed, now: float, out: list[Effect]) -> None:
-        subscriptions = self.subscriptions
-        for receipt in message.topics:
-            subscription = subscriptions.active.get(receipt.topic)
-            if subscription is None:
-                continue
-            if message.request:
-                current = subscription.request == message.request
-            else:
-                current = subscription.link == link.number
-            if not current:
-                continue  # the answer to an earlier request, or news of a link that does not serve this topic
-            if receipt.receipt is None:
-                subscriptions.refuse(receipt.topic)
-                out.append(ev.Refused(receipt.topic, receipt.code, receipt.text))
-                continue
-            if message.request:
-                subscriptions.asked(subscription, 0)
-            subscription.receive(link.number, receipt, out)
-        if subscriptions.unanswered:  # the time limit is for progress
-            self._receipts_by = now + self._settings.receipt_timeout
-        self._check_ready(now, out)
-
     def _error(self, link: Link, message: wire.Error, now: float, out: list[Effect]) -> None:
         if message.closes:
             link.problem = f"{message.code}: {message.text}"
-        refused = [
-            topic
-            for topic, subscription in self.subscriptions.active.items()
-            if message.request and subscription.request == message.request
-        ]
-        for topic in refused:  # the whole request: all or nothing
-            self.subscriptions.refuse(topic)
-            out.append(ev.Refused(topic, message.code, message.text))
-        if not refused:
+        if not self._asking.refused(message, out):
             out.append(ev.Problem(message.code, message.text, message.closes))
         self._check_ready(now, out)
 
-    def _drain(self, link: Link, message: wire.Drain, now: float, out: list[Effect]) -> None:
-        if link is not self._current:
-            return
-        self._learn(message.servers, out)
-        if now - link.opened >= self._settings.stable:
-            self.servers.succeeded()
-        self.servers.avoid(link.url, now)
-        if self._candidate is not None:
-            return  # on the way already
-        self._drain_at = min(self._drain_at, now + self._random() * max(message.period, 0.0) * _DRAIN_SHARE)
-        self._arm(self._drain_at)
+    def _asked_to_move(self, link: Link, message: wire.Drain, now: float, out: list[Effect]) -> None:
+        if link is self._current:
+            self._report(self._course.asked(link, message, now), out)
+            self._set_deadline()
 
     # ---- links -------------------------------------------------------------------------------------------------
 
@@ -372,12 +292,12 @@ class ClientCore:
 
     def _dial(self, now: float, out: list[Effect]) -> None:
         """Try the next server; while a link serves, any but its own."""
-        self._retry_at = self._drain_at = inf
-        url = self.servers.pick(now, self._random, "" if self._current is None else self._current.url)
+        url = self._course.next(self._current, now)
         if url is None:
             if self._current is None:
                 out.append(ev.Problem("no_servers", "no server of the list takes clients; tried again later"))
-            self._retry(now, self._settings.backoff_cap)
+            self._course.retry(now, self._settings.backoff_cap)
+            self._arm(self._course.at)
             return
         self._links += 1
         self._candidate = Link(self._links, url, now + self._settings.connect_timeout)
@@ -388,76 +308,73 @@ class ClientCore:
         """`link` has ended, by itself or hung up. Decide what follows."""
         reason = link.problem or reason or farewell(code) or "the connection was lost"
         if link is self._leaving:
-            self._leaving = None
+            self._left(link, now, out)
             return
         if code not in SAME_BROKER:
             self.servers.avoid(link.url, now)
         if link is self._candidate:
-            self._candidate = None
             fatal = code in FATAL
             said = "" if code == 1006 else f" ({code})"  # no close frame came: its code says nothing
             out.append(ev.Problem("connect_failed", f"{link.url}: {reason}{said}", fatal))
-            self._retry(now, inf)
+            self._not_made(now)
             return
-        if now - link.opened >= self._settings.stable:
-            self.servers.succeeded()
-            self._penalty = 0
-        elif code in FATAL or code in SAME_BROKER:
-            self._penalty += 1
-        if self._leaving is not None:  # half moved: some topics are here, some there; begin anew from the positions
-            self._hang_up(self._leaving, out, bye=True)
-            self._leaving = None
+        self._course.ended(link, code, now)
+        self._leave(now, out)  # half moved: some topics are here, some there; begin anew from the positions
         self._current = None
-        self._receipts_by = inf
+        self._asking.due = inf
         self._lost_at = now if self._lost_at is None else self._lost_at
-        self.reconnects += 1
-        out.append(ev.LinkDown(link.number, code, reason))
+        cause: Cause = "drained" if code == CloseCode.DRAINING or link.asked == "drained" else "broken"
+        self.changes.note(cause, now)
+        out.append(ev.LinkDown(link.number, code, reason, cause))
         if self._candidate is None:
-            self._retry(now, inf)
+            self._course.retry(now)
+            self._arm(self._course.at)
 
-    def _retry(self, now: float, at_most: float) -> None:
-        self._retry_at = now + min(self.servers.wait(self._random(), self._penalty), at_most)
-        self._arm(self._retry_at)
+    def _not_made(self, now: float) -> None:
+        """The attempt has failed."""
+        self._candidate = None
+        self._course.failed(self._current, now)
+        self._arm(self._course.at)
+
+    def _leave(self, now: float, out: list[Effect]) -> None:
+        """Part from the link before, if it is there still."""
+        if self._leaving is not None:
+            self._hang_up(self._leaving, out, bye=True)
+            self._left(self._leaving, now, out)
+
+    def _left(self, link: Link, now: float, out: list[Effect]) -> None:
+        self._leaving = None
+        cause: Cause = link.asked or "drained"
+        self.changes.note(cause, now)
+        code = CloseCode.DRAINING if cause == "drained" else CloseCode.NORMAL
+        out.append(ev.LinkDown(link.number, code, "moved away", cause, True))
 
     def _hang_up(self, link: Link, out: list[Effect], *, abort: bool = False, bye: bool = False) -> None:
         if bye:
             out.append(ev.Send(link.number, [wire.Bye()]))
         out.append(ev.HangUp(link.number, abort))
 
-    def _subscribe(self, link: Link, wanted: list[Subscription], now: float, out: list[Effect]) -> None:
-        size = self._settings.subscribe_batch
-        for start in range(0, len(wanted), size):
-            batch = wanted[start : start + size]
-            self._requests += 1
-            for subscription in batch:
-                self.subscriptions.asked(subscription, self._requests)
-            topics = [self.subscriptions.request(subscription) for subscription in batch]
-            out.append(ev.Send(link.number, [wire.Subscribe(self._requests, topics)]))
-        if wanted and self._receipts_by == inf:
-            self._receipts_by = now + self._settings.receipt_timeout
-            self._arm(self._receipts_by)
-
     def _check_ready(self, now: float, out: list[Effect]) -> None:
         if self.subscriptions.unanswered:
             return
-        self._receipts_by = inf
+        self._asking.due = inf
         if not self._resuming or self._current is None:
             return
         self._resuming = False
         seconds: float | None = None
         if self._leaving is not None:
             seconds = 0.0
-            self.reconnects += 1
-            self._hang_up(self._leaving, out, bye=True)
-            out.append(ev.LinkDown(self._leaving.number, CloseCode.DRAINING, "moved away", True))
-            self._leaving = None
+            self._leave(now, out)
         elif self._lost_at is not None:
             seconds = now - self._lost_at
         self._lost_at = None
         out.append(ev.Ready(self._current.number, seconds))
 
     def _learn(self, servers: list[Server], out: list[Effect]) -> None:
-        out.extend(ev.Problem("bad_server", line) for line in self.servers.learn(servers))
+        self._report(self.servers.learn(servers), out)
+
+    def _report(self, problems: list[str], out: list[Effect]) -> None:
+        out.extend(ev.Problem("bad_server", line) for line in problems)
 
     # ---- time --------------------------------------------------------------------------------------------------
 
@@ -465,8 +382,10 @@ class ClientCore:
         self.deadline = min(self.deadline, moment)
 
     def _set_deadline(self) -> None:
-        deadline = min(self._retry_at, self._drain_at, self._receipts_by, self.publisher.deadline)
-        if self._candidate is not None:
+        deadline = min(self._asking.due, self.publisher.deadline)
+        if self._candidate is None:
+            deadline = min(deadline, self._course.at)
+        else:
             deadline = min(deadline, self._candidate.until)
         if self._current is not None:
             deadline = min(deadline, self._current.ping_at, self._current.heard + 2 * self._current.interval)

@@ -17,6 +17,7 @@ from migratory_client import errors
 from migratory_client import events as ev
 from migratory_client.arguments import Payload, Place, as_bytes
 from migratory_client.client import Client
+from migratory_client.events import Cause
 from migratory_client.subscription import Subscription
 
 T = TypeVar("T")
@@ -110,6 +111,11 @@ class SyncClient:
     def reconnects(self) -> int:
         """As `Client.reconnects`."""
         return self._client.reconnects
+
+    @property
+    def reconnect_causes(self) -> dict[Cause, int]:
+        """As `Client.reconnect_causes`."""
+        return self._client.reconnect_causes
 
     def open(self) -> None:
         """Raises ConnectError, after which no thread is left."""

@@ -261,7 +261,7 @@ async def test_token_functions_that_never_end_do_not_pile_up(broker: FakeBroker)
     down: list[object] = []
     async with Client([broker.url], token=slow, settings=settings, on_status=down.append) as client:
         assert len(asked) == 4
-        assert not client._tokens
+        assert not client._driver._tokens
     assert sum(isinstance(status, ev.Problem) for status in down) == 3
 
 

@@ -41,7 +41,7 @@ def recording(*, lost: int = 0, cluster: str = "quotes", start: int = START) -> 
             for _ in range(50):
                 meter.delivered(BEFORE, broker, False, 0.009)
         if second == SECONDS // 2:
-            meter.reconnects["b1", "close 1006"] += 120
+            meter.reconnects["b1", "broken"] += 120
             for _ in range(120):  # fewer could not show 99%
                 meter.resumed("b0", 0.8)
         if second == SECONDS - 1:

@@ -16,7 +16,10 @@ HERE, THERE = Position(1, 7), Position(9, 4)
     [
         (LinkUp(1, "ws://a/ws", "quotes", "b0", 3), "connected to b0 at ws://a/ws",
          {"status": "connected", "broker": "b0", "url": "ws://a/ws"}),
-        (LinkDown(1, 1001, "moved away", True), "moved: the broker before is being drained", {"status": "moved"}),
+        (LinkDown(1, 1001, "moved away", "drained", True), "moved: the broker before is being drained",
+         {"status": "moved", "cause": "drained"}),
+        (LinkDown(1, 1000, "moved away", "moved", True), "moved: the broker before had more clients than its share",
+         {"status": "moved", "cause": "moved"}),
         (LinkDown(1, 1006, "nothing heard for 30 s"), "connection lost: nothing heard for 30 s",
          {"status": "lost", "code": 1006, "reason": "nothing heard for 30 s"}),
         (LinkDown(1, 4003, "9 bytes"), "closed by the broker: too slow (9 bytes)",

@@ -166,7 +166,7 @@ def seeds() -> Iterator[bytes]:
         m.Ack("t", "p", 1, None),
         m.Nack("t", "p", 1, "retry", "later", 0.5),
         m.Servers([server]),
-        m.Drain(30.0, [server]),
+        m.Drain(30.0, [server], False),
         m.Error("bad_message", "text", 1, "t", True),
         m.Pong(),
     )
