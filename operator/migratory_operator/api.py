@@ -18,6 +18,7 @@ from lightkube.config.kubeconfig import KubeConfig
 from lightkube.core.async_client import AsyncClient
 from lightkube.core.exceptions import ApiError as _ApiError
 from lightkube.generic_resource import create_global_resource, create_namespaced_resource
+from lightkube.resources.core_v1 import PodEviction
 from lightkube.types import PatchType
 from migratory_resources.crd import GROUP, VERSION
 
@@ -70,12 +71,21 @@ CHILDREN = (
 BY_NAME = {kind.kind: kind for kind in CHILDREN}
 
 
+class _Client(AsyncClient):
+    """lightkube's deletes by name alone."""
+
+    async def delete_one(self, kind: Any, name: str, *, namespace: str, uid: str) -> None:
+        """Unless the object of this name is another one by now (409); with what belongs to it, or a Job's pods stay."""
+        params = {"uid": uid, "propagationPolicy": "Background"}
+        await self._client.request("delete", res=kind, name=name, namespace=namespace, params=params)
+
+
 class Api:
     """One connection pool. `namespaces` empty: all of them."""
 
     def __init__(self, namespaces: tuple[str, ...], config: KubeConfig | None = None) -> None:
         self.namespaces = namespaces
-        self._client = AsyncClient(
+        self._client = _Client(
             config=config, namespace="default", timeout=httpx2.Timeout(TIMEOUT), field_manager=FIELD_MANAGER
         )
 
@@ -150,14 +160,36 @@ class Api:
             await create(_class(kind)(thing), namespace=thing["metadata"]["namespace"])
 
     async def delete(self, kind: Kind, thing: Object) -> None:
-        """Gone already is well, too."""
+        """This very object, by its uid. Gone already, or another one of its name by now, is well, too."""
         metadata = thing["metadata"]
         try:
             async with _limited():
-                await self._client.delete(_class(kind), metadata["name"], namespace=metadata["namespace"])
+                await self._client.delete_one(
+                    _class(kind), metadata["name"], namespace=metadata["namespace"], uid=metadata["uid"]
+                )
         except ApiError as error:
-            if error.code != 404:
+            if error.code not in (404, 409):
                 raise
+
+    async def evict(self, pod: Object) -> bool:
+        """As a node's drain does: False when the disruption budget forbids it now. This very pod, as `delete`."""
+        metadata = pod["metadata"]
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": metadata["name"], "namespace": metadata["namespace"]},
+            "deleteOptions": {"preconditions": {"uid": metadata["uid"]}},
+        }
+        create: Callable[..., Awaitable[object]] = self._client.create
+        try:
+            async with _limited():
+                await create(PodEviction.from_dict(body), metadata["name"], namespace=metadata["namespace"])
+        except ApiError as error:
+            if error.code == 429:
+                return False
+            if error.code not in (404, 409):
+                raise
+        return True
 
     async def watch(self, kind: Kind, namespace: str | None, labels: Mapping[str, str]) -> AsyncIterator[Object]:
         """Objects as they change, for a minute or so; then it ends and is to be begun anew. One that has gone silent

@@ -7,19 +7,26 @@ else is made good by the next look. Nothing here knows a clock or the API.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from migratory_resources.kubernetes import KubernetesCluster, read_cluster
 from migratory_resources.problems import ClusterFileError
 
 from migratory_operator import names
-from migratory_operator.conditions import Verdict, ready_brokers, refused, verdicts, written
+from migratory_operator.conditions import ROLLING, SETTLED, STOPPED, Underway, refused, verdicts
 from migratory_operator.differences import differs
+from migratory_operator.health import ready_brokers
 from migratory_operator.names import Object, Owner
 from migratory_operator.objects import brokers, desired, exposure, servers
 from migratory_operator.observe import Key, Observed, is_ready, key_of
 from migratory_operator.pace import at_present
+from migratory_operator.rollout import Replacement, Rollout, next_step
 from migratory_operator.settings import Settings
+from migratory_operator.verdict import Verdict, written
+
+_SOON = 0.5
+_WHILE_PODS_GO = 2.0
+"""Seconds. What brokers say of themselves changes without an event of Kubernetes."""
 
 
 @dataclass(frozen=True)
@@ -33,13 +40,14 @@ class Event:
 
 @dataclass(frozen=True)
 class Plan:
-    """`again`: there will be more to do at once, when what is applied here is there."""
+    """`again`: seconds until the next look, although nothing may have changed that is watched; 0 for none."""
 
     apply: tuple[Object, ...] = ()
     delete: tuple[Object, ...] = ()
+    replace: tuple[Replacement, ...] = ()
     status: Object = field(default_factory=dict)
     events: tuple[Event, ...] = ()
-    again: bool = False
+    again: float = 0.0
 
 
 def decide(observed: Observed, settings: Settings) -> Plan:
@@ -51,21 +59,26 @@ def decide(observed: Observed, settings: Settings) -> Plan:
     except ClusterFileError as error:
         message = "; ".join(str(problem) for problem in error.problems)
         return _plan(observed, refused("InvalidSpec", message), {})
-    owner, cluster = observed.owner, at_present(asked, observed)
+    owner, (cluster, stays) = observed.owner, at_present(asked, observed)
     urls = exposure.urls(cluster, owner, observed.services())
     ready = frozenset(ready_brokers(cluster, observed))
     wanted = [_steady(thing, observed) for thing in desired(cluster, owner, settings, urls, ready)]
     missing = [broker for broker in cluster.broker_names if broker not in urls]
-    found = verdicts(cluster, observed, missing, asked.spec.brokers.replicas)
-    details = _details(cluster, observed, servers.entries(cluster, urls, ready))
-    if observed.resource["metadata"].get("annotations", {}).get(names.PAUSED) == "true":
-        paused = Verdict("Progressing", "False", "Paused", f"the annotation {names.PAUSED} keeps everything as it is")
-        return _plan(observed, [paused if one.type == "Progressing" else one for one in found], details)
     apply = tuple(
         thing
         for thing in wanted
         if key_of(thing) not in observed.taken and differs(thing, observed.objects.get(key_of(thing)))
     )
+    changing = [f"{kind} {name}" for kind, name in map(key_of, apply) if _makes_pods(kind, name, owner)]
+    rollout = (
+        Rollout() if changing else next_step(cluster, observed, _was(observed, "Progressing") in (ROLLING, STOPPED))
+    )
+    underway = Underway(asked.spec.brokers.replicas, missing, stays, changing, rollout)
+    found = verdicts(cluster, observed, underway)
+    details = _details(cluster, observed, servers.entries(cluster, urls, ready))
+    if observed.resource["metadata"].get("annotations", {}).get(names.PAUSED) == "true":
+        paused = Verdict("Progressing", "False", "Paused", f"the annotation {names.PAUSED} keeps everything as it is")
+        return _plan(observed, [paused if one.type == "Progressing" else one for one in found], details)
     keep = {key_of(thing) for thing in wanted}
     if missing:
         # Brokers that run go on as they are until the addresses of all are known.
@@ -76,7 +89,10 @@ def decide(observed: Observed, settings: Settings) -> Plan:
         if key not in keep and owner.owns(thing) and "deletionTimestamp" not in thing["metadata"]
     )
     restored = _restored(observed, apply)
-    return _plan(observed, found, details, apply, delete, restored, again=bool(missing and apply))
+    plan = _plan(observed, found, details, restored)
+    pods_go = rollout.state == "rolling" or cluster.spec.brokers.replicas > asked.spec.brokers.replicas
+    again = _SOON if missing and apply else _WHILE_PODS_GO if pods_go else 0.0
+    return replace(plan, apply=apply, delete=delete, replace=rollout.replace, again=again)
 
 
 def needed(resource: Object, settings: Settings) -> list[Key]:
@@ -99,6 +115,17 @@ def _steady(thing: Object, observed: Observed) -> Object:
 _OF_BROKERS = ("ConfigMap", "StatefulSet", "PodDisruptionBudget")
 
 
+def _makes_pods(kind: str, name: str, owner: Owner) -> bool:
+    """What a new pod is made of, or reads: while it is not there no pod is made new."""
+    return kind in ("ConfigMap", "StatefulSet") and name != names.servers_name(owner.name)
+
+
+def _was(observed: Observed, type_: str) -> str:
+    """The reason of a condition when the status was written last."""
+    before = observed.resource.get("status", {}).get("conditions", [])
+    return next((str(condition.get("reason", "")) for condition in before if condition.get("type") == type_), "")
+
+
 def _details(cluster: KubernetesCluster, observed: Observed, listed: Sequence[Object]) -> Object:
     """The status without its conditions."""
     spec, owner = cluster.spec, observed.owner
@@ -108,7 +135,7 @@ def _details(cluster: KubernetesCluster, observed: Observed, listed: Sequence[Ob
     for broker in cluster.broker_names:
         entry: Object = {"name": broker, "ready": broker in ready}
         if (page := observed.pages.get(broker)) is not None:
-            entry |= {"clients": page.clients, "coordinators": page.coordinators}
+            entry |= {"clients": page.clients, "coordinators": len(page.owned)}
         listed_brokers.append(entry)
     return {
         "replicas": len(observed.pods_of(names.BROKER)),
@@ -128,16 +155,13 @@ def _plan(
     observed: Observed,
     found: Sequence[Verdict],
     details: Object,
-    apply: tuple[Object, ...] = (),
-    delete: tuple[Object, ...] = (),
     restored: Sequence[Event] = (),
-    again: bool = False,
 ) -> Plan:
     before = observed.resource.get("status", {}).get("conditions", [])
     generation = observed.resource["metadata"].get("generation", 1)
     conditions = [written(verdict, before, generation, observed.now) for verdict in found]
     status = {"observedGeneration": generation, **details, "conditions": conditions}
-    return Plan(apply, delete, status, (*restored, *_events(found, before)), again)
+    return Plan(status=status, events=(*restored, *_events(found, before)))
 
 
 def _events(found: Sequence[Verdict], before: Sequence[Object]) -> list[Event]:
@@ -153,9 +177,22 @@ def _events(found: Sequence[Verdict], before: Sequence[Object]) -> list[Event]:
             told.append(Event("Warning", "NotReady", verdict.message))
         elif verdict.type == "Degraded" and verdict.status == "True" and old.get("reason") != verdict.reason:
             told.append(Event("Warning", verdict.reason, verdict.message))
-        elif verdict.type == "Progressing" and verdict.reason == "Paused" and old.get("reason") != "Paused":
-            told.append(Event("Normal", "Paused", verdict.message))
+        elif verdict.type == "Progressing":
+            told += _steps(verdict, str(old.get("reason", "")))
     return told
+
+
+def _steps(now: Verdict, before: str) -> list[Event]:
+    rolled = before in (ROLLING, STOPPED)
+    if now.reason == "Paused" and before != "Paused":
+        return [Event("Normal", "Paused", now.message)]
+    if now.reason == ROLLING and not rolled:
+        return [Event("Normal", "RolloutStarted", now.message)]
+    if now.reason == STOPPED and before != STOPPED:
+        return [Event("Warning", STOPPED, now.message)]
+    if now.reason == SETTLED and rolled:
+        return [Event("Normal", "RolloutFinished", "every pod is as asked for, and the cluster is well")]
+    return []
 
 
 def _restored(observed: Observed, apply: Sequence[Object]) -> list[Event]:

@@ -21,6 +21,8 @@ CONFIG_HASH = f"{PREFIX}/config"
 COMMON_HASH = f"{PREFIX}/common-config"
 URL_HASHES = f"{PREFIX}/urls"
 """Of the brokers' StatefulSet: what all brokers read but for the list of them; each broker's URL, in their order."""
+REVISION = "controller-revision-hash"
+"""The label by which a StatefulSet tells its pods' revisions."""
 
 CLIENTS_PORT = 8080
 PEERS_PORT = 8081

@@ -21,33 +21,49 @@ class BrokerPage:
     ready: bool
     zookeeper_connected: bool
     clients: int
-    coordinators: int
     waiting_groups: int
-    owned: frozenset[int] = frozenset()
-    """Groups that it coordinates now."""
-    listed: frozenset[str] = frozenset()
-    """Brokers on the lists of those groups."""
+    incarnation: int
+    member: bool
+    """Synced, on an activated list, in every topic group."""
+    fenced: bool
+    draining: bool
+    links: Mapping[str, int]
+    """Brokers that it is connected to, and in which of their lives."""
+    lists: Mapping[int, frozenset[str]]
+    """The groups that it coordinates now, and the brokers on the list of each."""
+
+    @property
+    def owned(self) -> frozenset[int]:
+        return frozenset(self.lists)
+
+    @property
+    def listed(self) -> frozenset[str]:
+        """Brokers on any of the lists."""
+        return frozenset[str]().union(*self.lists.values())
 
     @classmethod
     def read(cls, page: Mapping[str, Any]) -> BrokerPage:
-        """:raises KeyError, TypeError: not such a page."""
+        """:raises KeyError, TypeError, ValueError: not such a page."""
         logic, edge = page["logic"], page["edge"]
         own = [group for group in logic["groups"] if group["role"] == "coordinator"]
-        owned = frozenset(int(group["group"]) for group in own)
         return cls(
             ready=bool(page["ready"]),
             zookeeper_connected=bool(page["zookeeper_connected"]),
             clients=int(edge["clients"]) if edge is not None else 0,
-            coordinators=len(owned),
             waiting_groups=int(logic["waiting_groups"]),
-            owned=owned,
-            listed=frozenset(str(name) for group in own for name in group["members"]),
+            incarnation=int(logic["incarnation"]),
+            member=bool(logic["member"]),
+            fenced=bool(logic["fenced"]),
+            draining=bool(logic["draining"]),
+            links={str(name): int(life) for name, life in logic["peers"].items()},
+            lists={int(group["group"]): frozenset(str(name) for name in group["members"]) for group in own},
         )
 
 
 @dataclass(frozen=True)
 class Observed:
-    """`taken`: objects that have a name that the operator needs, and belong to somebody else."""
+    """`taken`: objects that have a name that the operator needs, and belong to somebody else. `modes`: of ZooKeeper's
+    members that were asked and answered, leader or follower."""
 
     resource: Object
     now: datetime
@@ -55,6 +71,7 @@ class Observed:
     taken: frozenset[Key] = frozenset()
     pods: tuple[Object, ...] = ()
     pages: Mapping[str, BrokerPage] = field(default_factory=dict)
+    modes: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def owner(self) -> Owner:
@@ -67,17 +84,27 @@ class Observed:
     def services(self) -> dict[str, Object]:
         return {name: found for (kind, name), found in self.objects.items() if kind == "Service"}
 
+    def named(self, component: str) -> dict[str, Object]:
+        return {pod["metadata"]["name"]: pod for pod in self.pods_of(component)}
+
 
 def key_of(thing: Object) -> Key:
     return thing["kind"], thing["metadata"]["name"]
 
 
+def leaves(pod: Object) -> bool:
+    return "deletionTimestamp" in pod["metadata"]
+
+
 def is_ready(pod: Object) -> bool:
     """Ready, and not on its way out."""
-    if "deletionTimestamp" in pod["metadata"]:
-        return False
+    return not leaves(pod) and readiness(pod).get("status") == "True"
+
+
+def readiness(pod: Object) -> Object:
+    """Its condition Ready; empty when it has none."""
     conditions = pod.get("status", {}).get("conditions") or ()
-    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
+    return next((condition for condition in conditions if condition["type"] == "Ready"), {})
 
 
 def trouble(pod: Object) -> tuple[str, str] | None:

@@ -9,33 +9,35 @@ from __future__ import annotations
 from migratory_resources.kubernetes import KubernetesCluster
 
 from migratory_operator import names
-from migratory_operator.conditions import coordination, ready_brokers
+from migratory_operator.health import brokers_unwell, coordination
 from migratory_operator.observe import Observed
 
 
-def at_present(asked: KubernetesCluster, observed: Observed) -> KubernetesCluster:
-    """The cluster with as many brokers as there are to be now: those that were asked for, or more for a while."""
+def at_present(asked: KubernetesCluster, observed: Observed) -> tuple[KubernetesCluster, str]:
+    """The cluster with as many brokers as there are to be now: those that were asked for, or more for a while; and why
+    the next one that is to leave has to wait."""
     live = observed.objects.get(("StatefulSet", names.brokers_name(observed.owner.name)))
     there = int(live["spec"]["replicas"]) if live is not None else 0
     if there <= asked.spec.brokers.replicas:
-        return asked
+        return asked, ""
     now = _with(there, asked)
-    return _with(there - 1, asked) if _may_leave(now, observed) else now
+    why = _stays(now, observed)
+    return (now, why) if why else (_with(there - 1, asked), "")
 
 
-def _may_leave(now: KubernetesCluster, observed: Observed) -> bool:
-    """Whether the last broker of `now` may."""
-    *staying, last = now.broker_names
-    pods = {pod["metadata"]["name"]: pod for pod in observed.pods_of(names.BROKER)}
-    if last in pods and pods[last].get("status", {}).get("phase") == "Pending":
-        return True  # it never ran, and holds nothing
+def _stays(now: KubernetesCluster, observed: Observed) -> str:
+    """Why the last broker of `now` can't be spared yet; ZooKeeper need have no more than its quorum."""
+    last = now.broker_names[-1]
+    pod = observed.named(names.BROKER).get(last)
+    if pod is not None and pod.get("status", {}).get("phase") == "Pending":
+        return ""  # it never ran, and holds nothing
+    coordinated = coordination(now, observed)
+    if coordinated.status != "True":
+        return coordinated.message
     listed = frozenset[str]().union(*(page.listed for page in observed.pages.values()))
-    return (
-        set(pods) <= set(now.broker_names)
-        and set(staying) <= set(ready_brokers(now, observed))
-        and coordination(now, observed).status == "True"
-        and listed <= set(now.broker_names)  # the one before is off every list
-    )
+    if before := sorted(listed - set(now.broker_names)):
+        return f"{before[0]}, the one before, is on the list of a topic group still"
+    return brokers_unwell(now, observed, but=last)
 
 
 def _with(replicas: int, asked: KubernetesCluster) -> KubernetesCluster:

@@ -25,9 +25,9 @@ _log = logging.getLogger(__name__)
 
 
 class Queue:
-    """:param look: one look; true when there is more to do at once."""
+    """:param look: one look; gives the seconds after which there is more to see, 0 when something must change first."""
 
-    def __init__(self, look: Callable[[str, str], Awaitable[bool]], metrics: Metrics) -> None:
+    def __init__(self, look: Callable[[str, str], Awaitable[float]], metrics: Metrics) -> None:
         self._look = look
         self._metrics = metrics
         self._wanted: dict[Cluster, asyncio.Event] = {}
@@ -67,8 +67,7 @@ class Queue:
             wanted.clear()
             async with self._room:
                 try:
-                    again = await self._look(*cluster)
-                    wait = _FIRST_WAIT if again else 0.0
+                    wait = await self._look(*cluster)
                     self._metrics.looked("done")
                 except ApiError as error:
                     wait = min(max(_FIRST_WAIT, 2 * wait), _LONGEST_WAIT)

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
+from dataclasses import replace
 from datetime import UTC, datetime
 
-from migratory_operator import names
+from migratory_operator import members, names
 from migratory_operator.api import BY_NAME, CHILDREN, CLUSTER, EVENT, POD, REPORT, Api, ApiError
 from migratory_operator.brokers import Brokers
 from migratory_operator.decide import Event, Plan, decide, needed
 from migratory_operator.metrics import Metrics
 from migratory_operator.names import Object, Owner
 from migratory_operator.observe import Key, Observed, key_of
+from migratory_operator.rollout import Replacement, old_members
 from migratory_operator.settings import Settings
 
 _log = logging.getLogger(__name__)
@@ -26,15 +28,15 @@ class Reconciler:
         self._settings = settings
         self._metrics = metrics
 
-    async def cluster(self, namespace: str, name: str) -> bool:
-        """Whether there is more to do at once.
+    async def cluster(self, namespace: str, name: str) -> float:
+        """Seconds after which there is more to see; 0 when something must change first.
 
         :raises ApiError: something was refused or not answered; a later look makes up for it.
         """
         resource = await self._api.get(CLUSTER, namespace, name)
         if resource is None:
             self._metrics.forget(namespace, name)
-            return False
+            return 0.0
         observed = await self._observe(resource)
         plan = decide(observed, self._settings)
         refused = await self._carry_out(plan)
@@ -74,17 +76,17 @@ class Reconciler:
             if key not in found and (thing := await self._api.get(BY_NAME[key[0]], owner.namespace, key[1])):
                 found[key] = thing
         taken = frozenset(key for key, thing in found.items() if not owner.owns(thing))
-        pages = await self._brokers.pages(
-            pod for pod in pods if pod["metadata"].get("labels", {}).get("app.kubernetes.io/component") == names.BROKER
-        )
-        return Observed(
+        seen = Observed(
             resource=resource,
             now=datetime.now(UTC),
             objects={key: thing for key, thing in found.items() if key not in taken},
             taken=taken,
             pods=tuple(pods),
-            pages=pages,
         )
+        pages, modes = await asyncio.gather(
+            self._brokers.pages(seen.pods_of(names.BROKER)), members.modes(old_members(seen))
+        )
+        return replace(seen, pages=pages, modes=modes)
 
     async def _carry_out(self, plan: Plan) -> list[ApiError]:
         """Everything is tried, whatever becomes of the rest."""
@@ -105,7 +107,22 @@ class Reconciler:
             except ApiError as error:
                 _log.warning("%s %s was not deleted: %s", *key_of(thing), error)
                 refused.append(error)
+        for step in plan.replace:
+            try:
+                await self._replace(step)
+            except ApiError as error:
+                _log.warning("Pod %s was not replaced: %s", step.pod["metadata"]["name"], error)
+                refused.append(error)
         return refused
+
+    async def _replace(self, step: Replacement) -> None:
+        name = step.pod["metadata"]["name"]
+        if not step.gently:
+            await self._api.delete(POD, step.pod)
+        elif not await self._api.evict(step.pod):
+            _log.info("Pod %s has to wait: its disruption budget allows none to go now", name)
+            return
+        _log.info("Pod %s of an old revision goes", name)
 
     async def _tell(self, observed: Observed, plan: Plan) -> None:
         if not plan.status:

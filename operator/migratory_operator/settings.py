@@ -13,7 +13,7 @@ class SettingsError(Exception):
 
 @dataclass(frozen=True)
 class Settings:
-    """`namespaces` empty: the whole Kubernetes cluster."""
+    """`namespaces` empty: the whole Kubernetes cluster. `own_namespace`: of the operator's pod, "" outside of any."""
 
     broker_image: str
     zookeeper_image: str
@@ -22,6 +22,7 @@ class Settings:
     namespaces: tuple[str, ...] = ()
     resync: float = 15.0
     listen: int = 8080
+    own_namespace: str = ""
 
 
 _PREFIX = "MIGRATORY_"
@@ -41,6 +42,7 @@ def read_settings(environment: Mapping[str, str] = os.environ) -> Settings:
         namespaces=_words(environment, "NAMESPACES"),
         resync=_number(environment, "RESYNC_SECONDS", 15.0, 1.0, 3600.0),
         listen=int(_number(environment, "LISTEN_PORT", 8080, 1, 65535)),
+        own_namespace=environment.get(f"{_PREFIX}OWN_NAMESPACE", ""),
     )
 
 

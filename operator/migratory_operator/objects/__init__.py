@@ -25,7 +25,7 @@ def desired(
     :param ready: the brokers that take clients now.
     """
     made = [
-        *access.objects(cluster, owner),
+        *access.objects(cluster, owner, settings),
         *brokers.services(cluster, owner),
         *exposure.services(cluster, owner),
         servers.config_map(owner, servers.entries(cluster, urls, ready)),

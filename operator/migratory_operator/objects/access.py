@@ -6,15 +6,16 @@ from migratory_resources.kubernetes import KubernetesCluster
 
 from migratory_operator import names
 from migratory_operator.names import Object, Owner, thing
+from migratory_operator.settings import Settings
 
 
-def objects(cluster: KubernetesCluster, owner: Owner) -> list[Object]:
+def objects(cluster: KubernetesCluster, owner: Owner, settings: Settings) -> list[Object]:
     made = [
         thing("v1", "ServiceAccount", owner.name, names.BROKER, owner, automountServiceAccountToken=False),
         _brokers(owner),
     ]
     if cluster.spec.zookeeper.external is None:
-        made.append(_zookeeper(owner))
+        made.append(_zookeeper(owner, settings))
     return made
 
 
@@ -33,15 +34,21 @@ def _brokers(owner: Owner) -> Object:
     )
 
 
-def _zookeeper(owner: Owner) -> Object:
+def _zookeeper(owner: Owner, settings: Settings) -> Object:
     members = {"podSelector": {"matchLabels": names.selector(owner.name, names.ZOOKEEPER)}}
     brokers = {"podSelector": {"matchLabels": names.selector(owner.name, names.BROKER)}}
+    # The operator asks who leads before it replaces members.
+    operator = {
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": settings.own_namespace}},
+        "podSelector": {"matchLabels": {"app.kubernetes.io/name": names.FIELD_MANAGER}},
+    }
+    clients = [brokers, members, *([operator] if settings.own_namespace else [])]
     return _policy(
         names.zookeeper_name(owner.name),
         names.ZOOKEEPER,
         owner,
         [
-            {"from": [brokers, members], "ports": [_tcp(names.ZOOKEEPER_PORT)]},
+            {"from": clients, "ports": [_tcp(names.ZOOKEEPER_PORT)]},
             {"from": [members], "ports": [_tcp(names.QUORUM_PORT), _tcp(names.ELECTION_PORT)]},
         ],
     )

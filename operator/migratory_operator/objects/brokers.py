@@ -16,7 +16,7 @@ from migratory_resources.kubernetes import KubernetesCluster
 from migratory_operator import names
 from migratory_operator.names import Object, Owner, thing
 from migratory_operator.objects import zookeeper
-from migratory_operator.objects.pods import container, digest, pod_template, port, service_port
+from migratory_operator.objects.pods import ON_DELETE, container, digest, from_field, pod_template, port, service_port
 from migratory_operator.settings import Settings
 
 # After the drain a broker closes what is left, ends its session and exits, within seconds each.
@@ -113,7 +113,11 @@ def _stateful_set(
         spec.resources,
         settings,
         command=["/bin/sh", "-c", command],
-        env=[{"name": "POD_NAME", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}}}],
+        env=[
+            from_field("POD_NAME", "metadata.name"),
+            # a broker that leaves sends its clients to those of another revision first: they are the new ones
+            from_field("MIGRATORY_REVISION", f"metadata.labels['{names.REVISION}']"),
+        ],
         ports=[
             port("clients", names.CLIENTS_PORT),
             port("peers", names.PEERS_PORT),
@@ -155,7 +159,7 @@ def _stateful_set(
             "serviceName": name,
             "replicas": spec.replicas,
             "podManagementPolicy": "Parallel",
-            "updateStrategy": {"type": "RollingUpdate"},
+            "updateStrategy": ON_DELETE,
             "selector": {"matchLabels": names.selector(owner.name, names.BROKER)},
             "template": template,
         },

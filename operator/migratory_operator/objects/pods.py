@@ -18,7 +18,8 @@ USER = 10001
 def pod_template(
     owner: Owner, component: str, configuration: dict[str, str], settings: Settings, grace: int, **spec: Any
 ) -> Object:
-    """`spec` holds the containers and volumes. A change of `configuration` makes the pods new, one after the other."""
+    """`spec` holds the containers and volumes. A change of `configuration` makes the pods new, one after the other
+    (rollout.py)."""
     template: Object = {
         "metadata": {
             "labels": labels(owner.name, component),
@@ -74,6 +75,16 @@ def container(name: str, image: str, resources: Resources, settings: Settings, *
         },
         **fields,
     }
+
+
+# Of both StatefulSets: which pod goes next, and when, is decided in rollout.py. The null takes away what the API server
+# itself or an older operator left there, which is refused beside OnDelete.
+ON_DELETE: Object = {"type": "OnDelete", "rollingUpdate": None}
+
+
+def from_field(name: str, path: str) -> Object:
+    """An environment variable that holds what Kubernetes says of the pod."""
+    return {"name": name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}}
 
 
 def port(name: str, number: int) -> Object:

@@ -11,7 +11,7 @@ from migratory_resources.quantities import format_size
 
 from migratory_operator import names
 from migratory_operator.names import Object, Owner, thing
-from migratory_operator.objects.pods import container, pod_template, port, service_port
+from migratory_operator.objects.pods import ON_DELETE, container, from_field, pod_template, port, service_port
 from migratory_operator.settings import Settings
 
 _GRACE_SECONDS = 15
@@ -130,7 +130,7 @@ def _stateful_set(
         zookeeper.resources,
         settings,
         command=[_MEMBER],
-        env=[{"name": "POD_NAME", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}}}],
+        env=[from_field("POD_NAME", "metadata.name")],
         ports=[
             port("zookeeper", names.ZOOKEEPER_PORT),
             port("quorum", names.QUORUM_PORT),
@@ -159,7 +159,7 @@ def _stateful_set(
         "serviceName": name,
         "replicas": zookeeper.replicas,
         "podManagementPolicy": "Parallel",
-        "updateStrategy": {"type": "RollingUpdate"},
+        "updateStrategy": ON_DELETE,
         "selector": {"matchLabels": names.selector(owner.name, names.ZOOKEEPER)},
         "template": pod_template(
             owner, names.ZOOKEEPER, configuration, settings, _GRACE_SECONDS, containers=[member], volumes=volumes

@@ -25,27 +25,55 @@ def cluster(spec: Object | None = None, name: str = "quotes", **metadata: Any) -
     }
 
 
-def pod(name: str, component: str, instance: str = "quotes", *, ready: bool = True, **status: Any) -> Object:
+NEW, OLD = "revision-2", "revision-1"
+"""Of pods: what `settled` StatefulSets are at, and another."""
+
+
+def pod(
+    name: str, component: str, instance: str = "quotes", *, ready: bool = True, revision: str = NEW, **status: Any
+) -> Object:
     conditions = [{"type": "Ready", "status": "True" if ready else "False"}]
+    labels = {**names.labels(instance, component), names.REVISION: revision}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": name, "namespace": "market", "labels": names.labels(instance, component)},
+        "metadata": {"name": name, "namespace": "market", "uid": f"uid-of-{name}", "labels": labels},
         "status": {"podIP": "10.0.0.1", "conditions": conditions, **status},
     }
 
 
-def pods(brokers: int = 3, zookeepers: int = 3, instance: str = "quotes") -> tuple[Object, ...]:
+def pods(brokers: int = 3, zookeepers: int = 3, instance: str = "quotes", revision: str = NEW) -> tuple[Object, ...]:
     """All of them ready."""
     return (
-        *(pod(f"{instance}-broker-{number}", names.BROKER, instance) for number in range(brokers)),
-        *(pod(f"{instance}-zookeeper-{number}", names.ZOOKEEPER, instance) for number in range(zookeepers)),
+        *(pod(f"{instance}-broker-{number}", names.BROKER, instance, revision=revision) for number in range(brokers)),
+        *(
+            pod(f"{instance}-zookeeper-{number}", names.ZOOKEEPER, instance, revision=revision)
+            for number in range(zookeepers)
+        ),
     )
 
 
-def page(owned: range = range(0), **fields: Any) -> BrokerPage:
-    usual: Object = {"ready": True, "zookeeper_connected": True, "clients": 7, "waiting_groups": 0}
-    return BrokerPage(**{**usual, **fields}, coordinators=len(owned), owned=frozenset(owned))
+def page(owned: Iterable[int] = (), brokers: int = 3, **fields: Any) -> BrokerPage:
+    """Of a broker of so many, all well and connected, that coordinates these groups."""
+    everybody = [f"quotes-broker-{number}" for number in range(brokers)]
+    usual: Object = {
+        "ready": True,
+        "zookeeper_connected": True,
+        "clients": 7,
+        "waiting_groups": 0,
+        "incarnation": 1,
+        "member": True,
+        "fenced": False,
+        "draining": False,
+        "links": dict.fromkeys(everybody, 1),
+        "lists": dict.fromkeys(owned, frozenset(everybody)),
+    }
+    return BrokerPage(**{**usual, **fields})
+
+
+def pages_of(brokers: int = 3, groups: int = 100) -> dict[str, BrokerPage]:
+    """Of so many brokers, all well, the groups spread over them."""
+    return {f"quotes-broker-{number}": page(range(number, groups, brokers), brokers) for number in range(brokers)}
 
 
 def settled(thing: Object) -> Object:
@@ -58,8 +86,7 @@ def settled(thing: Object) -> Object:
         "replicas": replicas,
         "readyReplicas": replicas,
         "updatedReplicas": replicas,
-        "currentRevision": "1",
-        "updateRevision": "1",
+        "updateRevision": NEW,
     }
     return {**thing, "metadata": {**thing["metadata"], "generation": 1}, "status": status}
 

@@ -11,9 +11,9 @@ from migratory_operator import names
 from migratory_operator.decide import Plan, decide, needed
 from migratory_operator.names import Object
 from migratory_operator.observe import Observed, key_of
-from migratory_testing.kubernetes import NOW, SETTINGS, cluster, page, pod, pods, settled
+from migratory_testing.kubernetes import NOW, SETTINGS, cluster, page, pages_of, pod, pods, settled
 
-THIRDS = {f"quotes-broker-{number}": page(range(number, 100, 3)) for number in range(3)}
+THIRDS = pages_of(3)
 
 
 def observe(resource: Object, **fields: Any) -> Observed:
@@ -36,6 +36,10 @@ def whole(resource: Object | None = None, **fields: Any) -> Observed:
 def condition(plan: Plan, type_: str) -> tuple[str, str]:
     found = next(one for one in plan.status["conditions"] if one["type"] == type_)
     return found["status"], found["reason"]
+
+
+def message(plan: Plan, type_: str) -> str:
+    return str(next(one["message"] for one in plan.status["conditions"] if one["type"] == type_))
 
 
 def test_from_nothing_everything_is_made_and_the_status_says_so() -> None:
@@ -111,8 +115,7 @@ def test_what_is_not_wanted_any_more_goes_if_it_is_ours() -> None:
 
 def test_from_two_brokers_to_one_the_budget_goes_in_the_same_look() -> None:
     two = {"brokers": {"replicas": 2}, "delivery": {"minCopies": 1}}
-    owners = {f"quotes-broker-{number}": page(range(number, 100, 2)) for number in range(2)}
-    seen = whole(cluster(two), pods=pods(2), pages=owners)
+    seen = whole(cluster(two), pods=pods(2), pages=pages_of(2))
     one = {"brokers": {"replicas": 1}, "delivery": {"minCopies": 1}}
     plan = decide(replace(seen, resource={**seen.resource, "spec": one}), SETTINGS)
     assert [key_of(thing) for thing in plan.delete] == [("PodDisruptionBudget", "quotes-broker")]
@@ -147,8 +150,7 @@ def test_more_or_fewer_brokers_are_no_reason_to_restart_any() -> None:
 
 def five(**fields: Any) -> Observed:
     """Five brokers, all well, of which three are wanted from now on."""
-    owners = {f"quotes-broker-{number}": page(range(number, 100, 5)) for number in range(5)}
-    seen = whole(cluster({"brokers": {"replicas": 5}}), pods=pods(5), pages=owners)
+    seen = whole(cluster({"brokers": {"replicas": 5}}), pods=pods(5), pages=pages_of(5))
     return replace(seen, **{"resource": {**seen.resource, "spec": {"brokers": {"replicas": 3}}}, **fields})
 
 
@@ -172,8 +174,7 @@ def test_brokers_leave_one_after_the_other() -> None:
     four = {key: settled(thing) for key, thing in made.items()}
     seen = replace(seen, objects={**seen.objects, **four})
     assert next_size(seen) == 4, "the fifth is still there"
-    owners = {f"quotes-broker-{number}": page(range(number, 100, 4)) for number in range(4)}
-    assert next_size(replace(seen, pods=pods(4), pages=owners)) == 3
+    assert next_size(replace(seen, pods=pods(4), pages=pages_of(4))) == 3
 
 
 def test_the_next_broker_leaves_when_those_that_stay_are_well() -> None:
@@ -184,8 +185,13 @@ def test_the_next_broker_leaves_when_those_that_stay_are_well() -> None:
     unready = pod("quotes-broker-1", names.BROKER, ready=False)
     others = [one for one in pods(5) if one["metadata"]["name"] != "quotes-broker-1"]
     assert next_size(replace(seen, pods=(*others, unready))) == 5, "one that stays takes no clients"
-    listed = {**seen.pages, "quotes-broker-0": page(range(0, 100, 5), listed=frozenset({"quotes-broker-5"}))}
+    listed = {**seen.pages, "quotes-broker-0": page(range(0, 100, 5), 6)}
     assert next_size(replace(seen, pages=listed)) == 5, "the one before is on a list still"
+    learning = {**seen.pages, "quotes-broker-1": replace(seen.pages["quotes-broker-1"], member=False)}
+    plan = decide(replace(seen, pages=learning), SETTINGS)
+    assert condition(plan, "Progressing") == ("True", "Scaling")
+    assert "quotes-broker-1 is not a synced member of every topic group yet" in message(plan, "Progressing")
+    assert plan.again, "what a broker says of itself is no event of Kubernetes"
 
 
 def test_a_broker_that_never_ran_may_leave_at_once() -> None:
