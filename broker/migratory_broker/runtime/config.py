@@ -80,7 +80,8 @@ class OriginsSection(_Section, frozen=True):
 
 
 class BrokerConfig(_Section, frozen=True):
-    """One cluster's brokers; alike on each of them."""
+    """One cluster's brokers; alike on each of them. `io_processes`: how many hold the clients' sockets, 0: the broker's
+    own process does."""
 
     cluster: Name
     brokers: Annotated[tuple[Name, ...], Meta(min_length=1, max_length=100)]
@@ -92,6 +93,7 @@ class BrokerConfig(_Section, frozen=True):
     drain: DrainSection = field(default_factory=DrainSection)
     origins: OriginsSection = field(default_factory=OriginsSection)
     compression: bool = False
+    io_processes: Annotated[int, Meta(ge=0, le=64)] = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +179,12 @@ def _check(config: BrokerConfig) -> None:
     if cache.min_age > cache.max_age:
         raise ConfigError(
             f"topics.cache.minAge: {cache.min_age}; allowed is at most topics.cache.maxAge, {cache.max_age}"
+        )
+    shares = max(1, config.io_processes)
+    if shares > 1 and config.limits.queue_per_client * shares > config.limits.queue_total:
+        raise ConfigError(
+            f"limits.queueTotal: {config.limits.queue_total} is divided among {shares} I/O processes; allowed is "
+            f"ioProcesses x limits.queuePerClient or more, {config.limits.queue_per_client * shares}"
         )
     if config.limits.queue_per_client > config.limits.queue_total:
         raise ConfigError(

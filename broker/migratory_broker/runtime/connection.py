@@ -34,7 +34,11 @@ class Connection(asyncio.Protocol):
         self.socket: ClientSocket | None = None  # for fan-outs, where they may go past the transport
 
     def data_received(self, data: bytes) -> None:
-        self._table.pump.to_edge(Received(self.number, data))
+        table = self._table
+        table.pump.to_edge(Received(self.number, data))
+        if table.choked is not None:
+            self.transport.pause_reading()
+            table.choked[self.number] = None
 
     def pause_writing(self) -> None:
         table = self._table
@@ -60,6 +64,8 @@ class Connections:
         self._open: dict[int, Connection] = {}
         self._next = 1
         self._closing: deque[tuple[float, int]] = deque()
+        self._held: set[int] = set()
+        self.choked: dict[int, None] | None = None  # nobody is read more than once while it is there: these have been
         self.none_left = asyncio.Event()
         self.none_left.set()
 
@@ -93,6 +99,7 @@ class Connections:
         connection = self._open.pop(number, None)
         if connection is not None:
             self.direct.forget(connection)
+            self._held.discard(number)
             if connection.socket is not None:
                 connection.socket.owner = None
             self.pump.to_edge(Lost(number))
@@ -107,11 +114,29 @@ class Connections:
             self.direct.note(connection)
 
     def hold(self, effect: Hold) -> None:
-        connection = self._open.get(effect.connection)
-        if connection is not None and effect.on:
+        number = effect.connection
+        connection = self._open.get(number)
+        if connection is None:
+            return
+        if effect.on:
+            self._held.add(number)
             connection.transport.pause_reading()
-        elif connection is not None:
-            connection.transport.resume_reading()
+        else:
+            self._held.discard(number)
+            if self.choked is None or number not in self.choked:
+                connection.transport.resume_reading()
+
+    def choke(self, on: bool) -> None:
+        """`on`: where requests go nothing more fits. Who sends something is read once, and then left alone."""
+        if on:
+            if self.choked is None:
+                self.choked = {}
+            return
+        choked, self.choked = self.choked or {}, None
+        for number in choked:
+            connection = self._open.get(number)
+            if connection is not None and number not in self._held:
+                connection.transport.resume_reading()
 
     def close(self, effect: Close) -> None:
         connection = self._open.get(effect.connection)

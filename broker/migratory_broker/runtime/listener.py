@@ -14,6 +14,7 @@ import resource
 import socket
 import ssl
 from collections.abc import Callable
+from typing import Protocol
 
 from migratory_broker.runtime.errors import ListenError
 from migratory_broker.runtime.logs import Log
@@ -32,6 +33,14 @@ FULL = (
 )
 
 _NO_ROOM = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+
+
+class Pace(Protocol):
+    """Whether one more connection is taken now; if not, how many seconds to wait until asking again."""
+
+    def take(self) -> bool: ...
+
+    def wait(self) -> float: ...
 
 
 class Admission:
@@ -112,34 +121,61 @@ def address_of(listening: socket.socket) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-class Listener:
-    """Accepts on one socket and starts `factory()`'s protocol on each connection.
+class Starting:
+    """Starts `factory()`'s protocol on accepted sockets. `wrap` may put another object in their place, where there is
+    no TLS. Its length: those that are being started."""
+
+    def __init__(
+        self,
+        factory: Callable[[], asyncio.BaseProtocol],
+        *,
+        tls: ssl.SSLContext | None = None,
+        wrap: Callable[[socket.socket], socket.socket] = lambda accepted: accepted,
+    ) -> None:
+        self._factory = factory
+        self._tls = tls
+        self._wrap = wrap
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[object]] = set()
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def __call__(self, accepted: socket.socket) -> None:
+        task = self._loop.create_task(self._start(accepted if self._tls else self._wrap(accepted)))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _start(self, accepted: socket.socket) -> None:
+        try:
+            await self._loop.connect_accepted_socket(self._factory, accepted, ssl=self._tls)
+        except OSError:
+            # gone, or no TLS: harms only its sender
+            accepted.close()
+
+
+class Acceptor:
+    """Accepts on one socket and gives each connection to `take`.
 
     `admission` None takes all that come. `room` says how many more connections may be held now.
-    `wrap` may put another object in the place of an accepted socket, where there is no TLS.
     """
 
     def __init__(
         self,
         listening: socket.socket,
-        factory: Callable[[], asyncio.BaseProtocol],
+        take: Callable[[socket.socket], None],
         log: Log,
         *,
-        admission: Admission | None = None,
+        admission: Pace | None = None,
         room: Callable[[], int] = lambda: 2**31,
-        tls: ssl.SSLContext | None = None,
-        wrap: Callable[[socket.socket], socket.socket] = lambda accepted: accepted,
     ) -> None:
         self._socket = listening
-        self._factory = factory
+        self._take = take
         self._log = log
         self._admission = admission
         self._room = room
-        self._tls = tls
-        self._wrap = wrap
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
-        self._starting: set[asyncio.Task[object]] = set()
         self._logged = -60.0
         self.refused = 0
         self._loop.add_reader(listening, self._accept)
@@ -166,27 +202,17 @@ class Listener:
                     return
                 continue  # the one at the head of the backlog went away
             accepted.setblocking(False)
-            if self._room() <= len(self._starting):
+            if self._room() <= 0:
                 self._refuse(accepted)
-                continue
-            task = self._loop.create_task(self._start(accepted if self._tls else self._wrap(accepted)))
-            self._starting.add(task)
-            task.add_done_callback(self._starting.discard)
-
-    async def _start(self, accepted: socket.socket) -> None:
-        try:
-            await self._loop.connect_accepted_socket(self._factory, accepted, ssl=self._tls)
-        except OSError:
-            # gone, or no TLS: harms only its sender
-            accepted.close()
+            else:
+                self._take(accepted)
 
     def _refuse(self, accepted: socket.socket) -> None:
         self.refused += 1
         self._complain("no descriptors left for more clients")
         # the answer is a courtesy: who is gone already, or speaks TLS, sees the connection end
         with contextlib.suppress(OSError):
-            if self._tls is None:
-                accepted.send(FULL)
+            accepted.send(FULL)
         accepted.close()
 
     def _rest(self, delay: float) -> None:
@@ -202,3 +228,21 @@ class Listener:
         if now - self._logged >= 10:
             self._logged = now
             self._log("warning", "accept_failed", reason=reason, refused=self.refused)
+
+
+class Listener(Acceptor):
+    """Accepts on one socket and starts `factory()`'s protocol on each connection, in this process."""
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        factory: Callable[[], asyncio.BaseProtocol],
+        log: Log,
+        *,
+        admission: Pace | None = None,
+        room: Callable[[], int] = lambda: 2**31,
+        tls: ssl.SSLContext | None = None,
+        wrap: Callable[[socket.socket], socket.socket] = lambda accepted: accepted,
+    ) -> None:
+        starting = Starting(factory, tls=tls, wrap=wrap)
+        super().__init__(listening, starting, log, admission=admission, room=lambda: room() - len(starting))

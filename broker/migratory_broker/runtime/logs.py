@@ -30,6 +30,7 @@ class Log:
         capacity: int = 10_000,
     ) -> None:
         self._descriptor = descriptor
+        self.level = level
         self._level = LEVELS[level]
         self._common = dict(common or {})
         self._queue: queue.Queue[bytes | None] = queue.Queue(capacity)

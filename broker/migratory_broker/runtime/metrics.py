@@ -29,7 +29,7 @@ TAKEOVER_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0,
 CLOSED_REASONS = (
     "client", "bye", "lost", "heartbeat", "handshake", "refused", "draining", "fenced", "stopping", "slow_consumer",
     "incoming",
-    "backlog", "bad_message", "protocol", "too_large", "token_expired",
+    "backlog", "bad_message", "protocol", "too_large", "token_expired", "io_process",
 )  # fmt: skip
 """Exported from the start on, at zero: `rate` takes no notice of the rise that a series is born with."""
 
@@ -37,6 +37,17 @@ Kind = Literal["gauge", "counter", "histogram"]
 
 FAMILIES: dict[str, tuple[Kind, str, str]] = {
     "migratory_clients": ("gauge", "", "Connected clients."),
+    "migratory_io_process_clients": ("gauge", "process", "Connections of each I/O process."),
+    "migratory_io_process_deaths_total": (
+        "counter",
+        "",
+        "I/O processes that died, and their clients' connections with them.",
+    ),
+    "migratory_memory_bytes": (
+        "gauge",
+        "",
+        "Memory of all processes of this broker, shared pages by their share (PSS).",
+    ),
     "migratory_subscriptions": ("gauge", "", "Subscriptions of the connected clients."),
     "migratory_topics": ("gauge", "", "Topics known to this broker."),
     "migratory_cache_bytes": ("gauge", "", "Payload bytes in the cache."),
@@ -46,6 +57,7 @@ FAMILIES: dict[str, tuple[Kind, str, str]] = {
     "migratory_delivered_total": ("counter", "", "Publications written, once for each subscriber."),
     "migratory_sent_bytes_total": ("counter", "", "Bytes written to clients."),
     "migratory_closed_total": ("counter", "reason", "Connections closed by this broker."),
+    "migratory_moves_asked_total": ("counter", "", "Clients that this broker asked to move, for balance."),
     "migratory_groups": ("gauge", "role", "Topic groups by this broker's part in them."),
     "migratory_takeovers_total": ("counter", "", "Takeovers finished by this broker."),
     "migratory_takeover_seconds": ("histogram", "", "From a takeover's begin to its activation."),

@@ -7,7 +7,6 @@ once the logic knows which incarnation it is. Every wait has a limit.
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import random
 import signal
@@ -19,44 +18,33 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from migratory_protocol.messages import Server
-from migratory_protocol.origins import OriginPolicy
-
-from migratory_broker.core.edge import events as edge_events
-from migratory_broker.core.edge.config import EdgeConfig
-from migratory_broker.core.edge.core import Edge
 from migratory_broker.core.logic import events
 from migratory_broker.core.logic.config import LogicConfig
 from migratory_broker.core.logic.core import Logic
-from migratory_broker.runtime import admin
+from migratory_broker.runtime import admin, memory
 from migratory_broker.runtime.config import BrokerConfig, Identity, split_address
-from migratory_broker.runtime.connection import Connections
+from migratory_broker.runtime.edges import Edges
 from migratory_broker.runtime.errors import EXIT_FAILED, ListenError, ZooKeeperError
-from migratory_broker.runtime.listener import Admission, Listener, address_of, bind, descriptor_room, listen
+from migratory_broker.runtime.listener import Acceptor, Listener, address_of, bind, listen
 from migratory_broker.runtime.logs import Log
 from migratory_broker.runtime.metrics import Metrics
 from migratory_broker.runtime.peers import Peers
 from migratory_broker.runtime.pump import Pump
 from migratory_broker.runtime.readings import readings
 from migratory_broker.runtime.rereading import Rereading
-from migratory_broker.runtime.server import AdminServer, ClientServer
+from migratory_broker.runtime.server import AdminServer
+from migratory_broker.runtime.serving import ClientSide, OneProcess, freeze
 from migratory_broker.runtime.zookeeper import ZooKeeper
 
 TICK = 0.1
 LATE = 0.5
 """Seconds; a tick that comes later than this is told, because the loop stood still."""
 
-CLOSE_WAIT = 2.0
-"""Seconds that clients have to take the last close frame."""
-
 ZOOKEEPER_STOP = 3.0
 """Seconds to end the session; otherwise it expires."""
 
 PEER_BUFFER = 67_108_864
 """Bytes that may wait for a peer, besides a whole snapshot of the cache."""
-
-_GC_THRESHOLDS = (50_000, 20, 50)
-"""Young objects here are events and effects, freed by counting; the collector has little to find."""
 
 
 def logic_config(config: BrokerConfig, name: str, url: str, peer: str) -> LogicConfig:
@@ -83,21 +71,6 @@ def logic_config(config: BrokerConfig, name: str, url: str, peer: str) -> LogicC
     )
 
 
-def edge_config(config: BrokerConfig, name: str, incarnation: int) -> EdgeConfig:
-    limits = config.limits
-    return EdgeConfig(
-        cluster=config.cluster,
-        broker=name,
-        incarnation=incarnation,
-        handshake=limits.handshake,
-        heartbeat=limits.heartbeat,
-        max_payload=limits.max_payload,
-        subscriptions_per_client=limits.subscriptions_per_client,
-        queue_per_client=limits.queue_per_client,
-        queue_total=limits.queue_total,
-    )
-
-
 class Broker:
     """`await run()` gives the exit code. Raises BrokerError when it cannot start."""
 
@@ -107,10 +80,9 @@ class Broker:
         self._log = log
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[int] = self._loop.create_future()
-        self._listeners: list[Listener] = []
+        self._listeners: list[Acceptor] = []
+        self._opened = False
         self._admission = events.Admission(False, "learning")
-        self._servers: tuple[Server, ...] = ()
-        self._edge: Edge | None = None
         self._drain_until: float | None = None
         self._hurry = False
         self._rereading = (
@@ -155,7 +127,6 @@ class Broker:
         self._client_socket, self._peer_socket = clients, peers
         self._logic = Logic(logic_config(config, name, url, peer))
         self._pump = Pump(self._logic, self._loop.call_soon, clock, self._failed)
-        self._connections = Connections(self._pump, clock)
         self._peers = Peers(
             cluster=config.cluster,
             name=name,
@@ -174,21 +145,14 @@ class Broker:
             log,
         )
         self._metrics = Metrics(config.cluster, name, self._readings)
-        origins = config.origins
-        self._client_server = ClientServer(
-            self._connections,
-            OriginPolicy(origins.allowed, origins.hosts, origins.without_origin),
-            admin.servers(lambda: self._servers),
-            clock,
-            handshake_limit=config.limits.handshake,
-            compression=config.compression,
-        )
+        self._memory = memory.Reader(clock)
+        self._clients = self._client_side()
         pages = {
             "/healthz": admin.health,
             "/readyz": admin.readiness(self._not_ready),
             "/metrics": self._metrics.page,
             "/v1/status": admin.status(self._status),
-            "/v1/servers": admin.servers(lambda: self._servers),
+            "/v1/servers": admin.servers(lambda: self._clients.servers),
         }
         self._admin_server = AdminServer(pages, clock)
         self._pump.carry_out(
@@ -203,10 +167,7 @@ class Broker:
                 events.Stop: self._stop,
                 events.Admission: self._admit,
                 events.ServerList: self._take_servers,
-                edge_events.Multicast: self._connections.direct.multicast,
-                edge_events.Send: self._connections.send,
-                edge_events.Close: self._connections.close,
-                edge_events.Hold: self._connections.hold,
+                **self._clients.handlers(),
             }
         )
         self._listeners.append(Listener(listen(administration, "administration"), self._admin_server.protocol, log))
@@ -217,6 +178,21 @@ class Broker:
             peers=address_of(peers),
             admin=address_of(administration),
             url=url,
+        )
+
+    def _client_side(self) -> ClientSide:
+        config, name, clock = self._config, self._identity.name, time.monotonic
+        if not config.io_processes:
+            return OneProcess(config, name, self._pump, clock, self._log)
+        return Edges(
+            config,
+            name,
+            self._pump,
+            clock,
+            self._log,
+            self._log.level,
+            self._logic.config.fencing,
+            self._metrics.observe,
         )
 
     # ---- life ------------------------------------------------------------------------------------------------------
@@ -258,14 +234,12 @@ class Broker:
         self._next_tick = now + TICK
         self._loop.call_later(TICK, self._tick)
         self._pump.to_logic(events.Tick())
-        self._pump.to_edge(events.Tick())
         self._peers.tick(now)
-        self._connections.tick(now)
-        self._client_server.tick()
+        self._clients.tick(now)
         self._admin_server.tick()
         if self._rereading is not None:
             self._rereading.tick(now)
-        if self._edge is None and self._logic.incarnation:
+        if not self._opened and self._logic.incarnation:
             try:
                 self._open(self._logic.incarnation)
             except ListenError as error:
@@ -275,26 +249,12 @@ class Broker:
 
     def _open(self, incarnation: int) -> None:
         """Take peers and clients, once the logic knows which life of this broker it is."""
-        self._edge = Edge(edge_config(self._config, self._identity.name, incarnation), 0)
-        self._pump.attach(self._edge)
+        self._opened = True
         self._peers.start(incarnation)
         self._listeners.append(Listener(listen(self._peer_socket, "peers"), self._peers.protocol, self._log))
-        room = descriptor_room()
-        self._listeners.append(
-            Listener(
-                listen(self._client_socket, "clients"),
-                self._client_server.protocol,
-                self._log,
-                admission=Admission(self._config.limits.connects_per_second, time.monotonic),
-                room=lambda: room - len(self._connections) - self._client_server.waiting,
-                wrap=self._connections.direct.wrap,
-            )
-        )
+        self._clients.open(incarnation, listen(self._client_socket, "clients"))
         self._log("info", "started", incarnation=incarnation)
-        # what lives until the end is not looked at again; a full collection would stop the loop for longer and longer
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(*_GC_THRESHOLDS)
+        freeze()
 
     # ---- the end ---------------------------------------------------------------------------------------------------
 
@@ -310,7 +270,7 @@ class Broker:
         self._pump.to_logic(events.DrainRequest(period))
 
     def _drained(self) -> bool:
-        return self._logic.drained and not len(self._connections)
+        return self._logic.drained and not len(self._clients)
 
     def _finish(self, code: int, reason: str) -> None:
         if not self._ended.done():
@@ -331,17 +291,16 @@ class Broker:
         """Clients are told, links broken, the session ended: at most a few seconds together."""
         for listener in self._listeners:
             listener.close()
-        if self._edge is not None and not self._hurry:
+        self._clients.stop_listening()
+        if self._opened and not self._hurry:
             self._pump.to_edge(events.Admission(False, "stopping"))
-            with suppress(TimeoutError):
-                async with asyncio.timeout(CLOSE_WAIT):
-                    await self._connections.none_left.wait()
+            await self._clients.emptied()
         self._pump.stopped = True
-        self._connections.abort_all()
+        await self._clients.close()
         await self._peers.close()
         with suppress(TimeoutError):
             async with asyncio.timeout(1.0):
-                await asyncio.gather(self._client_server.close(), self._admin_server.close())
+                await self._admin_server.close()
         if not await self._zookeeper.stop(0.5 if self._hurry else ZOOKEEPER_STOP):
             self._log("warning", "zookeeper_session_left")
 
@@ -364,7 +323,7 @@ class Broker:
         self._pump.step_edge(effect)
 
     def _take_servers(self, effect: events.ServerList) -> None:
-        self._servers = effect.servers
+        self._clients.servers = effect.servers
         self._pump.step_edge(effect)
 
     # ---- for those who ask -----------------------------------------------------------------------------------------
@@ -372,14 +331,16 @@ class Broker:
     def _not_ready(self) -> str:
         if self._drain_until is not None or self._ended.done():
             return "draining"
-        if self._edge is None:
-            return "starting"
+        if self._clients.why_not:
+            return self._clients.why_not
         return "" if self._admission.open else self._admission.reason or "closed"
 
     def _readings(self) -> Mapping[str, Any]:
-        return readings(self._logic.status(), self._edge.status() if self._edge is not None else None)
+        memory = self._memory.total(self._clients.pids)
+        return readings(self._logic.status(), self._clients.readings(), memory)
 
     def _status(self) -> Mapping[str, object]:
+        clients = self._clients.status()
         return {
             "cluster": self._config.cluster,
             "broker": self._identity.name,
@@ -389,13 +350,12 @@ class Broker:
             "reason": self._not_ready(),
             "zookeeper_connected": self._zookeeper.connected,
             "late_ticks": self._late_ticks,
-            "handshakes_waiting": self._client_server.waiting,
-            "handshakes_too_slow": self._client_server.slow_handshakes,
-            "requests_malformed": self._client_server.malformed + self._admin_server.malformed,
-            "connections_refused": sum(listener.refused for listener in self._listeners),
+            "memory_bytes": self._memory.total(self._clients.pids),
+            **clients,
+            "requests_malformed": clients["requests_malformed"] + self._admin_server.malformed,
+            "connections_refused": clients["connections_refused"] + sum(one.refused for one in self._listeners),
             "admin_connections_crowded_out": self._admin_server.crowded_out,
             "peer_links": self._peers.status(),
-            "servers": [{"url": server.url, "weight": server.weight} for server in self._servers],
+            "servers": [{"url": server.url, "weight": server.weight} for server in self._clients.servers],
             "logic": self._logic.status(),
-            "edge": self._edge.status() if self._edge is not None else None,
         }

@@ -42,7 +42,7 @@ Entry = tuple[Callable[[Any], None], Any]
 class Pump:
     """`soon` schedules a call in this loop turn (`loop.call_soon`), `clock` is monotonic, in seconds.
 
-    `failed` is told what a core raised; nothing is stepped after that. `over` is called at the end of every turn.
+    `failed` is told what a core raised; nothing is stepped after that.
     """
 
     def __init__(
@@ -51,10 +51,9 @@ class Pump:
         soon: Callable[[Callable[[], None]], object],
         clock: Callable[[], float],
         failed: Callable[[Exception], None],
-        over: Callable[[], None] | None = None,
     ) -> None:
         self._failed = failed
-        self._over = over
+        self._over: Callable[[], None] | None = None
         self._logic = logic
         self._edge: Core | None = None
         self._waiting: list[Any] = []
@@ -79,9 +78,11 @@ class Pump:
         self._edge_handlers.setdefault(edge_events.Multicast, multicast)
         self._edge_handlers[edge_events.More] = self.to_edge
 
-    def attach(self, edge: Core) -> None:
-        """Give the pump its edge, once it is known which life of the broker this is; the edge gets what waited."""
+    def attach(self, edge: Core, over: Callable[[], None] | None = None) -> None:
+        """Give the pump its edge, once it is known which life of the broker this is; the edge gets what waited. `over`
+        is called at the end of every turn."""
         self._edge = edge
+        self._over = over
         waiting, self._waiting = self._waiting, []
         for event in waiting:
             self.to_edge(event)

@@ -27,10 +27,16 @@ _EDGE = {
     "sent_bytes": "migratory_sent_bytes_total",
 }
 
+EDGE_COUNTERS = tuple(key for key, name in _EDGE.items() if name.endswith("_total"))
+"""What only rises: what an edge counted stays counted when it is gone."""
 
-def readings(logic: Mapping[str, Any], edge: Mapping[str, Any] | None) -> dict[str, Value]:
-    """From both cores' `status()`; before there is an edge it has no clients."""
-    values: dict[str, Value] = {}
+
+def readings(logic: Mapping[str, Any], edge: Mapping[str, Any] | None, memory: int = 0) -> dict[str, Value]:
+    """From both cores' `status()`, that of all edges together; before there is an edge it has no clients. `memory` in
+    bytes."""
+    values: dict[str, Value] = {"migratory_memory_bytes": float(memory)}
+    if edge is not None:
+        values["migratory_io_process_clients"] = edge.get("by_process", {})
     for source, names in ((logic, _LOGIC), (edge if edge is not None else dict.fromkeys(_EDGE, 0), _EDGE)):
         for key, name in names.items():
             value = source[key]

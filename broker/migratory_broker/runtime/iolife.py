@@ -1,0 +1,159 @@
+"""One life of an I/O process, as the broker's process has it: started, given clients and events, watched, ended.
+
+It can end in any way and at any moment, and takes its own clients along, no more. A process that does not answer, that
+does not take what it is sent, or that does not close its clients when it must, is killed: its clients then see at once
+that their connections are gone, and resume.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from migratory_broker.runtime import descriptors
+from migratory_broker.runtime.channel import Channel
+from migratory_broker.runtime.crossing import Beat, FromIo, Held, Report, decoder, encode
+
+BEAT = 0.4
+"""Seconds after which something is said to a process to which nothing else had to be."""
+
+LATE = 1.0
+"""A process that was silent for so long gets no new clients, until it is heard again."""
+
+SILENCE = 5.0
+"""A process that was silent for so long hangs, and is killed."""
+
+START = 30.0
+"""The same while it starts: libraries are imported, on a busy machine slowly."""
+
+CLOSING = 1.0
+"""Seconds in which it must have closed its clients when the broker is cut off or ends."""
+
+UNDER_WAY = 128
+"""Sockets that were given and not taken: more are not given."""
+
+_FROM_IO = decoder(FromIo)
+_BEAT = encode(Beat())
+
+
+class IoLife:
+    """:param process: its place among the broker's I/O processes; `number` is its edge's, never used again.
+
+    `take(life, messages, size)` gets what it says, `lost(life)` is called once, when it is gone. Raises OSError when no
+    process can be started.
+    """
+
+    def __init__(
+        self,
+        process: int,
+        number: int,
+        now: float,
+        take: Callable[[IoLife, list[Any], int], None],
+        lost: Callable[[IoLife], None],
+        flows: Callable[[IoLife], None],
+    ) -> None:
+        self.process = process
+        self.number = number
+        self.started = self.heard = now
+        self.alive = True
+        self.room = 0  # connections that it can hold; it has said Hello when there is one
+        self.begun = False  # it was told which edge it is
+        self.given = 0  # sockets
+        self.held = Held(0, 0, 0)
+        self.report: Report | None = None
+        self.requests: deque[Any] = deque()  # that wait until the channel is not full
+        self.killed = ""  # why it was killed
+        self._said = now
+        self._owes: tuple[int, float] | None = None  # batch that it must have worked off, until when
+        self.channel = Channel(
+            _FROM_IO, lambda messages, size: take(self, messages, size), lambda: self._lost(lost), lambda: flows(self)
+        )
+        mine, other = socket.socketpair()
+        self._way, other_way = descriptors.pair()
+        try:
+            with other, other_way:
+                ends = (other.fileno(), other_way.fileno())
+                self.popen = subprocess.Popen(
+                    [sys.executable, "-m", "migratory_broker.runtime.ioprocess", str(os.getpid()), *map(str, ends)],
+                    stdin=subprocess.DEVNULL,
+                    pass_fds=ends,
+                )
+        except BaseException:
+            mine.close()
+            self._way.close()
+            raise
+        self._connecting = asyncio.get_running_loop().create_task(self._connect(mine))
+
+    async def _connect(self, mine: socket.socket) -> None:
+        mine.setblocking(False)
+        await asyncio.get_running_loop().create_unix_connection(lambda: self.channel, sock=mine)
+
+    def _lost(self, lost: Callable[[IoLife], None]) -> None:
+        if self.alive:
+            self.alive = False
+            self._way.close()
+            lost(self)
+
+    # ---- clients -------------------------------------------------------------------------------------------------
+
+    @property
+    def load(self) -> int:
+        """Connections that it holds, and that are on their way to it."""
+        return self.held.load + self.given - self.held.given
+
+    def takes(self, now: float) -> bool:
+        """Whether it can be given one more socket now."""
+        return (
+            self.begun
+            and self.alive
+            and not self.killed
+            and now - self.heard < LATE
+            and self.given - self.held.given < UNDER_WAY
+        )
+
+    def give(self, accepted: socket.socket) -> bool:
+        given = descriptors.give(self._way, accepted)
+        self.given += given
+        return given
+
+    # ---- what it must do -----------------------------------------------------------------------------------------
+
+    def must_close(self, now: float) -> None:
+        """What was put into the channel last closes all its clients."""
+        self._owes = (self.channel.batches + 1, now + CLOSING)
+
+    def tick(self, now: float, stalled: bool, most: int) -> None:
+        """`stalled`: it was this process that stood still. `most`: bytes that may wait for it."""
+        if stalled:
+            self.heard = now
+        if self._owes is not None:
+            batch, until = self._owes
+            if self.report is not None and self.report.batches >= batch:
+                self._owes = None
+            elif now > until and not stalled:
+                self.kill("it does not close its clients")
+        if self.channel.waiting > most:
+            self.kill(f"{self.channel.waiting} bytes wait for it")
+        if now - self.heard > (SILENCE if self.begun else START):
+            self.kill(f"it is silent for {now - self.heard:.1f} s")
+        if self.begun and now - self._said >= BEAT:
+            self._said = now
+            self.channel.put(_BEAT)
+            self.channel.flush()
+
+    def kill(self, why: str) -> None:
+        """Its sockets close when it is dead, and then it is `lost`."""
+        if not self.killed and self.alive:
+            self.killed = why
+            self.popen.send_signal(signal.SIGKILL)
+
+    def close(self) -> None:
+        """The end of its channel is the sign to end."""
+        self.channel.close()
