@@ -65,7 +65,9 @@ def _check_publish(message: Publish) -> None:
 
 def _check(found: list[Any]) -> None:
     for message in found:
-        if type(message) is Publish and message.qos:
+        if type(message) is not Publish or not message.qos:
+            continue
+        if not (message.publisher and 1 <= message.mark <= message.id):
             _check_publish(message)
 
 
@@ -99,13 +101,12 @@ class _Msgpack(Codec):
 
 def _holds_array(data: Data) -> bool:
     """A MessagePack array whose first item is an array as well: several messages, not one."""
-    if len(data) < 2:
+    first = data[0] if data else 0
+    at = 1 if first & 0xF0 == 0x90 else 3 if first == 0xDC else 5 if first == 0xDD else len(data)
+    if at >= len(data):
         return False
-    first = data[0]
-    if 0x90 <= first <= 0x9F:
-        return 0x90 <= data[1] <= 0x9F or 0xDC <= data[1] <= 0xDD
-    at = 3 if first == 0xDC else 5 if first == 0xDD else len(data)
-    return at < len(data) and (0x90 <= data[at] <= 0x9F or 0xDC <= data[at] <= 0xDD)
+    second = data[at]
+    return second & 0xF0 == 0x90 or 0xDC <= second <= 0xDD
 
 
 class _AnyTopicRequest(Struct, array_like=True):

@@ -21,7 +21,8 @@ PING: Final = 9
 PONG: Final = 10
 
 _FIN = 0x80
-_WHOLE = (_FIN | BINARY, _FIN | TEXT)  # first bytes of an uncompressed message in one frame
+_PLAIN_BINARY = _FIN | BINARY
+_WHOLE = (_PLAIN_BINARY, _FIN | TEXT)  # first bytes of an uncompressed message in one frame
 _RSV1 = 0x40
 _RSV23 = 0x30
 _MASKED = 0x80
@@ -174,7 +175,9 @@ class FrameParser:
             if size < end:
                 return 0
             payload = bytes(data[body:end])
-        if plain:
+        if first == _PLAIN_BINARY and plain:
+            events.append(MessageReceived(payload, False))
+        elif plain:
             self._message(first, payload, events)
         elif first & 0x08:
             self._control(first & 0x0F, payload, events)

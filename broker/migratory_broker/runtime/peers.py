@@ -74,6 +74,7 @@ class Link(asyncio.Protocol):
         buffer = self._buffer
         buffer += data
         start = 0
+        messages: list[PeerMessage] = []
         try:
             while len(buffer) >= start + 4:
                 size = int.from_bytes(buffer[start : start + 4])
@@ -85,11 +86,15 @@ class Link(asyncio.Protocol):
                 with memoryview(buffer) as view, view[start + 4 : end] as part:
                     message = decode_peer(part)
                 start = end
-                self._peers.received(self, message)
+                if self.peer and not isinstance(message, Hello):
+                    messages.append(message)
+                else:
+                    self._peers.greeted(self, message)
         except BadPeerMessage as error:
             self._peers.refuse(self, error.text)
-            buffer.clear()
-            return
+            start = len(buffer)
+        if messages:
+            self._peers.received(self, tuple(messages))
         del buffer[:start]
 
     def write(self, data: bytes) -> None:
@@ -223,13 +228,15 @@ class Peers:
             if gone is not None:
                 self.refuse(gone, "others came, and it had said no Hello yet")
 
-    def received(self, link: Link, message: PeerMessage) -> None:
+    def received(self, link: Link, messages: tuple[PeerMessage, ...]) -> None:
+        """What came in one read goes to the logic in one event."""
+        if self._links.get(link.peer) is link:
+            self._pump.to_logic(PeerReceived(link.peer, messages))
+
+    def greeted(self, link: Link, message: PeerMessage) -> None:
+        """The first message, which must be a Hello. No other one is."""
         if link.peer:
-            if isinstance(message, Hello):
-                raise BadPeerMessage("a second Hello")
-            if self._links.get(link.peer) is link:
-                self._pump.to_logic(PeerReceived(link.peer, message))
-            return
+            raise BadPeerMessage("a second Hello")
         if not isinstance(message, Hello):
             raise BadPeerMessage(f"a link begins with Hello, not with {type(message).__name__}")
         self._check(link, message)

@@ -99,7 +99,7 @@ class CacheMachine(RuleBasedStateMachine):
 
     @rule()
     def ask_for_room(self) -> None:
-        full = self.bounds.full(self.ctx.wall)
+        full = self.bounds.full(TopicLog("other"), self.ctx.wall)
         self._evicted(set(), squeezed=True)
         assert full == (sum(model.bytes for model in self.models.values()) > CONFIG.max_bytes)
 

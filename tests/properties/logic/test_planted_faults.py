@@ -116,14 +116,15 @@ def marks_ignored(patch: pytest.MonkeyPatch) -> None:
 
 
 def forgotten_at_once(patch: pytest.MonkeyPatch) -> None:
-    whole = PublisherTable.take
+    whole = TopicLog.append
 
-    def take(self: PublisherTable, publication: Publication) -> None:
-        whole(self, publication)
+    def append(self: TopicLog, publication: Publication) -> int:
+        added = whole(self, publication)
         if publication.id > 1:
-            self.forget(publication.publisher)
+            self.table.forget(publication.publisher)
+        return added
 
-    patch.setattr(PublisherTable, "take", take)
+    patch.setattr(TopicLog, "append", append)
 
 
 def publishers_confused(patch: pytest.MonkeyPatch) -> None:

@@ -233,7 +233,7 @@ class Process:
         self.run(self._peer_received, peer, data)
 
     def _peer_received(self, peer: str, data: bytes) -> None:
-        self.step(logic_events.PeerReceived(peer, decode_peer(data)))
+        self.step(logic_events.PeerReceived(peer, (decode_peer(data),)))
 
     # ---- effects
 

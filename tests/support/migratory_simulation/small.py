@@ -205,7 +205,7 @@ class Small:
             self._unlink(source, target)
             self.step(node, ev.PeerDown(source))
         else:
-            self.step(node, ev.PeerReceived(source, decode_peer(data)))
+            self.step(node, ev.PeerReceived(source, (decode_peer(data),)))
 
     def _unlink(self, one: str, other: str) -> None:
         self.links.pop((one, other), None)

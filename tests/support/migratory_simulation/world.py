@@ -324,9 +324,10 @@ class World:
         if self._sink is None or isinstance(what, QUIET):
             return
         if isinstance(what, (PeerReceived, SendPeer)):
-            if isinstance(what.message, Heartbeat):
+            said = what.message if isinstance(what, SendPeer) else what.messages[0]  # one comes at a time here
+            if isinstance(said, Heartbeat):
                 return
-            how, what = f"{how} {what.peer}:", what.message
+            how, what = f"{how} {what.peer}:", said
         text = repr(what) if not isinstance(what, str) else what
         self._sink(f"{self.scheduler.now:9.4f} {who:<12} {how} {text[:600]}")
 

@@ -343,7 +343,7 @@ class Cluster:
             if self.hold(broker.name, effect.peer, message):
                 self.held.append((broker.name, effect.peer, message))
             else:
-                self.give(effect.peer, PeerReceived(broker.name, message))
+                self.give(effect.peer, PeerReceived(broker.name, (message,)))
         elif isinstance(effect, (ZkGet, ZkChildren, ZkCommit)):
             self._zookeeper(broker, effect)
         elif isinstance(effect, ConnectPeers):
@@ -372,7 +372,7 @@ class Cluster:
         held, self.held = self.held, []
         for sender, receiver, message in held:
             if (min(sender, receiver), max(sender, receiver)) in self.links:
-                self.give(receiver, PeerReceived(sender, message))
+                self.give(receiver, PeerReceived(sender, (message,)))
         self.settle()
 
     # ---- clients ---------------------------------------------------------------------------------------------

@@ -65,7 +65,7 @@ class Side:
         return self.logic.of(events.PeerUp, events.PeerDown, events.PeerReceived)
 
     def received(self) -> list[int]:
-        return [event.message.group for event in self.logic.of(events.PeerReceived)]
+        return [message.group for event in self.logic.of(events.PeerReceived) for message in event.messages]
 
     async def close(self) -> None:
         self.listener.close()
@@ -123,7 +123,7 @@ async def test_messages_arrive_in_order_and_whole(sides: Any, until: Any) -> Non
     b.send("a", numbered(7))
     await until(lambda: len(b.received()) == 501)
     assert b.received() == [*range(500), 3]
-    assert b.logic.of(events.PeerReceived)[-1].message == large
+    assert b.logic.of(events.PeerReceived)[-1].messages == (large,)
     await until(lambda: a.received() == [7])
 
 

@@ -41,19 +41,15 @@ class Publishing:
                 self._refuse(connection, message, errors.RETRY, text, BUSY_WAIT)
                 return
             connection.publishing += 1
-            forwarded = Forwarded(
-                message.topic,
-                message.payload,
-                1,
-                message.publisher,
-                message.id,
-                message.mark,
-                message.sent,
-            )
+            publisher, number, mark = message.publisher, message.id, message.mark
         else:
-            forwarded = Forwarded(message.topic, message.payload, 0, "", 0, 0, message.sent)
+            publisher, number, mark = "", 0, 0
         self.published += 1
-        self._delivery.forward(self._number, connection, forwarded)
+        self._delivery.forward(
+            self._number,
+            connection,
+            Forwarded(message.topic, message.payload, message.qos, publisher, number, mark, message.sent),
+        )
 
     def answer(self, connection: Connection, event: PublishAnswers) -> None:
         """All of them in one frame."""

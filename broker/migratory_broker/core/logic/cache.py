@@ -35,13 +35,17 @@ class TopicLog:
         self.table = PublisherTable()
         self.places: Places | None = None  # there once somebody searched for a message id far from the end
 
-    def append(self, publication: Publication) -> None:
-        must(publication.sequence == self.last + 1, "DENSE: an entry is the next of its topic")
+    def append(self, publication: Publication) -> int:
+        """How many bytes that adds. Every publication passes here once for each copy: hence the short way."""
+        sequence = publication.sequence
+        must(sequence == self.last + 1, "DENSE: an entry is the next of its topic")
         self.entries.append(publication)
-        self.last += 1
-        self.bytes += len(publication.payload) + OVERHEAD
+        self.last = sequence
+        size = len(publication.payload) + OVERHEAD
+        self.bytes += size
         if publication.id:
-            self.table.take(publication)
+            self.table.rows[publication.publisher] = (publication.id, publication.epoch, sequence)
+        return size
 
     def entry(self, sequence: int) -> Publication | None:
         """The cached entry of this sequence number."""
@@ -51,10 +55,16 @@ class TopicLog:
 
     def between(self, after: int, to: int) -> list[Publication]:
         """Entries `after`+1..`to`, all of them cached."""
+        entries = self.entries
         start, stop = after - self.base, to - self.base
         if stop - start <= 8:  # mostly the newest ones: a deque's end is near, its middle is not
-            return [self.entries[index] for index in range(start, stop)]
-        return list(islice(self.entries, start, stop))
+            return [entries[index] for index in range(start, stop)]
+        size = len(entries)
+        if start <= size - stop:
+            return list(islice(entries, start, stop))
+        found = list(islice(reversed(entries), size - stop, size - start))
+        found.reverse()
+        return found
 
     def epoch_at(self, sequence: int) -> int | None:
         """Epoch of the entry at `sequence`, None where that is not known any more."""
@@ -133,11 +143,18 @@ class Bounds:
     def topics(self) -> int:
         return len(self._ring)
 
-    def full(self, wall: float) -> bool:
-        """Over the byte limit with all gone that could be evicted: nothing more may be numbered."""
-        if self.bytes > self._config.max_bytes:
-            self._squeeze(wall)
-        return self.bytes > self._config.max_bytes
+    def full(self, log: TopicLog, wall: float) -> bool:
+        """Whether nothing more may be numbered: uncommitted entries fill the bound of their topic, or all logs are over
+        the byte limit with all gone that could be evicted."""
+        config = self._config
+        if log.last - log.committed >= config.messages_per_topic:
+            oldest = log.entry(log.committed + 1)
+            if oldest is not None and wall - oldest.time >= config.min_age:
+                return True
+        if self.bytes <= config.max_bytes:
+            return False
+        self._squeeze(wall)
+        return self.bytes > config.max_bytes
 
     def crowded(self, wall: float) -> bool:
         """Whether one more publisher is one too many. Whoever makes up a name for every message would otherwise fill
@@ -149,13 +166,6 @@ class Bounds:
             return True
         self._publishers += 1
         return False
-
-    def blocked(self, log: TopicLog, wall: float) -> bool:
-        """Uncommitted entries fill the bound of their topic."""
-        if log.last - log.committed < self._config.messages_per_topic:
-            return False
-        oldest = log.entry(log.committed + 1)
-        return oldest is not None and wall - oldest.time >= self._config.min_age
 
     def trim(self, log: TopicLog, wall: float) -> None:
         """Evict what the bounds no longer keep of this log."""

@@ -123,10 +123,12 @@ class Contact:
         """Committed at this broker: to every edge, and acknowledged to the publishers that wait here."""
         self.ctx.emit(Fanout(topic, tuple(publications)))
         self.ctx.committed += len(publications)
-        if self.pending:
+        waiting = self.pending
+        if waiting:
             for entry in publications:
-                if entry.id and (pending := self.pending.pop((topic, entry.publisher, entry.id), None)) is not None:
-                    self._acknowledge(pending, Ack(topic, entry.publisher, entry.id, entry.position))
+                number = entry.id
+                if number and (pending := waiting.pop((topic, entry.publisher, number), None)) is not None:
+                    self._acknowledge(pending, Ack(topic, entry.publisher, number, entry.position))
 
     def resolve(self, answer: Answer) -> None:
         """What a coordinator answers, or this broker in its place."""
@@ -142,12 +144,12 @@ class Contact:
             self._tell(client, Nack(topic, publisher, number, answer.code, answer.text, wait))
 
     def _acknowledge(self, pending: Pending, ack: Ack) -> None:
+        answer: Ack | Nack = ack
+        if self.ctx.fenced:  # FENCED-SILENT: no acknowledgement from a broker that is cut off
+            wait = self.ctx.config.publish_retry_after
+            answer = Nack(ack.topic, ack.publisher, ack.id, "retry", "this broker is cut off", wait)
         for client in pending.clients:
-            if self.ctx.fenced:  # FENCED-SILENT: no acknowledgement from a broker that is cut off
-                wait = self.ctx.config.publish_retry_after
-                self._tell(client, Nack(ack.topic, ack.publisher, ack.id, "retry", "this broker is cut off", wait))
-            else:
-                self._tell(client, ack)
+            self._tell(client, answer)
 
     def _tell(self, client: Client, answer: Ack | Nack) -> None:
         """With what else the client is told in this turn."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
-from migratory_protocol.peer import Publication, Row
+from migratory_protocol.peer import Row
 
 
 class PublisherTable:
@@ -17,9 +17,6 @@ class PublisherTable:
 
     def __init__(self, rows: Iterable[Row] = ()) -> None:
         self.rows: dict[str, tuple[int, int, int]] = {row.publisher: (row.id, row.epoch, row.sequence) for row in rows}
-
-    def take(self, publication: Publication) -> None:
-        self.rows[publication.publisher] = (publication.id, publication.epoch, publication.sequence)
 
     def forget(self, publisher: str) -> None:
         self.rows.pop(publisher, None)

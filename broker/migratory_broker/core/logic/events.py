@@ -140,8 +140,10 @@ class PeerDown(Struct, frozen=True, gc=False):
 
 
 class PeerReceived(Struct, frozen=True, gc=False):
+    """What came over the link to `peer` in one read, in its order."""
+
     peer: str
-    message: PeerMessage
+    messages: tuple[PeerMessage, ...]
 
 
 class PublishRequest(Crossing, frozen=True, gc=False):

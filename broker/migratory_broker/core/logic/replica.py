@@ -94,9 +94,7 @@ class Replica:
         return log
 
     def append(self, log: TopicLog, publication: Publication) -> None:
-        before = log.bytes
-        log.append(publication)
-        self.bounds.bytes += log.bytes - before
+        self.bounds.bytes += log.append(publication)
 
     def commit(self, log: TopicLog, to: int) -> None:
         """COMMITTED-ONLY: what is delivered, replayed and acknowledged goes through here. `to` may lie behind."""

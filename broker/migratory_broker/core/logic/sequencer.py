@@ -104,7 +104,7 @@ class Sequencer:
                 text = f"the cluster remembers {limit} publishers, its limit; one that is silent for long is forgotten"
                 self._reject(publication, contact, "retry", text)
                 return False
-        if bounds.blocked(log, wall) or bounds.full(wall):
+        if bounds.full(log, wall):
             self._reject(publication, contact, "retry", "the cache is full of publications that wait for their copies")
             return False
         return True

@@ -103,7 +103,7 @@ class _Transport:
 
 def _stream(chunks: list[bytes]) -> tuple[list[object], bool, list[tuple[object, ...]]]:
     """What a link behind its `Hello` makes of these pieces: messages handed on, whether it is broken, why."""
-    handed: list[object] = []
+    handed: list[PeerReceived] = []
     reasons: list[tuple[object, ...]] = []
     pump = SimpleNamespace(to_logic=handed.append, call=lambda action, argument: None)
     peers = Peers(
@@ -129,10 +129,10 @@ def _stream(chunks: list[bytes]) -> tuple[list[object], bool, list[tuple[object,
 
     _LOOP.run_until_complete(feed())
     assert bool(reasons) == transport.aborted
-    assert all(isinstance(event, PeerReceived) and event.peer == "a" for event in handed)
+    assert all(event.peer == "a" and event.messages for event in handed)
     for reason in reasons:
         told(str(reason[2]))
-    return handed, transport.aborted, reasons
+    return [message for event in handed for message in event.messages], transport.aborted, reasons
 
 
 def _framed(data: bytes) -> bytes:

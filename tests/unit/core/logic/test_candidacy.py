@@ -291,10 +291,10 @@ def test_hand_over_removes_the_ephemeral_in_the_transaction() -> None:
     epoch = cluster.record().epoch
     cluster.publish(old, "t", "x", id=1)
     history = cluster.record().history
-    cluster.give(successor, PeerReceived(old, HandOver(0, history, epoch + 7)))  # not what the record says
+    cluster.give(successor, PeerReceived(old, (HandOver(0, history, epoch + 7),)))  # not what the record says
     cluster.settle()
     assert cluster.coordinator() == old
-    cluster.give(successor, PeerReceived(old, HandOver(0, history, epoch)))
+    cluster.give(successor, PeerReceived(old, (HandOver(0, history, epoch),)))
     cluster.run(1.0)
     assert cluster.coordinator() == successor
     assert cluster.record().epoch == epoch + 1

@@ -34,11 +34,11 @@ def test_a_large_sync_comes_in_parts_and_counts_as_a_whole() -> None:
     parts = [(sender, message) for sender, _, message in cluster.held]
     assert len(parts) > 4
     for sender, message in parts[:-1]:
-        cluster.give(victim, PeerReceived(sender, message))
+        cluster.give(victim, PeerReceived(sender, (message,)))
         cluster.settle()
         assert replica.topics == {}
         assert replica.synced == 0
-    cluster.give(victim, PeerReceived(*parts[-1]))
+    cluster.give(victim, PeerReceived(parts[-1][0], (parts[-1][1],)))
     cluster.settle()
     assert replica.topics["t"].last == 12
     assert replica.topics["t"].table.rows["p"][0] == 12
@@ -55,7 +55,7 @@ def test_parts_of_a_link_that_broke_are_dropped() -> None:
     cluster.hold = lambda sender, receiver, message: isinstance(message, Sync) and receiver == victim
     cluster.start(victim)
     cluster.run(1.0)
-    cluster.give(victim, PeerReceived(cluster.held[0][0], cluster.held[0][2]))
+    cluster.give(victim, PeerReceived(cluster.held[0][0], (cluster.held[0][2],)))
     cluster.settle()
     group = cluster.logic(victim).groups[0]
     assert group._staged
@@ -123,7 +123,7 @@ def test_a_draining_broker_takes_nothing_over_by_name() -> None:
     old = cluster.coordinator()
     member, _ = cluster.others()
     cluster.give(member, DrainRequest(30.0))
-    cluster.give(member, PeerReceived(old, HandOver(0, cluster.record().history, cluster.record().epoch)))
+    cluster.give(member, PeerReceived(old, (HandOver(0, cluster.record().history, cluster.record().epoch),)))
     cluster.run(1.0)
     assert cluster.coordinator() == old
 
@@ -134,7 +134,7 @@ def test_hand_over_of_a_group_without_a_record() -> None:
     member, _ = cluster.others()
     epoch = cluster.record().epoch
     node = cluster.store.nodes.pop("/groups/0")
-    cluster.give(member, PeerReceived(old, HandOver(0, 1, epoch)))
+    cluster.give(member, PeerReceived(old, (HandOver(0, 1, epoch),)))
     cluster.settle()
     cluster.store.nodes["/groups/0"] = node
     assert cluster.coordinator() == old
@@ -151,7 +151,7 @@ def test_a_stale_read_writes_nothing() -> None:
     new = cluster.coordinator()
     cluster.store.nodes["/groups/0"] = Stored(encode(record), current.version - 1, 0)
     (other,) = [name for name in cluster.others_running() if name != new]
-    cluster.give(other, PeerReceived(new, HandOver(0, record.history, record.epoch)))
+    cluster.give(other, PeerReceived(new, (HandOver(0, record.history, record.epoch),)))
     cluster.logic(other).candidacy._next(0, record, current.version - 1)
     assert cluster.logic(other).groups[0].reign is None
 

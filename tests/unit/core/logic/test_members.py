@@ -199,7 +199,7 @@ def test_an_entry_that_is_here_already_changes_nothing() -> None:
     cluster.publish(coordinator, "t", "1", id=1)
     replica = cluster.logic(member).groups[0].replica
     again = Accept(0, replica.history, replica.synced, [Entries("t", [replica.topics["t"].entries[0]])], [], [])
-    cluster.step(member, PeerReceived(coordinator, again))
+    cluster.step(member, PeerReceived(coordinator, (again,)))
     assert replica.topics["t"].last == 1
 
 

@@ -111,11 +111,11 @@ def test_eviction_by_age_by_bytes_and_never_uncommitted() -> None:
     assert log.base == 3
     other = log_of(1, 2, 3, committed=2)
     bounds = bounds_with(other, max_bytes=OVERHEAD)
-    assert bounds.full(130.0)
+    assert bounds.full(TopicLog("other"), 130.0)
     assert other.base == 2
     assert bounds.short == 2
     assert bounds.short_at == 130.0
-    assert Bounds(CONFIG).full(0.0) is False
+    assert Bounds(CONFIG).full(TopicLog("t"), 0.0) is False
     old = log_of(1, 2, committed=2)
     bounds = bounds_with(old, max_bytes=OVERHEAD, max_age=10_000.0)
     bounds.trim(old, 1000.0)
@@ -125,10 +125,10 @@ def test_eviction_by_age_by_bytes_and_never_uncommitted() -> None:
 def test_blocked_by_uncommitted_entries_that_are_old_enough() -> None:
     log = log_of(1, 2, 3)
     bounds = bounds_with(log, messages_per_topic=3, min_age=10.0)
-    assert not bounds.blocked(log, 105.0)
-    assert bounds.blocked(log, 111.0)
+    assert not bounds.full(log, 105.0)
+    assert bounds.full(log, 111.0)
     log.committed = 1
-    assert not bounds.blocked(log, 111.0)
+    assert not bounds.full(log, 111.0)
     bounds.unregister([log])
     assert (bounds.topics, bounds.bytes) == (0, 0)
 

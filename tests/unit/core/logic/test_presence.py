@@ -76,7 +76,7 @@ def test_a_link_to_an_old_life_is_refused() -> None:
     cluster.step("a", PeerUp("b", 4))
     assert "b" not in logic.ctx.links
     assert cluster["a"].notes("old_incarnation_refused")
-    cluster.step("a", PeerReceived("b", Heartbeat(0.0, [], [], True, True)))
+    cluster.step("a", PeerReceived("b", (Heartbeat(0.0, [], [], True, True),)))
     assert "b" not in logic.membership.news or logic.membership.news["b"].at < cluster.now
     cluster.step("a", PeerUp("b", 5))
     cluster.step("a", PeerUp("b", 5))
@@ -88,9 +88,9 @@ def test_a_link_to_an_old_life_is_refused() -> None:
 
 def test_messages_with_impossible_groups_are_ignored() -> None:
     cluster = Cluster().up()
-    assert cluster.step("a", PeerReceived("b", HandOver(77, 1, 1))) == []
-    assert cluster.step("a", PeerReceived("b", Publication(1, 1, b""))) == []  # type: ignore[arg-type]
-    cluster.step("a", PeerReceived("b", Heartbeat(0.0, [], [(77, 1)], True, True)))
+    assert cluster.step("a", PeerReceived("b", (HandOver(77, 1, 1),))) == []
+    assert cluster.step("a", PeerReceived("b", (Publication(1, 1, b""),))) == []  # type: ignore[arg-type]
+    cluster.step("a", PeerReceived("b", (Heartbeat(0.0, [], [(77, 1)], True, True),)))
 
 
 def test_server_list_and_admission_follow_readiness() -> None:

@@ -176,7 +176,7 @@ def test_an_epoch_that_zookeeper_knows_and_this_broker_does_not_is_waited_for() 
     member, other = cluster.others()
     cluster.publish(old, "t", "1", id=1)
     cluster.isolate(member)
-    cluster.give(other, PeerReceived(old, HandOver(0, cluster.record().history, cluster.record().epoch)))
+    cluster.give(other, PeerReceived(old, (HandOver(0, cluster.record().history, cluster.record().epoch),)))
     cluster.run(1.0)
     epoch = cluster.record().epoch
     assert epoch > cluster.logic(member).groups[0].replica.promised

@@ -126,7 +126,7 @@ def test_longest_wins_over_the_candidates_own_log() -> None:
         assert cluster.delivered(ahead, "t") == [(1, "x")]
         cluster.held.clear()
     cluster.hold = lambda sender, receiver, message: False
-    cluster.give(one, PeerReceived(old, HandOver(0, cluster.record().history, cluster.record().epoch)))
+    cluster.give(one, PeerReceived(old, (HandOver(0, cluster.record().history, cluster.record().epoch),)))
     cluster.settle()
     cluster.crash(old)
     cluster.run(6.0)
@@ -148,12 +148,12 @@ def test_answers_for_another_phase_are_left_alone() -> None:
         Synced(0, history, epoch, 999),
         Accepted(0, history, epoch + 1, [("t", 1)]),
     ):
-        assert cluster.step(coordinator, PeerReceived(member, message)) == []
-        assert cluster.step(member, PeerReceived(coordinator, message)) == []  # no reign at all
+        assert cluster.step(coordinator, PeerReceived(member, (message,))) == []
+        assert cluster.step(member, PeerReceived(coordinator, (message,))) == []  # no reign at all
     reign.followers.standing("nobody", Standing(0, history, epoch, epoch, epoch, []))
     reign.end("test")
     reign.end("twice")
-    cluster.step(coordinator, PeerReceived(member, Standing(0, history, epoch, epoch, epoch, [])))
+    cluster.step(coordinator, PeerReceived(member, (Standing(0, history, epoch, epoch, epoch, []),)))
     group.peer_up(member)
     reign.check_activation()
     assert reign.phase == "over"
@@ -221,7 +221,7 @@ def test_a_lost_list_is_not_activated() -> None:
     old = cluster.coordinator()
     successor, gone, also, _ = cluster.others()
     cluster.hold = lambda sender, receiver, message: isinstance(message, Synced)
-    cluster.give(successor, PeerReceived(old, HandOver(0, cluster.record().history, cluster.record().epoch)))
+    cluster.give(successor, PeerReceived(old, (HandOver(0, cluster.record().history, cluster.record().epoch),)))
     cluster.settle()
     record = cluster.record()
     assert (record.owner[0], record.activated) == (successor, False)

@@ -349,7 +349,7 @@ def test_word_of_an_activation_that_is_known_changes_nothing() -> None:
     cluster.hold = lambda sender, receiver, message: receiver == coordinator and isinstance(message, Accepted)
     cluster.publish(coordinator, "t", "1", id=1)
     replica = cluster.logic(member).groups[0].replica
-    cluster.give(member, PeerReceived(coordinator, Activated(0, replica.history, replica.synced)))
+    cluster.give(member, PeerReceived(coordinator, (Activated(0, replica.history, replica.synced),)))
     cluster.settle()
     assert (replica.topics["t"].last, replica.topics["t"].committed) == (1, 0)
     cluster.release()
