@@ -25,4 +25,5 @@ def broker_config(cluster: MigratoryCluster, zookeeper_servers: str) -> dict[str
         "delivery": spec.delivery.model_dump(by_alias=True),
         "weights": dict(spec.brokers.weights),
         "drain": spec.brokers.drain.model_dump(by_alias=True),
+        "ioProcesses": spec.brokers.io_processes,
     }

@@ -58,6 +58,9 @@ SPEC_RULES: Mapping[type[BaseModel], Sequence[Schema]] = {
     KubernetesSpec: [
         rule("self.brokers.replicas >= 2 * self.delivery.minCopies - 1",
              "must be 2 x delivery.minCopies - 1 or more", "brokers.replicas"),
+        rule(f"{size('self.limits.queueTotal')}.asInteger() >= self.brokers.ioProcesses * "
+             f"{size('self.limits.queuePerClient')}.asInteger()",
+             "must be brokers.ioProcesses x limits.queuePerClient or more", "limits.queueTotal"),
         rule(f"{millis('self.topics.cache.minAge')} >= {millis('self.zookeeper.sessionTimeout')} + {_EXTRA}",
              f"must be {_WHY} or more", "topics.cache.minAge"),
         rule(f"{millis('self.delivery.duplicateWindow')} >= {millis('self.zookeeper.sessionTimeout')} + {_EXTRA}",

@@ -32,6 +32,9 @@ class Drain(Model):
 
 class Brokers(Model):
     replicas: Annotated[int, Whole(1, 99)] = Field(default=3, description="2 x minCopies - 1 or more")
+    io_processes: Annotated[int, Whole(0, 64)] = Field(
+        default=0, description="Of each broker, for clients' connections; 0: its one process has them"
+    )
     weights: dict[str, Annotated[int, Whole(0, 1000)]] = Field(
         default_factory=dict, description="Share of new clients by broker name; 100 unless named, 0 takes none"
     )

@@ -88,6 +88,15 @@ def _sizes(judged: Judged[MigratoryCluster]) -> Iterator[Problem]:
             format_size(limits.queue_total),
             f"limits.queuePerClient ({format_size(limits.queue_per_client)}) or more",
         )
+    processes = judged.cluster.spec.brokers.io_processes
+    each = "brokers.ioProcesses", "limits.queueTotal", "limits.queuePerClient"
+    if limits.queue_per_client <= limits.queue_total < processes * limits.queue_per_client and _right(judged, *each):
+        yield Problem(
+            "spec.limits.queueTotal",
+            format_size(limits.queue_total),
+            f"brokers.ioProcesses ({processes}) x limits.queuePerClient, "
+            f"{format_size(processes * limits.queue_per_client)}, or more",
+        )
     if cache.max_bytes < limits.max_payload and _right(judged, "topics.cache.maxBytes", "limits.maxPayload"):
         yield Problem("spec.topics.cache.maxBytes", format_size(cache.max_bytes), payload)
 

@@ -38,7 +38,6 @@ KUBERNETES_ONLY = {
 """Fields that have no meaning on one machine, and why."""
 
 NOT_YET = {
-    "spec.brokers.ioProcesses": "a broker is one process in this release",
     "spec.delivery.batching": "batching over time is not in this release",
     "spec.delivery.conflation": "conflation is not in this release",
 }

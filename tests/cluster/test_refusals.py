@@ -48,6 +48,7 @@ def apply(kube: Kubectl, spec: Object, name: str = "q", *, dry: bool = True) -> 
          "spec.topics.cache.maxBytes"),
         ({"limits": {"queuePerClient": "512Ki"}}, "spec.limits.queuePerClient"),
         ({"limits": {"queueTotal": 1048575}}, "spec.limits.queueTotal"),
+        ({"brokers": {"ioProcesses": 3}, "limits": {"queueTotal": "2Mi"}}, "spec.limits.queueTotal"),
         ({"delivery": {"duplicateWindow": "10s"}}, "spec.delivery.duplicateWindow"),
         ({"delivery": {"onHistoryLoss": "cry"}}, "spec.delivery.onHistoryLoss"),
         ({"sla": {"objectives": [{"name": "a", "type": "latency", "target": "99"}]}}, "spec.sla.objectives[0]"),

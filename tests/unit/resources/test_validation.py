@@ -95,6 +95,9 @@ def test_a_cluster_written_as_json_reads_back_the_same() -> None:
         ("{limits: {maxPayload: 1MB}}", "spec.limits.maxPayload: '1MB' is not allowed; allowed: a size"),
         ("{limits: {maxPayload: 2Mi}}", "spec.limits.queuePerClient: '1Mi' is not allowed; allowed: limits.maxPayload"),
         ("{limits: {queueTotal: 1Mi, queuePerClient: 2Mi}}", "spec.limits.queueTotal: '1Mi' is"),
+        ("{brokers: {ioProcesses: 65}}", "spec.brokers.ioProcesses: 65 is"),
+        ("{brokers: {ioProcesses: 3}, limits: {queueTotal: 2Mi}}",
+         "spec.limits.queueTotal: '2Mi' is not allowed; allowed: brokers.ioProcesses (3) x limits.queuePerClient, 3Mi"),
         ("{topics: {cache: {maxBytes: 1Mi}}, limits: {maxPayload: 2Mi, queuePerClient: 2Mi}}", "cache.maxBytes: '1Mi'"),
         ("{security: {}}", "spec.security: {} is not allowed"),
         (

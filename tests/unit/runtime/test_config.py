@@ -34,6 +34,7 @@ GOOD: dict[str, Any] = {
     "drain": {"period": 30.0},
     "origins": {"allowed": ["https://app.example.com", "https://*.example.org"], "hosts": ["*"], "withoutOrigin": True},
     "compression": False,
+    "ioProcesses": 0,
 }
 
 
@@ -92,6 +93,8 @@ def test_what_is_left_out_has_a_default() -> None:
         (("zookeeper", 7), ["zookeeper", "7", "object"]),
         (("topics", "cache", "minAge", 700.0), ["topics.cache.minAge", "700", "maxAge"]),
         (("limits", "queueTotal", 4096), ["limits.queuePerClient", "queueTotal"]),
+        (("ioProcesses", 65), ["ioProcesses", "65", "<= 64"]),
+        (("ioProcesses", -1), ["ioProcesses", "-1", ">= 0"]),
         (("origins", "allowed", ["app.example.com"]), ["origins", "app.example.com"]),
         (("cluster", ""), ["cluster", '""']),
         (("cluster", "a/b"), ["cluster", "a/b"]),
