@@ -57,6 +57,11 @@ class Kind:
 CLUSTER = Kind(GROUP, VERSION, "MigratoryCluster", "migratoryclusters")
 REPORT = Kind(GROUP, VERSION, "SLAReport", "slareports")
 POD = Kind("", "v1", "Pod", "pods")
+JOB = Kind("batch", "v1", "Job", "jobs")
+ROLE_KINDS = (
+    Kind("rbac.authorization.k8s.io", "v1", "Role", "roles"),
+    Kind("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings"),
+)
 EVENT = Kind("", "v1", "Event", "events")
 CHILDREN = (
     Kind("", "v1", "ConfigMap", "configmaps"),
@@ -68,7 +73,9 @@ CHILDREN = (
 )
 """Everything that the operator makes; what is not wanted any more of these kinds is deleted."""
 
-BY_NAME = {kind.kind: kind for kind in CHILDREN}
+OPTIONAL = (Kind("monitoring.coreos.com", "v1", "ServiceMonitor", "servicemonitors"),)
+"""Made where Kubernetes knows the kind. Not watched: the next look finds what became of them."""
+BY_NAME = {kind.kind: kind for kind in (*CHILDREN, *OPTIONAL)}
 
 
 class _Client(AsyncClient):
@@ -93,6 +100,15 @@ class Api:
         """In all namespaces that the operator looks after."""
         found = await asyncio.gather(*(self.list(kind, namespace) for namespace in self.namespaces or (ALL_NS,)))
         return [thing for part in found for thing in part]
+
+    async def list_known(self, kind: Kind, namespace: str, labels: Mapping[str, str]) -> list[Object] | None:
+        """None where Kubernetes has no such kind."""
+        try:
+            return await self.list(kind, namespace, labels)
+        except ApiError as error:
+            if error.code == 404:
+                return None
+            raise
 
     async def list(self, kind: Kind, namespace: str, labels: Mapping[str, str] | None = None) -> list[Object]:
         listing = self._client.list(_class(kind), namespace=namespace, labels=cast(Any, labels), chunk_size=500)
@@ -125,8 +141,9 @@ class Api:
                 ),
             )
 
-    async def apply_status(self, kind: Kind, resource: Object, status: Object) -> None:
-        """Server-side as well: conditions are a map by type, so those of others stay as they are."""
+    async def apply_status(self, kind: Kind, resource: Object, status: Object, manager: str = FIELD_MANAGER) -> None:
+        """Server-side as well: conditions are a map by type, so those of others stay as they are. A part that is
+        written by a `manager` of its own goes and stays without the rest."""
         metadata = resource["metadata"]
         body = {
             "apiVersion": kind.api_version,
@@ -142,6 +159,7 @@ class Api:
                 body,
                 namespace=metadata["namespace"],
                 patch_type=PatchType.APPLY,
+                field_manager=manager,
                 force=True,
             )
 

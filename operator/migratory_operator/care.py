@@ -8,13 +8,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Mapping
 
 from migratory_operator.api import CHILDREN, CLUSTER, POD, REPORT, Api, ApiError, Kind
 from migratory_operator.metrics import Metrics
 from migratory_operator.names import FIELD_MANAGER, Object
 from migratory_operator.pages import Pages
 from migratory_operator.queue import Queue
-from migratory_operator.reconcile import Reconciler
+from migratory_operator.reports.care import Reports
+from migratory_operator.reports.run import REPORT_LABEL
 
 _MANAGED = {"app.kubernetes.io/managed-by": FIELD_MANAGER}
 _AFTER_FAILURE = 5.0
@@ -22,12 +24,10 @@ _log = logging.getLogger(__name__)
 
 
 class Care:
-    def __init__(
-        self, api: Api, reconciler: Reconciler, queue: Queue, pages: Pages, metrics: Metrics, every: float
-    ) -> None:
+    def __init__(self, api: Api, queue: Queue, reports: Reports, pages: Pages, metrics: Metrics, every: float) -> None:
         self._api = api
-        self._reconciler = reconciler
         self._queue = queue
+        self._reports = reports
         self._pages = pages
         self._metrics = metrics
         self._every = every
@@ -52,7 +52,8 @@ class Care:
             await asyncio.sleep(wait)
 
     async def _list(self) -> None:
-        present = {(one["metadata"]["namespace"], one["metadata"]["name"]) for one in await self._all(CLUSTER)}
+        clusters, reports = await self._all(CLUSTER), await self._all(REPORT)
+        present = {(one["metadata"]["namespace"], one["metadata"]["name"]) for one in clusters}
         for cluster in present:
             self._queue.wake(*cluster)
         for cluster in set(self._queue.known()) - present:
@@ -60,8 +61,7 @@ class Care:
             self._metrics.forget(*cluster)
         self._metrics.listed(time.time())
         self._pages.ready()
-        for report in await self._all(REPORT):
-            await self._reconciler.report(report)
+        await self._reports.tend(clusters, reports)
 
     async def _all(self, kind: Kind) -> list[Object]:
         return await self._api.list_everywhere(kind)
@@ -70,14 +70,13 @@ class Care:
         while True:
             try:
                 async for thing in self._api.watch(kind, namespace, _MANAGED):
-                    instance = thing["metadata"].get("labels", {}).get("app.kubernetes.io/instance")
-                    if instance is not None:
-                        self._wake(thing["metadata"]["namespace"], instance)
+                    self._wake(thing["metadata"]["namespace"], thing["metadata"].get("labels", {}))
             except ApiError as error:
                 _log.info("the watch of %s ended: %s", kind.plural, error)
                 await asyncio.sleep(_AFTER_FAILURE)
 
-    def _wake(self, namespace: str, name: str) -> None:
-        # Only of clusters that were listed: labels alone make none.
-        if (namespace, name) in self._queue.known():
-            self._queue.wake(namespace, name)
+    def _wake(self, namespace: str, labels: Mapping[str, str]) -> None:
+        # Only of clusters and reports that were listed: labels alone make none.
+        for queue, label in ((self._queue, "app.kubernetes.io/instance"), (self._reports.queue, REPORT_LABEL)):
+            if (namespace, labels.get(label, "")) in queue.known():
+                queue.wake(namespace, labels[label])

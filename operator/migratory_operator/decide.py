@@ -62,7 +62,8 @@ def decide(observed: Observed, settings: Settings) -> Plan:
     owner, (cluster, stays) = observed.owner, at_present(asked, observed)
     urls = exposure.urls(cluster, owner, observed.services())
     ready = frozenset(ready_brokers(cluster, observed))
-    wanted = [_steady(thing, observed) for thing in desired(cluster, owner, settings, urls, ready)]
+    made = desired(cluster, owner, settings, urls, ready)
+    wanted = [_steady(thing, observed) for thing in made if thing["kind"] not in observed.unknown]
     missing = [broker for broker in cluster.broker_names if broker not in urls]
     apply = tuple(
         thing

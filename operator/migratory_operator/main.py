@@ -13,7 +13,7 @@ from typing import Any
 
 import kopf
 
-from migratory_operator.api import CLUSTER, Api
+from migratory_operator.api import CLUSTER, REPORT, Api
 from migratory_operator.brokers import Brokers
 from migratory_operator.care import Care
 from migratory_operator.metrics import Metrics
@@ -21,6 +21,7 @@ from migratory_operator.names import PREFIX
 from migratory_operator.pages import Pages
 from migratory_operator.queue import Queue
 from migratory_operator.reconcile import Reconciler
+from migratory_operator.reports.care import Reports
 from migratory_operator.settings import Settings, SettingsError, read_settings
 
 _log = logging.getLogger(__name__)
@@ -46,14 +47,15 @@ async def operate(settings: Settings) -> None:
     api, brokers = Api(settings.namespaces), Brokers()
     reconciler = Reconciler(api, brokers, settings, metrics)
     queue = Queue(reconciler.cluster, metrics)
+    reports = Reports(api, settings, metrics)
     pages = Pages(settings.listen, metrics)
-    care = asyncio.create_task(Care(api, reconciler, queue, pages, metrics, settings.resync).run(), name="care")
+    care = asyncio.create_task(Care(api, queue, reports, pages, metrics, settings.resync).run(), name="care")
     stop = asyncio.Event()
     care.add_done_callback(lambda _: stop.set())
     try:
         await pages.start()
         await kopf.operator(
-            registry=handlers(queue),
+            registry=handlers(queue, reports.queue),
             settings=kopf_settings(),
             standalone=True,
             clusterwide=not settings.namespaces,
@@ -64,6 +66,7 @@ async def operate(settings: Settings) -> None:
         care.cancel()
         await asyncio.wait([care], timeout=5)
         await queue.close()
+        await reports.close()
         await pages.close()
         await brokers.close()
         await api.close()
@@ -71,8 +74,8 @@ async def operate(settings: Settings) -> None:
         raise error
 
 
-def handlers(queue: Queue) -> kopf.OperatorRegistry:
-    """What kopf is to do: log in, and say which cluster changed."""
+def handlers(queue: Queue, reports: Queue) -> kopf.OperatorRegistry:
+    """What kopf is to do: log in, and say which cluster or report changed."""
     registry = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=registry)
@@ -83,6 +86,10 @@ def handlers(queue: Queue) -> kopf.OperatorRegistry:
     async def changed(namespace: str | None, name: str | None, **_: Any) -> None:
         # asynchronous, so that it runs in the loop: kopf calls others in threads, where there is no queue
         queue.wake(str(namespace), str(name))
+
+    @kopf.on.event(REPORT.group, REPORT.version, REPORT.plural, registry=registry)
+    async def asked(namespace: str | None, name: str | None, **_: Any) -> None:
+        reports.wake(str(namespace), str(name))
 
     return registry
 

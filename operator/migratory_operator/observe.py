@@ -69,6 +69,8 @@ class Observed:
     now: datetime
     objects: Mapping[Key, Object] = field(default_factory=dict)
     taken: frozenset[Key] = frozenset()
+    unknown: frozenset[str] = frozenset()
+    """Kinds that this Kubernetes has not."""
     pods: tuple[Object, ...] = ()
     pages: Mapping[str, BrokerPage] = field(default_factory=dict)
     modes: Mapping[str, str] = field(default_factory=dict)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import uuid
 from dataclasses import replace
 from datetime import UTC, datetime
 
 from migratory_operator import members, names
-from migratory_operator.api import BY_NAME, CHILDREN, CLUSTER, EVENT, POD, REPORT, Api, ApiError
+from migratory_operator.api import BY_NAME, CHILDREN, CLUSTER, OPTIONAL, POD, Api, ApiError
 from migratory_operator.brokers import Brokers
-from migratory_operator.decide import Event, Plan, decide, needed
+from migratory_operator.decide import Plan, decide, needed
+from migratory_operator.events import tell
 from migratory_operator.metrics import Metrics
 from migratory_operator.names import Object, Owner
 from migratory_operator.observe import Key, Observed, key_of
@@ -46,22 +46,6 @@ class Reconciler:
             raise refused[0]
         return plan.again
 
-    async def report(self, resource: Object) -> None:
-        """Reports are not made by this release; whoever asks for one is told so."""
-        generation = resource["metadata"].get("generation", 1)
-        if resource.get("status", {}).get("observedGeneration") == generation:
-            return
-        condition = {
-            "type": "Accepted",
-            "status": "False",
-            "reason": "NotInThisRelease",
-            "message": "this release's operator makes no reports; `migratory sla report` does, from recorded samples",
-            "lastTransitionTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-            "observedGeneration": generation,
-        }
-        status = {"observedGeneration": generation, "phase": "NotSupported", "conditions": [condition]}
-        await self._api.apply_status(REPORT, resource, status)
-
     async def _observe(self, resource: Object) -> Observed:
         owner = Owner.of(resource)
         labels = {**names.selector(owner.name), "app.kubernetes.io/managed-by": names.FIELD_MANAGER}
@@ -70,10 +54,16 @@ class Reconciler:
             self._api.list(POD, owner.namespace, names.selector(owner.name)),
         )
         pods = listed[-1]
-        found: dict[Key, Object] = {key_of(thing): thing for part in listed[:-1] for thing in part}
+        optional = {kind: await self._api.list_known(kind, owner.namespace, labels) for kind in OPTIONAL}
+        unknown = frozenset(kind.kind for kind, part in optional.items() if part is None)
+        found: dict[Key, Object] = {
+            key_of(thing): thing for part in (*listed[:-1], *optional.values()) for thing in part or ()
+        }
         # Those without our labels: somebody took the labels away, or it is somebody else's.
         for key in needed(resource, self._settings):
-            if key not in found and (thing := await self._api.get(BY_NAME[key[0]], owner.namespace, key[1])):
+            if key[0] in unknown or key in found:
+                continue
+            if thing := await self._api.get(BY_NAME[key[0]], owner.namespace, key[1]):
                 found[key] = thing
         taken = frozenset(key for key, thing in found.items() if not owner.owns(thing))
         seen = Observed(
@@ -81,6 +71,7 @@ class Reconciler:
             now=datetime.now(UTC),
             objects={key: thing for key, thing in found.items() if key not in taken},
             taken=taken,
+            unknown=unknown,
             pods=tuple(pods),
         )
         pages, modes = await asyncio.gather(
@@ -127,8 +118,7 @@ class Reconciler:
     async def _tell(self, observed: Observed, plan: Plan) -> None:
         if not plan.status:
             return
-        for event in plan.events:
-            await self._event(observed.owner, event, observed.now)
+        await tell(self._api, observed.owner, plan.events, observed.now)
         before = observed.resource.get("status", {})
         if any(before.get(key) != value for key, value in plan.status.items() if key != "conditions") or not _among(
             plan.status["conditions"], before.get("conditions", [])
@@ -139,33 +129,6 @@ class Reconciler:
                 # deleted meanwhile, or deleted and made anew
                 if error.code not in (404, 409):
                     raise
-
-    async def _event(self, owner: Owner, event: Event, now: datetime) -> None:
-        time = now.strftime("%Y-%m-%dT%H:%M:%SZ")
-        body = {
-            "apiVersion": "v1",
-            "kind": "Event",
-            "metadata": {"name": f"{owner.name}.{uuid.uuid4().hex[:16]}", "namespace": owner.namespace},
-            "type": event.type,
-            "reason": event.reason,
-            "message": event.message[:1024],
-            "involvedObject": {
-                "apiVersion": owner.api_version,
-                "kind": owner.kind,
-                "name": owner.name,
-                "namespace": owner.namespace,
-                "uid": owner.uid,
-            },
-            "source": {"component": names.FIELD_MANAGER},
-            "firstTimestamp": time,
-            "lastTimestamp": time,
-            "count": 1,
-        }
-        try:
-            await self._api.create(EVENT, body)
-        except ApiError as error:
-            if not error.too_late:
-                _log.warning("an Event was not taken: %s", error)
 
 
 def _among(wanted: list[Object], present: list[Object]) -> bool:

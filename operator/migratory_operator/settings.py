@@ -13,15 +13,19 @@ class SettingsError(Exception):
 
 @dataclass(frozen=True)
 class Settings:
-    """`namespaces` empty: the whole Kubernetes cluster. `own_namespace`: of the operator's pod, "" outside of any."""
+    """`spark_image` empty: no reports are made. `namespaces` empty: the whole of Kubernetes. `own_namespace`: where the
+    operator's pod is, "" outside of any."""
 
     broker_image: str
     zookeeper_image: str
+    spark_image: str = ""
     pull_policy: str = "IfNotPresent"
     pull_secrets: tuple[str, ...] = ()
     namespaces: tuple[str, ...] = ()
     resync: float = 15.0
     listen: int = 8080
+    monitor_interval: str = ""
+    monitor_labels: tuple[tuple[str, str], ...] = ()
     own_namespace: str = ""
 
 
@@ -37,11 +41,14 @@ def read_settings(environment: Mapping[str, str] = os.environ) -> Settings:
     return Settings(
         broker_image=_needed(environment, "BROKER_IMAGE"),
         zookeeper_image=_needed(environment, "ZOOKEEPER_IMAGE"),
+        spark_image=environment.get(f"{_PREFIX}SPARK_IMAGE", ""),
         pull_policy=policy,
         pull_secrets=_words(environment, "PULL_SECRETS"),
         namespaces=_words(environment, "NAMESPACES"),
         resync=_number(environment, "RESYNC_SECONDS", 15.0, 1.0, 3600.0),
         listen=int(_number(environment, "LISTEN_PORT", 8080, 1, 65535)),
+        monitor_interval=environment.get(f"{_PREFIX}MONITOR_INTERVAL", ""),
+        monitor_labels=_pairs(environment, "MONITOR_LABELS"),
         own_namespace=environment.get(f"{_PREFIX}OWN_NAMESPACE", ""),
     )
 
@@ -55,6 +62,16 @@ def _needed(environment: Mapping[str, str], name: str) -> str:
 
 def _words(environment: Mapping[str, str], name: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in environment.get(_PREFIX + name, "").split(",") if word.strip())
+
+
+def _pairs(environment: Mapping[str, str], name: str) -> tuple[tuple[str, str], ...]:
+    found = []
+    for word in _words(environment, name):
+        key, equals, value = word.partition("=")
+        if not (key and equals):
+            raise SettingsError(f"{_PREFIX}{name}: {word!r} is no NAME=VALUE")
+        found.append((key, value))
+    return tuple(found)
 
 
 def _number(environment: Mapping[str, str], name: str, default: float, least: float, most: float) -> float:

@@ -16,7 +16,7 @@ FINAL = frozenset({"Succeeded", "Failed"})
 
 Verdict = Literal["met", "missed", "insufficient"]
 VERDICTS: tuple[Verdict, ...] = ("met", "missed", "insufficient")
-Many = Annotated[int, Whole(0, 2**63 - 1)]
+Many = Annotated[int, Whole(0, 2**53)]
 
 
 class Judged(Model):

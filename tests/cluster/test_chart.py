@@ -17,6 +17,9 @@ from migratory_node.processes import run
 from migratory_node.rendered import CHART, INSTALL, KUBERNETES, helm, template
 
 Object = dict[str, Any]
+MONITORED = (
+    "metrics.serviceMonitor.enabled=true,metrics.podMonitor.enabled=true,metrics.prometheusRule.enabled=true"
+)
 
 
 def objects(*arguments: str) -> dict[tuple[str, str], Object]:
@@ -94,9 +97,45 @@ def test_switches_that_are_off_are_off() -> None:
     assert ("Service", "migratory-metrics") not in made
     assert ("NetworkPolicy", "migratory") not in made
     assert ("ConfigMap", "migratory-dashboard") not in made
-    monitors = objects("--set", "metrics.serviceMonitor.enabled=true,metrics.prometheusRule.enabled=true")
-    assert ("ServiceMonitor", "migratory-brokers") in monitors
-    assert ("PrometheusRule", "migratory") in monitors
+    monitoring = {("ServiceMonitor", "migratory"), ("PodMonitor", "migratory-clients"), ("PrometheusRule", "migratory")}
+    assert not monitoring & set(made)
+    assert monitoring <= set(objects("--set", MONITORED))
+    assert not monitoring & set(objects("--set", f"{MONITORED},metrics.enabled=false"))
+
+
+def test_the_clusters_monitors_are_made_as_the_operators_own(tmp_path: Path) -> None:
+    given = {"enabled": True, "interval": "5s", "labels": {"release": "watch", "team": "market"}}
+    made = objects("--no-hooks", values(tmp_path, {"metrics": {"serviceMonitor": given}}))
+    own = made["ServiceMonitor", "migratory"]
+    assert own["spec"]["endpoints"] == [{"port": "http", "honorLabels": True, "interval": "5s"}]
+    assert own["metadata"]["labels"].items() >= given["labels"].items()  # type: ignore[attr-defined]
+    told = environment(made)
+    assert told["MIGRATORY_MONITOR_INTERVAL"] == "5s"
+    assert told["MIGRATORY_MONITOR_LABELS"] == "release=watch,team=market"
+
+
+def test_the_rules_are_those_of_the_manifests_but_for_what_is_asked_otherwise() -> None:
+    given = yaml.safe_load((ROOT / "manifests" / "monitoring" / "rules.yaml").read_text())["groups"]
+    assert objects("--set", MONITORED)["PrometheusRule", "migratory"]["spec"]["groups"] == given
+    asked = f"{MONITORED},metrics.prometheusRule.for.MigratoryBrokerMissing=7s"
+    made = objects("--set", asked, "--set", "metrics.prometheusRule.runbooks=https://example.com/x/")
+    alerts = [
+        rule
+        for group in made["PrometheusRule", "migratory"]["spec"]["groups"]
+        for rule in group["rules"]
+        if "alert" in rule
+    ]
+    waits = {alert["alert"]: alert.get("for", "") for alert in alerts}
+    before = {rule["alert"]: rule.get("for", "") for group in given for rule in group["rules"] if "alert" in rule}
+    assert waits == {**before, "MigratoryBrokerMissing": "7s"}
+    assert all(
+        alert["annotations"]["runbook_url"].startswith("https://example.com/x/docs/operations/") for alert in alerts
+    )
+
+
+def test_an_alert_that_is_not_there_cannot_be_told_to_wait() -> None:
+    with pytest.raises(NodeError, match="there is no alert MigratoryBrokerMising; there are Migratory"):
+        objects("--set", f"{MONITORED},metrics.prometheusRule.for.MigratoryBrokerMising=7s")
 
 
 def test_the_dashboard_is_the_one_of_the_manifests() -> None:

@@ -34,6 +34,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 {{- end }}
 
+{{- /* A map as NAME=VALUE,NAME=VALUE. */ -}}
+{{- define "migratory.pairs" -}}
+{{- $pairs := list -}}
+{{- range $name, $value := . }}{{ $pairs = append $pairs (printf "%s=%s" $name $value) }}{{ end -}}
+{{- join "," $pairs -}}
+{{- end }}
+
 {{- define "migratory.podSecurity" -}}
 runAsNonRoot: true
 runAsUser: 10001
@@ -50,8 +57,11 @@ capabilities: {drop: [ALL]}
 {{- /* What the operator may do in a namespace that it looks after. */ -}}
 {{- define "migratory.rules" -}}
 - apiGroups: [migratory.dev]
-  resources: [migratoryclusters, slareports]
+  resources: [migratoryclusters]
   verbs: [get, list, watch]
+- apiGroups: [migratory.dev]
+  resources: [slareports]
+  verbs: [get, list, watch, create, delete]
 - apiGroups: [migratory.dev]
   resources: [migratoryclusters/status, slareports/status]
   verbs: [patch]
@@ -64,6 +74,9 @@ capabilities: {drop: [ALL]}
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]
   verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [monitoring.coreos.com]
+  resources: [servicemonitors]
+  verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
   verbs: [get, list, watch, create, patch, delete]
@@ -72,6 +85,16 @@ capabilities: {drop: [ALL]}
   verbs: [get, list, watch, delete]
 - apiGroups: [""]
   resources: [pods/eviction]
+  verbs: [create]
+{{- /* SLA reports: a Job and two accounts for each, which get no more than what is here, pods foremost. */}}
+- apiGroups: [batch]
+  resources: [jobs]
+  verbs: [get, create, delete]
+- apiGroups: [rbac.authorization.k8s.io]
+  resources: [roles, rolebindings]
+  verbs: [create, patch]
+- apiGroups: [""]
+  resources: [pods]
   verbs: [create]
 - apiGroups: [""]
   resources: [events]

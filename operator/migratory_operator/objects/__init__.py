@@ -10,7 +10,7 @@ from collections.abc import Mapping, Set
 from migratory_resources.kubernetes import KubernetesCluster
 
 from migratory_operator.names import Object, Owner
-from migratory_operator.objects import access, brokers, exposure, servers, zookeeper
+from migratory_operator.objects import access, brokers, exposure, monitor, servers, zookeeper
 from migratory_operator.settings import Settings
 
 
@@ -28,6 +28,7 @@ def desired(
         *access.objects(cluster, owner, settings),
         *brokers.services(cluster, owner),
         *exposure.services(cluster, owner),
+        *monitor.objects(owner, settings),
         servers.config_map(owner, servers.entries(cluster, urls, ready)),
         *zookeeper.objects(cluster, owner, settings),
     ]

@@ -27,7 +27,7 @@ class FakeKube:
         self.token = ""
         self.talks = asyncio.Event()
         self.talks.set()
-        self._watchers: list[asyncio.Queue[Object]] = []
+        self._watchers: dict[asyncio.Queue[Object], str] = {}
         self._version = 0
 
     async def __aenter__(self) -> Self:
@@ -52,9 +52,9 @@ class FakeKube:
     def config(self) -> KubeConfig:
         return kubeconfig(self.port)
 
-    async def watched(self) -> None:
-        """Until somebody watches."""
-        while not self._watchers:  # noqa: ASYNC110 - watchers come and go
+    async def watched(self, *plurals: str) -> None:
+        """Until somebody watches each of them."""
+        while not set(plurals) <= set(self._watchers.values()):  # noqa: ASYNC110 - watchers come and go
             await asyncio.sleep(0.02)
 
     def put(self, path: str, thing: Object) -> None:
@@ -63,8 +63,9 @@ class FakeKube:
         thing = copy.deepcopy(thing)
         thing["metadata"]["resourceVersion"] = str(self._version)
         self.objects[path] = thing
-        for watcher in self._watchers:
-            watcher.put_nowait({"type": "MODIFIED", "object": thing})
+        for watcher, plural in self._watchers.items():
+            if plural == path.split("/")[-2]:
+                watcher.put_nowait({"type": "MODIFIED", "object": thing})
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         await self.talks.wait()
@@ -79,7 +80,7 @@ class FakeKube:
             if part in f"{request.method} {path}":
                 return _status(code, self.reason or f"{path} is refused")
         if request.query.get("watch") == "true":
-            return await self._watch(request)
+            return await self._watch(request, path.split("/")[-1])
         match request.method:
             case "GET" if path in self.objects:
                 return _json(self.objects[path])
@@ -120,9 +121,9 @@ class FakeKube:
             self.put(at, _merged(self.objects.get(at, {}), body))
         return _json(self.objects[at])
 
-    async def _watch(self, request: web.Request) -> web.StreamResponse:
+    async def _watch(self, request: web.Request, plural: str) -> web.StreamResponse:
         queue: asyncio.Queue[Object] = asyncio.Queue()
-        self._watchers.append(queue)
+        self._watchers[queue] = plural
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         await response.prepare(request)
         try:
@@ -131,7 +132,7 @@ class FakeKube:
         except ConnectionError:
             return response
         finally:
-            self._watchers.remove(queue)
+            del self._watchers[queue]
 
 
 _PLURALS = ("pods", "configmaps", "services", "serviceaccounts")
@@ -150,8 +151,11 @@ def _discovery(path: str) -> Object:
         case "api/v1":
             resources = [_resource("namespaces", "Namespace", False), _resource("events", "Event", True)]
             return {"kind": "APIResourceList", "groupVersion": "v1", "resources": resources}
-    clusters = _resource("migratoryclusters", "MigratoryCluster", True)
-    return {"kind": "APIResourceList", "groupVersion": version["groupVersion"], "resources": [clusters]}
+    ours = [
+        _resource("migratoryclusters", "MigratoryCluster", True),
+        _resource("slareports", "SLAReport", True),
+    ]
+    return {"kind": "APIResourceList", "groupVersion": version["groupVersion"], "resources": ours}
 
 
 def _resource(plural: str, kind: str, namespaced: bool) -> Object:

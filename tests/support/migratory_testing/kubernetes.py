@@ -12,7 +12,9 @@ from migratory_operator.names import Object
 from migratory_operator.observe import BrokerPage
 from migratory_operator.settings import Settings
 
-SETTINGS = Settings(broker_image="example/broker:1", zookeeper_image="example/zookeeper:1")
+SETTINGS = Settings(
+    broker_image="example/broker:1", zookeeper_image="example/zookeeper:1", spark_image="example/spark:1"
+)
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
@@ -27,6 +29,26 @@ def cluster(spec: Object | None = None, name: str = "quotes", **metadata: Any) -
 
 NEW, OLD = "revision-2", "revision-1"
 """Of pods: what `settled` StatefulSets are at, and another."""
+
+
+def report(
+    name: str = "weekly", *, metadata: Object | None = None, status: Object | None = None, **spec: Any
+) -> Object:
+    """Of the cluster "quotes"; asked for a minute before NOW."""
+    found: Object = {
+        "apiVersion": "migratory.dev/v1alpha1",
+        "kind": "SLAReport",
+        "metadata": {
+            "name": name,
+            "namespace": "market",
+            "uid": "01234567-89ab-cdef-0123-456789abcdef",
+            "generation": 1,
+            "creationTimestamp": "2026-01-02T03:03:05Z",
+            **(metadata or {}),
+        },
+        "spec": {"cluster": "quotes", **spec},
+    }
+    return found if status is None else {**found, "status": status}
 
 
 def pod(

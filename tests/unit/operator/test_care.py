@@ -15,6 +15,7 @@ from migratory_operator.metrics import Metrics
 from migratory_operator.pages import Pages
 from migratory_operator.queue import Queue
 from migratory_operator.reconcile import Reconciler
+from migratory_operator.reports.care import Reports
 from migratory_testing.fakekube import FakeKube, kubeconfig
 from migratory_testing.kubernetes import SETTINGS, cluster
 
@@ -45,12 +46,14 @@ async def metrics(kube: FakeKube) -> AsyncIterator[Metrics]:
     api, brokers = Api((), kube.config), Brokers()
     reconciler = Reconciler(api, brokers, SETTINGS, metrics)
     queue = Queue(reconciler.cluster, metrics)
-    care = asyncio.create_task(Care(api, reconciler, queue, Pages(0, metrics), metrics, 0.5).run())
+    reports = Reports(api, SETTINGS, metrics)
+    care = asyncio.create_task(Care(api, queue, reports, Pages(0, metrics), metrics, 0.5).run())
     yield metrics
     assert not care.done(), care
     care.cancel()
     await asyncio.wait([care], timeout=5)
     await queue.close()
+    await reports.close()
     await brokers.close()
     await api.close()
 
@@ -94,6 +97,22 @@ async def test_a_change_reaches_the_objects_and_a_deleted_cluster_is_forgotten(
     await until(lambda: metrics.registry.get_sample_value("migratory_operator_condition", labels) == 0, "a series")
     del kube.objects[QUOTES]
     await until(lambda: metrics.registry.get_sample_value("migratory_operator_condition", labels) is None, "no series")
+
+
+async def test_a_monitor_is_made_as_soon_as_kubernetes_knows_the_kind(kube: FakeKube, metrics: Metrics) -> None:
+    monitor = f"{AT}/servicemonitors/quotes-broker"
+    kube.refuse["servicemonitors"] = 404
+    kube.put(QUOTES, cluster())
+    await until(lambda: kube.objects[QUOTES].get("status"), "a status")
+    assert f"{AT}/statefulsets/quotes-broker" in kube.objects
+    assert monitor not in kube.objects
+    failed = {"result": "failed"}
+    assert not metrics.registry.get_sample_value("migratory_operator_reconciles_total", failed)
+    kube.refuse.clear()
+    await until(lambda: monitor in kube.objects, "a monitor")
+    assert kube.objects[monitor]["spec"]["endpoints"] == [{"port": "admin"}]
+    del kube.objects[monitor]
+    await until(lambda: monitor in kube.objects, "the monitor to come back")
 
 
 async def test_something_of_somebody_else_is_left_alone(kube: FakeKube, metrics: Metrics) -> None:
@@ -168,14 +187,6 @@ async def test_a_token_that_has_expired_is_read_anew(kube: FakeKube, tmp_path: P
         assert await api.get(CLUSTER, "market", "quotes") is not None
     finally:
         await api.close()
-
-
-async def test_a_report_is_told_that_this_release_makes_none(kube: FakeKube, metrics: Metrics) -> None:
-    at = f"{AT}/slareports/weekly"
-    metadata = {"name": "weekly", "namespace": "market", "uid": "7", "generation": 1}
-    kube.put(at, {"apiVersion": "migratory.dev/v1alpha1", "kind": "SLAReport", "metadata": metadata, "spec": {}})
-    await until(lambda: kube.objects[at].get("status"), "a status")
-    assert kube.objects[at]["status"]["conditions"][0]["reason"] == "NotInThisRelease"
 
 
 async def test_in_a_namespace_on_its_way_out_nothing_is_made_and_nothing_is_warned_of(

@@ -12,42 +12,55 @@ from migratory_operator.main import handlers, kopf_settings
 from migratory_operator.metrics import Metrics
 from migratory_operator.queue import Queue
 from migratory_testing.fakekube import FakeKube
-from migratory_testing.kubernetes import cluster
+from migratory_testing.kubernetes import cluster, report
 
 QUOTES = "namespaces/market/migratoryclusters/quotes"
+WEEKLY = "namespaces/market/slareports/weekly"
 
 
-async def test_a_cluster_that_is_there_and_one_that_changes_are_looked_at_and_not_touched(
+async def test_what_is_there_and_what_changes_is_looked_at_and_not_touched(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    looks: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
+    clusters: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
+    reports: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
 
-    async def look(namespace: str, name: str) -> bool:
-        looks.put_nowait((namespace, name))
-        return False
+    def looking(at: asyncio.Queue[tuple[str, str]]) -> Queue:
+        async def look(namespace: str, name: str) -> float:
+            at.put_nowait((namespace, name))
+            return 0.0
+
+        return Queue(look, Metrics())
 
     async with FakeKube() as kube:
         config = tmp_path / "kubeconfig"
         config.write_text(json.dumps(kube.kubeconfig))
         monkeypatch.setenv("KUBECONFIG", str(config))
         kube.put(QUOTES, cluster())
-        queue, stop = Queue(look, Metrics()), asyncio.Event()
+        kube.put(WEEKLY, report())
+        queues, stop = (looking(clusters), looking(reports)), asyncio.Event()
         running = asyncio.create_task(
             kopf.operator(
-                registry=handlers(queue), settings=kopf_settings(), standalone=True, clusterwide=True, stop_flag=stop
+                registry=handlers(*queues), settings=kopf_settings(), standalone=True, clusterwide=True, stop_flag=stop
             )
         )
         try:
             async with asyncio.timeout(30):
-                assert await looks.get() == ("market", "quotes")
-                await kube.watched()
+                assert await clusters.get() == ("market", "quotes")
+                assert await reports.get() == ("market", "weekly")
+                await kube.watched("migratoryclusters", "slareports")
                 kube.put(QUOTES, cluster({"brokers": {"replicas": 5}}))
-                assert await looks.get() == ("market", "quotes")
+                assert await clusters.get() == ("market", "quotes")
+                kube.put(WEEKLY, report(window="2m"))
+                assert await reports.get() == ("market", "weekly")
         finally:
             stop.set()
             await asyncio.wait([running], timeout=10)
-            await queue.close()
-        metadata = kube.objects[QUOTES]["metadata"]
-        assert "finalizers" not in metadata
-        assert "annotations" not in metadata
+            for queue in queues:
+                await queue.close()
+        assert clusters.empty()
+        assert reports.empty()
+        for path in (QUOTES, WEEKLY):
+            metadata = kube.objects[path]["metadata"]
+            assert "finalizers" not in metadata
+            assert "annotations" not in metadata
         assert [method for method, path in kube.requests if method != "GET"] == []

@@ -25,13 +25,29 @@ def test_everything_can_be_said() -> None:
         "MIGRATORY_NAMESPACES": "one,two",
         "MIGRATORY_RESYNC_SECONDS": "2.5",
         "MIGRATORY_LISTEN_PORT": "9000",
+        "MIGRATORY_SPARK_IMAGE": "s:1",
     }
-    assert read_settings({**IMAGES, **given}) == Settings("b:1", "z:1", "Never", ("a", "b"), ("one", "two"), 2.5, 9000)
+    assert read_settings({**IMAGES, **given}) == Settings(
+        "b:1", "z:1", "s:1", "Never", ("a", "b"), ("one", "two"), 2.5, 9000
+    )
+
+
+def test_what_monitors_are_like_can_be_said() -> None:
+    given = {"MIGRATORY_MONITOR_INTERVAL": "5s", "MIGRATORY_MONITOR_LABELS": "release=watch, team="}
+    settings = read_settings({**IMAGES, **given})
+    assert settings.monitor_interval == "5s"
+    assert settings.monitor_labels == (("release", "watch"), ("team", ""))
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("BROKER_IMAGE", ""), ("PULL_POLICY", "Sometimes"), ("RESYNC_SECONDS", "0"), ("RESYNC_SECONDS", "soon")],
+    [
+        ("MONITOR_LABELS", "release"),
+        ("BROKER_IMAGE", ""),
+        ("PULL_POLICY", "Sometimes"),
+        ("RESYNC_SECONDS", "0"),
+        ("RESYNC_SECONDS", "soon"),
+    ],
 )
 def test_what_makes_no_sense_is_named(name: str, value: str) -> None:
     with pytest.raises(SettingsError, match=f"MIGRATORY_{name}"):

@@ -1,0 +1,81 @@
+"""What a report is to be, of what it says itself and what its cluster says; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from migratory_resources.kubernetes import read_cluster
+from migratory_resources.objectives import DEFAULT_OBJECTIVES, Objective
+from migratory_resources.problems import ClusterFileError
+from migratory_resources.report import ReportSpec, read_report
+from migratory_resources.reporting import Prometheus, Spark
+
+from migratory_operator.names import Object
+
+
+class NotPossible(Exception):
+    """There can be no such report: a reason in one word, and the text. `later`: it may become possible."""
+
+    def __init__(self, reason: str, message: str, later: bool = False) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.later = later
+
+
+@dataclass(frozen=True)
+class Asked:
+    cluster: str
+    prometheus: Prometheus
+    start: datetime
+    end: datetime
+    zone: str
+    objectives: Sequence[Objective]
+    spark: Spark
+
+
+def asked(resource: Object, cluster: Object | None) -> Asked:
+    """:raises NotPossible:"""
+    spec = _spec(resource)
+    if cluster is None:
+        raise NotPossible(
+            "ClusterNotFound", f"there is no MigratoryCluster {spec.cluster} in this namespace", later=True
+        )
+    try:
+        sla = read_cluster(cluster).spec.sla
+    except ClusterFileError as error:
+        text = "; ".join(str(problem) for problem in error.problems)
+        raise NotPossible("InvalidCluster", f"MigratoryCluster {spec.cluster}: {text}", later=True) from error
+    prometheus = spec.prometheus or sla.prometheus
+    if prometheus is None:
+        raise NotPossible(
+            "NoPrometheus", f"give spec.prometheus here or spec.sla.prometheus of MigratoryCluster {spec.cluster}"
+        )
+    end = moment(spec.end or resource["metadata"]["creationTimestamp"])
+    return Asked(
+        cluster=spec.cluster,
+        prometheus=prometheus,
+        start=end - timedelta(seconds=spec.window if spec.window is not None else sla.window),
+        end=end,
+        zone=spec.zone or sla.zone,
+        objectives=spec.objectives or sla.objectives or DEFAULT_OBJECTIVES,
+        spark=spec.spark or sla.spark,
+    )
+
+
+def _spec(resource: Object) -> ReportSpec:
+    try:
+        return read_report(resource)
+    except (ClusterFileError, ValueError) as error:
+        problems = error.problems if isinstance(error, ClusterFileError) else [error]
+        raise NotPossible("InvalidSpec", "; ".join(str(problem) for problem in problems)) from error
+
+
+def moment(text: str) -> datetime:
+    """:raises ValueError: no such day, say."""
+    return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+
+
+def written(when: datetime) -> str:
+    return when.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
