@@ -40,9 +40,10 @@ class World:
 
 
 class LoadClient:
-    """`broker` is the contact broker, "" while there is none. `ready`: every subscription has its receipt."""
+    """`broker` is the contact broker, "" while there is none. `ready`: every subscription has its receipt. `changes`:
+    how many links it has lost or left for another."""
 
-    __slots__ = ("_links", "_timer", "_wake", "broker", "core", "name", "ready", "world")
+    __slots__ = ("_links", "_timer", "_wake", "broker", "changes", "core", "name", "ready", "world")
 
     def __init__(self, world: World, name: str, chance: random.Random, token: str | None) -> None:
         self.world = world
@@ -52,6 +53,7 @@ class LoadClient:
         )
         self.broker = ""
         self.ready = False
+        self.changes = 0
         self._links: dict[int, LinkProtocol] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._wake = inf
@@ -134,6 +136,7 @@ class LoadClient:
             world.errors[text] = None
 
     def _lost(self, effect: ev.LinkDown) -> None:
+        self.changes += 1
         self.world.meter.reconnects[(self.broker, effect.cause)] += 1
         if not effect.replaced:
             self.world.faults.lost(self.name)

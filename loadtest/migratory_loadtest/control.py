@@ -117,6 +117,7 @@ class Summary(Struct, tag=True, kw_only=True):
     publish: Buckets
     resumes: list[float]
     reconnects: dict[str, int]  # by reason
+    changes: dict[int, int]  # clients, by how many links each lost or left
     connections: dict[str, int]
     measured_bytes: int  # received within the measured time
     repeated: int  # deliveries that came again and that the clients dropped, as they should

@@ -91,6 +91,7 @@ class LoadResult(Struct, kw_only=True):
     unknown: int = 0  # deliveries of publications that were never answered: allowed
     reconnects: int = 0
     reconnect_reasons: dict[str, int] = field(default_factory=dict)
+    clients_by_reconnects: dict[str, int] = field(default_factory=dict)  # "2": clients that changed twice
     resume_seconds: Spread = field(default_factory=Spread)
     publish_gap_seconds: Spread = field(default_factory=Spread)
     publish_seconds: Spread = field(default_factory=Spread)

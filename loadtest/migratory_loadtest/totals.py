@@ -39,9 +39,11 @@ def assemble(facts: RunFacts, verdict: Verdict) -> LoadResult:
     late = sum(summary.late for summary in summaries)
     after: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
+    changes: Counter[int] = Counter()
     for summary in summaries:
         after.update(summary.connections)
         reasons.update(summary.reconnects)
+        changes.update(summary.changes)
     publish = merged(facts.bounds, (summary.publish for summary in summaries))
     marks = [_resumed(facts, mark) for mark in facts.marks]
     result = LoadResult(
@@ -62,6 +64,7 @@ def assemble(facts: RunFacts, verdict: Verdict) -> LoadResult:
         repeated=sum(summary.repeated for summary in summaries),
         reconnects=reasons.total(),
         reconnect_reasons=dict(sorted(reasons.items())),
+        clients_by_reconnects={str(count): clients for count, clients in sorted(changes.items())},
         resume_seconds=spread(value for summary in summaries for value in summary.resumes),
         publish_gap_seconds=spread(gap for summary in summaries for mark in summary.marks for gap in mark.gaps),
         publish_seconds=Spread(

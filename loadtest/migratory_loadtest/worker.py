@@ -159,6 +159,7 @@ class Worker:
             publish=buckets(publish),
             resumes=meter.resumes,
             reconnects=dict(reasons),
+            changes=Counter(client.changes for client in (*self.subscribers, *self.publishers)),
             connections=self.connections(),
             measured_bytes=meter.measured_bytes,
             repeated=sum(client.core.subscriptions.dropped for client in self.subscribers),

@@ -80,6 +80,7 @@ async def test_clients_of_a_killed_broker_resume_and_nothing_is_lost() -> None:
     assert mark.clients == mark.disconnected == mark.resumed == mark.within_limit
     assert mark.others_disconnected == 0
     assert result.reconnects == result.resume_seconds.count == mark.clients
+    assert result.clients_by_reconnects["1"] == mark.clients
     assert result.resume_seconds.max is not None
     assert 0 < result.resume_seconds.max < 5
     assert result.publish_gap_seconds.count > 0

@@ -27,8 +27,8 @@ def measured(*values: float) -> Any:
 def summary(**changes: Any) -> Summary:
     values: dict[str, Any] = {
         "latency": {BEFORE: measured(0.01, 0.02)}, "publish": measured(0.005), "resumes": [], "reconnects": {},
-        "connections": {"b-0": 3}, "measured_bytes": 10**9 // 8, "repeated": 0, "scheduled": 5, "published": 5,
-        "late": 0, "latest": 0.001, "errors": [], "marks": [],
+        "changes": {0: 2}, "connections": {"b-0": 3}, "measured_bytes": 10**9 // 8, "repeated": 0,
+        "scheduled": 5, "published": 5, "late": 0, "latest": 0.001, "errors": [], "marks": [],
     }  # fmt: skip
     return Summary(**{**values, **changes})
 
@@ -50,6 +50,12 @@ def test_a_good_run_is_met_and_its_parts_add_up() -> None:
     assert found.latency_ms.after.median is None
     assert found.traffic_gbps == pytest.approx(2.0)
     json.loads(found.to_json())
+
+
+def test_clients_are_counted_by_how_often_they_changed_their_broker() -> None:
+    found = result(parts=[summary(changes={0: 3, 2: 1}, reconnects={"drain": 2}), summary(changes={2: 2, 1: 1})])
+    assert found.clients_by_reconnects == {"0": 3, "1": 1, "2": 3}
+    assert found.reconnects == 2
 
 
 @pytest.mark.parametrize("kind", ["lost", "duplicates", "reordered", "unexpected", "conflicts", "failed"])
