@@ -100,7 +100,7 @@ class Hello(Struct, array_like=True, gc=False, frozen=True, tag=0):
 
 
 class Load(Struct, array_like=True, gc=False, frozen=True):
-    """What the others balance clients by. `revision` is of the sender's program and configuration, "" where nobody says.
+    """What the others balance clients by. `revision` is of the sender's program and configuration, "" if nobody says.
     `calls`: (broker, clients) that the sender has room for now and asks that broker to send; said once."""
 
     clients: int

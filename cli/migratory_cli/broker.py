@@ -39,6 +39,14 @@ from migratory_broker.runtime.main import run
     help="What other brokers dial; without it the address of --peers.",
 )
 @click.option(
+    "--revision",
+    envvar="MIGRATORY_REVISION",
+    default="",
+    metavar="TEXT",
+    show_envvar=True,
+    help="Of its program and configuration: a broker that leaves sends its clients to those of another revision first.",
+)
+@click.option(
     "--log-level",
     default="info",
     type=click.Choice(["debug", "info", "warning", "error"]),
@@ -52,6 +60,7 @@ def broker(
     admin: str,
     advertise_url: str,
     advertise_peer: str,
+    revision: str,
     log_level: str,
 ) -> None:
     """Run one broker of a cluster.
@@ -63,7 +72,7 @@ def broker(
     Exit codes: 0 drained, 1 failed, 2 wrong configuration, 3 a broker of the same name was started after this one (the
     newest one lives), 4 no ZooKeeper, 5 an address is in use.
     """
-    identity = Identity(name, clients, peers, admin, advertise_url, advertise_peer)
+    identity = Identity(name, clients, peers, admin, advertise_url, advertise_peer, revision)
     try:
         code = run(load(config_path), identity, log_level, config_path)
     except ConfigError as error:

@@ -20,6 +20,9 @@ from migratory_broker.runtime.errors import ConfigError
 Seconds = Annotated[float, Meta(gt=0, le=86400)]
 Count = Annotated[int, Meta(ge=1, le=2**31)]
 Bytes = Annotated[int, Meta(ge=1024, le=2**46)]
+MAX_REVISION = 255
+"""Characters: it goes to every peer twice a second."""
+
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?\Z")]
 
 
@@ -101,6 +104,7 @@ class Identity:
     """One broker: its name, where it listens (HOST:PORT; port 0 picks a free one) and what it tells others to dial.
 
     Without `advertise_url` or `advertise_peer` the bound address is given out, which is of use on one machine only.
+    `revision` names its program and configuration: brokers that are updated together have the same one.
     """
 
     name: str
@@ -109,6 +113,7 @@ class Identity:
     admin: str = "127.0.0.1:0"
     advertise_url: str = ""
     advertise_peer: str = ""
+    revision: str = ""
 
 
 def load(path: Path) -> BrokerConfig:
@@ -143,6 +148,8 @@ def check_identity(config: BrokerConfig, identity: Identity) -> None:
         raise ConfigError(f"--name: {identity.name!r} is not one of brokers: {', '.join(config.brokers)}")
     for option, value in (("--clients", identity.clients), ("--peers", identity.peers), ("--admin", identity.admin)):
         split_address(value, option)
+    if len(identity.revision) > MAX_REVISION:
+        raise ConfigError(f"--revision: {len(identity.revision)} characters; allowed are {MAX_REVISION}")
     if identity.advertise_peer:
         split_address(identity.advertise_peer, "--advertise-peer")
     if identity.advertise_url and not re.match(r"^wss?://[^/\s]+(/\S*)?\Z", identity.advertise_url):

@@ -47,7 +47,7 @@ PEER_BUFFER = 67_108_864
 """Bytes that may wait for a peer, besides a whole snapshot of the cache."""
 
 
-def logic_config(config: BrokerConfig, name: str, url: str, peer: str) -> LogicConfig:
+def logic_config(config: BrokerConfig, name: str, url: str, peer: str, revision: str = "") -> LogicConfig:
     """What the logic is told, of the file and of this broker's addresses."""
     cache = config.topics.cache
     return LogicConfig(
@@ -57,6 +57,7 @@ def logic_config(config: BrokerConfig, name: str, url: str, peer: str) -> LogicC
         url=url,
         peer=peer,
         weight=config.weights.get(name, 100),
+        revision=revision,
         groups=config.topics.groups,
         max_topics=config.topics.max_topics,
         topics_per_client=config.limits.topics_per_client,
@@ -125,7 +126,7 @@ class Broker:
         url = self._identity.advertise_url or f"ws://{address_of(clients)}/ws"
         peer = self._identity.advertise_peer or address_of(peers)
         self._client_socket, self._peer_socket = clients, peers
-        self._logic = Logic(logic_config(config, name, url, peer))
+        self._logic = Logic(logic_config(config, name, url, peer, self._identity.revision))
         self._pump = Pump(self._logic, self._loop.call_soon, clock, self._failed)
         self._peers = Peers(
             cluster=config.cluster,

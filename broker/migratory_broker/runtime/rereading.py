@@ -49,9 +49,9 @@ class Rereading:
             self._log("warning", "configuration_not_taken", reason=str(error))
             return
         if self._name not in fresh.brokers:
-            # It is being taken out, and goes on as it is until it is told to end.
+            # It is being taken out, and goes on until it is told to end: its clients then go to those that stay.
             self._log("info", "configured_without_this_broker")
-            return
+            fresh = msgspec.structs.replace(fresh, brokers=(*fresh.brokers, self._name))
         rest = msgspec.structs.replace(fresh, brokers=self._config.brokers)
         if rest != self._config:
             self._log("warning", "configuration_needs_restart", sections=_differing(rest, self._config))

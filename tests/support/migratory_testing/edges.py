@@ -25,6 +25,7 @@ from migratory_broker.core.logic.events import (
     Admission,
     Attach,
     Attached,
+    Clients,
     Fanout,
     NextPage,
     Note,
@@ -151,13 +152,15 @@ class Reader:
 
 
 class Bench:
-    """`requests`, `detached`, `notes` and `observed` collect what the edge says to others than its clients."""
+    """`requests`, `detached`, `notes` and `observed` collect what the edge says to others than its clients; `counted`
+    is what it said last of how many there are."""
 
     def __init__(self, config: EdgeConfig | None = None, authorizer: Authorizer | None = None, *, open: bool = True):
         self.edge = Edge(config or EdgeConfig(), 0, authorizer)
         self.now = 1000.0
         self.readers: dict[int, Reader] = {}
         self.requests: list[Attach | NextPage | PublishRequest] = []
+        self.counted: tuple[int, ...] = ()  # clients, as the logic was told last
         self.detached: list[Detach] = []
         self.notes: list[Note] = []
         self.observed: list[Observe] = []
@@ -188,6 +191,8 @@ class Bench:
                 self.held ^= {effect.connection}
             elif isinstance(effect, More):
                 self.more.append(effect)
+            elif isinstance(effect, Clients):
+                self.counted = effect.by_moves
             else:
                 self.requests.append(effect)
         while self.more and not self.put_off:

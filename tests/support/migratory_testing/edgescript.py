@@ -49,6 +49,7 @@ from migratory_broker.core.logic.events import (
     Admission,
     Attach,
     Attached,
+    Clients,
     DrainClients,
     Fanout,
     Gap,
@@ -144,6 +145,8 @@ class EdgeScript:
             return [f"  logic < next page #{effect.reference} {effect.topic} after {effect.after}"]
         if isinstance(effect, PublishRequest):
             return [f"  logic < publish {show_forwarded(publication)}" for publication in effect.publications]
+        if isinstance(effect, Clients):
+            return []  # comes with every tick behind a change
         if isinstance(effect, Detach):
             return [f"  logic < detach {effect.topic}"]
         if isinstance(effect, Observe):

@@ -133,6 +133,7 @@ def test_a_file_that_is_not_there_or_wrong_is_named(tmp_path: Path) -> None:
         (Identity("quotes-broker-0", peers="h:99999"), ["--peers", "99999"]),
         (Identity("quotes-broker-0", admin="::1:80"), ["--admin", "[ADDRESS]:PORT"]),
         (Identity("quotes-broker-0", advertise_url="http://x"), ["--advertise-url", "ws://"]),
+        (Identity("quotes-broker-0", revision="r" * 256), ["--revision", "256", "255"]),
         (Identity("quotes-broker-0", advertise_peer="x"), ["--advertise-peer", "HOST:PORT"]),
     ],
 )

@@ -85,10 +85,11 @@ def test_a_file_that_makes_no_sense_is_told_and_not_taken(file: File, text: str)
     assert str(file.path) in line["reason"]
 
 
-def test_a_broker_that_is_taken_out_goes_on_as_it_is(file: File) -> None:
+def test_a_broker_that_is_taken_out_goes_on_beside_those_that_stay(file: File) -> None:
     file.write(["b", "c", "d"])
     file.look()
-    assert file.taken == []
+    file.look()
+    assert file.taken == [("b", "c", "d", "a")]
     assert file.log.events() == ["configured_without_this_broker"]
 
 

@@ -74,6 +74,7 @@ class Connection:
         "format",
         "heard",
         "identity",
+        "moves",
         "number",
         "pages",
         "paging",
@@ -97,6 +98,7 @@ class Connection:
         self.state = State.OPENING
         self.client = ""
         self.identity = ""
+        self.moves = 0  # how often it changed its broker lately, when it came; see moving.py
         self.heard = now  # last sign of life
         self.slot = 0  # the one place in the timer wheel that counts
         self.expires: float | None = None  # when its token does

@@ -37,6 +37,7 @@ from migratory_broker.core.edge.delivery import Delivery
 from migratory_broker.core.edge.events import Close, Lost, More, Opened, Received
 from migratory_broker.core.edge.formats import Formats
 from migratory_broker.core.edge.inbox import Inbox
+from migratory_broker.core.edge.moving import Moving
 from migratory_broker.core.edge.publishing import Publishing
 from migratory_broker.core.edge.subscriptions import Subscriptions
 from migratory_broker.core.edge.timers import Wheel
@@ -56,6 +57,7 @@ class Connections:
         subscriptions: Subscriptions,
         publishing: Publishing,
         gate: Gate,
+        moving: Moving,
         authorizer: Authorizer,
     ) -> None:
         self._config = config
@@ -63,6 +65,7 @@ class Connections:
         self._subscriptions = subscriptions
         self._publishing = publishing
         self._gate = gate
+        self._moving = moving
         self._authorizer = authorizer
         self._formats = Formats(config.encodings)
         self.inbox = Inbox(config, delivery, subscriptions, self._message, self.close, self._closed_by_peer)
@@ -142,6 +145,7 @@ class Connections:
         """Nothing but a close frame is sent from here on."""
         if connection.state is State.OPEN:
             self.clients -= 1
+            self._moving.left(connection)
         self._subscriptions.leave(connection)
         self.inbox.leave(connection)
         connection.sink = nowhere  # CLOSING may last for a while; the transport is free
@@ -203,6 +207,7 @@ class Connections:
         if connection.state is State.OPENING:
             connection.state = State.OPEN
             self.clients += 1
+            self._moving.came(connection, message.moves)
         self._watch(connection)
         self._delivery.write(connection, self._gate.welcome(connection.format))
 

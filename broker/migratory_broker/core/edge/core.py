@@ -5,8 +5,8 @@ out in their order, before the next step. `Paused` may come late by some effects
 that a client can send makes `step` raise.
 
 Here to read on: connections.py (state machine), inbox.py (what clients send, in its order), subscriptions.py, splice.py
-(replay into live), delivery.py (fan-out and queues), publishing.py, admission.py; what is held per connection is in
-connection.py.
+(replay into live), delivery.py (fan-out and queues), publishing.py, admission.py, moving.py (balance); what is held
+per connection is in connection.py.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from migratory_broker.core.edge.connection import Connection, State
 from migratory_broker.core.edge.connections import Connections, describe
 from migratory_broker.core.edge.delivery import CLIENT_LIMIT, Delivery, waiting_bytes
 from migratory_broker.core.edge.events import Effect, Event, Lost, More, Opened, Paused, Received, Resumed
+from migratory_broker.core.edge.moving import Moving
 from migratory_broker.core.edge.publishing import Publishing
 from migratory_broker.core.edge.splice import Splice
 from migratory_broker.core.edge.subscriptions import Subscriptions
@@ -33,6 +34,7 @@ from migratory_broker.core.logic.events import (
     DrainClients,
     Fanout,
     Gap,
+    MoveClients,
     Note,
     Page,
     PublishAnswers,
@@ -55,8 +57,9 @@ class Edge:
         self._subscriptions = Subscriptions(config, self._delivery, self._splice, authorizer)
         self._publishing = Publishing(config, number, self._delivery, authorizer)
         self._gate = Gate(config)
+        self._moving = Moving(number, self._delivery)
         self._connections = Connections(
-            config, self._delivery, self._subscriptions, self._publishing, self._gate, authorizer
+            config, self._delivery, self._subscriptions, self._publishing, self._gate, self._moving, authorizer
         )
         self._handlers: dict[type, Any] = {
             Opened: self._connections.opened,
@@ -74,6 +77,7 @@ class Edge:
             Admission: self._admission,
             ServerList: self._server_list,
             DrainClients: self._drain,
+            MoveClients: self._move,
         }
 
     def step(self, event: Event, now: float) -> list[Effect]:
@@ -149,8 +153,12 @@ class Edge:
         self._gate.drained_at = self._delivery.now + event.period
         self._delivery.broadcast(self._connections.open(), Drain(event.period, list(event.servers)))
 
+    def _move(self, event: MoveClients) -> None:
+        self._moving.ask(self._connections.table.values(), event)
+
     def _tick(self, event: Tick) -> None:
         self._connections.tick()
+        self._moving.tell()
         drained_at = self._gate.drained_at
         if drained_at is not None and self._delivery.now >= drained_at:
             self._close_all(CloseCode.DRAINING, "this broker leaves; its drain period is over", "draining")

@@ -24,7 +24,7 @@ from migratory_broker.core.edge.config import EdgeConfig
 from migratory_broker.core.edge.connection import Connection, Queue, Topic
 from migratory_broker.core.edge.events import Close, Detach, Effect, Hold, More, Multicast, Send
 from migratory_broker.core.edge.formats import Format
-from migratory_broker.core.logic.events import Attach, NextPage, Note, Observe, PublishRequest
+from migratory_broker.core.logic.events import Attach, Clients, NextPage, Note, Observe, PublishRequest
 
 CLIENT_LIMIT: Final = "queue of this client"
 TOTAL_LIMIT: Final = "queues of all clients"
@@ -54,7 +54,7 @@ class Delivery:
         self._join()
         self._effects.append(effect)
 
-    def aside(self, effect: Attach | NextPage | Detach | Hold | More | Observe | Note) -> None:
+    def aside(self, effect: Attach | NextPage | Detach | Clients | Hold | More | Observe | Note) -> None:
         """Where it stands among the writes doesn't matter, so that it parts none of them."""
         self._forwarding = None  # who publishes behind a subscription gets his own
         self._effects.append(effect)

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from migratory_broker.core.logic.events import (
     Attach,
+    Clients,
     Crossing,
     EdgeEffect,
     NextPage,
@@ -107,5 +108,5 @@ class Detach(Crossing, frozen=True, gc=False):
     topic: str
 
 
-LogicRequest = PublishRequest | Attach | NextPage
+LogicRequest = PublishRequest | Attach | NextPage | Clients
 Effect = Multicast | Send | Close | Hold | More | Detach | LogicRequest | Observe | Note

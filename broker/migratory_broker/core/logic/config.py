@@ -19,6 +19,7 @@ class LogicConfig:
     url: str = ""  # what clients dial; goes into the server list
     peer: str = ""  # "host:port" that other brokers dial
     weight: int = 100
+    revision: str = ""  # of this broker's program and configuration: those of one are updated alike
 
     groups: int = 100
     max_topics: int = 100_000
@@ -50,6 +51,8 @@ class LogicConfig:
     relist_at_once: int = 8  # groups whose list this broker changes at the same time
     hand_over_at_once: int = 8  # groups that a draining broker hands over at the same time
     balance_every: float = 2.0  # one group moves back per period at most
+    calm: float = 10.0  # clients move for balance when nothing has happened for so long: the killed's are back by then
+    move_period: float = 5.0  # one round of such moves: each client at a random moment of it
     relook: float = 5.0  # ZooKeeper's listings are read again, should a watch have been lost
     part_bytes: int = 1_048_576  # a snapshot travels in parts of about this size
 
@@ -93,6 +96,8 @@ class LogicConfig:
             "publish_wait",
             "publish_retry_after",
             "balance_every",
+            "calm",
+            "move_period",
             "relook",
         ):
             if getattr(self, name) <= 0:

@@ -2,8 +2,8 @@
 
 Where to go from here: `candidacy.py` and `ephemerals.py` (who writes records), `reign.py` (an epoch that this broker
 owns), `group.py` (the member's side), `replica.py` (what is held), `contact.py` (publishers), `resume.py`
-(subscribers), `membership.py`, `fencing.py`. docs/replication.md names the rules; the same names stand in capitals
-beside the code that keeps them.
+(subscribers), `membership.py`, `fencing.py`, `balance.py` (groups), `moves.py` (clients). docs/replication.md names the
+rules; the same names stand in capitals beside the code that keeps them.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ from migratory_broker.core.logic.context import Context
 from migratory_broker.core.logic.events import (
     Admission,
     Attach,
+    Clients,
     Configured,
     DrainClients,
     DrainRequest,
@@ -64,6 +65,7 @@ from migratory_broker.core.logic.gossip import Gossip
 from migratory_broker.core.logic.group import Group
 from migratory_broker.core.logic.history import Histories
 from migratory_broker.core.logic.membership import Membership
+from migratory_broker.core.logic.moves import Moves
 from migratory_broker.core.logic.resume import Resume
 from migratory_broker.core.logic.status import describe
 from migratory_broker.core.logic.zookeeper import ZooKeeper
@@ -87,6 +89,7 @@ class Logic:
         self.histories = Histories(self.ctx, self.zookeeper, self.membership)
         self.candidacy = Candidacy(self.ctx, self.zookeeper, self.membership, self.histories)
         self.balance = Balance(self.ctx, self.membership, self.candidacy, self.gossip)
+        self.moves = Moves(self.ctx, self.membership)
         self.fencing = Fencing(self.ctx, self.zookeeper, self.membership, self.gossip)
         self.groups = [
             Group(
@@ -116,6 +119,7 @@ class Logic:
             PublishRequest: self.contact.publish,
             Attach: self.resume.attach,
             NextPage: self.resume.next_page,
+            Clients: self.moves.count,
             Configured: self._configured,
             DrainRequest: self._drain,
         }
@@ -230,23 +234,22 @@ class Logic:
         self.membership.peer_down(peer)
 
     def _received(self, event: PeerReceived) -> None:
-        peer, links = event.peer, self.ctx.links
-        if peer in links:
-            self.membership.hear(peer)
-        for message in event.messages:
-            if peer not in links:
-                return  # of an incarnation that was replaced, perhaps by the message before
-            if group_handler := self._group_messages.get(type(message)):
-                number = message.group  # type: ignore[union-attr]
-                if 0 <= number < len(self.groups):
-                    group_handler(self.groups[number], peer, message)
-            elif handler := self._messages.get(type(message)):
-                handler(peer, message)
+        peer, message = event.peer, event.message
+        if peer not in self.ctx.links:
+            return  # of an incarnation that was replaced
+        self.membership.hear(peer)
+        if handler := self._messages.get(type(message)):
+            handler(peer, message)
+        elif group_handler := self._group_messages.get(type(message)):
+            number = message.group  # type: ignore[union-attr]
+            if 0 <= number < len(self.groups):
+                group_handler(self.groups[number], peer, message)
 
     def _heartbeat(self, peer: str, message: Heartbeat) -> None:
         self.membership.heartbeat(peer, message)
         for group, epoch in message.coordinates:
             self.gossip.learn(group, epoch, peer, self.ctx.now)
+        self.moves.heard(peer, message.load)
 
     def _survey(self, peer: str, message: Survey) -> None:
         self.ctx.send(peer, Held(message.serial, self.histories.holdings(message.groups)))
@@ -274,8 +277,9 @@ class Logic:
 
     def _tick(self, event: Tick) -> None:
         self._ticks += 1
+        self.moves.tick()
         if self.membership.beat_due:
-            self.membership.beat(self._coordinates())
+            self.membership.beat(self._coordinates(), self.moves.load())
         self.membership.tick()
         self._fence()
         self.candidacy.tick()
@@ -342,4 +346,4 @@ class Logic:
         coordinates = any(group.reign is not None and group.reign.phase != "over" for group in self.groups)
         if not coordinates or self.ctx.now >= self._drain_begun + (self._drain_until - self._drain_begun) / 4:
             self._drain_told = True
-            self.ctx.emit(DrainClients(max(left, 0.0), self.membership.servers()))
+            self.ctx.emit(DrainClients(max(left, 0.0), self.moves.destinations()))

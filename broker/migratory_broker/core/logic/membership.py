@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from migratory_protocol.messages import Server
-from migratory_protocol.peer import Broker, Heartbeat
+from migratory_protocol.peer import Broker, Heartbeat, Load
 
 from migratory_broker.core.logic.context import Context
 from migratory_broker.core.logic.events import (
@@ -47,6 +47,7 @@ class PeerNews:
     zookeeper_heard: float
     hears: frozenset[str]
     member: bool
+    load: Load | None  # None: it is older than what it would say here
 
 
 class Membership:
@@ -291,7 +292,7 @@ class Membership:
 
     def heartbeat(self, peer: str, message: Heartbeat) -> None:
         zookeeper = self.ctx.now - message.zookeeper_age if message.zookeeper_age >= 0 else float("-inf")
-        self.news[peer] = PeerNews(self.ctx.now, zookeeper, frozenset(message.hears), message.member)
+        self.news[peer] = PeerNews(self.ctx.now, zookeeper, frozenset(message.hears), message.member, message.load)
 
     def hears(self, within: float) -> list[str]:
         """Peers from which something came within so many seconds."""
@@ -302,7 +303,7 @@ class Membership:
     def beat_due(self) -> bool:
         return self.ctx.now - self._beat_at >= self.ctx.config.heartbeat
 
-    def beat(self, coordinates: list[tuple[int, int]]) -> None:
+    def beat(self, coordinates: list[tuple[int, int]], load: Load) -> None:
         """Heartbeats and the own small read."""
         config = self.ctx.config
         self._beat_at = self.ctx.now
@@ -313,6 +314,7 @@ class Membership:
             coordinates,
             self.ready,
             self.ready and not self.ctx.fenced,
+            load,
         )
         for peer in self.ctx.links:
             self.ctx.send(peer, message)

@@ -64,6 +64,13 @@ def describe(logic: Logic) -> dict[str, object]:
         "cache_short": logic.bounds.short,
         "history_resets": logic.histories.resets,
         "pending": len(logic.contact.pending),
+        "balance": {
+            "revision": logic.config.revision,
+            "clients": logic.moves.clients,
+            "share": round(logic.moves.share(), 1),
+            "waits_for": logic.moves.waits_for,
+            "asked": logic.moves.asked,
+        },
         "zookeeper": {
             "connected": logic.zookeeper.connected,
             "age": age if age != float("inf") else -1.0,

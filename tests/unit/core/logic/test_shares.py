@@ -1,0 +1,135 @@
+"""The arithmetic of balance: it comes to rest, even, from anywhere and with news of any age."""
+
+from __future__ import annotations
+
+from math import ceil
+from random import Random
+
+import pytest
+from migratory_broker.core.logic.shares import (
+    HIGH,
+    Crew,
+    calls,
+    least_moved,
+    room,
+    shares,
+    surplus,
+    targets,
+)
+
+MANY = 10**9
+
+
+def crews(**clients: int) -> dict[str, Crew]:
+    return {name: Crew(100, count) for name, count in clients.items()}
+
+
+def test_shares_follow_the_weights() -> None:
+    assert shares({"a": Crew(100, 60), "b": Crew(50, 0), "c": Crew(0, 30)}) == {"a": 60.0, "b": 30.0, "c": 0.0}
+    assert shares({"a": Crew(0, 5), "b": Crew(0, 7)}) == {"a": 0.0, "b": 0.0}
+    assert shares(crews(a=0, b=0)) == {"a": 0.0, "b": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("clients", "share", "gives"),
+    [(110, 100.0, 0), (111, 100.0, 6), (150, 100.0, 45), (100, 100.0, 0),
+     (2, 1.0, 1), (2, 4 / 3, 0), (3, 4 / 3, 1), (5, 0.0, 5)],
+)  # fmt: skip
+def test_who_has_much_more_than_its_share_gives_down_to_a_little_more(clients: int, share: float, gives: int) -> None:
+    assert surplus(clients, share) == gives
+
+
+def test_room_ends_at_the_share_rounded_up() -> None:
+    assert [room(clients, 4 / 3) for clients in range(4)] == [2, 1, 0, 0]
+
+
+def test_calls_divide_what_there_is_to_give() -> None:
+    """The last step of a rolling update: two have half of the clients each, the third is back and empty."""
+    three = crews(a=150, b=150, c=0)
+    assert calls("c", three, MANY) == [("a", 45), ("b", 45)]
+    assert calls("c", three, 50) == [("a", 25), ("b", 25)]
+    assert calls("a", three, MANY) == []
+    five = crews(a=100, b=100, c=100, d=0, e=0)
+    for name in "de":
+        assert calls(name, five, MANY) == [("a", 19), ("b", 19), ("c", 18)]
+    assert calls("c", crews(a=100, b=105, c=95), MANY) == []
+
+
+def test_calls_go_to_those_who_give_most_first() -> None:
+    assert calls("c", crews(a=400, b=900, c=0, d=100), 100) == [("b", 95), ("a", 5)]
+    assert calls("c", crews(a=400, b=900, c=0, d=100), 10) == [("b", 10)]
+
+
+def test_who_leaves_names_those_that_come_out_even() -> None:
+    """A rolling update of three: the first goes to both others, the last to the one that is empty."""
+    assert targets(100, crews(a=100, b=100)) == {"a": 50, "b": 50}
+    assert targets(150, crews(b=0, c=150)) == {"b": 150}
+    assert targets(140, crews(b=10, c=150)) == {"b": 140}
+    assert targets(0, crews(a=10, b=10)) == {}
+    assert targets(90, {"a": Crew(100, 0), "b": Crew(50, 0), "c": Crew(0, 0)}) == {"a": 60, "b": 30}
+
+
+def test_those_that_moved_least_are_chosen_over_all_edges() -> None:
+    edges = {2: (3, 1, 0), 0: (1, 5), 7: ()}
+    assert least_moved(edges, 4) == {0: 1, 2: 3}
+    assert least_moved(edges, 6) == {0: 3, 2: 3}
+    assert least_moved(edges, 100) == {0: 6, 2: 4}
+    assert least_moved({}, 5) == {}
+
+
+def play(random: Random, counts: dict[str, int], weights: dict[str, int], age: int) -> int:
+    """Rounds until nobody calls any more, each broker knowing of the others what was up to `age` rounds ago. Returns
+    how many clients moved."""
+    history = [dict(counts)]
+    moved = quiet = rounds = 0
+    while quiet <= age:
+        rounds += 1
+        assert rounds < 300, f"never at rest: {counts}"
+        called = []
+        for name, own in counts.items():
+            news = random.choice(history[-1 - age :])
+            seen = {other: Crew(weights[other], news[other]) for other in counts}
+            seen[name] = Crew(weights[name], own)
+            called += [(name, other, count) for other, count in calls(name, seen, random.choice((MANY, 7)))]
+        random.shuffle(called)
+        before = dict(counts)
+        for receiver, giver, count in called:
+            news = random.choice(history[-1 - age :])
+            seen = {other: Crew(weights[other], news[other]) for other in counts}
+            seen[giver] = Crew(weights[giver], counts[giver])
+            given = min(count, surplus(counts[giver], shares(seen)[giver]))
+            counts[giver] -= given
+            counts[receiver] += given
+            moved += given
+        quiet = quiet + 1 if before == counts else 0
+        history.append(dict(counts))
+    return moved
+
+
+@pytest.mark.parametrize("age", [0, 1, 4])
+def test_any_cluster_comes_to_rest_even_and_stays(age: int) -> None:
+    for seed in range(300):
+        random = Random(seed)
+        names = [f"b{number}" for number in range(random.randint(2, 9))]
+        weights = {name: random.choice((100, 100, 100, 50, 10, 0)) for name in names}
+        most = random.choice((3, 30, 3000))
+        counts = {name: random.randint(0, most) * random.choice((0, 1)) for name in names}
+        total = sum(counts.values())
+        play(random, counts, weights, age)
+        assert sum(counts.values()) == total
+        if any(weights.values()):
+            wanted = shares({name: Crew(weights[name], counts[name]) for name in names})
+            for name in names:
+                assert counts[name] <= max(HIGH * wanted[name], ceil(wanted[name])), (seed, counts, wanted)
+        assert play(random, counts, weights, 0) == 0
+
+
+def test_with_fresh_news_nobody_is_moved_without_need() -> None:
+    """What moves is what some had too much, not more: nobody gets above its share only to give again."""
+    for seed in range(200):
+        random = Random(seed)
+        counts = {f"b{number}": random.randint(0, 500) for number in range(random.randint(2, 9))}
+        weights = dict.fromkeys(counts, 100)
+        share = sum(counts.values()) / len(counts)
+        too_many = sum(max(0, count - int(share)) for count in counts.values())
+        assert play(random, counts, weights, 0) <= too_many
