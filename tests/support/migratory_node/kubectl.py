@@ -50,6 +50,11 @@ class Kubectl:
             raise
         return found
 
+    def list_all(self, kind: str, labels: str) -> list[Object]:
+        """Of all namespaces."""
+        found: list[Object] = json.loads(self("get", kind, "--all-namespaces", "-o", "json", "-l", labels))["items"]
+        return found
+
     def list(self, kind: str, labels: str = "") -> list[Object]:
         found: list[Object] = json.loads(self("get", kind, "-o", "json", *(["-l", labels] if labels else [])))["items"]
         return found

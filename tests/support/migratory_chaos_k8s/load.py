@@ -1,0 +1,180 @@
+"""The load pod as a run sees it: brought in, asked, marked, ended, and its results fetched (`inside.py` answers)."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from migratory_node.kubectl import Kubectl, Object
+
+from migratory_chaos_k8s import inside
+from migratory_chaos_k8s.api import Api, Silent, pod_path
+
+NAME = "chaos-load"
+METRICS_PORT = 9100
+LONGEST = 24 * 3600.0
+"""Seconds that a load publishes at most: nobody may have been there to end it."""
+_POLL = 0.5
+_END_SECONDS = 150.0
+
+
+class LoadError(Exception):
+    """The load did not begin, or not come to its end: nothing is known of the run then."""
+
+
+class LoadPod:
+    """`start`, then `status` and `mark` as often as wanted, then `end`. `marks`: how many were made."""
+
+    def __init__(self, kube: Kubectl, api: Api, image: str, cluster: str) -> None:
+        self._kube = kube
+        self._api = api
+        self._image = image
+        self._cluster = cluster
+        self.marks = 0
+
+    def start(self, servers: Sequence[str], options: Object, limit: float = 120.0) -> None:
+        """Returns when everybody is connected and publications flow. :raises LoadError:"""
+        scenario = {
+            "servers": list(servers),
+            "duration": LONGEST,
+            "warmup": 2.0,
+            "workers": 1,
+            "cluster": self._cluster,
+            **options,
+        }
+        self._kube.apply(*objects(self._image, self._cluster, scenario))
+        deadline = time.monotonic() + limit
+        while True:
+            status = self.status()
+            if status.get("failure"):
+                raise LoadError(f"the load did not begin: {status['failure']}")
+            if status.get("phase") == "measuring" and status["acknowledged"]:
+                return
+            if time.monotonic() > deadline:
+                raise LoadError(f"the load did not begin within {limit:g} s: {status or self._pod()}")
+            time.sleep(_POLL)
+
+    def status(self) -> Object:
+        """Empty while the pod does not answer."""
+        try:
+            found: Object = self._api.json(self._path("/status"))
+        except Silent:
+            return {}
+        return found
+
+    def check(self) -> None:
+        """:raises LoadError: when it has ended by itself."""
+        failure = self.status().get("failure")
+        if failure:
+            raise LoadError(f"the load ended: {failure}")
+
+    def mark(self, name: str, broker: str | None = None) -> float:
+        """Right before a blow; gives its time by the load's clock. :raises LoadError:"""
+        answer = self._post("/mark", {"name": name, "broker": broker}, 40.0)
+        self.marks += 1
+        return float(answer["elapsed"])
+
+    def end(self) -> Object:
+        """The result, once all that was published is answered and delivered, or patience is at its end.
+
+        :raises LoadError:
+        """
+        self._post("/cease", {}, 10.0)
+        deadline = time.monotonic() + _END_SECONDS
+        while True:
+            status = self.status()
+            if status.get("failure"):
+                raise LoadError(f"the load ended: {status['failure']}")
+            if status.get("done"):
+                found: Object = json.loads(self._fetch("/result"))
+                return found
+            if time.monotonic() > deadline:
+                raise LoadError(f"the load did not end within {_END_SECONDS:g} s: {status}")
+            time.sleep(_POLL)
+
+    def account(self) -> bytes:
+        return self._fetch("/account")
+
+    def timeline(self) -> list[list[float]]:
+        found: list[list[float]] = json.loads(self._fetch("/timeline"))
+        return found
+
+    def remove(self) -> None:
+        self._kube("delete", "pod,configmap", NAME, "--ignore-not-found", "--wait=true", limit=90)
+
+    def _path(self, path: str) -> str:
+        return pod_path(self._kube.namespace, NAME, inside.PORT, path)
+
+    def _fetch(self, path: str) -> bytes:
+        try:
+            status, body = self._api.get(self._path(path), 120.0)
+        except Silent as error:
+            raise LoadError(str(error)) from error
+        if status != 200:
+            raise LoadError(f"GET {path} of the load: {status} {body[:300]!r}")
+        return body
+
+    def _post(self, path: str, body: object, limit: float) -> Any:
+        try:
+            status, answer = self._api.post(self._path(path), body, limit)
+        except Silent as error:
+            raise LoadError(str(error)) from error
+        if status != 200:
+            raise LoadError(f"POST {path} to the load: {status} {answer[:300]!r}")
+        return json.loads(answer)
+
+    def _pod(self) -> object:
+        return (self._kube.get("pod", NAME) or {}).get("status")
+
+
+def objects(image: str, cluster: str, scenario: Object) -> list[Object]:
+    """The pod, and the ConfigMap with the program and its scenario. One worker process: it alone serves the metrics."""
+    scenario = {**scenario, "metrics": True, "metrics_listen": f"0.0.0.0:{METRICS_PORT}"}
+    labels = {
+        "app.kubernetes.io/name": "migratory-load",
+        "app.kubernetes.io/instance": cluster,
+        "app.kubernetes.io/component": "load",
+        "migratory.dev/metrics": "clients",
+    }
+    container: Object = {
+        "name": "load",
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["python3", "/run/load/inside.py", "/run/load/scenario.json"],
+        "ports": [
+            {"name": "control", "containerPort": inside.PORT},
+            {"name": "metrics", "containerPort": METRICS_PORT},
+        ],
+        "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}},
+        "securityContext": {"readOnlyRootFilesystem": True, "allowPrivilegeEscalation": False},
+        "volumeMounts": [{"name": "load", "mountPath": "/run/load"}, {"name": "tmp", "mountPath": "/tmp"}],
+    }
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": NAME, "labels": labels},
+            "data": {
+                "inside.py": Path(inside.__file__).read_text(),
+                "scenario.json": json.dumps(scenario),
+            },
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": NAME, "labels": labels},
+            "spec": {
+                "restartPolicy": "Never",
+                "automountServiceAccountToken": False,
+                "terminationGracePeriodSeconds": 1,
+                "containers": [container],
+                "volumes": [
+                    {"name": "load", "configMap": {"name": NAME}},
+                    {"name": "tmp", "emptyDir": {}},
+                ],
+            },
+        },
+    ]
