@@ -12,7 +12,7 @@ MINUTES ?=
 TARGET ?=
 DEMO ?=
 
-.PHONY: help install demo test check lint types layers unit fuzz fuzz-check model holes sim planted mutants integration chaos bench bench-sla debian crds cluster cluster-down cluster-kubeconfig images cluster-test manifests debian-cluster clean
+.PHONY: help install demo test check lint types layers unit fuzz fuzz-check model holes sim planted mutants integration chaos bench bench-peers bench-compare bench-sla debian crds cluster cluster-down cluster-kubeconfig images cluster-test manifests debian-cluster clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -102,8 +102,14 @@ chaos: $(VENV)/.tests debian ## a real cluster under real faults, histories chec
 	PYTHONPATH=tests/support $(BIN)/python -m migratory_chaos run --minutes $(or $(MINUTES),2) $(if $(SEED),--seed $(SEED)) \
 	    $(if $(JSON),--json $(abspath $(JSON))) $(CHAOS)
 
-bench: $(VENV)/.tests debian ## CPU per delivery and memory per client beside the raw limit (JSON=FILE BENCH='--topics 25')
-	$(BIN)/python -m benchmarks $(if $(JSON),--json $(JSON)) $(BENCH)
+bench: $(VENV)/.tests debian ## the product beside its peers and the raw limit (JSON=FILE PLOTS=DIR BENCH='--only fanout')
+	$(BIN)/python -m benchmarks $(if $(JSON),--json $(JSON)) $(if $(PLOTS),--plots $(PLOTS)) $(BENCH)
+
+bench-peers: $(VENV)/.tests ## get Mosquitto, NATS and Centrifugo into a folder of the user's cache (needs Go, Debian)
+	$(BIN)/python -m benchmarks.peers
+
+bench-compare: $(VENV)/.tests ## what became worse between two results (OLD=a.json NEW=b.json)
+	$(BIN)/python -m benchmarks.compare $(OLD) $(NEW)
 
 $(VENV)/.cluster: pyproject.toml $(VENV)/.tests
 	@command -v kubectl >/dev/null || $(BIN)/python -m pip install --quiet --group cluster

@@ -1,7 +1,13 @@
-"""What a delivery and an idle client cost, beside the limit of the machine. Run `python -m benchmarks` (`make bench`).
+"""What deliveries, publications and clients cost, beside peers and the limit of the machine. `make bench` runs it.
 
-fanout.py    CPU per delivery: the product and two raw send loops on the same work, in interleaved rounds
-idle.py      memory per idle subscribed client
-rawsend.c, rawsend.py   the raw loops; receiver.py reads what all of them send
+measurements/   one module for each thing that is measured; start here
+contenders/     what is measured: the product, its peers, the raw loops; one interface
+dialects/       how clients of each talk
+stand.py        a contender with its subscribers and publisher: turns of publishing, and what they cost
+audience.py     all subscribers of a contender, over several receivers (receiver.py, opening.py)
+publisher.py    the one publisher for all; helper.py and orders.py: how these processes are spoken to
+peers.py        where the peers come from (`make bench-peers`)
+figures.py, rounds.py, goals.py, compare.py, report.py, plots.py   medians and spread, turns, verdicts, output
+sla/            the SLA pipeline's own benchmarks (`make bench-sla`)
 docs/loadtest.md, "Benchmarks", explains the method.
 """

@@ -1,104 +1,119 @@
-"""`python -m benchmarks [--json FILE]`: what a delivery and an idle client cost. Ends 1 when a goal is missed."""
+"""`python -m benchmarks [--json FILE] [--plots DIR] [--only NAME]`: the product beside its peers and the raw limit.
+Ends 1 when a goal is missed, 2 when a measurement that was asked for could not be made."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
+from msgspec import structs
 from rich.console import Console
-from rich.table import Table
 
-from benchmarks import fanout, idle, machine
-from benchmarks.servers import Product, Raw, Server, Work, compile_c, python_loop
-
-RATIO_GOAL = 1.3  # CPU per delivery, of the raw C loop's, with its share of publications, heartbeats and timers
-MEMORY_GOAL = 3 * 1024  # bytes per idle subscribed client
+from benchmarks import machine, peers, plots, report
+from benchmarks.bench import TINY, Bench, Missing, Sizes
+from benchmarks.goals import judge
+from benchmarks.measurements import ALL
+from benchmarks.processes import Broken
 
 
 @click.command(context_settings={"show_default": True})
-@click.option("--rounds", default=5, help="Interleaved rounds; medians count.")
-@click.option("--subscribers", default=5000, help="Subscribers of the fan-out.")
-@click.option("--topics", default=100, help="Topics that they are spread over.")
-@click.option("--payload", default=140, metavar="BYTES", help="Size of a publication.")
-@click.option("--rate", default=5.0, help="Publications per topic and second.")
-@click.option("--seconds", default=6.0, help="Length of each server's turn in a round.")
-@click.option("--idle-clients", default=10_000, help="Clients for the memory figure; 0 leaves it out.")
+@click.option("--only", multiple=True, type=click.Choice(list(ALL)), help="This measurement alone; may be repeated.")
+@click.option("--rounds", type=click.IntRange(1, 50), default=None, help="Interleaved rounds; medians count.")
+@click.option("--seconds", type=click.FloatRange(0.5, 120), default=None, help="Length of a turn in a round.")
+@click.option("--subscribers", type=click.IntRange(1, 50_000), default=None, help="Of the fan-out.")
+@click.option("--topics", type=click.IntRange(1, 50_000), default=None, help="That they are spread over.")
+@click.option("--set", "changes", multiple=True, metavar="SIZE=NUMBER", help="Any other size (benchmarks/bench.py).")
+@click.option("--tiny", is_flag=True, help="Sizes that only show that it works.")
 @click.option("--json", "json_path", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
               help="Write all figures here.")  # fmt: skip
+@click.option("--plots", "plot_folder", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
+              help="Draw them here.")  # fmt: skip
 def main(
-    rounds: int, subscribers: int, topics: int, payload: int, rate: float, seconds: float, idle_clients: int,
-    json_path: Path | None,
+    only: tuple[str, ...], rounds: int | None, seconds: float | None, subscribers: int | None, topics: int | None,
+    changes: tuple[str, ...], tiny: bool, json_path: Path | None, plot_folder: Path | None,
 ) -> None:  # fmt: skip
-    """What a delivery costs beside the raw limit, and what an idle client does."""
+    """What deliveries, publications and clients cost, beside the peers that are here and the raw limit."""
     console = Console()
+    given = {"rounds": rounds, "seconds": seconds, "subscribers": subscribers, "topics": topics}
+    try:
+        sizes = with_changes(TINY if tiny else Sizes(), {k: v for k, v in given.items() if v is not None}, changes)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+
+    def write(result: dict[str, Any]) -> None:
+        if json_path is not None:  # after each measurement: a long run that is stopped has told what it knew
+            json_path.write_bytes(msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n")
+
+    names = [name for name in ALL if not only or name in only]
+    result = asyncio.run(measure(sizes, names, console, write))
+    judged = judge(result, names)
+    result["goals"] = [
+        {"key": one.goal.key, "bound": one.goal.bound, "value": one.value, "met": one.met} for one in judged
+    ]
+    write(result)
+    if plot_folder is not None:
+        for path in plots.write(result, plot_folder):
+            console.print(f"wrote {path}", markup=False, highlight=False)
+    report.show(console, result, judged)
+    sys.exit(2 if result["failed"] else 0 if all(one.met for one in judged) else 1)
+
+
+def with_changes(sizes: Sizes, given: dict[str, Any], changes: tuple[str, ...]) -> Sizes:
+    """Raises ValueError for a name that is no size, or a value of another type."""
+    wanted = dict(given)
+    for change in changes:
+        name, _, text = change.partition("=")
+        if name not in sizes.__struct_fields__:
+            raise ValueError(f"--set {change}: no size {name!r}; there are {', '.join(sizes.__struct_fields__)}")
+        wanted[name] = [int(part) for part in text.split(",")] if name == "memory_clients" else float(text)
+    values = {**structs.asdict(sizes), **wanted}
+    try:
+        return msgspec.convert(values, Sizes, strict=False)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"sizes: {error}") from error
+
+
+async def measure(sizes: Sizes, names: list[str], console: Console, write: Any) -> dict[str, Any]:
+    """The result, in builtins. `failed` names measurements that went wrong, `not_measured` those that this tree or
+    machine can't have."""
 
     def say(text: str) -> None:
         console.print(text, highlight=False, markup=False, soft_wrap=True)
 
-    work = Work(subscribers, topics, payload, rate, seconds)
-    results, met = asyncio.run(measure(work, rounds, idle_clients, say, console))
-    if json_path is not None:
-        json_path.write_bytes(msgspec.json.format(msgspec.json.encode(results), indent=2) + b"\n")
-    sys.exit(0 if met else 1)
-
-
-async def measure(
-    work: Work, rounds: int, idle_clients: int, say: Any, console: Console
-) -> tuple[dict[str, object], bool]:
-    results: dict[str, object] = {"machine": machine.describe(), "work": work}
-    met = True
-    if idle_clients:
-        memory = await idle.run(idle_clients, work.topics, say)
-        results["idle"] = memory
-        reached = memory.per_client <= MEMORY_GOAL
-        met = met and reached
-        say(
-            f"an idle subscribed client: {memory.per_client:,.0f} bytes, goal {MEMORY_GOAL:,}: "
-            + ("reached" if reached else "MISSED")
-        )
-    if not rounds:
-        return results, met
+    result: dict[str, Any] = {
+        "machine": machine.describe(),
+        "sizes": msgspec.to_builtins(sizes),
+        "peers": {peer.name: peers.version(peer.name) for peer in peers.PEERS if peers.find(peer.name)},
+        "missing_peers": peers.missing(),
+        "not_measured": {},
+        "failed": {},
+        "seconds": {},
+    }
+    if result["missing_peers"]:
+        say(f"MISSING PEERS: {', '.join(result['missing_peers'])}: `make bench-peers` gets them")
     with tempfile.TemporaryDirectory(prefix="migratory-bench-") as folder:
-        servers: list[Server] = []
-        command = compile_c(Path(folder))
-        if command is None:
-            say("SKIPPED: the raw C loop, for there is no C compiler here; ratios are to the Python loop")
-        else:
-            servers.append(Raw("raw loop in C", command))
-        servers += [Raw("raw loop in Python", python_loop()), Product("product, all in all")]
-        servers.append(Product("product, publications alone", heard=False))
-        rows = await fanout.run(servers, work, rounds, say)
-    whole, alone = rows[-2:]
-    delivery = fanout.difference("product, a delivery", whole, alone, rows[0])
-    rows.append(delivery)
-    results |= {"fanout": rows, "limit": rows[0].name, "ratio": whole.ratio, "ratio_delivery": delivery.ratio}
-    show(console, rows)
-    reached = whole.ratio is not None and whole.ratio <= RATIO_GOAL
-    say(
-        f"a delivery costs {whole.ratio:.2f} times the {rows[0].name} all in all (median of {rounds} rounds), "
-        f"goal {RATIO_GOAL}: "
-        + ("reached" if reached else "MISSED")
-        + f"; without its share of the publication {delivery.ratio:.2f}"
-    )
-    return results, met and reached
-
-
-def show(console: Console, rows: list[fanout.Row]) -> None:
-    table = Table(title="CPU per delivery (us), median over the rounds", title_justify="left")
-    for column in ("", "total", "user", "system", "lowest", "highest", "ratio"):
-        table.add_column(column, justify="left" if not column else "right")
-    for row in rows:
-        middle = len(row.micros) // 2
-        table.add_row(
-            row.name, f"{row.median:.2f}", f"{sorted(row.user)[middle]:.2f}", f"{sorted(row.system)[middle]:.2f}",
-            f"{min(row.micros):.2f}", f"{max(row.micros):.2f}", f"{row.ratio:.2f}",
-        )  # fmt: skip
-    console.print(table)
+        for number, name in enumerate(names, 1):
+            say(f"[{number} of {len(names)}] {name}: {ALL[name].title}")
+            begin = time.monotonic()
+            bench = Bench(sizes, Path(folder), say)
+            try:
+                async with bench.stack:
+                    result[name] = msgspec.to_builtins(await ALL[name].measure(bench))
+            except Missing as reason:
+                result["not_measured"][name] = str(reason)
+                say(f"NOT MEASURED: {name}: {reason}")
+            except Broken as reason:
+                result["failed"][name] = str(reason)
+                say(f"FAILED: {name}: {reason}")
+            result["seconds"][name] = round(time.monotonic() - begin, 1)
+            write(result)
+    return result
 
 
 if __name__ == "__main__":

@@ -1,13 +1,20 @@
-"""What the kernel says about processes: CPU time, memory, and where they may run. Linux only."""
+"""What the kernel says about processes and about itself: CPU time, memory, system calls, and where processes may run.
+Linux only."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 TICK = os.sysconf("SC_CLK_TCK")
+PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class Cpu(NamedTuple):
@@ -27,26 +34,36 @@ class Cpu(NamedTuple):
 def family(pid: int) -> list[int]:
     """The process and everything below it."""
     found = [pid]
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            found += family(int(child))
+    try:
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            for child in (task / "children").read_text().split():
+                found += family(int(child))
+    except (FileNotFoundError, ProcessLookupError):
+        pass  # it ended just now
     return found
 
 
-def cpu(pid: int) -> Cpu:
-    """Of a process and all below it."""
+def families(pids: Iterable[int]) -> list[int]:
+    return [one for pid in pids for one in family(pid)]
+
+
+def cpu(pids: Iterable[int]) -> Cpu:
+    """Of processes and all below them."""
     user = system = 0
-    for one in family(pid):
-        fields = Path(f"/proc/{one}/stat").read_text().rsplit(") ", 1)[1].split()
+    for one in families(pids):
+        try:
+            fields = Path(f"/proc/{one}/stat").read_text().rsplit(") ", 1)[1].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
         user += int(fields[11])
         system += int(fields[12])
     return Cpu(user / TICK, system / TICK)
 
 
-def pss(pid: int) -> int:
-    """Proportional set size in bytes, of a process and all below it."""
+def pss(pids: Iterable[int]) -> int:
+    """Proportional set size in bytes, of processes and all below them."""
     total = 0
-    for one in family(pid):
+    for one in families(pids):
         try:
             text = Path(f"/proc/{one}/smaps_rollup").read_text()
         except (FileNotFoundError, ProcessLookupError):
@@ -58,17 +75,78 @@ def pss(pid: int) -> int:
     return total
 
 
-def pin(pid: int, core: int) -> None:
-    """Every thread that the process and those below it have now, and all that these will start."""
-    for one in family(pid):
-        for task in os.listdir(f"/proc/{one}/task"):
-            os.sched_setaffinity(int(task), {core})
+_KERNEL = ("Slab", "KernelStack", "PageTables")
+
+
+def kernel_memory() -> int:
+    """Bytes that the kernel holds for everybody: sockets and their buffers above all. Both ends of every connection of
+    this machine are in it, the receivers' too."""
+    table = dict(
+        re.findall(r"^(\w+):\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
+    )  # fmt: skip
+    buffers = re.search(r"^TCP: .* mem (\d+)", Path("/proc/net/sockstat").read_text(), re.MULTILINE)
+    return sum(int(table.get(name, 0)) for name in _KERNEL) * 1024 + (int(buffers[1]) * PAGE if buffers else 0)
+
+
+def pin(pids: Iterable[int], allowed: Iterable[int]) -> None:
+    """Every thread that the processes and those below them have now, and all that these will start."""
+    places = set(allowed)
+    for one in families(pids):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            for task in os.listdir(f"/proc/{one}/task"):
+                os.sched_setaffinity(int(task), places)
 
 
 def cores() -> tuple[int, int]:
     """(for the server, for everything else); the same one on a machine with a single core."""
     allowed = sorted(os.sched_getaffinity(0))
     return allowed[0], allowed[min(1, len(allowed) - 1)]
+
+
+def memory_available() -> int:
+    found = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
+    return int(found[1]) * 1024 if found else 0
+
+
+class CallCounter:
+    """Counts system calls of processes with `strace -c` between `start` and `stop`. It slows them down several times,
+    so nothing else is measured meanwhile."""
+
+    def __init__(self, pids: Iterable[int]) -> None:
+        self._pids = families(pids)
+        self._process: subprocess.Popen[str] | None = None
+
+    @staticmethod
+    def available() -> bool:
+        return shutil.which("strace") is not None
+
+    def start(self) -> None:
+        options = [part for pid in self._pids for part in ("-p", str(pid))]
+        self._process = subprocess.Popen(
+            ["strace", "-c", "-f", *options], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
+
+    def stop(self) -> dict[str, int] | None:
+        """Calls by name; None when strace could not attach (it needs the right to trace)."""
+        assert self._process is not None
+        self._process.send_signal(2)
+        try:
+            _, text = self._process.communicate(timeout=30)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.communicate()
+            return None
+        return parse_strace(text)
+
+
+def parse_strace(text: str) -> dict[str, int] | None:
+    """The summary of `strace -c`: the fourth column is the number of calls, the last the name."""
+    calls = {}
+    for line in text.splitlines():
+        fields = line.split()
+        if len(fields) >= 5 and re.fullmatch(r"[\d.]+", fields[0]) and fields[3].isdigit() and fields[-1] != "total":
+            calls[fields[-1]] = int(fields[3])
+    return calls or None
 
 
 def describe() -> dict[str, object]:
@@ -80,6 +158,7 @@ def describe() -> dict[str, object]:
     return {
         "cores": len(os.sched_getaffinity(0)),
         "cpu": model,
+        "memory_gib": round(os.sysconf("SC_PHYS_PAGES") * PAGE / 2**30, 1),
         "kernel": platform.release(),
         "python": platform.python_version(),
         "load_average": os.getloadavg()[0],

@@ -84,7 +84,7 @@ def _compare(fleet: Fleet, report: dict[str, Any]) -> None:
 def _memory(pid: int) -> int:
     """PSS of a process and all below it: what forked workers share counts once."""
     try:
-        return machine.pss(pid)
+        return machine.pss([pid])
     except (FileNotFoundError, ProcessLookupError):
         # One ended between being listed and being looked at; the next look is soon.
         return 0
@@ -93,6 +93,6 @@ def _memory(pid: int) -> int:
 def _cpu(pid: int) -> float:
     """Seconds of a process and all below it."""
     try:
-        return machine.cpu(pid).total
+        return machine.cpu([pid]).total
     except (FileNotFoundError, ProcessLookupError):
         return 0.0

@@ -58,7 +58,7 @@ class _Told(msgspec.Struct):
 
 def measure(fleet: Fleet, url: str, server: int, interface: str, shape: str) -> Row:
     """Raises RuntimeError when what was read is not what is there."""
-    before = cpu(server)
+    before = cpu([server])
     command = [sys.executable, "-c", _CHILD, url, MATCHERS, interface, shape, str(START_MS), str(fleet.end_ms + 1)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -69,4 +69,4 @@ def measure(fleet: Fleet, url: str, server: int, interface: str, shape: str) -> 
         raise RuntimeError(
             f"{interface} told {told.samples} samples, sum {told.total}; there are {fleet.samples}, {expected}"
         )
-    return Row(interface, shape, told.samples, told.wall, told.cpu, (cpu(server) - before).total)
+    return Row(interface, shape, told.samples, told.wall, told.cpu, (cpu([server]) - before).total)

@@ -1,0 +1,80 @@
+"""What every measurement gets: the sizes, who takes part, and somebody to tell of the progress."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from msgspec import Struct
+
+from benchmarks import peers
+from benchmarks.contenders import PEERS, Contender, Raw, c_loop, python_loop
+from benchmarks.stand import Stand
+
+
+class Sizes(Struct, frozen=True, kw_only=True):
+    """Of all measurements. Seconds are of one turn."""
+
+    rounds: int = 5
+    seconds: float = 4.0
+    subscribers: int = 5000
+    topics: int = 100
+    payload: int = 140
+    rate: float = 5.0  # publications per topic and second
+    memory_clients: tuple[int, ...] = (10_000, 50_000)
+    peer_clients: int = 10_000  # for the peers' memory
+    latency_seconds: float = 3.0
+    highest: float = 120_000.0  # deliveries per second at which the search for saturation ends
+    publish_seconds: float = 3.0
+    window: int = 256  # publications without an answer, of each of four connections
+    many_topics: int = 10_000
+    many_rate: float = 2000.0  # publications per second over all of them
+    storm_clients: int = 10_000
+    storm_live: int = 1000
+    failover_clients: int = 30_000
+    failover_deliveries: float = 3000.0  # per second
+    failover_seconds: float = 12.0  # before the kill, and after the ten seconds behind it
+    batching_subscribers: int = 250
+    batching_rate: float = 100.0  # messages per second and client
+    cycle_clients: int = 10_000
+    cycles: int = 10
+
+
+TINY = Sizes(
+    rounds=2, seconds=1.0, subscribers=40, topics=10, rate=2.0, memory_clients=(40,), peer_clients=40,
+    latency_seconds=1.0, highest=400.0, publish_seconds=0.5, window=16, many_topics=40, many_rate=40.0,
+    storm_clients=40, storm_live=20, failover_clients=60, failover_deliveries=60.0, failover_seconds=2.0,
+    batching_subscribers=20, batching_rate=10.0, cycle_clients=40, cycles=3,
+)  # fmt: skip
+"""Everything once, in a few minutes: that it works, not how fast it is."""
+
+
+class Bench:
+    """`say` shows one line of progress. `stack` ends what a measurement has started, whatever becomes of it."""
+
+    def __init__(self, sizes: Sizes, folder: Path, say: Callable[[str], None]) -> None:
+        self.sizes = sizes
+        self.folder = folder
+        self.say = say
+        self.missing = peers.missing()
+        self.stack = AsyncExitStack()
+
+    def peers(self) -> list[Contender]:
+        """New ones of those that are here."""
+        return [make() for name, make in PEERS.items() if name not in self.missing]
+
+    def limits(self) -> list[Contender]:
+        """The raw loops; the first is the one that ratios are to."""
+        command = c_loop(self.folder)
+        loops: list[Contender] = [] if command is None else [Raw("raw loop in C", command)]
+        return [*loops, Raw("raw loop in Python", python_loop())]
+
+    def kept(self, stand: Stand) -> Stand:
+        """Ended with the measurement."""
+        self.stack.push_async_callback(stand.stop)
+        return stand
+
+
+class Missing(Exception):
+    """A measurement can't be made with what is here. The text says what is missing."""

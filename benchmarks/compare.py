@@ -1,0 +1,149 @@
+"""`python -m benchmarks.compare OLD.json NEW.json`: what became worse between two results. Ends 1 when anything did.
+
+A figure of several rounds is worse when its median is worse by more than `--allowed` percent *and* the two spreads
+don't overlap; a single number has no spread, and is worse by its value alone. What only one of the files has is named.
+Two results of different machines or sizes can't be compared, and that is said (2).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+Verdict = Literal["better", "worse", "same"]
+
+HIGHER_IS_BETTER = re.compile(r"(per_s|ratio_jetstream|deliveries_per_s|carried.*)$")
+LOWER_ALTHOUGH = re.compile(r"single_ratio_jetstream$|cpu_ratio_jetstream$|loads\.\d+\.deliveries_per_s$")
+# Not judged: sizes, counts that follow from them, what others (peers, raw loops) did, and what the machine is.
+JUDGED = (
+    "fanout.us_per_delivery", "fanout.user_us", "fanout.ratio_raw", "fanout.ratio_best_peer",
+    "fanout.syscalls_per_delivery", "fanout.us_without_publication",
+    "memory.kib_per_client", "memory.clients.*.kib_per_client", "memory.clients.*.carried.deliveries_per_s",
+    "latency.loads.*.contenders.product.p50_ms", "latency.loads.*.contenders.product.p99_ms",
+    "latency.loads.*.p99_ratio_best_peer",
+    "publish.pipelined_per_s", "publish.pipelined_cpu_us", "publish.single_ms", "publish.single_p99_ms",
+    "publish.single_cpu_us", "publish.ratio_jetstream", "publish.single_ratio_jetstream",
+    "topics.us_per_delivery", "topics.p99_ms", "topics.ratio_best_peer",
+    "batching.ratio_unbatched", "batching.us_per_message",
+    "io.ratio_one_process", "io.us_two", "io.spread",
+    "storm.seconds", "storm.resume_seconds.p99", "storm.live_ratio",
+    "failover.resume_seconds.median", "failover.resume_seconds.p99", "failover.others_disconnected", "failover.lost",
+    "failover.repeated", "failover.p99_ratio",
+    "cycles.kib_per_cycle", "cycles.growth_ratio",
+)  # fmt: skip
+_PATTERNS = [re.compile(re.escape(name).replace(r"\*", "[^.]+") + "$") for name in JUDGED]
+
+
+class Number(NamedTuple):
+    median: float
+    low: float
+    high: float
+
+
+class Change(NamedTuple):
+    key: str
+    old: Number
+    new: Number
+    verdict: Verdict
+
+    @property
+    def percent(self) -> float | None:
+        return None if not self.old.median else (self.new.median / self.old.median - 1) * 100
+
+
+def numbers(result: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Number]]:
+    """Every judged number by its path, a figure with its spread."""
+    for name, value in result.items():
+        key = f"{prefix}{name}"
+        if isinstance(value, Mapping) and {"median", "low", "high"} <= value.keys():
+            found = Number(value["median"], value["low"], value["high"])
+        elif isinstance(value, Mapping):
+            yield from numbers(value, f"{key}.")
+            continue
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            found = Number(value, value, value)
+        else:
+            continue
+        if any(pattern.match(key) for pattern in _PATTERNS):
+            yield key, found
+
+
+def verdict(key: str, old: Number, new: Number, allowed: float) -> Verdict:
+    """`allowed` is a share: 0.05 lets a median be 5% worse."""
+    higher = bool(HIGHER_IS_BETTER.search(key)) and not LOWER_ALTHOUGH.search(key)
+    if old.low <= new.high and new.low <= old.high and (old.low < old.high or new.low < new.high):
+        return "same"  # the spreads overlap: no claim
+    change = new.median - old.median
+    if abs(change) <= allowed * abs(old.median):
+        return "same"
+    return "better" if (change > 0) == higher else "worse"
+
+
+def compare(old: Mapping[str, Any], new: Mapping[str, Any], allowed: float) -> tuple[list[Change], list[str]]:
+    """(the changes, the keys that only one of the two has)."""
+    before, after = dict(numbers(old)), dict(numbers(new))
+    changes = [
+        Change(key, before[key], after[key], verdict(key, before[key], after[key], allowed))
+        for key in before
+        if key in after
+    ]
+    return changes, sorted(before.keys() ^ after.keys())
+
+
+def comparable(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """Why the two can't be compared; empty when they can."""
+    problems = []
+    for part, names in (("machine", ("cores", "cpu")), ("sizes", None)):
+        one, other = old.get(part, {}), new.get(part, {})
+        for name in names or sorted(one.keys() | other.keys()):
+            if one.get(name) != other.get(name):
+                problems.append(f"{part}.{name}: {one.get(name)!r} and {other.get(name)!r}")
+    return problems
+
+
+@click.command(context_settings={"show_default": True})
+@click.argument("old", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.argument("new", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option("--allowed", default=5.0, metavar="PERCENT", help="By which a median may be worse.")
+@click.option("--anyway", is_flag=True, help="Compare results of different machines or sizes, too.")
+def main(old: Path, new: Path, allowed: float, anyway: bool) -> None:
+    """What became worse between two results of the benchmarks."""
+    console = Console()
+    first, second = (json.loads(path.read_text()) for path in (old, new))
+    problems = comparable(first, second)
+    if problems:
+        console.print("the two results were not made alike: " + "; ".join(problems), markup=False)
+        if not anyway:
+            sys.exit(2)
+    changes, alone = compare(first, second, allowed / 100)
+    table = Table(title=f"{old} -> {new}", title_justify="left")
+    for column in ("", "old", "spread", "new", "spread", "change", ""):
+        table.add_column(column, justify="left" if not column else "right")
+    for change in changes:
+        percent = "" if change.percent is None else f"{change.percent:+.1f}%"
+        table.add_row(
+            change.key, f"{change.old.median:g}", _spread(change.old), f"{change.new.median:g}", _spread(change.new),
+            percent, "" if change.verdict == "same" else change.verdict,
+        )  # fmt: skip
+    console.print(table)
+    for key in alone:
+        console.print(f"only in one of them: {key}", markup=False)
+    worse = [change.key for change in changes if change.verdict == "worse"]
+    console.print(f"{len(worse)} of {len(changes)} figures became worse" + "".join(f"\n  {key}" for key in worse))
+    sys.exit(1 if worse or not changes else 0)
+
+
+def _spread(number: Number) -> str:
+    return "" if number.low == number.high else f"{number.low:g}..{number.high:g}"
+
+
+if __name__ == "__main__":
+    main()

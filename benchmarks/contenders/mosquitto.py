@@ -1,0 +1,42 @@
+"""Mosquitto with a WebSocket listener, nothing on disk."""
+
+from __future__ import annotations
+
+from migratory_local.ports import free_ports
+
+from benchmarks import peers
+from benchmarks.contenders.base import Contender, Work
+from benchmarks.processes import Broken, wait_for_port
+
+# Version 2.0.11 does not start with a WebSocket listener alone; nobody uses the other one.
+CONFIG = """\
+listener {web} 127.0.0.1
+protocol websockets
+listener {tcp} 127.0.0.1
+allow_anonymous true
+user root
+persistence false
+max_connections -1
+max_queued_messages 0
+set_tcp_nodelay true
+log_type error
+log_type warning
+"""
+
+
+class Mosquitto(Contender):
+    dialect = "mqtt"
+
+    def __init__(self) -> None:
+        super().__init__("mosquitto")
+
+    async def start(self, work: Work, core: int | None) -> None:
+        program = peers.find("mosquitto")
+        if program is None:
+            raise Broken("mosquitto is not here")
+        web, tcp = free_ports(2)
+        path = self.folder / "mosquitto.conf"
+        path.write_text(CONFIG.format(web=web, tcp=tcp))
+        process = self._run([program, "-c", str(path)], core, peers.environment("mosquitto"))
+        await wait_for_port(process, web)
+        self.addresses = [("127.0.0.1", web)]

@@ -1,0 +1,97 @@
+"""Brokers of the product, as `migratory up` runs them, with a ZooKeeper of their own; publications have QoS 1."""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+from migratory_local.cluster import LocalCluster
+from migratory_local.errors import LocalError
+from migratory_local.machine import allow_descriptors
+from migratory_resources import ClusterFileError, load_cluster_file
+
+from benchmarks import machine
+from benchmarks.contenders.base import Contender, Work
+from benchmarks.processes import Broken
+
+
+class Unsupported(Exception):
+    """This tree's product does not know a field that was asked for."""
+
+
+def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """`changes` over `base`, map by map."""
+    result = copy.deepcopy(dict(base))
+    for key, value in changes.items():
+        old = result.get(key)
+        result[key] = merged(old, value) if isinstance(old, dict) and isinstance(value, Mapping) else value
+    return result
+
+
+class Product(Contender):
+    """`spec` changes the cluster file's; `brokers` are on as many ports."""
+
+    dialect = "product"
+
+    def __init__(self, name: str = "product", *, brokers: int = 1, spec: Mapping[str, Any] | None = None) -> None:
+        super().__init__(name)
+        own = {
+            "brokers": {"replicas": brokers},
+            "zookeeper": {"replicas": 1},
+            "delivery": {"minCopies": 1 if brokers == 1 else 2},
+            "limits": {"connectsPerSecond": 1_000_000},
+        }
+        self._spec = merged(own, spec or {})
+        self._cluster: LocalCluster | None = None
+
+    @property
+    def cluster(self) -> LocalCluster:
+        assert self._cluster is not None
+        return self._cluster
+
+    @property
+    def pids(self) -> list[int]:
+        """Of the brokers; ZooKeeper carries no publication and is not counted."""
+        return [broker.process.pid for broker in self.cluster.brokers if broker.process.pid is not None]
+
+    @property
+    def zookeeper_pids(self) -> list[int]:
+        return [one.pid for one in self.cluster.ensemble.processes if one.pid is not None]
+
+    async def start(self, work: Work, core: int | None) -> None:
+        """Raises Unsupported when the cluster file is refused."""
+        path = self.folder / "cluster.yaml"
+        resource = {
+            "apiVersion": "migratory.dev/v1alpha1",
+            "kind": "MigratoryCluster",
+            "metadata": {"name": "bench"},
+            "spec": self._spec,
+        }
+        path.write_text(yaml.safe_dump(resource))
+        try:
+            cluster = load_cluster_file(path).cluster
+        except ClusterFileError as error:
+            raise Unsupported(str(error)) from error
+        try:
+            allow_descriptors(work.subscribers // cluster.spec.brokers.replicas + 1000)
+            # Below the ephemeral ports, of which thousands are about to be taken, and away from a cluster that runs.
+            self._cluster = LocalCluster(cluster, self.folder / "run", ports=random.randrange(20_000, 32_000, 400))
+            await self._cluster.start()
+        except LocalError as error:
+            raise Broken(str(error)) from error
+        self.addresses = [("127.0.0.1", broker.ports.clients) for broker in self._cluster.brokers]
+        if core is not None:
+            _, rest = machine.cores()
+            machine.pin(self.zookeeper_pids, [rest])
+            machine.pin(self.pids, [core])
+
+    async def stop(self) -> None:
+        if self._publisher is not None:
+            await self._publisher.stop()
+            self._publisher = None
+        if self._cluster is not None:
+            await self._cluster.stop()
+        await super().stop()

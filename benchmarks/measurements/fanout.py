@@ -1,0 +1,109 @@
+"""CPU per delivery: the product beside the peers and the raw loops, on the same work, in rounds that take turns.
+
+A single figure says little on a shared machine, so what counts is the median over the rounds of the ratio *within* each
+round. The whole is the product's with its share of publications, heartbeats and timers; a second broker without
+subscribers tells what the publications alone cost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from benchmarks import machine
+from benchmarks.bench import Bench
+from benchmarks.contenders import Product, Work
+from benchmarks.figures import figure, ratios
+from benchmarks.processes import Broken
+from benchmarks.rounds import interleaved
+from benchmarks.stand import Stand, Turn
+
+PRODUCT, ALONE = "product", "product, publications alone"
+WARM = 1.0  # seconds of a turn that is not counted
+CALLS = 2.0  # seconds in which system calls are counted
+
+
+async def measure(bench: Bench) -> dict[str, Any]:
+    sizes = bench.sizes
+    work = Work(subscribers=sizes.subscribers, topics=sizes.topics, payload=sizes.payload, rate=sizes.rate)
+    limits, peers = bench.limits(), bench.peers()
+    stands = [Stand(one, work) for one in (*limits, Product(PRODUCT), *peers)]
+    stands.append(Stand(Product(ALONE), work, heard=False))
+    for stand in stands:
+        bench.say(f"connecting {work.subscribers:,} subscribers to: {stand.name}")
+        await bench.kept(stand).start()
+        await stand.turn(work.rate, WARM)
+
+    def told(number: int, turns: dict[str, Turn]) -> None:
+        parts = (f"{name} {turn.micros:.2f}" for name, turn in turns.items() if name != ALONE)
+        bench.say(f"round {number} of {sizes.rounds}, us per delivery: " + ", ".join(parts))
+
+    turns = await interleaved(sizes.rounds, {stand.name: _turn(stand, sizes.seconds) for stand in stands}, told)
+    calls = {stand.name: await _calls(stand) for stand in stands if stand.heard}
+    return summary(turns, calls, [one.name for one in limits], [one.name for one in peers], bench.missing)
+
+
+def _turn(stand: Stand, seconds: float) -> Callable[[], Awaitable[Turn]]:
+    async def turn() -> Turn:
+        return (await stand.turn(stand.work.rate, seconds))[0]
+
+    return turn
+
+
+async def _calls(stand: Stand) -> float | None:
+    """System calls per delivery, everything that the server does in that time; None when they can't be counted."""
+    if not machine.CallCounter.available():
+        return None
+    counter = machine.CallCounter(stand.contender.pids)
+    counter.start()
+    await asyncio.sleep(0.5)  # until it is attached
+    try:
+        turn, _ = await stand.turn(stand.work.rate / 2, CALLS, limit=60.0)
+    except Broken:
+        turn = None  # too slow under strace
+    calls = counter.stop()
+    if calls is None or turn is None:
+        return None
+    return round(sum(calls.values()) / turn.deliveries, 3)
+
+
+def summary(
+    turns: dict[str, list[Turn]], calls: dict[str, float | None], limits: list[str], peers: list[str],
+    missing: list[str],
+) -> dict[str, Any]:  # fmt: skip
+    micros = {name: [turn.micros for turn in rows] for name, rows in turns.items()}
+    limit = micros[limits[0]]
+    contenders: dict[str, dict[str, Any]] = {}
+    for name, rows in turns.items():
+        shared = [turn.deliveries or turns[PRODUCT][place].deliveries for place, turn in enumerate(rows)]
+        contenders[name] = {
+            "us": figure([(turn.user + turn.system) / n * 1e6 for turn, n in zip(rows, shared, strict=True)]),
+            "user_us": figure([turn.user / n * 1e6 for turn, n in zip(rows, shared, strict=True)]),
+            "system_us": figure([turn.system / n * 1e6 for turn, n in zip(rows, shared, strict=True)]),
+            "syscalls": calls.get(name),
+        }
+        if rows[0].deliveries:
+            contenders[name]["ratio_raw"] = ratios(micros[name], limit)
+            contenders[name]["receiver_us"] = figure([turn.receiver / turn.deliveries * 1e6 for turn in rows])
+    product = turns[PRODUCT]
+    without = [
+        (whole.user + whole.system - part.user - part.system) / whole.deliveries * 1e6
+        for whole, part in zip(product, turns[ALONE], strict=True)
+    ]
+    best = min(peers, key=lambda name: contenders[name]["us"].median, default=None)
+    return {
+        "us_per_delivery": contenders[PRODUCT]["us"],
+        "user_us": contenders[PRODUCT]["user_us"],
+        "system_us": contenders[PRODUCT]["system_us"],
+        "syscalls_per_delivery": calls.get(PRODUCT),
+        "us_without_publication": figure(without),
+        "limit": limits[0],
+        "ratio_raw": contenders[PRODUCT]["ratio_raw"],
+        "ratio_raw_without_publication": ratios(without, limit),
+        "best_peer": best,
+        "ratio_best_peer": None if best is None else ratios(micros[PRODUCT], micros[best]),
+        "peers": {name: contenders[name]["us"].median for name in peers},
+        "missing_peers": missing,
+        "contenders": contenders,
+    }

@@ -1,0 +1,86 @@
+"""Many clients that come back at once, each with the position it saw last, while others go on listening: what the live
+ones feel of it, how long the returning take, and that nothing is missing afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from benchmarks import machine
+from benchmarks import orders as o
+from benchmarks.audience import Audience, Totals
+from benchmarks.bench import Bench
+from benchmarks.contenders import Product, Work
+from benchmarks.processes import Broken
+
+RATE = 1.0  # publications per topic and second
+QUIET = 8.0  # seconds before the storm
+AWAY = 3.0  # seconds that the clients are away: what they miss is replayed
+LEAST = 2.0  # seconds of what the live clients hear from the return on: every topic speaks in it
+STORM = 20.0  # seconds of publishing from the return on
+
+
+async def measure(bench: Bench) -> dict[str, Any]:
+    sizes = bench.sizes
+    topics = min(sizes.topics, sizes.storm_live)
+    work = Work(subscribers=sizes.storm_clients, topics=topics, payload=sizes.payload, rate=RATE)
+    core, rest = machine.cores()
+    product = Product()
+    bench.stack.push_async_callback(product.stop)
+    await product.start(work, core)
+    audiences = []
+    for first, connections in ((0, sizes.storm_live), (sizes.storm_live, sizes.storm_clients)):
+        setup = o.Audience(
+            dialect=product.dialect, addresses=product.addresses, connections=connections, first=first, topics=topics,
+            stays=True,
+        )  # fmt: skip
+        audience = Audience(setup, rest)
+        bench.stack.push_async_callback(audience.stop)
+        await audience.start()
+        audiences.append(audience)
+    live, returning = audiences
+    await product.publishes(work, rest)
+    await product.schedule(RATE, 1.0)
+    before = [await audience.heard(anew=True) for audience in audiences]
+
+    bench.say(f"{sizes.storm_live:,} live clients, quiet")
+    total = QUIET + AWAY + STORM
+    publishing = asyncio.create_task(product.schedule(RATE, total))
+    try:
+        await asyncio.sleep(QUIET)
+        quiet = await live.heard()
+        await returning.close()
+        await asyncio.sleep(AWAY)
+        bench.say(f"{sizes.storm_clients:,} clients come back at once")
+        await live.heard(anew=True)
+        begin = asyncio.get_running_loop().time()
+        back = await returning.open(at_once=sizes.storm_clients)
+        took = asyncio.get_running_loop().time() - begin
+        await asyncio.sleep(max(0.0, LEAST - took))
+        storm = await live.heard()
+        published = await publishing
+    finally:
+        publishing.cancel()
+    if published.answered != published.scheduled:
+        raise Broken(f"{published.answered} of {published.scheduled} publications were answered")
+    for audience, start in zip(audiences, before, strict=True):
+        await audience.expect(start.deliveries + published.scheduled * (audience.connections // topics))
+    return summary(quiet, storm, back, took)
+
+
+def summary(quiet: Totals, storm: Totals, back: Totals, took: float) -> dict[str, Any]:
+    """`storm` is what the live clients heard while the others came back."""
+    quiet_p99, storm_p99 = quiet.latency.p99, storm.latency.p99
+    return {
+        "returned": len(back.resumes),
+        "refused_attempts": back.refused,
+        "seconds": round(took, 3),
+        "resume_seconds": {"median": _rank(back.resumes, 0.5), "p99": _rank(back.resumes, 0.99)},
+        "live_quiet_p99_ms": quiet_p99,
+        "live_storm_p99_ms": storm_p99,
+        "live_ratio": None if not quiet_p99 or storm_p99 is None else round(storm_p99 / quiet_p99, 3),
+    }
+
+
+def _rank(values: list[float], fraction: float) -> float | None:
+    return round(values[min(len(values) - 1, int(fraction * len(values)))], 4) if values else None

@@ -1,0 +1,120 @@
+"""Plots of a result, as PNG files: each with its spread, the product among the peers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+OWN, OTHER = "#1f6f8b", "#9aa5ab"
+
+
+def write(result: Mapping[str, Any], folder: Path) -> list[Path]:
+    """One file for each measurement that has something to draw."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for name, draw in DRAWN.items():
+        part = result.get(name)
+        if not isinstance(part, Mapping):
+            continue
+        path = folder / f"{name}.png"
+        if draw(part, path):
+            written.append(path)
+    return written
+
+
+def _bars(path: Path, title: str, unit: str, rows: Mapping[str, Mapping[str, Any] | float]) -> bool:
+    """Horizontal bars; whiskers from the lowest to the highest round."""
+    from matplotlib import pyplot
+
+    if not rows:
+        return False
+    figure, axes = pyplot.subplots(figsize=(8, 0.5 * len(rows) + 1.4))
+    for place, (name, value) in enumerate(reversed(list(rows.items()))):
+        median = value["median"] if isinstance(value, Mapping) else value
+        axes.barh(place, median, color=OWN if name.startswith(("product", "batched")) else OTHER)
+        if isinstance(value, Mapping):
+            axes.plot([value["low"], value["high"]], [place, place], color="black", linewidth=1.2)
+        axes.text(median, place, f" {median:,.3g}", va="center", fontsize=9)
+    axes.set_yticks(range(len(rows)), list(reversed(list(rows))))
+    axes.set_xlabel(unit)
+    axes.set_title(title, loc="left", fontsize=10)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+    pyplot.close(figure)
+    return True
+
+
+def _fanout(part: Mapping[str, Any], path: Path) -> bool:
+    rows = {name: one["us"] for name, one in part.get("contenders", {}).items() if "ratio_raw" in one}
+    return _bars(path, "CPU per delivery (median and spread of the rounds)", "microseconds", rows)
+
+
+def _memory(part: Mapping[str, Any], path: Path) -> bool:
+    rows = {f"product, {int(n):,} clients": one["kib_per_client"] for n, one in part.get("clients", {}).items()}
+    return _bars(path, "Memory per idle subscribed client (PSS)", "KiB", {**rows, **part.get("peers", {})})
+
+
+def _publish(part: Mapping[str, Any], path: Path) -> bool:
+    rows = {name: one["pipelined_per_s"] for name, one in part.get("contenders", {}).items()}
+    return _bars(path, "Acknowledged publications, two copies of three, pipelined", "per second", rows)
+
+
+def _latency(part: Mapping[str, Any], path: Path) -> bool:
+    from matplotlib import pyplot
+
+    loads = part.get("loads", {})
+    if not loads:
+        return False
+    figure, axes = pyplot.subplots(figsize=(8, 4))
+    names = list(next(iter(loads.values()))["contenders"])
+    for name in names:
+        seen = [(one["deliveries_per_s"], one["contenders"][name]["p99_ms"]) for one in loads.values()]
+        points = [(rate, p99) for rate, p99 in seen if p99 is not None]
+        if points:
+            axes.errorbar(
+                [rate for rate, _ in points], [p99["median"] for _, p99 in points],
+                yerr=[
+                    [p99["median"] - p99["low"] for _, p99 in points],
+                    [p99["high"] - p99["median"] for _, p99 in points],
+                ],
+                label=name, marker="o", capsize=3, linewidth=2 if name == "product" else 1,
+            )  # fmt: skip
+    axes.set_yscale("log")
+    axes.set_xlabel("deliveries per second")
+    axes.set_ylabel("P99 latency, ms")
+    axes.set_title("Latency under load (median and spread of the rounds)", loc="left", fontsize=10)
+    axes.legend(frameon=False)
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+    pyplot.close(figure)
+    return True
+
+
+def _cycles(part: Mapping[str, Any], path: Path) -> bool:
+    from matplotlib import pyplot
+
+    if not part.get("with_mib"):
+        return False
+    figure, axes = pyplot.subplots(figsize=(8, 3.4))
+    cycles = range(1, len(part["with_mib"]) + 1)
+    axes.plot(cycles, part["with_mib"], marker="o", color=OWN, label="all clients connected")
+    axes.plot(cycles, part["without_mib"], marker="o", color=OTHER, label="none")
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("cycle")
+    axes.set_ylabel("MiB")
+    axes.set_title("The broker's memory over cycles of connecting and disconnecting", loc="left", fontsize=10)
+    axes.legend(frameon=False)
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+    pyplot.close(figure)
+    return True
+
+
+DRAWN: dict[str, Callable[[Mapping[str, Any], Path], bool]] = {
+    "fanout": _fanout, "memory": _memory, "publish": _publish, "latency": _latency, "cycles": _cycles,
+}  # fmt: skip

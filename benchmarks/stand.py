@@ -1,0 +1,105 @@
+"""A contender with its subscribers and its publisher: what most measurements are made on."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from benchmarks import machine
+from benchmarks import orders as o
+from benchmarks.audience import Audience, Totals
+from benchmarks.contenders import Contender, Work
+from benchmarks.processes import Broken
+
+
+class Turn(Struct, kw_only=True):
+    """What one turn of publishing was, and what it cost the contender's processes (CPU seconds)."""
+
+    deliveries: int
+    publications: int
+    user: float
+    system: float
+    seconds: float
+    late: int = 0
+    receiver: float = 0.0  # CPU seconds of the receivers: what measuring itself costs
+
+    @property
+    def micros(self) -> float:
+        """CPU per delivery; per publication where nobody hears them."""
+        return (self.user + self.system) / (self.deliveries or self.publications) * 1e6
+
+
+class Stand:
+    """`heard` False: nobody subscribes, so that what remains is the cost of the publications themselves."""
+
+    def __init__(
+        self, contender: Contender, work: Work, *, pinned: bool = True, heard: bool = True, publishers: int = 4,
+        stays: bool = False,
+    ) -> None:  # fmt: skip
+        self.contender = contender
+        self.work = work
+        self.heard = heard
+        self._stays = stays
+        self._publishers = publishers
+        self._core: int | None = None
+        self._rest: int | None = None
+        if pinned:
+            self._core, self._rest = machine.cores()
+        self._audience: Audience | None = None
+
+    @property
+    def name(self) -> str:
+        return self.contender.name
+
+    @property
+    def audience(self) -> Audience:
+        assert self._audience is not None
+        return self._audience
+
+    async def start(self, *, publishes: bool = True) -> None:
+        await self.serve()
+        await self.connect()
+        if publishes:
+            await self.contender.publishes(self.work, self._rest, self._publishers)
+
+    async def serve(self) -> None:
+        """The servers alone."""
+        await self.contender.start(self.work, self._core)
+
+    async def connect(self) -> None:
+        """The subscribers."""
+        if self.heard:
+            setup = o.Audience(
+                dialect=self.contender.dialect, addresses=self.contender.addresses,
+                connections=self.work.subscribers, topics=self.work.topics, stays=self._stays,
+            )  # fmt: skip
+            self._audience = Audience(setup, self._rest)
+            await self._audience.start()
+            await self.contender.connected()
+
+    async def turn(self, rate: float, seconds: float, limit: float = 30.0) -> tuple[Turn, Totals | None]:
+        """Publishes, waits until everything was delivered, and tells the cost. Raises Broken when anything was not
+        answered, lost, repeated or did not come within `limit` seconds."""
+        before = await self.audience.heard(anew=True) if self.heard else None
+        cpu = machine.cpu(self.contender.pids)
+        published = await self.contender.schedule(rate, seconds)
+        if published.answered != published.scheduled:
+            raise Broken(f"{self.name}: {published.answered} of {published.scheduled} publications were answered")
+        totals = None
+        deliveries = published.scheduled * self.work.audience if self.heard else 0
+        if before is not None:
+            try:
+                totals = await self.audience.expect(before.deliveries + deliveries, limit)
+            except Broken as reason:
+                raise Broken(f"{self.name}: {reason}") from reason
+        spent = machine.cpu(self.contender.pids) - cpu
+        turn = Turn(
+            deliveries=deliveries, publications=published.scheduled, user=spent.user, system=spent.system,
+            seconds=published.seconds, late=published.late,
+            receiver=totals.cpu - before.cpu if totals is not None and before is not None else 0.0,
+        )  # fmt: skip
+        return turn, totals
+
+    async def stop(self) -> None:
+        if self._audience is not None:
+            await self._audience.stop()
+        await self.contender.stop()

@@ -1,0 +1,64 @@
+"""Where the peers come from, and that a missing one is named with its reason."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks import peers
+
+
+@pytest.fixture
+def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache, nothing on the PATH."""
+    monkeypatch.setattr(peers, "FOLDER", tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    return tmp_path
+
+
+def program(path: Path, text: str = "#!/bin/sh\n") -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+
+
+def test_what_is_missing_is_named(nowhere: Path) -> None:
+    assert peers.missing() == ["mosquitto", "nats", "centrifugo"]
+    program(nowhere / "bin" / "nats-server")
+    assert peers.missing() == ["mosquitto", "centrifugo"]
+    assert peers.find("nats") == str(nowhere / "bin" / "nats-server")
+
+
+def test_a_program_of_another_pin_is_not_taken(nowhere: Path) -> None:
+    program(nowhere / "v0.0.1" / "nats-server")
+    assert peers.find("nats") is None
+    nats = next(peer for peer in peers.PEERS if peer.name == "nats")
+    program(nats.folder / "nats-server")
+    assert peers.find("nats") == str(nats.folder / "nats-server")
+    assert peers.version("nats") == nats.module.rsplit("@v", 1)[1]
+
+
+def test_unpacked_libraries_are_found_beside_the_program(nowhere: Path) -> None:
+    program(nowhere / "debian" / "usr" / "sbin" / "mosquitto")
+    libraries = nowhere / "debian" / "usr" / "lib" / "x86_64-linux-gnu"
+    libraries.mkdir(parents=True)
+    assert peers.environment("mosquitto")["LD_LIBRARY_PATH"] == str(libraries)
+    assert peers.environment("nats").get("LD_LIBRARY_PATH") != str(libraries)
+
+
+def test_without_go_or_debian_the_reason_is_told(nowhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert peers.main() == 1
+    told = capsys.readouterr().out
+    assert "nats: could not be had: github.com/nats-io/nats-server/v2@" in told
+    assert "mosquitto: could not be had: mosquitto is taken from Debian's packages" in told
+
+
+def test_an_installer_that_fails_is_quoted(nowhere: Path) -> None:
+    program(nowhere / "bin" / "go", "#!/bin/sh\necho 'no such module' >&2\nexit 3\n")
+    nats = next(peer for peer in peers.PEERS if peer.name == "nats")
+    with pytest.raises(peers.NotHad, match="ended with 3: no such module"):
+        peers.install(nats)
+    program(nowhere / "bin" / "go")
+    with pytest.raises(peers.NotHad, match="is not where it should be"):
+        peers.install(nats)

@@ -1,0 +1,248 @@
+"""Goals, comparison and the parts of a result: what becomes of the figures once they are measured."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from migratory_loadtest.histogram import Histogram, bounds
+
+from benchmarks import orders as o
+from benchmarks.__main__ import with_changes
+from benchmarks.audience import PER_SOURCE, Totals, sources
+from benchmarks.bench import TINY, Sizes
+from benchmarks.compare import Number, compare, main, numbers, verdict
+from benchmarks.contenders import Product, Work
+from benchmarks.contenders.product import merged
+from benchmarks.goals import GOALS, judge, look_up
+from benchmarks.machine import parse_strace
+from benchmarks.measurements import ALL, cycles, failover, fanout, latency, publish, storm
+from benchmarks.measurements.latency import Seen
+from benchmarks.measurements.publish import Run
+from benchmarks.plots import write
+from benchmarks.stand import Turn
+
+
+def spread(median: float, low: float, high: float) -> dict[str, Any]:
+    return {"median": median, "low": low, "high": high, "values": [low, median, high]}
+
+
+@pytest.mark.parametrize(
+    ("key", "old", "new", "right"),
+    [
+        ("fanout.us_per_delivery", (10, 9, 11), (13, 12, 14), "worse"),
+        ("fanout.us_per_delivery", (10, 9, 11), (7, 6, 8), "better"),
+        ("fanout.us_per_delivery", (10, 9, 13), (13, 12, 14), "same"),  # the spreads overlap
+        ("fanout.us_per_delivery", (10, 9.9, 10.1), (10.3, 10.2, 10.4), "same"),  # within what is allowed
+        ("publish.pipelined_per_s", (100, 90, 110), (70, 60, 80), "worse"),  # more is better here
+        ("publish.single_ratio_jetstream", (1, 0.9, 1.1), (2, 1.9, 2.1), "worse"),  # and here it is not
+        ("failover.lost", (0, 0, 0), (1, 1, 1), "worse"),  # a single number has no spread to hide in
+        ("failover.lost", (0, 0, 0), (0, 0, 0), "same"),
+    ],
+)
+def test_worse_is_what_the_spread_does_not_explain(key: str, old: Any, new: Any, right: str) -> None:
+    assert verdict(key, Number(*old), Number(*new), 0.05) == right
+
+
+def result(us: float, **more: Any) -> dict[str, Any]:
+    return {
+        "machine": {"cores": 2, "cpu": "x", "load_average": us}, "sizes": {"rounds": 5},
+        "fanout": {"us_per_delivery": spread(us, us - 0.1, us + 0.1), "peers": {"nats": 99.0}, "limit": "C", **more},
+    }  # fmt: skip
+
+
+def test_only_the_products_own_figures_are_compared() -> None:
+    assert dict(numbers(result(7.0))) == {"fanout.us_per_delivery": Number(7.0, 6.9, 7.1)}
+    changes, alone = compare(result(7.0), result(9.0, syscalls_per_delivery=1.0), 0.05)
+    assert [(change.key, change.verdict) for change in changes] == [("fanout.us_per_delivery", "worse")]
+    assert changes[0].percent == pytest.approx(28.57, abs=0.01)
+    assert alone == ["fanout.syscalls_per_delivery"]
+
+
+def test_the_command_tells_by_its_exit_code(tmp_path: Path) -> None:
+    for name, value in {"a": result(7.0), "b": result(9.0), "c": {**result(7.0), "sizes": {"rounds": 2}}}.items():
+        (tmp_path / name).write_text(json.dumps(value))
+
+    def run(*arguments: str) -> tuple[int, str]:
+        done = CliRunner().invoke(main, [str(tmp_path / one) if len(one) == 1 else one for one in arguments])
+        return done.exit_code, done.output
+
+    assert run("a", "a")[0] == 0
+    code, output = run("a", "b")
+    assert (code, "1 of 1 figures became worse" in output) == (1, True)
+    assert run("b", "a")[0] == 0
+    assert run("a", "b", "--allowed", "50")[0] == 0
+    code, output = run("a", "c")
+    assert (code, "sizes.rounds: 5 and 2" in output) == (2, True)
+    assert run("a", "c", "--anyway")[0] == 0
+
+
+def test_a_goal_without_a_number_is_not_met() -> None:
+    found = {"fanout": {"ratio_raw": spread(1.05, 1.0, 1.2), "syscalls_per_delivery": None, "ratio_best_peer": None}}
+    judged = {one.goal.key: one for one in judge(found, ["fanout"])}
+    assert judged["fanout.ratio_raw"].met
+    assert (judged["fanout.ratio_best_peer"].value, judged["fanout.ratio_best_peer"].met) == (None, False)
+    assert not judged["fanout.syscalls_per_delivery"].met
+    assert all(key.startswith("fanout.") for key in judged)
+    assert {goal.key.split(".")[0] for goal in GOALS} <= ALL.keys()
+
+
+def test_goals_of_at_least_and_at_most_are_judged_each_their_way() -> None:
+    found = {"publish": {"ratio_jetstream": spread(0.4, 0.3, 0.5), "single_ratio_jetstream": spread(1.4, 1, 2)}}
+    assert [one.met for one in judge(found, ["publish"])] == [False, True]
+    assert look_up(found, "publish.ratio_jetstream") == 0.4
+    assert look_up(found, "publish.ratio_jetstream.high") == 0.5
+    assert look_up(found, "publish.nothing.at.all") is None
+
+
+def turn(deliveries: int, user: float, system: float) -> Turn:
+    return Turn(deliveries=deliveries, publications=10, user=user, system=system, seconds=1.0, receiver=0.001)
+
+
+def test_fanout_takes_ratios_to_the_limit_and_to_the_best_peer_of_the_same_round() -> None:
+    turns = {
+        "C": [turn(1000, 0.0, 0.005), turn(1000, 0.0, 0.010)],
+        "product": [turn(1000, 0.001, 0.005), turn(1000, 0.002, 0.010)],
+        "slow": [turn(1000, 0.02, 0.02)] * 2,
+        "quick": [turn(1000, 0.005, 0.005), turn(1000, 0.010, 0.010)],
+        fanout.ALONE: [turn(0, 0.001, 0.0), turn(0, 0.002, 0.0)],
+    }
+    found = fanout.summary(turns, {"product": 1.02}, ["C"], ["slow", "quick"], ["centrifugo"])
+    assert found["us_per_delivery"].values == [6.0, 12.0]
+    assert found["user_us"].values == [1.0, 2.0]
+    assert found["ratio_raw"].values == [1.2, 1.2]
+    assert (found["best_peer"], found["ratio_best_peer"].values) == ("quick", [0.6, 0.6])
+    assert found["us_without_publication"].values == [5.0, 10.0]
+    assert found["syscalls_per_delivery"] == 1.02
+    assert found["missing_peers"] == ["centrifugo"]
+    alone = fanout.summary({k: v for k, v in turns.items() if k not in ("slow", "quick")}, {}, ["C"], [], [])
+    assert (alone["best_peer"], alone["ratio_best_peer"]) == (None, None)
+
+
+def test_latency_is_compared_with_the_best_peer_that_did_not_fail() -> None:
+    rows = {
+        "product": [Seen(1.0, 4.0), Seen(1.0, 6.0)],
+        "steady": [Seen(2.0, 8.0), Seen(2.0, 8.0)],
+        "broken": [Seen(0.1, 0.1), Seen(problem="lost 5")],
+    }
+    found = latency.summary(rows)
+    assert found["best_peer"] == "steady"
+    assert found["p99_ratio_best_peer"].values == [0.5, 0.75]
+    assert found["contenders"]["broken"]["problems"] == ["lost 5"]
+    rows["product"][1] = Seen(problem="closed")
+    assert latency.summary(rows)["p99_ratio_best_peer"] is None
+
+
+def test_publishing_is_compared_in_rate_and_in_single_times() -> None:
+    fast, slow = Run(200.0, 5.0, [0.001] * 99 + [0.005], 1.0), Run(100.0, 10.0, [0.002] * 100, 1.0)
+    found = publish.summary({"product": [slow], "jetstream": [fast]}, {"product": [slow], "jetstream": [fast]}, [])
+    assert found["ratio_jetstream"].median == 0.5
+    assert found["single_ratio_jetstream"].median == 2.0
+    assert found["contenders"]["jetstream"]["single_p99_ms"].median == 5.0
+    alone = publish.summary({"product": [slow]}, {"product": [slow]}, ["jetstream"])
+    assert (alone["ratio_jetstream"], alone["missing_peers"]) == (None, ["jetstream"])
+
+
+def heard(latencies: list[float], **more: Any) -> o.Heard:
+    histogram = Histogram(bounds())
+    for value in latencies:
+        histogram.observe(value)
+    own = {"counts": histogram.counts, "total": histogram.total, "squares": histogram.squares,
+           "largest": histogram.largest, "subscribed": [10, 11, 12]}  # fmt: skip
+    return o.Heard(**{**own, **more})
+
+
+def test_failover_counts_who_lost_a_link_though_its_broker_lived() -> None:
+    before, during = Totals([heard([0.01] * 100)]), Totals([heard([0.01], resumes=[0.5, 0.7, 2.0])])
+    after = Totals([heard([0.02] * 100)])
+    end = Totals([heard([], disconnected=13, subscribed=[16, 0, 17])])
+    found = failover.summary(before, during, after, end)
+    assert (found["killed_clients"], found["others_disconnected"]) == (11, 2)
+    assert found["resume_seconds"] == {"median": 0.7, "p99": 2.0, "max": 2.0}
+    assert found["p99_ratio"] == pytest.approx(2.0, rel=0.1)
+    assert (found["connections_before"], found["connections_after"]) == ([10, 11, 12], [16, 0, 17])
+
+
+def test_a_storm_is_felt_by_those_who_stayed() -> None:
+    quiet, live = Totals([heard([0.01] * 50)]), Totals([heard([0.03] * 50)])
+    found = storm.summary(quiet, live, Totals([heard([], resumes=[1.0, 2.0], refused=3)]), 2.5)
+    assert found["live_ratio"] == pytest.approx(3.0, rel=0.1)
+    assert (found["returned"], found["refused_attempts"], found["seconds"]) == (2, 3, 2.5)
+
+
+def test_cycles_are_judged_behind_the_first() -> None:
+    flat = cycles.summary([50.0] * 4, [20.0, 30.0, 30.0, 30.0])
+    assert (flat["growth_ratio"], flat["kib_per_cycle"]) == (1.0, 0.0)
+    grown = cycles.summary([50.0] * 7, [20.0, 30.0, 31.0, 32.0, 33.0, 34.0, 35.0])
+    assert grown["growth_ratio"] == pytest.approx(34.5 / 30.5, abs=1e-4)
+    assert grown["kib_per_cycle"] == pytest.approx(1024.0)
+
+
+def test_totals_of_several_receivers_are_one_audience() -> None:
+    parts = [heard([0.01], deliveries=5, connected=3, user=1.0), heard([0.02], deliveries=7, connected=4, system=0.5)]
+    found = Totals(parts)
+    assert (found.deliveries, found.connected, found.cpu, found.subscribed) == (12, 7, 1.5, [20, 22, 24])
+    assert found.latency.count == 2
+    assert found.latency.max == pytest.approx(20.0)
+
+
+def test_source_addresses_are_enough_and_of_loopback() -> None:
+    assert sources(PER_SOURCE) == []
+    assert sources(50_000) == ["127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.5", "127.0.0.6"]
+    many = sources(10_000_000)
+    assert len(set(many)) == 1000
+    assert all(one.startswith("127.0.") and max(map(int, one.split("."))) < 255 for one in many)
+
+
+def test_system_calls_are_read_from_straces_summary() -> None:
+    text = (
+        "strace: Process 1 attached\n"
+        "% time     seconds  usecs/call     calls    errors syscall\n"
+        "------ ----------- ----------- --------- --------- ----------------\n"
+        " 98.76    0.123456           1     10042           sendto\n"
+        "  1.24    0.001000           1       100         3 recvfrom\n"
+        "------ ----------- ----------- --------- --------- ----------------\n"
+        "100.00    0.124456           1     10142         3 total\n"
+    )
+    assert parse_strace(text) == {"sendto": 10042, "recvfrom": 100}
+    assert parse_strace("strace: attach: ptrace(PTRACE_SEIZE, 1): Operation not permitted\n") is None
+
+
+def test_sizes_are_named_and_checked() -> None:
+    assert with_changes(TINY, {"rounds": 3}, ("memory_clients=10,20", "cycles=2")) == Sizes(
+        **{**{name: getattr(TINY, name) for name in TINY.__struct_fields__},
+           "rounds": 3, "memory_clients": (10, 20), "cycles": 2}
+    )  # fmt: skip
+    with pytest.raises(ValueError, match="no size 'rouns'; there are rounds"):
+        with_changes(TINY, {}, ("rouns=3",))
+    with pytest.raises(ValueError, match="could not convert"):
+        with_changes(TINY, {}, ("rounds=many",))
+
+
+def test_subscribers_must_spread_evenly_or_counts_would_not_come_out() -> None:
+    assert Work(subscribers=100, topics=20, payload=140, rate=1.0).audience == 5
+    with pytest.raises(ValueError, match="can't be spread evenly"):
+        _ = Work(subscribers=101, topics=20, payload=140, rate=1.0).audience
+
+
+def test_a_cluster_files_changes_go_over_the_defaults() -> None:
+    base = {"a": {"x": 1, "y": 2}, "b": 3}
+    assert merged(base, {"a": {"y": 5}, "c": {"z": 1}}) == {"a": {"x": 1, "y": 5}, "b": 3, "c": {"z": 1}}
+    assert base["a"] == {"x": 1, "y": 2}
+    assert Product(brokers=3)._spec["delivery"] == {"minCopies": 2}
+
+
+def test_plots_are_drawn_of_what_was_measured(tmp_path: Path) -> None:
+    found = {
+        "fanout": {"contenders": {"product": {"us": spread(7, 6, 8), "ratio_raw": spread(1, 1, 1)}}},
+        "latency": {"loads": {"25": {"deliveries_per_s": 5, "contenders": {
+            "product": {"p99_ms": spread(3, 2, 5)}, "nats": {"p99_ms": None}}}}},
+        "cycles": {"with_mib": [3.0, 3.1], "without_mib": [1.0, 1.1]},
+        "publish": {},
+    }  # fmt: skip
+    names = sorted(path.name for path in write(found, tmp_path))
+    assert names == ["cycles.png", "fanout.png", "latency.png"]
+    assert all((tmp_path / name).read_bytes().startswith(b"\x89PNG") for name in names)
