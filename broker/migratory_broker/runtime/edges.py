@@ -27,7 +27,7 @@ from migratory_broker.core.logic.events import Admission, Attach, NextPage, Note
 from migratory_broker.runtime import listener, memory
 from migratory_broker.runtime.config import BrokerConfig
 from migratory_broker.runtime.crossing import ROUTES, Begin, Held, Hello, Report, encode
-from migratory_broker.runtime.iolife import IoLife
+from migratory_broker.runtime.iolife import IoLife, start
 from migratory_broker.runtime.logs import Log
 from migratory_broker.runtime.pump import Pump
 from migratory_broker.runtime.readings import EDGE_COUNTERS
@@ -52,7 +52,8 @@ MOST = 67_108_864
 
 
 class Edges:
-    """:param observe, note: take what is meant for metrics and log. :param level: of the log."""
+    """:param level: of the log. :param fencing: seconds without a word of the broker's process, after which an I/O
+    process sends its clients away. :param start: starts a process (`iolife.start`)."""
 
     def __init__(
         self,
@@ -64,6 +65,7 @@ class Edges:
         level: str,
         fencing: float,
         observe: Callable[[Observe], None],
+        start: Callable[[tuple[int, int]], subprocess.Popen[bytes]] = start,
     ) -> None:
         self.servers: tuple[Server, ...] = ()
         self._config = config
@@ -74,6 +76,7 @@ class Edges:
         self._level = level
         self._fencing = fencing
         self._observe = observe
+        self._start = start
         self._most = MOST + 4 * config.limits.max_payload
         self._interest = Interest()
         self._lives: dict[int, IoLife] = {}  # by number: those that are alive
@@ -168,6 +171,9 @@ class Edges:
         while life.requests and not life.channel.full:
             self._ask(life, life.requests.popleft())
 
+    def _flows(self, life: IoLife) -> None:
+        self._pump.call(self._go_on, life)
+
     def _ask(self, life: IoLife, message: Attach | NextPage | Detach) -> None:
         if not life.alive:
             return
@@ -184,9 +190,7 @@ class Edges:
         for process in [process for process, due in self._due.items() if due <= now]:
             self._numbers += 1
             try:
-                life = IoLife(
-                    process, self._numbers, now, self._take, self._lost, lambda life: self._pump.call(self._go_on, life)
-                )
+                life = IoLife(process, self._numbers, now, self._take, self._lost, self._flows, self._start)
             except OSError as error:
                 self._log("error", "io_process_not_started", io_process=process, reason=str(error))
                 self._due[process] = now + LAST_DELAY
@@ -302,9 +306,9 @@ class Edges:
             self._start_due(now)
 
     def stop_listening(self) -> None:
-        self._closing = True
-        if self._acceptor is not None:
+        if self._acceptor is not None and not self._closing:
             self._acceptor.close()
+        self._closing = True
 
     def _look_whether_empty(self) -> None:
         if self._closing and not len(self):

@@ -43,11 +43,17 @@ _FROM_IO = decoder(FromIo)
 _BEAT = encode(Beat())
 
 
+def start(ends: tuple[int, int]) -> subprocess.Popen[bytes]:
+    """A process with the other ends: of its channel, and of the way that sockets come. Raises OSError."""
+    command = [sys.executable, "-m", "migratory_broker.runtime.ioprocess", str(os.getpid()), *map(str, ends)]
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=ends)
+
+
 class IoLife:
     """:param process: its place among the broker's I/O processes; `number` is its edge's, never used again.
 
-    `take(life, messages, size)` gets what it says, `lost(life)` is called once, when it is gone. Raises OSError when no
-    process can be started.
+    `take(life, messages, size)` gets what it says, `lost(life)` is called once, when it is gone. Raises what `start`
+    does.
     """
 
     def __init__(
@@ -58,6 +64,7 @@ class IoLife:
         take: Callable[[IoLife, list[Any], int], None],
         lost: Callable[[IoLife], None],
         flows: Callable[[IoLife], None],
+        start: Callable[[tuple[int, int]], subprocess.Popen[bytes]],
     ) -> None:
         self.process = process
         self.number = number
@@ -79,12 +86,7 @@ class IoLife:
         self._way, other_way = descriptors.pair()
         try:
             with other, other_way:
-                ends = (other.fileno(), other_way.fileno())
-                self.popen = subprocess.Popen(
-                    [sys.executable, "-m", "migratory_broker.runtime.ioprocess", str(os.getpid()), *map(str, ends)],
-                    stdin=subprocess.DEVNULL,
-                    pass_fds=ends,
-                )
+                self.popen = start((other.fileno(), other_way.fileno()))
         except BaseException:
             mine.close()
             self._way.close()
