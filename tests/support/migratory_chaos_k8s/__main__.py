@@ -8,6 +8,7 @@ import os
 import random
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from migratory_node.kubectl import Object, Refused
@@ -15,6 +16,7 @@ from migratory_node.places import NodeError, Places
 
 from migratory_chaos_k8s.api import Api, Silent
 from migratory_chaos_k8s.place import place, version
+from migratory_chaos_k8s.report import watched
 from migratory_chaos_k8s.result import Run, table
 from migratory_chaos_k8s.runner import Options, Runner
 from migratory_chaos_k8s.schedule import KINDS, NoSuchKind, parse
@@ -22,6 +24,13 @@ from migratory_chaos_k8s.schedule import KINDS, NoSuchKind, parse
 SMALL: Object = {
     "brokers": {"replicas": 3, "drain": {"period": "5s"}},
     "topics": {"groups": 20},
+    "sla": {
+        "window": "5m",
+        "objectives": [
+            {"name": "complete", "type": "delivery", "target": "100"},
+            {"name": "back", "type": "resume", "threshold": "10s", "target": "99"},
+        ],
+    },
 }
 """Of the cluster that is made: it fits a small node."""
 
@@ -59,7 +68,6 @@ def _run(arguments: argparse.Namespace, kinds: list[str], kubeconfig: Path) -> R
         seed=seed,
         image=f"migratory-broker:{arguments.tag}",
         minutes=arguments.minutes,
-        prometheus=arguments.prometheus,
         load={
             "subscribers": arguments.subscribers,
             "topics": arguments.topics,
@@ -73,11 +81,15 @@ def _run(arguments: argparse.Namespace, kinds: list[str], kubeconfig: Path) -> R
     )
     how_long = "each once" if options.minutes is None else f"for {options.minutes:g} minutes"
     _say(f"Seed {seed}, {how_long}: {', '.join(kinds)}")
-    with place(
-        kubeconfig, arguments.namespace, arguments.cluster, arguments.operator, arguments.tag, SMALL, arguments.keep
-    ) as found, Api(kubeconfig) as api:  # fmt: skip
+    with (
+        place(
+            kubeconfig, arguments.namespace, arguments.cluster, arguments.operator, arguments.tag, SMALL, arguments.keep
+        ) as found,
+        watched(found.kube, arguments.prometheus) as prometheus,
+        Api(kubeconfig) as api,
+    ):
         _say(f"Cluster {found.cluster} in {found.kube.namespace} is ready; {found.operator.says()}")
-        return Runner(found, api, options, _say).run()
+        return Runner(found, api, replace(options, prometheus=prometheus), _say).run()
 
 
 def _arguments() -> argparse.Namespace:
@@ -107,7 +119,12 @@ def _arguments() -> argparse.Namespace:
         help="own: one for the namespace, by the chart",
     )
     run.add_argument("--tag", default=version(), metavar="TAG", help="of the images of what is made")
-    run.add_argument("--prometheus", default="", metavar="URL", help="for the SLA report, as pods reach it")
+    run.add_argument(
+        "--prometheus",
+        default="auto",
+        metavar="URL",
+        help="for the SLA report, as pods reach it; own: for the run; none; auto (default): own on the tests' Kubernetes",
+    )
     run.add_argument("--subscribers", type=int, default=60, metavar="N", help="default 60")
     run.add_argument("--topics", type=int, default=20, metavar="N", help="default 20")
     run.add_argument("--rate", type=float, default=4.0, metavar="N", help="publications a second and topic (default 4)")

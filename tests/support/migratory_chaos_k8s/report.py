@@ -5,10 +5,14 @@ is none, and the result says why.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
-from migratory_node.kubectl import Object, Refused
+from migratory_node.kubectl import Kubectl, Object, Refused
+from migratory_node.places import Places
+from migratory_node.prometheus import watching
 
 from migratory_chaos_k8s.result import NO_REPORT
 from migratory_chaos_k8s.target import Target, until
@@ -16,6 +20,26 @@ from migratory_chaos_k8s.target import Target, until
 SECONDS = 600.0
 """For Spark to start, read and write."""
 ENDED = ("Succeeded", "Failed")
+_TOLD = ("window", "coverage", "delivery", "objectives", "percentiles", "gaps", "reasons")
+"""Of a status; the rest is about how the report was made."""
+
+
+@contextmanager
+def watched(kube: Kubectl, asked: str) -> Iterator[str]:
+    """The URL of a Prometheus that scrapes the cluster's brokers and the load, as pods reach it; empty when there is
+    none but what the cluster's spec names.
+
+    :param asked: `own`: one is brought for the time of the run, which needs its images in the node (`make images`);
+        `none`; `auto`: one is brought where the node is this machine's; anything else: the URL of one that is there.
+    """
+    if asked == "auto":
+        usual = Places.usual().kubeconfig
+        asked = "own" if usual.exists() and usual.samefile(kube.kubeconfig) else "none"
+    if asked == "own":
+        with watching(kube) as prometheus:
+            yield prometheus.url
+    else:
+        yield "" if asked == "none" else asked
 
 
 def report(target: Target, name: str, began: datetime, ended: datetime, prometheus: str) -> dict[str, Any]:
@@ -60,10 +84,8 @@ def read(name: str, status: Object) -> dict[str, Any]:
             (f"{one['reason']}: {one['message']}" for one in conditions if one["status"] == "False"), "no reason"
         )
         return {**none(f"phase {status.get('phase')}: {why}", failed=True), "name": name}
-    return {"name": name, "verdict": status["verdict"], **{key: value for key, value in status.items() if key in _KEPT}}
-
-
-_KEPT = ("delivery", "objectives", "results", "coverage", "window", "runId", "result")
+    told = {key: value for key, value in status.items() if key in _TOLD}
+    return {"name": name, "verdict": status["verdict"], **told}
 
 
 def ended_status(target: Target, name: str) -> Object:

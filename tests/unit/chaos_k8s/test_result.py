@@ -1,0 +1,123 @@
+"""The verdict: whatever is lost, unproved, not whole or not accounted for makes the run fail, each by itself."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from migratory_chaos_k8s.result import NO_REPORT, Run, Struck, table
+from migratory_loadtest.result import LoadResult, Resumed, Spread
+
+GOOD_COUNTS = {"published": 100, "acknowledged": 100, "expected": 300, "delivered": 300, "received": 300}
+PROOF = {"what": "another pod", "expected": "b-0", "seen": "b-0", "holds": True, "at": 5.0}
+
+
+def load(**changes: Any) -> dict[str, Any]:
+    marks = [
+        Resumed(name="kill", broker="b-0", clients=4, disconnected=4, resumed=4, within_limit=4, slowest=1.25,
+                publish_gap_seconds=Spread(count=3, p50=0.3, p99=2.0, max=2.0)),
+        Resumed(name="scale", broker=None, clients=0, disconnected=0, resumed=0, within_limit=0),
+    ]  # fmt: skip
+    result = LoadResult(**GOOD_COUNTS, marks=marks, scenario={"subscribers": 8, "publishers": 2})
+    return {**json.loads(result.to_json()), **changes}
+
+
+def fault(**changes: Any) -> Struck:
+    values: dict[str, Any] = {
+        "kind": "kill", "options": {}, "targets": ["b-0"], "began": 4.0, "over": 4.5, "whole": 9.0, "proofs": [PROOF],
+        "marks": (0, 1),
+    }  # fmt: skip
+    return Struck(**{**values, **changes})
+
+
+def run(**changes: Any) -> Run:
+    values: dict[str, Any] = {
+        "seed": 7, "cluster": "quotes", "namespace": "here", "operator": "an operator", "load": load(),
+        "faults": [fault()], "recount": {"lost": 0, "delivered": 300},
+        "report": {"verdict": NO_REPORT, "reason": "no Prometheus"},
+    }  # fmt: skip
+    return Run(**{**values, **changes})
+
+
+def test_a_good_run_is_met_with_the_demos_keys() -> None:
+    found = run().to_json()
+    assert (found["verdict"], found["success"], found["failures"]) == ("met", True, [])
+    assert {"verified", "seed", "report", "published", "latency_ms", "connections", "marks"} <= set(found)
+    (entry,) = found["faults"]
+    assert entry["recovery_seconds"] == 4.5
+    assert entry["publish_gap_seconds"] == 2.0
+    assert entry["slowest_resume_seconds"] == 1.25
+    assert entry["proofs"] == [PROOF]
+    json.dumps(found)
+
+
+@pytest.mark.parametrize("kind", ["lost", "duplicates", "reordered", "unexpected", "conflicts"])
+def test_one_of_anything_that_must_never_be_is_missed(kind: str) -> None:
+    wrong = load(**{kind: 1}, **({"delivered": 299} if kind == "lost" else {}))
+    found = run(load=wrong, recount={kind: 1} if kind != "conflicts" else {"lost": 0}).to_json()
+    assert (found["verdict"], found["success"]) == ("missed", False)
+    assert f"1 {kind}" in found["failures"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"unanswered": 1, "acknowledged": 99}, "1 publications were never answered"),
+        ({"failed": 1, "acknowledged": 99}, "1 publications were refused"),
+    ],
+)
+def test_what_was_published_and_not_accepted_is_missed(changes: dict[str, int], said: str) -> None:
+    found = run(load=load(**changes)).to_json()
+    assert (found["verdict"], said in found["failures"]) == ("missed", True)
+
+
+def test_clients_that_never_resume_are_missed() -> None:
+    wrong = load()
+    wrong["marks"][0]["resumed"] = 3
+    assert run(load=wrong).missed == ["1 clients of b-0 never resumed"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"faults": []}, "no fault struck"),
+        ({"faults": [fault(proofs=[])]}, "kill at 4 s proved nothing"),
+        ({"faults": [fault(proofs=[PROOF, {**PROOF, "holds": False, "seen": "none"}])]},
+         "kill at 4 s was not proved: another pod: expected b-0, seen none"),
+        ({"faults": [fault(whole=None, wrong=["2 of 3 pods"])]}, "kill at 4 s: not whole in time: 2 of 3 pods"),
+        ({"faults": [fault(error="Refused()")]}, "kill at 4 s: Refused()"),
+        ({"load": {}}, "there is no account of the load"),
+        ({"load": load(acknowledged=0, published=0, expected=0, delivered=0)},
+         "nothing was acknowledged, or nothing delivered"),
+        ({"load": load(delivered=299)}, "299 delivered and 0 lost are not 300 expected"),
+        ({"load": load(acknowledged=99)}, "of 100 published only 99 are accounted for"),
+        ({"recount": {"lost": 2}}, "counted again: 2 lost, the load generator counted 0"),
+        ({"recount": {}}, "nothing was counted again"),
+        ({"errors": ["the load ended: x"]}, "the load ended: x"),
+        ({"report": {"verdict": NO_REPORT, "reason": "phase Failed", "failed": True}}, "the SLA report: phase Failed"),
+        ({"report": {"verdict": "met", "delivery": {"lost": 1}}}, "the SLA report counts 1 lost, the load generator 0"),
+    ],
+)  # fmt: skip
+def test_each_thing_that_is_not_shown_makes_the_run_fail(changes: dict[str, Any], said: str) -> None:
+    found = run(**changes).to_json()
+    assert (found["verdict"], found["success"]) == ("insufficient", False)
+    assert said in found["failures"]
+
+
+def test_what_was_seen_to_fail_goes_before_what_was_not_shown() -> None:
+    assert run(load=load(lost=1, delivered=299), faults=[]).verdict == "missed"
+
+
+def test_a_report_that_misses_an_objective_is_a_finding_and_no_failure_of_the_run() -> None:
+    found = run(report={"verdict": "missed", "delivery": {"lost": 0, "duplicates": 0, "reordered": 0}}).to_json()
+    assert (found["verdict"], found["report"]["verdict"]) == ("met", "missed")
+
+
+def test_the_table_has_a_row_for_each_kind_over_all_runs() -> None:
+    first = run(faults=[fault(), fault(kind="scale", marks=(1, 2), over=4.0, whole=64.0)]).to_json()
+    second = run(load=load(lost=1, delivered=299), faults=[fault(whole=None), fault(over=4.0)]).to_json()
+    assert table([first, second]) == [
+        "| kill | 3 | 3 | 4.8, 5.0 (1 never) | 0.0, 0.0 | 2.0, 2.0 | 0.00, 0.00 | 1/0/0 |",
+        "| scale | 1 | 1 | 60.0, 60.0 | 0.0, 0.0 | none | 0.00, 0.00 | 0/0/0 |",
+    ]
