@@ -123,7 +123,7 @@ def _arguments() -> argparse.Namespace:
         "--prometheus",
         default="auto",
         metavar="URL",
-        help="for the SLA report, as pods reach it; own: for the run; none; auto (default): own on the tests' Kubernetes",
+        help="for the SLA report, as pods reach it; own: one for the run; none; auto: own on the tests' Kubernetes",
     )
     run.add_argument("--subscribers", type=int, default=60, metavar="N", help="default 60")
     run.add_argument("--topics", type=int, default=20, metavar="N", help="default 20")
