@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 from typing import Annotated, Any, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from migratory_resources.fields import Duration, Model, Name, Text
+from migratory_resources.fields import Duration, Model, Name, Text, not_allowed
 from migratory_resources.model import LONGEST_NAME
 from migratory_resources.objectives import Objective, contradictions
 from migratory_resources.problems import ClusterFileError, Problem
@@ -17,6 +18,7 @@ from migratory_resources.validation import problems_of
 KIND = "SLAReport"
 LONGEST_REPORT_NAME = 63
 """It is a label of everything that belongs to the report."""
+_TIME_FORM = "a time such as 2026-01-31T12:00:00Z"
 _TIME = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z"
 
 
@@ -24,7 +26,7 @@ class ReportSpec(Model):
     """Fixed once the report exists: what was measured by another spec would be another report."""
 
     cluster: Annotated[str, Name(LONGEST_NAME)] = Field(description="The MigratoryCluster in the same namespace")
-    end: Annotated[str, Text(_TIME, 20, "a time such as 2026-01-31T12:00:00Z")] | None = Field(
+    end: Annotated[str, Text(_TIME, 20, _TIME_FORM)] | None = Field(
         default=None,
         description="The end of the time that is judged, in UTC; when the report was asked for unless given. One that "
         "is to come is waited for",
@@ -44,9 +46,14 @@ class ReportSpec(Model):
     spark: Spark | None = Field(default=None, description="How it is made; as the cluster's sla.spark unless given")
 
     @model_validator(mode="after")
-    def _zone_exists(self) -> Self:
+    def _exists(self) -> Self:
         if self.zone is not None:
             check_zone(self.zone)
+        if self.end is not None:
+            try:
+                datetime.fromisoformat(self.end)
+            except ValueError as error:
+                raise not_allowed(f"for end: {_TIME_FORM}; there is no {self.end!r}") from error
         return self
 
 

@@ -67,13 +67,12 @@ def asked(resource: Object, cluster: Object | None) -> Asked:
 def _spec(resource: Object) -> ReportSpec:
     try:
         return read_report(resource)
-    except (ClusterFileError, ValueError) as error:
-        problems = error.problems if isinstance(error, ClusterFileError) else [error]
-        raise NotPossible("InvalidSpec", "; ".join(str(problem) for problem in problems)) from error
+    except ClusterFileError as error:
+        raise NotPossible("InvalidSpec", "; ".join(str(problem) for problem in error.problems)) from error
 
 
 def moment(text: str) -> datetime:
-    """:raises ValueError: no such day, say."""
+    """:raises ValueError:"""
     return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
 
 
