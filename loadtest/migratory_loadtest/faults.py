@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
+from math import inf
 
 from migratory_loadtest.control import Mark, MarkSummary
 
@@ -70,9 +71,11 @@ class Faults:
 
 def publish_gap(times: Sequence[int], at: int, until: int | None = None) -> float | None:
     """The longest silence between two acknowledgements of which the later came behind the mark `at`, in seconds. The
-    longest, because an acknowledgement that was under way at the mark must not hide the gap behind it. None when there
-    was none before, or none behind."""
-    spans = [late - early for early, late in pairwise(times) if late > at and (until is None or early < until)]
+    longest, because an acknowledgement that was under way at the mark must not hide the gap behind it. A silence counts
+    up to the next mark, `until`: what is behind that is the next fault's. None when there was none before, or none
+    behind."""
+    end = inf if until is None else until
+    spans = [min(late, end) - early for early, late in pairwise(times) if late > at and early < end]
     return max(spans) / 1e9 if spans else None
 
 

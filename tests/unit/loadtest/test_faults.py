@@ -33,6 +33,13 @@ def test_a_later_mark_ends_the_search() -> None:
     assert publish_gap(times, 3 * S) == pytest.approx(14.0)
 
 
+def test_a_silence_that_the_next_fault_made_is_not_the_one_befores() -> None:
+    times = [round(time * S) for time in (1.0, 2.0, 3.5, 4.0, 5.9, 10.0, 11.0)]
+    assert publish_gap(times, 3 * S, until=6 * S) == pytest.approx(1.9)
+    assert publish_gap(times, 6 * S) == pytest.approx(4.1)
+    assert publish_gap([1 * S, 20 * S], 3 * S, until=6 * S) == pytest.approx(5.0), "it was silent from before its mark"
+
+
 def test_a_lost_link_counts_for_the_last_mark_and_the_slowest_resume_counts() -> None:
     faults = Faults()
     faults.lost("early")  # before any mark: nobody's
