@@ -79,19 +79,22 @@ def compact(**values: Any) -> None:
 
 @sla.command()
 @objectives_option("A MigratoryCluster file; rules for its spec.sla.objectives.")
-def rules(objectives: Path | None) -> None:
+@click.option("--prometheus-rule", "resource", metavar="NAME", help="As a PrometheusRule of this name, for Kubernetes.")
+def rules(objectives: Path | None, resource: str | None) -> None:
     """Print Prometheus rules: recording rules and alerts with several windows for each objective, and about brokers.
 
     \b
-    Example:
+    Examples:
       migratory sla rules --objectives cluster.yaml > rules.yaml
+      migratory sla rules --prometheus-rule quotes | kubectl apply -f -
     """
     with Ending():
-        from migratory_spark.alerting.rules import rule_file
+        from migratory_spark.alerting.rules import rule_file, rule_resource
         from migratory_spark.jobs.run import load_objectives
 
+        asked = load_objectives(objectives)
         try:
-            text = rule_file(load_objectives(objectives))
+            text = rule_resource(asked, resource) if resource else rule_file(asked)
         except ValueError as error:
             raise BadInput(f"--objectives: {error}") from None
         click.echo(text, nl=False)

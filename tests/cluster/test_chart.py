@@ -17,9 +17,7 @@ from migratory_node.processes import run
 from migratory_node.rendered import CHART, INSTALL, KUBERNETES, helm, template
 
 Object = dict[str, Any]
-MONITORED = (
-    "metrics.serviceMonitor.enabled=true,metrics.podMonitor.enabled=true,metrics.prometheusRule.enabled=true"
-)
+MONITORED = "metrics.serviceMonitor.enabled=true,metrics.podMonitor.enabled=true,metrics.prometheusRule.enabled=true"
 
 
 def objects(*arguments: str) -> dict[tuple[str, str], Object]:

@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from typing import Literal
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.metrics_core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -88,6 +88,8 @@ class Metrics(Collector):
         self._seconds = 0.0
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
+        # Since when these counters count, for whoever meets them first in the middle of their life; CPU, memory.
+        ProcessCollector(registry=self._registry)
 
     def observe(self, effect: Observe) -> None:
         """Add a sample. Raises KeyError for a name that docs/metrics.md does not have."""

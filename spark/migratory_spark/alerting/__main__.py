@@ -12,7 +12,7 @@ from migratory_spark.alerting.rules import rule_file
 
 HEAD = """\
 # Recording rules and alerts for the default objectives. Made by `migratory sla rules`, which makes the same from the
-# objectives of a cluster file; docs/monitoring.md says what each alert means and what to do.
+# objectives of a cluster file; docs/operations/alerts.md says what each alert means and what to do.
 """
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import yaml
 from migratory_resources.objectives import Objective
 
-from migratory_spark.alerting.health import DOCS, health_alerts
+from migratory_spark.alerting.health import health_alerts, operator_alerts, runbook
 from migratory_spark.alerting.indicators import JUDGED, duration, indicator, slice_measure
 
 Rule = dict[str, Any]
@@ -47,10 +47,21 @@ QUANTILES = (("50", "0.5"), ("90", "0.9"), ("95", "0.95"), ("99", "0.99"))
 
 
 def rule_file(objectives: Sequence[Objective]) -> str:
-    """YAML for Prometheus' `rule_files`, or the `spec` of a PrometheusRule.
+    """YAML for Prometheus' `rule_files`.
 
     :raises ValueError: for two objectives of one name.
     """
+    return _written(rules_of(objectives))
+
+
+def rule_resource(objectives: Sequence[Objective], name: str) -> str:
+    """The same as a PrometheusRule, for the Prometheus operator."""
+    head = {"apiVersion": "monitoring.coreos.com/v1", "kind": "PrometheusRule", "metadata": {"name": name}}
+    return _written({**head, "spec": rules_of(objectives)})
+
+
+def rules_of(objectives: Sequence[Objective]) -> dict[str, Any]:
+    """:raises ValueError: for two objectives of one name."""
     names = [objective.name for objective in objectives]
     if twice := {name for name in names if names.count(name) > 1}:
         raise ValueError(f"two objectives are named {', '.join(sorted(twice))}: rules tell them apart by name")
@@ -58,7 +69,12 @@ def rule_file(objectives: Sequence[Objective]) -> str:
     for objective in objectives:
         groups.append({"name": f"migratory-objective-{objective.name}", "rules": objective_rules(objective)})
     groups.append({"name": "migratory-health", "rules": health_alerts()})
-    return yaml.dump({"groups": groups}, Dumper=_Plain, sort_keys=False, width=1000)
+    groups.append({"name": "migratory-operator", "rules": operator_alerts()})
+    return {"groups": groups}
+
+
+def _written(content: dict[str, Any]) -> str:
+    return yaml.dump(content, Dumper=_Plain, sort_keys=False, width=1000)
 
 
 def objective_rules(objective: Objective) -> list[Rule]:
@@ -150,7 +166,7 @@ def _burning(objective: Objective, here: str, burn: Burn, target: Decimal) -> Ru
                 f"Objective {objective.name} ({_said(objective)}) burns its error budget {{{{ $value | humanize }}}} "
                 f"times as fast as its {PERIOD} allow, over {burn.long} and over {burn.short}."
             ),
-            "runbook": f"{DOCS}#an-objective-burns-its-budget",
+            "runbook_url": runbook("MigratoryBudgetBurns"),
         },
     }
 
@@ -165,7 +181,7 @@ def _nothing_allowed(objective: Objective, here: str) -> Rule:
         "annotations": {
             "summary": f"{{{{ $labels.cluster }}}}: objective {objective.name} allows nothing bad, and something was",
             "description": f"Within the last five minutes this was broken: {_said(objective)}.",
-            "runbook": f"{DOCS}#a-promise-was-broken",
+            "runbook_url": runbook("MigratoryPromiseBroken"),
         },
     }
 
@@ -183,7 +199,7 @@ def _unmeasured(objective: Objective, total: str, measured: str) -> Rule:
                 f"The threshold of {objective.name} ({_said(objective)}) is no bound of the exported histogram, so "
                 "nothing can be said about it. Name it to who exports (`migratory bench --threshold SECONDS`)."
             ),
-            "runbook": f"{DOCS}#nobody-measures-an-objective",
+            "runbook_url": runbook("MigratoryObjectiveNotMeasured"),
         },
     }
 

@@ -18,7 +18,6 @@ from migratory_testing.objectives import EVERY_KIND
 
 pytestmark = pytest.mark.real
 MONITORING = Path(__file__).parents[3] / "manifests" / "monitoring"
-DOCS = Path(__file__).parents[3] / "docs" / "monitoring.md"
 
 
 def promtool(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -50,6 +49,9 @@ def test_the_command_prints_the_rules_of_a_cluster_file(tmp_path: Path) -> None:
     assert own.exit_code == 0
     assert 'le="0.07"' in own.output
     assert "objective: fast" not in own.output
+    wrapped = yaml.safe_load(CliRunner().invoke(sla, ["rules", "--prometheus-rule", "own"]).output)
+    assert (wrapped["kind"], wrapped["metadata"]) == ("PrometheusRule", {"name": "own"})
+    assert wrapped["spec"] == yaml.safe_load(plain.output)
     cluster.write_text("kind: Nonsense\n")
     wrong = CliRunner().invoke(sla, ["rules", "--objectives", str(cluster)])
     assert wrong.exit_code == 2
@@ -110,21 +112,6 @@ def test_objectives_count_the_deliveries_of_their_clocks_and_slices_what_they_sa
 def test_two_objectives_of_one_name_are_refused() -> None:
     with pytest.raises(ValueError, match="fast"):
         rule_file([*DEFAULT_OBJECTIVES, DEFAULT_OBJECTIVES[0]])
-
-
-def test_every_alert_leads_to_a_section_of_the_documentation() -> None:
-    headings = {
-        line.lstrip("# ").strip().lower().replace("'", "").replace(" ", "-")
-        for line in DOCS.read_text().splitlines()
-        if line.startswith("#")
-    }
-    rules = [rule for group in yaml.safe_load(rule_file(EVERY_KIND))["groups"] for rule in group["rules"]]
-    alerts = [rule for rule in rules if "alert" in rule]
-    assert len({alert["alert"] for alert in alerts}) >= 15
-    for alert in alerts:
-        page, _, anchor = alert["annotations"]["runbook"].partition("#")
-        assert page == "docs/monitoring.md"
-        assert anchor in headings, alert["alert"]
 
 
 def test_the_dashboard_has_a_cluster_to_choose_and_no_panel_without_a_query() -> None:

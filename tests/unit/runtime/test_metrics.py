@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import psutil
 import pytest
 from migratory_broker.core.logic.events import Observe
 from migratory_broker.runtime.metrics import FAMILIES, TAKEOVER_BUCKETS, Metrics
@@ -32,8 +33,10 @@ def samples(metrics: Metrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], f
     for family in text_string_to_metric_families(body.decode()):
         for sample in family.samples:
             labels = dict(sample.labels)
-            assert labels.pop("cluster") == "quotes"
-            assert labels.pop("broker") == "b0"
+            # those of the process have the names, and the labels, that every exporter has
+            if not sample.name.startswith("process_"):
+                assert labels.pop("cluster") == "quotes"
+                assert labels.pop("broker") == "b0"
             found[sample.name, tuple(sorted(labels.items()))] = sample.value
     return found
 
@@ -56,6 +59,11 @@ def test_every_family_is_there_with_what_the_cores_keep() -> None:
     assert found["migratory_groups", (("role", "coordinator"),)] == 2
     assert found["migratory_member", ()] == 1
     assert found["migratory_fenced", ()] == 0
+
+
+def test_since_when_it_counts_is_told() -> None:
+    began = psutil.Process().create_time()
+    assert samples(page())["process_start_time_seconds", ()] == pytest.approx(began, abs=1.0)
 
 
 def test_before_there_is_an_edge_it_has_no_clients() -> None:

@@ -1,0 +1,124 @@
+"""docs/operations: every alert, and every reason that the operator can give, has a runbook of three parts, or a row
+among those that need nothing; every runbook has one of them; and how each was provoked is told."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[3]
+PAGES = ROOT / "docs" / "operations"
+RULES = yaml.safe_load((ROOT / "manifests" / "monitoring" / "rules.yaml").read_text("utf-8"))
+ALERTS = [rule for group in RULES["groups"] for rule in group["rules"] if "alert" in rule]
+PARTS = ["Means", "Look", "Do"]
+OPERATOR = ROOT / "operator" / "migratory_operator"
+DRIVER = ROOT / "spark" / "migratory_spark" / "jobs" / "sla_in_pod.py"
+OF_THE_KUBELET = {"ErrImagePull", "ImagePullBackOff", "CrashLoopBackOff", "CreateContainerConfigError"}
+"""What Kubernetes says of pods is passed on; these are the usual ones, besides those that the code names."""
+NO_REASONS = {
+    # kinds
+    "ClusterIP", "ConfigMap", "CustomResourceDefinition", "MigratoryCluster", "NetworkPolicy", "PersistentVolumeClaim",
+    "PodDisruptionBudget", "RoleBinding", "ServiceAccount", "ServiceMonitor", "StatefulSet", "SLAReport",
+    # types of conditions
+    "CoordinationAvailable", "DisruptionTarget", "PodScheduled", "SLAMet",
+    # values of fields
+    "ContainerCreating", "FallbackToLogsOnError", "IfNotPresent", "LoadBalancer", "NodePort", "OnDelete",
+    "OnRootMismatch", "PodInitializing", "ReadWriteOnce", "RuntimeDefault", "ScheduleAnyway",
+    # of Kubernetes, and other words here
+    "InvalidImageName", "Evicted",
+}  # fmt: skip
+OF_ONE_WORD = {
+    "Accepted", "Coordinated", "Creating", "Paused", "Ready", "Restored", "Running", "Scaling", "Settled", "Starting",
+    "Submitting", "Unschedulable", "Updating",
+}  # fmt: skip
+"""Reasons that look like any word; that each is still one is asked of the code."""
+
+
+def sections(page: str) -> dict[str, str]:
+    """By heading: everything of a page but what stands before the first."""
+    parts = re.split(r"^##+ (.+)$", (PAGES / page).read_text("utf-8"), flags=re.M)
+    assert len(parts) > 1, page
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def parts(text: str) -> list[str]:
+    return re.findall(r"^\*\*(\w+)\.\*\*", text, re.M)
+
+
+def words() -> set[str]:
+    """Everything in the code that is written like a reason: in capitals and small letters, without a space."""
+    found = set()
+    for path in (*OPERATOR.rglob("*.py"), DRIVER):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found.add(node.value)
+    return found
+
+
+def reasons() -> set[str]:
+    humps = {word for word in words() if re.fullmatch(r"SLA[A-Z][a-z]+|(?:[A-Z]+[a-z]+){2,}", word)}
+    assert words() >= NO_REASONS, NO_REASONS - words()
+    assert words() >= OF_ONE_WORD, OF_ONE_WORD - words()
+    return humps - NO_REASONS | OF_ONE_WORD
+
+
+def documented(page: str) -> set[str]:
+    """Sections of three parts, and rows of the table of what needs nothing."""
+    runbooks = {name for name, text in sections(page).items() if parts(text)}
+    needing_nothing = sections(page)["Nothing to do"]
+    return runbooks | {
+        name for row in re.findall(r"^\| (`.+?) \|", needing_nothing, re.M) for name in re.findall(r"`(\w+)`", row)
+    }
+
+
+def test_every_reason_of_the_operator_is_documented_and_every_section_is_about_one() -> None:
+    assert documented("conditions.md") | documented("reports.md") == reasons() | OF_THE_KUBELET
+
+
+@pytest.mark.parametrize("page", ["conditions.md", "reports.md"])
+def test_a_runbook_has_its_three_parts(page: str) -> None:
+    found = {name: parts(text) for name, text in sections(page).items() if parts(text)}
+    assert len(found) > 10
+    assert dict.fromkeys(found, PARTS) == found
+
+
+def test_how_each_was_provoked_is_told() -> None:
+    rows = re.findall(r"^\| (`.+?`) \| (.+) \|$", (PAGES / "tried.md").read_text("utf-8"), re.M)
+    told = {name for names, _ in rows for name in re.findall(r"`(\w+)`", names)}
+    alerts = {str(alert["alert"]) for alert in ALERTS}
+    assert told == documented("conditions.md") | documented("reports.md") | alerts
+    tests = {name for _, how in rows for name in re.findall(r"`([a-z0-9_/.]+\.(?:py|yaml))(?:::\w+)?`", how)}
+    assert len(tests) > 5
+    for name in tests:
+        assert (ROOT / "tests" / name).is_file(), f"tried.md names tests/{name}"
+    for _, how in rows:
+        for name, test in re.findall(r"`([a-z0-9_/.]+\.py)::(\w+)`", how):
+            text = (ROOT / "tests" / name).read_text("utf-8")
+            assert re.search(rf"^(?:async )?def {test}\(", text, re.M), f"tests/{name} has no {test}"
+
+
+def test_every_alert_has_a_section_and_every_section_an_alert() -> None:
+    assert set(sections("alerts.md")) == {alert["alert"] for alert in ALERTS}
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: str(alert["alert"]))
+def test_an_alert_points_to_its_section_which_says_how_bad_it_is(alert: dict[str, dict[str, str]]) -> None:
+    name = str(alert["alert"])
+    assert alert["annotations"]["runbook_url"] == f"docs/operations/alerts.md#{name.lower()}"
+    text = sections("alerts.md")[name]
+    assert parts(text) == PARTS
+    assert alert["labels"]["severity"] in text.partition("**Look.**")[0]
+
+
+def test_what_pages_link_to_is_there() -> None:
+    for path in sorted(PAGES.glob("*.md")):
+        for page, anchor in re.findall(r"\]\(([a-z_./-]*)(#[a-z-]+)?\)", path.read_text("utf-8")):
+            found = (path.parent / page).resolve() if page else path
+            assert found.is_file(), f"{path.name}: {page}"
+            headings = re.findall(r"^#+ (.+)$", found.read_text("utf-8"), re.M)
+            anchors = {f"#{heading.lower().replace(' ', '-')}" for heading in headings}
+            assert not anchor or anchor in anchors, f"{path.name}: {page}{anchor}"
