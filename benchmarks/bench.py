@@ -18,10 +18,10 @@ class Sizes(Struct, frozen=True, kw_only=True):
 
     rounds: int = 5
     seconds: float = 4.0
-    subscribers: int = 5000
+    subscribers: int = 10_000
     topics: int = 100
     payload: int = 140
-    rate: float = 5.0  # publications per topic and second
+    rate: float = 2.5  # publications per topic and second
     memory_clients: tuple[int, ...] = (10_000, 50_000)
     peer_clients: int = 10_000  # for the peers' memory
     latency_seconds: float = 3.0

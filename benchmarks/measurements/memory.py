@@ -29,9 +29,10 @@ async def measure(bench: Bench) -> dict[str, Any]:
     for clients in sizes.memory_clients:
         if machine.memory_available() < SPARE + clients * BOTH_ENDS:
             raise Broken(f"{clients:,} clients don't fit into this machine's memory")
-        # a process has descriptors for so many; more need several brokers
-        brokers = 1 if clients <= PER_PROCESS else 3
-        by_clients[str(clients)] = await _of(bench, Product(brokers=brokers), clients, carries=brokers > 1)
+        # a process has descriptors for so many; more need several I/O processes
+        several = clients > PER_PROCESS
+        spec = {"brokers": {"ioProcesses": -(-clients // PER_PROCESS)}} if several else {}
+        by_clients[str(clients)] = await _of(bench, Product(spec=spec), clients, carries=several)
     peers = {}
     for contender in bench.peers():
         peers[contender.name] = await _of(bench, contender, sizes.peer_clients)

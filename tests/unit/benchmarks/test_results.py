@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +21,7 @@ from benchmarks.compare import Number, compare, main, numbers, verdict
 from benchmarks.contenders import Product, Work
 from benchmarks.contenders.product import merged
 from benchmarks.goals import GOALS, judge, look_up
-from benchmarks.machine import parse_strace
+from benchmarks.machine import cpu, parse_strace
 from benchmarks.measurements import ALL, cycles, failover, fanout, latency, publish, storm
 from benchmarks.measurements.latency import Seen
 from benchmarks.measurements.publish import Run
@@ -246,3 +249,19 @@ def test_plots_are_drawn_of_what_was_measured(tmp_path: Path) -> None:
     names = sorted(path.name for path in write(found, tmp_path))
     assert names == ["cycles.png", "fanout.png", "latency.png"]
     assert all((tmp_path / name).read_bytes().startswith(b"\x89PNG") for name in names)
+
+
+def test_cpu_time_is_that_of_the_process_and_its_threads() -> None:
+    def work() -> None:
+        until = time.thread_time() + 0.15
+        while time.thread_time() < until:
+            pass
+
+    before, own = cpu([os.getpid()]), time.process_time()
+    work()
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()  # its time must not be gone with it
+    spent, real = (cpu([os.getpid()]) - before).total, time.process_time() - own
+    assert spent == pytest.approx(real, abs=0.05)
+    assert cpu([os.getpid(), 2**22]).total > 0  # a process that is gone has none
