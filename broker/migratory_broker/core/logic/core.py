@@ -234,16 +234,18 @@ class Logic:
         self.membership.peer_down(peer)
 
     def _received(self, event: PeerReceived) -> None:
-        peer, message = event.peer, event.message
-        if peer not in self.ctx.links:
-            return  # of an incarnation that was replaced
-        self.membership.hear(peer)
-        if handler := self._messages.get(type(message)):
-            handler(peer, message)
-        elif group_handler := self._group_messages.get(type(message)):
-            number = message.group  # type: ignore[union-attr]
-            if 0 <= number < len(self.groups):
-                group_handler(self.groups[number], peer, message)
+        peer, links = event.peer, self.ctx.links
+        if peer in links:
+            self.membership.hear(peer)
+        for message in event.messages:
+            if peer not in links:
+                return  # of an incarnation that was replaced, perhaps by the message before
+            if group_handler := self._group_messages.get(type(message)):
+                number = message.group  # type: ignore[union-attr]
+                if 0 <= number < len(self.groups):
+                    group_handler(self.groups[number], peer, message)
+            elif handler := self._messages.get(type(message)):
+                handler(peer, message)
 
     def _heartbeat(self, peer: str, message: Heartbeat) -> None:
         self.membership.heartbeat(peer, message)
