@@ -369,7 +369,7 @@ class Edges:
                 {
                     "process": life.process,
                     "pid": life.popen.pid,
-                    "state": "up" if life.begun else "starting",
+                    "state": "up" if life.report is not None else "starting",
                     "uptime_seconds": round(now - life.started, 3),
                     "silent_seconds": round(now - life.heard, 3),
                     "connections": life.held.connections,

@@ -101,6 +101,8 @@ class IoProcess:
             if kind is Begin:
                 self._begin(message)
             elif kind is not Beat:
+                if kind is events.ServerList and self._serving is not None:
+                    self._serving.servers = message.servers
                 self._pump.to_edge(message)
         self._pump.call(self._worked_off, size)
 

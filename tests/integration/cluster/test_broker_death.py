@@ -33,10 +33,11 @@ def flawless(result: LoadResult) -> None:
     assert result.acknowledged == result.published > 0
 
 
+@pytest.mark.parametrize("processes", [0, 2], ids=["one process", "two I/O processes"])
 async def test_a_killed_broker_takes_nothing_along_and_comes_back_as_a_member(
-    start_cluster: Any, eventually: Eventually
+    start_cluster: Any, eventually: Eventually, processes: int
 ) -> None:
-    async with start_cluster() as cluster:
+    async with start_cluster(brokers={"ioProcesses": processes}) as cluster:
 
         async def every_group_has_a_coordinator() -> bool:
             return sum((await cluster.coordinated_groups()).values()) == cluster.resource.spec.topics.groups

@@ -15,12 +15,16 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
 
 TOPIC = "quotes/eur"
 
+both = pytest.mark.parametrize("brokers", [0, 2], indirect=True, ids=["one process", "two I/O processes"])
+"""With clients in the brokers' own processes and in others."""
+
 
 async def ready(*brokers: Broker) -> None:
     for broker in brokers:
         await asyncio.to_thread(broker.wait_ready)
 
 
+@both
 async def test_publishing_goes_on_when_the_coordinator_is_killed(brokers: Brokers, hand: Any) -> None:
     """Subscribed on one broker, published on another, the coordinator killed with -9: all arrives once, in order."""
     coordinator = brokers.coordinator(TOPIC, "b0")
@@ -49,6 +53,7 @@ async def test_publishing_goes_on_when_the_coordinator_is_killed(brokers: Broker
         await client.close()
 
 
+@both
 async def test_a_drain_hands_over_tells_clients_and_ends_with_1001(brokers: Brokers, hand: Any) -> None:
     leaving = brokers.coordinator(TOPIC, "b0")
     staying = [broker for broker in brokers.all() if broker is not leaving]
@@ -81,6 +86,7 @@ async def test_a_second_signal_ends_at_once(brokers: Brokers, hand: Any) -> None
     await client.close()
 
 
+@both
 async def test_a_frozen_coordinator_loses_its_session_and_comes_back_under_the_same_life(
     brokers: Brokers, hand: Any
 ) -> None:

@@ -1,0 +1,66 @@
+"""Clients in I/O processes: one of them dies or stands still under load, on one of three real brokers."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from migratory_loadtest.api import Load, LoadResult, Scenario
+from migratory_local.cluster import LocalCluster
+from migratory_testing.traffic import Traffic
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
+SECOND = 60
+"""Publications in a second of this scenario."""
+Eventually = Callable[[Callable[[], Awaitable[bool]], float, str], Awaitable[None]]
+
+
+def scenario(cluster: LocalCluster) -> Scenario:
+    return Scenario(
+        servers=tuple(cluster.urls), subscribers=300, topics=30, rate=2.0, duration=25.0, warmup=2.0, seed=7,
+        workers=1, groups=cluster.resource.spec.topics.groups,
+    )  # fmt: skip
+
+
+def flawless(result: LoadResult) -> None:
+    assert result.problems == []
+    assert (result.lost, result.duplicates, result.reordered, result.unexpected) == (0, 0, 0, 0)
+    assert result.delivered == result.expected > 0
+    assert result.acknowledged == result.published > 0
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
+async def test_a_process_that_dies_under_load_costs_nothing_and_disturbs_no_other(
+    start_cluster: Any, eventually: Eventually, how: signal.Signals
+) -> None:
+    async with start_cluster(brokers={"ioProcesses": 2}) as cluster:
+        name = await cluster.busiest_coordinator()
+
+        async def processes() -> list[dict[str, Any]]:
+            found: Any = (await cluster.status(name))["io_processes"]
+            return list(found)
+
+        async def a_new_one_is_up() -> bool:
+            status = await cluster.status(name)
+            states = [one["state"] for one in await processes()]
+            return status["io_process_deaths"] == 1 and states == ["up", "up"]
+
+        traffic = Traffic()
+        async with Load(scenario(cluster), traffic) as load:
+            await load.measuring()
+            await traffic.flows(2 * SECOND, within=20)
+            victim, other = await processes()
+            assert victim["connections"] > 0
+            os.kill(victim["pid"], how)
+            await eventually(a_new_one_is_up, 20, "it is replaced")
+            await traffic.flows(2 * SECOND, within=20)
+            result = await load.result()
+            assert (await processes())[1]["pid"] == other["pid"]
+            closed: Any = (await cluster.status(name))["edge"]
+        flawless(result)
+        assert result.reconnects >= victim["connections"]
+        assert closed["closed"]["io_process"] == victim["connections"]
+        assert "lost" not in closed["closed"]  # nobody of the other process

@@ -1,0 +1,227 @@
+"""A broker whose clients are in I/O processes of their own: real processes that are killed, stopped and orphaned."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from migratory_testing.processes import Broker, Brokers, poll
+from migratory_testing.rawclient import Ended, RawClient, answer, close_all, payload
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
+CLIENTS = 41
+
+
+@pytest.fixture
+def broker(zookeepers: Any, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Broker]:
+    """One broker with two I/O processes."""
+    cluster = "io" + str(abs(hash(request.node.nodeid)))
+    with Brokers(
+        tmp_path / "broker", zookeepers.servers, 1, cluster=cluster, delivery={"minCopies": 1}, ioProcesses=2
+    ) as one:
+        one.start_all()
+        yield one["b0"]
+
+
+@pytest.fixture(autouse=True)
+async def closed_at_the_end() -> Any:
+    yield
+    await close_all()
+
+
+def processes(broker: Broker) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = broker.status()["io_processes"]
+    return found
+
+
+def both_up(broker: Broker) -> list[dict[str, Any]]:
+    found = processes(broker)
+    return found if [one["state"] for one in found] == ["up", "up"] else []
+
+
+def alive(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+async def until(condition: Any, what: str, limit: float = 20.0) -> Any:
+    return await asyncio.to_thread(poll, condition, what, limit)
+
+
+async def ended(client: RawClient) -> int:
+    """The code that its connection ended with; 1006 without a close frame."""
+    try:
+        await client.receive("never", limit=20)
+    except Ended as end:
+        return end.code
+    except (ConnectionError, asyncio.IncompleteReadError):
+        return 1006
+    raise AssertionError("it goes on")
+
+
+async def gone(clients: list[RawClient]) -> list[RawClient]:
+    """Those whose connection has ended, which some have by now."""
+    return [client for client in clients if client.reader.at_eof() or client.reader.exception() is not None]
+
+
+async def fill(broker: Broker) -> list[RawClient]:
+    """Clients that follow a topic."""
+    clients = [await RawClient.join(broker, name=f"c{number}") for number in range(CLIENTS)]
+    for client in clients:
+        await client.subscribe("t")
+    return clients
+
+
+async def heard(clients: list[RawClient], data: bytes) -> None:
+    for client in clients:
+        assert payload(await client.receive("message")) == data
+
+
+async def test_connections_are_spread_evenly_and_after_a_death_again(broker: Broker) -> None:
+    """Whoever has fewest gets the next one."""
+    await fill(broker)
+    counts = [one["connections"] for one in await until(lambda: both_up(broker), "both are up")]
+    poll(lambda: sum(one["connections"] for one in processes(broker)) == CLIENTS, "all are counted")
+    counts = [one["connections"] for one in processes(broker)]
+    assert max(counts) / (sum(counts) / 2) <= 1.1
+    os.kill(processes(broker)[0]["pid"], signal.SIGKILL)
+    await until(lambda: broker.metric("migratory_io_process_deaths_total") == 1 and both_up(broker), "a new one is up")
+    lost = CLIENTS - await until(lambda: processes(broker)[1]["connections"], "the other has its own")
+    for number in range(lost):
+        await RawClient.join(broker, name=f"again{number}")
+    poll(lambda: sum(one["connections"] for one in processes(broker)) == CLIENTS, "all are counted again")
+    counts = [one["connections"] for one in processes(broker)]
+    assert max(counts) / (sum(counts) / 2) <= 1.1
+    gauge = [line for line in broker.get("/metrics")[1].splitlines() if "io_process_clients{" in line]
+    assert sorted(float(line.split()[-1]) for line in gauge) == sorted(counts)
+
+
+async def test_a_killed_process_takes_its_own_clients_and_nothing_else(broker: Broker) -> None:
+    clients = await fill(broker)
+    publisher = await RawClient.join(broker, name="publisher")
+    await publisher.publish("t", b"one", 1, "p")
+    await heard(clients, b"one")
+    position = (await clients[0].subscribe("t", number=9))["position"]
+    poll(lambda: broker.metric("migratory_delivered_total") >= CLIENTS, "deliveries are counted")
+    victim = processes(broker)[1]
+    before = {name: broker.metric(f"migratory_{name}_total") for name in ("delivered", "published", "sent_bytes")}
+    os.kill(victim["pid"], signal.SIGKILL)
+    await until(lambda: broker.metric("migratory_io_process_deaths_total") == 1, "the death is counted")
+    died = broker.event("io_process_died")
+    assert (died["io_process"], died["pid"], died["level"]) == (1, victim["pid"], "error")
+    for name, value in before.items():
+        assert broker.metric(f"migratory_{name}_total") >= value, name
+    lost = await gone(clients)
+    assert len(lost) in (CLIENTS // 2, CLIENTS // 2 + 1)
+    assert died["clients"] - len(lost) in (0, 1)  # the publisher is one of them, or not
+    # the others stay, and those come back to where they were
+    await until(lambda: both_up(broker), "a new one is up")
+    second = await RawClient.join(broker, name="second")
+    await second.publish("t", b"two", 1, "q")
+    await heard([client for client in clients if client not in lost], b"two")
+    for number in range(len(lost)):
+        again = await RawClient.join(broker, name=f"again{number}")
+        receipt = await again.subscribe("t", after=position)
+        assert receipt["receipt"] == "complete"
+        await heard([again], b"two")
+    assert broker.ready()
+    assert broker.status()["edge"]["closed"]["io_process"] == died["clients"]
+
+
+async def test_a_stopped_process_is_killed_and_delays_nobody(broker: Broker) -> None:
+    clients = await fill(broker)
+    victim = processes(broker)[0]
+    os.kill(victim["pid"], signal.SIGSTOP)
+    publisher = None
+    for _ in range(4):  # one of two goes to the process that stands still, until it is known to
+        try:
+            publisher = await asyncio.wait_for(RawClient.join(broker, name="publisher"), 3)
+            break
+        except TimeoutError:
+            continue
+    assert publisher is not None
+    began = time.monotonic()
+    for number in range(1, 31):
+        await publisher.publish("t", b"%d" % number, number, "p")
+        await asyncio.sleep(0.02)
+    assert not broker.status()["io_process_deaths"], f"{time.monotonic() - began} s"
+    await until(lambda: broker.metric("migratory_io_process_deaths_total") == 1, "it is killed")
+    assert "silent" in broker.event("io_process_died")["reason"]
+    others = [client for client in clients if client not in await gone(clients)]
+    assert len(others) in (CLIENTS // 2, CLIENTS // 2 + 1)
+    for number in range(1, 31):
+        await heard(others, b"%d" % number)
+
+
+@pytest.mark.parametrize("stopped", [False, True], ids=["that run", "that stand still"])
+async def test_a_killed_broker_leaves_no_processes_behind(broker: Broker, stopped: bool) -> None:
+    """None that holds the port, and none that holds clients: not even those that can't notice."""
+    client = await RawClient.join(broker, name="c")
+    address = broker.address("clients")
+    pids = [one["pid"] for one in processes(broker)]
+    if stopped:
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+    broker.kill()
+    await until(lambda: not any(alive(pid) for pid in pids), "they are gone")
+    assert await ended(client) == 1006
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection(*address)
+    broker.start("--clients", f"{address[0]}:{address[1]}")
+    await until(broker.ready, "it is back on its port")
+
+
+async def test_a_broker_that_stands_still_has_no_clients_for_long(broker: Broker) -> None:
+    """Its I/O processes would answer their pings for ever: they send clients away after the fencing time."""
+    clients = await fill(broker)
+    pids = [one["pid"] for one in processes(broker)]
+    broker.signal(signal.SIGSTOP)
+    try:
+        codes = Counter(await asyncio.wait_for(asyncio.gather(*map(ended, clients)), 20))
+    finally:
+        broker.signal(signal.SIGCONT)
+    assert codes == {4004: CLIENTS}
+    fresh = await until(lambda: broker.status()["io_process_deaths"] == 2 and both_up(broker), "it has others")
+    assert not {one["pid"] for one in fresh} & set(pids)
+    await until(broker.ready, "it takes clients again")
+    await RawClient.join(broker, name="again")
+
+
+async def test_signals_to_the_group_are_the_brokers(broker: Broker) -> None:
+    """Ctrl-C in a terminal reaches all of them: it drains as if it had reached the one that counts."""
+    clients = await fill(broker)
+    for one in processes(broker):
+        os.kill(one["pid"], signal.SIGTERM)
+        os.kill(one["pid"], signal.SIGINT)
+    broker.signal(signal.SIGTERM)
+    codes = Counter(await asyncio.gather(*map(ended, clients)))
+    assert set(codes) <= {1001, 1012}
+    assert await asyncio.to_thread(broker.wait) == 0
+    assert [line for line in broker.lines() if line["event"] == "io_process_died"] == []
+
+
+async def test_every_process_is_in_the_status_and_all_of_them_in_the_memory(broker: Broker) -> None:
+    found = await until(lambda: both_up(broker), "both are up")
+    assert [one["process"] for one in found] == [0, 1]
+    assert len({one["edge"]["edge"] for one in found}) == 2
+    status = broker.status()
+    apart = [one["memory_bytes"] for one in found]
+    assert all(10_000_000 < one < 200_000_000 for one in apart)
+    assert status["memory_bytes"] > sum(apart)
+    assert broker.metric("migratory_memory_bytes") == pytest.approx(status["memory_bytes"], rel=0.2)
+    assert broker.metric("migratory_io_process_deaths_total") == 0
+    for _ in found:  # each answers for itself
+        request = b"GET /v1/servers HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        code, _, body = await answer(broker.address("clients"), request)
+        assert (code, json.loads(body)) == (200, {"servers": [{"url": broker.url, "weight": 100}]})
