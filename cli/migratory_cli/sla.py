@@ -1,4 +1,4 @@
-"""`migratory sla`: reports by Spark on this machine, comparisons, and rules for Prometheus.
+"""`migratory sla`: reports by Spark on this machine, comparisons, rules for Prometheus, and reports from Kubernetes.
 
 The jobs are `migratory_spark.jobs`, with the same options for `spark-submit`; here they get a session on this machine.
 """
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from migratory_spark.jobs.exits import BadInput, Ending, Unreadable
-from migratory_spark.jobs.options import REPORT, objectives_option, options
+from migratory_spark.jobs.options import REPORT, objectives_option, options, result_file
 from migratory_spark.jobs.recorder_compact import COMPACT
 from migratory_spark.jobs.sla_compare import COMPARE
 
@@ -98,6 +98,29 @@ def rules(objectives: Path | None, resource: str | None) -> None:
         except ValueError as error:
             raise BadInput(f"--objectives: {error}") from None
         click.echo(text, nl=False)
+
+
+@sla.command()
+@click.argument("name", metavar="REPORT")
+@click.option("-n", "--namespace", default="default", show_default=True, help="Where the SLAReport is.")
+@click.option("--wait", type=click.FloatRange(min=0), default=0.0, metavar="SECONDS", help="For a report to come.")
+@result_file("--json", "Write the report here.")
+@result_file("--html", "Write its page here.")
+def fetch(name: str, namespace: str, wait: float, json_file: Path | None, html_file: Path | None) -> None:
+    """Get what came of an SLAReport in Kubernetes; KUBECONFIG names the cluster.
+
+    Ends like `sla report`: with 0, 1 or 3 by the verdict, 2 when there is no such report or it is not finished, 4 when
+    it failed or the cluster can't be asked.
+
+    \b
+    Example:
+      migratory sla fetch quotes-202611271030 -n market --html report.html
+    """
+    with Ending():
+        from migratory_cli.sla_fetch import run_fetch
+
+        code = run_fetch(name, namespace, wait, {"report.json": json_file, "report.html": html_file})
+    sys.exit(code)
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from lightkube import ALL_NS
 from lightkube.config.kubeconfig import KubeConfig
 from lightkube.core.async_client import AsyncClient
 from lightkube.core.exceptions import ApiError as _ApiError
+from lightkube.core.exceptions import ConfigError
 from lightkube.generic_resource import create_global_resource, create_namespaced_resource
 from lightkube.resources.core_v1 import PodEviction
 from lightkube.types import PatchType
@@ -40,6 +41,10 @@ class ApiError(Exception):
     def too_late(self) -> bool:
         """The namespace is on its way out: there is nothing to make any more, and nobody to tell."""
         return self.code == 403 and "being terminated" in str(self)
+
+
+class NoCluster(Exception):
+    """Neither a kubeconfig nor a pod's own account tells of a cluster."""
 
 
 @dataclass(frozen=True)
@@ -88,13 +93,18 @@ class _Client(AsyncClient):
 
 
 class Api:
-    """One connection pool. `namespaces` empty: all of them."""
+    """One connection pool. `namespaces` empty: all of them. Raises NoCluster."""
 
     def __init__(self, namespaces: tuple[str, ...], config: KubeConfig | None = None) -> None:
         self.namespaces = namespaces
-        self._client = _Client(
-            config=config, namespace="default", timeout=httpx2.Timeout(TIMEOUT), field_manager=FIELD_MANAGER
-        )
+        try:
+            self._client = _Client(
+                config=config, namespace="default", timeout=httpx2.Timeout(TIMEOUT), field_manager=FIELD_MANAGER
+            )
+        except ConfigError as error:
+            raise NoCluster(
+                f"no Kubernetes cluster is known: {error}; KUBECONFIG names a file that says where one is"
+            ) from error
 
     async def list_everywhere(self, kind: Kind) -> list[Object]:
         """In all namespaces that the operator looks after."""

@@ -22,6 +22,12 @@ _JAVA = (
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData "
     "-Dlog4j2.configurationFile=file:///opt/spark/log4j2.properties"
 )
+# A busy API server is waited for: ten seconds, as is usual, is what one takes whose node is overloaded.
+_PATIENT = {
+    f"spark.kubernetes.{part}.{wait}Timeout": "60000"
+    for part in ("submission", "driver")
+    for wait in ("connection", "request")
+}
 _SESSION = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -41,6 +47,7 @@ def submission(run: Run, asked: Asked, settings: Settings) -> list[str]:
     spark = asked.spark
     options = {
         **_SESSION,
+        **_PATIENT,
         "spark.executor.defaultJavaOptions": _JAVA,
         "spark.kubernetes.namespace": run.owner.namespace,
         "spark.kubernetes.container.image": image(asked, settings),

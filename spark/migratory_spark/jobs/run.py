@@ -138,11 +138,14 @@ def _write(question: Question, report: Report) -> None:
 
 
 def _first_lines(text: str) -> str:
-    """Spark's texts go on with the JVM's stack. Where a Python worker ended, the line after its traceback, which no
-    blank precedes, says what it was."""
+    """Spark's texts go on with the JVM's stack, in which the last cause says what it was. Where a Python worker ended,
+    it is the line after its traceback, which no blank precedes."""
     _, traced, after = text.partition("Traceback (most recent call last):")
     if traced and (found := re.search(r"^[A-Za-z_][\w.]*: (.+)$", after, re.MULTILINE)):
         return found[1].strip()[:600]
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    told = [line for line in lines if not line.startswith(("at ", "JVM stacktrace", "File ", "Traceback"))]
-    return " ".join(told[:3])[:600] or "no reason was given"
+    causes = [line for line in lines if line.startswith("Caused by: ")]
+    told = [
+        line for line in lines if not line.startswith(("at ", "JVM stacktrace", "File ", "Traceback", "Caused by: "))
+    ]
+    return " ".join([*told[:2], *causes[-1:]])[:600] or "no reason was given"

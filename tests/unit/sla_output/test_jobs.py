@@ -191,6 +191,10 @@ def test_nor_is_an_interruption(capsys: pytest.CaptureFixture[str]) -> None:
             "a.b.BadSamples: /x/y.parquet is none\n\n\tat org.apache.X\nCaused by: z",
             "/x/y.parquet is none",
         ),
+        (
+            "An error occurred\n: org.X: not made\n\tat a\nCaused by: B\n\tat b\nCaused by: io.K: it timed out\n\tat c",
+            "An error occurred : org.X: not made Caused by: io.K: it timed out",
+        ),
         ("", "no reason was given"),
     ],
 )

@@ -1,0 +1,162 @@
+"""SLAReports whose run does not come to its end: a last phase with the reason, and nothing that goes on.
+
+The cluster is paused, so that there are no pods but those of reports. All reports are asked for at once, for each of
+them mostly waits.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+from migratory_node.kubectl import Kubectl, Object, Refused
+from migratory_node.slowmetrics import now, slow_metrics
+
+pytestmark = pytest.mark.timeout(600)
+OPERATOR = "app.kubernetes.io/name=migratory-operator"
+OF_A_RUN = "pods,jobs,services,configmaps,serviceaccounts,roles,rolebindings,networkpolicies"
+ALONE: Object = {"executors": 0, "deadline": "60s"}
+
+
+def ask(kube: Kubectl, name: str, spark: Object, url: str | None = None) -> None:
+    spec: Object = {"cluster": "quotes", "window": "1m", "spark": spark}
+    if url is not None:
+        spec["prometheus"] = {"url": url}
+    kube.apply({"apiVersion": "migratory.dev/v1alpha1", "kind": "SLAReport", "metadata": {"name": name}, "spec": spec})
+
+
+def status(kube: Kubectl, name: str) -> Object:
+    found: Object = (kube.get("slar", name) or {}).get("status", {})
+    return found
+
+
+def failed(kube: Kubectl, name: str, limit: float = 180) -> str:
+    """The reason, once it has failed."""
+    kube.until(lambda: status(kube, name).get("phase") in ("Succeeded", "Failed"), f"the end of {name}", limit)
+    found = status(kube, name)
+    assert found["phase"] == "Failed", found
+    return kube.condition(name, "Complete", "slar")[1]
+
+
+def things(kube: Kubectl, name: str) -> list[str]:
+    """What there is of a report's run, whoever made it: Spark's own objects have names and labels of Spark's."""
+    run = status(kube, name).get("runId") or name
+    return [
+        f"{one['kind']} {one['metadata']['name']}"
+        for one in kube.list(OF_A_RUN)
+        if run in json.dumps(one["metadata"]) or run in json.dumps(one.get("spec", {}))
+    ]
+
+
+def pods(kube: Kubectl, name: str, component: str) -> list[Object]:
+    return kube.list("pods", f"migratory.dev/report={name},app.kubernetes.io/component={component}")
+
+
+@pytest.fixture(scope="module")
+def asked(shared: Kubectl) -> Kubectl:
+    """The module's namespace, in which all of its reports are under way."""
+    kube = shared
+    url = slow_metrics(kube, now())
+    kube.apply(
+        {
+            "apiVersion": "migratory.dev/v1alpha1",
+            "kind": "MigratoryCluster",
+            "metadata": {"name": "quotes", "annotations": {"migratory.dev/paused": "true"}},
+            "spec": {"sla": {"prometheus": {"url": f"{url}/silent"}}},
+        }
+    )
+    small: Object = {"cpu": "50m"}
+    executors: Object = {"executors": 2, "deadline": "15m", "driver": small, "executor": small}
+    ask(kube, "mid-run", executors, f"{url}/mid-run")
+    ask(kube, "evicted", {**ALONE, "deadline": "15m", "driver": small})
+    ask(kube, "no-image", {**ALONE, "image": "nothing.invalid/such:1"})
+    ask(kube, "too-large", {**ALONE, "driver": {"cpu": "1000"}})
+    ask(kube, "hangs", {**ALONE, "deadline": "75s"})
+    ask(kube, "no-answer", ALONE, "http://127.0.0.1:1")
+    return kube
+
+
+def test_an_operator_that_is_killed_after_it_submitted_leads_to_one_run(operator: Kubectl, asked: Kubectl) -> None:
+    kube = asked
+    job = kube.until(lambda: kube.list("jobs", "migratory.dev/report=mid-run"), "a Job", 60)[0]["metadata"]
+    home = next(
+        (one for one in (operator, kube) if one.list("pods", OPERATOR)),
+        None,
+    )
+    if home is None:
+        assert os.environ.get("MIGRATORY_OPERATOR") == "outside"
+        pytest.skip("the operator is no pod")
+    home("delete", "pod", "-l", OPERATOR, "--grace-period=0", "--force")
+    driver = kube.until(lambda: pods(kube, "mid-run", "sla-driver"), "the driver", 120)[0]["metadata"]
+    kube.until(lambda: status(kube, "mid-run").get("driver") == driver["name"], "the adoption", 120)
+    (again,) = kube.list("jobs", "migratory.dev/report=mid-run")
+    assert again["metadata"]["uid"] == job["uid"]
+    assert [one["metadata"]["uid"] for one in pods(kube, "mid-run", "sla-driver")] == [driver["uid"]]
+    assert len(pods(kube, "mid-run", "sla-submit")) == 1
+
+
+def test_a_report_that_is_deleted_amid_its_work_leaves_nothing(asked: Kubectl) -> None:
+    kube = asked
+    kube.until(lambda: len(pods(kube, "mid-run", "sla-executor")) == 2, "two executors", 300)
+    owned = things(kube, "mid-run")
+    kinds = {one.partition(" ")[0] for one in owned}
+    assert {"Pod", "Job", "Service", "ConfigMap"} <= kinds, owned
+    before = {f"{one['kind']} {one['metadata']['uid']}" for one in kube.list("services,configmaps,networkpolicies")}
+    report = (kube.get("slar", "mid-run") or {})["metadata"]["uid"]
+    drivers = [one["metadata"]["uid"] for one in pods(kube, "mid-run", "sla-driver")]
+    kube("delete", "slar", "mid-run", "--wait=true")
+
+    def left() -> list[str]:
+        gone = {report, *drivers}
+        return [
+            f"{one['kind']} {one['metadata']['name']}"
+            for one in kube.list(OF_A_RUN)
+            if gone & {owner["uid"] for owner in one["metadata"].get("ownerReferences", [])}
+            or one["metadata"].get("labels", {}).get("migratory.dev/report") == "mid-run"
+        ]
+
+    kube.until(lambda: not left(), "nothing left of the run", 90)
+    assert before, "there were Services and ConfigMaps"
+
+
+def test_an_evicted_driver_ends_the_report_with_that_reason(asked: Kubectl) -> None:
+    kube = asked
+    kube.until(lambda: status(kube, "evicted").get("phase") == "Running", "the driver", 180)
+    (driver,) = pods(kube, "evicted", "sla-driver")
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": driver["metadata"]["name"]}}
+    path = f"/api/v1/namespaces/{kube.namespace}/pods/{driver['metadata']['name']}/eviction"
+    kube("create", "--raw", path, "-f", "-", given=json.dumps(eviction))
+    assert failed(kube, "evicted") in ("DriverEvicted", "DriverGone")
+    kube.until(lambda: not kube.list("pods", "migratory.dev/report=evicted"), "no pod left", 60)
+    events = [one for one in kube.list("events") if one["involvedObject"]["name"] == "evicted"]
+    assert [one["reason"] for one in events if one["type"] == "Warning"] == [
+        kube.condition("evicted", "Complete", "slar")[1]
+    ]
+
+
+def test_what_can_not_start_is_told_with_the_reason(asked: Kubectl) -> None:
+    kube = asked
+    assert failed(kube, "no-image") == "ImagePullBackOff"
+    assert failed(kube, "too-large") == "Unschedulable"
+    for name in ("no-image", "too-large"):
+        kube.until(lambda name=name: not kube.list("pods", f"migratory.dev/report={name}"), "no pod left", 60)
+
+
+def test_a_driver_that_hangs_is_ended(asked: Kubectl) -> None:
+    kube = asked
+    assert failed(kube, "hangs") == "DeadlineExceeded"
+    kube.until(lambda: not kube.list("pods", "migratory.dev/report=hangs"), "no pod left", 60)
+
+
+def test_a_prometheus_that_can_not_be_asked_is_named(asked: Kubectl) -> None:
+    kube = asked
+    assert failed(kube, "no-answer") in ("SamplesUnreadable", "DeadlineExceeded")
+    table = kube("get", "slar").splitlines()
+    assert table[0].split() == ["NAME", "CLUSTER", "PHASE", "VERDICT", "COVERAGE", "P99", "WHY", "AGE"]
+    assert kube.condition("quotes", "SLAMet") == ("Unknown", "ReportFailed")
+
+
+def test_a_report_says_the_same_for_ever(asked: Kubectl) -> None:
+    with pytest.raises(Refused, match="is fixed once the report exists"):
+        asked.patch("slar", "hangs", {"spec": {"window": "2m"}})

@@ -1,0 +1,234 @@
+"""A report in a pod: what it is asked, how it asks, what it answers and within which bounds."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import http.server
+import json
+import random
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from migratory_resources.report_status import Outcome
+from migratory_spark.document import Report
+from migratory_spark.jobs import sla_in_pod
+from migratory_spark.jobs.exits import BadInput, Unreadable
+from migratory_spark.pod import access, request, result, server
+from migratory_testing.reports import empty_report, sample_report
+
+ASKED = {
+    "run": "sla-7",
+    "namespace": "market",
+    "config_map": "sla-7",
+    "cluster": "quotes",
+    "prometheus": "http://127.0.0.1:1",
+    "start": "2026-01-02T03:00:00Z",
+    "end": "2026-01-02T03:30:00Z",
+    "zone": "UTC",
+    "history": None,
+    "objectives": [{"name": "fast", "type": "latency", "threshold": "250ms", "target": "99.9"}],
+}
+
+
+@pytest.fixture
+def asked(tmp_path: Path) -> Path:
+    path = tmp_path / "request.json"
+    path.write_text(json.dumps(ASKED))
+    return path
+
+
+def page(report: Report) -> str:
+    """As large as a real one, which takes seconds to draw."""
+    return random.Random(report.cluster).randbytes(20_000).hex()
+
+
+def unpacked(data: str) -> bytes:
+    return gzip.decompress(base64.b64decode(data))
+
+
+def account(answer: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(answer["data"][result.ACCOUNT])
+    return found
+
+
+@pytest.mark.parametrize("report", [sample_report(), sample_report(lost=3), empty_report()])
+def test_the_account_is_what_a_status_may_hold_and_the_files_are_whole(report: Report) -> None:
+    answer = result.answer("sla-7", report, page)
+    told = account(answer)
+    assert (told.pop("run"), told.pop("files")) == ("sla-7", [result.PAGE, result.REPORT])
+    outcome = Outcome.model_validate(told)
+    assert outcome.verdict == report.verdict
+    assert outcome.delivery.lost == report.delivery.lost
+    assert [one.good for one in outcome.objectives] == [one.good for one in report.objectives]
+    assert outcome.latency[0].broker == ""
+    assert outcome.latency[0].count == report.latency_ms.all.count
+    assert msgspec.json.decode(unpacked(answer["binaryData"][result.REPORT]), type=Report) == report
+    assert unpacked(answer["binaryData"][result.PAGE]).decode() == page(report)
+    # an object's bound, as the API server counts it
+    assert len(json.dumps(answer)) < 2**20
+
+
+def test_what_is_too_large_goes_in_steps_and_the_account_says_so() -> None:
+    report = sample_report()
+    sizes = {name: len(data) for name, data in result.answer("r", report, page)["binaryData"].items()}
+    both = sum(sizes.values())
+    assert len(result.answer("r", report, page, both)["binaryData"]) == 2
+    without = result.answer("r", report, page, both - 1)
+    assert list(without["binaryData"]) == [result.REPORT]
+    assert account(without)["files"] == [result.REPORT]
+    assert account(without)["notes"][-1] == "the page was too large to be kept"
+    short = result.answer("r", report, page, sizes[result.REPORT] - 1)
+    kept = msgspec.json.decode(unpacked(short["binaryData"][result.REPORT]), type=Report)
+    assert kept.latency_ms.by_window == kept.windows == []
+    assert kept.delivery == report.delivery
+    assert "lists over time" in account(short)["notes"][-1]
+    nothing = result.answer("r", report, page, 100)
+    assert nothing["binaryData"] == {}
+    assert account(nothing)["verdict"] == report.verdict
+    assert "this account is all" in account(nothing)["notes"][-1]
+
+
+def test_a_share_that_is_not_all_does_not_read_as_all() -> None:
+    report = sample_report()
+    (first, *others) = report.objectives
+    almost = msgspec.structs.replace(first, compliance=0.99999999)
+    told = account(result.answer("r", msgspec.structs.replace(report, objectives=[almost, *others]), page))
+    assert told["objectives"][0]["compliance"] == "99.9999"
+
+
+def test_lists_are_bounded() -> None:
+    report = sample_report()
+    many = msgspec.structs.replace(report, incidents=report.incidents * 50, notes=["x" * 5000] * 50)
+    told = account(result.answer("r", many, page))
+    assert (len(told["gaps"]), len(told["notes"]), len(told["notes"][0])) == (20, 10, 1000)
+
+
+def test_a_failure_has_its_reason_and_a_bounded_text() -> None:
+    told = account(result.failure("sla-7", "BadQuestion", "x" * 5000))
+    assert told["run"] == "sla-7"
+    assert (told["failure"]["reason"], len(told["failure"]["message"])) == ("BadQuestion", 1000)
+
+
+def test_the_question_is_read_with_its_objectives(asked: Path) -> None:
+    found = request.read(asked)
+    question = request.question(found, [("tokenFile", "/t")])
+    assert (question.end - question.start, question.cluster, question.history) == (1800.0, "quotes", None)
+    assert [one.name for one in request.objectives(found)] == ["fast"]
+    wrong = msgspec.structs.replace(found, objectives=[{"name": "fast"}])
+    with pytest.raises(BadInput, match="objectives"):
+        request.objectives(wrong)
+
+
+def test_a_secrets_files_are_options_of_the_data_source(tmp_path: Path) -> None:
+    assert access.settings(tmp_path / "none") == []
+    folder = tmp_path / "secret"
+    folder.mkdir()
+    with pytest.raises(BadInput, match="none of the keys"):
+        access.settings(folder)
+    for name, content in (("username", "scraper\n"), ("password", "p"), ("ca.crt", "c")):
+        (folder / name).write_text(content)
+    assert dict(access.settings(folder)) == {
+        "user": "scraper", "passwordFile": str(folder / "password"), "caFile": str(folder / "ca.crt")
+    }  # fmt: skip
+
+
+@dataclass
+class Api:
+    """An API server that gives these codes, one after the other, the last one for ever."""
+
+    codes: list[int]
+    asked: list[tuple[str, str, dict[str, Any]]] = field(default_factory=list)
+    url: str = ""
+
+
+@pytest.fixture
+def api() -> Iterator[Api]:
+    made = Api([200])
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_PATCH(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            made.asked.append((self.path, self.headers["Authorization"], body))
+            code = made.codes.pop(0) if len(made.codes) > 1 else made.codes[0]
+            self.send_response(code)
+            self.send_header("Content-Length", "2")
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Not on standard error."""
+
+    listener = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    made.url = f"http://127.0.0.1:{listener.server_address[1]}"
+    thread = threading.Thread(target=listener.serve_forever)
+    thread.start()
+    yield made
+    listener.shutdown()
+    thread.join(10)
+    listener.server_close()
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    (tmp_path / "token").write_text("secret\n")
+    (tmp_path / "ca.crt").write_text("")
+    return tmp_path
+
+
+def test_the_answer_goes_into_the_one_config_map_and_a_server_that_is_away_is_asked_again(api: Api, own: Path) -> None:
+    api.codes = [503, 429, 200]
+    server.patch("market", "sla-7", {"data": {"a": "b"}}, own, api.url)
+    path = "/api/v1/namespaces/market/configmaps/sla-7"
+    assert api.asked == [(path, "Bearer secret", {"data": {"a": "b"}})] * 3
+
+
+def test_a_refusal_is_told_at_once(api: Api, own: Path) -> None:
+    api.codes = [403]
+    with pytest.raises(server.NotTaken, match="sla-7: 403"):
+        server.patch("market", "sla-7", {}, own, api.url)
+    assert len(api.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("raised", "reason"),
+    [
+        (BadInput("wrong"), "BadQuestion"),
+        (Unreadable("silent"), "SamplesUnreadable"),
+        (RuntimeError("broken"), "InternalError"),
+        (None, "met"),
+    ],
+)
+def test_whatever_happens_there_is_an_answer(
+    raised: Exception | None, reason: str, asked: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patched: list[Any] = []
+
+    def answer(*_: object) -> Report:
+        if raised is not None:
+            raise raised
+        return sample_report()
+
+    monkeypatch.setattr(sla_in_pod, "answer", answer)
+    monkeypatch.setattr("migratory_spark.html.page.render_page", page)
+    monkeypatch.setattr(server, "patch", lambda *given: patched.append(given))
+    assert sla_in_pod.main(asked) == 0
+    ((namespace, name, data),) = patched
+    assert (namespace, name) == ("market", "sla-7")
+    told = account(data)
+    assert told.get("verdict") == reason or told["failure"]["reason"] == reason
+
+
+def test_an_answer_that_is_not_taken_is_no_success(asked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise server.NotTaken("no")
+
+    monkeypatch.setattr(sla_in_pod, "answer", lambda *_: sample_report())
+    monkeypatch.setattr("migratory_spark.html.page.render_page", page)
+    monkeypatch.setattr(server, "patch", refuse)
+    assert sla_in_pod.main(asked) == 70
