@@ -15,7 +15,10 @@ class Metrics:
             "migratory_operator_reconciles", "Looks at a cluster, by result", ("result",), registry=self.registry
         )
         self._changes = Counter(
-            "migratory_operator_changes", "Objects applied or deleted", ("action",), registry=self.registry
+            "migratory_operator_changes",
+            "Objects applied or deleted, pods replaced",
+            ("action",),
+            registry=self.registry,
         )
         self._condition = Gauge(
             "migratory_operator_condition",
@@ -45,6 +48,7 @@ class Metrics:
     def saw(self, namespace: str, name: str, plan: Plan) -> None:
         self._changes.labels("apply").inc(len(plan.apply))
         self._changes.labels("delete").inc(len(plan.delete))
+        self._changes.labels("replace").inc(len(plan.replace))
         if not plan.status:
             return
         types = self._known.setdefault((namespace, name), set())

@@ -64,7 +64,8 @@ def next_step(cluster: KubernetesCluster, observed: Observed, began: bool) -> Ro
     empty = tuple(Replacement(pod, gently=False) for pod in old if _is_empty(pod, cluster))
     if empty:
         gone = ", ".join(_name(one.pod) for one in empty)
-        return Rollout("rolling", f"{gone} ran nothing and is replaced; {_left(old)}", empty)
+        others = [pod for pod in old if pod not in [one.pod for one in empty]]
+        return Rollout("rolling", f"{gone} ran nothing and goes at once; {_left(others)}", empty)
     if old_members:
         old_members.sort(key=lambda pod: _ORDER.get(observed.modes.get(_name(pod), ""), 1))
         return _one_of(old_members, lambda but: _members_stay(cluster, observed, but), old)
@@ -152,9 +153,8 @@ def _replace(pod: Object, old: Sequence[Object]) -> Rollout:
 
 
 def _left(old: Sequence[Object]) -> str:
-    if not old:
-        return "no other pod is of an old revision"
-    return f"of an old revision: {', '.join(sorted(_name(pod) for pod in old))}"
+    staying = sorted(_name(pod) for pod in old if not leaves(pod))
+    return f"of an old revision: {', '.join(staying)}" if staying else "no other pod is of an old revision"
 
 
 def _component(pod: Object) -> str:

@@ -16,7 +16,7 @@ from migratory_operator.names import Object
 
 class FakeKube:
     """Answers nothing until `talks` is set; `refuse` maps a part of a method and path to a status; with a `token` who
-    has another one is refused."""
+    has another one is refused; `protected` pods can't be evicted."""
 
     def __init__(self) -> None:
         self.objects: dict[str, Object] = {}
@@ -24,6 +24,7 @@ class FakeKube:
         self.applied: list[Object] = []
         self.refuse: dict[str, int] = {}
         self.reason = ""
+        self.protected: set[str] = set()
         self.token = ""
         self.talks = asyncio.Event()
         self.talks.set()
@@ -90,13 +91,14 @@ class FakeKube:
                 )
             case "PATCH":
                 return self._apply(path, json.loads(await request.read()))
+            case "POST" if path.endswith("/eviction"):
+                return self._evict(path.removesuffix("/eviction"), json.loads(await request.read()))
             case "POST":
                 body = json.loads(await request.read())
                 self.put(f"{path}/{body['metadata']['name']}", body)
                 return _json(body, 201)
             case "DELETE" if path in self.objects:
-                del self.objects[path]
-                return _status(200, "gone")
+                return self._delete(path, request.query.get("uid"))
         return _status(404, f"{path} is not there")
 
     def _listed(self, path: str, request: web.Request) -> list[Object]:
@@ -109,6 +111,19 @@ class FakeKube:
             and (plural == path or at.startswith(f"{path}/"))
             and wanted.items() <= thing["metadata"].get("labels", {}).items()
         ]
+
+    def _evict(self, path: str, body: Object) -> web.Response:
+        if path in self.protected:
+            return _status(429, "Cannot evict pod as it would violate the pod's disruption budget.")
+        return self._delete(path, body["deleteOptions"]["preconditions"]["uid"])
+
+    def _delete(self, path: str, uid: str | None) -> web.Response:
+        if path not in self.objects:
+            return _status(404, f"{path} is not there")
+        if uid is not None and self.objects[path]["metadata"].get("uid", uid) != uid:
+            return _status(409, f"{path} is another one: its uid differs")
+        del self.objects[path]
+        return _status(200, "gone")
 
     def _apply(self, path: str, body: Object) -> web.Response:
         at = path.removesuffix("/status")

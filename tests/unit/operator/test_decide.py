@@ -11,7 +11,7 @@ from migratory_operator import names
 from migratory_operator.decide import Plan, decide, needed
 from migratory_operator.names import Object
 from migratory_operator.observe import Observed, key_of
-from migratory_testing.kubernetes import NOW, SETTINGS, cluster, page, pages_of, pod, pods, settled
+from migratory_testing.kubernetes import NOW, OLD, SETTINGS, cluster, page, pages_of, pod, pods, settled
 
 THIRDS = pages_of(3)
 
@@ -339,6 +339,76 @@ def test_a_pod_in_trouble_is_told_in_conditions_and_an_event_and_forgotten_when_
     assert any(event.reason == reason and text in event.message for event in plan.events)
     after = replace(seen, resource={**seen.resource, "status": plan.status}, pods=pods())
     assert condition(decide(after, SETTINGS), "Degraded") == ("False", "NothingKnown")
+
+
+def told(plan: Plan) -> list[tuple[str, str]]:
+    return [(event.type, event.reason) for event in plan.events]
+
+
+def after(seen: Observed, **fields: Any) -> tuple[Observed, Plan]:
+    """What is seen next, and what comes of it; the status is what came of it before."""
+    plan = decide(replace(seen, **fields), SETTINGS)
+    return replace(seen, resource={**seen.resource, "status": plan.status}, **fields), plan
+
+
+def test_a_rollout_is_told_from_its_start_to_its_end() -> None:
+    old = (*pods(0, 3), *pods(3, 0, revision=OLD))
+    seen, plan = after(whole(), pods=old)
+    assert [one.pod["metadata"]["name"] for one in plan.replace] == ["quotes-broker-2"]
+    assert (condition(plan, "Progressing"), told(plan)) == (("True", "RollingOut"), [("Normal", "RolloutStarted")])
+    assert plan.again
+    stuck: Object = {"containerStatuses": [{"state": {"waiting": {"reason": "ErrImagePull"}}}]}
+    failed = (*pods(0, 3), *pods(2, 0, revision=OLD), pod("quotes-broker-2", names.BROKER, ready=False, **stuck))
+    seen, plan = after(seen, pods=failed)
+    assert (plan.replace, condition(plan, "Progressing")) == ((), ("False", "RolloutStopped"))
+    assert condition(plan, "Degraded") == ("True", "ErrImagePull")
+    assert ("Warning", "RolloutStopped") in told(plan)
+    seen, plan = after(seen)
+    assert told(plan) == [], "once"
+    learning = {**THIRDS, "quotes-broker-0": replace(THIRDS["quotes-broker-0"], member=False)}
+    seen, plan = after(seen, pods=pods(), pages=learning)
+    assert condition(plan, "Progressing") == ("True", "RollingOut"), "every pod is new, but not all is well"
+    seen, plan = after(seen, pages=THIRDS)
+    assert condition(plan, "Progressing") == ("False", "Settled")
+    assert ("Normal", "RolloutFinished") in told(plan)
+    assert told(after(seen)[1]) == []
+
+
+def test_a_rollout_that_stops_without_a_known_trouble_is_degraded_all_the_same() -> None:
+    slow = pod("quotes-broker-2", names.BROKER, ready=False)
+    slow["metadata"]["creationTimestamp"] = "2020-01-01T00:00:00Z"
+    seen = whole(pods=(*pods(0, 3), *pods(2, 0, revision=OLD), slow))
+    plan = decide(seen, SETTINGS)
+    assert condition(plan, "Degraded") == ("True", "RolloutStopped")
+    assert "quotes-broker-2 has not been ready for 10 minutes" in message(plan, "Degraded")
+
+
+def test_no_pod_is_replaced_while_what_it_is_made_from_changes() -> None:
+    old = (*pods(0, 3), *pods(3, 0, revision=OLD))
+    seen = whole(pods=old)
+    changed = {**seen.resource, "spec": {"topics": {"maxTopics": 7}}}
+    plan = decide(replace(seen, resource=changed), SETTINGS)
+    assert (plan.replace, condition(plan, "Progressing")) == ((), ("True", "Updating"))
+    gone = {key: thing for key, thing in seen.objects.items() if key != ("ConfigMap", "quotes-zookeeper")}
+    assert decide(replace(seen, objects=gone), SETTINGS).replace == ()
+    listed = {key: thing for key, thing in seen.objects.items() if key != ("ConfigMap", "quotes-servers")}
+    assert decide(replace(seen, objects=listed), SETTINGS).replace, "the server list is no part of a pod"
+
+
+def test_paused_no_pod_is_replaced() -> None:
+    old = (*pods(0, 3), *pods(3, 0, revision=OLD))
+    assert decide(whole(cluster(annotations={names.PAUSED: "true"}), pods=old), SETTINGS).replace == ()
+
+
+def test_the_size_comes_before_the_pods_and_a_broker_that_is_unwell_before_the_size() -> None:
+    old = pods(5, 3, revision=OLD)
+    plan = decide(five(pods=old), SETTINGS)
+    assert (next_size(five(pods=old)), plan.replace) == (4, ())
+    unready = pod("quotes-broker-1", names.BROKER, ready=False, revision=OLD)
+    others = [one for one in pods(5, 0, revision=OLD) if one["metadata"]["name"] != "quotes-broker-1"]
+    seen = five(pods=(*pods(0, 3), *others, unready))
+    assert next_size(seen) == 5
+    assert [one.pod["metadata"]["name"] for one in decide(seen, SETTINGS).replace] == ["quotes-broker-1"]
 
 
 def test_a_condition_keeps_its_time_while_its_status_stays() -> None:
