@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
 from migratory_operator.decide import Plan
+from migratory_operator.names import Object
 
 
 class Metrics:
@@ -51,12 +54,19 @@ class Metrics:
         self._changes.labels("replace").inc(len(plan.replace))
         if not plan.status:
             return
-        types = self._known.setdefault((namespace, name), set())
-        for condition in plan.status["conditions"]:
+        self._known.setdefault((namespace, name), set())
+        self.says(namespace, name, plan.status["conditions"])
+        self._ready.labels(namespace, name).set(plan.status.get("readyBrokers", 0))
+
+    def says(self, namespace: str, name: str, conditions: Iterable[Object]) -> None:
+        """Of a cluster that was looked at before."""
+        types = self._known.get((namespace, name))
+        if types is None:
+            return
+        for condition in conditions:
             types.add(condition["type"])
             value = {"True": 1, "False": 0}.get(condition["status"], -1)
             self._condition.labels(namespace, name, condition["type"]).set(value)
-        self._ready.labels(namespace, name).set(plan.status.get("readyBrokers", 0))
 
     def forget(self, namespace: str, name: str) -> None:
         """A cluster that is gone has no series."""

@@ -38,6 +38,7 @@ class Reports:
     def __init__(self, api: Api, settings: Settings, metrics: Metrics) -> None:
         self._api = api
         self._settings = settings
+        self._metrics = metrics
         self.queue = Queue(self.look, metrics)
         self._settled: set[str] = set()
         # Two looks at one cluster's reports would both tell of what turned.
@@ -147,6 +148,7 @@ class Reports:
             for old in due.delete:
                 await self._api.delete(REPORT, old)
             part, events = met.status(cluster, sla, reports, now)
+            self._metrics.says(namespace, name, part.get("conditions", ()))
             if due.slot is not None:
                 part = {**part, "lastSlot": due.slot}
             await self._say(cluster, part, events, now)
