@@ -12,10 +12,10 @@ MINUTES ?=
 TARGET ?=
 DEMO ?=
 
-.PHONY: help install demo test check lint types layers unit fuzz fuzz-check model holes sim planted mutants integration chaos bench bench-peers bench-compare bench-sla debian crds cluster cluster-down cluster-kubeconfig images cluster-test manifests debian-cluster clean
+.PHONY: help install demo test check lint types layers unit fuzz fuzz-check model holes sim planted mutants integration chaos bench bench-peers bench-compare bench-sla debian crds cluster cluster-down cluster-kubeconfig images cluster-test chaos-k8s manifests debian-cluster clean
 
 help: ## list the targets
-	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed, $$($(PYTHON) --version) is what '$(PYTHON)' names; try make PYTHON=python3.12" >&2; exit 1; }
@@ -134,6 +134,11 @@ images: $(VENV)/.cluster debian-cluster ## build the images and bring them into 
 
 cluster-test: $(VENV)/.cluster debian-cluster ## tests on a Kubernetes with this tree's images: the one that runs, else one is started and ended
 	$(NODE) during $(BIN)/python -m pytest tests/cluster --durations=15
+
+chaos-k8s: $(VENV)/.cluster debian-cluster ## a cluster on a Kubernetes under faults, every delivery accounted for (FAULTS=kill,… MINUTES=N SEED=N JSON=FILE)
+	PYTHONPATH=tests/support $(if $(MIGRATORY_KUBECONFIG),,$(BIN)/python -m migratory_node during) \
+	    $(BIN)/python -m migratory_chaos_k8s run $(if $(FAULTS),--faults $(FAULTS)) $(if $(MINUTES),--minutes $(MINUTES)) \
+	    $(if $(SEED),--seed $(SEED)) $(if $(JSON),--json $(abspath $(JSON))) $(CHAOS)
 
 manifests: $(VENV)/.tests ## write manifests/install from the chart
 	PYTHONPATH=tests/support $(BIN)/python -m migratory_node.rendered

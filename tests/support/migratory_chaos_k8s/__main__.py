@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import random
+import signal
 import sys
 import time
 from dataclasses import replace
@@ -49,6 +50,7 @@ def main() -> int:
     if not kubeconfig.exists():
         print(f"chaos-k8s: no cluster: {kubeconfig} is not there; `make cluster` starts one", file=sys.stderr)
         return 2
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # what was made is taken away then, too
     try:
         result = _run(arguments, kinds, kubeconfig)
     except (Refused, NodeError, Silent, AssertionError) as error:
