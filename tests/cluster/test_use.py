@@ -42,7 +42,7 @@ def test_the_example_becomes_ready_and_tells_what_matters(example: Kubectl) -> N
     assert sum(broker["coordinators"] for broker in found["status"]["brokers"]) == 100
     assert [server["ready"] for server in found["status"]["servers"]] == [True, True, True]
     table = kube("get", "mgc").splitlines()
-    assert table[0].split() == ["NAME", "READY", "BROKERS", "COORDINATION", "WHY", "AGE"]
+    assert table[0].split() == ["NAME", "READY", "BROKERS", "COORDINATION", "SLA", "WHY", "AGE"]
     assert table[1].split()[:5] == ["quotes", "True", "3/3", "True", "AllReady"]
     assert "quotes" in kube("get", "migratory")
     reasons = [

@@ -15,6 +15,7 @@ from migratory_resources.fields import Duration, Model
 from migratory_resources.kubernetes import KubernetesCluster, read_cluster
 from migratory_resources.model import MigratoryCluster
 from migratory_resources.problems import ClusterFileError
+from migratory_resources.report import ReportSpec, read_report
 from migratory_resources.validation import KUBERNETES_ONLY
 from pydantic import BaseModel, Field
 
@@ -87,6 +88,16 @@ def test_the_examples_are_for_both_the_local_runner_and_kubernetes(name: str) ->
     ours = read_cluster(yaml.safe_load(path.read_text()))
     local = load_cluster_file(path).cluster
     assert ours.model_dump(include=set_of(local)) == local.model_dump()
+
+
+def test_the_example_of_a_report_says_every_field() -> None:
+    path = ROOT / "manifests" / "examples" / "slareport.yaml"
+    found = yaml.safe_load(path.read_text())
+    read = read_report(found)
+    assert read.cluster == "quotes"
+    text = path.read_text()
+    missing = [info.alias or name for name, info in ReportSpec.model_fields.items() if f"{info.alias or name}:" not in text]
+    assert missing == []
 
 
 def set_of(model: BaseModel) -> dict[str, Any]:
