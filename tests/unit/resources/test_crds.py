@@ -96,7 +96,9 @@ def test_the_example_of_a_report_says_every_field() -> None:
     read = read_report(found)
     assert read.cluster == "quotes"
     text = path.read_text()
-    missing = [info.alias or name for name, info in ReportSpec.model_fields.items() if f"{info.alias or name}:" not in text]
+    missing = [
+        info.alias or name for name, info in ReportSpec.model_fields.items() if f"{info.alias or name}:" not in text
+    ]
     assert missing == []
 
 
