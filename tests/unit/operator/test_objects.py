@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from migratory_operator import names
 from migratory_operator.names import Object, Owner
 from migratory_operator.objects import desired, exposure
 from migratory_operator.observe import key_of
+from migratory_operator.settings import Settings
 from migratory_resources.kubernetes import read_cluster
 from migratory_testing.kubernetes import SETTINGS, cluster, readable
 
@@ -161,3 +163,23 @@ def test_without_all_addresses_there_are_no_brokers_yet_but_everything_else() ->
     made = {key_of(thing) for thing in build(cluster({"brokers": {"expose": {"type": "LoadBalancer"}}}))}
     assert ("StatefulSet", "quotes-broker") not in made
     assert {("Service", "quotes-broker-2"), ("StatefulSet", "quotes-zookeeper")} <= made
+
+
+def test_zookeeper_s_members_are_reached_by_the_operator_of_this_namespace_alone() -> None:
+    asked, owner = read_cluster(cluster()), Owner.of(cluster())
+
+    def clients(settings: Settings) -> list[Object]:
+        made = desired(asked, owner, settings, exposure.urls(asked, owner, {}), frozenset())
+        policy = next(one for one in made if key_of(one) == ("NetworkPolicy", "quotes-zookeeper"))
+        return list(policy["spec"]["ingress"][0]["from"])
+
+    brokers_and_members = clients(SETTINGS)
+    assert [set(one) for one in brokers_and_members] == [{"podSelector"}, {"podSelector"}]
+    inside = replace(SETTINGS, own_namespace="migratory-system")
+    assert clients(inside) == [
+        *brokers_and_members,
+        {
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "migratory-system"}},
+            "podSelector": {"matchLabels": {"app.kubernetes.io/name": "migratory-operator"}},
+        },
+    ]
