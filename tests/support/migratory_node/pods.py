@@ -6,7 +6,7 @@ import json
 import os
 import shlex
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from migratory_node.kubectl import Kubectl, Object
@@ -25,12 +25,12 @@ class Pods:
     def __init__(self, kube: Kubectl) -> None:
         self._kube = kube
 
-    def load(self, name: str, *options: str) -> None:
+    def load(self, name: str, *options: str, **container_fields: object) -> None:
         """`migratory bench run` with these options; its result stands at the end of the pod's log."""
         command = (
             f"migratory bench run {shlex.join(options)} --json /tmp/result.json; echo {_RESULT}; cat /tmp/result.json"
         )
-        self.start(name, "-c", command, command=["/bin/sh"])
+        self.start(name, "-c", command, command=["/bin/sh"], **container_fields)
 
     def account(self, name: str, limit: float = 240.0) -> Object:
         """What the load generator counted, once it has ended. Its own verdict also minds a machine that was too busy
@@ -41,7 +41,9 @@ class Pods:
         account: Object = json.loads(result)
         return account
 
-    def start(self, name: str, *arguments: str, **container_fields: object) -> None:
+    def start(
+        self, name: str, *arguments: str, volumes: Sequence[Object] = (), **container_fields: object
+    ) -> None:
         container: Object = {
             "name": "main",
             "image": BROKER_IMAGE,
@@ -56,7 +58,7 @@ class Pods:
             "automountServiceAccountToken": False,
             "terminationGracePeriodSeconds": 1,
             "containers": [container],
-            "volumes": [{"name": "tmp", "emptyDir": {}}],
+            "volumes": [{"name": "tmp", "emptyDir": {}}, *volumes],
         }
         self._kube.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})
 
