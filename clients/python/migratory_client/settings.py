@@ -25,7 +25,7 @@ class Settings:
     max_waiting: int = 1000  # publications waiting for their answer
     max_payload: int = limits.PAYLOAD  # until a broker's welcome says what holds there
     remembered: int = 1000  # positions kept of topics that were unsubscribed
-    lately: float = 1800.0  # changes of broker so long ago still count when a broker chooses whom to move
+    lately: float = 600.0  # changes of broker that long ago count when whom to move is chosen: a rollout takes less
     subscribe_batch: int = 500  # topics in one subscribe message: 500 names of 255 bytes stay below a frame's limit
 
 

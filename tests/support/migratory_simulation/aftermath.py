@@ -6,6 +6,7 @@ waits for for ever, bytes that are counted twice, a publisher that one broker ha
 
 from __future__ import annotations
 
+from math import ceil
 from typing import TYPE_CHECKING
 
 from migratory_broker.core.logic.records import COORDINATORS, decode_group
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from migratory_simulation.process import Process
     from migratory_simulation.world import World
 
+ARRIVE = 8.0  # seconds, times the tempo, that a round of moves takes with its last arrivals
+EVEN = 40.0  # seconds, times the tempo, in which nobody moves any more: some rounds
+MOST = 1.1  # times its share of the clients: no broker has more in the end, but for parts of a client
 QUIET = 9.0  # seconds, times the tempo: every time limit of a single request is over by then
 REQUESTS = 12  # to ZooKeeper that may be under way at a broker with nothing to do
 
@@ -37,6 +41,7 @@ def check(world: World) -> None:
         _logic(process)
         _edges(process)
         _servers(world, process)
+    _even(world, processes)
     for group in range(world.options.groups):
         _group(world, processes, group)
 
@@ -98,6 +103,34 @@ def _servers(world: World, process: Process) -> None:
     told = {(server.url, server.weight) for server in process.servers.servers} if process.servers else set()
     if told != there:
         _fail(process, f"its server list is {sorted(told)}, not {sorted(there)}")
+
+
+def crews(world: World) -> dict[str, tuple[int, int]]:
+    """Weight and clients by broker."""
+    found = {}
+    for name in world.names:
+        process = world.process_of(name)
+        clients = 0 if process is None else sum(len(edge.connections) for edge in process.edges)
+        found[name] = (world.options.weight(name), clients)
+    return found
+
+
+def _even(world: World, processes: list[Process]) -> None:
+    """Every broker has its share of the clients, by its weight. A rollout that was given up leaves two revisions: then
+    clients wait for its end."""
+    if len({world.revision(name) for name in world.names}) > 1:
+        return
+    found = crews(world)
+    weights = sum(weight for weight, _ in found.values())
+    total = sum(clients for _, clients in found.values())
+    if total != len(world.clients):
+        raise Violation(7, f"{total} connections of {len(world.clients)} clients: {found}")
+    for process in processes:
+        weight, clients = found[process.name]
+        share = total * weight / weights
+        if clients > max(MOST * share, ceil(share)):
+            why = process.logic.moves.waits_for
+            _fail(process, f"it has {clients} clients, its share is {share:.2f}: {found}; moves wait for {why!r}")
 
 
 def _group(world: World, processes: list[Process], group: int) -> None:

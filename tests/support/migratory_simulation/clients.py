@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 FINAL = frozenset({"timeout", "not_connected"})
 """Codes of `Failed` that may come at any time; every other one is wrong here."""
 
+LATELY = 130.0
+"""Seconds, times the tempo, in which a client's moves count against another one: longer than a rollout takes here."""
+
 MASK = b"\x17\x2a\x05\x99"
 
 
@@ -93,6 +96,7 @@ class Client:
                 publish_timeout=world.options.give_up,
                 stable=2.0 * tempo,
                 resend_cap=4.0 * tempo,
+                lately=LATELY * tempo,
             ),
         )
 
@@ -219,6 +223,9 @@ class Client:
             raise Violation(7, f"{self.name}: subscribing to {effect.topic} is refused: {effect.code} {effect.text}")
         elif isinstance(effect, ev.LinkDown):
             self.world.coverage["links lost"] += 1
+            self.world.coverage[f"clients {effect.cause}"] += 1
+            if effect.replaced:
+                self.world.coverage["replaced before they were left"] += 1
         elif isinstance(effect, ev.Problem) and effect.code in ("bad_message", "unknown_op", "id_reused"):
             raise Violation(7, f"{self.name}: {effect.code}: {effect.text}")
 

@@ -63,6 +63,10 @@ REQUIRED = (
     "paused",
     "note slow_consumer",
     "snapshots",
+    "clients broken",
+    "clients drained",
+    "clients moved",
+    "replaced before they were left",
     "begun anew",
 )
 

@@ -321,6 +321,8 @@ class Process:
 
     def _to_edges(self, effect: logic_events.EdgeEffect) -> None:
         for edge in self.edges:
+            if isinstance(effect, logic_events.MoveClients) and effect.edge != edge.number:
+                continue
             if edge.hears(effect):
                 edge.to_edge(effect)
 
@@ -337,7 +339,9 @@ class Process:
         return edge
 
     def restart_edge(self, index: int) -> None:
-        self.edges.pop(index).stop(abort=True)
+        edge = self.edges.pop(index)
+        edge.stop(abort=True)
+        self.run(self.step, logic_events.Clients(edge.number))
         self.add_edge()
 
     def freeze(self) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from migratory_broker.core.logic.events import Configured
+
 from migratory_simulation.faults import RollingRestart, Shrink
 
 if TYPE_CHECKING:
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from migratory_simulation.world import World
 
 LOOK = 0.3  # seconds between two looks, times the tempo
+REREAD = 2.0  # seconds, times the tempo, between two readings of the configuration
 PATIENCE = 25.0  # seconds of waiting for readiness, times the tempo, until a rollout among faults is given up
 MOST = 8  # brokers that a cluster may grow to
 
@@ -24,6 +27,7 @@ class Rollouts:
     def __init__(self, world: World) -> None:
         self.world = world
         self._rolling = False
+        self._revision = 0
 
     @property
     def rolling(self) -> bool:
@@ -41,6 +45,7 @@ class Rollouts:
             return False
         name = f"broker-{world.next_name()}"
         world.names = (*world.names, name)
+        self.configure()
         world.start_process(name)
         return True
 
@@ -56,9 +61,19 @@ class Rollouts:
         if not any(world.options.weight(other) for other in stay if other in world.options.brokers):
             return False  # whoever was away meanwhile knows the configured ones only, and never tries weight 0
         world.names = stay
+        self.configure()
         process.drain(fault.period)
         self._leaves(process)
         return True
+
+    def configure(self) -> None:
+        """The brokers read their configuration again, each at its own time; who is taken out still counts itself."""
+        world = self.world
+        for process in world.running():
+            name = process.name
+            brokers = world.names if name in world.names else (*world.names, name)
+            after = world.random.uniform(0.0, REREAD * self._tempo)
+            world.scheduler.after(after, process.run, process.step, Configured(brokers))
 
     def _leaves(self, process: Process) -> None:
         world = self.world
@@ -76,6 +91,7 @@ class Rollouts:
         if self._rolling:
             return False
         self._rolling = True
+        self._revision += 1
         self._next(fault, list(self.world.names), self.world.scheduler.now + PATIENCE * self._tempo)
         return True
 
@@ -108,6 +124,7 @@ class Rollouts:
         over = world.scheduler.now >= until
         if process.running:
             if process.logic.drained or (over and (not world.options.plan.safe or world.probe.may_lose(process))):
+                world.revisions[process.name] = f"revision {self._revision}"
                 world.process_ends(process, "rolled", restart=fault.downtime)
                 world.coverage["brokers rolled"] += 1
             else:

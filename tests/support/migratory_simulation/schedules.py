@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from migratory_protocol.topics import topic_group
 
-from migratory_simulation import scripts_clients, scripts_lives, scripts_takeover
+from migratory_simulation import scripts_clients, scripts_lives, scripts_moves, scripts_takeover
 from migratory_simulation.options import Options, draw_options
 from migratory_simulation.stage import Script, Stage
 from migratory_simulation.world import Report, World, run_seed
@@ -32,6 +32,7 @@ class Schedule(NamedTuple):
     topics: int = 1  # of each group
     publishers: int = 3
     subscribers: int = 2
+    rate: float = 15.0  # publications per second of each publisher
     cache: int = 60
     client_queue: int = 1_000_000
     page: int = 65_536
@@ -39,6 +40,7 @@ class Schedule(NamedTuple):
     give_up: float = 8.0
     window: float = 120.0  # tempo seconds after which a publisher is forgotten
     high_water: int = 0  # 0: as drawn
+    alike: bool = False  # all brokers have one weight
     halt: bool = False
 
 
@@ -65,7 +67,7 @@ def options_of(schedule: Schedule, seed: int) -> Options:
         zookeeper_lag=0.0,
         publishers=schedule.publishers,
         subscribers=schedule.subscribers,
-        rate=15.0,
+        rate=schedule.rate,
         give_up=schedule.give_up * tempo,
         start_spread=0.2,
         faults_end=schedule.lasts * tempo,
@@ -73,6 +75,7 @@ def options_of(schedule: Schedule, seed: int) -> Options:
         bound=60.0 * tempo,
         plan=replace(drawn.plan, safe=schedule.safe, faults=()),
         high_water=schedule.high_water or drawn.high_water,
+        weights=() if schedule.alike else drawn.weights,
         on_history_loss="halt" if schedule.halt else drawn.on_history_loss,
     )
 
@@ -133,6 +136,8 @@ ALL: dict[str, Schedule] = {
     "quiet in one": Schedule(scripts_clients.quiet_in_one, 40.0, topics=2, publishers=1, give_up=1.5, window=6.0),
     "links break": Schedule(scripts_takeover.links_break, 40.0, brokers=5, copies=3),
     "former word": Schedule(scripts_clients.former_word, 50.0, brokers=5, copies=3, subscribers=6),
+    "updates": Schedule(scripts_moves.updates, 420.0, publishers=2, subscribers=7, rate=1.0, alike=True),
+    "scales": Schedule(scripts_moves.scales, 560.0, publishers=2, subscribers=13, rate=1.0, alike=True),
     "idle": Schedule(scripts_lives.idle, 150.0, groups=2, publishers=0),
 }
 

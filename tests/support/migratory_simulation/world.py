@@ -47,6 +47,8 @@ TIMES = {
         "publish_retry_after",
         "relist_delay",
         "balance_every",
+        "calm",
+        "move_period",
         "relook",
     )
 }
@@ -85,6 +87,7 @@ class World:
         self.names = options.brokers  # as configured now
         self._names = len(options.brokers)  # ever given
         self.wall_skews: dict[str, float] = {}  # of a broker's next lives, seconds
+        self.revisions: dict[str, str] = {}  # likewise
         self.on_history_loss = options.on_history_loss
         self.halted: set[int] = set()  # groups that wait for a person
         self.ledger = Ledger(self.coverage)
@@ -113,6 +116,7 @@ class World:
             name=name,
             brokers=self.names if name in self.names else (*self.names, name),
             weight=options.weight(name),
+            revision=self.revision(name),
             url=self.url(name),
             peer=address,
             groups=options.groups,
@@ -144,6 +148,10 @@ class World:
             publishes_per_client=self.options.publishes_per_client,
             queue_total=self.options.queue_total,
         )
+
+    def revision(self, name: str) -> str:
+        """Of a broker's next life."""
+        return self.revisions.get(name, "first")
 
     @staticmethod
     def url(name: str) -> str:
@@ -235,9 +243,19 @@ class World:
             self.scheduler.run_until(self.scheduler.now + aftermath.QUIET * options.tempo)
             self.scheduler.run_until(self.scheduler.now + options.bound, lambda: aftermath.at_rest(self))
             aftermath.check(self)
+            self._stays_even()
             if options.duplicate_window <= SOON_FORGOTTEN * options.tempo:
                 self._forget()
         return recovery
+
+    def _stays_even(self) -> None:
+        """Clients have come to rest: nobody is moved any more, but for who is just arriving."""
+        self.scheduler.run_until(self.scheduler.now + aftermath.ARRIVE * self.options.tempo)
+        before = {client.name: client.core.changes.by_cause() for client in self.clients}
+        self.scheduler.run_until(self.scheduler.now + aftermath.EVEN * self.options.tempo)
+        moved = [client.name for client in self.clients if client.core.changes.by_cause() != before[client.name]]
+        if moved:
+            raise Violation(7, f"{', '.join(moved)} moved though all was even\n{aftermath.crews(self)}")
 
     def _forget(self) -> None:
         """Nobody publishes any more. A coordinator that took over since forgets the publishers all the same."""

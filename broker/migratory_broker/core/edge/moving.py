@@ -47,7 +47,7 @@ class Moving:
         for moves, there in enumerate(self._counts):
             wanted = min(there, event.count - len(chosen))
             if wanted > 0:
-                fit = (one for one in connections if one.moves == moves and one.state is State.OPEN)  # noqa: B023
+                fit = (one for one in connections if one.moves == moves and one.state is State.OPEN)
                 chosen += islice(fit, wanted)
         for connection in chosen:
             self._counts[connection.moves] -= 1

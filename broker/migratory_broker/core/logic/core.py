@@ -72,6 +72,7 @@ from migratory_broker.core.logic.zookeeper import ZooKeeper
 
 FROZEN = 1.0  # seconds without a step: the process did not run
 SWEEPS = 200  # ticks in which every topic is aged once
+NEWS = 2.0  # seconds in which ZooKeeper has told of whoever became ready
 EXPIRIES = 10  # ticks in which every group's publisher tables are looked at once
 
 
@@ -341,11 +342,15 @@ class Logic:
             self.ctx.emit(admission)
 
     def _leave(self) -> None:
-        """DRAIN-ORDER: groups first, then the clients; not later than a quarter of the period."""
+        """DRAIN-ORDER: groups first, then the clients; not later than a quarter of the period. Who drains this broker
+        may know sooner than ZooKeeper tells that another one is ready: clients had better be sent there."""
         if self._drain_told:
             return
         left = self._drain_until - self.ctx.now
+        latest = (self._drain_until - self._drain_begun) / 4
+        waited = self.ctx.now - self._drain_begun
         coordinates = any(group.reign is not None and group.reign.phase != "over" for group in self.groups)
-        if not coordinates or self.ctx.now >= self._drain_begun + (self._drain_until - self._drain_begun) / 4:
+        complete = self.moves.all_take_clients() or waited >= min(NEWS, latest)
+        if (complete and not coordinates) or waited >= latest:
             self._drain_told = True
             self.ctx.emit(DrainClients(max(left, 0.0), self.moves.destinations()))

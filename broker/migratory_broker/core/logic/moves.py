@@ -147,6 +147,12 @@ class Moves:
 
     # ---- leaving ---------------------------------------------------------------------------------------------
 
+    def all_take_clients(self) -> bool:
+        """Every other broker that is configured, as far as this one was told."""
+        known = self.membership.known
+        others = [known.get(name) for name in self.ctx.config.brokers if name != self.ctx.config.name]
+        return all(member is not None and member.ready and not member.draining for member in others)
+
     def destinations(self) -> tuple[Server, ...]:
         """UPDATED-FIRST: where this broker's clients are to go when it leaves. To brokers that stay; of these, while
         there are any, to those of another revision: the others are about to be updated as well, and would send the same
@@ -159,8 +165,7 @@ class Moves:
             and not ((news := membership.news.get(name)) and news.load and news.load.draining)
         ]  # fmt: skip
         stay = [name for name in stay if name in config.brokers] or stay
-        if config.revision:
-            stay = [name for name in stay if self._revision(name) != config.revision] or stay
+        stay = [name for name in stay if self._revision(name) != config.revision] or stay
         crews = self._crews()
         if all(name in crews for name in stay):
             weights = targets(self.clients, {name: crews[name] for name in stay})

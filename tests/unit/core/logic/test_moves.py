@@ -284,6 +284,23 @@ def test_a_leaver_without_clients_names_who_stays() -> None:
     assert drain(cluster, "c") == (Server("ws://a", 100), Server("ws://b", 100))
 
 
+@pytest.mark.parametrize("comes", [True, False])
+def test_who_became_ready_just_now_is_waited_for_a_moment(comes: bool) -> None:
+    """DRAIN-ORDER: whoever drains brokers one after the other knows sooner than ZooKeeper tells."""
+    cluster, _ = uneven(a=60, b=60, c=60)
+    known = cluster.logic("c").membership.known
+    ready = known["b"]
+    known["b"] = replace(ready, ready=False)
+    cluster.give("c", DrainRequest(20.0))
+    cluster.run(1.5)
+    assert not cluster["c"].of(DrainClients)
+    if comes:
+        known["b"] = ready
+    cluster.run(0.7)
+    (told,) = cluster["c"].of(DrainClients)
+    assert [server.url for server in told.servers] == ["ws://a", "ws://b"][: 1 + comes]
+
+
 def test_those_that_leave_as_well_are_not_named() -> None:
     cluster, _ = uneven(a=60, b=60, c=60, d=60)
     cluster.hold = lambda sender, receiver, message: sender == "d" and isinstance(message, Heartbeat)
