@@ -199,8 +199,8 @@ class Api:
             if error.code not in (404, 409):
                 raise
 
-    async def evict(self, pod: Object) -> bool:
-        """As a node's drain does: False when the disruption budget forbids it now. This very pod, as `delete`."""
+    async def evict(self, pod: Object) -> str:
+        """As a node's drain does; this very pod, as `delete`. Why not, when a disruption budget forbids it now, else ""."""
         metadata = pod["metadata"]
         body = {
             "apiVersion": "policy/v1",
@@ -214,10 +214,10 @@ class Api:
                 await create(PodEviction.from_dict(body), metadata["name"], namespace=metadata["namespace"])
         except ApiError as error:
             if error.code == 429:
-                return False
+                return str(error)
             if error.code not in (404, 409):
                 raise
-        return True
+        return ""
 
     async def watch(self, kind: Kind, namespace: str | None, labels: Mapping[str, str]) -> AsyncIterator[Object]:
         """Objects as they change, for a minute or so; then it ends and is to be begun anew. One that has gone silent

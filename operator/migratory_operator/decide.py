@@ -22,7 +22,7 @@ from migratory_operator.observe import Key, Observed, is_ready, key_of
 from migratory_operator.pace import at_present
 from migratory_operator.rollout import Replacement, Rollout, next_step
 from migratory_operator.settings import Settings
-from migratory_operator.verdict import Verdict, written
+from migratory_operator.verdict import Verdict, shortened, written
 
 _SOON = 0.5
 _WHILE_PODS_GO = 2.0
@@ -94,6 +94,14 @@ def decide(observed: Observed, settings: Settings) -> Plan:
     pods_go = rollout.state == "rolling" or cluster.spec.brokers.replicas > asked.spec.brokers.replicas
     again = _SOON if missing and apply else _WHILE_PODS_GO if pods_go else 0.0
     return replace(plan, apply=apply, delete=delete, replace=rollout.replace, again=again)
+
+
+def held_up(plan: Plan, why: str) -> Plan:
+    """The plan, telling of a pod that could not be replaced."""
+    conditions = [
+        {**one, "message": shortened(why)} if one["type"] == "Progressing" else one for one in plan.status["conditions"]
+    ]
+    return replace(plan, status={**plan.status, "conditions": conditions})
 
 
 def needed(resource: Object, settings: Settings) -> list[Key]:

@@ -10,12 +10,12 @@ from datetime import UTC, datetime
 from migratory_operator import members, names
 from migratory_operator.api import BY_NAME, CHILDREN, CLUSTER, OPTIONAL, POD, Api, ApiError
 from migratory_operator.brokers import Brokers
-from migratory_operator.decide import Plan, decide, needed
+from migratory_operator.decide import Plan, decide, held_up, needed
 from migratory_operator.events import tell
 from migratory_operator.metrics import Metrics
 from migratory_operator.names import Object, Owner
 from migratory_operator.observe import Key, Observed, key_of
-from migratory_operator.rollout import Replacement, old_members
+from migratory_operator.rollout import old_members
 from migratory_operator.settings import Settings
 
 _log = logging.getLogger(__name__)
@@ -40,6 +40,8 @@ class Reconciler:
         observed = await self._observe(resource)
         plan = decide(observed, self._settings)
         refused = await self._carry_out(plan)
+        plan, held = await self._replace(plan)
+        refused += held
         await self._tell(observed, plan)
         self._metrics.saw(namespace, name, plan)
         if refused:
@@ -98,22 +100,28 @@ class Reconciler:
             except ApiError as error:
                 _log.warning("%s %s was not deleted: %s", *key_of(thing), error)
                 refused.append(error)
-        for step in plan.replace:
-            try:
-                await self._replace(step)
-            except ApiError as error:
-                _log.warning("Pod %s was not replaced: %s", step.pod["metadata"]["name"], error)
-                refused.append(error)
         return refused
 
-    async def _replace(self, step: Replacement) -> None:
-        name = step.pod["metadata"]["name"]
-        if not step.gently:
-            await self._api.delete(POD, step.pod)
-        elif not await self._api.evict(step.pod):
-            _log.info("Pod %s has to wait: its disruption budget allows none to go now", name)
-            return
-        _log.info("Pod %s of an old revision goes", name)
+    async def _replace(self, plan: Plan) -> tuple[Plan, list[ApiError]]:
+        """With the plan's status as it is then: a pod may not be let go, for a reason that only the API server has."""
+        refused = []
+        for step in plan.replace:
+            name = step.pod["metadata"]["name"]
+            try:
+                if step.gently:
+                    why = await self._api.evict(step.pod)
+                else:
+                    why = ""
+                    await self._api.delete(POD, step.pod)
+            except ApiError as error:
+                refused.append(error)
+                why = str(error)
+            if why:
+                _log.warning("Pod %s was not let go: %s", name, why)
+                plan = held_up(plan, f"{name} was not let go: {why}")
+            else:
+                _log.info("Pod %s of an old revision goes", name)
+        return plan, refused
 
     async def _tell(self, observed: Observed, plan: Plan) -> None:
         if not plan.status:

@@ -21,6 +21,11 @@ class Verdict:
     message: str
 
 
+def shortened(message: str) -> str:
+    """As the schema takes it."""
+    return message[:_LONGEST_MESSAGE]
+
+
 def written(verdict: Verdict, before: Sequence[Object], generation: int, now: datetime) -> Object:
     """As the status has it: the time of the transition stays while the status does."""
     old = next((condition for condition in before if condition.get("type") == verdict.type), None)
@@ -29,7 +34,7 @@ def written(verdict: Verdict, before: Sequence[Object], generation: int, now: da
         "type": verdict.type,
         "status": verdict.status,
         "reason": verdict.reason,
-        "message": verdict.message[:_LONGEST_MESSAGE],
+        "message": shortened(verdict.message),
         "lastTransitionTime": old["lastTransitionTime"] if same and old else now.strftime("%Y-%m-%dT%H:%M:%SZ"),
         "observedGeneration": generation,
     }

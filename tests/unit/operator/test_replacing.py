@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from migratory_operator import members, names
-from migratory_operator.api import POD, Api
+from migratory_operator.api import POD, Api, ApiError
 from migratory_operator.brokers import Brokers
 from migratory_operator.metrics import Metrics
 from migratory_operator.names import Object
@@ -74,9 +74,24 @@ async def test_one_that_the_budget_protects_is_asked_for_again(
     kube.protected.add(BROKER)
     with caplog.at_level(logging.INFO):
         assert await look() > 0
-    assert "its disruption budget allows none to go now" in caplog.text
+    assert "quotes-broker-0 was not let go" in caplog.text
     assert BROKER in kube.objects
+    conditions = kube.objects[f"{AT}/migratoryclusters/quotes"]["status"]["conditions"]
+    (why,) = [one["message"] for one in conditions if one["type"] == "Progressing"]
+    assert why.startswith("quotes-broker-0 was not let go: Cannot evict pod as it would violate")
     kube.protected.clear()
+    await look()
+    assert BROKER not in kube.objects
+
+
+async def test_a_refusal_of_the_api_server_is_told_and_tried_again(kube: FakeKube, look: Look) -> None:
+    kube.refuse["/eviction"] = 500
+    with pytest.raises(ApiError, match="is refused"):
+        await look()
+    conditions = kube.objects[f"{AT}/migratoryclusters/quotes"]["status"]["conditions"]
+    (why,) = [one["message"] for one in conditions if one["type"] == "Progressing"]
+    assert "quotes-broker-0 was not let go" in why
+    kube.refuse.clear()
     await look()
     assert BROKER not in kube.objects
 
@@ -95,11 +110,11 @@ async def test_another_pod_of_the_same_name_is_left_alone(kube: FakeKube) -> Non
     kube.put(BROKER, {**seen, "metadata": {**seen["metadata"], "uid": "of another one"}})
     try:
         await api.delete(POD, seen)
-        assert await api.evict(seen)
+        assert await api.evict(seen) == ""
         assert kube.objects[BROKER]["metadata"]["uid"] == "of another one"
         del kube.objects[BROKER]
         await api.delete(POD, seen)
-        assert await api.evict(seen), "gone already is well, too"
+        assert await api.evict(seen) == "", "gone already is well, too"
     finally:
         await api.close()
 
