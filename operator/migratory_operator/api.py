@@ -200,7 +200,7 @@ class Api:
                 raise
 
     async def evict(self, pod: Object) -> str:
-        """As a node's drain does; this very pod, as `delete`. Why not, when a disruption budget forbids it now, else ""."""
+        """As a node's drain does; this very pod, as `delete`. Why not, when a disruption budget forbids it, else ""."""
         metadata = pod["metadata"]
         body = {
             "apiVersion": "policy/v1",
