@@ -151,7 +151,9 @@ class Unsubscribed(Struct, array_like=True, tag_field="op", tag=34):
 
 
 class Message(Struct, array_like=True, tag_field="op", tag=35):
-    """`sent` is the publisher's wall clock, `time` the coordinator's when it numbered the publication, in seconds."""
+    """`sent` is the publisher's wall clock, `time` the coordinator's when it numbered the publication, in seconds.
+    `first` is not 0 where the topic is conflated and QoS 0 publications were left out: the message stands for all from
+    that sequence number on."""
 
     topic: str
     position: Position
@@ -159,6 +161,7 @@ class Message(Struct, array_like=True, tag_field="op", tag=35):
     sent: Seconds | None = None
     time: Seconds | None = None
     replayed: bool = False
+    first: SequenceNumber = 0
 
 
 class Ack(Struct, array_like=True, tag_field="op", tag=36):

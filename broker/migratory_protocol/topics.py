@@ -41,6 +41,22 @@ def check_topic(name: str, limit: int = limits.TOPIC) -> str:
     return name
 
 
+class TopicPattern:
+    """Which topics a rule is for: `*` stands for any characters but "/", `**` for any at all, everything else for
+    itself. Rules are the configuration's; clients subscribe to whole names."""
+
+    __slots__ = ("_match", "text")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        kinds = {"**": ".*", "*": "[^/]*"}
+        parts = [kinds.get(part) or re.escape(part) for part in re.split(r"(\*\*|\*)", text)]
+        self._match = re.compile("".join(parts), re.DOTALL).fullmatch
+
+    def matches(self, topic: str) -> bool:
+        return self._match(topic) is not None
+
+
 def topic_group(topic: str, groups: int) -> int:
     """The group, 0 to `groups` - 1, of a topic: CRC-32 (the one of zlib, polynomial 0xEDB88320) of its UTF-8 bytes,
     modulo the number of groups. The same for ever and in every language: it decides who numbers the topic."""

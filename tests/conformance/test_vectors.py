@@ -56,7 +56,7 @@ def test_a_frame_holds_several_messages(side: str) -> None:
     chosen = [case.values[0] for case in cases("messages.json") if case.values[0]["from"] == side]
     messages = [decode(JSON, case["json"].encode(), side)[0] for case in chosen]
     for codec in (JSON, MSGPACK):
-        for several in (messages[:1], messages, messages * 10, messages * 200):
+        for several in (messages[:1], messages, messages * 10, messages * 150):
             assert decode(codec, codec.join([codec.encode(message) for message in several]), side) == several
 
 

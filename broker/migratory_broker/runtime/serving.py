@@ -67,6 +67,7 @@ class Serving:
         self._config = config
         self._name = name
         self._pump = pump
+        self._clock = clock
         self.connections = Connections(pump, clock)
         self.servers: tuple[Server, ...] = ()
         self.server = ClientServer(
@@ -87,7 +88,12 @@ class Serving:
             edge_events.Send: self.connections.send,
             edge_events.Close: self.connections.close,
             edge_events.Hold: self.connections.hold,
+            edge_events.Later: self._later,
         }
+
+    def _later(self, effect: edge_events.Later) -> None:
+        delay = max(0.0, effect.at - self._clock())
+        asyncio.get_running_loop().call_later(delay, self._pump.to_edge, effect)
 
     def begin(self, incarnation: int, number: int) -> None:
         """From now on sockets may come (`start`)."""

@@ -6,8 +6,8 @@ The rules:
 - Publications of a topic are taken from the one link whose receipt was last: while a client moves to another
   broker, the old link goes on delivering until the new one's receipt. What comes twice has a position that is not
   above the last, and is dropped.
-- Between two publications no sequence number may be missing unless a receipt named it; the client checks, and
-  reports a `hole` when a broker breaks this.
+- Between two publications no sequence number may be missing unless a receipt named it, or a message says that it
+  stands for it (conflation); the client checks, and reports a `hole` when a broker breaks this.
 """
 
 from __future__ import annotations
@@ -46,11 +46,12 @@ class Subscription:
             out.append(Deliver(link, message))
             return True
         sequence = position.sequence
-        if sequence != self.next:
+        first = message.first or sequence  # of a conflated topic: what it stands for is not missing
+        if not first <= self.next <= sequence:
             if sequence <= self.floor:
                 return False  # from before a gap that was reported: too late to undo
-            if sequence > self.next > 0:
-                out.append(Receipt(self.topic, "hole", position, last, self.next, sequence - 1, True))
+            if first > self.next > 0:
+                out.append(Receipt(self.topic, "hole", position, last, self.next, first - 1, True))
             elif self.next:
                 out.append(Receipt(self.topic, "reset", position, last, 0, 0, True, last))
         self.snapshot = False

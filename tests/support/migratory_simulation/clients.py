@@ -202,7 +202,7 @@ class Client:
                     self._write(link, message)
         elif isinstance(effect, ev.Deliver):
             got = effect.message
-            self.world.ledger.received(self.name, got.topic, got.position, got.payload, got.replayed)
+            self.world.ledger.received(self.name, got.topic, got.position, got.payload, got.replayed, got.first)
         elif isinstance(effect, ev.Receipt):
             self._receipt(effect)
         elif isinstance(effect, ev.Answered):
@@ -352,8 +352,9 @@ class Client:
             return
         if position <= before:
             raise Violation(2, f"{where}: {position} sent after {before}")
-        if position.sequence != before.sequence + 1:
-            raise Violation(2, f"{where}: {position} sent after {before}: a hole that was not reported")
+        first = message.first or position.sequence
+        if first != before.sequence + 1 or first > position.sequence:
+            raise Violation(2, f"{where}: {position} from {first} on sent after {before}: a hole that was not reported")
         stands.position = position
 
     def _check_receipt(self, link: ClientLink, request: int, receipt: wire.TopicReceipt, position: Position) -> None:

@@ -68,6 +68,8 @@ REQUIRED = (
     "clients moved",
     "replaced before they were left",
     "begun anew",
+    "conflated",
+    "batches",
 )
 
 

@@ -244,7 +244,10 @@ class Ledger:
             self.coverage["resets inside a history"] += 1
         reader.position = position
 
-    def received(self, subscriber: str, topic: str, position: Position, payload: bytes, replayed: bool) -> None:
+    def received(
+        self, subscriber: str, topic: str, position: Position, payload: bytes, replayed: bool, first: int = 0
+    ) -> None:
+        """`first`: the publication stands for all from there on, as far as the subscriber does not have them."""
         reader = self.reader(subscriber, topic)
         before = reader.position
         self.coverage["delivered"] += 1
@@ -262,11 +265,22 @@ class Ledger:
             raise Violation(2, f"{subscriber} {topic}: {position} after {before}: not rising")
         if self.history_of(topic, before.epoch) != self.history_of(topic, position.epoch):
             raise Violation(2, f"{subscriber} {topic}: {position} of another history after {before}, without a reset")
-        if position.sequence != before.sequence + 1:
+        next_ = before.sequence + 1
+        if not (first or position.sequence) <= next_ <= position.sequence:
             raise Violation(2, f"{subscriber} {topic}: {position} after {before}: a hole that was not reported")
+        self._check_left_out(subscriber, topic, next_, position)
         self.shown(f"subscriber {subscriber}", topic, position, payload)
         reader.position = position
         reader.received += 1
+
+    def _check_left_out(self, subscriber: str, topic: str, first: int, position: Position) -> None:
+        """Conflation leaves out QoS 0 publications alone."""
+        history = self._of(topic, self.history_of(topic, position.epoch))
+        for sequence in range(first, position.sequence):
+            self.coverage["conflated"] += 1
+            _, left = history.entries.get(sequence, (0, None))
+            if left is not None and left.id:
+                raise Violation(1, f"{subscriber} {topic}: {position} stands for {left}, which was acknowledged")
 
     # ---- at the end
 

@@ -72,6 +72,8 @@ class Options:
     max_pending: int = 100_000
     publishes_per_client: int = 10_000
     queue_total: int = 268_435_456
+    batch_delay: float = 0.0
+    conflation: float = 0.0  # interval of the topics whose name ends with an even digit, 0 for none
     at_once: int = 8  # groups whose list is changed, or that are handed over, at the same time
 
     def weight(self, broker: str) -> int:
@@ -86,7 +88,10 @@ def profile_of(seed: int, profile: Profile) -> Literal["long", "short"]:
 
 
 def draw_options(seed: int, profile: Profile = "long") -> Options:
-    return _draw_long(seed) if profile_of(seed, profile) == "long" else _draw_short(seed)
+    options = _draw_long(seed) if profile_of(seed, profile) == "long" else _draw_short(seed)
+    random = Random(f"delivery {seed}")  # of its own: what was drawn before stays as it is
+    batch_delay, conflation = random.choice(((0.0, 0.0), (0.0, 0.0), (0.02, 0.0), (0.3, 0.0), (0.0, 0.4), (0.1, 1.5)))
+    return replace(options, batch_delay=batch_delay, conflation=conflation)
 
 
 def _draw_long(seed: int) -> Options:

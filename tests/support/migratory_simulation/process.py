@@ -77,6 +77,11 @@ class EdgeLife:
             elif isinstance(effect, edge_events.More):
                 scheduler = self.process.world.scheduler
                 scheduler.at(scheduler.now, self.process.run, self.step, effect)
+            elif isinstance(effect, edge_events.Later):
+                process.world.coverage["batches" if process.world.options.batch_delay else "intervals"] += 1
+                scheduler = self.process.world.scheduler
+                at = max(scheduler.now, effect.at - process.offset)
+                scheduler.at(at, self.process.run, self.step, effect)
             elif not isinstance(effect, edge_events.Hold):  # sockets are read on: the edge must bear it
                 self.process.observe(effect)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from migratory_broker.core.edge.config import EdgeConfig
+from migratory_broker.core.edge.config import ConflationRule, EdgeConfig
 from migratory_broker.core.logic.config import LogicConfig
 from migratory_broker.core.logic.events import Flush, Observe, PeerReceived, SendPeer, Tick
 from migratory_client.events import Tick as ClientTick
@@ -147,6 +147,11 @@ class World:
             attaches_per_client=1,
             publishes_per_client=self.options.publishes_per_client,
             queue_total=self.options.queue_total,
+            batch_delay=self.options.batch_delay,
+            batch_bytes=400,
+            conflation=tuple(
+                ConflationRule(f"**{digit}", self.options.conflation) for digit in "02468" if self.options.conflation
+            ),
         )
 
     def revision(self, name: str) -> str:

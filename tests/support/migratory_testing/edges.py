@@ -12,6 +12,7 @@ from migratory_broker.core.edge.events import (
     Effect,
     Event,
     Hold,
+    Later,
     Lost,
     More,
     Multicast,
@@ -167,6 +168,7 @@ class Bench:
         self.held: set[int] = set()  # connections whose sockets are not read
         self.more: list[More] = []  # what the edge wants back; it gets it at once but for `put_off`
         self.put_off = False
+        self.later: list[Later] = []  # what the edge wants back at a time; `wait` gives it
         if open:
             self.step(Admission(True))
 
@@ -191,6 +193,9 @@ class Bench:
                 self.held ^= {effect.connection}
             elif isinstance(effect, More):
                 self.more.append(effect)
+            elif isinstance(effect, Later):
+                assert effect.at >= self.now
+                self.later.append(effect)
             elif isinstance(effect, Clients):
                 self.counted = effect.by_moves
             else:
@@ -246,4 +251,7 @@ class Bench:
         """Time passes, with the ticks of a running process."""
         for _ in range(round(seconds / tick)):
             self.now += tick
+            while due := [later for later in self.later if later.at <= self.now + 1e-9]:
+                self.later.remove(due[0])
+                self.step(due[0])
             self.step(Tick())

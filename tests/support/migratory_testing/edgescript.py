@@ -36,6 +36,7 @@ from migratory_broker.core.edge.events import (
     Effect,
     Event,
     Hold,
+    Later,
     Lost,
     More,
     Multicast,
@@ -99,6 +100,7 @@ class EdgeScript:
     def __init__(self) -> None:
         self.config: dict[str, Any] = {}
         self.now = 100.0
+        self.later: list[Later] = []  # what the edge wants back at a time
         self.clients: dict[str, Client] = {}
         self.names: dict[int, str] = {}
         self._edge: Edge | None = None
@@ -118,7 +120,9 @@ class EdgeScript:
         lines: list[str] = []
         effects = self.edge.step(event, self.now)
         for effect in effects:
-            if not isinstance(effect, More):
+            if isinstance(effect, Later):
+                self.later.append(effect)
+            elif not isinstance(effect, More):
                 lines += self.show(effect)
         for effect in effects:
             if isinstance(effect, More):
@@ -255,7 +259,11 @@ class EdgeScript:
         start = self.now
         for tick in range(1, round(float(seconds) * 10) + 1):
             self.now = start + tick / 10
-            if found := self.step(Tick()):
+            found = []
+            while due := [later for later in self.later if later.at <= self.now + 1e-9]:
+                self.later.remove(due[0])
+                found += self.step(due[0])
+            if found := found + self.step(Tick()):
                 lines += [f"  after {tick / 10:.1f} s", *found]
         return lines
 

@@ -8,6 +8,18 @@ from migratory_protocol import limits
 
 
 @dataclass(slots=True, frozen=True)
+class ConflationRule:
+    """Topics (a pattern, see `TopicPattern`) of which live subscribers get the latest of each `interval` only."""
+
+    topics: str
+    interval: float
+
+    def __post_init__(self) -> None:
+        if not self.interval > 0:
+            raise ValueError(f"conflation of {self.topics!r}: interval is {self.interval!r}, must be above 0 seconds")
+
+
+@dataclass(slots=True, frozen=True)
 class EdgeConfig:
     """One for all edges of a broker. Raises ValueError for a limit that can't work."""
 
@@ -36,6 +48,9 @@ class EdgeConfig:
     queue_per_client: int = limits.QUEUE  # what waits for a paused connection, besides the last write
     queue_total: int = 268_435_456  # over all clients of this edge: the longest queue goes first
     page: int = 65_536  # bytes of payload in one page of a replay: a replay never fills a queue by itself
+    conflation: tuple[ConflationRule, ...] = ()  # the first rule that fits a topic counts
+    batch_delay: float = 0.0  # 0: every publication leaves at once, in a write of its own
+    batch_bytes: int = 16_384  # a batch that holds so many leaves before its time: more would save little
     encodings: int = 4_194_304  # bytes of replayed publications kept encoded: many clients resume from one place
 
     @property
@@ -47,6 +62,8 @@ class EdgeConfig:
         for name in ("handshake", "heartbeat", "closing"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} is {getattr(self, name)!r}, must be more than 0 seconds")
+        if not self.batch_delay >= 0:
+            raise ValueError(f"batch_delay is {self.batch_delay!r}, must be at least 0 seconds")
         if self.max_payload < 0:
             raise ValueError(f"max_payload is {self.max_payload!r}, must be at least 0")
         for name in (
@@ -64,6 +81,7 @@ class EdgeConfig:
             "queue_per_client",
             "queue_total",
             "page",
+            "batch_bytes",
             "encodings",
         ):
             if getattr(self, name) < 1:

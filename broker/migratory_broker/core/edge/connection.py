@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from enum import IntEnum
 
 from migratory_protocol.frames import FrameEvent, FrameParser, ProtocolError
+from migratory_protocol.peer import Publication
 from migratory_protocol.positions import Position
 
 from migratory_broker.core.edge.events import Sink
@@ -35,6 +36,31 @@ class Queue:
         self.size = 0
         self.publications = 0
         self.since = since  # when the transport stopped taking bytes
+
+
+class Batch:
+    """What waits for a writable connection until `due`, so that several publications leave in one write."""
+
+    __slots__ = ("chunks", "due", "publications", "size")
+
+    def __init__(self, due: float) -> None:
+        self.due = due
+        self.chunks: list[bytes] = []
+        self.size = 0
+        self.publications = 0
+
+
+class Conflated:
+    """A topic of whose QoS 0 publications only the latest of each `interval` seconds leaves (conflation.py). `running`:
+    an interval is. `held` waits for its end, and stands for everything from the sequence number `first` on."""
+
+    __slots__ = ("first", "held", "interval", "running")
+
+    def __init__(self, interval: float) -> None:
+        self.interval = interval
+        self.running = False
+        self.held: Publication | None = None
+        self.first = 0
 
 
 class Request:
@@ -63,12 +89,13 @@ class Backlog:
 
 
 class Connection:
-    """`queue` is there exactly while the transport is paused. `topics` is the topic's own shared tuple for a client
-    with one subscription, a dict in order of subscription for more."""
+    """`queue` is there exactly while the transport is paused, and `batch` never then. `topics` is the topic's own shared
+    tuple for a client with one subscription, a dict in order of subscription for more."""
 
     __slots__ = (
         "attaching",
         "backlog",
+        "batch",
         "client",
         "expires",
         "format",
@@ -103,6 +130,7 @@ class Connection:
         self.slot = 0  # the one place in the timer wheel that counts
         self.expires: float | None = None  # when its token does
         self.queue: Queue | None = None
+        self.batch: Batch | None = None
         self.topics: tuple[Topic, ...] | dict[Topic, None] = ()
         self.pages: deque[Replay] | None = None  # replays that go on, in turn
         self.paging: Replay | None = None  # the one whose page is under way
@@ -146,11 +174,12 @@ class Topic:
     """A topic that somebody is subscribed to. `last` is the position of the newest publication that the logic has
     given this edge, None while that is unknown."""
 
-    __slots__ = ("alone", "audiences", "last", "name", "paused", "replays")
+    __slots__ = ("alone", "audiences", "conflated", "last", "name", "paused", "replays")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.last: Position | None = None
+        self.conflated: Conflated | None = None
         self.alone: tuple[Topic, ...] = (self,)
         self.audiences: dict[Format, Audience] = {}
         self.paused: dict[Connection, None] = {}  # live, but the transport takes nothing now

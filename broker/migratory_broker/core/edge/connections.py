@@ -118,6 +118,7 @@ class Connections:
                 self._count("lost")
                 self._leave(connection)
             self.inbox.forget(connection)
+            self._delivery.forget(connection)
             self._wheel.remove(connection)
             connection.state = State.GONE
 
@@ -133,6 +134,7 @@ class Connections:
     def _finish(self, connection: Connection, *, abort: bool) -> None:
         del self.table[connection.number]
         self.inbox.forget(connection)
+        self._delivery.forget(connection)
         self._wheel.remove(connection)
         connection.state = State.GONE
         self._delivery.put(Close(connection.number, abort))

@@ -23,7 +23,7 @@ from migratory_broker.core.edge.config import EdgeConfig
 from migratory_broker.core.edge.connection import Connection, State
 from migratory_broker.core.edge.connections import Connections, describe
 from migratory_broker.core.edge.delivery import CLIENT_LIMIT, Delivery, waiting_bytes
-from migratory_broker.core.edge.events import Effect, Event, Lost, More, Opened, Paused, Received, Resumed
+from migratory_broker.core.edge.events import Effect, Event, Later, Lost, More, Opened, Paused, Received, Resumed
 from migratory_broker.core.edge.moving import Moving
 from migratory_broker.core.edge.publishing import Publishing
 from migratory_broker.core.edge.splice import Splice
@@ -66,6 +66,7 @@ class Edge:
             Received: self._connections.received,
             More: self._connections.more,
             Lost: self._connections.lost,
+            Later: self._time_has_come,
             Paused: self._paused,
             Resumed: self._resumed,
             Tick: self._tick,
@@ -136,6 +137,10 @@ class Edge:
         connection = self._connections.table.get(event.reference)
         if connection is not None and connection.state is State.OPEN:
             self._publishing.answer(connection, event)
+
+    def _time_has_come(self, event: Later) -> None:
+        self._delivery.time_has_come(event)
+        self._splice.conflation.time_has_come()
 
     # ---- the broker ------------------------------------------------------------------------------------------
 

@@ -4,6 +4,9 @@ The fast path. `Fanout(topic, publications)` becomes one `Multicast` per wire fo
 into one write, to a tuple of sinks that is only made anew after somebody came, went, or changed between writable and
 paused. Nothing is done or allocated per subscriber here.
 
+With batching (batches.py) what is fanned out waits in each connection instead, and leaves as one `Multicast` for all
+that have the same waiting, or before whatever else is written to that connection.
+
 The slow path. A connection whose transport is full is moved out of the audiences into each topic's `paused`, and gets
 a queue of the same shared bytes. A queue over its limit, or the longest one when all together are over theirs, ends its
 client (`overfull`); the others never notice.
@@ -20,9 +23,10 @@ from typing import Final
 from migratory_protocol.messages import BrokerMessage
 from migratory_protocol.peer import Forwarded, Publication
 
+from migratory_broker.core.edge.batches import Batches, together
 from migratory_broker.core.edge.config import EdgeConfig
-from migratory_broker.core.edge.connection import Connection, Queue, Topic
-from migratory_broker.core.edge.events import Close, Detach, Effect, Hold, More, Multicast, Send
+from migratory_broker.core.edge.connection import Audience, Batch, Connection, Queue, Topic
+from migratory_broker.core.edge.events import Close, Detach, Effect, Hold, Later, More, Multicast, Send
 from migratory_broker.core.edge.formats import Format
 from migratory_broker.core.logic.events import Attach, Clients, NextPage, Note, Observe, PublishRequest
 
@@ -40,6 +44,9 @@ class Delivery:
         self._written: list[bytes] = []
         self._forwarding: PublishRequest | None = None
         self._overflowing: dict[Connection, str] = {}
+        self._batches = Batches(config)
+        self._full: dict[Connection, None] = {}  # whose batch is large enough to leave with this step
+        self._alarm = float("inf")  # the earliest `Later` that is under way
         self.over = False  # something was put in over a limit: `overfull` says of whom
         self.paused: dict[Connection, None] = {}
         self.now = 0.0
@@ -54,7 +61,7 @@ class Delivery:
         self._join()
         self._effects.append(effect)
 
-    def aside(self, effect: Attach | NextPage | Detach | Clients | Hold | More | Observe | Note) -> None:
+    def aside(self, effect: Attach | NextPage | Detach | Clients | Hold | More | Later | Observe | Note) -> None:
         """Where it stands among the writes doesn't matter, so that it parts none of them."""
         self._forwarding = None  # who publishes behind a subscription gets his own
         self._effects.append(effect)
@@ -108,6 +115,9 @@ class Delivery:
             if self._writing is not None:
                 self._join()
             self._writing = connection
+        if connection.batch is not None and (batch := self._batches.take(connection)) is not None:
+            self._written += batch.chunks
+            self._count(batch)
         self._written.append(data)
         self.sent_bytes += len(data)
 
@@ -129,6 +139,9 @@ class Delivery:
             if audience.sinks is None:
                 audience.sinks = tuple(audience.members.values())
             data = encoded[format] = encode(format)
+            if self._batches.delay:
+                self._batch(audience, data, publications)
+                continue
             self._effects.append(Multicast(data, audience.sinks))
             subscribers = len(audience.sinks)
             self.delivered += publications * subscribers
@@ -148,6 +161,55 @@ class Delivery:
                 data = encoded[connection.format] = connection.format.frame(message)
             self.write(connection, data)
 
+    # ---- batches ---------------------------------------------------------------------------------------------
+
+    def _batch(self, audience: Audience, data: bytes, publications: int) -> None:
+        add, now = self._batches.add, self.now
+        for connection in audience.members:
+            if add(connection, data, publications, now):
+                self._full[connection] = None
+        if self._full:
+            full, self._full = self._full, {}
+            self._release(full)
+        due = self._batches.due
+        if due is not None:
+            self.wake(due)
+
+    def wake(self, at: float) -> None:
+        """`Later` is to come by then."""
+        if at < self._alarm:
+            self._alarm = at
+            self.aside(Later(at))
+
+    def time_has_come(self, event: Later) -> None:
+        if event.at == self._alarm:  # else an earlier one was asked for since
+            self._alarm = float("inf")
+        self._release(self._batches.leaving(self.now))
+        due = self._batches.due
+        if due is not None:
+            self.wake(due)
+
+    def _release(self, connections: Iterable[Connection]) -> None:
+        """What waits for these leaves: each with the others that get the same."""
+        if self._writing is not None:
+            self._join()
+        taken = [
+            (connection.sink, batch)
+            for connection in connections
+            if (batch := self._batches.take(connection)) is not None
+        ]
+        for _, batch in taken:
+            self._count(batch)
+        self._effects += together(iter(taken))
+
+    def _count(self, batch: Batch) -> None:
+        self.delivered += batch.publications
+        self.sent_bytes += batch.size
+
+    def forget(self, connection: Connection) -> None:
+        """It is gone, and what waited for it."""
+        self._batches.take(connection)
+
     # ---- queues ----------------------------------------------------------------------------------------------
 
     def pause(self, connection: Connection) -> None:
@@ -157,6 +219,9 @@ class Delivery:
                 topic.paused[connection] = None
         connection.queue = Queue(self.now)
         self.paused[connection] = None
+        batch = self._batches.take(connection)
+        if batch is not None:
+            self._enqueue(connection, connection.queue, b"".join(batch.chunks), batch.publications)
 
     def resume(self, connection: Connection) -> None:
         """The transport takes bytes again: what waited leaves first, in one write."""

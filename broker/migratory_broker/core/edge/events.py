@@ -71,7 +71,13 @@ class More(Struct, frozen=True, gc=False):
     connection: int
 
 
-Event = Opened | Received | Paused | Resumed | Lost | More | Tick | EdgeEffect
+class Later(Struct, frozen=True, gc=False):
+    """Effect and event: give it back when `now` has come to `at`, or soon after it: something waits for that time."""
+
+    at: float
+
+
+Event = Opened | Received | Paused | Resumed | Lost | More | Later | Tick | EdgeEffect
 
 
 class Multicast(Struct, frozen=True, gc=False):
@@ -109,4 +115,4 @@ class Detach(Crossing, frozen=True, gc=False):
 
 
 LogicRequest = PublishRequest | Attach | NextPage | Clients
-Effect = Multicast | Send | Close | Hold | More | Detach | LogicRequest | Observe | Note
+Effect = Multicast | Send | Close | Hold | More | Later | Detach | LogicRequest | Observe | Note

@@ -52,6 +52,10 @@ class Format:
             return self._publication(topic, publications[0], replayed=False)
         return b"".join([self._publication(topic, publication, replayed=False) for publication in publications])
 
+    def conflated(self, topic: str, publication: Publication, first: int) -> bytes:
+        """As `live`, of one that stands for all from the sequence number `first` on (0: for itself alone)."""
+        return self._publication(topic, publication, replayed=False, first=first)
+
     def replay(self, topic: str, publications: Iterable[Publication]) -> bytes:
         """As `live`, marked as replayed."""
         return b"".join([self._replayed(topic, publication) for publication in publications])
@@ -68,9 +72,11 @@ class Format:
             self._replays[key] = data
         return data
 
-    def _publication(self, topic: str, publication: Publication, *, replayed: bool) -> bytes:
+    def _publication(self, topic: str, publication: Publication, *, replayed: bool, first: int = 0) -> bytes:
         return self.frame(
-            Message(topic, publication.position, publication.payload, publication.sent, publication.time, replayed)
+            Message(
+                topic, publication.position, publication.payload, publication.sent, publication.time, replayed, first
+            )
         )
 
 

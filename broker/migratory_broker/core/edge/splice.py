@@ -26,6 +26,7 @@ from migratory_protocol.positions import Position
 from msgspec.structs import replace
 
 from migratory_broker.core.edge.config import EdgeConfig
+from migratory_broker.core.edge.conflation import Conflation
 from migratory_broker.core.edge.connection import Connection, Replay, Topic
 from migratory_broker.core.edge.delivery import Delivery
 from migratory_broker.core.edge.events import Detach
@@ -39,6 +40,7 @@ class Splice:
         self._config = config
         self._number = number
         self._delivery = delivery
+        self.conflation = Conflation(config, delivery)
         self._references = 0
         self._waiting: dict[int, Replay] = {}  # by the reference of the request that is under way
         self.topics: dict[str, Topic] = {}
@@ -81,6 +83,12 @@ class Splice:
         if connection.paging is replay:
             connection.paging = None
             self.pump(connection)
+
+    def begin(self, name: str) -> Topic:
+        """Somebody subscribes to a topic that nobody was subscribed to."""
+        topic = self.topics[name] = Topic(name)
+        self.conflation.begin(topic)
+        return topic
 
     def forget(self, topic: Topic) -> None:
         """Nobody is subscribed to it any more."""
@@ -183,6 +191,7 @@ class Splice:
             self._delivery.reply(replay.connection, _truncated(missed, cursor.sequence))
 
     def _live(self, replay: Replay) -> None:
+        self.conflation.release(replay.topic)  # to those before it: it has that already
         del replay.topic.replays[replay.connection]
         replay.topic.add_live(replay.connection)
 
@@ -199,7 +208,10 @@ class Splice:
             if not publications:
                 return
         topic.last = publications[-1].position
-        self._delivery.fanout(topic, publications, len(publications))
+        if topic.conflated is None:
+            self._delivery.fanout(topic, publications, len(publications))
+        else:
+            self.conflation.take(topic, topic.conflated, publications)
         for replay, reached in ahead(topic) if topic.replays else ():
             fresh = [publication for publication in publications if publication.sequence > reached]
             if fresh or publications[-1].sequence == reached:
@@ -237,6 +249,7 @@ class Splice:
         topic = self.topics.get(event.topic)
         if topic is None:
             return
+        self.conflation.release(topic)
         if event.receipt == "reset":
             topic.last = event.position
             receipt = TopicReceipt(topic.name, "reset", event.position)

@@ -80,7 +80,7 @@ class Subscriptions:
             name, after, snapshot = request.topics.popleft()
             topic = self._splice.topics.get(name)
             if topic is None:
-                topic = self._splice.topics[name] = Topic(name)
+                topic = self._splice.begin(name)
             if has(connection, topic):
                 receipt = self._again(connection, topic, request.number)
                 if receipt is not None:
@@ -114,6 +114,7 @@ class Subscriptions:
         """A topic that the connection has already: nothing changes. None: the receipt comes with the first one."""
         replay = topic.replays.get(connection)
         if replay is None:
+            self._splice.conflation.release(topic)  # nothing comes behind the receipt that it has named
             return TopicReceipt(topic.name, "complete", topic.last)
         if not replay.requests:
             return TopicReceipt(topic.name, "complete", replay.cursor)

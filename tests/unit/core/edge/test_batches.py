@@ -1,0 +1,176 @@
+"""Batching: several publications in one write, none lost, none behind what was written later."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pytest
+from migratory_broker.core.edge import EdgeConfig
+from migratory_broker.core.edge.events import Later, Multicast, Send
+from migratory_broker.core.logic.events import Gap
+from migratory_protocol.messages import Bye, Message, Ping, Pong, Subscribed, Unsubscribe, Unsubscribed
+from migratory_protocol.positions import Position
+from migratory_testing.edges import Bench, Reader, publication, publications
+
+
+def bench(**limits: object) -> Bench:
+    return Bench(EdgeConfig(batch_delay=0.1, **limits))  # type: ignore[arg-type]
+
+
+def live(bench: Bench, *topics: str, wire: Literal["json", "msgpack"] = "msgpack", deflate: bool = False) -> Reader:
+    reader = bench.client(wire=wire, deflate=deflate)
+    for topic in topics:
+        reader.live(topic)
+    reader.received.clear()
+    reader.writes.clear()
+    return reader
+
+
+@pytest.mark.parametrize("wire", ["json", "msgpack"])
+@pytest.mark.parametrize("deflate", [False, True])
+def test_what_comes_within_the_delay_leaves_in_one_write(wire: Literal["json", "msgpack"], deflate: bool) -> None:
+    table = bench()
+    reader = live(table, "t", "u", wire=wire, deflate=deflate)
+    table.fan("t", publication(1, b"x" * 300))
+    table.fan("u", publication(1), publication(2))
+    table.fan("t", publication(2))
+    assert reader.writes == []
+    assert table.edge.delivered == 0
+    table.wait(0.1)
+    assert len(reader.writes) == 1
+    got = [(m.topic, m.position.sequence) for m in reader.take(Message)]
+    assert got == [("t", 1), ("u", 1), ("u", 2), ("t", 2)]
+    assert table.edge.delivered == 4
+    assert table.edge.sent_bytes >= len(reader.writes[0])
+    table.fan("t", publication(3))
+    table.wait(0.1)
+    assert reader.sequences("t") == [3]
+
+
+def test_clients_that_get_the_same_are_one_effect() -> None:
+    table = bench()
+    readers = [live(table, "t"), live(table, "t"), live(table, "t", "u")]
+    table.fan("t", publication(1))
+    table.fan("t", publication(2))
+    table.fan("u", publication(1))
+    (later,) = table.later
+    table.later.clear()
+    table.now = later.at
+    effects = table.step(later)
+    assert [len(list(effect.sinks)) for effect in effects if isinstance(effect, Multicast)] == [2, 1]
+    assert [len(reader.writes) for reader in readers] == [1, 1, 1]
+    assert not table.later  # nothing waits: nobody is to be woken
+
+
+def test_a_batch_that_is_large_enough_leaves_before_its_time() -> None:
+    table = bench(batch_bytes=300)
+    reader = live(table, "t")
+    table.fan("t", publication(1, b"x" * 200))
+    assert reader.writes == []
+    table.fan("t", publication(2, b"x" * 200))
+    assert reader.sequences("t") == [1, 2]
+    assert len(reader.writes) == 1
+
+
+def test_one_clock_for_many_batches() -> None:
+    """Those whose time is up a little later leave along; others have a `Later` of their own, one at a time."""
+    table = bench()
+    first, second, third = live(table, "t"), live(table, "u"), live(table, "v")
+    table.fan("t", publication(1))
+    table.now += 0.005
+    table.fan("u", publication(1))
+    table.now += 0.05
+    table.fan("v", publication(1))
+    assert [round(later.at, 3) for later in table.later] == [1000.1]
+    table.now = table.later[0].at
+    table.step(table.later.pop())
+    assert (len(first.writes), len(second.writes), len(third.writes)) == (1, 1, 0)
+    assert [round(later.at, 3) for later in table.later] == [1000.155]
+    table.step(Later(1.0))  # one that was asked for before is late: nothing happens
+    assert not third.writes
+    table.wait(0.1)
+    assert len(third.writes) == 1
+
+
+def test_whatever_else_is_written_takes_the_batch_along_before_itself() -> None:
+    table = bench()
+    reader = live(table, "t")
+    table.fan("t", publication(1))
+    effects = reader.say(Ping())
+    assert [type(message) for message in reader.received] == [Message, Pong]
+    assert [type(effect) for effect in effects] == [Send]
+    reader.received.clear()
+    table.fan("t", publication(2))
+    reader.say(Unsubscribe(5, ["t"]))
+    assert [type(message) for message in reader.received] == [Message, Unsubscribed]
+    table.wait(0.3)
+    assert len(reader.received) == 2
+
+
+def test_a_receipt_of_a_live_gap_keeps_its_place() -> None:
+    table = bench()
+    reader = live(table, "t")
+    table.fan("t", publication(1))
+    table.step(Gap("t", "truncated", Position(1, 4), 2, 4))
+    table.fan("t", publication(5))
+    table.wait(0.1)
+    assert [type(message) for message in reader.received] == [Message, Subscribed, Message]
+
+
+def test_nothing_is_lost_at_a_close() -> None:
+    table = bench()
+    left, closed, lost = live(table, "t"), live(table, "t"), live(table, "t")
+    table.fan("t", publication(1))
+    left.say(Bye())
+    assert (left.sequences("t"), left.close_code) == ([1], 1000)
+    closed.raw(b"\x88\x82\x00\x00\x00\x00\x03\xe8")
+    assert (closed.sequences("t"), closed.close_code) == ([1], 1000)
+    lost.lose()
+    table.wait(0.3)
+    assert lost.writes == []
+
+
+def test_a_dead_client_holds_no_batch() -> None:
+    table = bench(heartbeat=1.0)
+    reader = live(table, "t")
+    table.now += 2.0
+    table.fan("t", publication(1))
+    table.wait(0.1, tick=0.05)
+    assert reader.socket == "aborted"
+    assert reader.writes == [] or reader.sequences("t") == [1]
+    table.wait(1.0)
+
+
+def test_a_full_transport_takes_the_batch_into_its_queue() -> None:
+    table = bench()
+    reader = live(table, "t")
+    table.fan("t", publication(1))
+    reader.pause()
+    table.fan("t", publication(2))
+    table.wait(0.5)
+    assert reader.writes == []
+    assert table.edge.queue_bytes > 0
+    reader.resume()
+    table.fan("t", publication(3))
+    table.wait(0.1)
+    assert reader.sequences("t") == [1, 2, 3]
+    assert table.edge.queue_bytes == 0
+
+
+def test_a_replay_stands_before_what_is_fanned_out_behind_it() -> None:
+    table = bench()
+    other = live(table, "t")
+    reader = table.client()
+    attach = reader.subscribe("t", Position(1, 0))
+    table.fan("t", publication(1))
+    table.attached(attach, Position(1, 1), publications=publications(1, 1))
+    table.fan("t", publication(2))
+    table.wait(0.1)
+    assert reader.sequences("t") == other.sequences("t") == [1, 2]
+
+
+def test_limits_that_cannot_work() -> None:
+    with pytest.raises(ValueError, match="batch_delay"):
+        EdgeConfig(batch_delay=-1.0)
+    with pytest.raises(ValueError, match="batch_bytes"):
+        EdgeConfig(batch_bytes=0)

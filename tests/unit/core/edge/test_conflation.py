@@ -1,0 +1,181 @@
+"""Conflation: the latest of each interval, and a word about what it stands for. QoS 1 is never left out."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pytest
+from migratory_broker.core.edge import EdgeConfig
+from migratory_broker.core.edge.config import ConflationRule
+from migratory_broker.core.logic.events import Gap
+from migratory_protocol.messages import Message, Subscribe, Subscribed, TopicRequest, Unsubscribe
+from migratory_protocol.peer import Publication
+from migratory_protocol.positions import Position
+from migratory_protocol.topics import TopicPattern
+from migratory_testing.edges import Bench, Reader, publication, publications, receipts
+
+RULES = (ConflationRule("ticks/**", 0.25), ConflationRule("slow/*", 1.0))
+
+
+def acknowledged(sequence: int) -> Publication:
+    return Publication(1, sequence, b"%d" % sequence, "p", sequence, 1000.0)
+
+
+def live(table: Bench, topic: str = "ticks/eur", wire: Literal["json", "msgpack"] = "msgpack") -> Reader:
+    reader = table.client(wire=wire)
+    reader.live(topic)
+    reader.received.clear()
+    return reader
+
+
+def got(reader: Reader) -> list[tuple[int, int]]:
+    """(sequence number, first) of each message."""
+    return [(message.position.sequence, message.first) for message in reader.take(Message)]
+
+
+@pytest.fixture
+def table() -> Bench:
+    return Bench(EdgeConfig(conflation=RULES))
+
+
+@pytest.mark.parametrize("wire", ["json", "msgpack"])
+def test_the_first_leaves_at_once_and_then_the_latest_of_each_interval(
+    table: Bench, wire: Literal["json", "msgpack"]
+) -> None:
+    reader = live(table, wire=wire)
+    table.fan("ticks/eur", publication(1))
+    assert got(reader) == [(1, 0)]
+    for sequence in (2, 3, 4):
+        table.fan("ticks/eur", publication(sequence))
+    assert got(reader) == []
+    table.wait(0.3, tick=0.05)
+    assert got(reader) == [(4, 2)]
+    table.fan("ticks/eur", publication(5))
+    assert got(reader) == []
+    table.wait(0.25, tick=0.05)
+    assert got(reader) == [(5, 0)]  # it stands for itself alone
+    table.wait(0.5, tick=0.05)
+    table.fan("ticks/eur", publication(6), publication(7))
+    assert got(reader) == [(7, 6)]  # quiet before: at once, the latest of the turn
+    table.wait(1.0)
+    assert got(reader) == []
+
+
+def test_qos_1_is_never_left_out_and_never_waits(table: Bench) -> None:
+    reader = live(table)
+    table.fan("ticks/eur", publication(1))
+    table.fan("ticks/eur", publication(2), acknowledged(3), acknowledged(4), publication(5))
+    assert got(reader) == [(1, 0), (3, 2), (4, 0)]
+    table.wait(0.3)
+    assert got(reader) == [(5, 0)]
+
+
+def test_other_topics_are_not_conflated(table: Bench) -> None:
+    reader = live(table, "quotes/eur")
+    for sequence in (1, 2, 3):
+        table.fan("quotes/eur", publication(sequence))
+    assert got(reader) == [(1, 0), (2, 0), (3, 0)]
+
+
+def test_each_rule_has_its_interval(table: Bench) -> None:
+    quick, slow = live(table), live(table, "slow/eur")
+    for topic in ("ticks/eur", "slow/eur"):
+        table.fan(topic, publication(1))
+        table.fan(topic, publication(2))
+    table.wait(0.3)
+    assert (got(quick), got(slow)) == ([(1, 0), (2, 0)], [(1, 0)])
+    table.wait(0.8)
+    assert got(slow) == [(2, 0)]
+
+
+def test_who_joins_gets_nothing_that_its_receipt_has_named(table: Bench) -> None:
+    old = live(table)
+    table.fan("ticks/eur", publication(1))
+    table.fan("ticks/eur", publication(2))
+    new = table.client()
+    attach = new.subscribe("ticks/eur")
+    table.attached(attach, Position(1, 2))
+    assert got(old) == [(1, 0), (2, 0)]  # it left before the other one joined
+    assert got(new) == []
+    table.fan("ticks/eur", publication(3))
+    table.wait(0.3)
+    assert got(old) == got(new) == [(3, 0)]
+
+
+def test_a_replay_brings_all_and_ends_without_a_seam(table: Bench) -> None:
+    old = live(table)
+    table.fan("ticks/eur", *publications(1, 3))
+    table.fan("ticks/eur", publication(4))
+    new = table.client()
+    attach = new.subscribe("ticks/eur", Position(1, 1))
+    table.attached(attach, Position(1, 5), publications=publications(2, 5))  # ahead of what was fanned out
+    table.fan("ticks/eur", publication(5))
+    table.fan("ticks/eur", publication(6))
+    table.wait(0.5)
+    assert got(new) == [(2, 0), (3, 0), (4, 0), (5, 0), (6, 0)]
+    assert got(old) == [(3, 1), (5, 4), (6, 0)]
+
+
+def test_a_gap_comes_behind_what_waits(table: Bench) -> None:
+    reader = live(table)
+    table.fan("ticks/eur", publication(1))
+    table.fan("ticks/eur", publication(2))
+    table.step(Gap("ticks/eur", "truncated", Position(1, 5), 3, 5))
+    assert [type(message) for message in reader.received] == [Message, Message, Subscribed]
+    assert receipts(reader.take(Subscribed)) == [(0, "truncated", 3, 5)]
+    table.fan("ticks/eur", publication(6))
+    table.step(Gap("ticks/eur", "reset", Position(9, 0)))
+    assert [type(message) for message in reader.received] == [Message, Subscribed]
+    table.wait(0.3)
+    assert len(reader.received) == 2
+
+
+def test_subscribing_again_names_nothing_that_still_waits(table: Bench) -> None:
+    reader = live(table)
+    table.fan("ticks/eur", publication(1))
+    table.fan("ticks/eur", publication(2))
+    reader.say(Subscribe(2, [TopicRequest("ticks/eur")]))
+    assert [type(message) for message in reader.received] == [Message, Message, Subscribed]
+
+
+def test_a_topic_that_everybody_left_is_forgotten(table: Bench) -> None:
+    reader = live(table)
+    table.fan("ticks/eur", publication(1))
+    table.fan("ticks/eur", publication(2))
+    reader.say(Unsubscribe(2, ["ticks/eur"]))
+    reader.received.clear()
+    table.wait(0.5)
+    assert reader.received == []
+    reader.live("ticks/eur", Position(1, 2))
+    reader.received.clear()
+    table.fan("ticks/eur", publication(3))
+    assert got(reader) == [(3, 0)]
+
+
+def test_with_batching_the_latest_of_an_interval_waits_for_its_batch() -> None:
+    table = Bench(EdgeConfig(conflation=RULES, batch_delay=0.1))
+    reader = live(table)
+    for sequence in range(1, 4):
+        table.fan("ticks/eur", publication(sequence))
+    table.wait(0.4, tick=0.05)
+    assert got(reader) == [(1, 0), (3, 2)]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "yes", "no"),
+    [
+        ("ticks/**", ["ticks/", "ticks/eur", "ticks/eur/spot", "ticks/\n"], ["ticks", "xticks/eur"]),
+        ("ticks/*", ["ticks/", "ticks/eur"], ["ticks/eur/spot"]),
+        ("*/spot", ["eur/spot", "/spot"], ["a/eur/spot", "eur/spotted"]),
+        ("a.b+(c)", ["a.b+(c)"], ["axb+(c)", "a.bb(c)"]),
+        ("**", ["", "anything/at all"], []),
+    ],
+)
+def test_patterns(pattern: str, yes: list[str], no: list[str]) -> None:
+    found = TopicPattern(pattern)
+    assert [topic for topic in yes + no if found.matches(topic)] == yes
+
+
+def test_an_interval_that_cannot_work() -> None:
+    with pytest.raises(ValueError, match="must be above 0"):
+        ConflationRule("ticks/**", 0.0)
