@@ -63,7 +63,14 @@ def asked(shared: Kubectl) -> Kubectl:
             "apiVersion": "migratory.dev/v1alpha1",
             "kind": "MigratoryCluster",
             "metadata": {"name": "quotes", "annotations": {"migratory.dev/paused": "true"}},
-            "spec": {"sla": {"prometheus": {"url": f"{url}/silent"}}},
+            "spec": {
+                "sla": {
+                    "prometheus": {"url": f"{url}/silent"},
+                    "schedule": "* * * * *",
+                    "historyLimit": 1,
+                    "spark": {"executors": 0, "deadline": "30s", "driver": {"cpu": "50m"}},
+                }
+            },
         }
     )
     small: Object = {"cpu": "50m"}
@@ -155,6 +162,26 @@ def test_a_prometheus_that_can_not_be_asked_is_named(asked: Kubectl) -> None:
     table = kube("get", "slar").splitlines()
     assert table[0].split() == ["NAME", "CLUSTER", "PHASE", "VERDICT", "COVERAGE", "P99", "WHY", "AGE"]
     assert kube.condition("quotes", "SLAMet") == ("Unknown", "ReportFailed")
+
+
+def test_a_schedule_makes_one_report_for_a_slot_and_keeps_the_newest(asked: Kubectl) -> None:
+    kube = asked
+    seen: dict[str, Object] = {}
+
+    def two_have_been() -> bool:
+        for one in kube.list("slar"):
+            if one["metadata"]["name"].startswith("quotes-"):
+                seen[one["metadata"]["uid"]] = one
+        return len(seen) >= 2
+
+    kube.until(two_have_been, "two scheduled reports", 240)
+    names = [one["metadata"]["name"] for one in seen.values()]
+    assert len(set(names)) == len(names), names
+    for one in seen.values():
+        (owner,) = one["metadata"]["ownerReferences"]
+        assert (owner["kind"], owner["name"]) == ("MigratoryCluster", "quotes")
+        assert one["spec"]["end"] == one["metadata"]["annotations"]["migratory.dev/slot"]
+    kube.until(lambda: kube.get("slar", names[0]) is None, "the older one to go", 240)
 
 
 def test_a_report_says_the_same_for_ever(asked: Kubectl) -> None:

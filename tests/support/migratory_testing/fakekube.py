@@ -30,6 +30,8 @@ class FakeKube:
         self.talks.set()
         self._watchers: dict[asyncio.Queue[Object], str] = {}
         self._version = 0
+        # what each field manager says of a status: it takes nothing from another's
+        self._statuses: dict[str, dict[str, Object]] = {}
 
     async def __aenter__(self) -> Self:
         app = web.Application()
@@ -90,11 +92,15 @@ class FakeKube:
                     {"kind": "List", "metadata": {"resourceVersion": "1"}, "items": self._listed(path, request)}
                 )
             case "PATCH":
-                return self._apply(path, json.loads(await request.read()))
+                return self._apply(path, json.loads(await request.read()), request.query.get("fieldManager", ""))
             case "POST" if path.endswith("/eviction"):
                 return self._evict(path.removesuffix("/eviction"), json.loads(await request.read()))
             case "POST":
                 body = json.loads(await request.read())
+                if f"{path}/{body['metadata']['name']}" in self.objects:
+                    return _status(409, f"{path}/{body['metadata']['name']} already exists")
+                body["metadata"].setdefault("uid", f"uid-of-{path}/{body['metadata']['name']}")
+                body["metadata"].setdefault("creationTimestamp", "2026-01-02T03:03:05Z")
                 self.put(f"{path}/{body['metadata']['name']}", body)
                 return _json(body, 201)
             case "DELETE" if path in self.objects:
@@ -125,13 +131,17 @@ class FakeKube:
         del self.objects[path]
         return _status(200, "gone")
 
-    def _apply(self, path: str, body: Object) -> web.Response:
+    def _apply(self, path: str, body: Object, manager: str) -> web.Response:
         at = path.removesuffix("/status")
         self.applied.append(body)
         if at != path:
             if at not in self.objects:
                 return _status(404, f"{at} is not there")
-            self.put(at, {**self.objects[at], "status": body["status"]})
+            parts = self._statuses.setdefault(at, {})
+            parts[manager] = body["status"]
+            status = {key: value for part in parts.values() for key, value in part.items()}
+            status["conditions"] = [one for part in parts.values() for one in part.get("conditions", ())]
+            self.put(at, {**self.objects[at], "status": status})
         else:
             self.put(at, _merged(self.objects.get(at, {}), body))
         return _json(self.objects[at])

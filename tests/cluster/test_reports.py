@@ -1,0 +1,139 @@
+"""An SLAReport of what a real Prometheus scraped, judged against what the load generator counted itself; a promise that
+is broken, and kept again; the report as files, and its rows on a volume.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from migratory_node.kubectl import Kubectl, Object
+from migratory_node.pods import ONE, Pods, make_cluster, urls
+from migratory_node.prometheus import Prometheus, watching
+
+pytestmark = pytest.mark.timeout(900)
+SMALL: Object = {"cpu": "50m"}
+CLIENTS = {"migratory.dev/metrics": "clients"}
+COMPLETE: Object = {"name": "complete", "type": "delivery", "target": "100"}
+IMPOSSIBLE: Object = {"name": "fast", "type": "latency", "threshold": "1ms", "target": "100"}
+EASY: Object = {"name": "fast", "type": "latency", "threshold": "1m", "target": "50"}
+
+
+class Measured(NamedTuple):
+    """A load that has ended, what it counted, and the window that has all of it."""
+
+    kube: Kubectl
+    prometheus: Prometheus
+    account: Object
+    window: Object
+
+
+@pytest.fixture(scope="module")
+def measured(shared: Kubectl) -> Iterator[Measured]:
+    kube, pods = shared, Pods(shared)
+    kube.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": "history"},
+            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "64Mi"}}},
+        }
+    )
+    with watching(kube) as prometheus:
+        sla = {"prometheus": {"url": prometheus.url}, "objectives": [COMPLETE, IMPOSSIBLE]}
+        make_cluster(kube, {**ONE, "sla": sla})
+        pods.load(
+            "load", "--server", urls(kube, "quotes"), "--subscribers", "20", "--topics", "5", "--rate", "5",
+            "--duration", "55", "--warmup", "1", "--workers", "1", "--cluster", "quotes",
+            "--metrics-listen", "0.0.0.0:9100", "--scrape-interval", "15",
+            ports=[{"name": "metrics", "containerPort": 9100}],
+        )  # fmt: skip
+        kube("label", "pod", "load", *(f"{name}={value}" for name, value in CLIENTS.items()))
+        kube.until(lambda: prometheus.up(pod="load"), "the load is scraped", 120)
+        # What it counted before its first scrape counts from zero: its process is hardly older than the window.
+        start = int(time.time()) - 3
+        account = pods.account("load", 300)
+        # It can be scraped to its very end, half a minute after the last delivery.
+        (container,) = (kube.get("pod", "load") or {})["status"]["containerStatuses"]
+        end = container["state"]["terminated"]["finishedAt"]
+        window = f"{round(datetime.fromisoformat(end).timestamp()) - start}s"
+        yield Measured(kube, prometheus, account, {"end": end, "window": window})
+
+
+def report(measured: Measured, name: str, spark: Object) -> Object:
+    """The status of a report of the load's window, once it has ended."""
+    kube = measured.kube
+    spec = {"cluster": "quotes", **measured.window, "spark": spark}
+    kube.apply({"apiVersion": "migratory.dev/v1alpha1", "kind": "SLAReport", "metadata": {"name": name}, "spec": spec})
+
+    def ended() -> Object | None:
+        found: Object = (kube.get("slar", name) or {}).get("status", {})
+        return found if found.get("phase") in ("Succeeded", "Failed") else None
+
+    return kube.until(ended, f"the end of report {name}", 420) or {}
+
+
+def events(kube: Kubectl) -> list[str]:
+    found = kube.list("events")
+    return [one["reason"] for one in found if one["involvedObject"]["kind"] == "MigratoryCluster"]
+
+
+def test_driver_and_two_executors_count_what_the_load_generator_counted_and_a_miss_is_told(
+    measured: Measured, tmp_path: Path
+) -> None:
+    kube, account = measured.kube, measured.account
+    assert account["expected"] > 1000
+    status = report(measured, "first", {"executors": 2, "driver": SMALL, "executor": SMALL, "historyClaim": "history"})
+    assert status["phase"] == "Succeeded", status
+    counted = {key: account[key] for key in ("expected", "lost", "duplicates", "reordered")}
+    assert {key: status["delivery"][key] for key in counted} == counted
+    results = {one["name"]: one for one in status["objectives"]}
+    complete = results["complete"]
+    assert (complete["total"], complete["good"]) == (account["expected"], account["delivered"])
+    assert complete["verdict"] == ("met" if account["delivered"] == account["expected"] else "missed")
+    assert (results["fast"]["verdict"], status["verdict"]) == ("missed", "missed")
+    assert float(status["coverage"]["share"]) >= 95
+    assert "quotes-broker-0" in {one["broker"] for one in status["latency"]}
+
+    assert kube.until(lambda: kube.condition("quotes", "SLAMet"), "SLAMet", 60) == ("False", "ObjectivesMissed")
+    kube.until(lambda: "SLAMissed" in events(kube), "the Event", 60)
+    last = (kube.get("mgc", "quotes") or {})["status"]["lastReport"]
+    assert last == {"name": "first", "verdict": "missed", "time": measured.window["end"]}
+    assert "missed" in kube("get", "mgc", "quotes").splitlines()[1]
+
+    files = [str(tmp_path / name) for name in ("report.json", "report.html")]
+    fetch = [sys.executable, "-m", "migratory_cli.main", "sla", "fetch", "first", "-n", kube.namespace,
+             "--json", files[0], "--html", files[1]]  # fmt: skip
+    environment = {**os.environ, "KUBECONFIG": str(kube.kubeconfig)}
+    done = subprocess.run(fetch, capture_output=True, text=True, timeout=120, check=False, env=environment)
+    assert done.returncode == 1, done.stderr  # missed
+    whole = json.loads(Path(files[0]).read_text())
+    assert whole["delivery"]["expected"] == account["expected"]
+    assert whole["objectives"][0]["good"] == complete["good"]
+    assert "<svg" in Path(files[1]).read_text()
+
+    kube.until(lambda: not kube.list("pods", "migratory.dev/report=first"), "no pod of the run", 90)
+    listing = "import pathlib; print(*sorted(str(p) for p in pathlib.Path('/history').rglob('*.parquet')))"
+    mounts = [{"name": "tmp", "mountPath": "/tmp"}, {"name": "history", "mountPath": "/history"}]
+    claim: Object = {"name": "history", "persistentVolumeClaim": {"claimName": "history"}}
+    Pods(kube).start("look", "-c", listing, volumes=[claim], command=["python3"], volumeMounts=mounts)
+    tables = Pods(kube).end("look")[1].split()
+    assert {path.split("/")[2] for path in tables} == {"objectives", "latency"}, tables
+
+
+def test_kept_again_it_clears(measured: Measured) -> None:
+    kube = measured.kube
+    kube.patch("mgc", "quotes", {"spec": {"sla": {"objectives": [COMPLETE, EASY]}}})
+    status = report(measured, "second", {"executors": 0, "driver": SMALL})
+    assert (status["phase"], status["verdict"]) == ("Succeeded", "met"), status
+    assert status["delivery"]["expected"] == measured.account["expected"]
+    kube.until(lambda: kube.condition("quotes", "SLAMet") == ("True", "ObjectivesMet"), "SLAMet", 60)
+    kube.until(lambda: "SLARecovered" in events(kube), "the Event", 60)
