@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import websockets
-from migratory_testing.processes import Broker, Brokers
+from migratory_testing.processes import Broker, Brokers, poll
 from migratory_testing.zookeeper import ensemble
 
 LIMIT = 20.0
@@ -90,4 +90,6 @@ def brokers(zookeepers: Any, tmp_path: Path, request: pytest.FixtureRequest) -> 
     processes = getattr(request, "param", 0)
     with Brokers(tmp_path / "brokers", zookeepers.servers, cluster=cluster, ioProcesses=processes) as running:
         running.start_all()
+        for broker in running.all():  # a broker hears of the others' readiness a moment later
+            poll(lambda broker=broker: len(broker.status()["servers"]) == 3, f"{broker.name} names all to its clients")
         yield running
