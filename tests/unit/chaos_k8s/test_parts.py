@@ -33,13 +33,13 @@ def test_dropped_packets_are_those_of_the_runs_own_rules_each_way() -> None:
 def deployment(namespaces: str | None) -> dict[str, Any]:
     env = [
         {"name": "X", "value": "y"},
-        *([{"name": "MIGRATORY_NAMESPACES", "value": namespaces}] if namespaces else []),
+        *([{"name": "MIGRATORY_NAMESPACES", "value": namespaces}] if namespaces is not None else []),
     ]
     return {"spec": {"template": {"spec": {"containers": [{"env": env}]}}}}
 
 
 def test_an_operator_looks_after_the_namespaces_that_it_names_or_all() -> None:
-    assert looked_after(deployment(None)) == ()
+    assert looked_after(deployment(None)) == looked_after(deployment("")) == ()
     assert looked_after(deployment("one, two")) == ("one", "two")
 
 
