@@ -10,11 +10,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from migratory_resources.fields import Duration, Model, Name, Size, Whole, Words
+from migratory_resources.fields import Duration, Model, Name, Size, Text, Whole, Words
 from migratory_resources.objectives import Objective
 
 API_VERSION = "migratory.dev/v1alpha1"
 KIND = "MigratoryCluster"
+
+TOPICS = r"[^\x00-\x1f\x7f]{1,255}"
+TOPICS_FORM = 'names of topics, with * for any characters but / and ** for any at all, such as "ticks/**"'
 
 LONGEST_NAME = 40
 """Kubernetes adds "-broker-", an ordinal and a revision to it, within 63 characters."""
@@ -98,6 +101,28 @@ class Limits(Model):
     )
 
 
+class Batching(Model):
+    """Several publications in one write: a fraction of the processor's time, for a delay."""
+
+    max_delay: Annotated[float, Duration("0s", "5s")] = Field(
+        default=0.0, description="That a publication waits for others to the same client at most; 0s: none waits"
+    )
+    max_bytes: Annotated[int, Size("1Ki", "1Mi")] = Field(
+        default=16 * 2**10, description="So many that wait for one client leave before their time"
+    )
+
+
+class Conflation(Model):
+    """Topics of which subscribers want to know how things stand, not every step on the way."""
+
+    topics: Annotated[str, Text(TOPICS, 255, TOPICS_FORM)] = Field(
+        description="Which: * stands for any characters but /, ** for any at all"
+    )
+    interval: Annotated[float, Duration("10ms", "1m")] = Field(
+        description="Of QoS 0 publications within it only the latest is sent on"
+    )
+
+
 class Delivery(Model):
     min_copies: Annotated[int, Whole(1, 5)] = Field(
         default=2, description="Brokers that hold a publication before it counts"
@@ -109,6 +134,15 @@ class Delivery(Model):
         default="reset",
         description="When so many brokers were replaced at once that a history is gone: begin a new one and tell the "
         "clients (reset), or wait for a person (halt)",
+    )
+    batching: Batching = Field(default=Batching(), description="Several publications in one write to a client")
+    conflation: list[Conflation] = Field(
+        default_factory=list,
+        max_length=50,
+        description="Topics whose subscribers get the latest publication of each interval; the first that fits counts",
+    )
+    compression: bool = Field(
+        default=False, description="Take clients' offers to compress messages; each is compressed once for all of them"
     )
 
 

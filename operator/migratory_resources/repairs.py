@@ -30,6 +30,8 @@ _IN_OBJECTIVES: dict[int | str, Any] = {
     "name": "unnamed", "target": "50", "threshold": "1s", "length": "1s", "percentile": "50", "share": "50",
     "clock": "same", "rolling": "366d", "calendar": "year", "zone": "UTC",
 }  # fmt: skip
+_CONFLATION = ("spec", "delivery", "conflation")
+_IN_CONFLATION: dict[int | str, str] = {"topics": "any", "interval": "1s"}
 _USUAL_WEIGHT = 100
 
 
@@ -77,6 +79,8 @@ def _repair(document: dict[str, Any], loc: Loc) -> Loc:
     place: Any = _at(document, loc[:-1])
     if loc[:-1] == _WEIGHTS:
         place[loc[-1]] = _USUAL_WEIGHT
+    elif loc[:-2] == _CONFLATION:
+        place[loc[-1]] = _IN_CONFLATION[loc[-1]]
     elif loc in _REQUIRED:
         place[loc[-1]] = copy.deepcopy(_REQUIRED[loc])
     elif not isinstance(place, dict) or loc[-1] in place:

@@ -37,17 +37,11 @@ KUBERNETES_ONLY = {
 }
 """Fields that have no meaning on one machine, and why."""
 
-NOT_YET = {
-    "spec.delivery.batching": "batching over time is not in this release",
-    "spec.delivery.conflation": "conflation is not in this release",
-}
-"""Fields of later releases that only tune."""
-
 REFUSED = {"spec.security": "nothing but its absence: tokens, rules and TLS are not in this release, all is open"}
 """Fields that must not be passed over with a warning: the cluster would be less safe than its file says."""
 
 _NO_EFFECT = frozenset({"metadata.labels", "metadata.annotations"})
-_KNOWN = frozenset({*KUBERNETES_ONLY, *NOT_YET, *REFUSED, *_NO_EFFECT})
+_KNOWN = frozenset({*KUBERNETES_ONLY, *REFUSED, *_NO_EFFECT})
 # As difflib counts: "replica" for "replicas", "minCopys" for "minCopies", but not "color" for "groups".
 _SIMILAR = 0.7
 
@@ -108,8 +102,6 @@ def _keep_known(
             problems.append(Problem(here, value, REFUSED[here]))
         elif here in KUBERNETES_ONLY:
             warnings.append(f"{here} has no effect on one machine: {KUBERNETES_ONLY[here]}")
-        elif here in NOT_YET:
-            warnings.append(f"{here} has no effect: {NOT_YET[here]}")
         elif here not in _NO_EFFECT:
             # Neighbours of later releases count as well: "securty" must not be passed over.
             near = [*names, *(known.removeprefix(path) for known in _KNOWN if known.startswith(path))]

@@ -64,10 +64,25 @@ class LimitsSection(_Section, frozen=True):
     handshake: Annotated[float, Meta(ge=0.1, le=300)] = 10.0
 
 
+class BatchingSection(_Section, frozen=True):
+    max_delay: Annotated[float, Meta(ge=0, le=60)] = 0.0
+    max_bytes: Bytes = 16_384
+
+
+class ConflationSection(_Section, frozen=True):
+    """Topics, by a pattern (`migratory_protocol.topics.TopicPattern`), of which only the latest of each interval goes
+    on."""
+
+    topics: Annotated[str, Meta(min_length=1, max_length=255)]
+    interval: Annotated[float, Meta(ge=0.001, le=3600)]
+
+
 class DeliverySection(_Section, frozen=True):
     min_copies: Annotated[int, Meta(ge=1, le=16)] = 2
     duplicate_window: Seconds = 120.0
     on_history_loss: Literal["reset", "halt"] = "reset"
+    batching: BatchingSection = field(default_factory=BatchingSection)
+    conflation: tuple[ConflationSection, ...] = ()
 
 
 class DrainSection(_Section, frozen=True):
@@ -211,6 +226,7 @@ _SECTIONS: dict[str, type[Struct]] = {
     "topics.cache": CacheSection,
     "limits": LimitsSection,
     "delivery": DeliverySection,
+    "delivery.batching": BatchingSection,
     "drain": DrainSection,
     "origins": OriginsSection,
 }

@@ -13,7 +13,7 @@ from migratory_protocol.messages import Server
 from migratory_protocol.origins import OriginPolicy
 
 from migratory_broker.core.edge import events as edge_events
-from migratory_broker.core.edge.config import EdgeConfig
+from migratory_broker.core.edge.config import ConflationRule, EdgeConfig
 from migratory_broker.core.edge.core import Edge
 from migratory_broker.core.logic import events
 from migratory_broker.runtime import admin
@@ -48,6 +48,9 @@ def edge_config(config: BrokerConfig, name: str, incarnation: int) -> EdgeConfig
         subscriptions_per_client=limits.subscriptions_per_client,
         queue_per_client=limits.queue_per_client,
         queue_total=limits.queue_total // share,
+        batch_delay=config.delivery.batching.max_delay,
+        batch_bytes=config.delivery.batching.max_bytes,
+        conflation=tuple(ConflationRule(rule.topics, rule.interval) for rule in config.delivery.conflation),
         incoming_total=INCOMING // share,
     )
 

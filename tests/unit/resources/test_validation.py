@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 from migratory_resources import ClusterFileError, MigratoryCluster, broker_config, load_cluster, load_cluster_file
-from migratory_resources.validation import KUBERNETES_ONLY, NOT_YET
+from migratory_resources.validation import KUBERNETES_ONLY
 
 EXAMPLES = Path(__file__).parents[3] / "manifests" / "examples"
 HEAD = "apiVersion: migratory.dev/v1alpha1\nkind: MigratoryCluster\nmetadata: {name: quotes}\n"
@@ -96,8 +96,10 @@ def test_a_cluster_written_as_json_reads_back_the_same() -> None:
         ("{limits: {maxPayload: 2Mi}}", "spec.limits.queuePerClient: '1Mi' is not allowed; allowed: limits.maxPayload"),
         ("{limits: {queueTotal: 1Mi, queuePerClient: 2Mi}}", "spec.limits.queueTotal: '1Mi' is"),
         ("{brokers: {ioProcesses: 65}}", "spec.brokers.ioProcesses: 65 is"),
-        ("{brokers: {ioProcesses: 3}, limits: {queueTotal: 2Mi}}",
-         "spec.limits.queueTotal: '2Mi' is not allowed; allowed: brokers.ioProcesses (3) x limits.queuePerClient, 3Mi"),
+        (
+            "{brokers: {ioProcesses: 3}, limits: {queueTotal: 2Mi}}",
+            "spec.limits.queueTotal: '2Mi' is not allowed; allowed: brokers.ioProcesses (3) x limits.queuePerClient, 3Mi",
+        ),
         ("{topics: {cache: {maxBytes: 1Mi}}, limits: {maxPayload: 2Mi, queuePerClient: 2Mi}}", "cache.maxBytes: '1Mi'"),
         ("{security: {}}", "spec.security: {} is not allowed"),
         (
@@ -247,7 +249,7 @@ def test_values_in_errors_are_short() -> None:
     assert len(found[0]) < 300
 
 
-@pytest.mark.parametrize("path", sorted({**KUBERNETES_ONLY, **NOT_YET}))
+@pytest.mark.parametrize("path", sorted(KUBERNETES_ONLY))
 def test_a_field_without_effect_is_named_in_a_warning(path: str) -> None:
     document = yaml.safe_load(cluster())
     place = document
@@ -259,6 +261,36 @@ def test_a_field_without_effect_is_named_in_a_warning(path: str) -> None:
     assert len(loaded.warnings) == 1
     assert loaded.warnings[0].startswith(f"{path} has no effect")
     assert loaded.cluster == load_cluster(cluster()).cluster
+
+
+def test_batching_conflation_and_compression() -> None:
+    delivery = "{batching: {maxDelay: 100ms, maxBytes: 4Ki}, compression: true, conflation: ["
+    rules = "{topics: 'ticks/**', interval: 250ms}, {topics: a.b, interval: 1s}]}"
+    loaded = load_cluster(cluster("{delivery: " + delivery + rules + "}"))
+    config = broker_config(loaded.cluster, "zk:2181")
+    assert loaded.warnings == []
+    assert config["compression"] is True
+    assert config["delivery"]["batching"] == {"maxDelay": 0.1, "maxBytes": 4096}
+    assert config["delivery"]["conflation"] == [
+        {"topics": "ticks/**", "interval": 0.25},
+        {"topics": "a.b", "interval": 1.0},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("delivery", "told"),
+    [
+        ("{batching: {maxDelay: 6s}}", "spec.delivery.batching.maxDelay: '6s' is not allowed; allowed: 0s to 5s"),
+        ("{batching: {maxBytes: 1}}", "spec.delivery.batching.maxBytes: 1 is not allowed; allowed: 1Ki to 1Mi"),
+        ("{conflation: [{topics: '', interval: 1s}]}", "spec.delivery.conflation[0].topics: '' is not allowed"),
+        ("{conflation: [{topics: t, interval: 1ms}]}", "spec.delivery.conflation[0].interval: '1ms' is not allowed"),
+        ("{conflation: [{topics: t}]}", "spec.delivery.conflation[0].interval"),
+        ("{compression: 1}", "spec.delivery.compression: 1"),
+    ],
+)
+def test_batching_and_conflation_that_cannot_work(delivery: str, told: str) -> None:
+    (found,) = errors(cluster("{delivery: " + delivery + "}"))
+    assert told in found
 
 
 def test_an_unknown_field_unlike_all_others_is_named_in_a_warning() -> None:
@@ -305,7 +337,14 @@ def test_the_brokers_configuration() -> None:
         "maxBytes": 268435456,
     }
     assert config["limits"]["connectsPerSecond"] == 5000
-    assert config["delivery"] == {"minCopies": 2, "duplicateWindow": 120.0, "onHistoryLoss": "halt"}
+    assert config["delivery"] == {
+        "minCopies": 2,
+        "duplicateWindow": 120.0,
+        "onHistoryLoss": "halt",
+        "batching": {"maxDelay": 0.0, "maxBytes": 16384},
+        "conflation": [],
+    }
+    assert config["compression"] is False
     assert config["weights"] == {"quotes-broker-2": 50}
     assert config["drain"] == {"period": 5.0}
 

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from migratory_broker.core.edge.config import ConflationRule
 from migratory_broker.runtime.config import BrokerConfig, Identity, check_identity, load, parse, split_address
 from migratory_broker.runtime.errors import EXIT_CONFIG, ConfigError
+from migratory_broker.runtime.serving import edge_config
 
 GOOD: dict[str, Any] = {
     "cluster": "quotes",
@@ -29,7 +31,13 @@ GOOD: dict[str, Any] = {
         "heartbeat": 15.0,
         "handshake": 10.0,
     },
-    "delivery": {"minCopies": 2, "duplicateWindow": 120.0, "onHistoryLoss": "reset"},
+    "delivery": {
+        "minCopies": 2,
+        "duplicateWindow": 120.0,
+        "onHistoryLoss": "reset",
+        "batching": {"maxDelay": 0.0, "maxBytes": 16384},
+        "conflation": [],
+    },
     "weights": {"quotes-broker-2": 50},
     "drain": {"period": 30.0},
     "origins": {"allowed": ["https://app.example.com", "https://*.example.org"], "hosts": ["*"], "withoutOrigin": True},
@@ -55,6 +63,25 @@ def test_what_a_cluster_may_ask_for_a_broker_takes() -> None:
     assert parsed("topics", "cache", "maxAge", 604_800.0).topics.cache.max_age == 604_800.0
     with pytest.raises(ConfigError, match=r"topics\.cache\.maxAge: 604801\.0; allowed is float <= 604800"):
         parsed("topics", "cache", "maxAge", 604_801.0)
+
+
+def test_batching_and_conflation_reach_the_edge() -> None:
+    raw = json.loads(json.dumps(GOOD))
+    raw["delivery"]["batching"] = {"maxDelay": 0.1, "maxBytes": 4096}
+    raw["delivery"]["conflation"] = [{"topics": "ticks/**", "interval": 0.25}]
+    edge = edge_config(parse(json.dumps(raw).encode()), "quotes-broker-0", 1)
+    assert (edge.batch_delay, edge.batch_bytes) == (0.1, 4096)
+    assert edge.conflation == (ConflationRule("ticks/**", 0.25),)
+    for path, value in (
+        (("delivery", "batching", "maxDelay"), 61.0),
+        (("delivery", "batching", "maxBytes"), 0),
+        (("delivery", "conflation"), [{"topics": "", "interval": 1.0}]),
+        (("delivery", "conflation"), [{"topics": "t", "interval": 0}]),
+        (("delivery", "conflation"), [{"topics": "t"}]),
+        (("delivery", "batching", "delay"), 1),
+    ):
+        with pytest.raises(ConfigError, match=r"delivery\.(batching|conflation)"):
+            parsed(*path, value)
 
 
 def test_every_documented_field_is_read() -> None:
