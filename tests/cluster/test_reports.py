@@ -9,19 +9,17 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from migratory_node.dnsprometheus import CLIENTS, prometheus
 from migratory_node.kubectl import Kubectl, Object
 from migratory_node.pods import ONE, Pods, make_cluster, urls
-from migratory_node.prometheus import Prometheus, watching
 
 pytestmark = pytest.mark.timeout(900)
 SMALL: Object = {"cpu": "50m"}
-CLIENTS = {"migratory.dev/metrics": "clients"}
 COMPLETE: Object = {"name": "complete", "type": "delivery", "target": "100"}
 IMPOSSIBLE: Object = {"name": "fast", "type": "latency", "threshold": "1ms", "target": "100"}
 EASY: Object = {"name": "fast", "type": "latency", "threshold": "1m", "target": "50"}
@@ -31,13 +29,12 @@ class Measured(NamedTuple):
     """A load that has ended, what it counted, and the window that has all of it."""
 
     kube: Kubectl
-    prometheus: Prometheus
     account: Object
     window: Object
 
 
 @pytest.fixture(scope="module")
-def measured(shared: Kubectl) -> Iterator[Measured]:
+def measured(shared: Kubectl) -> Measured:
     kube, pods = shared, Pods(shared)
     kube.apply(
         {
@@ -47,25 +44,23 @@ def measured(shared: Kubectl) -> Iterator[Measured]:
             "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "64Mi"}}},
         }
     )
-    with watching(kube) as prometheus:
-        sla = {"prometheus": {"url": prometheus.url}, "objectives": [COMPLETE, IMPOSSIBLE]}
-        make_cluster(kube, {**ONE, "sla": sla})
-        pods.load(
-            "load", "--server", urls(kube, "quotes"), "--subscribers", "20", "--topics", "5", "--rate", "5",
-            "--duration", "55", "--warmup", "1", "--workers", "1", "--cluster", "quotes",
-            "--metrics-listen", "0.0.0.0:9100", "--scrape-interval", "15",
-            ports=[{"name": "metrics", "containerPort": 9100}],
-        )  # fmt: skip
-        kube("label", "pod", "load", *(f"{name}={value}" for name, value in CLIENTS.items()))
-        kube.until(lambda: prometheus.up(pod="load"), "the load is scraped", 120)
-        # What it counted before its first scrape counts from zero: its process is hardly older than the window.
-        start = int(time.time()) - 3
-        account = pods.account("load", 300)
-        # It can be scraped to its very end, half a minute after the last delivery.
-        (container,) = (kube.get("pod", "load") or {})["status"]["containerStatuses"]
-        end = container["state"]["terminated"]["finishedAt"]
-        window = f"{round(datetime.fromisoformat(end).timestamp()) - start}s"
-        yield Measured(kube, prometheus, account, {"end": end, "window": window})
+    url, scraped = prometheus(kube, "quotes")
+    make_cluster(kube, {**ONE, "sla": {"prometheus": {"url": url}, "objectives": [COMPLETE, IMPOSSIBLE]}})
+    pods.load(
+        "load", "--server", urls(kube, "quotes"), "--subscribers", "20", "--topics", "5", "--rate", "5",
+        "--duration", "55", "--warmup", "1", "--workers", "1", "--cluster", "quotes",
+        "--metrics-listen", "0.0.0.0:9100", "--scrape-interval", "15",
+    )  # fmt: skip
+    kube("label", "pod", "load", *(f"{name}={value}" for name, value in CLIENTS.items()))
+    kube.until(lambda: scraped("clients"), "the load is scraped", 120)
+    # What it counted before its first scrape counts from zero: its process is hardly older than the window.
+    start = int(time.time()) - 3
+    account = pods.account("load", 300)
+    # It can be scraped to its very end, half a minute after the last delivery.
+    (container,) = (kube.get("pod", "load") or {})["status"]["containerStatuses"]
+    end = container["state"]["terminated"]["finishedAt"]
+    window = f"{round(datetime.fromisoformat(end).timestamp()) - start}s"
+    return Measured(kube, account, {"end": end, "window": window})
 
 
 def report(measured: Measured, name: str, spark: Object) -> Object:

@@ -21,7 +21,7 @@ from migratory_node.cluster import Node
 from migratory_node.places import ROOT, NodeError, Places
 from migratory_node.processes import run, succeeds
 
-STAGES = ("broker", "operator", "zookeeper")
+STAGES = ("broker", "operator", "zookeeper", "spark")
 KIND = "migratory"
 T = TypeVar("T")
 
@@ -109,7 +109,7 @@ def end() -> None:
 @click.option("--base", help="The images' base; one made of Debian's packages where it can't be pulled.")
 @click.argument("stages", nargs=-1)
 def images(base: str | None, stages: tuple[str, ...]) -> None:
-    """Build images (broker, operator, zookeeper unless named) and bring them into the node; without names also what the
+    """Build images, all of them unless some are named, and bring them into the node; without names also what the
     tests run a Prometheus of."""
     load_images(build_images(base, stages), stages)
     if not stages:

@@ -1,0 +1,85 @@
+"""A real Prometheus in a test's namespace that finds what it scrapes by names: brokers by their own headless Service,
+clients by one that is made here. For tests that need figures and not the objects of the Prometheus operator.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from migratory_node import monitoring
+from migratory_node.kubectl import Kubectl, Object, Refused
+
+CLIENTS = {"migratory.dev/metrics": "clients"}
+"""Labels of pods whose port 9100 is scraped."""
+NAME = "figures"
+
+
+def prometheus(kube: Kubectl, cluster: str) -> tuple[str, Callable[[str], bool]]:
+    """Its URL for who is in the cluster, and whether all that there is of a job (brokers, clients) answers, once it is
+    something."""
+    jobs = {"brokers": (f"{cluster}-broker", 8082), "clients": (f"{NAME}-clients", 9100)}
+    config = {
+        "global": {"scrape_interval": "1s", "scrape_timeout": "1s"},
+        "scrape_configs": [
+            {
+                "job_name": job,
+                "dns_sd_configs": [
+                    {"names": [f"{name}.{kube.namespace}.svc.cluster.local"], "type": "A", "port": port,
+                     "refresh_interval": "1s"}
+                ],
+            }
+            for job, (name, port) in jobs.items()
+        ],
+    }  # fmt: skip
+    kube.apply(
+        _named("ConfigMap", data={"prometheus.yml": json.dumps(config)}),
+        _service(NAME, {"app": NAME}, 9090),
+        _service(f"{NAME}-clients", CLIENTS, 9100),
+        _pod(),
+    )
+    kube.until(lambda: kube("wait", "--for=condition=Ready", f"pod/{NAME}", "--timeout=1s"), "Prometheus", 120)
+
+    def scraped(job: str) -> bool:
+        path = (
+            f"/api/v1/namespaces/{kube.namespace}/pods/{NAME}:9090/proxy/api/v1/query?query=up%7Bjob%3D%22{job}%22%7D"
+        )
+        try:
+            found = json.loads(kube("get", "--raw", path))["data"]["result"]
+        except Refused:
+            return False
+        return bool(found) and all(one["value"][1] == "1" for one in found)
+
+    return f"http://{NAME}.{kube.namespace}.svc:9090", scraped
+
+
+def _named(kind: str, name: str = NAME, **fields: object) -> Object:
+    return {"apiVersion": "v1", "kind": kind, "metadata": {"name": name, "labels": {"app": NAME}}, **fields}
+
+
+def _service(name: str, selector: dict[str, str], port: int) -> Object:
+    spec = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": selector, "ports": [{"port": port}]}
+    return _named("Service", name, spec=spec)
+
+
+def _pod() -> Object:
+    container = {
+        "name": "prometheus",
+        "image": f"docker.io/{monitoring.images()[0]}",
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["/bin/prometheus"],
+        "args": ["--config.file=/config/prometheus.yml", "--storage.tsdb.path=/data", "--log.level=warn"],
+        "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}},
+        "readinessProbe": {"httpGet": {"path": "/-/ready", "port": 9090}, "periodSeconds": 1, "failureThreshold": 120},
+        "volumeMounts": [{"name": "config", "mountPath": "/config"}, {"name": "data", "mountPath": "/data"}],
+    }
+    return _named(
+        "Pod",
+        spec={
+            "terminationGracePeriodSeconds": 1,
+            "automountServiceAccountToken": False,
+            "securityContext": {"runAsUser": 10001, "runAsNonRoot": True, "fsGroup": 10001},
+            "containers": [container],
+            "volumes": [{"name": "config", "configMap": {"name": NAME}}, {"name": "data", "emptyDir": {}}],
+        },
+    )
