@@ -32,6 +32,7 @@ class Sizes(Struct, frozen=True, kw_only=True):
     many_rate: float = 2000.0  # publications per second over all of them
     storm_clients: int = 10_000
     storm_live: int = 1000
+    storm_seconds: float = 20.0  # of publishing from the return on
     failover_clients: int = 30_000
     failover_deliveries: float = 3000.0  # per second
     failover_seconds: float = 12.0  # before the kill, and after the ten seconds behind it
@@ -44,8 +45,8 @@ class Sizes(Struct, frozen=True, kw_only=True):
 TINY = Sizes(
     rounds=2, seconds=1.0, subscribers=40, topics=10, rate=2.0, memory_clients=(40,), peer_clients=40,
     latency_seconds=1.0, highest=400.0, publish_seconds=0.5, window=16, many_topics=40, many_rate=40.0,
-    storm_clients=40, storm_live=20, failover_clients=60, failover_deliveries=60.0, failover_seconds=2.0,
-    batching_subscribers=20, batching_rate=10.0, cycle_clients=40, cycles=3,
+    storm_clients=40, storm_live=20, storm_seconds=4.0, failover_clients=60, failover_deliveries=60.0,
+    failover_seconds=2.0, batching_subscribers=20, batching_rate=10.0, cycle_clients=40, cycles=3,
 )  # fmt: skip
 """Everything once, in a few minutes: that it works, not how fast it is."""
 

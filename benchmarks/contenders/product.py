@@ -62,7 +62,7 @@ class Product(Contender):
         return [one.pid for one in self.cluster.ensemble.processes if one.pid is not None]
 
     async def start(self, work: Work, core: int | None) -> None:
-        """Raises Unsupported when the cluster file is refused."""
+        """Raises Unsupported when the cluster file is refused, or a field of it would have no effect."""
         path = self.folder / "cluster.yaml"
         resource = {
             "apiVersion": "migratory.dev/v1alpha1",
@@ -72,9 +72,12 @@ class Product(Contender):
         }
         path.write_text(yaml.safe_dump(resource))
         try:
-            cluster = load_cluster_file(path).cluster
+            loaded = load_cluster_file(path)
         except ClusterFileError as error:
             raise Unsupported(str(error)) from error
+        if loaded.warnings:
+            raise Unsupported("; ".join(loaded.warnings))
+        cluster = loaded.cluster
         try:
             allow_descriptors(work.subscribers // cluster.spec.brokers.replicas + 1000)
             # Below the ephemeral ports, of which thousands are about to be taken, and away from a cluster that runs.

@@ -14,10 +14,9 @@ from benchmarks.contenders import Product, Work
 from benchmarks.processes import Broken
 
 RATE = 1.0  # publications per topic and second
-QUIET = 8.0  # seconds before the storm
-AWAY = 3.0  # seconds that the clients are away: what they miss is replayed
+QUIET = 0.4  # of `storm_seconds`: before the storm
+AWAY = 0.15  # of them: the clients are away, and what they miss is replayed
 LEAST = 2.0  # seconds of what the live clients hear from the return on: every topic speaks in it
-STORM = 20.0  # seconds of publishing from the return on
 
 
 async def measure(bench: Bench) -> dict[str, Any]:
@@ -44,13 +43,14 @@ async def measure(bench: Bench) -> dict[str, Any]:
     before = [await audience.heard(anew=True) for audience in audiences]
 
     bench.say(f"{sizes.storm_live:,} live clients, quiet")
-    total = QUIET + AWAY + STORM
+    quiet_for, away_for = QUIET * sizes.storm_seconds, AWAY * sizes.storm_seconds
+    total = quiet_for + away_for + sizes.storm_seconds
     publishing = asyncio.create_task(product.schedule(RATE, total))
     try:
-        await asyncio.sleep(QUIET)
+        await asyncio.sleep(quiet_for)
         quiet = await live.heard()
         await returning.close()
-        await asyncio.sleep(AWAY)
+        await asyncio.sleep(away_for)
         bench.say(f"{sizes.storm_clients:,} clients come back at once")
         await live.heard(anew=True)
         begin = asyncio.get_running_loop().time()

@@ -1,0 +1,75 @@
+"""The runs: as published, each client has one topic, every topic has 140 bytes once a second, topics are staggered.
+
+Sizes are a twentieth of the published ones, on a machine with an eighth of the cores, which also has to hold all the
+clients. The first table is of one broker whose I/O processes hold the clients; a size that loses something or falls
+behind ends it. The second is the benchmark of the failover, with the published numbers of topics.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from msgspec import to_builtins
+
+from benchmarks import machine
+from benchmarks.audience import PER_PROCESS
+from benchmarks.bench import Bench
+from benchmarks.contenders import Product, Unsupported, Work
+from benchmarks.measurements.failover import kill_one
+from benchmarks.processes import Broken
+from benchmarks.stand import Stand
+
+RATE = 1.0  # publications per topic and second
+BEHIND = 5000.0  # milliseconds of P99 from which a size is not carried
+
+
+async def vertical(bench: Bench, sizes: list[int], per_topic: int, warmup: float, seconds: float) -> dict[str, Any]:
+    """Rows by number of subscribers, until a size is not carried; `ended` says which, and why."""
+    rows: list[dict[str, Any]] = []
+    for subscribers in sizes:
+        try:
+            row = await _row(bench, subscribers, max(1, subscribers // per_topic), warmup, seconds)
+        except (Broken, Unsupported) as reason:
+            return {"rows": rows, "ended": f"{subscribers:,} subscribers: {reason}"}
+        if row["latency_ms"]["p99"] > BEHIND:
+            return {"rows": rows, "ended": f"{subscribers:,} subscribers: P99 {row['latency_ms']['p99']:,.0f} ms"}
+        rows.append(row)
+        bench.say(
+            f"{subscribers:,} subscribers, {row['topics']} topics: median {row['latency_ms']['median']:.1f} ms, "
+            f"P99 {row['latency_ms']['p99']:.1f} ms, broker {row['broker_cpu_percent']:.1f}% of the machine"
+        )
+    return {"rows": rows, "ended": ""}
+
+
+async def _row(bench: Bench, subscribers: int, topics: int, warmup: float, seconds: float) -> dict[str, Any]:
+    work = Work(subscribers=subscribers - subscribers % topics, topics=topics, payload=140, rate=RATE)
+    processes = -(-subscribers // PER_PROCESS)
+    spec = {"brokers": {"ioProcesses": processes}} if processes > 1 else {}
+    stand = Stand(Product(spec=spec), work, pinned=False)
+    try:
+        await stand.start()
+        await stand.turn(RATE, warmup)
+        before = await stand.audience.heard()
+        turn, totals = await stand.turn(RATE, seconds)
+        assert totals is not None
+        memory = machine.pss(stand.contender.pids)
+    finally:
+        await stand.stop()
+    cores = len(os.sched_getaffinity(0))
+    return {
+        "subscribers": work.subscribers,
+        "topics": topics,
+        "io_processes": processes if processes > 1 else 0,
+        "latency_ms": to_builtins(totals.latency),
+        "broker_cpu_percent": round((turn.user + turn.system) / turn.seconds / cores * 100, 2),
+        "clients_cpu_percent": round(turn.receiver / turn.seconds / cores * 100, 2),
+        "gbps": round((totals.bytes - before.bytes) * 8 / turn.seconds / 1e9, 4),
+        "broker_mib": round(memory / 2**20, 1),
+        "late_sends": turn.late,
+    }
+
+
+async def three(bench: Bench, subscribers: int, topics: int, rate: float, seconds: float) -> dict[str, Any]:
+    work = Work(subscribers=subscribers - subscribers % topics, topics=topics, payload=140, rate=rate)
+    return await kill_one(bench, work, seconds)

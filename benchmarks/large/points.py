@@ -1,0 +1,82 @@
+"""Measures brokers at several sizes: what `model.py` is fitted to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from benchmarks import machine
+from benchmarks.bench import Bench
+from benchmarks.contenders import Product, Work
+from benchmarks.large.model import Point
+from benchmarks.measurements.memory import settled
+from benchmarks.stand import Stand
+
+
+class Size(NamedTuple):
+    """`rate`: publications per topic and second."""
+
+    clients: int
+    topics: int
+    rate: float
+
+
+# Chosen so that clients, publications and deliveries don't rise together: a fit could not tell them apart.
+SIZES = (
+    Size(1000, 100, 2.0),
+    Size(4000, 100, 5.0),
+    Size(8000, 20, 3.0),
+    Size(12_000, 200, 0.5),
+    Size(2000, 1000, 1.0),
+    Size(10_000, 10, 2.0),
+    Size(6000, 2000, 0.25),
+    Size(12_000, 100, 0.05),
+)
+HELD_OUT = Size(7000, 70, 3.0)
+
+
+async def measure(bench: Bench, sizes: Sequence[Size], seconds: float, rounds: int) -> list[Point]:
+    """Each on a broker of its own, from its start; `rounds` turns, whose median counts."""
+    return [await _one(bench, size, seconds, rounds) for size in sizes]
+
+
+async def _one(bench: Bench, size: Size, seconds: float, rounds: int) -> Point:
+    work = Work(subscribers=size.clients, topics=size.topics, payload=bench.sizes.payload, rate=size.rate)
+    stand = Stand(Product(), work)
+    try:
+        await stand.serve()
+        await settled(stand)
+        before, kernel = machine.cpu(stand.contender.pids), machine.kernel_memory()
+        await stand.connect()
+        kernel = max(0, machine.kernel_memory() - kernel)
+        connect = (machine.cpu(stand.contender.pids) - before).total / size.clients
+        await stand.contender.publishes(work, machine.cores()[1])
+        seconds = max(seconds, 1.0 / size.rate)
+        await stand.turn(size.rate, min(seconds, max(1.0, 1.0 / size.rate)))  # the topics are there
+        turns = []
+        for _ in range(rounds):
+            turn, totals = await stand.turn(size.rate, seconds)
+            assert totals is not None
+            # what the broker takes while nothing is published belongs to the turn as well: it waits for the last
+            turns.append((turn.user + turn.system) / turn.seconds)
+        start = await stand.audience.heard()
+        turn, totals = await stand.turn(size.rate, seconds)
+        assert totals is not None
+        wire = (totals.bytes - start.bytes) / turn.deliveries
+        memory = await settled(stand)
+    finally:
+        await stand.stop()
+    turns.sort()
+    count = round(size.rate * seconds) or 1
+    point = Point(
+        clients=size.clients, topics=size.topics, publications=count * size.topics / turn.seconds,
+        deliveries=count * size.clients / turn.seconds, cpu=turns[len(turns) // 2], memory=memory, connect=connect,
+        wire=wire, kernel=kernel / size.clients,
+    )  # fmt: skip
+    bench.say(
+        f"{size.clients:,} clients, {size.topics:,} topics, {point.deliveries:,.0f} deliveries/s: "
+        f"{point.cpu * 100:.1f}% of a core, {memory / 2**20:.1f} MiB"
+    )
+    await asyncio.sleep(0.5)
+    return point

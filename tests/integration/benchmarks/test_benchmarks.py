@@ -1,0 +1,92 @@
+"""`python -m benchmarks` at sizes that say nothing about speed: everything starts, is counted, adds up and ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import peers
+
+pytestmark = pytest.mark.real
+ROOT = Path(__file__).parents[3]
+LIMIT = 240.0  # seconds; a machine that is busy takes 4 s for each broker
+
+
+async def bench(tmp_path: Path, *arguments: str, **variables: str) -> tuple[dict[str, Any], str]:
+    """The result and what was printed; the exit code may say that a goal was missed, and nothing worse."""
+    path = tmp_path / "result.json"
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "benchmarks", "--tiny", "--rounds", "1", "--json", str(path), *arguments,
+        cwd=ROOT, env={**os.environ, **variables}, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+    )  # fmt: skip
+    try:
+        output, _ = await asyncio.wait_for(process.communicate(), LIMIT)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    text = output.decode()
+    assert process.returncode in (0, 1), text
+    result: dict[str, Any] = json.loads(path.read_text())
+    assert result["failed"] == {}, text
+    return result, text
+
+
+@pytest.mark.timeout(LIMIT + 30)
+async def test_fan_out_and_publishing_are_measured_beside_every_peer_that_is_here(tmp_path: Path) -> None:
+    result, _ = await bench(tmp_path, "--only", "fanout", "--only", "publish", "--plots", str(tmp_path / "plots"))
+    here = [peer.name for peer in peers.PEERS if peers.find(peer.name)]
+    fanout = result["fanout"]
+    assert sorted(fanout["peers"]) == sorted(here)
+    assert sorted([*here, *fanout["missing_peers"]]) == sorted(peer.name for peer in peers.PEERS)
+    assert {"product", "raw loop in C", "raw loop in Python", *here} < fanout["contenders"].keys()
+    assert fanout["us_per_delivery"]["median"] > 0
+    assert result["publish"]["pipelined_per_s"]["median"] > 0
+    assert result["publish"]["single_ms"]["median"] > 0
+    assert (result["publish"]["ratio_jetstream"] is None) == ("nats" not in here)
+    assert (tmp_path / "plots" / "fanout.png").exists()
+
+
+@pytest.mark.timeout(LIMIT + 30)
+async def test_without_peers_the_result_says_so_and_has_the_rest(tmp_path: Path) -> None:
+    """Those on the PATH can't be hidden; elsewhere all three are missing."""
+    missing = [peer.name for peer in peers.PEERS if shutil.which(peer.program) is None]
+    result, text = await bench(
+        tmp_path, "--only", "fanout", "--only", "latency", XDG_CACHE_HOME=str(tmp_path / "cache")
+    )
+    fanout = result["fanout"]
+    assert result["missing_peers"] == fanout["missing_peers"] == missing
+    assert sorted(fanout["peers"]) == sorted(peer.name for peer in peers.PEERS if peer.name not in missing)
+    assert fanout["us_per_delivery"]["median"] > 0
+    assert ("MISSING PEERS: " + ", ".join(missing) in text) or not missing
+    if not fanout["peers"]:
+        assert (fanout["best_peer"], fanout["ratio_best_peer"]) == (None, None)
+        assert "no peer is here" in result["not_measured"]["latency"]
+
+
+@pytest.mark.timeout(LIMIT + 30)
+async def test_a_killed_broker_costs_its_own_clients_a_resume_and_nobody_a_publication(tmp_path: Path) -> None:
+    result, _ = await bench(tmp_path, "--only", "failover")
+    failover = result["failover"]
+    assert failover["killed_clients"] > 0
+    assert failover["resumed"] == failover["disconnected"] == failover["killed_clients"]
+    assert (failover["lost"], failover["repeated"], failover["others_disconnected"]) == (0, 0, 0)
+    assert sum(failover["connections_before"]) == sum(failover["connections_after"]) == failover["clients"]
+    assert failover["connections_after"][1] == 0
+    assert failover["before_ms"]["count"] > 0
+    assert failover["after_ms"]["count"] > 0
+
+
+@pytest.mark.timeout(LIMIT + 30)
+async def test_clients_that_come_back_at_once_get_what_they_missed(tmp_path: Path) -> None:
+    result, _ = await bench(tmp_path, "--only", "storm", "--only", "cycles")
+    assert result["storm"]["returned"] == result["sizes"]["storm_clients"]
+    assert result["storm"]["live_quiet_p99_ms"] > 0
+    assert len(result["cycles"]["with_mib"]) == result["sizes"]["cycles"]

@@ -1,0 +1,232 @@
+"""The cost model, what follows from it at large sizes, and the pages made of both."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from migratory_loadtest.result import Latency
+from msgspec import structs, to_builtins
+
+from benchmarks.evaluation.page import render as render_evaluation
+from benchmarks.large import page
+from benchmarks.large.__main__ import main
+from benchmarks.large.cluster import Seen, copy_cost
+from benchmarks.large.model import Costs, Point, check, fit, relative_fit
+from benchmarks.large.needs import Scenario, Server, needs
+from benchmarks.large.points import HELD_OUT, SIZES
+from benchmarks.large.simulate import failover, fan_out, queue
+
+TRUE = Costs(
+    idle=0.01, client=2e-6, publication=150e-6, delivery=7e-6, connect=400e-6, empty_bytes=30e6, client_bytes=2000.0,
+    topic_bytes=5000.0, wire_bytes=190.0, kernel_bytes=3000.0,
+)  # fmt: skip
+
+
+def measured(clients: int, topics: int, rate: float, noise: float = 1.0) -> Point:
+    point = Point(
+        clients=clients, topics=topics, publications=topics * rate, deliveries=clients * rate, connect=400e-6,
+        wire=190.0, kernel=6000.0,
+    )  # fmt: skip
+    return structs.replace(point, cpu=TRUE.cpu(point) * noise, memory=TRUE.memory(point) * noise)
+
+
+POINTS = [measured(*size) for size in SIZES]
+
+
+def test_the_sizes_tell_every_cost_apart() -> None:
+    found = structs.asdict(fit(POINTS))
+    for name, right in structs.asdict(TRUE).items():
+        assert found[name] == pytest.approx(right, rel=1e-3), name
+
+
+def test_noise_in_what_is_measured_stays_small_at_the_held_out_size() -> None:
+    noisy = [measured(*size, noise=1.05 if place % 2 else 0.95) for place, size in enumerate(SIZES)]
+    held_out = measured(*HELD_OUT)
+    costs = fit(noisy)
+    assert check(held_out.cpu, costs.cpu(held_out)).error < 0.1
+    assert check(held_out.memory, costs.memory(held_out)).error < 0.1
+    assert check(10.0, 12.0).error == pytest.approx(0.2)
+    assert check(10.0, 8.0).error == pytest.approx(0.2)
+    assert HELD_OUT not in SIZES
+
+
+def test_no_cost_is_below_zero_and_too_little_is_no_fit() -> None:
+    # y falls with the second column: its coefficient would be negative
+    assert relative_fit([(1, 1), (1, 2), (1, 3)], [3.0, 2.5, 2.0])[1] == 0.0
+    with pytest.raises(ValueError, match="as many values"):
+        relative_fit([(1, 1)], [1.0])
+    with pytest.raises(ValueError, match="above 0"):
+        relative_fit([(1,), (1,)], [1.0, 0.0])
+    with pytest.raises(ValueError, match="five or more"):
+        fit(POINTS[:4])
+
+
+def scenario(clients: int, topics: int, rate: float = 1.0, payload: int = 140) -> Scenario:
+    return Scenario(name="s", clients=clients, topics=topics, rate=rate, payload=payload)
+
+
+def test_what_a_million_clients_need() -> None:
+    found = needs(TRUE, 20e-6, scenario(1_000_000, 100), Server())
+    assert (found.clusters, found.brokers, found.limited_by) == (1, 3, "the fewest that a cluster has")
+    clients = 1_000_000 / 3
+    copies = 20e-6 * 100 / 3 * 2
+    assert found.cores == pytest.approx(0.01 + 2e-6 * clients + 150e-6 * 100 + 7e-6 * clients + copies, rel=1e-6)
+    assert found.logic == pytest.approx(0.015 + copies)
+    assert found.user_gib == pytest.approx((30e6 + 2000 * clients + 5000 * 100) / 2**30, rel=1e-4)
+    assert found.gbit == pytest.approx(clients * (190 + 66) * 8 / 1e9)
+    assert found.kernel_gib == pytest.approx(clients * 3000 / 2**30)
+    assert found.processes == 6
+    assert found.descriptors * found.processes >= clients
+
+
+def test_more_clients_take_more_brokers_and_a_bigger_payload_more_bandwidth() -> None:
+    few, many = (needs(TRUE, 20e-6, scenario(count, 100), Server()) for count in (1_000_000, 10_000_000))
+    assert many.brokers > 3
+    assert many.limited_by == "deliveries"
+    assert many.cores / 16 <= 0.6
+    assert max(many.gbit / 10, many.cores / 16, (many.user_gib + many.kernel_gib) / 64) > 0.5  # no more than needed
+    assert needs(TRUE, 20e-6, scenario(1_000_000, 100, payload=1140), Server()).gbit > 3 * few.gbit
+    with pytest.raises(ValueError, match="99 brokers do not do"):
+        needs(TRUE, 20e-6, scenario(10**9, 100), Server())
+
+
+def test_publications_that_fill_the_logic_take_several_clusters() -> None:
+    found = needs(TRUE, 0.0, scenario(1_000_000, 1_000_000, rate=1 / 60), Server())
+    publications = 1_000_000 / 60
+    assert found.clusters == -(-publications * 150e-6 // 0.6)
+    assert found.logic <= 0.6
+
+
+def test_replication_grows_by_what_a_broker_more_costs() -> None:
+    def seen(brokers: int, micros: float) -> Seen:
+        return Seen(
+            brokers=brokers, publication_us=micros, idle_cores=0.01, zookeeper_per_s=1.0, zookeeper_cores=0.001
+        )  # fmt: skip
+
+    assert copy_cost([seen(1, 100), seen(3, 300), seen(5, 380)]) == pytest.approx(40e-6)
+    assert copy_cost([seen(1, 100), seen(3, 300), seen(5, 290)]) == 0.0
+    with pytest.raises(ValueError, match="one number of brokers"):
+        copy_cost([seen(1, 100), seen(3, 300)])
+
+
+def test_a_queue_serves_one_after_another() -> None:
+    import numpy as np
+
+    assert list(queue(np.array([0.0, 1.0, 10.0]), 3.0)) == [3.0, 6.0, 13.0]
+
+
+def test_fan_out_takes_as_long_as_its_deliveries() -> None:
+    # 10,000 of a topic in one process at 10 us: 100 ms for all, half of it in the middle
+    found = fan_out(subscribers=10_000, processes=1, topics=1, rate=1.0, delivery=10e-6, publication=0.0)
+    assert found.median == pytest.approx(50.0, rel=0.01)
+    assert found.busy == pytest.approx(0.1)
+    spread = fan_out(subscribers=10_000, processes=4, topics=1, rate=1.0, delivery=10e-6, publication=0.0)
+    assert spread.median == pytest.approx(12.5, rel=0.01)
+
+
+def test_topics_that_speak_at_once_wait_for_each_other() -> None:
+    def seen(staggered: bool) -> float:
+        return fan_out(
+            subscribers=50_000, processes=1, topics=100, rate=1.0, delivery=10e-6, publication=0.0,
+            staggered=staggered,
+        ).p99  # fmt: skip
+
+    assert seen(True) < 10.0
+    assert seen(False) > 450.0
+
+
+def test_many_topics_with_less_than_a_subscriber_each_are_followed_together() -> None:
+    found = fan_out(
+        subscribers=1000, processes=10, topics=10_000, rate=1.0, delivery=10e-6, publication=0.0, seconds=2.0
+    )
+    assert found.busy == pytest.approx(100 * 10e-6, rel=0.05)
+
+
+def test_clients_of_a_dead_broker_spread_over_a_second_and_over_brokers() -> None:
+    found = failover(clients=10_000, brokers=2, processes=2, connect=100e-6, connects_per_second=1e6)
+    assert found.refused == 0
+    assert found.median == pytest.approx(0.5, abs=0.1)
+    assert found.p99 < 1.1
+    assert sum(found.arrivals) == 10_000
+    assert max(found.arrivals) < 1.2 * min(found.arrivals[:10])
+    assert found == failover(clients=10_000, brokers=2, processes=2, connect=100e-6, connects_per_second=1e6)
+
+
+def test_a_limit_of_connects_refuses_and_waits_double() -> None:
+    found = failover(clients=10_000, brokers=2, processes=4, connect=1e-6, connects_per_second=500)
+    assert found.refused > 5000
+    assert found.largest > 5.0
+    assert sum(found.arrivals) == 10_000 + found.refused
+    assert sum(found.arrivals[:10]) > sum(found.arrivals[10:20])
+
+
+def test_of_very_many_clients_each_that_is_followed_stands_for_several() -> None:
+    few = failover(clients=5000, brokers=2, processes=1, connect=100e-6, connects_per_second=1250)
+    many = failover(clients=100_000, brokers=2, processes=20, connect=100e-6, connects_per_second=25_000)
+    assert (many.median, many.p99) == (few.median, few.p99)
+    assert (many.clients, many.refused) == (100_000, 20 * few.refused)
+
+
+def test_slow_connects_queue() -> None:
+    found = failover(clients=5000, brokers=1, processes=1, connect=2e-3, connects_per_second=1e6)
+    assert found.largest == pytest.approx(10.0, rel=0.05)
+
+
+def result() -> page.Result:
+    machine = {"cores": 2, "cpu": "a CPU", "kernel": "6.1", "python": "3.11", "memory_gib": 24.0}
+    seen = [
+        Seen(brokers=brokers, publication_us=100.0 * brokers, idle_cores=0.01, zookeeper_per_s=2.0 * brokers,
+             zookeeper_cores=0.001)
+        for brokers in (1, 3, 5)
+    ]  # fmt: skip
+    return page.Result(machine=machine, points=POINTS, held_out=measured(*HELD_OUT), cluster=seen)
+
+
+def test_the_page_says_what_the_model_gives() -> None:
+    text = page.render(result())
+    assert "| delivery | 7.00 us | 190 bytes on the wire (140 of payload) |" in text
+    assert "CPU 0.0% and memory 0.0% (goal 15%: reached)" in text
+    assert "**held out**: 7,000" in text
+    assert "{" not in text
+    for one in page.SCENARIOS:
+        assert one.name in text
+    off = structs.replace(result(), held_out=structs.replace(measured(*HELD_OUT), cpu=10.0))
+    assert "MISSED" in page.render(off)
+
+
+def test_the_command_makes_the_page_from_a_file_and_ends_1_when_the_model_is_off(tmp_path: Path) -> None:
+    for off, code in ((False, 0), (True, 1)):
+        found = to_builtins(result())
+        if off:
+            found["held_out"]["cpu"] = 10.0
+        (tmp_path / "result.json").write_text(json.dumps(found))
+        done = CliRunner().invoke(main, ["--from", str(tmp_path / "result.json"), "--page", str(tmp_path / "page.md")])
+        assert done.exit_code == code, done.output
+        assert "# Capacity" in (tmp_path / "page.md").read_text()
+
+
+def test_the_evaluations_page_has_the_published_columns() -> None:
+    latency = to_builtins(Latency(count=9, median=1.5, mean=2.0, stdev=0.5, p90=3.0, p95=4.0, p99=5.0, max=6.0))
+    row = {"subscribers": 5000, "topics": 5, "latency_ms": latency, "broker_cpu_percent": 3.25, "gbps": 0.0081,
+           "clients_cpu_percent": 1.5, "broker_mib": 45.0, "io_processes": 0, "late_sends": 0}  # fmt: skip
+    three: dict[str, Any] = {
+        "clients": 300, "topics": 30, "deliveries_per_s": 75.0, "cores": 2, "deliveries": 1234, "lost": 0,
+        "repeated": 0, "resumed": 101, "killed_clients": 101, "others_disconnected": 0,
+        "resume_seconds": {"median": 0.5, "p99": 0.9, "max": 1.1}, "before_ms": latency, "after_ms": latency,
+        "cores_before": {"a": 0.1, "b": 0.1, "c": 0.1}, "cores_after": {"a": 0.2, "c": 0.2},
+        "connections_before": [99, 101, 100], "connections_after": [150, 0, 150],
+    }  # fmt: skip
+    text = render_evaluation({
+        "machine": {"cores": 2, "cpu": "a CPU", "kernel": "6.1", "memory_gib": 24.0}, "warmup": 4.0, "seconds": 20.0,
+        "vertical": {"rows": [row], "ended": "10,000 subscribers: too slow"}, "three": three,
+    })  # fmt: skip
+    assert "| subscribers | topics | median | mean | stdev | P90 | P95 | P99 | CPU | Gbps |" in text
+    assert "| 5,000 | 5 | 1.50 | 2.00 | 0.50 | 3.00 | 4.00 | 5.00 | 3.25% | 0.008 | 1.50% | 45 |" in text
+    assert "5.00%, 5.00%, 5.00% | 99 / 101 / 100 |" in text
+    assert "10.00%, 10.00% | 150 / 0 / 150 |" in text
+    assert "Not carried: 10,000 subscribers: too slow." in text
+    assert "{" not in text
