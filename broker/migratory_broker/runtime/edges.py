@@ -23,7 +23,7 @@ from migratory_broker.core.edge.config import EdgeConfig
 from migratory_broker.core.edge.core import Edge
 from migratory_broker.core.edge.events import Detach
 from migratory_broker.core.edge.interest import Interest
-from migratory_broker.core.logic.events import Admission, Attach, NextPage, Note, Observe, ServerList
+from migratory_broker.core.logic.events import Admission, Attach, Clients, NextPage, Note, Observe, ServerList
 from migratory_broker.runtime import listener, memory
 from migratory_broker.runtime.config import BrokerConfig
 from migratory_broker.runtime.crossing import ROUTES, Begin, Held, Hello, Report, encode
@@ -217,6 +217,7 @@ class Edges:
         del self._lives[life.number]
         self._interest.gone(life.number)
         life.requests.clear()
+        self._pump.to_logic(Clients(life.number, ()))  # behind what it had said itself
         self._ended.append((life, now + END_LIMIT))
         clients = self._bury(life)
         if self._closing:

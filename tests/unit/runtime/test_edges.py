@@ -19,6 +19,7 @@ from migratory_broker.core.logic.events import (
     Admission,
     Attach,
     Attached,
+    Clients,
     Fanout,
     Flush,
     NextPage,
@@ -376,6 +377,7 @@ async def test_what_the_dead_had_counted_stays_counted(site: Any, until: Any) ->
     assert Observe("migratory_closed_total", 3, "io_process") in here.observed
     assert Observe("migratory_io_process_deaths_total") in here.observed
     assert len(here.edges) == 4
+    await until(lambda: here.logic.of(Clients) == [Clients(1, ())])  # none of them are to be moved, or counted for it
     # its successor is another edge, and counts from nothing
     here.later(1.0)
     fresh = await here.up(here.started[2], until)
