@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import cast
 
 from migratory_protocol.peer import (
@@ -23,6 +24,7 @@ from migratory_protocol.peer import (
 )
 
 from migratory_broker.core.logic.events import ConnectPeers, PeerDown, PeerReceived, PeerUp, SendPeer
+from migratory_broker.runtime.framing import Deframer, TooLong, length
 from migratory_broker.runtime.logs import Log
 from migratory_broker.runtime.pump import Pump
 from migratory_broker.runtime.strangers import Strangers, host_of
@@ -44,13 +46,13 @@ MAX_STRANGERS = 64
 class Link(asyncio.Protocol):
     """One TCP connection to another broker. `peer` is "" until its `Hello` was accepted."""
 
-    __slots__ = ("_buffer", "_peers", "dialled", "done", "heard", "incarnation", "peer", "since", "transport")
+    __slots__ = ("_peers", "dialled", "done", "framing", "heard", "incarnation", "peer", "since", "transport")
 
     transport: asyncio.Transport
 
     def __init__(self, peers: Peers, dialled: str = "") -> None:
         self._peers = peers
-        self._buffer = bytearray()
+        self.framing = Deframer(MAX_HELLO)
         self.dialled = dialled
         self.peer = ""
         self.incarnation = 0
@@ -71,34 +73,23 @@ class Link(asyncio.Protocol):
         if self.transport.is_closing():
             return
         self.heard = self._peers.clock()
-        buffer = self._buffer
-        buffer += data
-        start = 0
         messages: list[PeerMessage] = []
         try:
-            while len(buffer) >= start + 4:
-                size = int.from_bytes(buffer[start : start + 4])
-                if size > (MAX_PEER_MESSAGE if self.peer else MAX_HELLO):
-                    raise BadPeerMessage(f"a message of {size} bytes is announced")
-                end = start + 4 + size
-                if len(buffer) < end:
-                    break
-                with memoryview(buffer) as view, view[start + 4 : end] as part:
-                    message = decode_peer(part)
-                start = end
-                if self.peer and not isinstance(message, Hello):
-                    messages.append(message)
-                else:
-                    self._peers.greeted(self, message)
-        except BadPeerMessage as error:
-            self._peers.refuse(self, error.text)
-            start = len(buffer)
+            self.framing.feed(data, partial(self._message, messages))
+        except (BadPeerMessage, TooLong) as error:
+            self._peers.refuse(self, str(error))
         if messages:
             self._peers.received(self, tuple(messages))
-        del buffer[:start]
+
+    def _message(self, messages: list[PeerMessage], part: memoryview) -> None:
+        message = decode_peer(part)
+        if self.peer and not isinstance(message, Hello):
+            messages.append(message)
+        else:
+            self._peers.greeted(self, message)
 
     def write(self, data: bytes) -> None:
-        self.transport.writelines((len(data).to_bytes(4), data))
+        self.transport.writelines((length(data), data))
 
 
 class Peers:
@@ -244,6 +235,7 @@ class Peers:
             link.write(encode_peer(self._hello))
         self._known(link)
         link.peer, link.incarnation = message.broker, message.incarnation
+        link.framing.most = MAX_PEER_MESSAGE
         old = self._links.get(link.peer)
         if old is not None:
             # the other side saw the break before this one did
