@@ -135,8 +135,9 @@ class Connections:
         choked, self.choked = self.choked or {}, None
         for number in choked:
             connection = self._open.get(number)
-            if connection is not None and number not in self._held:
-                connection.transport.resume_reading()
+            if connection is None or number in self._held or connection.transport.is_closing():
+                continue
+            connection.transport.resume_reading()
 
     def close(self, effect: Close) -> None:
         connection = self._open.get(effect.connection)

@@ -24,6 +24,10 @@ class Transport:
 
     def __init__(self) -> None:
         self.calls: list[str] = []
+        self.closing = False
+
+    def is_closing(self) -> bool:
+        return self.closing
 
     def get_extra_info(self, name: str) -> None:
         """There is no socket below: fan-outs are written here as well."""
@@ -51,3 +55,57 @@ def test_a_connection_is_adopted_and_held(early: bytes) -> None:
     for number, on in ((1, True), (2, True), (1, False), (2, False)):
         connections.hold(Hold(number, on))
     assert transport.calls == ["pause", "resume"]
+
+
+class TestChoked:
+    """While what clients say fits nowhere, each is read once more at most, and none loses what it said."""
+
+    def adopted(self, count: int) -> tuple[Pump, Connections, list[Transport]]:
+        pump = Pump()
+        connections = Connections(pump, lambda: 1.0)  # type: ignore[arg-type]
+        transports = [Transport() for _ in range(count)]
+        for transport in transports:
+            connections.adopt(transport, "json", "10.0.0.1:1", False, 0.5, b"")  # type: ignore[arg-type]
+        pump.events.clear()
+        return pump, connections, transports
+
+    def test_who_says_something_is_left_alone_until_there_is_room(self) -> None:
+        pump, connections, transports = self.adopted(3)
+        connections.choke(True)
+        connections.choke(True)
+        for number in (1, 2):
+            connections._open[number].data_received(b"x")
+        assert pump.events == [Received(1, b"x"), Received(2, b"x")]
+        assert [transport.calls for transport in transports] == [["pause"], ["pause"], []]
+        connections.choke(False)
+        connections.choke(False)
+        assert [transport.calls for transport in transports] == [["pause", "resume"], ["pause", "resume"], []]
+        connections._open[3].data_received(b"x")
+        assert transports[2].calls == []
+
+    def test_whom_the_edge_holds_stays_held_and_the_other_way_round(self) -> None:
+        _, connections, transports = self.adopted(2)
+        connections.choke(True)
+        connections._open[1].data_received(b"x")
+        connections.hold(Hold(1, True))
+        connections.choke(False)
+        assert transports[0].calls == ["pause", "pause"]
+        connections.hold(Hold(1, False))
+        assert transports[0].calls[-1] == "resume"
+        connections.hold(Hold(2, True))
+        connections.choke(True)
+        connections._open[2].data_received(b"what was read before")
+        connections.hold(Hold(2, False))
+        assert "resume" not in transports[1].calls
+        connections.choke(False)
+        assert transports[1].calls[-1] == "resume"
+
+    def test_who_is_gone_or_going_is_passed_over(self) -> None:
+        _, connections, transports = self.adopted(2)
+        connections.choke(True)
+        for number in (1, 2):
+            connections._open[number].data_received(b"x")
+        connections.lost(1)
+        transports[1].closing = True
+        connections.choke(False)
+        assert [transport.calls for transport in transports] == [["pause"], ["pause"]]
