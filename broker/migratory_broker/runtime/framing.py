@@ -32,6 +32,11 @@ class Deframer:
         """Gives `take` each message that is whole now; it must not keep it. Raises TooLong, and what `take` raises:
         nothing more must be fed then."""
         buffer = self._buffer
+        if not buffer and len(data) >= HEADER and len(data) == HEADER + (size := int.from_bytes(data[:HEADER])):
+            if size > self.most:
+                raise TooLong(size)
+            take(memoryview(data)[HEADER:])  # as mostly: one message, whole, and nothing else
+            return
         buffer += data
         start = 0
         try:
