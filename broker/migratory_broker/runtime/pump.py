@@ -6,7 +6,8 @@ carried out before the next event is looked at, each in the order it was given:
 
 - the logic's effects for the edge are stepped into the edge at once, so that `Attached` is before the `Fanout` that
   follows it;
-- the edge's requests to the logic go to the end of the queue, behind what is there already.
+- the edge's requests to the logic go to the end of the queue, behind what is there already; those for the next page of
+  a replay into one of their own, of which little is worked off in a turn.
 
 Where edges are in processes of their own, each side has a pump whose other core is a stand-in: it sends what it is told
 (`edges.py`, `ioprocess.py`).
@@ -25,6 +26,10 @@ BATCH = 2000
 SLICE = 0.02
 """Events, and seconds, that one turn works off at most; the rest waits for the next, after the sockets had their
 turn. An event that was begun is ended."""
+
+REPLAYS = 0.005
+"""Seconds of a turn for pages of replays, one of them at least. However many clients come back at once, and however
+much they have missed, what is published now waits for no more of that."""
 
 
 class Core(Protocol):
@@ -60,6 +65,7 @@ class Pump:
         self._soon = soon
         self._clock = clock
         self._queue: deque[Entry] = deque()
+        self._replays: deque[logic_events.NextPage] = deque()
         self._scheduled = False
         self._flushed = True
         self.stopped = False
@@ -88,7 +94,11 @@ class Pump:
             self.to_edge(event)
 
     def to_logic(self, event: logic_events.Event) -> None:
-        self._post((self._step_logic, event))
+        if type(event) is logic_events.NextPage:
+            self._replays.append(event)  # it may come late: it says itself where it goes on
+            self._schedule()
+        else:
+            self._post((self._step_logic, event))
 
     def to_edge(self, event: edge_events.Event) -> None:
         self._post((self.step_edge, event))
@@ -103,6 +113,9 @@ class Pump:
 
     def _post(self, entry: Entry) -> None:
         self._queue.append(entry)
+        self._schedule()
+
+    def _schedule(self) -> None:
         if not self._scheduled:
             self._scheduled = True
             self._soon(self._turn)
@@ -114,8 +127,9 @@ class Pump:
             # a core that broke its own rules must not go on: the state it holds is what acknowledgements rest on
             self.stopped = True
             self._queue.clear()
+            self._replays.clear()
             self._failed(error)
-        self._scheduled = bool(self._queue)
+        self._scheduled = bool(self._queue or self._replays)
         if self._scheduled:
             self._soon(self._turn)
 
@@ -128,8 +142,15 @@ class Pump:
                 break
             step, event = entries.popleft()
             step(event)
+        replays = self._replays
+        end = clock() + REPLAYS
+        while replays and not self.stopped:
+            self._step_logic(replays.popleft())
+            if clock() > end:
+                break
         if self.stopped:
             entries.clear()
+            replays.clear()
             return
         if not self._flushed:
             self._step_logic(_FLUSH)

@@ -267,3 +267,47 @@ def test_an_iterator_that_fails_does_not_spin() -> None:
 
     with pytest.raises(RuntimeError, match="changed size"):
         multicast(edge_events.Multicast(b"x", changing()))
+
+
+def test_pages_of_replays_wait_for_what_is_live_and_take_little_of_a_turn(core: Any) -> None:
+    """A storm: a thousand clients want their next pages, and a publication comes."""
+    times = iter(range(10_000))
+
+    def page(event: events.NextPage) -> list[Any]:
+        return [events.Page(0, event.reference, "t", (), True)]
+
+    pump, edge, loop, _ = build(core, {events.NextPage: page}, clock=lambda: next(times) * 0.001)
+    pump.carry_out({})
+    pump.attach(edge)
+    for reference in range(1000):
+        pump.to_logic(events.NextPage(0, reference, "t", Position(1, 0)))
+    loop.turn()
+    first = len(edge.events)
+    assert 1 <= first <= 6  # 5 ms of a clock that goes on by one with each look at it
+    pump.to_logic(events.PublishRequest(0, 1, []))
+    loop.turn()
+    handled = [type(event).__name__ for event in pump._logic.events]
+    assert handled.index("PublishRequest") == first + 1  # behind a flush, before all other pages
+    while loop.turn():
+        pass
+    assert [event.reference for event in edge.events] == list(range(1000))
+
+
+def test_at_least_one_page_a_turn_and_none_after_the_end(core: Any) -> None:
+    pump, edge, loop, errors = build(core, {events.NextPage: lambda event: [1 / 0]}, clock=lambda: 1.0)
+    pump.carry_out({})
+    pump.attach(edge)
+    for reference in range(3):
+        pump.to_logic(events.NextPage(0, reference, "t", Position(1, 0)))
+    loop.turn()
+    assert len(errors) == 1
+    assert pump.stopped
+    assert not loop.turn()
+    pump, edge, loop, _ = build(core)
+    pump.carry_out({})
+    pump.attach(edge)
+    pump.to_logic(events.NextPage(0, 1, "t", Position(1, 0)))
+    pump.stopped = True
+    loop.turn()
+    assert pump._logic.events == []
+    assert not loop.turn()

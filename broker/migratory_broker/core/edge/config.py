@@ -47,6 +47,7 @@ class EdgeConfig:
 
     queue_per_client: int = limits.QUEUE  # what waits for a paused connection, besides the last write
     queue_total: int = 268_435_456  # over all clients of this edge: the longest queue goes first
+    first_page: int = 8192  # bytes of payload that come with a receipt: what is asked for next waits for live ones
     page: int = 65_536  # bytes of payload in one page of a replay: a replay never fills a queue by itself
     conflation: tuple[ConflationRule, ...] = ()  # the first rule that fits a topic counts
     batch_delay: float = 0.0  # 0: every publication leaves at once, in a write of its own
@@ -80,6 +81,7 @@ class EdgeConfig:
             "repeats",
             "queue_per_client",
             "queue_total",
+            "first_page",
             "page",
             "batch_bytes",
             "encodings",

@@ -225,6 +225,7 @@ class Connections:
         if self._ticked is not None and self.now - self._ticked > STALL:
             self._woke = self.now
         self._ticked = self.now
+        silent: list[Connection] = []
         for connection in self._wheel.turn(self.now):
             if connection.state is State.OPENING:
                 # not the code for a client at fault: a crowded network or broker can be the reason as well
@@ -232,21 +233,22 @@ class Connections:
                 self.close(connection, CloseCode.TRY_ANOTHER, "handshake", text)
             elif connection.state is State.CLOSING:
                 self._finish(connection, abort=True)
-            else:  # OPEN: who is GONE has no timer
-                self._beat(connection)
+            elif self._beat(connection):  # OPEN: who is GONE has no timer
+                silent.append(connection)
+        self._delivery.write_to_all(silent, PING)
 
-    def _beat(self, connection: Connection) -> None:
+    def _beat(self, connection: Connection) -> bool:
+        """Whether it is to be pinged."""
         if connection.expires is not None and self.now >= connection.expires:
             text = "the token has expired; connect with a fresh one"
             self.close(connection, CloseCode.TOKEN_EXPIRED, "token_expired", text)
-            return
+            return False
         silent = self.now - max(connection.heard, self._woke)
         if silent >= 2 * self._config.heartbeat:
             self._dead(connection, silent)
-            return
-        if silent >= self._config.heartbeat:
-            self._delivery.write(connection, PING)
+            return False
         self._watch(connection)
+        return silent >= self._config.heartbeat
 
     def _dead(self, connection: Connection, silent: float) -> None:
         """No close frame: nobody is there to read it."""

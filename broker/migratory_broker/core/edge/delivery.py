@@ -26,7 +26,7 @@ from migratory_protocol.peer import Forwarded, Publication
 from migratory_broker.core.edge.batches import Batches, together
 from migratory_broker.core.edge.config import EdgeConfig
 from migratory_broker.core.edge.connection import Audience, Batch, Connection, Queue, Topic
-from migratory_broker.core.edge.events import Close, Detach, Effect, Hold, Later, More, Multicast, Send
+from migratory_broker.core.edge.events import Close, Detach, Effect, Hold, Later, More, Multicast, Send, Sink
 from migratory_broker.core.edge.formats import Format
 from migratory_broker.core.logic.events import Attach, Clients, NextPage, Note, Observe, PublishRequest
 
@@ -151,6 +151,19 @@ class Delivery:
             if waiting is None:
                 waiting = encoded[connection.format] = encode(connection.format)
             self.write(connection, waiting, publications)
+
+    def write_to_all(self, connections: Iterable[Connection], data: bytes) -> None:
+        """The same bytes to each connection, to those for whom nothing waits past their transports."""
+        sinks: list[Sink] = []
+        for connection in connections:
+            if connection.queue is None and connection.batch is None:
+                sinks.append(connection.sink)
+            else:
+                self.write(connection, data)
+        if sinks:
+            self._join()
+            self._effects.append(Multicast(data, tuple(sinks)))
+            self.sent_bytes += len(data) * len(sinks)
 
     def broadcast(self, connections: Iterable[Connection], message: BrokerMessage) -> None:
         """The same message to each connection."""

@@ -64,6 +64,7 @@ class Subscriptions:
             return
         # The first pages that are under way together are one page: many topics must not fill the queue at once.
         page = self._config.page // max(1, min(new, self._config.attaches_per_client))
+        page = min(page, self._config.first_page)
         connection.request = Request(message.request, deque(wanted.values()), page)
         if receipts or not wanted:
             self._delivery.reply(connection, Subscribed(message.request, list(receipts.values())))

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from migratory_broker.core.logic.group import Group
 
 
+PIECE = 32  # publications that a page is begun with; then as many again as it has
+MOST = 2048  # publications in a page, however short they are: some milliseconds to encode
+
+
 @dataclass(slots=True)
 class Waiting:
     event: Attach
@@ -188,14 +192,21 @@ class Resume:
             self._attached(event, "complete", position, publications, done)
 
     def _page(self, log: TopicLog, after: int, max_bytes: int) -> list[Publication]:
-        """Committed entries behind `after`, at least one if there is one, about `max_bytes` of payload."""
+        """Committed entries behind `after`, at least one if there is one, about `max_bytes` of payload. Looks at no more
+        of the log than it gives: a page of a long one costs what a page of a short one does."""
         page: list[Publication] = []
         size = 0
-        for entry in log.between(after, log.committed):
-            size += len(entry.payload)
-            if page and size > max_bytes:
-                break
-            page.append(entry)
+        committed = log.committed
+        piece = PIECE
+        while after < committed and len(page) < MOST:
+            until = min(after + piece, committed)
+            for entry in log.between(after, until):
+                size += len(entry.payload)
+                if page and size > max_bytes:
+                    return page
+                page.append(entry)
+            after = until
+            piece = len(page)
         return page
 
     def _attached(

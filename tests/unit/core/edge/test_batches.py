@@ -7,7 +7,7 @@ from typing import Literal
 import pytest
 from migratory_broker.core.edge import EdgeConfig
 from migratory_broker.core.edge.events import Later, Multicast, Send
-from migratory_broker.core.logic.events import Gap
+from migratory_broker.core.logic.events import Gap, Tick
 from migratory_protocol.messages import Bye, Message, Ping, Pong, Subscribed, Unsubscribe, Unsubscribed
 from migratory_protocol.positions import Position
 from migratory_testing.edges import Bench, Reader, publication, publications
@@ -174,3 +174,20 @@ def test_limits_that_cannot_work() -> None:
         EdgeConfig(batch_delay=-1.0)
     with pytest.raises(ValueError, match="batch_bytes"):
         EdgeConfig(batch_bytes=0)
+
+
+def test_pings_of_one_tick_are_one_effect_and_keep_their_place() -> None:
+    table = Bench(EdgeConfig(batch_delay=1.0, heartbeat=2.0))
+    idle, busy, slow = live(table), live(table, "t"), live(table)
+    slow.pause()
+    table.now += 1.95
+    table.fan("t", publication(1))
+    table.now += 0.2
+    effects = table.step(Tick())
+    assert [len(list(effect.sinks)) for effect in effects if isinstance(effect, Multicast)] == [1]
+    assert len(idle.controls) == 1
+    assert busy.sequences("t") == [1]  # it was written before the ping
+    assert len(busy.controls) == 1
+    assert slow.controls == []
+    slow.resume()
+    assert len(slow.controls) == 1

@@ -68,7 +68,7 @@ class TestFrameSizes:
     @pytest.mark.parametrize("size", SIZES)
     @pytest.mark.parametrize("replayed", [True, False])
     def test_delivered_headers_are_minimal(self, size: int, replayed: bool) -> None:
-        bench = Bench()
+        bench = Bench(EdgeConfig(first_page=65_536))
         reader = bench.client()
         for length in range(max(0, size - 64), size):
             entry = publication(1, b"\xa5" * length)

@@ -15,7 +15,7 @@ def test_the_receipt_precedes_the_replay_and_the_replay_precedes_live() -> None:
     bench = Bench()
     reader = bench.client()
     attach = reader.subscribe("t", (1, 2), request=9)
-    assert attach == Attach(0, attach.reference, "t", Position(1, 2), False, 65536)
+    assert attach == Attach(0, attach.reference, "t", Position(1, 2), False, 8192)
     bench.attached(attach, Position(1, 4), publications=publications(3, 4))
     bench.fan("t", publication(5))
     receipt = Subscribed(9, [TopicReceipt("t", "complete", Position(1, 4))])

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from migratory_broker.core.logic import resume
+from migratory_broker.core.logic.cache import TopicLog
 from migratory_broker.core.logic.events import Attach, Attached, Fanout, PeerReceived
-from migratory_protocol.peer import Accept, HandOver
+from migratory_protocol.peer import Accept, HandOver, Publication
 from migratory_protocol.positions import Position
 from migratory_testing.brokers import Cluster, Stored
 
@@ -323,3 +325,30 @@ def test_an_entry_of_an_older_epoch_that_a_learner_holds_is_waited_for_until_its
     cluster.run(0.2)
     assert [attached.receipt for attached in cluster[member].of(Attached)] == ["complete"]
     assert cluster.delivered(member, "t") == [(1, "1")]
+
+
+def test_a_page_looks_at_no_more_of_a_log_than_it_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long the log: a resume storm asks for very many pages."""
+    cluster = Cluster(min_age=60.0).up()
+    for number in range(1, 301):
+        cluster.publish("a", "t", "x" * 10, id=number)
+    looked: list[int] = []
+    between = TopicLog.between
+
+    def counted(self: TopicLog, after: int, to: int) -> list[Publication]:
+        found = between(self, after, to)
+        looked.append(len(found))
+        return found
+
+    monkeypatch.setattr(TopicLog, "between", counted)
+    epoch = cluster.record().epoch
+    page = cluster.page("a", "t", (epoch, 100), max_bytes=450)
+    assert [publication.sequence for publication in page.publications] == list(range(101, 146))
+    assert not page.done
+    assert sum(looked) <= 96
+    assert len(cluster.page("a", "t", (epoch, 299), max_bytes=1).publications) == 1
+    assert len(cluster.page("a", "t", (epoch, 200), max_bytes=10**6).publications) == 100
+    monkeypatch.setattr(resume, "MOST", 40)
+    page = cluster.page("a", "t", (epoch, 0), max_bytes=10**6)
+    assert 40 <= len(page.publications) < 80
+    assert not page.done
