@@ -5,6 +5,8 @@ A few groups at a time: each change of a list is a short pause of its group.
 
 from __future__ import annotations
 
+from math import inf
+
 from migratory_protocol.peer import Broker, HandOver
 
 from migratory_broker.core.logic.candidacy import Candidacy
@@ -89,8 +91,8 @@ class Balance:
 
     # ---- hand-over -------------------------------------------------------------------------------------------
 
-    def _successor(self, reign: Reign) -> str:
-        """The ready listed member with the fewest groups, "" if there is none."""
+    def _successor(self, reign: Reign, below: float) -> str:
+        """The ready listed member with the fewest groups, "" if there is none with fewer than `below`."""
         counts = self.gossip.counts()
         for _, name in self._handed.values():
             counts[name] = counts.get(name, 0) + 1
@@ -102,7 +104,8 @@ class Balance:
             and member.ready
             and not member.draining
         ]
-        return min(fit)[1] if fit else ""
+        count, name = min(fit, default=(0, ""))
+        return name if count < below else ""
 
     def _look_back(self, mine: set[int]) -> None:
         """A hand-over that its successor did not take in time, or that came back soon, was a pause of the
@@ -131,10 +134,12 @@ class Balance:
             if len(self._handed) >= self.ctx.config.hand_over_at_once:
                 return
             if number not in self._handed and not self.candidacy.standings[number].busy:
-                self._hand(number, reign)
+                self._hand(number, reign, inf)
 
     def _even_out(self, reigns: list[tuple[int, Reign]]) -> None:
-        """One group at a time, only while all configured brokers are ready, until no two differ by more than one."""
+        """One group at a time, only while all configured brokers are ready, until no two differ by more than one. Each
+        goes to a broker that has fewer afterwards than this one had: so it ends, also while the one with fewest can't
+        be reached."""
         config, live = self.ctx.config, self.membership.live
         if self.ctx.now - self._balanced_at < self._rest or self._handed:
             return
@@ -146,11 +151,11 @@ class Balance:
             return
         self._balanced_at = self.ctx.now
         for number, reign in reigns:
-            if not self.candidacy.standings[number].busy and self._hand(number, reign):
+            if not self.candidacy.standings[number].busy and self._hand(number, reign, len(reigns) - 1):
                 return
 
-    def _hand(self, number: int, reign: Reign) -> bool:
-        successor = self._successor(reign)
+    def _hand(self, number: int, reign: Reign, below: float) -> bool:
+        successor = self._successor(reign, below)
         if not successor:
             return False
         self._handed[number] = (self.ctx.now, successor)

@@ -167,6 +167,20 @@ def lopsided() -> tuple[Cluster, str]:
     return cluster, max(("a", "b"), key=lambda name: sum(cluster.coordinator(group) == name for group in range(12)))
 
 
+def test_groups_do_not_go_to_who_has_as_many() -> None:
+    """HAND-OVER: the one with fewest groups can't be reached, and two others would hand theirs to and fro."""
+    cluster, heavy = lopsided()
+    (other,) = {"a", "b"} - {heavy}
+    cluster.cut(heavy, "c")
+    cluster.cut(other, "c")
+    before = {name: len(cluster[name].notes("hands_over")) for name in ("a", "b")}
+    cluster.run(3.5)  # less than the fencing time
+    assert {name: len(cluster[name].notes("hands_over")) for name in ("a", "b")} == before
+    cluster.heal()
+    cluster.run(30.0)
+    assert even(cluster)
+
+
 def even(cluster: Cluster) -> bool:
     counts = [sum(cluster.coordinator(group) == name for group in range(12)) for name in cluster.names]
     return max(counts) - min(counts) <= 1

@@ -272,6 +272,29 @@ def test_clients_of_a_leaver_come_out_even() -> None:
     assert drain(cluster, "c") == (Server("ws://a", 20), Server("ws://b", 80))
 
 
+@pytest.mark.parametrize(
+    ("mine", "theirs", "named"),
+    [
+        ("r1", {"a": "r1", "b": "r2"}, {"ws://b": 100}),
+        ("r2", {"a": "r1", "b": "r2"}, {"ws://a": 100}),  # the update is taken back
+        ("r2", {"a": "r1", "b": "r1"}, {"ws://a": 20, "ws://b": 80}),
+        ("", {"a": "r1", "b": ""}, {"ws://a": 100}),
+    ],
+)
+def test_a_leaver_sends_its_clients_to_those_of_another_revision(
+    mine: str, theirs: dict[str, str], named: dict[str, int]
+) -> None:
+    """UPDATED-FIRST: even if the others had more room; those are drained next."""
+    cluster = Cluster()
+    for name, revision in {**theirs, "c": mine}.items():
+        cluster.config["revision"] = revision
+        cluster.start(name)
+    cluster.run(UP)
+    Population(cluster, a=80, b=20, c=100)
+    cluster.run(1.0)
+    assert {server.url: server.weight for server in drain(cluster, "c")} == named
+
+
 def test_while_counts_are_unknown_weights_decide() -> None:
     cluster, _ = uneven(a=80, b=20, c=100)
     cluster.logic("c").membership.news.pop("a")
