@@ -163,8 +163,7 @@ class Reports:
 
     async def _say(self, cluster: Object, part: Object, events: Sequence[Event], now: datetime) -> None:
         before = cluster.get("status") or {}
-        has = "lastReport" in before or any(one["type"] == met.TYPE for one in before.get("conditions", []))
-        if not (_differs(part, before) or (has and not part)):
+        if not (_differs(part, before) or _ours(before) - _ours(part)):
             return
         try:
             await self._api.apply_status(CLUSTER, cluster, part, MANAGER)
@@ -177,6 +176,12 @@ class Reports:
 
 def _place(thing: Object) -> tuple[str, str]:
     return thing["metadata"]["namespace"], thing["metadata"]["name"]
+
+
+def _ours(status: Object) -> set[str]:
+    """What is said in a cluster's status about reports."""
+    kept = {"lastReport", "lastSlot"} & status.keys()
+    return kept | {one["type"] for one in status.get("conditions", ()) if one["type"] == met.TYPE}
 
 
 def _differs(wanted: Object, present: Object) -> bool:

@@ -154,6 +154,17 @@ async def test_the_conditions_of_a_cluster_without_reports_go(kube: FakeKube, re
     assert kube.objects[QUOTES]["status"] == {"conditions": []}
 
 
+async def test_a_schedule_that_is_gone_leaves_no_slot_behind(kube: FakeKube, reports: Reports) -> None:
+    kube.put(QUOTES, cluster({"sla": {**SPEC["sla"], "schedule": "* * * * *"}}))
+    await reports.look("market", "weekly")
+    answered(kube)
+    await reports.look("market", "weekly")
+    assert "lastSlot" in kube.objects[QUOTES]["status"]
+    kube.put(QUOTES, {**cluster(SPEC), "status": kube.objects[QUOTES]["status"]})
+    await reports.tend([kube.objects[QUOTES]], [])
+    assert sorted(kube.objects[QUOTES]["status"]) == ["conditions", "lastReport"]
+
+
 async def test_names_of_what_was_found_are_those_of_the_run(kube: FakeKube, reports: Reports) -> None:
     await reports.look("market", "weekly")
     from migratory_operator.names import Owner
