@@ -87,7 +87,7 @@ def _run(arguments: argparse.Namespace, kinds: list[str], kubeconfig: Path) -> R
         place(
             kubeconfig, arguments.namespace, arguments.cluster, arguments.operator, arguments.tag, SMALL, arguments.keep
         ) as found,
-        watched(found.kube, arguments.prometheus) as prometheus,
+        watched(found.kube, found.cluster, arguments.prometheus) as prometheus,
         Api(kubeconfig) as api,
     ):
         _say(f"Cluster {found.cluster} in {found.kube.namespace} is ready; {found.operator.says()}")

@@ -15,6 +15,8 @@ from migratory_chaos_k8s.api import Api, Silent, pod_path
 
 NAME = "chaos-load"
 METRICS_PORT = 9100
+SCRAPE_SECONDS = 15.0
+"""The longest interval of a Prometheus that sees the final counts: the pages stay up for two."""
 LONGEST = 24 * 3600.0
 """Seconds that a load publishes at most: nobody may have been there to end it."""
 _POLL = 0.5
@@ -132,7 +134,8 @@ class LoadPod:
 
 def objects(image: str, cluster: str, scenario: Object) -> list[Object]:
     """The pod, and the ConfigMap with the program and its scenario. One worker process: it alone serves the metrics."""
-    scenario = {**scenario, "metrics": True, "metrics_listen": f"0.0.0.0:{METRICS_PORT}"}
+    listen = f"0.0.0.0:{METRICS_PORT}"
+    scenario = {**scenario, "metrics": True, "metrics_listen": listen, "scrape_interval": SCRAPE_SECONDS}
     labels = {
         "app.kubernetes.io/name": "migratory-load",
         "app.kubernetes.io/instance": cluster,

@@ -117,7 +117,7 @@ class Run:
         told = self.report.get("delivery") or {}
         return [
             f"the SLA report counts {told[key]} {key}, the load generator {self.load[key]}"
-            for key in ("lost", "duplicates", "reordered")
+            for key in ("expected", "lost", "duplicates", "reordered")
             if key in told and told[key] != self.load[key]
         ]
 

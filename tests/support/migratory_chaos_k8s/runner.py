@@ -33,8 +33,8 @@ HEAL_SECONDS = 400.0
 """Until the cluster must be whole again behind a fault, and every client be served. A roll of three pods is in it."""
 STEADY_SECONDS = 3.0
 """For so long it must have been whole before the next fault."""
-SCRAPES_SECONDS = 20.0
-"""Behind the end, for the last scrapes to see the final counts."""
+SCRAPES_SECONDS = 10.0
+"""Behind the end, for the last scrapes to see the final counts; the load's pages stay up for longer."""
 _POLL = 1.0
 
 
@@ -214,7 +214,8 @@ class Runner:
             f"{result.load['delivered']:,} of {result.load['expected']:,} delivered, {result.load['lost']} lost, "
             f"{result.load['duplicates']} duplicates, {result.load['reordered']} reordered"
         )
-        time.sleep(SCRAPES_SECONDS if self.options.prometheus else 0.0)
+        if self.options.prometheus:
+            time.sleep(SCRAPES_SECONDS)
         name = f"chaos-{self.options.seed}"
         result.report = report(self.target, name, began, datetime.now(UTC), self.options.prometheus)
         self._say(f"SLA report: {result.report['verdict']}{_why(result.report)}")
