@@ -3,34 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from migratory_node.kubectl import Kubectl, Object
-from migratory_node.pods import Pods, urls
+from migratory_node.kubectl import Kubectl
+from migratory_node.load import flawless, load
 
 pytestmark = pytest.mark.timeout(600)
 NAME = "quotes"
 NOW = ("--grace-period=0", "--force")
-
-
-def load(kube: Kubectl, run: str, seconds: int) -> None:
-    """Publishers and subscribers that verify every delivery; returns when they run."""
-    Pods(kube).load(
-        run, "--server", urls(kube, NAME), "--subscribers", "60", "--topics", "20", "--rate", "2",
-        "--publishers", "4", "--duration", str(seconds), "--warmup", "2", "--workers", "1", "--patience", "40",
-    )  # fmt: skip
-
-    def clients() -> int:
-        return sum(one.get("clients", 0) for one in (kube.get("mgc", NAME) or {})["status"]["brokers"])
-
-    kube.until(lambda: clients() >= 60, "the load", 60)
-
-
-def flawless(kube: Kubectl, run: str) -> Object:
-    account = Pods(kube).account(run)
-    counts = {key: account[key] for key in ("lost", "duplicates", "reordered", "unexpected", "conflicts", "unanswered")}
-    assert not any(counts.values()), account["problems"]
-    assert account["delivered"] == account["expected"] > 0
-    assert account["acknowledged"] == account["published"] > 0
-    return account
 
 
 def test_a_broker_that_is_deleted_without_grace_costs_no_publication(standing: Kubectl) -> None:

@@ -144,8 +144,6 @@ def test_an_image_that_is_not_there_is_told_and_mended_by_correcting_it(impossib
     kube.until(lambda: kube.condition(IMAGE, "Degraded")[1] in pulling, "the condition", 90)
     kube.until(lambda: warned(kube, IMAGE) & pulling, "the Event", 30)
     kube.patch("mgc", IMAGE, {"spec": {"brokers": {"image": None}}})
-    # what StatefulSets do not do by themselves: replace a pod of an old revision that was never ready
-    kube("delete", "pod", f"{IMAGE}-broker-0", "--ignore-not-found")
     kube.ready(IMAGE)
     kube.until(lambda: kube.condition(IMAGE, "Degraded")[0] == "False", "nothing degraded", 30)
 
@@ -155,7 +153,6 @@ def test_a_pod_that_fits_no_node_is_told_and_mended_by_asking_for_less(impossibl
     kube.until(lambda: kube.condition(SIZE, "Degraded") == ("True", "Unschedulable"), "the condition", 90)
     kube.until(lambda: "Unschedulable" in warned(kube, SIZE), "the Event", 30)
     kube.patch("mgc", SIZE, {"spec": {"brokers": {"resources": {"requests": {"cpu": "50m"}}}}})
-    kube("delete", "pod", f"{SIZE}-broker-0", "--ignore-not-found")
     kube.ready(SIZE)
 
 

@@ -6,7 +6,8 @@ import json
 
 import pytest
 from migratory_node.kubectl import Kubectl, Object, Refused
-from migratory_node.pods import ONE, Cluster
+from migratory_node.load import flawless, load
+from migratory_node.pods import ONE, Cluster, settled
 
 pytestmark = pytest.mark.timeout(600)
 BROKERS = "app.kubernetes.io/component=broker"
@@ -20,9 +21,8 @@ def evict(kube: Kubectl, pod: str) -> None:
 
 def resize(kube: Kubectl, replicas: int) -> None:
     kube("scale", "mgc", "quotes", f"--replicas={replicas}")
-    kube.until(lambda: len(kube.list("pods", BROKERS)) == replicas, f"{replicas} broker pods", 180)
-    kube.until(lambda: kube.condition("quotes", "Progressing") == ("False", "Settled"), "it settled", 120)
-    kube.ready("quotes")
+    settled(kube)
+    kube.until(lambda: len(kube.list("pods", BROKERS)) == replicas, f"{replicas} broker pods", 60)
 
 
 def test_two_clusters_with_long_and_similar_names_live_side_by_side(kube: Kubectl, cluster: Cluster) -> None:
@@ -78,3 +78,18 @@ def test_from_one_broker_to_three_and_back_a_budget_is_there_when_it_makes_sense
     with pytest.raises(Refused, match=r"spec\.brokers\.replicas"):
         kube.patch("mgc", "quotes", {"spec": {"brokers": {"replicas": 0}}})
     assert (kube.get("mgc", "quotes") or {})["spec"]["brokers"]["replicas"] == 1
+
+
+def test_from_three_brokers_to_five_and_back_under_load(kube: Kubectl, cluster: Cluster) -> None:
+    cluster()
+    before = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in kube.list("pods", BROKERS)}
+    for replicas in (2, 0):
+        with pytest.raises(Refused, match=r"spec\.brokers\.replicas"):
+            kube("scale", "mgc", "quotes", f"--replicas={replicas}")
+    load(kube, "sizes")
+    resize(kube, 5)
+    brokers = {one["name"]: one for one in (kube.get("mgc", "quotes") or {})["status"]["brokers"]}
+    assert all(brokers[f"quotes-broker-{number}"]["ready"] for number in range(5))
+    resize(kube, 3)
+    assert {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in kube.list("pods", BROKERS)} == before
+    flawless(kube, "sizes", cease=True)

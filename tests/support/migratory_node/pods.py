@@ -8,11 +8,13 @@ import shlex
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from migratory_node.kubectl import Kubectl, Object
 
-BROKER_IMAGE = "migratory-broker:0.1.0"
-_RESULT = "RESULT:"
+BROKER_IMAGE = os.environ.get("MIGRATORY_BROKER_IMAGE", "migratory-broker:0.1.0")
+ZOOKEEPER_IMAGE = os.environ.get("MIGRATORY_ZOOKEEPER_IMAGE", "migratory-zookeeper:0.1.0")
+RESULT = "RESULT:"
 Cluster = Callable[..., str]
 """The fixture that makes a cluster: `cluster(spec, name, ready=True)` gives its name."""
 ONE: Object = {"brokers": {"replicas": 1}, "zookeeper": {"replicas": 1}, "delivery": {"minCopies": 1}}
@@ -25,10 +27,10 @@ class Pods:
     def __init__(self, kube: Kubectl) -> None:
         self._kube = kube
 
-    def load(self, name: str, *options: str, **container_fields: object) -> None:
+    def load(self, name: str, *options: str, **container_fields: Any) -> None:
         """`migratory bench run` with these options; its result stands at the end of the pod's log."""
         command = (
-            f"migratory bench run {shlex.join(options)} --json /tmp/result.json; echo {_RESULT}; cat /tmp/result.json"
+            f"migratory bench run {shlex.join(options)} --json /tmp/result.json; echo {RESULT}; cat /tmp/result.json"
         )
         self.start(name, "-c", command, command=["/bin/sh"], **container_fields)
 
@@ -36,14 +38,12 @@ class Pods:
         """What the load generator counted, once it has ended. Its own verdict also minds a machine that was too busy
         to send in time, which says nothing about what was lost."""
         _, log = self.end(name, limit)
-        before, found, result = log.partition(f"{_RESULT}\n")
+        before, found, result = log.partition(f"{RESULT}\n")
         assert found, f"no result:\n{before}"
         account: Object = json.loads(result)
         return account
 
-    def start(
-        self, name: str, *arguments: str, volumes: Sequence[Object] = (), **container_fields: object
-    ) -> None:
+    def start(self, name: str, *arguments: str, volumes: Sequence[Object] = (), **container_fields: Any) -> None:
         container: Object = {
             "name": "main",
             "image": BROKER_IMAGE,
@@ -91,6 +91,19 @@ def make_cluster(kube: Kubectl, spec: Object | None = None, name: str = "quotes"
     if ready:
         kube.ready(name)
     return name
+
+
+def is_settled(kube: Kubectl, name: str = "quotes") -> bool:
+    """Whether the operator has nothing left to do for its present spec."""
+    found = kube.get("mgc", name) or {}
+    current = found.get("status", {}).get("observedGeneration") == found.get("metadata", {}).get("generation")
+    return current and kube.condition(name, "Progressing") == ("False", "Settled")
+
+
+def settled(kube: Kubectl, name: str = "quotes", limit: float = 300.0) -> Object:
+    """The cluster once that is so, and it is ready."""
+    kube.until(lambda: is_settled(kube, name), f"{name} settled", limit)
+    return kube.ready(name)
 
 
 def urls(kube: Kubectl, name: str) -> str:

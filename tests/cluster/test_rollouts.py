@@ -1,0 +1,106 @@
+"""Updates replace one pod after the other while nothing is lost; the first that fails stops them."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from migratory_node.kubectl import Kubectl, Object
+from migratory_node.load import PUBLISHERS, SUBSCRIBERS, flawless, load
+from migratory_node.pods import BROKER_IMAGE, is_settled, settled
+
+pytestmark = pytest.mark.timeout(900)
+BROKERS, MEMBERS = "app.kubernetes.io/component=broker", "app.kubernetes.io/component=zookeeper"
+OPERATOR = "app.kubernetes.io/name=migratory-operator"
+ASK = "exec 3<>/dev/tcp/127.0.0.1/2181; echo srvr >&3; cat <&3"
+
+
+def uids(kube: Kubectl, selector: str) -> dict[str, str]:
+    return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in kube.list("pods", selector)}
+
+
+def six(kube: Kubectl) -> list[Object]:
+    return [*kube.list("pods", MEMBERS), *kube.list("pods", BROKERS)]
+
+
+def leader(kube: Kubectl) -> str:
+    members = sorted(uids(kube, MEMBERS))
+    return next(name for name in members if "Mode: leader" in kube("exec", name, "--", "bash", "-c", ASK))
+
+
+def happened(kube: Kubectl) -> list[str]:
+    return [event["reason"] for event in kube.list("events") if event["involvedObject"]["kind"] == "MigratoryCluster"]
+
+
+def test_image_configuration_and_zookeeper_are_updated_under_load(standing: Kubectl) -> None:
+    kube = standing
+    settled(kube)
+    old, led = {**uids(kube, MEMBERS), **uids(kube, BROKERS)}, leader(kube)
+    load(kube, "update")
+    same_by_another_name = BROKER_IMAGE if "/" in BROKER_IMAGE else f"docker.io/library/{BROKER_IMAGE}"
+    change = {
+        "brokers": {"image": same_by_another_name},
+        "topics": {"cache": {"messagesPerTopic": 299}},
+        "zookeeper": {"resources": {"requests": {"cpu": "51m"}}},
+    }
+    kube.patch("mgc", "quotes", {"spec": change})
+    fewest = len(old)
+
+    def rolled() -> bool:
+        nonlocal fewest
+        fewest = min(fewest, sum("deletionTimestamp" not in pod["metadata"] for pod in six(kube)))
+        return is_settled(kube)
+
+    kube.until(rolled, "the rollout's end", 420)
+    assert fewest == len(old) - 1, "one at a time"
+
+    pods = sorted(six(kube), key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
+    order = [pod["metadata"]["name"] for pod in pods]
+    assert not {pod["metadata"]["uid"] for pod in pods} & set(old.values()), "every pod is new"
+    assert sorted(order[:3]) == sorted(uids(kube, MEMBERS)), "ZooKeeper before the brokers"
+    assert order[2] == led, "the leader last: one election"
+    assert order[3:] == [f"quotes-broker-{number}" for number in (2, 1, 0)]
+    assert {"RolloutStarted", "RolloutFinished"} <= set(happened(kube))
+
+    account = flawless(kube, "update", cease=True)
+    assert account["reconnects"] > 0, "nobody noticed"
+    changes = account["clients_by_reconnects"]
+    assert sum(changes.values()) == SUBSCRIBERS + PUBLISHERS
+    print(f"{account['reconnects']} changes of broker, clients by how many: {changes}, {account['reconnect_reasons']}")
+
+
+def test_a_bad_image_stops_at_the_first_broker_and_is_corrected_by_another_edit(standing: Kubectl) -> None:
+    kube = standing
+    settled(kube)
+    before = uids(kube, BROKERS)
+    kube.patch("mgc", "quotes", {"spec": {"brokers": {"image": "nowhere.invalid/no/such:1"}}})
+    kube.until(lambda: kube.condition("quotes", "Progressing") == ("False", "RolloutStopped"), "it stopped", 120)
+    assert kube.condition("quotes", "Degraded")[0] == "True"
+    assert "RolloutStopped" in happened(kube)
+    stopped = uids(kube, BROKERS)
+    assert {name for name in before if stopped[name] != before[name]} == {"quotes-broker-2"}
+    # the operator looks again and again meanwhile
+    kube("annotate", "mgc", "quotes", "looked=again")
+    kube.patch("mgc", "quotes", {"spec": {"brokers": {"image": "nowhere.invalid/no/such:2"}}})
+    kube.until(
+        lambda: uids(kube, BROKERS).get("quotes-broker-2") not in (None, stopped["quotes-broker-2"]), "again", 60
+    )
+    kube.until(lambda: kube.condition("quotes", "Progressing") == ("False", "RolloutStopped"), "it stopped again", 120)
+    kube.patch("mgc", "quotes", {"spec": {"brokers": {"image": None}}})
+    settled(kube)
+    assert kube.condition("quotes", "Degraded")[0] == "False"
+    after = uids(kube, BROKERS)
+    assert after["quotes-broker-2"] not in (before["quotes-broker-2"], stopped["quotes-broker-2"])
+
+
+@pytest.mark.skipif(os.environ.get("MIGRATORY_OPERATOR") == "outside", reason="whoever runs the operator kills it")
+def test_an_operator_that_is_killed_amid_a_rollout_goes_on(operator: Kubectl, standing: Kubectl) -> None:
+    kube = standing
+    settled(kube)
+    before = uids(kube, BROKERS)
+    kube.patch("mgc", "quotes", {"spec": {"topics": {"cache": {"messagesPerTopic": 298}}}})
+    kube.until(lambda: uids(kube, BROKERS).get("quotes-broker-2") != before["quotes-broker-2"], "the first to go", 120)
+    operator("delete", "pod", "-l", OPERATOR, "--grace-period=0", "--force")
+    settled(kube)
+    assert not set(uids(kube, BROKERS).values()) & set(before.values())
+    assert "RolloutFinished" in happened(kube)
