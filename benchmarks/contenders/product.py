@@ -79,7 +79,8 @@ class Product(Contender):
             raise Unsupported("; ".join(loaded.warnings))
         cluster = loaded.cluster
         try:
-            allow_descriptors(work.subscribers // cluster.spec.brokers.replicas + 1000)
+            holders = cluster.spec.brokers.replicas * max(1, cluster.spec.brokers.io_processes)
+            allow_descriptors(work.subscribers // holders * 5 // 4 + 1000)  # shares are not quite even
             # Below the ephemeral ports, of which thousands are about to be taken, and away from a cluster that runs.
             self._cluster = LocalCluster(cluster, self.folder / "run", ports=random.randrange(20_000, 32_000, 400))
             await self._cluster.start()

@@ -44,7 +44,7 @@ async def vertical(bench: Bench, sizes: list[int], per_topic: int, warmup: float
 
 async def _row(bench: Bench, subscribers: int, topics: int, warmup: float, seconds: float) -> dict[str, Any]:
     work = Work(subscribers=subscribers - subscribers % topics, topics=topics, payload=140, rate=RATE)
-    processes = -(-subscribers // PER_PROCESS)
+    processes = -(-subscribers * 5 // 4 // PER_PROCESS)  # with room, for shares are not quite even
     spec = {"brokers": {"ioProcesses": processes}} if processes > 1 else {}
     stand = Stand(Product(spec=spec), work, pinned=False)
     try:

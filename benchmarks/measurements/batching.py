@@ -16,7 +16,7 @@ from benchmarks.rounds import interleaved
 from benchmarks.stand import Stand, Turn
 
 INTERVAL = "100ms"
-SPEC = {"delivery": {"batching": {"interval": INTERVAL}}}
+SPEC = {"delivery": {"batching": {"maxDelay": INTERVAL}}}
 WITH, WITHOUT = "batched", "unbatched"
 
 

@@ -31,7 +31,7 @@ async def measure(bench: Bench) -> dict[str, Any]:
             raise Broken(f"{clients:,} clients don't fit into this machine's memory")
         # a process has descriptors for so many; more need several I/O processes
         several = clients > PER_PROCESS
-        spec = {"brokers": {"ioProcesses": -(-clients // PER_PROCESS)}} if several else {}
+        spec = {"brokers": {"ioProcesses": -(-clients // PER_PROCESS) + 1}} if several else {}
         by_clients[str(clients)] = await _of(bench, Product(spec=spec), clients, carries=several)
     peers = {}
     for contender in bench.peers():

@@ -31,6 +31,8 @@ SHARED = (
     click.option("--warmup", default=5.0, metavar="SECONDS", help="Before it; not counted for latency."),
     click.option("--seed", default=1, help="Decides who subscribes to what, and the contents."),
     click.option("--workers", default=0, help="Processes; 0: as many as the subscribers need."),
+    click.option("--sources", default=0, metavar="N", help="Connect from 127.0.0.2 and on, N addresses: more "
+                 "connections to a broker of this machine than one address has ports for."),
     click.option("--wire", default="msgpack", type=click.Choice(["msgpack", "json"]), help="Subprotocol."),
     click.option("--token", default=None, help=TOKEN_HELP),
     click.option("--cluster", metavar="NAME", help="Which of the clusters that run on this machine; with --server only "

@@ -101,6 +101,13 @@ def summary(console: Console, result: LoadResult) -> None:
         f"late, the latest by {result.latest_send_ms:.1f} ms",
         markup=False, highlight=False, soft_wrap=True,
     )  # fmt: skip
+    own = result.generator
+    each = "" if own.cpu_us_per_delivery is None else f", {own.cpu_us_per_delivery:.1f} us a delivery"
+    console.print(
+        f"the load generator itself: {own.workers} processes, {own.cpu_seconds:.1f} s of CPU{each}, "
+        f"{own.peak_mib:,.0f} MiB",
+        markup=False, highlight=False, soft_wrap=True,
+    )  # fmt: skip
     for problem in result.problems[:NAMED]:
         who = "" if problem.subscriber is None else f" at subscriber {problem.subscriber}"
         more = f" and {problem.count - len(problem.positions)} more" if problem.count > len(problem.positions) else ""

@@ -6,10 +6,12 @@ Subscribers and publishers are subclasses that say what becomes of deliveries, r
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import random
 import ssl
 import time
+from collections.abc import Sequence
 from math import inf
 from urllib.parse import urlsplit
 
@@ -25,18 +27,31 @@ from migratory_loadtest.meter import Meter
 
 
 class World:
-    """What all clients of a worker share."""
+    """What all clients of a worker share. `sources`: addresses of this machine to connect from, in turn; none leaves
+    the choice to the kernel."""
 
-    def __init__(self, codec: Codec, servers: tuple[Server, ...], settings: Settings, meter: Meter) -> None:
+    def __init__(
+        self,
+        codec: Codec,
+        servers: tuple[Server, ...],
+        settings: Settings,
+        meter: Meter,
+        sources: Sequence[str] = (),
+    ) -> None:
         self.codec = codec
         self.servers = servers
         self.settings = settings
         self.meter = meter
         self.loop = asyncio.get_running_loop()
         self.dialling: set[asyncio.Task[object]] = set()
+        self._sources = itertools.cycle(sources) if sources else None
         self.faults = Faults()
         self.error = ""  # the last problem of any client
         self.errors: dict[str, None] = {}  # distinct ones, the first few
+
+    def source(self) -> tuple[str, int] | None:
+        """Where the next connection comes from; port 0: any."""
+        return None if self._sources is None else (next(self._sources), 0)
 
 
 class LoadClient:
@@ -157,7 +172,9 @@ class LoadClient:
         protocol = LinkProtocol(self, number, self.world.codec, parts.netloc, path)
         self._links[number] = protocol
         try:
-            await self.world.loop.create_connection(lambda: protocol, parts.hostname or "", port, ssl=secure or None)
+            await self.world.loop.create_connection(
+                lambda: protocol, parts.hostname or "", port, ssl=secure or None, local_addr=self.world.source()
+            )
         except OSError as error:
             system = error.errno is not None and error.errno > 0 and not isinstance(error, ssl.SSLError)
             self.link_down(number, 1006, os.strerror(error.errno or 0).lower() if system else str(error))

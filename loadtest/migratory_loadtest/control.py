@@ -127,6 +127,8 @@ class Summary(Struct, tag=True, kw_only=True):
     latest: float
     errors: list[str]
     marks: list[MarkSummary]
+    cpu: float = 0.0  # seconds that the worker itself took since the first publication was due
+    peak_bytes: int = 0  # of its memory
 
 
 FromWorker = Hello | Progress | Marked | Topic | Summary

@@ -73,6 +73,15 @@ class Resumed(Struct, kw_only=True):
     publish_gap_seconds: Spread = field(default_factory=Spread)
 
 
+class Generator(Struct, kw_only=True):
+    """What the load generator itself took, over its workers: on one machine with the brokers that is theirs to miss."""
+
+    workers: int = 0
+    cpu_seconds: float = 0.0  # since the first publication was due
+    cpu_us_per_delivery: float | None = None
+    peak_mib: float = 0.0  # sum of the workers' largest sizes
+
+
 class LoadResult(Struct, kw_only=True):
     published: int = 0
     acknowledged: int = 0
@@ -102,6 +111,7 @@ class LoadResult(Struct, kw_only=True):
     late_sends: int = 0  # left more than 50 ms late
     latest_send_ms: float = 0.0
     generator_late: bool = False  # over 1% of the sends were late: the latency is the generator's as well
+    generator: Generator = field(default_factory=Generator)
     marks: list[Resumed] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)  # what clients reported, each text once

@@ -40,6 +40,7 @@ class Scenario(Struct, frozen=True, kw_only=True):
     qos: Literal[0, 1] = 1
     alone: bool = False  # no subscribers, or no publishers, by intent: the other half runs elsewhere
     workers: int = 0  # processes; 0: one per 4,000 subscribers, at least 2
+    sources: int = 0  # loopback addresses to connect from, in turn; one has ports for some 28,000 connections a broker
     groups: int = 100  # topic groups of the cluster, for the publish gap per group
     topic_prefix: str = "bench"
     wire: Literal["msgpack", "json"] = "msgpack"
@@ -67,6 +68,7 @@ class Scenario(Struct, frozen=True, kw_only=True):
             ("payload", SMALLEST, 16 * 1024 * 1024),
             ("publishers", 0, 100_000),
             ("workers", 0, 256),
+            ("sources", 0, 200),
             ("groups", 1, 100_000),
         ):
             value = getattr(self, name)
@@ -93,6 +95,10 @@ class Scenario(Struct, frozen=True, kw_only=True):
             return "127.0.0.1", 0
         host, port = read_address(self.metrics_listen)
         return host, port + worker
+
+    def source_addresses(self) -> list[str]:
+        """127.0.0.2 and on: for brokers of this machine, and none unless asked for."""
+        return [f"127.0.0.{number}" for number in range(2, 2 + self.sources)]
 
     def publisher_count(self) -> int:
         return min(self.publishers, self.topics)

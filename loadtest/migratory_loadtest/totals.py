@@ -11,7 +11,7 @@ import msgspec
 from migratory_loadtest.control import Mark, MarkSummary, Summary
 from migratory_loadtest.histogram import Histogram, nearest_rank
 from migratory_loadtest.meter import AFTER, BEFORE, DURING, merged
-from migratory_loadtest.result import Connections, Latency, LoadResult, Phases, Resumed, Spread
+from migratory_loadtest.result import Connections, Generator, Latency, LoadResult, Phases, Resumed, Spread
 from migratory_loadtest.scenario import Scenario
 from migratory_loadtest.schedule import LATE, generator_late
 from migratory_loadtest.verifier import Verdict
@@ -80,6 +80,7 @@ def assemble(facts: RunFacts, verdict: Verdict) -> LoadResult:
         late_sends=late,
         latest_send_ms=max((summary.latest for summary in summaries), default=0.0) * 1e3,
         generator_late=generator_late(published, late),
+        generator=_generator(summaries, verdict.received),
         marks=marks,
         problems=verdict.problems[:NAMED],
         errors=sorted({error for summary in summaries for error in summary.errors})[:NAMED],
@@ -92,6 +93,16 @@ def assemble(facts: RunFacts, verdict: Verdict) -> LoadResult:
 
 def _measured(facts: RunFacts) -> float:
     return facts.scenario.duration if facts.measured is None else max(facts.measured, 1e-3)
+
+
+def _generator(summaries: Sequence[Summary], received: int) -> Generator:
+    seconds = sum(summary.cpu for summary in summaries)
+    return Generator(
+        workers=len(summaries),
+        cpu_seconds=round(seconds, 3),
+        cpu_us_per_delivery=round(seconds / received * 1e6, 2) if received else None,
+        peak_mib=round(sum(summary.peak_bytes for summary in summaries) / 2**20, 1),
+    )
 
 
 def spread(values: Iterable[float]) -> Spread:

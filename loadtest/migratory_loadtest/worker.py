@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
+import resource
 import signal
 import sys
 import time
@@ -60,13 +61,15 @@ class Worker:
         if problems:
             raise ValueError("; ".join(problems))
         self.world = World(
-            JSON if scenario.wire == "json" else MSGPACK, servers, Settings(max_waiting=1_000_000), self.meter
-        )
+            JSON if scenario.wire == "json" else MSGPACK, servers, Settings(max_waiting=1_000_000), self.meter,
+            scenario.source_addresses(),
+        )  # fmt: skip
         self.subscribers: list[Subscriber] = []
         self.publishers: list[Publisher] = []
         self.transcripts: dict[int, Transcript] = {}
         self.tasks: set[asyncio.Task[object]] = set()
         self.going = False
+        self.began_cpu = 0.0  # CPU seconds until the first publication: connecting is not the load
 
     # ---- clients -----------------------------------------------------------------------------------------------
 
@@ -106,6 +109,7 @@ class Worker:
         start = order.at + round(self.scenario.warmup * 1e9)
         self.meter.measure(start, start + round(self.scenario.duration * 1e9))
         self.going = True
+        self.began_cpu = self.cpu()
         for publisher in self.publishers:
             self._publish(publisher, order.at)
 
@@ -169,12 +173,19 @@ class Worker:
             latest=max((publisher.schedule.latest for publisher in self.publishers), default=0.0),
             errors=list(self.world.errors),
             marks=marks,
+            cpu=self.cpu() - self.began_cpu,
+            peak_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         )
 
     def verified(self, order: Verified) -> None:
         self.meter.lost.update(order.lost)
         self.meter.duplicates = order.duplicates
         self.meter.reordered = order.reordered
+
+    @staticmethod
+    def cpu() -> float:
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        return usage.ru_utime + usage.ru_stime
 
     # ---- answers -----------------------------------------------------------------------------------------------
 

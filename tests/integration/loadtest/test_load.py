@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import urllib.request
 from pathlib import Path
 
@@ -88,6 +89,30 @@ async def test_clients_of_a_killed_broker_resume_and_nothing_is_lost() -> None:
     assert result.latency_ms.during.count > 0
     assert result.latency_ms.after.count > 0
     assert result.lost == 0
+
+
+def sources(port: int) -> set[str]:
+    """The addresses from which this machine's connections to the port come, as the kernel has them."""
+    found = set()
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        local, remote, state = line.split()[1:4]
+        if state == "01" and int(remote.split(":")[1], 16) == port:
+            found.add(socket.inet_ntoa(bytes.fromhex(local.split(":")[0])[::-1]))
+    return found
+
+
+async def test_connections_come_from_several_addresses_and_the_generators_own_cost_is_told() -> None:
+    async with SmallCluster(1) as cluster, Load(scenario(cluster, sources=3)) as load:
+        await load.measuring()
+        assert sources(int(cluster.urls[0].rsplit(":", 1)[1].split("/")[0])) == {"127.0.0.2", "127.0.0.3", "127.0.0.4"}
+        result = await load.result()
+    assert result.delivered == result.expected > 0
+    assert result.generator.workers == 2
+    assert result.generator.cpu_seconds > 0
+    assert result.generator.cpu_us_per_delivery == pytest.approx(
+        result.generator.cpu_seconds / result.received * 1e6, rel=0.1
+    )
+    assert result.generator.peak_mib > 10
 
 
 class PlantOnce:

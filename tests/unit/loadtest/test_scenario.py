@@ -81,3 +81,10 @@ def test_a_payload_says_what_it_is_and_is_unique() -> None:
     ]
     assert len({digest(payload), *map(digest, others)}) == 4
     assert parse(b"short") is None
+
+
+def test_connections_come_from_as_many_addresses_as_asked_for() -> None:
+    assert Scenario(servers=("ws://x",)).source_addresses() == []
+    assert Scenario(servers=("ws://x",), sources=3).source_addresses() == ["127.0.0.2", "127.0.0.3", "127.0.0.4"]
+    with pytest.raises(ValueError, match=r"sources: 201 is not in 0\.\.200"):
+        Scenario(servers=("ws://x",), sources=201)

@@ -110,6 +110,14 @@ def test_a_run_without_one_half_is_insufficient_unless_that_was_meant(counts: di
         assert (found.verdict, found.reasons) == (verdict, reasons)
 
 
+def test_what_the_generator_itself_took_is_told() -> None:
+    parts = [summary(cpu=0.5, peak_bytes=40 * 2**20), summary(cpu=1.5, peak_bytes=60 * 2**20)]
+    own = result(parts=parts).generator
+    assert (own.workers, own.cpu_seconds, own.peak_mib) == (2, 2.0, 100.0)
+    assert own.cpu_us_per_delivery == 2.0 / 50 * 1e6
+    assert result({"acknowledged": 0, "expected": 0}, parts).generator.cpu_us_per_delivery is None
+
+
 def test_windows_of_all_workers_are_merged() -> None:
     parts = [summary(latency={AFTER: measured(0.1)}), summary(latency={AFTER: measured(0.3), BEFORE: measured(0.2)})]
     found = result(parts=parts)
