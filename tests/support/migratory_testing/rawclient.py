@@ -27,7 +27,7 @@ _FIELDS: dict[int, tuple[str, ...]] = {
     32: ("welcome", "version", "cluster", "broker", "incarnation", "servers", "heartbeat", "limits"),
     33: ("subscribed", "request", "topics"),
     34: ("unsubscribed", "request", "topics"),
-    35: ("message", "topic", "position", "payload", "sent", "time", "replayed"),
+    35: ("message", "topic", "position", "payload", "sent", "time", "replayed", "first"),
     36: ("ack", "topic", "publisher", "id", "position"),
     37: ("nack", "topic", "publisher", "id", "code", "text", "retry_after"),
     38: ("servers", "servers"),
