@@ -1,6 +1,6 @@
 """How many clients each broker should have, who has too many, and who has room: arithmetic, without time or state.
 
-A *share* is a broker's part of all clients, by its weight. docs/decisions/0002-balance-of-clients.md says why these
+A *share* is a broker's part of all clients, by its weight. docs/decisions/0004-balance-of-clients.md says why these
 rules come to rest: a broker gives only above HIGH times its share, never below its share, and another takes only up to
 its own.
 """

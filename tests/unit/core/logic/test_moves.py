@@ -1,5 +1,5 @@
 """docs/replication.md, "A broker's lives": clients that are asked to go elsewhere, for balance and by a broker that
-leaves; and docs/decisions/0002-balance-of-clients.md."""
+leaves; and docs/decisions/0004-balance-of-clients.md."""
 
 from __future__ import annotations
 
