@@ -105,3 +105,12 @@ def test_giants_are_refused_on_both_sides(monkeypatch: pytest.MonkeyPatch) -> No
         encode_peer(Accept(1, 2, 3, [Entries("t", [PUBLICATION])], [], []))
     with pytest.raises(BadPeerMessage, match="11 bytes, the limit is 10"):
         decode_peer(b"x" * 11)
+
+
+def test_a_heartbeat_of_an_older_broker_says_nothing_of_its_load() -> None:
+    """It ends where the fields of its version ended; what a newer one adds at the end is ignored."""
+    old = msgspec.msgpack.encode([1, 0.5, ["a"], [[0, 5]], True, True])
+    assert decode_peer(old) == Heartbeat(0.5, ["a"], [(0, 5)], True, True, None)
+    load = [300, False, "r", [["b", 20]], "later"]
+    newer = msgspec.msgpack.encode([1, 0.5, ["a"], [[0, 5]], True, True, load, {"later": 1}])
+    assert decode_peer(newer) == Heartbeat(0.5, ["a"], [(0, 5)], True, True, Load(300, False, "r", [("b", 20)]))
