@@ -10,7 +10,7 @@ Clients that follow the same topics have the same batch, mostly: it is put toget
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 
 from migratory_broker.core.edge.config import EdgeConfig
 from migratory_broker.core.edge.connection import Batch, Connection
@@ -35,16 +35,22 @@ class Batches:
             return connection.batch.due if connection.batch is not None else None
         return None
 
-    def add(self, connection: Connection, data: bytes, publications: int, now: float) -> bool:
-        """To what waits for a connection. Whether that is large enough to leave."""
-        batch = connection.batch
-        if batch is None:
-            batch = connection.batch = Batch(now + self.delay)
-            self._waiting[connection] = None
-        batch.chunks.append(data)
-        batch.size += len(data)
-        batch.publications += publications
-        return batch.size >= self._limit
+    def add(self, connections: Iterable[Connection], data: bytes, publications: int, now: float) -> list[Connection]:
+        """To what waits for each of the connections: all that a delivery costs until its batch leaves. Answers with
+        those for whom enough waits to leave now."""
+        size, limit = len(data), self._limit
+        full = []
+        for connection in connections:
+            batch = connection.batch
+            if batch is None:
+                batch = connection.batch = Batch(now + self.delay)
+                self._waiting[connection] = None
+            batch.chunks.append(data)
+            batch.publications += publications
+            batch.size = waiting = batch.size + size
+            if waiting >= limit:
+                full.append(connection)
+        return full
 
     def take(self, connection: Connection) -> Batch | None:
         """What waits for the connection, which has nothing waiting then."""
@@ -65,7 +71,7 @@ class Batches:
         return found
 
 
-def together(batches: Iterator[tuple[Sink, Batch]]) -> list[Multicast]:
+def together(batches: Iterable[tuple[Sink, Batch]]) -> list[Multicast]:
     """One effect for all that get the same bytes: of the very same publications, for they are encoded once."""
     alike: dict[tuple[int, ...], tuple[list[bytes], list[Sink]]] = {}
     for sink, batch in batches:

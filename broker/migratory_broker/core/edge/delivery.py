@@ -45,7 +45,6 @@ class Delivery:
         self._forwarding: PublishRequest | None = None
         self._overflowing: dict[Connection, str] = {}
         self._batches = Batches(config)
-        self._full: dict[Connection, None] = {}  # whose batch is large enough to leave with this step
         self._alarm = float("inf")  # the earliest `Later` that is under way
         self.over = False  # something was put in over a limit: `overfull` says of whom
         self.paused: dict[Connection, None] = {}
@@ -177,12 +176,8 @@ class Delivery:
     # ---- batches ---------------------------------------------------------------------------------------------
 
     def _batch(self, audience: Audience, data: bytes, publications: int) -> None:
-        add, now = self._batches.add, self.now
-        for connection in audience.members:
-            if add(connection, data, publications, now):
-                self._full[connection] = None
-        if self._full:
-            full, self._full = self._full, {}
+        full = self._batches.add(audience.members, data, publications, self.now)
+        if full:
             self._release(full)
         due = self._batches.due
         if due is not None:
@@ -213,7 +208,7 @@ class Delivery:
         ]
         for _, batch in taken:
             self._count(batch)
-        self._effects += together(iter(taken))
+        self._effects += together(taken)
 
     def _count(self, batch: Batch) -> None:
         self.delivered += batch.publications
