@@ -14,6 +14,7 @@ from pathlib import Path
 
 from migratory_node.kubectl import Object, Refused
 from migratory_node.places import NodeError, Places
+from migratory_node.pods import BROKER_IMAGE
 
 from migratory_chaos_k8s.api import Api, Silent
 from migratory_chaos_k8s.place import place, version
@@ -68,7 +69,7 @@ def _run(arguments: argparse.Namespace, kinds: list[str], kubeconfig: Path) -> R
     options = Options(
         kinds=kinds,
         seed=seed,
-        image=f"migratory-broker:{arguments.tag}",
+        image=f"migratory-broker:{arguments.tag}" if arguments.tag else BROKER_IMAGE,
         minutes=arguments.minutes,
         load={
             "subscribers": arguments.subscribers,
@@ -81,11 +82,12 @@ def _run(arguments: argparse.Namespace, kinds: list[str], kubeconfig: Path) -> R
             "topic_prefix": f"chaos/{seed}",
         },
     )
+    tag = arguments.tag or version()
     how_long = "each once" if options.minutes is None else f"for {options.minutes:g} minutes"
     _say(f"Seed {seed}, {how_long}: {', '.join(kinds)}")
     with (
         place(
-            kubeconfig, arguments.namespace, arguments.cluster, arguments.operator, arguments.tag, SMALL, arguments.keep
+            kubeconfig, arguments.namespace, arguments.cluster, arguments.operator, tag, SMALL, arguments.keep
         ) as found,
         watched(found.kube, found.cluster, arguments.prometheus) as prometheus,
         Api(kubeconfig) as api,
@@ -120,7 +122,7 @@ def _arguments() -> argparse.Namespace:
         default="auto",
         help="own: one for the namespace, by the chart",
     )
-    run.add_argument("--tag", default=version(), metavar="TAG", help="of the images of what is made")
+    run.add_argument("--tag", default="", metavar="TAG", help="of the images of what is made (default: the version)")
     run.add_argument(
         "--prometheus",
         default="auto",
