@@ -16,7 +16,8 @@ from migratory_node.slowmetrics import now, slow_metrics
 pytestmark = pytest.mark.timeout(600)
 OPERATOR = "app.kubernetes.io/name=migratory-operator"
 OF_A_RUN = "pods,jobs,services,configmaps,serviceaccounts,roles,rolebindings,networkpolicies"
-ALONE: Object = {"executors": 0, "deadline": "60s"}
+_DIGITS = {ord(sign): None for sign in "-T:"}
+ALONE: Object = {"executors": 0, "deadline": "60s", "driver": {"cpu": "50m"}}
 
 
 def ask(kube: Kubectl, name: str, spark: Object, url: str | None = None) -> None:
@@ -67,19 +68,19 @@ def asked(shared: Kubectl) -> Kubectl:
                 "sla": {
                     "prometheus": {"url": f"{url}/silent"},
                     "schedule": "* * * * *",
-                    "historyLimit": 1,
+                    "historyLimit": 3,
                     "spark": {"executors": 0, "deadline": "30s", "driver": {"cpu": "50m"}},
                 }
             },
         }
     )
     small: Object = {"cpu": "50m"}
-    executors: Object = {"executors": 2, "deadline": "15m", "driver": small, "executor": small}
+    executors: Object = {"executors": 2, "deadline": "15m", "executor": small}
     ask(kube, "mid-run", executors, f"{url}/mid-run")
-    ask(kube, "evicted", {**ALONE, "deadline": "15m", "driver": small})
+    ask(kube, "evicted", {**ALONE, "deadline": "15m"})
     ask(kube, "no-image", {**ALONE, "image": "nothing.invalid/such:1"})
     ask(kube, "too-large", {**ALONE, "driver": {"cpu": "1000"}})
-    ask(kube, "hangs", {**ALONE, "deadline": "75s"})
+    ask(kube, "hangs", {**ALONE, "deadline": "45s"})
     ask(kube, "no-answer", ALONE, "http://127.0.0.1:1")
     return kube
 
@@ -105,7 +106,7 @@ def test_an_operator_that_is_killed_after_it_submitted_leads_to_one_run(operator
 
 def test_a_report_that_is_deleted_amid_its_work_leaves_nothing(asked: Kubectl) -> None:
     kube = asked
-    kube.until(lambda: len(pods(kube, "mid-run", "sla-executor")) == 2, "two executors", 300)
+    kube.until(lambda: len(pods(kube, "mid-run", "sla-executor")) == 2, "two executors", 420)
     owned = things(kube, "mid-run")
     kinds = {one.partition(" ")[0] for one in owned}
     assert {"Pod", "Job", "Service", "ConfigMap"} <= kinds, owned
@@ -164,24 +165,18 @@ def test_a_prometheus_that_can_not_be_asked_is_named(asked: Kubectl) -> None:
     assert kube.condition("quotes", "SLAMet") == ("Unknown", "ReportFailed")
 
 
-def test_a_schedule_makes_one_report_for_a_slot_and_keeps_the_newest(asked: Kubectl) -> None:
+def test_a_schedule_makes_one_report_for_a_slot(asked: Kubectl) -> None:
     kube = asked
-    seen: dict[str, Object] = {}
 
-    def two_have_been() -> bool:
-        for one in kube.list("slar"):
-            if one["metadata"]["name"].startswith("quotes-"):
-                seen[one["metadata"]["uid"]] = one
-        return len(seen) >= 2
+    def scheduled() -> list[Object]:
+        return [one for one in kube.list("slar") if one["metadata"]["name"].startswith("quotes-")]
 
-    kube.until(two_have_been, "two scheduled reports", 240)
-    names = [one["metadata"]["name"] for one in seen.values()]
-    assert len(set(names)) == len(names), names
-    for one in seen.values():
-        (owner,) = one["metadata"]["ownerReferences"]
-        assert (owner["kind"], owner["name"]) == ("MigratoryCluster", "quotes")
-        assert one["spec"]["end"] == one["metadata"]["annotations"]["migratory.dev/slot"]
-    kube.until(lambda: kube.get("slar", names[0]) is None, "the older one to go", 240)
+    (one, *more) = kube.until(scheduled, "a scheduled report", 180)
+    slots = [each["metadata"]["annotations"]["migratory.dev/slot"] for each in (one, *more)]
+    assert len(set(slots)) == len(slots), slots
+    assert (one["spec"]["end"], one["metadata"]["name"]) == (slots[0], f"quotes-{slots[0][:16].translate(_DIGITS)}")
+    (owner,) = one["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["name"]) == ("MigratoryCluster", "quotes")
 
 
 def test_a_report_says_the_same_for_ever(asked: Kubectl) -> None:
