@@ -48,7 +48,6 @@ class Reports:
         await self.queue.close()
 
     async def tend(self, clusters: Sequence[Object], reports: Sequence[Object]) -> None:
-        """:raises ApiError:"""
         present = {_place(one) for one in reports}
         for gone in set(self.queue.known()) - present:
             await self.queue.forget(*gone)
@@ -57,13 +56,26 @@ class Reports:
             if one["metadata"]["uid"] not in self._settled:
                 self.queue.wake(*_place(one))
         for cluster in clusters:
-            await self._cluster(*_place(cluster))
+            try:
+                await self._cluster(*_place(cluster))
+            except ApiError as error:
+                # No reason to leave the others alone; the next time makes up for it.
+                if not error.too_late:
+                    _log.warning("%s/%s: %s", *_place(cluster), error)
 
     async def look(self, namespace: str, name: str) -> float:
         """One look at one report. Seconds after which there is more to see; 0 when something must change first.
 
         :raises ApiError: something was refused or not answered; a later look makes up for it.
         """
+        try:
+            return await self._look(namespace, name)
+        except ApiError as error:
+            if error.too_late:
+                return 0.0
+            raise
+
+    async def _look(self, namespace: str, name: str) -> float:
         resource = await self._api.get(REPORT, namespace, name)
         if resource is None:
             return 0.0

@@ -128,6 +128,24 @@ async def test_an_answer_becomes_the_status_the_clusters_word_and_what_fetch_giv
         await fetch(api, "market", "nobody")
 
 
+async def test_one_clusters_trouble_keeps_no_other_from_its_slot_and_a_namespace_that_ends_is_none(
+    kube: FakeKube, reports: Reports, caplog: pytest.LogCaptureFixture
+) -> None:
+    every = {"sla": {**SPEC["sla"], "schedule": "* * * * *"}}
+    other = cluster(every, "rates", namespace="elsewhere")
+    kube.put("namespaces/elsewhere/migratoryclusters/rates", other)
+    kube.refuse[f"GET {AT}/migratoryclusters"] = 403
+    kube.reason = "no"
+    await reports.tend([kube.objects[QUOTES], other], [])
+    assert "lastSlot" in kube.objects["namespaces/elsewhere/migratoryclusters/rates"]["status"]
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    kube.refuse = {f"PATCH {AT}": 403}
+    kube.reason = "unable to create new content in namespace market because it is being terminated"
+    caplog.clear()
+    assert await reports.look("market", "weekly") == 0
+    assert [record for record in caplog.records if record.levelname == "WARNING"] == []
+
+
 async def test_a_slot_that_is_due_becomes_a_report_and_is_written_down(kube: FakeKube, reports: Reports) -> None:
     every = {"sla": {**SPEC["sla"], "schedule": "* * * * *"}}
     kube.put(QUOTES, cluster(every))
