@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,11 @@ class LoadPod:
     def timeline(self) -> list[list[float]]:
         found: list[list[float]] = json.loads(self._fetch("/timeline"))
         return found
+
+    def began(self) -> datetime:
+        """When its process began, so that a report counts from zero: not much before its first publication."""
+        (container,) = (self._kube.get("pod", NAME) or {})["status"]["containerStatuses"]
+        return datetime.fromisoformat(container["state"]["running"]["startedAt"].replace("Z", "+00:00"))
 
     def remove(self) -> None:
         self._kube("delete", "pod,configmap", NAME, "--ignore-not-found", "--wait=true", limit=90)

@@ -90,10 +90,9 @@ class Runner:
         try:
             self.load.remove()
             self.load.start(self.target.urls(), self.options.load)
-            began = datetime.now(UTC)
             self._offset = time.monotonic() - float(self.load.status()["elapsed"])
             self._strike()
-            self._account(began)
+            self._account()
         except (LoadError, Silent, Refused) as error:
             result.errors.append(str(error))
         finally:
@@ -201,8 +200,9 @@ class Runner:
 
     # ---- the accounts -----------------------------------------------------------------------------------------------
 
-    def _account(self, began: datetime) -> None:
+    def _account(self) -> None:
         result = self.result
+        began = self.load.began()
         result.load = self.load.end()
         result.moments = read(self.load.timeline())
         with tempfile.NamedTemporaryFile(prefix="migratory-chaos-", suffix=".jsonl") as file:
