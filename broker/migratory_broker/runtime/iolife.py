@@ -30,7 +30,7 @@ LATE = 1.0
 SILENCE = 5.0
 """A process that was silent for so long hangs, and is killed."""
 
-START = 30.0
+START = 120.0
 """The same while it starts: libraries are imported, on a busy machine slowly."""
 
 CLOSING = 1.0

@@ -28,6 +28,7 @@ from migratory_broker.core.logic.events import (
     Page,
     ServerList,
 )
+from migratory_broker.runtime import channel as channels
 from migratory_broker.runtime import descriptors, iolife
 from migratory_broker.runtime import edges as edges_module
 from migratory_broker.runtime.channel import FULL, Channel
@@ -492,3 +493,35 @@ async def test_the_end_waits_for_clients_to_go(site: Any, until: Any) -> None:
     await here.edges.close()
     assert [io.code for io in ios] == [0, 0]
     assert here.edges.deaths == 0
+
+
+async def test_what_waited_within_a_turn_goes_on_with_the_next(
+    site: Any, until: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The channel was full with what the turn itself had said, and the kernel took all of it."""
+
+    def page(event: NextPage) -> list[Any]:
+        return [Page(event.edge, event.reference, event.topic, (Publication(1, 2, b"x" * 30_000),), False)]
+
+    monkeypatch.setattr(channels, "FULL", 50_000)
+    here = site(1, {NextPage: page})
+    here.open()
+    io = await here.up(here.started[0], until)
+    io.say(*(NextPage(1, number, "t", Position(1, 1)) for number in range(1, 8)))
+    await until(lambda: len(io.of(Page)) == 7)
+    assert [one.reference for one in io.of(Page)] == list(range(1, 8))
+
+
+async def test_nothing_is_meant_for_the_dead(site: Any, until: Any) -> None:
+    here = site()
+    here.open()
+    dies, other = [await here.up(io, until) for io in here.started]
+    for number, io in ((1, dies), (2, other)):
+        io.say(Attach(number, 1, "t", None))
+    await until(lambda: len(here.logic.of(Attach)) == 2)
+    dies.say(NextPage(1, 2, "t", Position(1, 1)))
+    dies.die(1)
+    await until(lambda: here.edges.deaths == 1)
+    here.effect(fanout("t"), Attached(1, 1, "t", "complete", Position(1, 1)))
+    await until(lambda: other.of(Fanout))
+    assert here.errors == []
