@@ -48,7 +48,7 @@ def load(kube: Kubectl, run: str, seconds: float = _LONGEST, cluster: str = "quo
     def clients() -> int:
         return sum(one.get("clients", 0) for one in (kube.get("mgc", cluster) or {})["status"]["brokers"])
 
-    kube.until(lambda: clients() >= SUBSCRIBERS, "the load", 60)
+    kube.until(lambda: clients() >= SUBSCRIBERS, "the load", 180)
 
 
 def flawless(kube: Kubectl, run: str, *, cease: bool = False, limit: float = 240.0) -> Object:

@@ -218,6 +218,13 @@ def test_old_pods_that_run_nothing_go_at_once_and_all_of_them(status: Object) ->
     assert "ran nothing" in found.message
 
 
+def test_one_that_runs_nothing_and_is_on_its_way_out_goes_once() -> None:
+    gone = leaving(pod("quotes-broker-0", BROKER, ready=False, revision=OLD, **PULLING))
+    found = step(seen(with_pod(OLD_BROKERS, gone)))
+    assert (found.state, goes(found)) == ("rolling", [])
+    assert "waits: quotes-broker-0 is on its way out" in found.message
+
+
 @pytest.mark.parametrize(
     "status",
     [
