@@ -20,6 +20,7 @@ class Load:
         self.world = world
         self.options = world.options
         self.scheduler = world.scheduler
+        self._quietly = 0.5 if self.options.conflation else 0.1  # of all publications: QoS 0
         self.clients = self._make()
 
     def _make(self) -> list[Client]:
@@ -63,7 +64,7 @@ class Load:
         begin, end = quiet.get(topic, (0.0, 0.0))
         if not begin <= now < end:
             for _ in range(client.random.choice((1, 1, 1, 2, 5))):
-                client.publish(topic, qos=0 if client.random.random() < 0.1 else 1)
+                client.publish(topic, qos=0 if client.random.random() < self._quietly else 1)
         if client.random.random() < 0.02:
             client.give_up_something()
         self.scheduler.after(client.random.expovariate(self.options.rate), self._publish_next, client, quiet)

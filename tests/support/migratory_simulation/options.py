@@ -73,7 +73,7 @@ class Options:
     publishes_per_client: int = 10_000
     queue_total: int = 268_435_456
     batch_delay: float = 0.0
-    conflation: float = 0.0  # interval of the topics whose name ends with an even digit, 0 for none
+    conflation: float = 0.0  # interval; 0: no topic is conflated
     at_once: int = 8  # groups whose list is changed, or that are handed over, at the same time
 
     def weight(self, broker: str) -> int:
@@ -90,7 +90,7 @@ def profile_of(seed: int, profile: Profile) -> Literal["long", "short"]:
 def draw_options(seed: int, profile: Profile = "long") -> Options:
     options = _draw_long(seed) if profile_of(seed, profile) == "long" else _draw_short(seed)
     random = Random(f"delivery {seed}")  # of its own: what was drawn before stays as it is
-    batch_delay, conflation = random.choice(((0.0, 0.0), (0.0, 0.0), (0.02, 0.0), (0.3, 0.0), (0.0, 0.4), (0.1, 1.5)))
+    batch_delay, conflation = random.choice(((0.0, 0.0), (0.02, 0.0), (0.3, 0.0), (0.0, 0.4), (0.0, 1.5), (0.1, 0.6)))
     return replace(options, batch_delay=batch_delay, conflation=conflation)
 
 

@@ -149,9 +149,7 @@ class World:
             queue_total=self.options.queue_total,
             batch_delay=self.options.batch_delay,
             batch_bytes=400,
-            conflation=tuple(
-                ConflationRule(f"**{digit}", self.options.conflation) for digit in "02468" if self.options.conflation
-            ),
+            conflation=(ConflationRule("**", self.options.conflation),) if self.options.conflation else (),
         )
 
     def revision(self, name: str) -> str:
@@ -232,6 +230,8 @@ class World:
         for client in self.clients:
             for topic in client.publishes:
                 client.publish(topic, final=True)
+                for _ in range(2 if self.options.conflation else 0):  # the last of which must not be forgotten
+                    client.publish(topic, qos=0)
         until = healed_at + options.settle + options.bound
         if not self.scheduler.run_until(until, lambda: bool(self.halted) or self.recovered()):
             raise Violation(7, self.what_is_missing())
