@@ -85,6 +85,14 @@ def subscription_of_nobody(world: World, process: Process) -> None:
     process.edges[0].core._subscriptions.count += 1
 
 
+def client_that_is_not_counted(world: World, process: Process) -> None:
+    process.logic.moves.edges[99] = (1,)
+
+
+def more_connections_than_clients(world: World, process: Process) -> None:
+    world.clients[:] = world.clients[:1]
+
+
 def client_of_nobody(world: World, process: Process) -> None:
     process.edges[0].core._connections.clients += 1
 
@@ -104,6 +112,8 @@ def client_of_nobody(world: World, process: Process) -> None:
         (lost_connection, "connections of 0"),
         (subscription_of_nobody, "subscriptions of"),
         (client_of_nobody, "clients of"),
+        (client_that_is_not_counted, "it counts"),
+        (more_connections_than_clients, "connections of 1 clients"),
     ],
 )
 def test_what_is_left_over_or_not_alike_is_named(

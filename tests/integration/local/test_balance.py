@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
 CLIENTS = 300
 EVEN = 1.15  # most clients of a broker over the mean
-QUIET = 20.0  # seconds in which nobody moves: two rounds and more
+QUIET = 12.0  # seconds in which nobody moves: a round takes 7
 WITHIN = 100.0  # seconds for brokers to be back, calm, and even
 
 

@@ -40,6 +40,7 @@ def check(world: World) -> None:
     for process in processes:
         _logic(process)
         _edges(process)
+        _counted(process)
         _servers(world, process)
     _even(world, processes)
     for group in range(world.options.groups):
@@ -96,6 +97,12 @@ def _edges(process: Process) -> None:
         }.items():
             if status[name] != count:
                 _fail(process, f"edge {edge.number} counts {status[name]} {name} of {count}")
+
+
+def _counted(process: Process) -> None:
+    clients = sum(len(edge.connections) for edge in process.edges)
+    if process.logic.moves.clients != clients:
+        _fail(process, f"it counts {process.logic.moves.clients} clients of {clients}")
 
 
 def _servers(world: World, process: Process) -> None:

@@ -226,6 +226,8 @@ class Client:
             self.world.coverage[f"clients {effect.cause}"] += 1
             if effect.replaced:
                 self.world.coverage["replaced before they were left"] += 1
+                early = self.core.connected and self.core.subscriptions.unanswered > 0
+                self.world.coverage["left before the receipts"] += early
         elif isinstance(effect, ev.Problem) and effect.code in ("bad_message", "unknown_op", "id_reused"):
             raise Violation(7, f"{self.name}: {effect.code}: {effect.text}")
 
