@@ -12,7 +12,7 @@ MINUTES ?=
 TARGET ?=
 DEMO ?=
 
-.PHONY: help install demo test check lint types layers unit fuzz fuzz-check model holes sim planted mutants integration chaos bench bench-peers bench-compare evaluation capacity bench-sla debian crds cluster cluster-down cluster-kubeconfig images cluster-test chaos-k8s manifests debian-cluster clean
+.PHONY: help install demo test check lint types layers unit fuzz fuzz-check model holes sim planted mutants integration chaos bench bench-peers bench-compare bench-readme evaluation capacity bench-sla debian crds cluster cluster-down cluster-kubeconfig images cluster-test chaos-k8s manifests debian-cluster clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -107,6 +107,9 @@ bench: $(VENV)/.tests debian ## the product beside its peers and the raw limit (
 
 bench-peers: $(VENV)/.tests ## get Mosquitto, NATS and Centrifugo into a folder of the user's cache (needs Go, Debian)
 	$(BIN)/python -m benchmarks.peers
+
+bench-readme: $(VENV)/.tests ## the README's table from one result of the benchmarks (JSON=FILE)
+	$(BIN)/python -m benchmarks.readme $(JSON)
 
 evaluation: $(VENV)/.tests ## the published evaluation's tables from runs on this machine: docs/evaluation.md (JSON=FILE)
 	$(BIN)/python -m benchmarks.evaluation $(if $(JSON),--json $(JSON)) $(EVALUATION)

@@ -36,7 +36,7 @@ class Sizes(Struct, frozen=True, kw_only=True):
     failover_clients: int = 30_000
     failover_deliveries: float = 3000.0  # per second
     failover_seconds: float = 12.0  # before the kill, and after the ten seconds behind it
-    batching_subscribers: int = 250
+    batching_subscribers: int = 400
     batching_rate: float = 100.0  # messages per second and client
     cycle_clients: int = 10_000
     cycles: int = 10

@@ -33,7 +33,7 @@ PATIENCE = 10.0
 class Client:
     """One connection for life, over however many links. `last` is the number of its topic that it heard last."""
 
-    __slots__ = ("address", "attempts", "last", "lost_at", "number", "since", "socket", "stands", "topic")
+    __slots__ = ("address", "attempts", "heard_at", "last", "lost_at", "number", "socket", "stands", "topic")
 
     def __init__(self, number: int, topic: int) -> None:
         self.number = number
@@ -43,7 +43,7 @@ class Client:
         self.address = -1
         self.attempts = 0
         self.lost_at = 0.0  # 0: no link was lost
-        self.since = 0.0
+        self.heard_at = 0  # nanoseconds of the monotonic clock
         self.stands: Position | None = None  # where the topic stood when it subscribed
 
 

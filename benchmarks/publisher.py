@@ -75,9 +75,10 @@ class Connection:
             self.write(b"".join(self._dialect.frame(message) for message in messages))
 
     def publish(self, topic: str, payloads: list[bytes]) -> None:
-        """One write for all."""
+        """One message for all."""
         self.sent += len(payloads)
-        self.say([self.speaker.publish(topic, payload) for payload in payloads])
+        messages = [self.speaker.publish(topic, payload) for payload in payloads]
+        self.say(messages if len(messages) == 1 else [self.speaker.together(messages)])
 
     def write(self, data: bytes) -> None:
         self._unsent += data

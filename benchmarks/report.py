@@ -89,4 +89,4 @@ def latencies(load: str, one: Mapping[str, Any]) -> Table:
 
 
 def _spread(figure: Mapping[str, Any]) -> str:
-    return f"{figure['low']:,g}..{figure['high']:,g}"
+    return "..".join(f"{value:,.0f}" if value >= 100 else f"{value:.2f}" for value in (figure["low"], figure["high"]))

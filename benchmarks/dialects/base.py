@@ -36,6 +36,10 @@ class Speaker:
         """The message that publishes, and asks for an acknowledgement where the protocol has one."""
         raise NotImplementedError
 
+    def together(self, messages: list[bytes]) -> bytes:
+        """Several publications as one message: a client with much to say does so, and every protocol here lets it."""
+        return b"".join(messages)
+
 
 class Dialect:
     """One server's protocol. `websocket` False: nothing is said, bytes come as soon as the connection is open."""
@@ -46,7 +50,7 @@ class Dialect:
     path: ClassVar[str] = "/"
     subprotocols: ClassVar[tuple[str, ...]] = ()
     heartbeat: ClassVar[bytes | None] = None
-    """A message that every client says each `HEARTBEAT` seconds."""
+    """A message that a client says when it has heard nothing for `HEARTBEAT` seconds."""
     numbered: ClassVar[bool] = True
     """Publications carry rising numbers, so that what is lost or repeated shows."""
     resumes: ClassVar[bool] = False

@@ -50,6 +50,9 @@ class _Client(Speaker):
             self._number, channel(topic).encode(), payload,
         )  # fmt: skip
 
+    def together(self, messages: list[bytes]) -> bytes:
+        return b"\n".join(messages)
+
 
 class Centrifuge(Dialect):
     name = "centrifuge"

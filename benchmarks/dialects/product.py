@@ -65,6 +65,9 @@ class _Publisher(Speaker):
         mark = self._answered.get(topic, 0) + 1
         return MSGPACK.encode(wire.Publish(topic, payload, 1, self._client, number, mark, time.time()))
 
+    def together(self, messages: list[bytes]) -> bytes:
+        return MSGPACK.join(messages)
+
 
 class Product(Dialect):
     name = "product"

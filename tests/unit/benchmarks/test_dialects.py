@@ -121,3 +121,16 @@ def test_the_product_publishes_with_rising_ids_and_its_mark() -> None:
         say(publisher, MSGPACK.encode(wire.Nack("t", "p", 2, "gap")))
     positions = named("product").positions(MSGPACK.encode(wire.Message("t", Position(1, 5), b"x")))
     assert list(positions) == [(b"x", Position(1, 5))]
+
+
+def test_several_publications_are_one_message_in_each_protocol() -> None:
+    mqtt = named("mqtt").publisher("p")
+    assert len(list(packets(mqtt.together([mqtt.publish("t", b"a"), mqtt.publish("t", b"b")])))) == 2
+    nats = named("nats").publisher("p")
+    assert nats.together([nats.publish("t", b"a"), nats.publish("t", b"b")]) == b"PUB t 1\r\na\r\nPUB t 1\r\nb\r\n"
+    centrifuge = named("centrifuge").publisher("p")
+    both = centrifuge.together([centrifuge.publish("t", b"a"), centrifuge.publish("t", b"b")])
+    assert [json.loads(line)["id"] for line in both.splitlines()] == [3, 4]
+    product = named("product").publisher("p")
+    decoded = MSGPACK.decode_client(product.together([product.publish("t", b"a"), product.publish("t", b"b")]))
+    assert [(one.id, one.payload) for one in decoded] == [(1, b"a"), (2, b"b")]  # type: ignore[union-attr]

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from migratory_loadtest.histogram import Histogram, bounds
 
 from benchmarks import orders as o
+from benchmarks import readme
 from benchmarks.__main__ import with_changes
 from benchmarks.audience import PER_SOURCE, Totals, sources
 from benchmarks.bench import TINY, Sizes
@@ -265,3 +266,25 @@ def test_cpu_time_is_that_of_the_process_and_its_threads() -> None:
     spent, real = (cpu([os.getpid()]) - before).total, time.process_time() - own
     assert spent == pytest.approx(real, abs=0.05)
     assert cpu([os.getpid(), 2**22]).total > 0  # a process that is gone has none
+
+
+def test_the_readmes_table_is_made_of_one_result_and_made_again() -> None:
+    found = {
+        "machine": {"cores": 2}, "sizes": {"subscribers": 5000, "topics": 100, "payload": 140, "rounds": 5},
+        "peers": {"nats": "2.15.2"}, "missing_peers": ["mosquitto"],
+        "fanout": {"us_per_delivery": spread(7.5, 7, 8), "ratio_best_peer": spread(0.64, 0.6, 0.7),
+                   "best_peer": "nats"},
+        "publish": {"pipelined_per_s": spread(41234.5, 1, 2), "ratio_jetstream": None},
+    }  # fmt: skip
+    text = readme.table(found)
+    assert "| CPU of a delivery | 7.50 us | **0.64** of nats |" in text
+    assert "| acknowledged publications, two copies of three | 41,234 /s |  |" in text
+    assert "memory of an idle" not in text
+    assert "beside nats 2.15.2; missing: mosquitto" in text
+    once = readme.placed("# M\n\n## Try it\n", text)
+    assert once.count(readme.BEGIN) == 1
+    assert once.index("7.50 us") < once.index("## Try it")
+    assert readme.placed(once, text) == once
+    assert "9.90 us" in readme.placed(once, text.replace("7.50 us", "9.90 us"))
+    with pytest.raises(ValueError, match="no '## Try it'"):
+        readme.placed("# M\n", text)
