@@ -57,6 +57,19 @@ def operator(kubeconfig: Path) -> Iterator[Kubectl]:
 
 
 @pytest.fixture(scope="module")
+def alone(operator: Kubectl) -> Iterator[None]:
+    """The operator of all namespaces is away, for modules that install others: there must be no two for one cluster."""
+    if os.environ.get("MIGRATORY_OPERATOR") == "outside":
+        yield
+        return
+    operator("scale", "deployment", "migratory", "--replicas=0")
+    operator.until(lambda: not operator.list("pods", "app.kubernetes.io/name=migratory-operator"), "no operator")
+    yield
+    operator("scale", "deployment", "migratory", "--replicas=1")
+    operator("rollout", "status", "deployment/migratory", "--timeout=120s", limit=150)
+
+
+@pytest.fixture(scope="module")
 def shared(operator: Kubectl) -> Iterator[Kubectl]:
     """One namespace for all tests of a module."""
     yield from own_namespace(operator.kubeconfig)

@@ -6,30 +6,20 @@ The operator of all namespaces is away meanwhile: there must never be two for on
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import pytest
+from migratory_node import rendered
 from migratory_node.kubectl import Kubectl, Refused
 from migratory_node.pods import ONE, Cluster
-from migratory_node.processes import run
-from migratory_node.rendered import CHART, helm
+from migratory_node.rendered import CHART
 
 pytestmark = pytest.mark.timeout(600)
 ALL = "app.kubernetes.io/name=migratory-operator"
 CRD = "migratoryclusters.migratory.dev"
 
 
-@pytest.fixture(scope="module")
-def alone(operator: Kubectl) -> Iterator[None]:
-    operator("scale", "deployment", "migratory", "--replicas=0")
-    operator.until(lambda: not operator.list("pods", ALL), "no operator")
-    yield
-    operator("scale", "deployment", "migratory", "--replicas=1")
-    operator("rollout", "status", "deployment/migratory", "--timeout=120s", limit=150)
-
-
 def by_helm(kube: Kubectl, *arguments: str) -> str:
-    return run([helm(), f"--kubeconfig={kube.kubeconfig}", f"--namespace={kube.namespace}", *arguments], timeout=300)
+    return rendered.by_helm(kube.kubeconfig, kube.namespace, *arguments)
 
 
 def test_one_command_brings_a_cluster_that_is_upgraded_and_uninstalled_without_a_trace(

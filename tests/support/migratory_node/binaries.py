@@ -11,8 +11,9 @@ import shutil
 import subprocess
 import sys
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from migratory_node.places import MONITORING_SOURCES, SOURCES, NodeError, Places
 from migratory_node.processes import run
@@ -69,22 +70,32 @@ def node_binary(places: Places) -> Path:
         raise NodeError(f"{SOURCES / 'go.mod'} names no k8s.io/kubernetes")
     set_version = "-X k8s.io/component-base/version."
     flags = f"-s -w {set_version}gitVersion=v{version[1]} {set_version}gitMajor=1 {set_version}gitMinor={version[2]}"
-    return _built(places, "kubenode", ".", flags)
+    return built(places, "kubenode", ".", flags)
 
 
 def pause_binary(places: Places) -> Path:
-    return _built(places, "pause", "./pause", "-s -w")
+    return built(places, "pause", "./pause", "-s -w")
 
 
 def monitoring_binary(places: Places, program: str) -> Path:
     """`operator` or `prometheus-config-reloader` of the Prometheus operator: a minute on two cores behind the node's
     own build, which compiled most of their modules."""
     name = f"prometheus-{program.removeprefix('prometheus-')}"
-    return _built(places, name, f"{OPERATOR_MODULE}/cmd/{program}", "-s -w", MONITORING_SOURCES)
+    return built(places, name, f"{OPERATOR_MODULE}/cmd/{program}", "-s -w", MONITORING_SOURCES)
 
 
-def _built(places: Places, name: str, package: str, flags: str, sources: Path = SOURCES) -> Path:
-    digest = hashlib.sha256(flags.encode())
+class Prepare(NamedTuple):
+    """A module that is changed before it is built: `says` is all that is changed, `modfile` does it and gives the
+    go.mod to build with."""
+
+    says: str
+    modfile: Callable[[], Path]
+
+
+def built(
+    places: Places, name: str, package: str, flags: str, sources: Path = SOURCES, prepare: Prepare | None = None
+) -> Path:
+    digest = hashlib.sha256(flags.encode() + (prepare.says.encode() if prepare is not None else b""))
     for source in [*sorted(sources.rglob("*.go")), sources / "go.mod", sources / "go.sum"]:
         digest.update(source.read_bytes())
     path = places.binaries / f"{name}-{digest.hexdigest()[:12]}"
@@ -94,7 +105,8 @@ def _built(places: Places, name: str, package: str, flags: str, sources: Path = 
         places.binaries.mkdir(parents=True, exist_ok=True)
         print(f"Building {name} (the first time takes minutes)", file=sys.stderr)
         half_done = path.with_suffix(".new")
-        command = ["go", "build", "-trimpath", "-ldflags", flags, "-o", str(half_done), package]
+        changed = [f"-modfile={prepare.modfile()}"] if prepare is not None else []
+        command = ["go", "build", *changed, "-trimpath", "-ldflags", flags, "-o", str(half_done), package]
         result = subprocess.run(command, cwd=sources, env={**os.environ, "CGO_ENABLED": "0"}, check=False)
         if result.returncode:
             raise NodeError(f"go build of {name} failed")

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from migratory_node import monitoring, rendered
 from migratory_node.kubectl import Kubectl, Object, Refused
@@ -60,6 +61,15 @@ class Prometheus:
         asked = _chosen({"alertname": alert, "alertstate": "firing", **labels})
         return [metric for metric, _ in self.ask(f"ALERTS{asked}")]
 
+    def firing_now(self) -> list[str]:
+        """Names of all alerts that fire."""
+        return sorted({metric["alertname"] for metric, _ in self.ask('ALERTS{alertstate="firing"}')})
+
+    def names(self) -> list[str]:
+        """Of everything that was ever scraped or recorded."""
+        found: list[str] = self._answer("label/__name__/values")
+        return found
+
     def alerts(self) -> list[Object]:
         """With their annotations."""
         found: list[Object] = self._get("alerts")["alerts"]
@@ -70,9 +80,12 @@ class Prometheus:
         return [rule for group in self._get("rules")["groups"] for rule in group["rules"]]
 
     def _get(self, path: str) -> Object:
-        proxy = f"/api/v1/namespaces/{self._kube.namespace}/services/{_SERVICE}:web/proxy/api/v1/{path}"
-        found: Object = json.loads(self._kube("get", "--raw", proxy))["data"]
+        found: Object = self._answer(path)
         return found
+
+    def _answer(self, path: str) -> Any:
+        proxy = f"/api/v1/namespaces/{self._kube.namespace}/services/{_SERVICE}:web/proxy/api/v1/{path}"
+        return json.loads(self._kube("get", "--raw", proxy))["data"]
 
 
 @contextmanager
@@ -86,7 +99,8 @@ def watching(kube: Kubectl, *, objects: Sequence[str] = OBJECTS, settings: Seque
     _define(kube)
     with tempfile.TemporaryDirectory() as folder, _operator(kube, places, Path(folder) / "operator.log"):
         kube.apply(*_access(kube.namespace), _prometheus())
-        kube("apply", "-f", "-", given=chart_objects(kube.namespace, objects, settings))
+        if objects:
+            kube("apply", "-f", "-", given=chart_objects(kube.namespace, objects, settings))
         pod = f"prometheus-{NAME}-0"
         kube.until(lambda: kube("wait", "--for=condition=Ready", f"pod/{pod}", "--timeout=1s"), "Prometheus", 120)
         yield Prometheus(kube)
@@ -96,7 +110,8 @@ def watching(kube: Kubectl, *, objects: Sequence[str] = OBJECTS, settings: Seque
 
 
 def chart_objects(namespace: str, templates: Sequence[str], settings: Sequence[str]) -> str:
-    """What the chart makes of `templates` for an operator that looks after this namespace alone."""
+    """What the chart makes of `templates`, one or more, for an operator that looks after this namespace alone."""
+    assert templates, "helm takes none for all"
     enabled = "metrics.serviceMonitor.enabled=true,metrics.podMonitor.enabled=true,metrics.prometheusRule.enabled=true"
     sets = (f"operator.scope=namespace,{enabled}", *settings)
     shown = [f"--show-only=templates/{name}.yaml" for name in templates]
@@ -170,7 +185,7 @@ def _prometheus() -> Object:
     spec = {
         "image": f"docker.io/{monitoring.images()[0]}",
         "imagePullPolicy": "IfNotPresent",
-        "version": monitoring.version(),
+        "version": f"v{monitoring.VERSION}",
         "serviceAccountName": _SERVICE_ACCOUNT,
         "serviceMonitorSelector": everything,
         "podMonitorSelector": everything,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import yaml
 
@@ -31,6 +32,11 @@ def helm() -> str:
 def template(*arguments: str, name: str = "migratory", namespace: str = SYSTEM) -> str:
     """What `helm template` makes of the chart."""
     return run([helm(), "template", name, str(CHART), f"--namespace={namespace}", KUBERNETES, *arguments])
+
+
+def by_helm(kubeconfig: Path, namespace: str, *arguments: str) -> str:
+    """helm, in a namespace of a cluster."""
+    return run([helm(), f"--kubeconfig={kubeconfig}", f"--namespace={namespace}", *arguments], timeout=300)
 
 
 def operator() -> str:
