@@ -30,7 +30,7 @@ class Underway:
 
     `asked`: how many brokers there are to be in the end; fewer while some are leaving, and `stays` says why the next of
     them has to wait. `missing_urls`: brokers whose address is not known. `changing`: what pods are made from and is
-    being changed now.
+    being changed now. `unknown`: fields of the spec that this operator leaves out.
     """
 
     asked: int
@@ -38,6 +38,7 @@ class Underway:
     stays: str
     changing: Sequence[str]
     rollout: Rollout
+    unknown: Sequence[str]
 
 
 def verdicts(cluster: KubernetesCluster, observed: Observed, underway: Underway) -> list[Verdict]:
@@ -50,7 +51,7 @@ def verdicts(cluster: KubernetesCluster, observed: Observed, underway: Underway)
     return [
         _ready(cluster, observed, coordinated),
         progressing,
-        _degraded(observed, progressing, coordinated),
+        _degraded(observed, progressing, coordinated, underway.unknown),
         coordinated,
     ]
 
@@ -108,7 +109,7 @@ def _progressing(cluster: KubernetesCluster, observed: Observed, underway: Under
     return say(SETTLED, "everything is as asked for", "False")
 
 
-def _degraded(observed: Observed, progressing: Verdict, coordinated: Verdict) -> Verdict:
+def _degraded(observed: Observed, progressing: Verdict, coordinated: Verdict, unknown: Sequence[str]) -> Verdict:
     for component in (names.ZOOKEEPER, names.BROKER):
         for pod in sorted(observed.pods_of(component), key=lambda one: str(one["metadata"]["name"])):
             if (found := trouble(pod)) is not None:
@@ -125,4 +126,9 @@ def _degraded(observed: Observed, progressing: Verdict, coordinated: Verdict) ->
     if progressing.status == "False" and waiting:
         message = f"topic groups wait for brokers of their last list ({waiting} sightings)"
         return Verdict("Degraded", "True", "GroupsWait", message)
+    if unknown:
+        message = (
+            f"the definitions are newer than this operator, which goes without what it does not know: {', '.join(unknown)}"
+        )
+        return Verdict("Degraded", "False", "UnknownFields", message)
     return Verdict("Degraded", "False", "NothingKnown", "nothing needs a person")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from migratory_resources.kubernetes import KubernetesCluster, read_cluster
+from migratory_resources.kubernetes import KubernetesCluster, read_cluster, unknown_fields
 from migratory_resources.problems import ClusterFileError
 
 from migratory_operator import names
@@ -74,7 +74,8 @@ def decide(observed: Observed, settings: Settings) -> Plan:
     rollout = (
         Rollout() if changing else next_step(cluster, observed, _was(observed, "Progressing") in (ROLLING, STOPPED))
     )
-    underway = Underway(asked.spec.brokers.replicas, missing, stays, changing, rollout)
+    unknown = unknown_fields(observed.resource)
+    underway = Underway(asked.spec.brokers.replicas, missing, stays, changing, rollout, unknown)
     found = verdicts(cluster, observed, underway)
     details = _details(cluster, observed, servers.entries(cluster, urls, ready))
     if observed.resource["metadata"].get("annotations", {}).get(names.PAUSED) == "true":
@@ -184,6 +185,8 @@ def _events(found: Sequence[Verdict], before: Sequence[Object]) -> list[Event]:
             told.append(Event("Normal", "Ready", verdict.message))
         elif verdict.type == "Ready" and turned and old.get("status") == "True":
             told.append(Event("Warning", "NotReady", verdict.message))
+        elif verdict.reason == "UnknownFields" and old.get("reason") != verdict.reason:
+            told.append(Event("Warning", "UnknownFields", verdict.message))
         elif verdict.type == "Degraded" and verdict.status == "True" and old.get("reason") != verdict.reason:
             told.append(Event("Warning", verdict.reason, verdict.message))
         elif verdict.type == "Progressing":

@@ -5,9 +5,10 @@ The local runner reads the same files with `model.py` and warns of what is added
 
 from __future__ import annotations
 
+import copy
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from migratory_resources.fields import IMAGE, Model, Quantity, Size, Text, Words
 from migratory_resources.model import Brokers, MigratoryCluster, Spec, ZooKeeper
@@ -15,7 +16,7 @@ from migratory_resources.problems import ClusterFileError, Problem
 from migratory_resources.repairs import judge
 from migratory_resources.reporting import KubernetesSla
 from migratory_resources.rules import check_rules
-from migratory_resources.validation import problems_of
+from migratory_resources.validation import path_of, problems_of
 
 Exposure = Literal["None", "NodePort", "LoadBalancer", "Template"]
 EXPOSURES: tuple[Exposure, ...] = ("None", "NodePort", "LoadBalancer", "Template")
@@ -98,19 +99,15 @@ class KubernetesCluster(MigratoryCluster):
 
 
 def read_cluster(resource: dict[str, Any]) -> KubernetesCluster:
-    """The cluster in a custom resource as the API gives it; its other metadata and its status are left out.
+    """The cluster in a custom resource as the API gives it; its other metadata and its status are left out, and fields
+    that are not known (`unknown_fields`).
 
-    The API server has judged it by the schema before. But the schema may be older than the operator.
+    The API server has judged it by the schema before. But the schema may be older than the operator, or newer.
 
     :raises ClusterFileError: with all problems found.
     """
     name = resource["metadata"]["name"]
-    known = {
-        "apiVersion": resource["apiVersion"],
-        "kind": resource["kind"],
-        "metadata": {"name": name},
-        "spec": resource.get("spec", {}),
-    }
+    known, _ = _known(resource)
     judged, errors = judge(KubernetesCluster, known)
     problems = [problem for error in errors for problem in problems_of(error)]
     if judged is not None:
@@ -120,6 +117,36 @@ def read_cluster(resource: dict[str, Any]) -> KubernetesCluster:
     if judged is None or problems:
         raise ClusterFileError(name, problems) from next(iter(errors), None)
     return judged.cluster
+
+
+def unknown_fields(resource: dict[str, Any]) -> list[str]:
+    """Paths of what the API server has taken and this release does not know: the schema is newer, as it is for a moment
+    in every upgrade, and its defaults stand in every resource. Whoever goes on without them says so."""
+    _, unknown = _known(resource)
+    return unknown
+
+
+def _known(resource: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """The resource without its status and what is not known of its spec, and the paths of that."""
+    document = {
+        "apiVersion": resource["apiVersion"],
+        "kind": resource["kind"],
+        "metadata": {"name": resource["metadata"]["name"]},
+        "spec": copy.deepcopy(resource.get("spec", {})),
+    }
+    try:
+        KubernetesCluster.model_validate(document)
+    except ValidationError as error:
+        # All of them are told at once: nothing is looked into that is not known.
+        extra = [detail for detail in error.errors(include_url=False) if detail["type"] == "extra_forbidden"]
+        for detail in extra:
+            *above, last = detail["loc"]
+            place: Any = document
+            for part in above:
+                place = place[part]
+            del place[last]
+        return document, sorted(path_of(detail) for detail in extra)
+    return document, []
 
 
 def _exposure(expose: Expose) -> list[Problem]:

@@ -137,14 +137,15 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
 def problems_of(error: ValidationError) -> Iterator[Problem]:
     """pydantic's errors in the one form that this package gives."""
     for detail in error.errors(include_url=False):
-        path = _path(detail)
+        path = path_of(detail)
         if detail["type"] == "missing":
             yield Missing(path)
         else:
             yield Problem(path, detail["input"], _allowed(detail))
 
 
-def _path(detail: ErrorDetails) -> str:
+def path_of(detail: ErrorDetails) -> str:
+    """Where it is, as people write it: `spec.sla.objectives[0].name`."""
     path = ""
     for part in detail["loc"]:
         if isinstance(part, int):

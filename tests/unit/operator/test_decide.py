@@ -233,6 +233,18 @@ def test_an_invalid_spec_changes_nothing_and_names_the_field() -> None:
     assert ("Warning", "InvalidSpec") in {(event.type, event.reason) for event in plan.events}
 
 
+def test_fields_that_a_newer_definition_brings_are_told_once_and_left_out() -> None:
+    seen = whole()
+    newer = {**seen.resource, "spec": {"brokers": {"replicas": 3, "tail": 1}}}
+    seen, plan = after(seen, resource=newer)
+    assert (plan.apply, plan.delete) == ((), ())
+    assert condition(plan, "Ready") == ("True", "AllReady")
+    assert condition(plan, "Degraded") == ("False", "UnknownFields")
+    assert "spec.brokers.tail" in message(plan, "Degraded")
+    assert told(plan) == [("Warning", "UnknownFields")]
+    assert told(after(seen)[1]) == []
+
+
 def test_a_deleted_resource_is_left_to_the_garbage_collector() -> None:
     assert decide(whole(cluster(deletionTimestamp="2026-01-01T00:00:00Z")), SETTINGS) == Plan()
 
@@ -347,8 +359,9 @@ def told(plan: Plan) -> list[tuple[str, str]]:
 
 def after(seen: Observed, **fields: Any) -> tuple[Observed, Plan]:
     """What is seen next, and what comes of it; the status is what came of it before."""
-    plan = decide(replace(seen, **fields), SETTINGS)
-    return replace(seen, resource={**seen.resource, "status": plan.status}, **fields), plan
+    now = replace(seen, **fields)
+    plan = decide(now, SETTINGS)
+    return replace(now, resource={**now.resource, "status": plan.status}), plan
 
 
 def test_a_rollout_is_told_from_its_start_to_its_end() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,7 +13,7 @@ from migratory_resources import crd, load_cluster_file
 from migratory_resources.crd_rules import SPEC_RULES
 from migratory_resources.crd_schema import SchemaError, object_schema
 from migratory_resources.fields import Duration, Model
-from migratory_resources.kubernetes import KubernetesCluster, read_cluster
+from migratory_resources.kubernetes import KubernetesCluster, read_cluster, unknown_fields
 from migratory_resources.model import MigratoryCluster
 from migratory_resources.problems import ClusterFileError
 from migratory_resources.report import ReportSpec, read_report
@@ -144,7 +145,6 @@ def test_rules_stand_at_models_that_are_in_the_schema() -> None:
         ({"brokers": {"image": "two words"}}, "spec.brokers.image"),
         ({"zookeeper": {"external": "zk"}}, "spec.zookeeper.external"),
         ({"zookeeper": {"storage": {"size": "1Ki"}}}, "spec.zookeeper.storage.size"),
-        ({"security": {"tls": {}}}, "spec.security"),
     ],
 )
 def test_what_passed_an_older_schema_is_refused_with_the_field(spec: dict[str, Any], path: str) -> None:
@@ -152,6 +152,26 @@ def test_what_passed_an_older_schema_is_refused_with_the_field(spec: dict[str, A
     with pytest.raises(ClusterFileError) as caught:
         read_cluster(resource)
     assert [problem.path for problem in caught.value.problems] == [path]
+
+
+def test_what_a_newer_schema_brings_is_left_out_and_named() -> None:
+    objectives = [{"name": "a", "type": "delivery", "target": "50", "since": "ever"}]
+    spec = {"brokers": {"replicas": 5, "tail": {"long": 1}}, "later": {"x": 1}, "sla": {"objectives": objectives}}
+    resource = {
+        "apiVersion": "migratory.dev/v1alpha1",
+        "kind": "MigratoryCluster",
+        "metadata": {"name": "q"},
+        "spec": spec,
+    }
+    before = copy.deepcopy(resource)
+    assert unknown_fields(resource) == ["spec.brokers.tail", "spec.later", "spec.sla.objectives[0].since"]
+    found = read_cluster(resource)
+    assert (found.spec.brokers.replicas, len(found.spec.sla.objectives)) == (5, 1)
+    assert resource == before, "it is somebody else's"
+    assert unknown_fields({**resource, "spec": {"brokers": {"replicas": 3}}}) == []
+    with pytest.raises(ClusterFileError) as caught:
+        read_cluster({**resource, "spec": {**spec, "zookeeper": {"replicas": 2}}})
+    assert [problem.path for problem in caught.value.problems] == ["spec.zookeeper.replicas"]
 
 
 def test_a_field_without_description_or_of_unknown_type_gets_no_schema() -> None:
