@@ -128,7 +128,7 @@ def _degraded(observed: Observed, progressing: Verdict, coordinated: Verdict, un
         return Verdict("Degraded", "True", "GroupsWait", message)
     if unknown:
         message = (
-            f"the definitions are newer than this operator, which goes without what it does not know: {', '.join(unknown)}"
+            f"the operator is older than the definitions, and leaves out {', '.join(unknown)}, which it does not know"
         )
         return Verdict("Degraded", "False", "UnknownFields", message)
     return Verdict("Degraded", "False", "NothingKnown", "nothing needs a person")
