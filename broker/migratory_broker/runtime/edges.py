@@ -38,7 +38,7 @@ LAST_DELAY = 10.0
 STEADY = 30.0
 """Seconds until a process that died is started again, doubled each time unless it had lived for `STEADY`."""
 
-ALL_UP = 15.0
+ALL_UP = 30.0
 """Seconds that clients wait for the last of the processes to start, so that it gets its share of them."""
 
 END_LIMIT = 1.0

@@ -28,6 +28,7 @@ def broker(zookeepers: Any, tmp_path: Path, request: pytest.FixtureRequest) -> I
         tmp_path / "broker", zookeepers.servers, 1, cluster=cluster, delivery={"minCopies": 1}, ioProcesses=2
     ) as one:
         one.start_all()
+        poll(lambda: both_up(one["b0"]), "both are up, on a busy machine too", 60)
         yield one["b0"]
 
 
@@ -91,7 +92,6 @@ async def heard(clients: list[RawClient], data: bytes) -> None:
 async def test_connections_are_spread_evenly_and_after_a_death_again(broker: Broker) -> None:
     """Whoever has fewest gets the next one."""
     await fill(broker)
-    counts = [one["connections"] for one in await until(lambda: both_up(broker), "both are up")]
     poll(lambda: sum(one["connections"] for one in processes(broker)) == CLIENTS, "all are counted")
     counts = [one["connections"] for one in processes(broker)]
     assert max(counts) / (sum(counts) / 2) <= 1.1
@@ -225,3 +225,29 @@ async def test_every_process_is_in_the_status_and_all_of_them_in_the_memory(brok
         request = b"GET /v1/servers HTTP/1.1\r\nHost: localhost\r\n\r\n"
         code, _, body = await answer(broker.address("clients"), request)
         assert (code, json.loads(body)) == (200, {"servers": [{"url": broker.url, "weight": 100}]})
+
+
+@pytest.mark.parametrize("brokers", [2], indirect=True, ids=["two I/O processes"])
+async def test_a_broker_that_is_cut_off_has_no_clients_in_time_though_a_process_hangs(brokers: Brokers) -> None:
+    """The two others stand still: after four seconds it is fenced. One of its I/O processes can't hear of that."""
+    alone = brokers["b0"]
+    hangs = (await until(lambda: both_up(alone), "both are up", 60))[0]["pid"]
+    clients = [await RawClient.join(alone, name=f"c{number}") for number in range(10)]
+    for client in clients:
+        await client.subscribe("t")
+    for other in ("b1", "b2"):
+        brokers[other].signal(signal.SIGSTOP)
+    try:
+        # before the broker is fenced, and not much before: five seconds of silence are a reason to be killed as well
+        await asyncio.sleep(1.5)
+        os.kill(hangs, signal.SIGSTOP)
+        fenced = await asyncio.to_thread(alone.event, "fenced", 20)
+        codes = Counter(await asyncio.wait_for(asyncio.gather(*map(ended, clients)), 20))
+        died = await asyncio.to_thread(alone.event, "io_process_died", 20)
+    finally:
+        for other in ("b1", "b2"):
+            brokers[other].signal(signal.SIGCONT)
+    assert codes == {4004: 5, 1006: 5}
+    assert died["pid"] == hangs
+    assert died["time"] - fenced["time"] < 4.0  # a session: what its time for fencing must leave (docs/replication.md)
+    await until(alone.ready, "it hears the others, and takes clients again", 60)
