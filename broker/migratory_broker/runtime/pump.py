@@ -142,21 +142,24 @@ class Pump:
                 break
             step, event = entries.popleft()
             step(event)
-        replays = self._replays
-        end = clock() + REPLAYS
-        while replays and not self.stopped:
-            self._step_logic(replays.popleft())
-            if clock() > end:
-                break
+        if self._replays:
+            self._replay(clock() + REPLAYS)
         if self.stopped:
             entries.clear()
-            replays.clear()
+            self._replays.clear()
             return
         if not self._flushed:
             self._step_logic(_FLUSH)
             self._flushed = True
         if self._over is not None:
             self._over()
+
+    def _replay(self, end: float) -> None:
+        """A page at least, and more until then."""
+        while self._replays and not self.stopped:
+            self._step_logic(self._replays.popleft())
+            if self._clock() > end:
+                return
 
     def _step_logic(self, event: Any) -> None:
         self._flushed = False

@@ -199,9 +199,13 @@ class Sequencer:
 
     def flush(self) -> None:
         """What was numbered, forgotten and committed in this turn leaves in one message."""
-        if self.record.copies == 1:
+        if self.record.copies == 1 and self._uncommitted:
+            dirty, group = self.ctx.dirty, self.replica.group
+            known = group in dirty
             for log in list(self._uncommitted.values()):
                 self.settle(log)
+            if not known:
+                del dirty[group]  # the marks leave below, not with another turn
         marks: list[tuple[str, int]] = []
         if self._marks:
             if self.followers.some_need_marks():
