@@ -20,7 +20,7 @@ Eventually = Callable[[Callable[[], Awaitable[bool]], float, str], Awaitable[Non
 
 def scenario(cluster: LocalCluster) -> Scenario:
     return Scenario(
-        servers=tuple(cluster.urls), subscribers=300, topics=30, rate=2.0, duration=25.0, warmup=2.0, seed=7,
+        servers=tuple(cluster.urls), subscribers=300, topics=30, rate=2.0, duration=18.0, warmup=2.0, seed=7,
         workers=1, groups=cluster.resource.spec.topics.groups,
     )  # fmt: skip
 

@@ -86,7 +86,6 @@ async def test_a_second_signal_ends_at_once(brokers: Brokers, hand: Any) -> None
     await client.close()
 
 
-@both
 async def test_a_frozen_coordinator_loses_its_session_and_comes_back_under_the_same_life(
     brokers: Brokers, hand: Any
 ) -> None:
