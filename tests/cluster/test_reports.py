@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from migratory_node.dnsprometheus import CLIENTS, prometheus
+from migratory_node.figures import CLIENTS, prometheus
 from migratory_node.kubectl import Kubectl, Object
 from migratory_node.pods import ONE, Pods, make_cluster, urls
 
@@ -52,7 +52,7 @@ def measured(shared: Kubectl) -> Measured:
         "--metrics-listen", "0.0.0.0:9100", "--scrape-interval", "10",
     )  # fmt: skip
     kube("label", "pod", "load", *(f"{name}={value}" for name, value in CLIENTS.items()))
-    kube.until(lambda: scraped("clients"), "the load is scraped", 120)
+    kube.until(lambda: scraped("client"), "the load is scraped", 120)
     # What it counted before its first scrape counts from zero: its process is hardly older than the window.
     start = int(time.time()) - 3
     account = pods.account("load", 300)

@@ -1,5 +1,5 @@
-"""A real Prometheus in a test's namespace that finds what it scrapes by names: brokers by their own headless Service,
-clients by one that is made here. For tests that need figures and not the objects of the Prometheus operator.
+"""A real Prometheus in a test's namespace that scrapes a broker and a client by their names: for tests that need
+figures and not the objects of the Prometheus operator.
 """
 
 from __future__ import annotations
@@ -11,31 +11,23 @@ from migratory_node import monitoring
 from migratory_node.kubectl import Kubectl, Object, Refused
 
 CLIENTS = {"migratory.dev/metrics": "clients"}
-"""Labels of pods whose port 9100 is scraped."""
+"""Labels of the pod whose port 9100 is scraped."""
 NAME = "figures"
 
 
 def prometheus(kube: Kubectl, cluster: str) -> tuple[str, Callable[[str], bool]]:
-    """Its URL for who is in the cluster, and whether all that there is of a job (brokers, clients) answers, once it is
-    something."""
-    jobs = {"brokers": (f"{cluster}-broker", 8082), "clients": (f"{NAME}-clients", 9100)}
+    """Its URL for who is in the cluster, and whether the target of a job (broker, client) answers."""
+    jobs = {"broker": f"{cluster}-broker-0.{cluster}-broker:8082", "client": f"{NAME}-client:9100"}
     config = {
         "global": {"scrape_interval": "1s", "scrape_timeout": "1s"},
         "scrape_configs": [
-            {
-                "job_name": job,
-                "dns_sd_configs": [
-                    {"names": [f"{name}.{kube.namespace}.svc.cluster.local"], "type": "A", "port": port,
-                     "refresh_interval": "1s"}
-                ],
-            }
-            for job, (name, port) in jobs.items()
+            {"job_name": job, "static_configs": [{"targets": [target]}]} for job, target in jobs.items()
         ],
-    }  # fmt: skip
+    }
     kube.apply(
         _named("ConfigMap", data={"prometheus.yml": json.dumps(config)}),
         _service(NAME, {"app": NAME}, 9090),
-        _service(f"{NAME}-clients", CLIENTS, 9100),
+        _service(f"{NAME}-client", CLIENTS, 9100),
         _pod(),
     )
     kube.until(lambda: kube("wait", "--for=condition=Ready", f"pod/{NAME}", "--timeout=1s"), "Prometheus", 120)
@@ -48,7 +40,7 @@ def prometheus(kube: Kubectl, cluster: str) -> tuple[str, Callable[[str], bool]]
             found = json.loads(kube("get", "--raw", path))["data"]["result"]
         except Refused:
             return False
-        return bool(found) and all(one["value"][1] == "1" for one in found)
+        return [one["value"][1] for one in found] == ["1"]
 
     return f"http://{NAME}.{kube.namespace}.svc:9090", scraped
 
