@@ -62,11 +62,12 @@ class Totals:
 
 
 class Audience:
-    """`processes` 0: as many as `PER_PROCESS` asks for."""
+    """`processes` 0: as many as `PER_PROCESS` asks for. `niceness` above 0 gives way to others of the same core."""
 
-    def __init__(self, setup: o.Audience, core: int | None, processes: int = 0) -> None:
+    def __init__(self, setup: o.Audience, core: int | None, processes: int = 0, niceness: int = 0) -> None:
         self._setup = structs.replace(setup, sources=setup.sources or sources(setup.connections))
         self._core = core
+        self._niceness = niceness
         self._processes = processes or -(-setup.connections // PER_PROCESS)
         self._helpers: list[Helper] = []
 
@@ -86,7 +87,7 @@ class Audience:
             size = setup.connections // count + (number < setup.connections % count)
             own = structs.replace(setup, connections=size, first=first, at_once=max(1, setup.at_once // count))
             first += size
-            self._helpers.append(await Helper.start("benchmarks.receiver", own, self._core))
+            self._helpers.append(await Helper.start("benchmarks.receiver", own, self._core, self._niceness))
         limit = self._limit()
         await asyncio.gather(*(helper.ready(limit) for helper in self._helpers))
 

@@ -23,7 +23,7 @@ class Sizes(Struct, frozen=True, kw_only=True):
     payload: int = 140
     rate: float = 2.5  # publications per topic and second
     memory_clients: tuple[int, ...] = (10_000, 50_000)
-    peer_clients: int = 10_000  # for the peers' memory
+    peer_clients: int = 5000  # for the peers' memory
     latency_seconds: float = 3.0
     highest: float = 120_000.0  # deliveries per second at which the search for saturation ends
     publish_seconds: float = 3.0

@@ -35,14 +35,19 @@ class Pipe:
         self._process = process
 
     @classmethod
-    async def start(cls, *command: str, core: int | None) -> Pipe:
+    async def start(cls, *command: str, core: int | None, niceness: int = 0) -> Pipe:
+        def prepare() -> None:
+            if core is not None:
+                os.sched_setaffinity(0, {core})
+            os.nice(niceness)
+
         process = await asyncio.create_subprocess_exec(
             *command,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             cwd=ROOT,
             limit=LONGEST_LINE,
-            preexec_fn=None if core is None else lambda: os.sched_setaffinity(0, {core}),
+            preexec_fn=prepare,
         )
         return cls(process)
 
@@ -87,9 +92,9 @@ class Helper:
         self._pipe = pipe
 
     @classmethod
-    async def start(cls, kind: o.Kind, setup: Struct, core: int | None) -> Helper:
+    async def start(cls, kind: o.Kind, setup: Struct, core: int | None, niceness: int = 0) -> Helper:
         """Started, not yet ready: see `ready`."""
-        pipe = await Pipe.start(sys.executable, "-m", kind, core=core)
+        pipe = await Pipe.start(sys.executable, "-m", kind, core=core, niceness=niceness)
         pipe.say(o.line(setup).decode().strip())
         return cls(pipe)
 

@@ -33,7 +33,8 @@ async def measure(bench: Bench) -> dict[str, Any]:
             dialect=product.dialect, addresses=product.addresses, connections=connections, first=first, topics=topics,
             stays=True,
         )  # fmt: skip
-        audience = Audience(setup, rest)
+        # those who return give way to those who stayed: what these feel is to be the broker's, not their own core's
+        audience = Audience(setup, rest, niceness=10 if first else 0)
         bench.stack.push_async_callback(audience.stop)
         await audience.start()
         audiences.append(audience)
