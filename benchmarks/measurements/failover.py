@@ -141,7 +141,7 @@ def _cores(product: Product, before: dict[str, machine.Cpu], seconds: float) -> 
 
 def summary(before: Totals, during: Totals, after: Totals, end: Totals) -> dict[str, Any]:
     killed = before.subscribed[KILLED]
-    resumes = sorted(during.resumes + after.resumes)
+    resumes = sorted(during.resumes + after.resumes + end.resumes)  # each since the one before
     p99_before, p99_after = before.latency.p99, after.latency.p99
     return {
         "connections_before": before.subscribed,
