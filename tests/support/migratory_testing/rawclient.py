@@ -31,7 +31,7 @@ _FIELDS: dict[int, tuple[str, ...]] = {
     36: ("ack", "topic", "publisher", "id", "position"),
     37: ("nack", "topic", "publisher", "id", "code", "text", "retry_after"),
     38: ("servers", "servers"),
-    39: ("drain", "period", "servers"),
+    39: ("drain", "period", "servers", "closes"),
     40: ("error", "code", "text", "request", "topic", "closes"),
     41: ("pong",),
 }
