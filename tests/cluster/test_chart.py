@@ -59,6 +59,15 @@ def test_by_default_it_is_one_operator_with_a_cluster_role_and_no_cluster() -> N
     assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
 
 
+def test_the_operator_may_let_pods_go_and_neither_change_nor_enter_them() -> None:
+    rules = objects("--no-hooks")["ClusterRole", "migratory-system-migratory"]["rules"]
+    assert [rule["verbs"] for rule in rules if "pods/eviction" in rule["resources"]] == [["create"]]
+    verbs = {verb for rule in rules if "pods" in rule["resources"] for verb in rule["verbs"]}
+    assert {"get", "list", "watch", "delete"} <= verbs
+    assert not verbs & {"patch", "update", "deletecollection", "*"}
+    assert not [rule for rule in rules if {"pods/exec", "secrets", "nodes", "*"} & set(rule["resources"])]
+
+
 def test_in_namespaces_it_has_roles_there_and_nothing_cluster_wide() -> None:
     made = objects("--no-hooks", "--set", "operator.scope=namespace,operator.namespaces={a,b}")
     kinds = [kind for kind, _ in made]
