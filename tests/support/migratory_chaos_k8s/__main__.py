@@ -89,7 +89,7 @@ def _run(arguments: argparse.Namespace, kinds: list[str], kubeconfig: Path) -> R
         place(
             kubeconfig, arguments.namespace, arguments.cluster, arguments.operator, tag, SMALL, arguments.keep
         ) as found,
-        watched(found.kube, found.cluster, arguments.prometheus) as prometheus,
+        watched(found.kube, arguments.prometheus) as prometheus,
         Api(kubeconfig) as api,
     ):
         _say(f"Cluster {found.cluster} in {found.kube.namespace} is ready; {found.operator.says()}")

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
-from migratory_node import dnsprometheus
 from migratory_node.kubectl import Kubectl, Object, Refused
 from migratory_node.places import Places
+from migratory_node.prometheus import watching
 
 from migratory_chaos_k8s.result import NO_REPORT
 from migratory_chaos_k8s.target import Target, until
@@ -25,7 +25,7 @@ _TOLD = ("window", "coverage", "delivery", "objectives", "percentiles", "gaps", 
 
 
 @contextmanager
-def watched(kube: Kubectl, cluster: str, asked: str) -> Iterator[str]:
+def watched(kube: Kubectl, asked: str) -> Iterator[str]:
     """The URL of a Prometheus that scrapes the cluster's brokers and the load, as pods reach it; empty when there is
     none but what the cluster's spec names.
 
@@ -38,11 +38,8 @@ def watched(kube: Kubectl, cluster: str, asked: str) -> Iterator[str]:
     if asked != "own":
         yield "" if asked == "none" else asked
         return
-    url, _ = dnsprometheus.prometheus(kube, cluster)
-    try:
-        yield url
-    finally:
-        kube("delete", "pod,service,configmap", "-l", f"app={dnsprometheus.NAME}", "--wait=false")
+    with watching(kube) as prometheus:
+        yield prometheus.url
 
 
 def report(target: Target, name: str, began: datetime, ended: datetime, prometheus: str) -> dict[str, Any]:
@@ -63,7 +60,8 @@ def report(target: Target, name: str, began: datetime, ended: datetime, promethe
             "end": ended.strftime("%Y-%m-%dT%H:%M:%SZ"),
             "window": f"{window}s",
             "prometheus": {"url": url},
-            "spark": {"executors": 0},  # in the driver alone: these are few samples
+            # In the driver alone. Scraped every second, ten minutes were too much for 1 GiB.
+            "spark": {"executors": 0, "driver": {"memory": "2Gi"}},
         },
     }
     try:
