@@ -48,15 +48,15 @@ def measured(shared: Kubectl) -> Measured:
     make_cluster(kube, {**ONE, "sla": {"prometheus": {"url": url}, "objectives": [COMPLETE, IMPOSSIBLE]}})
     pods.load(
         "load", "--server", urls(kube, "quotes"), "--subscribers", "20", "--topics", "5", "--rate", "5",
-        "--duration", "40", "--warmup", "1", "--workers", "1", "--cluster", "quotes",
-        "--metrics-listen", "0.0.0.0:9100", "--scrape-interval", "10",
+        "--duration", "55", "--warmup", "1", "--workers", "1", "--cluster", "quotes",
+        "--metrics-listen", "0.0.0.0:9100", "--scrape-interval", "15",
     )  # fmt: skip
     kube("label", "pod", "load", *(f"{name}={value}" for name, value in CLIENTS.items()))
     kube.until(lambda: scraped("client"), "the load is scraped", 120)
     # What it counted before its first scrape counts from zero: its process is hardly older than the window.
     start = int(time.time()) - 3
     account = pods.account("load", 300)
-    # It can be scraped to its very end, 20 s after the last delivery.
+    # It can be scraped to its very end, half a minute after the last delivery.
     (container,) = (kube.get("pod", "load") or {})["status"]["containerStatuses"]
     end = container["state"]["terminated"]["finishedAt"]
     window = f"{round(datetime.fromisoformat(end).timestamp()) - start}s"
@@ -92,10 +92,10 @@ def test_driver_and_two_executors_count_what_the_load_generator_counted_and_a_mi
     assert {key: status["delivery"][key] for key in counted} == counted
     results = {one["name"]: one for one in status["objectives"]}
     complete = results["complete"]
+    assert "total" in complete, status  # else the reason says why there is none
     assert (complete["total"], complete["good"]) == (account["expected"], account["delivered"])
     assert complete["verdict"] == ("met" if account["delivered"] == account["expected"] else "missed")
     assert (results["fast"]["verdict"], status["verdict"]) == ("missed", "missed")
-    assert float(status["coverage"]["share"]) >= 95
     assert "quotes-broker-0" in {one["broker"] for one in status["latency"]}
 
     assert kube.until(lambda: kube.condition("quotes", "SLAMet"), "SLAMet", 60) == ("False", "ObjectivesMissed")
