@@ -26,13 +26,15 @@ from migratory_chaos_k8s.place import Place
 from migratory_chaos_k8s.report import report
 from migratory_chaos_k8s.result import Run, Struck
 from migratory_chaos_k8s.schedule import Need, Schedule
-from migratory_chaos_k8s.target import ZOOKEEPER, Target
+from migratory_chaos_k8s.target import ZOOKEEPER, Target, until
 from migratory_chaos_k8s.timeline import Moment, read, served
 
 HEAL_SECONDS = 400.0
 """Until the cluster must be whole again behind a fault, and every client be served. A roll of three pods is in it."""
 STEADY_SECONDS = 3.0
 """For so long it must have been whole before the next fault."""
+LEAST_SECONDS = 80.0
+"""That a load lasts when there is to be a report of it, whose window has a minute at least."""
 SCRAPES_SECONDS = 10.0
 """Behind the end, for the last scrapes to see the final counts; the load's pages stay up for longer."""
 _POLL = 1.0
@@ -203,6 +205,8 @@ class Runner:
     def _account(self) -> None:
         result = self.result
         began = self.load.began()
+        if self.options.prometheus:
+            until(lambda: time.monotonic() - self._offset > LEAST_SECONDS, LEAST_SECONDS)
         result.load = self.load.end()
         result.moments = read(self.load.timeline())
         with tempfile.NamedTemporaryFile(prefix="migratory-chaos-", suffix=".jsonl") as file:
