@@ -198,9 +198,7 @@ class Delivery:
             self.wake(due)
 
     def _release(self, connections: Iterable[Connection]) -> None:
-        """What waits for these leaves: each with the others that get the same."""
-        if self._writing is not None:
-            self._join()
+        """What waits for these leaves: each with the others that get the same. Nothing is being written just now."""
         taken = [
             (connection.sink, batch)
             for connection in connections

@@ -22,6 +22,7 @@ from migratory_broker.core.logic.makers import Client, Makers
 if TYPE_CHECKING:
     from migratory_broker.core.logic.authorizer import Authorizer
     from migratory_broker.core.logic.group import Group
+    from migratory_broker.core.logic.sequencer import Sequencer
 
 Key = tuple[str, str, int]  # topic, publisher, id
 
@@ -35,10 +36,12 @@ class Pending(Struct, frozen=True):
 
 
 class Route(Struct):
-    """Where the publications of one request to one group go, None while there is nobody to number them."""
+    """Where the publications of one request to one group go: `pending` is None while there is nobody to number them,
+    `sequencer` is there when this broker does."""
 
     group: Group
     pending: Pending | None
+    sequencer: Sequencer | None
     publications: list[Forwarded]
 
 
@@ -69,20 +72,19 @@ class Contact:
             if self._admit(publication, route, client):
                 route.publications.append(publication)
         for number, route in routes.items():
-            if route.pending is None or not route.publications:
-                continue
-            if route.pending.via:
+            if route.sequencer is not None:
+                route.sequencer.take(route.publications, None)
+            elif route.pending is not None and route.publications:
                 forwards = self._forwards.setdefault(route.pending.via, {})
                 forwards.setdefault(number, []).extend(route.publications)
-            elif route.group.reign is not None:
-                route.group.reign.sequencer.take(route.publications, None)
 
     def _route(self, number: int, client: Client) -> Route:
         group, ctx = self.groups[number], self.ctx
-        via = "" if group.reign is not None and group.reign.active else self.gossip.coordinator(number) or None
-        if via is None or (via and via not in ctx.links):
-            return Route(group, None, [])
-        return Route(group, Pending(via, ctx.now + ctx.config.publish_wait, (client,)), [])
+        deadline = ctx.now + ctx.config.publish_wait
+        if group.reign is not None and group.reign.active:
+            return Route(group, Pending("", deadline, (client,)), group.reign.sequencer, [])
+        via = self.gossip.coordinator(number)
+        return Route(group, Pending(via, deadline, (client,)) if via in ctx.links else None, None, [])
 
     def _admit(self, publication: Forwarded, route: Route, client: Client) -> bool:
         """Whether it goes on; else it was answered."""

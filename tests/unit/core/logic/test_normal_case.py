@@ -335,6 +335,27 @@ def test_a_removal_stands_before_the_entries_of_its_message() -> None:
         assert {publisher: row[0] for publisher, row in rows.items()} == {"new": 1, "old": 1}
 
 
+def test_one_copy_commits_with_the_turn_and_owes_nothing_afterwards() -> None:
+    """Several publications of one request, to one group; a removal sends what was numbered before it."""
+    cluster = Cluster(("a",), min_copies=1, duplicate_window=0.3).up()
+    logic = cluster.logic("a")
+    cluster.publish("a", "t", "x", publisher="old", id=7)
+    cluster.now += 1.0
+    sent = [Forwarded("t", b"y", 1, "new", number, 1) for number in (1, 2, 3)]
+    effects = cluster.step("a", PublishRequest(0, 900, sent))
+    assert effects == []  # nothing is delivered before the turn's end
+    logic.groups[0].reign.sequencer.expire()  # type: ignore[union-attr]
+    (fanout,) = logic.ctx.effects
+    assert isinstance(fanout, Fanout)
+    assert [publication.sequence for publication in fanout.publications] == [2, 3, 4]
+    assert logic.contact.owes
+    cluster.step("a", Flush())
+    assert not logic.contact.owes
+    assert cluster.answers[900].id == 3
+    assert logic.step(Flush(), cluster.now) == []
+    assert set(logic.groups[0].replica.topics["t"].table.rows) == {"new"}
+
+
 def test_a_removal_of_a_topic_that_is_not_here() -> None:
     cluster = Cluster().up()
     coordinator, member = cluster.coordinator(), cluster.others()[0]
