@@ -98,7 +98,8 @@ def test_a_cluster_written_as_json_reads_back_the_same() -> None:
         ("{brokers: {ioProcesses: 65}}", "spec.brokers.ioProcesses: 65 is"),
         (
             "{brokers: {ioProcesses: 3}, limits: {queueTotal: 2Mi}}",
-            "spec.limits.queueTotal: '2Mi' is not allowed; allowed: brokers.ioProcesses (3) x limits.queuePerClient, 3Mi",
+            "spec.limits.queueTotal: '2Mi' is not allowed; "
+            "allowed: brokers.ioProcesses (3) x limits.queuePerClient, 3Mi",
         ),
         ("{topics: {cache: {maxBytes: 1Mi}}, limits: {maxPayload: 2Mi, queuePerClient: 2Mi}}", "cache.maxBytes: '1Mi'"),
         ("{security: {}}", "spec.security: {} is not allowed"),

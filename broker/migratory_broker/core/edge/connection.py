@@ -89,8 +89,8 @@ class Backlog:
 
 
 class Connection:
-    """`queue` is there exactly while the transport is paused, and `batch` never then. `topics` is the topic's own shared
-    tuple for a client with one subscription, a dict in order of subscription for more."""
+    """`queue` is there exactly while the transport is paused, and `batch` never then. `topics` is the topic's own
+    shared tuple for a client with one subscription, a dict in order of subscription for more."""
 
     __slots__ = (
         "attaching",

@@ -192,8 +192,8 @@ class Resume:
             self._attached(event, "complete", position, publications, done)
 
     def _page(self, log: TopicLog, after: int, max_bytes: int) -> list[Publication]:
-        """Committed entries behind `after`, at least one if there is one, about `max_bytes` of payload. Looks at no more
-        of the log than it gives: a page of a long one costs what a page of a short one does."""
+        """Committed entries behind `after`, at least one if there is one, about `max_bytes` of payload. Looks at no
+        more of the log than it gives: a page of a long one costs what a page of a short one does."""
         page: list[Publication] = []
         size = 0
         committed = log.committed
