@@ -30,7 +30,7 @@ SMALL: Object = {
         "window": "5m",
         "objectives": [
             {"name": "complete", "type": "delivery", "target": "100"},
-            {"name": "back", "type": "resume", "threshold": "10s", "target": "99"},
+            {"name": "back", "type": "resume", "threshold": "10s", "target": "90"},
         ],
     },
 }
