@@ -53,22 +53,22 @@ class Codec(ABC):
         """The messages of a frame that a broker sent, at least one. Raises BadMessage."""
 
 
-def _check_publish(message: Publish) -> None:
-    """What types can't say: QoS 1 has a publisher, an id, and a mark that is not above the id."""
-    if not message.publisher:
-        raise FieldError("publisher", "empty: QoS 1 needs the publisher's id")
-    if message.id < 1:
-        raise FieldError("id", "expected a whole number from 1, the message id: QoS 1 needs one")
-    if not 1 <= message.mark <= message.id:
-        raise FieldError("mark", f"expected 1 to {message.id}, the lowest id that waits for an answer, at most `id`")
-
-
 def _check(found: list[Any]) -> None:
+    """What types can't say: a QoS 1 publication has a publisher, an id, and a mark that is not above the id."""
     for message in found:
         if type(message) is not Publish or not message.qos:
             continue
         if not (message.publisher and 1 <= message.mark <= message.id):
-            _check_publish(message)
+            raise _wrong(message)
+
+
+def _wrong(message: Publish) -> FieldError:
+    """Which of the three it is, of a publication that has not all of them."""
+    if not message.publisher:
+        return FieldError("publisher", "empty: QoS 1 needs the publisher's id")
+    if message.id < 1:
+        return FieldError("id", "expected a whole number from 1, the message id: QoS 1 needs one")
+    return FieldError("mark", f"expected 1 to {message.id}, the lowest id that waits for an answer, at most `id`")
 
 
 class _Msgpack(Codec):
