@@ -118,12 +118,12 @@ def test_brokers_load_and_operator_are_scraped_and_every_name_is_exported(
 
 
 def test_every_rule_is_loaded_and_can_be_evaluated(prometheus: Prometheus, shared: Kubectl) -> None:
-    asked = [rule.get("alert") or rule["record"] for group in RULES for rule in group["rules"]]
+    asked = sorted(rule.get("alert") or rule["record"] for group in RULES for rule in group["rules"])
 
     def healthy() -> bool:
         rules = prometheus.rules()
         assert [rule["lastError"] for rule in rules if rule.get("lastError")] == []
-        return [rule["name"] for rule in rules if rule["health"] == "ok"] == asked
+        return sorted(rule["name"] for rule in rules if rule["health"] == "ok") == asked
 
     shared.until(healthy, "every rule evaluated", 60)
     assert prometheus.firing_now() == []
