@@ -40,6 +40,7 @@ class Schedule(NamedTuple):
     give_up: float = 8.0
     window: float = 120.0  # tempo seconds after which a publisher is forgotten
     high_water: int = 0  # 0: as drawn
+    edges: int = 0  # I/O processes of each broker, behind a delay; 0: as drawn
     alike: bool = False  # all brokers have one weight
     halt: bool = False
 
@@ -75,6 +76,8 @@ def options_of(schedule: Schedule, seed: int) -> Options:
         bound=60.0 * tempo,
         plan=replace(drawn.plan, safe=schedule.safe, faults=()),
         high_water=schedule.high_water or drawn.high_water,
+        edges=schedule.edges or drawn.edges,
+        edge_delay=max(drawn.edge_delay, 0.001) if schedule.edges else drawn.edge_delay,
         weights=() if schedule.alike else drawn.weights,
         on_history_loss="halt" if schedule.halt else drawn.on_history_loss,
     )
@@ -136,6 +139,7 @@ ALL: dict[str, Schedule] = {
     "quiet in one": Schedule(scripts_clients.quiet_in_one, 40.0, topics=2, publishers=1, give_up=1.5, window=6.0),
     "links break": Schedule(scripts_takeover.links_break, 40.0, brokers=5, copies=3),
     "former word": Schedule(scripts_clients.former_word, 50.0, brokers=5, copies=3, subscribers=6),
+    "two edges": Schedule(scripts_clients.two_edges, 60.0, subscribers=8, edges=2),
     "updates": Schedule(scripts_moves.updates, 420.0, publishers=2, subscribers=7, rate=1.0, alike=True),
     "scales": Schedule(scripts_moves.scales, 560.0, publishers=2, subscribers=13, rate=1.0, alike=True),
     "idle": Schedule(scripts_lives.idle, 150.0, groups=2, publishers=0),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from migratory_simulation.clients import Client
+from migratory_simulation.process import EdgeLife
 from migratory_simulation.stage import START, Stage, Steps
 
 
@@ -236,3 +238,30 @@ def former_word(stage: Stage) -> Steps:
     yield 6.0 * stage.tempo
     reset = stage.world.coverage["resets inside a history"] > 0
     stage.demand(not reset, "a subscriber was reset though nothing was lost", invariant=2)
+
+
+def two_edges(stage: Stage) -> Steps:
+    """Two I/O processes of one broker have subscribers of the topic. Those of one of them leave it for a while, and
+    come back: what is published crosses to the other meanwhile, and to both from then on."""
+    yield stage.until(stage.all_ready, START, "cluster that is up")
+    for _ in range(6):
+        yield stage.until(lambda: _shared(stage) != [], 15.0, "broker with subscribers at both edges")
+        for client in _readers(stage, stage.random.choice(_shared(stage))):
+            client.toggle(client.subscribes[0])
+        yield stage.random.uniform(2.0, 4.0) * stage.tempo
+
+
+def _shared(stage: Stage) -> list[EdgeLife]:
+    """The edges of all brokers of which more than one edge has subscribers."""
+    busy = [[edge for edge in process.edges if _readers(stage, edge)] for process in stage.others()]
+    return [edge for edges in busy if len(edges) > 1 for edge in edges]
+
+
+def _readers(stage: Stage, edge: EdgeLife) -> list[Client]:
+    """The subscribers that are connected to it."""
+
+    def is_here(client: Client) -> bool:
+        connections = [link.connection for link in client.links.values()]
+        return any(connection is not None and connection.edge is edge for connection in connections)
+
+    return [client for client in stage.world.clients if client.subscribes and is_here(client)]

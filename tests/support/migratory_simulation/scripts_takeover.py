@@ -207,6 +207,8 @@ def late_word(stage: Stage) -> Steps:
     rest = [process for process in others if process not in (second, late)]
     stage.clog(first, late, 1.8)
     yield stage.until(lambda: stage.coordinator() is first, 1.0, "activated epoch")
+    begun = stage.committed(first)  # publishers find it only by brokers that were told
+    yield stage.until(lambda: stage.committed(first) > begun, 1.0, "commit of the activated epoch")
     stage.block(first, *rest, both=False)
     yield stage.until(lambda: stage.tail(second) > 0, 1.0, "tail that two hold")
     stage.cut_zookeeper(first, expire=True)
