@@ -19,7 +19,9 @@ from migratory_testing.fakebroker import eventually
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
 CLIENTS = 300
-EVEN = 1.15  # most clients of a broker over the mean
+# Most clients of a broker over the mean: above it the brokers see to it themselves, so that what is a little less even than
+# this does not rest. 1.15 is promised.
+EVEN = 1.1
 QUIET = 12.0  # seconds in which nobody moves: a round takes 7
 WITHIN = 100.0  # seconds for brokers to be back, calm, and even
 
