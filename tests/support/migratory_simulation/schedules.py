@@ -117,6 +117,7 @@ ALL: dict[str, Schedule] = {
     "only copy leaves": Schedule(scripts_lives.only_copy_leaves, 70.0, copies=1, groups=2),
     "alone": Schedule(scripts_clients.alone, 25.0, subscribers=4),
     "cut coordinator": Schedule(scripts_clients.cut_coordinator, 90.0, groups=2),
+    "cut and quiet": Schedule(scripts_clients.cut_coordinator, 90.0, groups=2, publishers=0),
     "cut contact": Schedule(scripts_clients.cut_contact, 22.0, subscribers=4),
     "ZooKeeper away": Schedule(scripts_clients.zookeeper_away, 60.0),
     "lagging contact": Schedule(scripts_clients.lagging_contact, 40.0, subscribers=4),

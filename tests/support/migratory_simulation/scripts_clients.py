@@ -22,7 +22,8 @@ def alone(stage: Stage) -> Steps:
 
 def cut_coordinator(stage: Stage) -> Steps:
     """A coordinator that has re-listed is cut from all others, but not from ZooKeeper: it lets its groups go, and
-    another one goes on. With the links back it is one among them again."""
+    another one goes on. With the links back it is one among them again. Where nobody publishes it does not find out by
+    what it cannot commit: there fencing alone makes it let go."""
     yield stage.until(stage.all_ready, START, "cluster that is up")
     groups = range(stage.world.options.groups)
     yield stage.until(lambda: stage.coordinator() is not None, 10.0, "coordinator")

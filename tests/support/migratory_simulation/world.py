@@ -263,7 +263,13 @@ class World:
             raise Violation(7, f"{', '.join(moved)} moved though all was even\n{aftermath.crews(self)}")
 
     def _forget(self) -> None:
-        """Nobody publishes any more. A coordinator that took over since forgets the publishers all the same."""
+        """Everybody publishes once more, and then a coordinator dies: who takes over forgets the publishers all the same,
+        whom its predecessor had no time to forget."""
+        for client in self.clients:
+            for topic in client.publishes:
+                client.publish(topic, final=True)
+        if not self.scheduler.run_until(self.scheduler.now + self.options.bound, self.recovered):
+            raise Violation(7, self.what_is_missing())
         coordinators = [process for process in self.running() if self.probe.reigns_now(process)]
         one = self.random.choice(coordinators)
         if self.probe.may_lose(one):
