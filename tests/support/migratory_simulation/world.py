@@ -263,8 +263,8 @@ class World:
             raise Violation(7, f"{', '.join(moved)} moved though all was even\n{aftermath.crews(self)}")
 
     def _forget(self) -> None:
-        """Everybody publishes once more, and then a coordinator dies: who takes over forgets the publishers all the same,
-        whom its predecessor had no time to forget."""
+        """Everybody publishes once more, and then a coordinator dies: who takes over forgets the publishers whom the
+        one before it had no time to forget."""
         for client in self.clients:
             for topic in client.publishes:
                 client.publish(topic, final=True)
