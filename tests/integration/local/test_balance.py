@@ -19,8 +19,7 @@ from migratory_testing.fakebroker import eventually
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
 CLIENTS = 300
-# Most clients of a broker over the mean: above it the brokers see to it themselves, so that what is a little less even than
-# this does not rest. 1.15 is promised.
+# Most clients of a broker over the mean. 1.15 is promised; above 1.1 the brokers still see to it, and nothing rests.
 EVEN = 1.1
 QUIET = 12.0  # seconds in which nobody moves: a round takes 7
 WITHIN = 100.0  # seconds for brokers to be back, calm, and even
@@ -100,6 +99,7 @@ async def test_a_killed_broker_gets_its_share_back(cluster: LocalCluster) -> Non
     async with load_on(cluster) as load:
         await eventually(watch.even, "even at first", within=WITHIN)
         await watch.rests()
+        early = sum(entry["asked"] for entry in await watch.balance())  # those that came at random were evened out
         name = cluster.brokers[1].name
         cluster.kill_broker(name)
         await cluster.wait_ready()
@@ -110,7 +110,7 @@ async def test_a_killed_broker_gets_its_share_back(cluster: LocalCluster) -> Non
         result = await load.result()
     nothing_went_wrong(result)
     assert set(result.reconnect_reasons) == {"broken", "moved"}
-    moved = result.reconnect_reasons["moved"]
+    moved = result.reconnect_reasons["moved"] - early
     assert 0 < moved <= CLIENTS / 2, "those that a broker has too many, and no others"
 
 
@@ -121,7 +121,7 @@ async def test_a_rolling_update_moves_nobody_more_than_twice(
     async with load_on(cluster) as load:
         await eventually(watch.even, "even at first", within=WITHIN)
         await watch.rests()
-        before = [entry["asked"] for entry in await watch.balance()]
+        early = sum(entry["asked"] for entry in await watch.balance())  # those that came at random were evened out
         monkeypatch.setenv("MIGRATORY_REVISION", "after")
         for broker in reversed(cluster.brokers):
             cluster.supervisor.hold(broker.name)
@@ -134,6 +134,5 @@ async def test_a_rolling_update_moves_nobody_more_than_twice(
         result = await load.result()
     nothing_went_wrong(result)
     assert set(result.reconnect_reasons) <= {"drained", "moved"}  # nobody lost a link
-    early = sum(before)  # moves before the update, while the clients that came at random were evened out
     assert sum(result.reconnect_reasons.values()) - early <= 1.7 * CLIENTS
     assert max(map(int, result.clients_by_reconnects)) <= 2 + bool(early), result.clients_by_reconnects
