@@ -110,7 +110,7 @@ ALL: dict[str, Schedule] = {
     "late answer": Schedule(scripts_lives.late_answer, 30.0, cache=8, give_up=25.0),
     "replaced while serving": Schedule(scripts_lives.replaced_while_serving, 45.0, safe=False),
     "newer life": Schedule(scripts_lives.newer_life, 25.0, safe=False),
-    "rolling restart": Schedule(scripts_lives.rolling_restart, 60.0, cache=100_000),
+    "rolling restart": Schedule(scripts_lives.rolling_restart, 60.0, subscribers=8, cache=100_000),
     "member dies": Schedule(scripts_lives.member_dies, 22.0),
     "learner": Schedule(scripts_lives.learner, 35.0),
     "drain": Schedule(scripts_lives.drain, 60.0, groups=3, publishers=2, subscribers=3),
