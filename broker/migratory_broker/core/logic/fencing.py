@@ -46,9 +46,17 @@ class Fencing:
         return f"heard from {len(heard)} other members in {config.fencing} s"
 
     def _cut(self) -> str:
-        """FENCE-CUT: a live coordinator is heard by others, but not here. One that nobody hears is in takeover."""
-        config, now = self.ctx.config, self.ctx.now
-        silent = [name for name, at in self.membership.heard.items() if now - at > config.fencing]
+        """FENCE-CUT: a live coordinator is heard by others, but not here. One that nobody hears is in takeover.
+
+        A broker that came back has the fencing time to be heard here: what its earlier life coordinated is in takeover,
+        and a link to it comes to one broker sooner than to another.
+        """
+        config, now, appeared = self.ctx.config, self.ctx.now, self.membership.appeared
+        silent = [
+            name
+            for name, at in self.membership.heard.items()
+            if now - max(at, appeared.get(name, at)) > config.fencing
+        ]
         for name in sorted(self.gossip.counts().keys() & silent) if silent else ():
             for peer, news in self.membership.news.items():
                 if now - news.at <= 3 * config.heartbeat and name in news.hears:

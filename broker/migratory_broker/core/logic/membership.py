@@ -57,6 +57,7 @@ class Membership:
         self.live: dict[str, Member] = {}  # ephemerals that are there, this broker's included
         self.known: dict[str, Member] = {}  # the same, kept while a link stands
         self.newest: dict[str, int] = {}  # highest incarnation heard of, for ever
+        self.appeared: dict[str, float] = {}  # when that incarnation was first heard of
         self.heard: dict[str, float] = {}  # when anything last came from a peer
         self.news: dict[str, PeerNews] = {}
         self.registered_at: float | None = None
@@ -252,6 +253,7 @@ class Membership:
         if incarnation <= self.newest.get(name, 0):
             return
         self.newest[name] = incarnation
+        self.appeared[name] = self.ctx.now
         if name == self.ctx.config.name:
             self.replaced(incarnation)
         elif self.ctx.links.get(name, incarnation) < incarnation:

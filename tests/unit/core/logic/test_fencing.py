@@ -84,6 +84,25 @@ def test_a_dead_coordinator_fences_nobody() -> None:
     assert all(not cluster[name].notes("fenced") for name in cluster.others_running())
 
 
+def test_a_coordinator_that_came_back_has_the_fencing_time_to_be_heard() -> None:
+    """Silent since its end, heard by one again and not yet by the other: what it coordinated is in takeover."""
+    cluster = Cluster().up()
+    cluster.run(2.0)
+    old = cluster.coordinator()
+    contact, other = cluster.others()
+    cluster.crash(old, expire=False)
+    cluster.run(4.5)
+    cluster.cut(old, contact)
+    cluster.start(old)
+    cluster.run(2.5)
+    assert old in cluster.logic(contact).membership.news[other].hears
+    assert not cluster[contact].notes("fenced")
+    cluster.heal()
+    cluster.run(8.0)
+    assert fenced(cluster) == []
+    assert not cluster[contact].notes("fenced")
+
+
 def test_zookeeper_away_fences_nobody() -> None:
     """A set of q connected members goes on as long as ZooKeeper is gone, safely."""
     cluster = Cluster().up()
