@@ -53,9 +53,7 @@ class Fencing:
         """
         config, now, appeared = self.ctx.config, self.ctx.now, self.membership.appeared
         silent = [
-            name
-            for name, at in self.membership.heard.items()
-            if now - max(at, appeared.get(name, at)) > config.fencing
+            name for name, at in self.membership.heard.items() if now - max(at, appeared.get(name, at)) > config.fencing
         ]
         for name in sorted(self.gossip.counts().keys() & silent) if silent else ():
             for peer, news in self.membership.news.items():
