@@ -198,15 +198,17 @@ class Splice:
     # ---- live ------------------------------------------------------------------------------------------------
 
     def fanout(self, event: Fanout) -> None:
-        """To the live subscribers; those that replay get it in a page."""
+        """To the live subscribers; those that replay get it in a page.
+
+        Before anybody is live all of it is in answers that are still to come. It must not be taken for the begin of the
+        live stream: it may have been on its way since before this edge left the topic, and what followed was not sent.
+        """
         topic = self.topics.get(event.topic)
-        if topic is None:
+        if topic is None or topic.last is None:
             return
-        publications: Sequence[Publication] = event.publications
-        if topic.last is not None:
-            publications = self._new(topic, topic.last, publications)
-            if not publications:
-                return
+        publications = self._new(topic, topic.last, event.publications)
+        if not publications:
+            return
         topic.last = publications[-1].position
         if topic.conflated is None:
             self._delivery.fanout(topic, publications, len(publications))
@@ -249,6 +251,8 @@ class Splice:
         topic = self.topics.get(event.topic)
         if topic is None:
             return
+        if topic.last is None and all(replay.requests for replay in topic.replays.values()):
+            return  # nobody was answered yet, and the answers know of it
         self.conflation.release(topic)
         if event.receipt == "reset":
             topic.last = event.position

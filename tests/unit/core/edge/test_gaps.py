@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 from migratory_broker.core.logic.events import Gap, NextPage
 from migratory_protocol.messages import Message, Subscribed, TopicReceipt
@@ -55,6 +57,22 @@ class TestGap:
         bench.attached(attach, Position(8, 0), receipt="reset")
         bench.fan("t", publication(1, epoch=8))
         assert reader.sequences("t") == [1]
+
+    @pytest.mark.parametrize("receipt", ["truncated", "reset"])
+    def test_what_was_on_its_way_since_before_the_topic_was_left_begins_nothing(
+        self, receipt: Literal["truncated", "reset"]
+    ) -> None:
+        """Left, asked for again, and only then what was under way comes; what the logic had between the two did not."""
+        bench = Bench()
+        reader = bench.client()
+        attach = reader.subscribe("t", (1, 2))
+        bench.fan("t", publication(3))
+        bench.step(Gap("t", receipt, Position(1, 4), 4, 4))
+        bench.attached(attach, Position(1, 6), publications=publications(3, 6))
+        bench.fan("t", publication(7))
+        assert reader.sequences("t") == [3, 4, 5, 6, 7]
+        assert receipts(reader.take(Subscribed)) == [(1, "complete", 0, 0)]
+        assert bench.notes == []
 
     def test_truncated_leaves_a_replay_to_its_pages(self) -> None:
         bench = Bench()
