@@ -79,7 +79,8 @@ class Rollouts:
         world = self.world
         if not process.running:
             return  # it crashed on its way out: gone, too
-        if process.logic.drained and world.probe.may_lose(process):
+        # By that count nobody who is listed may ever go where there is one copy: there its own word must do.
+        if process.logic.drained and (world.options.min_copies == 1 or world.probe.may_lose(process)):
             world.process_ends(process, "leaves for good")
             world.coverage["brokers left"] += 1
             return
