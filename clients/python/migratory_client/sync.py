@@ -52,7 +52,10 @@ class SyncSubscription:
     def next(self, timeout: float | None = None) -> Message | None:
         """The next message, or None at the end. Raises TimeoutError when none came within `timeout` seconds: nothing
         is lost by that."""
-        return self._client._run(self._next(timeout))
+        try:
+            return self._client._run(self._next(timeout))
+        except errors.Closed:
+            return None  # by another thread, between two messages: the end, as for those that wait
 
     async def _next(self, seconds: float | None) -> Message | None:
         try:

@@ -88,15 +88,20 @@ async def test_iteration_ends_when_another_thread_closes(broker: FakeBroker) -> 
     client_open = asyncio.to_thread(client.open)
     await client_open
 
-    def read() -> list[bytes]:
-        with client.subscribe("t") as stream:
-            return [message.payload for message in stream]
+    stream = client.subscribe("t")
+    got: list[bytes] = []
+
+    def read() -> None:
+        with stream:
+            got.extend(message.payload for message in stream)
 
     reading = asyncio.create_task(asyncio.to_thread(read))
-    await eventually(lambda: broker.live[0].topics, "subscribed")
     await script(lambda: client.publish("t", b"1"))
+    await eventually(lambda: got == [b"1"], "read")
     await script(client.close)
-    assert await asyncio.wait_for(reading, 10) == [b"1"]
+    await asyncio.wait_for(reading, 10)
+    assert got == [b"1"]
+    assert stream.next() is None, "closed between two messages: the end"
     assert client.closed
     with pytest.raises(Closed):
         client.publish("t", b"2")

@@ -48,6 +48,18 @@ class TestGap:
         assert [type(m) for m in reader.received] == [Subscribed, Message]
         assert receipts(reader.take(Subscribed)) == [(0, "reset", 0, 0)]
 
+    def test_reset_ends_a_replay_and_leaves_another_to_its_receipt(self) -> None:
+        bench = Bench()
+        reader, late = bench.client(), bench.client()
+        bench.attached(reader.subscribe("t", (1, 0)), Position(1, 9), publications=publications(1, 2), done=False)
+        attach = late.subscribe("t", (1, 5))
+        bench.step(Gap("t", "reset", Position(8, 0)))
+        assert receipts(reader.take(Subscribed))[-1] == (0, "reset", 0, 0)
+        assert late.received == []
+        bench.attached(attach, Position(8, 0), receipt="reset")
+        bench.fan("t", publication(1, epoch=8))
+        assert late.sequences("t") == [1]
+
     def test_one_that_waits_for_its_receipt_learns_all_from_it(self) -> None:
         bench = Bench()
         reader = bench.client()
