@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import random
 from collections.abc import Mapping
 from typing import Any
@@ -16,6 +17,9 @@ from migratory_resources import ClusterFileError, load_cluster_file
 from benchmarks import machine
 from benchmarks.contenders.base import Contender, Work
 from benchmarks.processes import Broken
+
+# Below the ephemeral ports, of which thousands are about to be taken. No two clusters of a run have the same.
+_PORTS = itertools.cycle(random.sample(range(20_000, 32_000, 400), 30))
 
 
 class Unsupported(Exception):
@@ -81,8 +85,7 @@ class Product(Contender):
         try:
             holders = cluster.spec.brokers.replicas * max(1, cluster.spec.brokers.io_processes)
             allow_descriptors(work.subscribers // holders * 5 // 4 + 1000)  # shares are not quite even
-            # Below the ephemeral ports, of which thousands are about to be taken, and away from a cluster that runs.
-            self._cluster = LocalCluster(cluster, self.folder / "run", ports=random.randrange(20_000, 32_000, 400))
+            self._cluster = LocalCluster(cluster, self.folder / "run", ports=next(_PORTS))
             await self._cluster.start()
         except LocalError as error:
             raise Broken(str(error)) from error
