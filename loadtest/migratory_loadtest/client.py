@@ -153,6 +153,7 @@ class LoadClient:
     def _lost(self, effect: ev.LinkDown) -> None:
         self.changes += 1
         self.world.meter.reconnects[(self.broker, effect.cause)] += 1
+        self.world.faults.changed(self.name)
         if not effect.replaced:
             self.world.faults.lost(self.name)
             self.broker = ""

@@ -110,6 +110,7 @@ class MarkSummary(Struct):
     resumes: list[float] = field(default_factory=list)  # seconds, of the disconnected that resumed
     gaps: list[float] = field(default_factory=list)  # publish gaps around this mark, per publisher and group
     open_gaps: int = 0  # publishers and groups that got no acknowledgement behind it
+    changes: dict[int, int] = field(default_factory=dict)  # clients, by how many links each lost or left, if any
 
 
 class Summary(Struct, tag=True, kw_only=True):

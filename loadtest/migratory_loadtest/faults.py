@@ -5,6 +5,7 @@ receipt, *publish gap* from the last acknowledgement before to the first after, 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from math import inf
@@ -20,6 +21,7 @@ class Fault:
         self.clients = frozenset(clients)  # on the marked broker, at the mark
         self.disconnected: set[str] = set()
         self.others = 0
+        self.changes: Counter[str] = Counter()
         self.resumes: dict[str, float] = {}
 
 
@@ -33,6 +35,11 @@ class Faults:
         fault = Fault(mark, clients)
         self.all.append(fault)
         return fault
+
+    def changed(self, client: str) -> None:
+        """It lost its link, or left it for another that stood already."""
+        if self.all:
+            self.all[-1].changes[client] += 1
 
     def lost(self, client: str) -> None:
         if self.all:
@@ -61,6 +68,7 @@ class Faults:
                     clients=len(fault.clients),
                     disconnected=len(fault.disconnected),
                     others_disconnected=fault.others,
+                    changes=Counter(fault.changes.values()),
                     resumes=list(fault.resumes.values()),
                     gaps=[gap for gap in gaps if gap is not None],
                     open_gaps=sum(_ended(times, fault.mark.at) for times in acknowledgements),

@@ -69,6 +69,8 @@ class Resumed(Struct, kw_only=True):
     within_limit: int
     slowest: float | None = None
     others_disconnected: int = 0  # clients of other brokers that lost their link behind the mark
+    # "2": clients that changed twice up to the next mark; those that never did are not in it
+    clients_by_reconnects: dict[str, int] = field(default_factory=dict)
     silent_groups: int = 0  # publishers and groups that got no acknowledgement behind it
     publish_gap_seconds: Spread = field(default_factory=Spread)
 

@@ -143,6 +143,9 @@ def _resumed(facts: RunFacts, mark: Mark) -> Resumed:
         part for summary in facts.summaries for part in summary.marks if part.number == mark.number
     ]
     times = [seconds for part in parts for seconds in part.resumes]
+    changes: Counter[int] = Counter()
+    for part in parts:
+        changes.update(part.changes)
     limit = facts.scenario.resume_limit
     return Resumed(
         name=mark.name,
@@ -153,6 +156,7 @@ def _resumed(facts: RunFacts, mark: Mark) -> Resumed:
         within_limit=sum(seconds <= limit for seconds in times),
         slowest=max(times, default=None),
         others_disconnected=sum(part.others_disconnected for part in parts),
+        clients_by_reconnects={str(count): clients for count, clients in sorted(changes.items())},
         silent_groups=sum(part.open_gaps for part in parts),
         publish_gap_seconds=spread(gap for part in parts for gap in part.gaps),
     )

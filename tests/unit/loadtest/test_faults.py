@@ -53,3 +53,14 @@ def test_a_lost_link_counts_for_the_last_mark_and_the_slowest_resume_counts() ->
     assert sorted(summary.resumes) == [1.0, 2.0]
     assert summary.gaps == [4.0]
     assert summary.open_gaps == 1
+
+
+def test_each_mark_tells_how_often_clients_changed_their_broker_behind_it() -> None:
+    faults = Faults()
+    faults.changed("early")
+    faults.begin(Mark(0, 3 * S, "up"), [])
+    for client in ("a", "b", "a"):
+        faults.changed(client)
+    faults.begin(Mark(1, 6 * S, "down"), [])
+    faults.changed("a")
+    assert [summary.changes for summary in faults.summaries([])] == [{1: 1, 2: 1}, {1: 1}]

@@ -58,6 +58,12 @@ def test_clients_are_counted_by_how_often_they_changed_their_broker() -> None:
     assert found.reconnects == 2
 
 
+def test_a_mark_counts_the_changes_behind_it_over_all_workers() -> None:
+    workers = [summary(marks=[MarkSummary(0, changes={1: 2})]), summary(marks=[MarkSummary(0, changes={1: 1, 2: 4})])]
+    (mark,) = result(parts=workers, mark=True).marks
+    assert mark.clients_by_reconnects == {"1": 3, "2": 4}
+
+
 @pytest.mark.parametrize("kind", ["lost", "duplicates", "reordered", "unexpected", "conflicts", "failed"])
 def test_one_of_anything_wrong_is_missed(kind: str) -> None:
     found = result({**GOOD, kind: 1})
