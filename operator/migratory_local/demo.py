@@ -252,7 +252,7 @@ def failures(
         found.append(f"the verifier's verdict is {load.verdict}")
     if killed is not None and killed.failure:
         found.append(killed.failure)
-    if options.kill in ("broker", "coordinator") and not load.reconnects:
+    if options.kill in ("broker", "coordinator") and not load.reconnect_reasons.get("broken"):
         found.append("no client lost its connection: the kill had no effect")
     found += [
         f"objective {result['name']} was missed: {missed(result, promised.get(result['name']))}"

@@ -80,4 +80,4 @@ async def test_a_frozen_coordinator_is_replaced_and_refused_when_it_thaws(start_
             process.signal(signal.SIGCONT)
             result = await load.result()
         flawless(result)
-        assert result.reconnects > 0
+        assert result.reconnect_reasons.get("broken", 0) > 0  # besides those that were moved for balance

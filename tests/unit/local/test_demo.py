@@ -43,7 +43,9 @@ def cluster() -> MigratoryCluster:
 
 
 def good() -> LoadResult:
-    return LoadResult(published=100, acknowledged=100, expected=500, delivered=500, reconnects=7, verdict="met")
+    return LoadResult(published=100, acknowledged=100, expected=500, delivered=500, reconnects=7,
+        reconnect_reasons={"broken": 7}, verdict="met",
+    )  # fmt: skip
 
 
 def test_a_success() -> None:
@@ -191,7 +193,7 @@ async def test_a_kill_needs_time(cluster: MigratoryCluster, tmp_path: Path) -> N
 
 def test_a_kill_without_effect_and_a_broker_that_stays_away_are_failures() -> None:
     load = good()
-    load.reconnects = 0
+    load.reconnect_reasons = {"moved": 7}
     killed = Killed("broker", "b", 1.0, None, "b was not ready within 60 s")
     assert failures(load, killed, MET, DemoOptions()) == [
         "b was not ready within 60 s",
