@@ -1,5 +1,6 @@
 """`python -m benchmarks [--json FILE] [--plots DIR] [--only NAME]`: the product beside its peers and the raw limit.
-Ends 1 when a goal is missed, 2 when a measurement that was asked for could not be made."""
+Ends 1 when a goal is missed, 2 when a measurement that was asked for could not be made, or not with every peer that is
+here. Whatever goes wrong in one, the others are made; the result is written after each."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import asyncio
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from benchmarks import machine, peers, plots, report
 from benchmarks.bench import TINY, Bench, Missing, Sizes
 from benchmarks.goals import judge
 from benchmarks.measurements import ALL
-from benchmarks.processes import Broken
+from benchmarks.parts import MINUTES, Parts, write_json
 
 
 @click.command(context_settings={"show_default": True})
@@ -29,6 +31,7 @@ from benchmarks.processes import Broken
 @click.option("--subscribers", type=click.IntRange(1, 50_000), default=None, help="Of the fan-out.")
 @click.option("--topics", type=click.IntRange(1, 50_000), default=None, help="That they are spread over.")
 @click.option("--set", "changes", multiple=True, metavar="SIZE=NUMBER", help="Any other size (benchmarks/bench.py).")
+@click.option("--limit", type=click.FloatRange(min=0.1), default=MINUTES, help="Minutes that one measurement may take.")
 @click.option("--tiny", is_flag=True, help="Sizes that only show that it works.")
 @click.option("--json", "json_path", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
               help="Write all figures here.")  # fmt: skip
@@ -36,7 +39,7 @@ from benchmarks.processes import Broken
               help="Draw them here.")  # fmt: skip
 def main(
     only: tuple[str, ...], rounds: int | None, seconds: float | None, subscribers: int | None, topics: int | None,
-    changes: tuple[str, ...], tiny: bool, json_path: Path | None, plot_folder: Path | None,
+    changes: tuple[str, ...], limit: float, tiny: bool, json_path: Path | None, plot_folder: Path | None,
 ) -> None:  # fmt: skip
     """What deliveries, publications and clients cost, beside the peers that are here and the raw limit."""
     console = Console()
@@ -47,20 +50,19 @@ def main(
         raise click.UsageError(str(error)) from error
 
     def write(result: dict[str, Any]) -> None:
-        if json_path is not None:  # after each measurement: a long run that is stopped has told what it knew
-            json_path.write_bytes(msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n")
+        result["goals"] = [
+            {"key": one.goal.key, "bound": one.goal.bound, "value": one.value, "met": one.met}
+            for one in judge(result, list(result["seconds"]))
+        ]
+        write_json(json_path, result)
 
     names = [name for name in ALL if not only or name in only]
-    result = asyncio.run(measure(sizes, names, console, write))
+    result = asyncio.run(measure(sizes, names, console, write, limit))
     judged = judge(result, names)
-    result["goals"] = [
-        {"key": one.goal.key, "bound": one.goal.bound, "value": one.value, "met": one.met} for one in judged
-    ]
-    write(result)
+    report.show(console, result, judged)
     if plot_folder is not None:
         for path in plots.write(result, plot_folder):
             console.print(f"wrote {path}", markup=False, highlight=False)
-    report.show(console, result, judged)
     sys.exit(2 if result["failed"] else 0 if all(one.met for one in judged) else 1)
 
 
@@ -79,20 +81,23 @@ def with_changes(sizes: Sizes, given: dict[str, Any], changes: tuple[str, ...]) 
         raise ValueError(f"sizes: {error}") from error
 
 
-async def measure(sizes: Sizes, names: list[str], console: Console, write: Any) -> dict[str, Any]:
-    """The result, in builtins. `failed` names measurements that went wrong, `not_measured` those that this tree or
-    machine can't have."""
+async def measure(
+    sizes: Sizes, names: list[str], console: Console, write: Callable[[dict[str, Any]], None], minutes: float
+) -> dict[str, Any]:
+    """The result, in builtins. `failed` names measurements that went wrong, and peers without which they went on;
+    `not_measured` those that this tree or machine can't have."""
 
     def say(text: str) -> None:
         console.print(text, highlight=False, markup=False, soft_wrap=True)
 
+    parts = Parts(say, minutes)
     result: dict[str, Any] = {
         "machine": machine.describe(),
         "sizes": msgspec.to_builtins(sizes),
         "peers": {peer.name: peers.version(peer.name) for peer in peers.PEERS if peers.find(peer.name)},
         "missing_peers": peers.missing(),
         "not_measured": {},
-        "failed": {},
+        "failed": parts.failed,
         "seconds": {},
     }
     if result["missing_peers"]:
@@ -102,15 +107,17 @@ async def measure(sizes: Sizes, names: list[str], console: Console, write: Any) 
             say(f"[{number} of {len(names)}] {name}: {ALL[name].title}")
             begin = time.monotonic()
             bench = Bench(sizes, Path(folder), say)
-            try:
+
+            async def one(name: str = name, bench: Bench = bench) -> None:
                 async with bench.stack:
                     result[name] = msgspec.to_builtins(await ALL[name].measure(bench))
+
+            try:
+                await parts.attempt(name, one)
             except Missing as reason:
                 result["not_measured"][name] = str(reason)
                 say(f"NOT MEASURED: {name}: {reason}")
-            except Broken as reason:
-                result["failed"][name] = str(reason)
-                say(f"FAILED: {name}: {reason}")
+            parts.failed |= {f"{name}: {peer}": reason for peer, reason in bench.dropped.items()}
             result["seconds"][name] = round(time.monotonic() - begin, 1)
             write(result)
     return result

@@ -52,13 +52,15 @@ TINY = Sizes(
 
 
 class Bench:
-    """`say` shows one line of progress. `stack` ends what a measurement has started, whatever becomes of it."""
+    """`say` shows one line of progress. `stack` ends what a measurement has started, whatever becomes of it. `dropped`
+    has the peers that failed, each with the reason: the measurement goes on without them, and is not whole."""
 
     def __init__(self, sizes: Sizes, folder: Path, say: Callable[[str], None]) -> None:
         self.sizes = sizes
         self.folder = folder
         self.say = say
         self.missing = peers.missing()
+        self.dropped: dict[str, str] = {}
         self.stack = AsyncExitStack()
 
     def peers(self) -> list[Contender]:
@@ -70,6 +72,10 @@ class Bench:
         command = c_loop(self.folder)
         loops: list[Contender] = [] if command is None else [Raw("raw loop in C", command)]
         return [*loops, Raw("raw loop in Python", python_loop())]
+
+    def drop(self, name: str, reason: Exception) -> None:
+        self.dropped[name] = str(reason)
+        self.say(f"DROPPED: {name}: {reason}")
 
     def kept(self, stand: Stand) -> Stand:
         """Ended with the measurement."""

@@ -141,4 +141,10 @@ def pids(processes: list[Process]) -> list[int]:
     return [process.pid for process in processes if process.pid is not None]
 
 
-__all__ = ["Broken", "Helper", "Pipe", "Process", "pids", "signal", "stop_processes", "wait_for_port"]
+def tails(processes: list[Process]) -> str:
+    """The last lines that each has written, to be put behind the reason of a failure."""
+    told = ((process.name, process.tail()) for process in processes)
+    return "".join(f"\n{name} said last:\n{text}" for name, text in told if text)
+
+
+__all__ = ["Broken", "Helper", "Pipe", "Process", "pids", "signal", "stop_processes", "tails", "wait_for_port"]

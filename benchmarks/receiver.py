@@ -2,8 +2,9 @@
 server, so that the servers alone differ. One process of an audience (`audience.py`); `orders.py` has what it is told.
 
 It finds publications by their mark, whatever the protocol around them (`payload.py`), and checks that each connection
-hears the numbers of its topic one after another. For a protocol that can resume it learns each publication's position
-once, and a client whose link ends comes back with the position of the last number it heard.
+hears the numbers of its topic one after another. It answers every ping (`control.py`).
+For a protocol that can resume it learns each publication's position once, and a client whose link ends comes back with
+the position of the last number it heard.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from migratory_protocol.positions import Position
 from msgspec import Struct
 
 from benchmarks import orders as o
+from benchmarks.control import CLOSE, PING, Control, reason
 from benchmarks.dialects import Dialect, Refused, Speaker, named
 from benchmarks.dialects.base import HEARTBEAT
 from benchmarks.helper import Orders, answer, fail, setup, spent
@@ -30,8 +32,7 @@ from benchmarks.opening import Client, Opener
 from benchmarks.payload import HEAD, MARK, Carry, read
 
 REMEMBERED = 2000  # positions of a topic
-HEARTBEATS = 8  # connections that are looked at in one turn
-PING = 0x89  # the first byte of a WebSocket ping; the second is 0: brokers send them without payload
+LOOKED_AT = 500  # connections, at most, in one turn of looking for silent ones
 
 
 class Positions:
@@ -84,13 +85,15 @@ class Receiver:
         self._live: dict[int, Client] = {}
         self._positions = Positions(self._dialect, audience.topics)
         self._carry = Carry()
+        self._control = Control()
+        self._closing: dict[int, str] = {}  # why the server said that it closes, by connection
         self._buffer = bytearray(262144)
         self._heard = o.Heard()
         self._resumes: list[float] = []
         self._latencies = array("q")
         self._head = bytearray()  # of the publication read last, as most come many times
         self._due, self._number = 0, 0
-        self._beat, self._next_beat = 0, 0.0
+        self._beat, self._looked_at = 0, time.monotonic()
         self._heartbeat = self._dialect.frame(self._dialect.heartbeat) if self._dialect.heartbeat else b""
         self._orders = Orders()
         self._opening: Struct | None = None
@@ -110,7 +113,7 @@ class Receiver:
                     self._opener.event(descriptor, events)
             self._opener.turn()
             now = time.monotonic()
-            if self._heartbeat and self._live and now >= self._next_beat:
+            if self._heartbeat and self._live:
                 self._say_heartbeats(now)
             if now >= check:
                 self._opener.check()
@@ -141,6 +144,7 @@ class Receiver:
                         client.socket = None
                 self._live.clear()
                 self._carry.held.clear()
+                self._control.held.clear()
                 answer(self._report())
             case o.Open(at_once):
                 self._open(at_once, self._heard)
@@ -188,6 +192,7 @@ class Receiver:
         if self._dialect.websocket:
             self._take(client, bytearray(data), len(data))
         else:
+            client.heard_at = time.monotonic_ns()
             self._poll.modify(client.socket, select.EPOLLIN)
         self._live[client.socket.fileno()] = client
 
@@ -199,19 +204,24 @@ class Receiver:
             count = client.socket.recv_into(self._buffer)
         except BlockingIOError:
             return
-        except OSError:
-            count = 0
+        except OSError as error:
+            self._lost(client, str(error))
+            return
         if count:
             self._take(client, self._buffer, count)
         else:
-            self._lost(client)
+            self._lost(client, "without a word")
 
     def _take(self, client: Client, data: bytearray, end: int) -> None:
         heard = self._heard
         heard.bytes += end
         client.heard_at = now = time.monotonic_ns()
-        if data[end - 1] == 0 and data[end - 2] == PING:
-            self._answer_ping(client)
+        if self._dialect.websocket:
+            for operation, payload in self._control.find(client.number, data, end):
+                if operation == PING:
+                    self._answer_ping(client, payload)
+                elif operation == CLOSE:
+                    self._closing[client.number] = reason(payload)
         held = self._carry.held
         if held and client.number in held:
             data = bytearray(held.pop(client.number)) + data[:end]
@@ -242,37 +252,46 @@ class Receiver:
         if place >= 0 or data[end - 1] in MARK:
             self._carry.keep(client.number, data, behind, end)
 
-    def _lost(self, client: Client) -> None:
+    def _lost(self, client: Client, how: str) -> None:
         assert client.socket is not None
+        how = self._closing.pop(client.number, how)
         if not self._audience.stays:
-            fail(f"connection {client.number} was closed by the server")
+            silent = (time.monotonic_ns() - client.heard_at) / 1e9
+            fail(
+                f"connection {client.number} ({self._dialect.name}) was closed by the server: {how}; it had heard "
+                f"nothing for {silent:.1f} s"
+            )
         self._heard.disconnected += 1
         del self._live[client.socket.fileno()]
         client.socket.close()
         client.socket = None
         client.lost_at = time.monotonic()
         self._carry.held.pop(client.number, None)
+        self._control.forget(client.number)
         if len(self._audience.addresses) > 1:
             self._opener.avoid(client.address)
         self._opener.add(client, self._opener.retry_wait(client))
 
-    def _answer_ping(self, client: Client) -> None:
-        """As every client must. Two bytes that only look like one cost a pong that nobody asked for."""
-        if client.socket is not None and self._dialect.websocket:
+    def _answer_ping(self, client: Client, payload: bytes) -> None:
+        if client.socket is not None:
             with contextlib.suppress(OSError):  # its end is told by epoll
-                client.socket.send(pong_frame(b"", os.urandom(4)))
+                client.socket.send(pong_frame(payload, os.urandom(4)))
 
     def _say_heartbeats(self, now: float) -> None:
-        """A client that has heard something says nothing."""
+        """A client that has heard something says nothing. So many are looked at that each has its turn in time,
+        however seldom this is called."""
+        share = len(self._clients) / HEARTBEAT
+        count = min(LOOKED_AT, int((now - self._looked_at) * share))
+        if not count:
+            return
+        self._looked_at = max(self._looked_at + count / share, now - 1.0)
         silent_since = time.monotonic_ns() - round(HEARTBEAT * 1e9)
-        for _ in range(HEARTBEATS):
+        for _ in range(count):
             client = self._clients[self._beat % len(self._clients)]
             self._beat += 1
             if client.socket is not None and client.heard_at < silent_since:
                 with contextlib.suppress(OSError):
                     client.socket.send(self._heartbeat)
-        step = HEARTBEATS * HEARTBEAT / len(self._clients)
-        self._next_beat = max(self._next_beat + step, now - 1.0)
 
 
 def main() -> None:

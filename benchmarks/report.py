@@ -21,6 +21,8 @@ def show(console: Console, result: Mapping[str, Any], judged: list[Judged]) -> N
         console.print(publishing(result["publish"]))
     for load, one in result.get("latency", {}).get("loads", {}).items():
         console.print(latencies(load, one))
+    for name, text in result.get("failed", {}).items():
+        console.print(f"FAILED: {name}: {text}", markup=False, highlight=False, soft_wrap=True)
     for name, text in result.get("not_measured", {}).items():
         console.print(f"NOT MEASURED: {name}: {text}", markup=False, highlight=False, soft_wrap=True)
     if result.get("missing_peers"):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from msgspec import Struct
 
 from benchmarks import machine
@@ -21,6 +24,8 @@ class Turn(Struct, kw_only=True):
     seconds: float
     late: int = 0
     receiver: float = 0.0  # CPU seconds of the receivers: what measuring itself costs
+    median_ms: float | None = None  # latency; None where nobody hears
+    p99_ms: float | None = None
 
     @property
     def micros(self) -> float:
@@ -55,19 +60,26 @@ class Stand:
         assert self._audience is not None
         return self._audience
 
-    async def start(self, *, publishes: bool = True) -> None:
+    async def start(self) -> None:
+        """Raises Broken, which names the contender, as everything here does."""
         await self.serve()
         await self.connect()
-        if publishes:
-            await self.contender.publishes(self.work, self._rest, self._publishers)
+        await self.publishes()
 
     async def serve(self) -> None:
         """The servers alone."""
-        await self.contender.start(self.work, self._core)
+        with self._named():
+            await self.contender.start(self.work, self._core)
+
+    async def publishes(self) -> None:
+        with self._named():
+            await self.contender.publishes(self.work, self._rest, self._publishers)
 
     async def connect(self) -> None:
         """The subscribers."""
-        if self.heard:
+        if not self.heard:
+            return
+        with self._named():
             setup = o.Audience(
                 dialect=self.contender.dialect, addresses=self.contender.addresses,
                 connections=self.work.subscribers, topics=self.work.topics, stays=self._stays,
@@ -79,27 +91,40 @@ class Stand:
     async def turn(self, rate: float, seconds: float, limit: float = 30.0) -> tuple[Turn, Totals | None]:
         """Publishes, waits until everything was delivered, and tells the cost. Raises Broken when anything was not
         answered, lost, repeated or did not come within `limit` seconds."""
+        with self._named():
+            return await self._turn(rate, seconds, limit)
+
+    async def _turn(self, rate: float, seconds: float, limit: float) -> tuple[Turn, Totals | None]:
         before = await self.audience.heard(anew=True) if self.heard else None
         cpu = machine.cpu(self.contender.pids)
         published = await self.contender.schedule(rate, seconds)
         if published.answered != published.scheduled:
-            raise Broken(f"{self.name}: {published.answered} of {published.scheduled} publications were answered")
+            raise Broken(f"{published.answered} of {published.scheduled} publications were answered")
         totals = None
         deliveries = published.scheduled * self.work.audience if self.heard else 0
         if before is not None:
-            try:
-                totals = await self.audience.expect(before.deliveries + deliveries, limit)
-            except Broken as reason:
-                raise Broken(f"{self.name}: {reason}") from reason
+            totals = await self.audience.expect(before.deliveries + deliveries, limit)
         spent = machine.cpu(self.contender.pids) - cpu
+        median, p99 = (totals.latency.median, totals.latency.p99) if totals is not None else (None, None)
         turn = Turn(
             deliveries=deliveries, publications=published.scheduled, user=spent.user, system=spent.system,
             seconds=published.seconds, late=published.late,
             receiver=totals.cpu - before.cpu if totals is not None and before is not None else 0.0,
+            median_ms=median, p99_ms=p99,
         )  # fmt: skip
         return turn, totals
 
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Whose fault it was, and what its servers said of it."""
+        try:
+            yield
+        except Broken as reason:
+            raise Broken(f"{self.name}: {reason}{self.contender.last_words}") from reason
+
     async def stop(self) -> None:
-        if self._audience is not None:
-            await self._audience.stop()
-        await self.contender.stop()
+        try:
+            if self._audience is not None:
+                await self._audience.stop()
+        finally:
+            await self.contender.stop()

@@ -10,7 +10,7 @@ from migratory_local.process import Process
 from msgspec import Struct
 
 from benchmarks import orders as o
-from benchmarks.processes import Helper, pids, stop_processes
+from benchmarks.processes import Helper, pids, stop_processes, tails
 
 
 class Work(Struct, frozen=True, kw_only=True):
@@ -55,6 +55,11 @@ class Contender:
     def pids(self) -> list[int]:
         """Of the processes whose CPU and memory count."""
         return pids(self._processes)
+
+    @property
+    def last_words(self) -> str:
+        """Of each of its servers' logs."""
+        return tails(self._processes)
 
     async def start(self, work: Work, core: int | None) -> None:
         """Returns when clients can connect. Raises Broken."""

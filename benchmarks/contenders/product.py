@@ -16,7 +16,7 @@ from migratory_resources import ClusterFileError, load_cluster_file
 
 from benchmarks import machine
 from benchmarks.contenders.base import Contender, Work
-from benchmarks.processes import Broken
+from benchmarks.processes import Broken, tails
 
 # Below the ephemeral ports, of which thousands are about to be taken. No two clusters of a run have the same.
 _PORTS = itertools.cycle(random.sample(range(20_000, 32_000, 400), 30))
@@ -60,6 +60,10 @@ class Product(Contender):
     def pids(self) -> list[int]:
         """Of the brokers; ZooKeeper carries no publication and is not counted."""
         return [broker.process.pid for broker in self.cluster.brokers if broker.process.pid is not None]
+
+    @property
+    def last_words(self) -> str:
+        return tails([broker.process for broker in self._cluster.brokers]) if self._cluster is not None else ""
 
     @property
     def zookeeper_pids(self) -> list[int]:

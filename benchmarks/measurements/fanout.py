@@ -8,15 +8,15 @@ subscribers tells what the publications alone cost.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 from benchmarks import machine
 from benchmarks.bench import Bench
 from benchmarks.contenders import Product, Work
+from benchmarks.contest import Contest
+from benchmarks.contest import micros as micros_of
 from benchmarks.figures import figure, ratios
 from benchmarks.processes import Broken
-from benchmarks.rounds import interleaved
 from benchmarks.stand import Stand, Turn
 
 PRODUCT, ALONE = "product", "product, publications alone"
@@ -28,27 +28,13 @@ async def measure(bench: Bench) -> dict[str, Any]:
     sizes = bench.sizes
     work = Work(subscribers=sizes.subscribers, topics=sizes.topics, payload=sizes.payload, rate=sizes.rate)
     limits, peers = bench.limits(), bench.peers()
-    stands = [Stand(one, work) for one in (*limits, Product(PRODUCT), *peers)]
-    stands.append(Stand(Product(ALONE), work, heard=False))
-    for stand in stands:
-        bench.say(f"connecting {work.subscribers:,} subscribers to: {stand.name}")
-        await bench.kept(stand).start()
-        await stand.turn(work.rate, WARM)
-
-    def told(number: int, turns: dict[str, Turn]) -> None:
-        parts = (f"{name} {turn.micros:.2f}" for name, turn in turns.items() if name != ALONE)
-        bench.say(f"round {number} of {sizes.rounds}, us per delivery: " + ", ".join(parts))
-
-    turns = await interleaved(sizes.rounds, {stand.name: _turn(stand, sizes.seconds) for stand in stands}, told)
-    calls = {stand.name: await _calls(stand) for stand in stands if stand.heard}
-    return summary(turns, calls, [one.name for one in limits], [one.name for one in peers], bench.missing)
-
-
-def _turn(stand: Stand, seconds: float) -> Callable[[], Awaitable[Turn]]:
-    async def turn() -> Turn:
-        return (await stand.turn(stand.work.rate, seconds))[0]
-
-    return turn
+    stands = {one.name: Stand(one, work) for one in (*limits, Product(PRODUCT), *peers)}
+    stands[ALONE] = Stand(Product(ALONE), work, heard=False)
+    contest = Contest(bench, stands, [one.name for one in peers])
+    await contest.start(WARM)
+    turns = await contest.rounds()
+    calls = {name: await _calls(stand) for name, stand in contest.stands.items() if stand.heard}
+    return summary(turns, calls, [one.name for one in limits], contest.peers, bench.missing)
 
 
 async def _calls(stand: Stand) -> float | None:
@@ -72,7 +58,7 @@ def summary(
     turns: dict[str, list[Turn]], calls: dict[str, float | None], limits: list[str], peers: list[str],
     missing: list[str],
 ) -> dict[str, Any]:  # fmt: skip
-    micros = {name: [turn.micros for turn in rows] for name, rows in turns.items()}
+    micros = micros_of(turns)
     limit = micros[limits[0]]
     contenders: dict[str, dict[str, Any]] = {}
     for name, rows in turns.items():

@@ -41,11 +41,11 @@ class Place:
         bench.stack.push_async_callback(self.stop)
 
     async def turn(self, deliveries: float, seconds: float) -> Seen:
-        if self._stand is None:
-            self._stand = Stand(self._make(), self._work)
-            await self._stand.start()
         rate = deliveries / self._work.subscribers
         try:
+            if self._stand is None:
+                self._stand = Stand(self._make(), self._work)
+                await self._stand.start()
             _, totals = await self._stand.turn(rate, max(seconds, 1.0 / rate), limit=15.0)
         except Broken as reason:
             await self.stop()

@@ -40,9 +40,20 @@ async def measure(bench: Bench) -> dict[str, Any]:
     for name, contender in contenders.items():
         bench.say(f"starting three servers of: {name}")
         bench.stack.push_async_callback(contender.stop)
-        await contender.start(work, None)
-        await contender.publishes(work, None)
-        await contender.pipeline(sizes.window, 0.5)  # warm
+
+    async def dropped(name: str, reason: Broken) -> None:
+        if name != PEER:
+            raise reason
+        bench.drop(name, reason)
+        await contenders.pop(PEER).stop()
+
+    for name, contender in list(contenders.items()):
+        try:
+            await contender.start(work, None)
+            await contender.publishes(work, None)
+            await contender.pipeline(sizes.window, 0.5)  # warm
+        except Broken as reason:
+            await dropped(name, reason)
     found: dict[str, dict[str, list[Run]]] = {}
     for mode, window in (("pipelined", sizes.window), ("single", 1)):
         found[mode] = await interleaved(
@@ -51,8 +62,10 @@ async def measure(bench: Bench) -> dict[str, Any]:
                 f"round {number} of {sizes.rounds}, {mode}: "
                 + ", ".join(f"{name} {run.per_s:,.0f}/s, {run.cpu_us:.0f} us CPU each" for name, run in runs.items())
             ),
+            dropped,
         )  # fmt: skip
-    return summary(found["pipelined"], found["single"], [] if PEER in contenders else [PEER])
+    whole = {mode: {name: rows for name, rows in runs.items() if name in contenders} for mode, runs in found.items()}
+    return summary(whole["pipelined"], whole["single"], [] if PEER in contenders else [PEER])
 
 
 def _turn(contender: Contender, window: int, seconds: float) -> Callable[[], Awaitable[Run]]:
