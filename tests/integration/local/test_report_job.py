@@ -47,9 +47,9 @@ async def record(folder: Path, lost: int) -> None:
     await runner.cleanup()
 
 
-@pytest.mark.parametrize(("lost", "verdict"), [(0, "met"), (1, "missed")])
-async def test_a_report_over_recorded_files(tmp_path: Path, lost: int, verdict: str) -> None:
-    await record(tmp_path / "samples", lost)
+async def test_a_report_over_recorded_files(tmp_path: Path) -> None:
+    """One that is missed; the demo (test_demo.py) has one that is met."""
+    await record(tmp_path / "samples", lost=1)
     request, answer = tmp_path / "request.json", tmp_path / "report.json"
     write_request(
         request,
@@ -71,13 +71,13 @@ async def test_a_report_over_recorded_files(tmp_path: Path, lost: int, verdict: 
     )
     assert done.returncode == 0, done.stderr
     report = json.loads(answer.read_text())
-    assert report["verdict"] == verdict
+    assert report["verdict"] == "missed"
     assert report["delivery"]["expected"] == 200
-    assert report["delivery"]["lost"] == lost
+    assert report["delivery"]["lost"] == 1
     assert report["coverage"]["share"] == 1.0
     assert report["incidents"][0]["broker"] == "b"
     page = (tmp_path / "report.html").read_text()
-    assert verdict in page
+    assert "missed" in page
     assert page.count("<svg") == 2  # wide and narrow of what delivery has: there is no latency to plot
     assert "kill broker" in page
     # What was said at the terminal stands on the page, too.

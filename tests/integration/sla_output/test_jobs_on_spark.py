@@ -20,6 +20,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pyspark
 import pytest
+from migratory_local.demo import JAVA_OPTIONS
 from migratory_local.java import find_java, spark_home
 from migratory_local.ports import HOST, free_ports
 from migratory_local.process import Process
@@ -224,7 +225,8 @@ def test_spark_submit_runs_the_job_and_ends_with_its_code(tmp_path: Path) -> Non
     submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
     done = subprocess.run(
         [
-            *(str(submit), "--master", "local[2]", "--conf", "spark.ui.enabled=false", f"local://{job.__file__}"),
+            *(str(submit), "--master", "local[2]", "--conf", "spark.ui.enabled=false"),
+            *("--driver-java-options", JAVA_OPTIONS, f"local://{job.__file__}"),
             *("--samples", str(samples), *WINDOW, "--json", str(target)),
         ],
         capture_output=True, text=True, check=False, timeout=LIMIT, cwd=tmp_path,

@@ -9,14 +9,16 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from datetime import datetime
 from pathlib import Path
 
+import migratory_testing.autumn
 import pytest
 from migratory_local.demo import JAVA_OPTIONS
 from migratory_resources.objectives import Objective
 from migratory_spark.cells import TooManyCells
 from migratory_spark.report import sla_report
+from migratory_testing.autumn import AUTUMNS, Autumn, record
+from migratory_testing.autumn import report as make_report
 from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
@@ -25,10 +27,6 @@ Write = Callable[[list[Sample]], Path]
 
 LATENCY = "migratory_delivery_latency_seconds"
 OPEN = Objective.model_validate({"name": "open", "type": "availability", "target": "99"})
-
-
-def seconds(text: str) -> float:
-    return datetime.fromisoformat(text).timestamp()
 
 
 def attempts(at: float, answered: float, failed: float) -> list[Sample]:
@@ -101,68 +99,36 @@ def test_a_day_without_any_attempt(session: SparkSession, write: Write) -> None:
     json.dumps(report, allow_nan=False)
 
 
-AUTUMN = """
-import json, sys
-from pathlib import Path
-from migratory_local.java import find_java, spark_home
-from migratory_resources.objectives import Objective
-from migratory_spark.report import sla_report
-from migratory_spark.session import local_session
-samples, work, zone = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
-start, end = float(sys.argv[4]), float(sys.argv[5])
-objectives = [
-    Objective.model_validate({"name": "open", "type": "availability", "target": "99",
-                              "window": {"calendar": "day", "zone": zone}}),
-    Objective.model_validate({"name": "slots", "type": "availability", "target": "99.5",
-                              "slices": {"length": "15s", "share": "100"}}),
-]
-with local_session(spark_home(find_java(), work), work, cores=2) as session:
-    report = sla_report(session, samples, start, end, objectives, zone=zone)
-(work / "report.json").write_text(json.dumps(report, indent=1, allow_nan=False))
-"""
+@pytest.fixture(scope="module")
+def autumns(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Samples of the days, and their reports as they are made in a process of a machine in Los Angeles."""
+    folder = tmp_path_factory.mktemp("autumns")
+    for autumn in AUTUMNS:
+        record(autumn, folder)
+    support = str(Path(migratory_testing.autumn.__file__).parents[1])
+    environment = {**os.environ, "TZ": "America/Los_Angeles", "PYTHONPATH": support, "JDK_JAVA_OPTIONS": JAVA_OPTIONS}
+    command = [sys.executable, "-m", "migratory_testing.autumn", str(folder)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return folder
 
 
-@pytest.mark.parametrize(
-    ("zone", "start", "down", "repeated"),
-    [
-        ("Europe/Bucharest", "2025-10-25T21:00:00Z", "2025-10-26T00:30:00Z", ("T03:00:00+03:00", "T03:00:00+02:00")),
-        ("America/New_York", "2025-11-02T04:00:00Z", "2025-11-02T05:30:00Z", ("T01:00:00-04:00", "T01:00:00-05:00")),
-    ],
-)
-def test_the_repeated_hour_whatever_the_machines_zone(
-    write: Write, tmp_path: Path, zone: str, start: str, down: str, repeated: tuple[str, str]
-) -> None:
-    first, failing = seconds(start), seconds(down)
-    samples, good, bad = attempts(first, 0, 0), 0, 0
-    for slot in range(6000):
-        is_down = failing <= first + 15 * slot < failing + 900
-        good, bad = good + (not is_down), bad + is_down
-        samples += attempts(first + 15 * (slot + 1), good, bad)
-    folder = write(samples)
-    texts = []
-    # Every zone of the machine for one of the two days: a session of Spark costs half a minute.
-    for machine in (None, "UTC", "America/Los_Angeles") if zone == "Europe/Bucharest" else ("America/Los_Angeles",):
-        work = tmp_path / f"work-{machine}".replace("/", "-")
-        work.mkdir()
-        environment = {key: value for key, value in os.environ.items() if key != "TZ"}
-        environment |= {"JDK_JAVA_OPTIONS": JAVA_OPTIONS} | ({"TZ": machine} if machine else {})
-        end = str(first + 25 * 3600)
-        command = [sys.executable, "-c", AUTUMN, str(folder), str(work), zone, str(first), end]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
-        assert done.returncode == 0, done.stderr[-2000:]
-        texts.append((work / "report.json").read_text())
-    assert len(set(texts)) == 1
-    report = json.loads(texts[0])
+@pytest.mark.parametrize("autumn", AUTUMNS, ids=lambda autumn: autumn.zone)
+def test_the_repeated_hour_whatever_the_machines_zone(session: SparkSession, autumns: Path, autumn: Autumn) -> None:
+    text = (autumn.folder(autumns) / "report.json").read_text()
+    assert text == make_report(session, autumn, autumns), "other than in this machine's zone"
+    report = json.loads(text)
     rows = report["calendar"]["rows"]
     assert (report["calendar"]["unit"], len(rows)) == ("hour", 25)
-    assert [(row["attempts"], row["availability"]) for row in rows if row["local"].endswith(repeated)] == [
+    assert [(row["attempts"], row["availability"]) for row in rows if row["local"].endswith(autumn.repeated)] == [
         (240, 0.75), (240, 1.0),
     ]  # fmt: skip
     by_day, slots = report["objectives"]
-    assert (by_day["window"]["start"], by_day["total"], by_day["compliance"]) == (f"{start[:-1]}.000Z", 6000, 0.99)
+    since = f"{autumn.start[:-1]}.000Z"
+    assert (by_day["window"]["start"], by_day["total"], by_day["compliance"]) == (since, 6000, 0.99)
     assert (slots["total"], slots["total"] - slots["good"], slots["verdict"]) == (6000, 60, "missed")
     assert len(slots["bad_slices"]) == 60
-    assert slots["bad_slices"][0] == f"{down[:-1]}.000Z"
+    assert slots["bad_slices"][0] == f"{autumn.down[:-1]}.000Z"
 
 
 def broken_cluster() -> list[Sample]:

@@ -106,14 +106,14 @@ def test_an_empty_window_is_insufficient_and_a_reversed_one_refused(session: Spa
         sla_report(session, table, END, START, DEFAULT_OBJECTIVES)
 
 
-@pytest.mark.parametrize(("lost", "code"), [(0, 0), (1, 1)])
-def test_the_command_ends_with_the_verdict(write: Write, tmp_path: Path, lost: int, code: int) -> None:
+def test_the_command_ends_with_the_verdict(write: Write, tmp_path: Path) -> None:
+    """With one that is missed; with one that is met in sla_output/test_jobs_on_spark.py, over a Prometheus."""
     target = tmp_path / "report.json"
-    command = [sys.executable, "-m", "migratory_cli.main", "sla", "report", "--samples", str(write(run(lost)))]
+    command = [sys.executable, "-m", "migratory_cli.main", "sla", "report", "--samples", str(write(run(lost=1)))]
     command += ["--start", str(START), "--end", str(END), "--json", str(target)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == code, done.stderr
-    assert json.loads(target.read_text())["delivery"]["lost"] == 2 * lost
+    assert done.returncode == 1, done.stderr
+    assert json.loads(target.read_text())["delivery"]["lost"] == 2
     assert "Objectives" in done.stdout
 
 

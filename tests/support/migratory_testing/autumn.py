@@ -1,0 +1,88 @@
+"""Days on which an hour is repeated, and reports of them: made by a test, and on a machine of another zone.
+
+`TZ=ZONE python -m migratory_testing.autumn FOLDER` reports each day of which FOLDER has samples.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from migratory_local.java import find_java, spark_home
+from migratory_resources.objectives import Objective
+from migratory_spark.report import sla_report
+from migratory_spark.session import local_session
+from migratory_testing.recordings import Sample, write_parquet
+from pyspark.sql import SparkSession
+
+SLOTS = 25 * 240
+"""Of 15 s, one attempt each."""
+
+
+class Autumn(NamedTuple):
+    """`down` is when publishing fails for a quarter of an hour, in the first of the two hours that `repeated` names."""
+
+    zone: str
+    start: str
+    down: str
+    repeated: tuple[str, str]
+
+    @property
+    def first(self) -> float:
+        return datetime.fromisoformat(self.start).timestamp()
+
+    def folder(self, below: Path) -> Path:
+        return below / self.zone.replace("/", "-")
+
+
+AUTUMNS = (
+    Autumn("Europe/Bucharest", "2025-10-25T21:00:00Z", "2025-10-26T00:30:00Z", ("T03:00:00+03:00", "T03:00:00+02:00")),
+    Autumn("America/New_York", "2025-11-02T04:00:00Z", "2025-11-02T05:30:00Z", ("T01:00:00-04:00", "T01:00:00-05:00")),
+)
+
+
+def record(autumn: Autumn, below: Path) -> None:
+    failing = datetime.fromisoformat(autumn.down).timestamp()
+    labels = {"cluster": "c", "broker": "b0", "job": "load", "instance": "w"}
+    samples: list[Sample] = []
+    good = bad = 0
+    for slot in range(SLOTS + 1):
+        at = autumn.first + 15 * slot
+        samples += [
+            Sample("migratory_publish_seconds_count", labels, round(at * 1000), good),
+            Sample("migratory_publish_errors_total", labels | {"reason": "timeout"}, round(at * 1000), bad),
+        ]
+        is_down = failing <= at < failing + 900
+        good, bad = good + (not is_down), bad + is_down
+    write_parquet(samples, autumn.folder(below))
+
+
+def report(session: SparkSession, autumn: Autumn, below: Path) -> str:
+    """The day's report, as JSON."""
+    objectives = [
+        {"name": "open", "type": "availability", "target": "99",
+         "window": {"calendar": "day", "zone": autumn.zone}},
+        {"name": "slots", "type": "availability", "target": "99.5", "slices": {"length": "15s", "share": "100"}},
+    ]  # fmt: skip
+    made = sla_report(
+        session,
+        autumn.folder(below),
+        autumn.first,
+        autumn.first + 25 * 3600,
+        [Objective.model_validate(objective) for objective in objectives],
+        zone=autumn.zone,
+    )
+    return json.dumps(made, indent=1, allow_nan=False)
+
+
+def main(below: Path) -> None:
+    with local_session(spark_home(find_java(), below), below, cores=2) as session:
+        for autumn in AUTUMNS:
+            (autumn.folder(below) / "report.json").write_text(report(session, autumn, below))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
