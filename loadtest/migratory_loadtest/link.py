@@ -10,6 +10,7 @@ import os
 from typing import Protocol, cast
 
 from migratory_client.farewells import refusal
+from migratory_client.outgoing import contents
 from migratory_protocol.codec import BadMessage, Codec
 from migratory_protocol.frames import (
     BINARY,
@@ -53,6 +54,7 @@ class LinkProtocol(asyncio.Protocol):
         "_parser",
         "_path",
         "_reason",
+        "_waiting",
         "transport",
     )
 
@@ -68,6 +70,7 @@ class LinkProtocol(asyncio.Protocol):
         self._parser = FrameParser("client", LARGEST_MESSAGE)
         self._code = 1006
         self._reason = ""
+        self._waiting: list[bytes] | None = None  # what leaves with this turn of the loop
         self.transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -115,8 +118,19 @@ class LinkProtocol(asyncio.Protocol):
         self._owner.link_down(self._number, self._code, self._reason or (str(exc) if exc else ""))
 
     def send(self, messages: list[ClientMessage]) -> None:
-        opcode = BINARY if self._codec.binary else TEXT
-        self._write(b"".join(encode_frame(opcode, self._codec.encode(message), os.urandom(4)) for message in messages))
+        """With whatever else is sent in this turn of the loop."""
+        waiting = self._waiting
+        if waiting is None:
+            waiting = self._waiting = []
+            asyncio.get_running_loop().call_soon(self._flush)
+        waiting += [self._codec.encode(message) for message in messages]
+
+    def _flush(self) -> None:
+        waiting, self._waiting = self._waiting, None
+        if waiting:
+            opcode = BINARY if self._codec.binary else TEXT
+            frames = [encode_frame(opcode, content, os.urandom(4)) for content in contents(self._codec, waiting)]
+            self._write(b"".join(frames))
 
     def hang_up(self, abort: bool) -> None:
         """Closes; `link_down` follows, but whoever hangs up has forgotten the link."""
@@ -125,6 +139,7 @@ class LinkProtocol(asyncio.Protocol):
         if abort:
             self.transport.abort()
         else:
+            self._flush()
             self._write(close_frame(mask=os.urandom(4)))
             self.transport.close()
 

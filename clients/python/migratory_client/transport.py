@@ -10,7 +10,6 @@ import asyncio
 import os
 import socket
 import ssl
-from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from http import HTTPStatus
@@ -22,6 +21,7 @@ from migratory_protocol.messages import ClientMessage
 
 from migratory_client.events import Connected, Event, Lost, Received
 from migratory_client.farewells import refusal
+from migratory_client.outgoing import contents
 
 _MAX_FRAME = 64 * 1024 * 1024  # bytes: a broker may join many messages in one frame, but not without end
 _CLOSE_TIMEOUT = 2.0  # seconds for the closing handshake
@@ -47,7 +47,7 @@ class _Link:
         self.number = number
         self.url = url
         self._transport = transport
-        self._queue: deque[bytes] = deque()
+        self._queue: list[bytes] = []
         self._wake = asyncio.Event()
         self._ending = False  # hung up: nothing is posted any more
         self._socket: aiohttp.ClientWebSocketResponse | None = None
@@ -134,11 +134,12 @@ class _Link:
         text = not self._transport.codec.binary
         while True:
             while self._queue:
-                data = self._queue.popleft()
-                try:
-                    await send(data.decode() if text else data)  # type: ignore[arg-type]
-                except (aiohttp.ClientError, ConnectionError):
-                    return  # the reader sees the end as well, and tells
+                queue, self._queue = self._queue, []  # what comes while these are sent leaves together, behind them
+                for data in contents(self._transport.codec, queue):
+                    try:
+                        await send(data.decode() if text else data)  # type: ignore[arg-type]
+                    except (aiohttp.ClientError, ConnectionError):
+                        return  # the reader sees the end as well, and tells
             if self._ending:
                 await connection.close(code=CloseCode.NORMAL)  # the reader ends with it
                 return

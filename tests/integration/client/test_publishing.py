@@ -57,6 +57,20 @@ async def test_many_publications_under_way_keep_their_order(broker: FakeBroker) 
         assert [message.payload for message in broker.memory.topics["t"]] == [b"%d" % n for n in range(500)]
 
 
+@pytest.mark.parametrize("wire_kind", ["msgpack", "json"])
+async def test_what_is_published_in_one_turn_is_one_frame(broker: FakeBroker, wire_kind: str) -> None:
+    async with Client([broker.url], wire=wire_kind) as client:
+        await client.publish("t", b"alone")
+        link = broker.live[0]
+        before = len(link.frames)
+        futures = [client.submit(f"t{number % 3}", b"%d" % number) for number in range(100)]
+        await asyncio.gather(*futures)
+        assert link.frames[before:] == [100]
+        assert [message.payload for message in link.of(wire.Publish)[1:]] == [b"%d" % n for n in range(100)]  # type: ignore[union-attr]
+        await client.publish("t", b"alone again")
+        assert link.frames[before:] == [100, 1]
+
+
 async def test_publish_errors_are_typed(broker: FakeBroker) -> None:
     settings = Settings(publish_timeout=0.2, max_waiting=1)
     async with Client([broker.url], settings=settings) as client:

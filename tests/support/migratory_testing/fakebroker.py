@@ -47,6 +47,7 @@ class FakeConnection:
         self.connection = connection
         self.codec = codec
         self.received: list[ClientMessage] = []
+        self.frames: list[int] = []  # messages in each
         self.topics: set[str] = set()
         self.ended = asyncio.Event()
 
@@ -135,7 +136,9 @@ class FakeBroker:
         try:
             async for frame in connection:
                 data = frame.encode() if isinstance(frame, str) else frame
-                for message in client.codec.decode_client(data):
+                messages = client.codec.decode_client(data)
+                client.frames.append(len(messages))
+                for message in messages:
                     client.received.append(message)
                     if not self.mute:
                         await self._answer(client, message)

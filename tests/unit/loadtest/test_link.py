@@ -1,18 +1,28 @@
-"""How a connection of a simulated client that could not be made is told."""
+"""A connection of a simulated client: how it is told that none could be made, and what leaves together."""
 
 from __future__ import annotations
+
+import asyncio
 
 import pytest
 from migratory_loadtest.link import LinkProtocol
 from migratory_protocol.codec import MSGPACK
-from migratory_protocol.messages import BrokerMessage
+from migratory_protocol.frames import CloseReceived, FrameEvent, FrameParser, MessageReceived
+from migratory_protocol.messages import BrokerMessage, Bye, Ping, Publish
 
 
 class Transport:
     closed = False
 
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+
     def write(self, data: bytes) -> None:
         assert not self.closed
+        self.written.append(data)
+
+    def abort(self) -> None:
+        self.closed = True
 
     def is_closing(self) -> bool:
         return self.closed
@@ -53,3 +63,50 @@ def test_what_is_no_websocket_is_named(answer: bytes, reason: str) -> None:
     link.connection_lost(None)
     assert owner.down == [(1006, reason)]
     assert transport.closed
+
+
+def _greeted() -> tuple[LinkProtocol, Transport]:
+    link, transport = LinkProtocol(Owner(), 1, MSGPACK, "h:1", "/ws"), Transport()
+    link.connection_made(transport)  # type: ignore[arg-type]
+    transport.written.clear()  # the handshake
+    return link, transport
+
+
+def _events(data: bytes) -> list[FrameEvent]:
+    return FrameParser("server", 1_000_000).feed(data)
+
+
+async def test_what_is_sent_in_one_turn_is_one_frame() -> None:
+    link, transport = _greeted()
+    sent = [Publish("t", b"x", 1, "p", number, 1) for number in range(1, 6)]
+    link.send([*sent[:2]])
+    for message in sent[2:]:
+        link.send([message])
+    assert transport.written == []
+    await asyncio.sleep(0)
+    (written,) = transport.written
+    (event,) = _events(written)
+    assert isinstance(event, MessageReceived)
+    assert MSGPACK.decode_client(event.data) == sent
+    link.send([Ping()])
+    await asyncio.sleep(0)
+    assert len(transport.written) == 2
+
+
+async def test_what_was_sent_leaves_before_the_close_frame() -> None:
+    link, transport = _greeted()
+    link.send([Bye()])
+    link.hang_up(abort=False)
+    await asyncio.sleep(0)
+    said, closed = _events(b"".join(transport.written))
+    assert isinstance(said, MessageReceived)
+    assert isinstance(closed, CloseReceived)
+    assert MSGPACK.decode_client(said.data) == [Bye()]
+
+
+async def test_of_a_connection_that_is_gone_nothing_is_written() -> None:
+    link, transport = _greeted()
+    link.send([Ping()])
+    link.hang_up(abort=True)
+    await asyncio.sleep(0)
+    assert transport.written == []
