@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import websockets
@@ -17,7 +17,9 @@ LIMIT = 20.0
 
 
 class Hand:
-    """One connection; `receive` takes the next message of an operation and keeps the others."""
+    """One connection; `receive` takes the next message of an operation and keeps the others. The fixture closes all."""
+
+    opened: ClassVar[list[websockets.ClientConnection]] = []
 
     def __init__(self, socket: websockets.ClientConnection) -> None:
         self.socket = socket
@@ -25,7 +27,9 @@ class Hand:
 
     @classmethod
     async def connect(cls, broker: Broker) -> Hand:
-        hand = cls(await websockets.connect(broker.url, subprotocols=[websockets.Subprotocol("migratory.v1.json")]))
+        socket = await websockets.connect(broker.url, subprotocols=[websockets.Subprotocol("migratory.v1.json")])
+        cls.opened.append(socket)
+        hand = cls(socket)
         await hand.send(op="connect", version=1, client="hand")
         assert (await hand.receive("welcome"))["broker"] == broker.name
         return hand
@@ -68,13 +72,14 @@ class Hand:
     async def messages(self, count: int) -> list[str]:
         return [(await self.receive("message"))["data"] for _ in range(count)]
 
-    async def close(self) -> None:
-        await self.socket.close()
-
 
 @pytest.fixture
-def hand() -> type[Hand]:
-    return Hand
+async def hand() -> AsyncIterator[type[Hand]]:
+    yield Hand
+    while Hand.opened:
+        socket = Hand.opened.pop()
+        socket.transport.abort()  # a broker that was killed or stands still answers no closing handshake
+        await socket.wait_closed()
 
 
 @pytest.fixture(scope="module")

@@ -137,27 +137,44 @@ class RawClient:
     async def open(
         cls, address: tuple[str, int], wire: str = "json", *, deflate: bool = False, receive_buffer: int = 0
     ) -> Self:
-        """After the handshake. `receive_buffer` bytes in the kernel (0: as many as it likes)."""
+        """After the handshake. `receive_buffer` bytes in the kernel (0: as many as it likes). Nothing is left open of
+        what fails or is given up."""
         sock = socket.socket()
-        if receive_buffer:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-        sock.setblocking(False)
-        await asyncio.get_running_loop().sock_connect(sock, address)
-        reader, writer = await asyncio.open_connection(sock=sock, limit=4096 if receive_buffer else 2**22)
-        writer.write(request(wire=wire, deflate=deflate))
-        async with asyncio.timeout(LIMIT):
-            status, headers = await _head(reader)
-        assert status == 101, headers
-        assert headers["sec-websocket-accept"] == "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="  # RFC 6455, 1.3
-        assert ("sec-websocket-extensions" in headers) is deflate
-        return cls(reader, writer, wire)
+        try:
+            if receive_buffer:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+            sock.setblocking(False)
+            await asyncio.get_running_loop().sock_connect(sock, address)
+            reader, writer = await asyncio.open_connection(sock=sock, limit=4096 if receive_buffer else 2**22)
+        except BaseException:
+            sock.close()
+            raise
+        client = cls(reader, writer, wire)
+        try:
+            await client._handshake(deflate)
+        except BaseException:
+            writer.transport.abort()
+            raise
+        return client
 
     @classmethod
     async def join(cls, broker: Broker, wire: str = "json", *, name: str = "raw", **options: Any) -> Self:
         """Connected to the broker, as a client of that name."""
         client = await cls.open(broker.address("clients"), wire, **options)
-        await client.connect(name)
+        try:
+            await client.connect(name)
+        except BaseException:
+            client.writer.transport.abort()
+            raise
         return client
+
+    async def _handshake(self, deflate: bool) -> None:
+        self.writer.write(request(wire=self.wire, deflate=deflate))
+        async with asyncio.timeout(LIMIT):
+            status, headers = await _head(self.reader)
+        assert status == 101, headers
+        assert headers["sec-websocket-accept"] == "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="  # RFC 6455, 1.3
+        assert ("sec-websocket-extensions" in headers) is deflate
 
     async def connect(self, name: str = "raw") -> Message:
         self.say("connect", version=1, client=name)

@@ -59,17 +59,21 @@ class Site:
         )
         listening = listen(bind("127.0.0.1", 0, "clients"), "clients")
         self.address = listening.getsockname()
+        self.writers: list[asyncio.StreamWriter] = []
         self.listener = Listener(
             listening, self.server.protocol, log, admission=Admission(rate, time.monotonic), room=room
         )
 
     async def request(self, text: str | bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, bytes]:
         reader, writer = await asyncio.open_connection(*self.address)
+        self.writers.append(writer)
         writer.write(text if isinstance(text, bytes) else text.encode())
         head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)
         return reader, writer, head
 
     async def close(self) -> None:
+        for writer in self.writers:
+            writer.close()
         self.listener.close()
         self.connections.abort_all()
         await self.server.close()
