@@ -12,7 +12,7 @@ MINUTES ?=
 TARGET ?=
 DEMO ?=
 
-.PHONY: help install demo test check lint types layers unit fuzz fuzz-check model holes sim planted mutants integration chaos bench bench-peers bench-compare bench-readme evaluation capacity bench-sla debian crds cluster cluster-down cluster-kubeconfig images cluster-test chaos-k8s manifests debian-cluster clean
+.PHONY: help install demo test check lint types layers unit fuzz fuzz-check model holes sim planted mutants integration chaos bench bench-peers bench-compare bench-readme evaluation capacity bench-sla debian crds cluster cluster-down cluster-kubeconfig images cluster-prepare cluster-test chaos-k8s manifests debian-cluster clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -96,7 +96,7 @@ debian:
 	fi
 
 integration: $(VENV)/.tests debian ## real processes: ZooKeeper ensembles, brokers, Spark, the demo
-	$(BIN)/python -m pytest tests/integration tests/chaos
+	$(BIN)/python -m pytest tests/integration tests/chaos --durations=30
 
 chaos: $(VENV)/.tests debian ## a real cluster under real faults, histories checked (MINUTES=2 JSON=FILE SEED=N CHAOS='--mix network')
 	PYTHONPATH=tests/support $(BIN)/python -m migratory_chaos run --minutes $(or $(MINUTES),2) $(if $(SEED),--seed $(SEED)) \
@@ -140,6 +140,9 @@ cluster-kubeconfig: ## the path of its kubeconfig (make -s)
 
 images: $(VENV)/.cluster debian-cluster ## build the images and bring them into the cluster
 	$(NODE) images
+
+cluster-prepare: $(VENV)/.cluster debian-cluster ## build what cluster-test takes longest for, without a cluster (PREPARE=--behind)
+	$(NODE) prepare $(PREPARE)
 
 cluster-test: $(VENV)/.cluster debian-cluster ## tests on a Kubernetes with this tree's images: the one that runs, else one is started and ended
 	$(NODE) during $(BIN)/python -m pytest tests/cluster --durations=15

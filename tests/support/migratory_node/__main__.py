@@ -1,9 +1,10 @@
-"""`python -m migratory_node up|down|kubeconfig|images|during|volumes`: see `--help`."""
+"""`python -m migratory_node up|down|kubeconfig|images|prepare|during|volumes`: see `--help`."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -16,7 +17,7 @@ from typing import TypeVar
 import click
 
 from migratory_node import engine, monitoring, rendered, volumes
-from migratory_node.binaries import DEBIAN, FOR_IMAGES, missing_packages
+from migratory_node.binaries import DEBIAN, FOR_IMAGES, missing_packages, node_binary, pause_binary
 from migratory_node.cluster import Node
 from migratory_node.places import ROOT, NodeError, Places
 from migratory_node.processes import run, succeeds
@@ -45,33 +46,51 @@ def during(command: tuple[str, ...]) -> None:
     is started and ended. What each part took is told at the end."""
     took: list[str] = []
     there = running()
-
-    def timed(name: str, what: Callable[[], T]) -> T:
-        began = time.monotonic()
-        try:
-            return what()
-        finally:
-            took.append(f"{name} {time.monotonic() - began:.0f} s")
-
     try:
         # side by side: one mostly computes, another mostly waits for the network
         with ThreadPoolExecutor() as pool:
-            cluster = pool.submit(timed, "cluster", start)
-            helm = pool.submit(timed, "helm", rendered.helm)
-            built = pool.submit(timed, "images", build_images)
+            cluster = pool.submit(timed, took, "cluster", start)
+            helm = pool.submit(timed, took, "helm", rendered.helm)
+            built = pool.submit(timed, took, "images", build_images)
             # behind the node, whose build compiles most of what these are made of
             cluster.result()
-            watch = pool.submit(timed, "prometheus", build_monitoring)
+            watch = pool.submit(timed, took, "prometheus", build_monitoring)
         helm.result()
         host = built.result()
-        timed("images into it", lambda: load_images(host))
+        timed(took, "images into it", lambda: load_images(host))
         load_archive(watch.result())
-        code = timed("command", lambda: subprocess.run(command, check=False).returncode)
+        code = timed(took, "command", lambda: subprocess.run(command, check=False).returncode)
     finally:
         if not there:
-            timed("end", end)
+            timed(took, "end", end)
         print("cluster:", ", ".join(took), file=sys.stderr)
     sys.exit(code)
+
+
+@main.command()
+@click.option(
+    "--behind", is_flag=True, help="Leave the cores to others once there are images; for a session of its own (setsid)."
+)
+def prepare(behind: bool) -> None:
+    """Make what `during` takes minutes for where nothing is kept, and start no cluster: this tree's images, and the
+    programs that Go builds. What each part took is told at the end. Where it fails, or is ended by SIGTERM, an engine
+    that it started ends as well; else `during` finds it, and ends it."""
+    took: list[str] = []
+    places = Places.usual()
+    there = engine.running(places)
+    signal.signal(signal.SIGTERM, _leave)
+    try:
+        # First what writes gigabytes, while those that it is run beside are not sensitive to that yet.
+        timed(took, "images", build_images)
+        if behind:
+            yield_cores()
+        timed(took, "programs", build_programs)
+    except BaseException:
+        if not there:
+            engine.stop(places)
+        raise
+    finally:
+        print("prepared:", ", ".join(took), file=sys.stderr)
 
 
 @main.command()
@@ -114,6 +133,39 @@ def images(base: str | None, stages: tuple[str, ...]) -> None:
     load_images(build_images(base, stages), stages)
     if not stages:
         load_archive(build_monitoring())
+
+
+def timed(took: list[str], name: str, what: Callable[[], T]) -> T:
+    """What it gives; how long that took is noted, also when it fails."""
+    began = time.monotonic()
+    try:
+        return what()
+    finally:
+        took.append(f"{name} {time.monotonic() - began:.0f} s")
+
+
+def _leave(number: int, _: object) -> None:
+    """Once: `make` passes on what its whole group was sent."""
+    signal.signal(number, signal.SIG_IGN)
+    sys.exit(128 + number)
+
+
+def yield_cores() -> None:
+    """The kernel shares cores among sessions before it looks at their processes' niceness."""
+    os.nice(19)
+    group = Path("/proc/self/autogroup")
+    if group.exists():
+        group.write_text("19")
+
+
+def build_programs() -> None:
+    """All that Go builds: the node, which most of the others' modules are compiled for, is first."""
+    places = Places.usual()
+    if "MIGRATORY_KUBECONFIG" not in os.environ and not _kind():
+        node_binary(places)
+        pause_binary(places)
+    build_monitoring()
+    rendered.helm()
 
 
 def build_images(base: str | None = None, stages: tuple[str, ...] = ()) -> str:

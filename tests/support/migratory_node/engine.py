@@ -48,6 +48,11 @@ def engine(places: Places) -> str:
     return f"unix://{socket}"
 
 
+def running(places: Places) -> bool:
+    """Whether ours is."""
+    return Processes(places.cache / "engine").running("dockerd")
+
+
 def stop(places: Places) -> None:
     """Ours, if it runs. Its images stay."""
     folder = places.cache / "engine"

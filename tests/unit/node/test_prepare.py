@@ -1,0 +1,120 @@
+"""What is made beside other tests, before there is a cluster: who it yields to, what is left when it fails, and CI."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from migratory_node import __main__ as node
+from migratory_node import engine
+from migratory_node.places import NodeError, Places
+
+ROOT = Path(__file__).parents[3]
+SHOW = """
+import os
+import signal
+from pathlib import Path
+from migratory_node.__main__ import yield_cores
+yield_cores()
+group = Path("/proc/self/autogroup")
+print(os.nice(0), group.read_text().split()[-1] if group.exists() else "19")
+"""
+
+
+def test_it_yields_to_other_sessions() -> None:
+    shown = subprocess.run(
+        [sys.executable, "-c", SHOW], env={**os.environ, "PYTHONPATH": str(ROOT / "tests" / "support")},
+        start_new_session=True, capture_output=True, text=True, check=True, timeout=30,
+    )  # fmt: skip
+    assert shown.stdout.split() == ["19", "19"]
+
+
+@pytest.mark.parametrize("there", [True, False])
+@pytest.mark.parametrize("failing", ["build_images", "build_programs", ""])
+def test_an_engine_is_ended_that_was_started_for_nothing(
+    monkeypatch: pytest.MonkeyPatch, there: bool, failing: str
+) -> None:
+    ended: list[Places] = []
+
+    def make(name: str) -> None:
+        if name == failing:
+            raise NodeError(f"no {name}")
+
+    monkeypatch.setattr(engine, "running", lambda places: there)
+    monkeypatch.setattr(engine, "stop", ended.append)
+    monkeypatch.setattr(signal, "signal", lambda number, handler: None)
+    for name in ("build_images", "build_programs"):
+        monkeypatch.setattr(node, name, lambda name=name: make(name))
+    result = CliRunner().invoke(node.main, ["prepare"], standalone_mode=False)
+    assert isinstance(result.exception, NodeError if failing else type(None))
+    assert bool(ended) == (bool(failing) and not there)
+
+
+def test_once_it_is_told_to_end_it_is_not_told_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it ends the engine: a session's end reaches it directly, and by `make`."""
+    handlers: dict[int, object] = {}
+    monkeypatch.setattr(signal, "signal", handlers.__setitem__)
+    with pytest.raises(SystemExit) as left:
+        node._leave(signal.SIGTERM, None)
+    assert left.value.code == 143
+    assert handlers == {signal.SIGTERM: signal.SIG_IGN}
+
+
+# ---- what CI runs, with a `make` that notes what it is asked for -----------------------------------------------------
+
+MAKE = """\
+#!/bin/sh
+echo "$1" >>"$CALLS"
+case "$1" in
+cluster-prepare) echo $$ >"$CALLS.pid"; echo "as prepared"; sh -c "$PREPARE" ;;
+test) sh -c "$TEST" ;;
+esac
+"""
+
+
+def ci(folder: Path, prepare: str, test: str) -> tuple[int, list[str], str]:
+    """Exit code, targets, output."""
+    make = folder / "make"
+    make.write_text(MAKE)
+    make.chmod(0o755)
+    calls = folder / "calls"
+    environment = {"PATH": f"{folder}:{os.environ['PATH']}", "CALLS": str(calls), "PREPARE": prepare, "TEST": test}
+    done = subprocess.run(
+        [str(ROOT / ".ci" / "run")], env={**environment, "TMPDIR": str(folder)}, check=False, timeout=30,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    return done.returncode, calls.read_text().split(), done.stdout
+
+
+def test_ci_tests_while_it_prepares(tmp_path: Path) -> None:
+    begun = f"until [ -e {tmp_path}/calls.pid ]; do sleep 0.01; done"
+    code, targets, output = ci(
+        tmp_path, prepare=f"until grep -q ^test$ {tmp_path}/calls; do sleep 0.01; done", test=begun
+    )
+    assert (code, targets[0], sorted(targets[1:3]), targets[3:]) == (
+        0, "debian", ["cluster-prepare", "test"], ["cluster-test"],
+    )  # fmt: skip
+    assert "as prepared" in output
+
+
+def test_ci_fails_where_nothing_could_be_prepared_and_shows_why(tmp_path: Path) -> None:
+    code, targets, output = ci(tmp_path, prepare="echo no compiler; exit 3", test="true")
+    assert code != 0
+    assert "cluster-test" not in targets
+    assert "no compiler" in output
+
+
+def test_ci_ends_what_prepares_when_tests_fail(tmp_path: Path) -> None:
+    begun = f"until [ -e {tmp_path}/calls.pid ]; do sleep 0.01; done; exit 5"
+    began = time.monotonic()
+    code, targets, output = ci(tmp_path, prepare="sleep 25", test=begun)
+    assert (code, "cluster-test" in targets) == (5, False)
+    assert time.monotonic() - began < 20
+    assert "as prepared" in output
+    assert not Path("/proc", (tmp_path / "calls.pid").read_text().strip()).exists()
