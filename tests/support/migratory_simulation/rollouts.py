@@ -70,10 +70,12 @@ class Rollouts:
         """The brokers read their configuration again, each at its own time; who is taken out still counts itself."""
         world = self.world
         for process in world.running():
-            name = process.name
-            brokers = world.names if name in world.names else (*world.names, name)
             after = world.random.uniform(0.0, REREAD * self._tempo)
-            world.scheduler.after(after, process.run, process.step, Configured(brokers))
+            world.scheduler.after(after, process.run, self._read, process)
+
+    def _read(self, process: Process) -> None:
+        """What stands there now: of two changes that came together, nobody reads the first one last."""
+        process.step(Configured(self.world.configured(process.name)))
 
     def _leaves(self, process: Process) -> None:
         world = self.world

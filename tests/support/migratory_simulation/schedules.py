@@ -115,6 +115,8 @@ ALL: dict[str, Schedule] = {
     "learner": Schedule(scripts_lives.learner, 35.0),
     "drain": Schedule(scripts_lives.drain, 60.0, groups=3, publishers=2, subscribers=3),
     "only copy leaves": Schedule(scripts_lives.only_copy_leaves, 70.0, copies=1, groups=2),
+    "overtaken leaves": Schedule(scripts_lives.overtaken_leaves, 70.0, copies=1),
+    "hangs in a turn": Schedule(scripts_lives.hangs_in_a_turn, 30.0, copies=1, topics=2, rate=50.0, cache=4),
     "alone": Schedule(scripts_clients.alone, 25.0, subscribers=4),
     "cut coordinator": Schedule(scripts_clients.cut_coordinator, 90.0, groups=2),
     "cut and quiet": Schedule(scripts_clients.cut_coordinator, 90.0, groups=2, publishers=0),

@@ -215,6 +215,48 @@ def memory_gone(stage: Stage) -> Steps:
         yield 2.0 * stage.tempo
 
 
+def overtaken_leaves(stage: Stage) -> Steps:
+    """One copy of everything. The coordinator loses its session, another broker writes a record, and asks for the log
+    late. Meanwhile the first one learns from ZooKeeper that it is overtaken, and drains: it has nothing to hand over
+    any more, and its log is wanted all the same."""
+    for _ in range(2):
+        yield stage.until(stage.all_ready, START, "cluster that is up")
+        yield stage.until(lambda: stage.coordinator() is not None, 10.0, "coordinator")
+        leaving, before = stage.current(), stage.record()
+        yield stage.random.uniform(2.0, 3.0) * stage.tempo
+        for other in stage.others(leaving):
+            stage.clog(other, leaving, stage.random.uniform(1.0, 1.5))
+        stage.cut_zookeeper(leaving, expire=True)
+        yield stage.until(lambda before=before: stage.record() != before, 10.0, "successor")  # type: ignore[misc]
+        successor = stage.record()
+        for other in stage.others(leaving):
+            if successor is not None and other.name == successor.owner[0]:
+                stage.expire_session(other)  # else its ephemeral is all that there is to see
+        stage.restore_zookeeper(leaving)
+        leaving.drain(10.0 * stage.tempo)
+        drained = stage.expect(lambda leaving=leaving: leaving.logic.drained, 9.5, f"{leaving.label} is never drained")  # type: ignore[misc]
+        yield drained
+        stage.world.process_ends(leaving, "drained", restart=0.5 * stage.tempo)
+        yield stage.tempo
+
+
+def hangs_in_a_turn(stage: Stage) -> Steps:
+    """One copy of everything, small caches. What the coordinator is sent comes late, and it hangs for a moment: then
+    publications come, and between them what others confirm of earlier ones, all in one turn. All of it is committed."""
+    for _ in range(6):
+        yield stage.until(stage.all_ready, START, "cluster that is up")
+        yield stage.until(lambda: stage.coordinator() is not None, 10.0, "coordinator")
+        hanging = stage.current()
+        for other in stage.others(hanging):
+            stage.clog(other, hanging, stage.random.uniform(0.3, 1.0))
+        yield stage.random.uniform(0.5, 1.5) * stage.tempo
+        hanging.freeze()
+        yield stage.random.uniform(0.2, 0.8)
+        hanging.thaw()
+        none = stage.expect(lambda hanging=hanging: not stage.tail(hanging), 3.0, f"{hanging.label} commits no more")  # type: ignore[misc]
+        yield none
+
+
 def two_at_once(stage: Stage) -> Steps:
     """The coordinator and one more die at the same moment, with two copies of everything. The third cannot know what is
     missing: a new history begins, and its subscribers, who were connected all the time, are told so. Then the same once

@@ -195,10 +195,15 @@ class Stage:
     def cut_zookeeper(self, process: Process, *, expire: bool) -> None:
         """It can't reach ZooKeeper; `expire`: and ZooKeeper has noticed already."""
         self.trace(f"{process.label}: cut from ZooKeeper")
-        session = process.zk.session
         process.zk.set_cut(True)
-        if expire and session is not None:
-            self.world.ensemble.expire(session.number)
+        if expire:
+            self.expire_session(process)
+
+    def expire_session(self, process: Process) -> None:
+        """ZooKeeper forgets the session of a broker, which hears of it when it reaches ZooKeeper."""
+        if process.zk.session is not None:
+            self.trace(f"{process.label}: its session expires")
+            self.world.ensemble.expire(process.zk.session.number)
 
     def restore_zookeeper(self, process: Process) -> None:
         self.trace(f"{process.label}: reaches ZooKeeper")

@@ -109,12 +109,16 @@ class World:
 
     # ---- configuration
 
+    def configured(self, name: str) -> tuple[str, ...]:
+        """The brokers that this one reads now; one that is taken out still counts itself."""
+        return self.names if name in self.names else (*self.names, name)
+
     def logic_config(self, name: str, address: str) -> LogicConfig:
         options = self.options
         return LogicConfig(
             cluster="simulated",
             name=name,
-            brokers=self.names if name in self.names else (*self.names, name),
+            brokers=self.configured(name),
             weight=options.weight(name),
             revision=self.revision(name),
             url=self.url(name),

@@ -169,14 +169,15 @@ class Logic:
     @property
     def drained(self) -> bool:
         """Asked to drain, clients told, no group is coordinated here any more, and none needs this broker: each that it
-        is listed in has a coordinator who has begun (a successor may still want its log: with one copy it is the only
-        one), and has lost no other member already, as far as links tell (then this one would be one too many; ZooKeeper
-        tells of a death a session late). It is awaited for a while."""
+        is listed in has another coordinator who has begun (a successor may still want its log: with one copy it is the
+        only one; that somebody wrote a record is no beginning), and has lost no other member already, as far as links
+        tell (then this one would be one too many; ZooKeeper tells of a death a session late). It is awaited for a
+        while."""
         if not (self.ctx.draining and self._drain_told) or self._coordinates():
             return False
         replicas = [group.replica for group in self.groups if group.replica.listed]
         return all(
-            replica.settled and replica.view is not None and self._all_there(replica.view.members)
+            replica.settled and (view := replica.view) and view.owner != self.ctx.me and self._all_there(view.members)
             for replica in replicas
         )
 

@@ -37,7 +37,9 @@ class Sequencer:
         self.replica = replica
         self.record = record
         self.followers = followers
-        self.votes: dict[Broker, dict[str, int]] = {broker: {} for broker in record.members if broker != record.owner}
+        # With one copy nobody's vote decides anything: the turn's end commits.
+        voters = record.members if record.copies > 1 else []
+        self.votes: dict[Broker, dict[str, int]] = {broker: {} for broker in voters if broker != record.owner}
         self.waiting_since: float | None = None  # entries wait for their commit, and none committed since
         self._answer = answer
         self._uncommitted: dict[str, TopicLog] = {}

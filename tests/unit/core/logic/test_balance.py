@@ -9,7 +9,9 @@ from migratory_broker.core.logic.events import (
     DrainRequest,
 )
 from migratory_protocol.peer import (
+    Ask,
     HandOver,
+    Prepare,
     Promise,
     Sync,
 )
@@ -92,6 +94,32 @@ def test_a_broker_is_not_drained_while_its_successor_may_want_its_log() -> None:
     cluster.run(1.0)
     assert cluster.record().epoch > before.epoch
     assert not cluster.record().activated
+    assert cluster[leaver].of(DrainClients)
+    assert not cluster.logic(leaver).drained
+    cluster.release()
+    cluster.run(0.5)
+    assert cluster.record().activated
+    assert cluster.logic(leaver).drained
+
+
+def test_a_coordinator_that_was_overtaken_is_not_drained_before_its_successor_began() -> None:
+    """It learned of the record from ZooKeeper, and was not asked for its log yet: with one copy it is the only one."""
+    cluster = Cluster(min_copies=1).up()
+    leaver = cluster.coordinator()
+    cluster.publish(leaver, "t", "x", id=1)
+    before = cluster.record()
+    cluster.hold = lambda sender, receiver, message: receiver == leaver and isinstance(message, (Ask, Prepare))
+    cluster.zookeeper(False, leaver)
+    cluster.store.expire(cluster[leaver].session)
+    cluster.run(1.0)
+    assert cluster.record().epoch > before.epoch
+    cluster.store.expire(cluster[cluster.record().owner[0]].session)  # else its ephemeral is all there is to see
+    cluster[leaver].zookeeper = True
+    cluster.expire(leaver)
+    cluster.give(leaver, DrainRequest(20.0))
+    cluster.run(1.0)
+    (over,) = cluster[leaver].notes("reign_over")
+    assert over.fields["why"] == "another candidate wrote a record"
     assert cluster[leaver].of(DrainClients)
     assert not cluster.logic(leaver).drained
     cluster.release()

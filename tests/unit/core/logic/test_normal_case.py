@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from migratory_broker.core.logic import sequencer
 from migratory_broker.core.logic.context import InvariantError
-from migratory_broker.core.logic.events import Attach, Fanout, Flush, PublishRequest
+from migratory_broker.core.logic.events import Attach, Fanout, Flush, PeerReceived, PublishRequest
 from migratory_protocol.peer import Accept, Accepted, Answer, Answers, Forward, Forwarded, Publication
 from migratory_protocol.positions import Position
 from migratory_testing.brokers import Cluster
@@ -78,6 +78,22 @@ def test_one_copy_commits_at_the_coordinators_store() -> None:
     assert cluster.answers[reference].position == Position(cluster.record().epoch, 1)
     cluster.run(0.1)
     assert cluster.delivered(contact, "t") == [(1, "x")]
+
+
+def test_with_one_copy_a_vote_between_two_publications_of_a_turn_decides_nothing() -> None:
+    cluster = Cluster(min_copies=1).up()
+    coordinator = cluster.coordinator()
+    cluster.hold = lambda sender, receiver, message: isinstance(message, Accepted)
+    cluster.publish(coordinator, "t", "1", id=1)
+    voter, _, vote = cluster.held[0]
+    cluster.step(coordinator, PublishRequest(0, 2, [Forwarded("t", b"2", 1, "p", 2, 2)]))
+    cluster.step(coordinator, PeerReceived(voter, (vote,)))
+    cluster.step(coordinator, PublishRequest(0, 3, [Forwarded("t", b"3", 1, "p", 3, 2)]))
+    cluster.step(coordinator, Flush())
+    assert cluster.delivered(coordinator, "t") == [(1, "1"), (2, "2"), (3, "3")]
+    assert [cluster.answers[reference].code for reference in (2, 3)] == ["", ""]
+    cluster.settle()
+    assert all(cluster.delivered(name, "t") == [(1, "1"), (2, "2"), (3, "3")] for name in cluster.names)
 
 
 def test_batches_leave_once_per_turn() -> None:
