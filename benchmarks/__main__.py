@@ -56,6 +56,7 @@ def main(
         ]
         write_json(json_path, result)
 
+    machine.allow_descriptors()
     names = [name for name in ALL if not only or name in only]
     result = asyncio.run(measure(sizes, names, console, write, limit))
     judged = judge(result, names)

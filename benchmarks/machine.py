@@ -7,6 +7,7 @@ import contextlib
 import os
 import platform
 import re
+import resource
 import shutil
 import subprocess
 import time
@@ -113,6 +114,12 @@ def cores() -> tuple[int, int]:
     """(for the server, for everything else); the same one on a machine with a single core."""
     allowed = sorted(os.sched_getaffinity(0))
     return allowed[0], allowed[min(1, len(allowed) - 1)]
+
+
+def allow_descriptors() -> None:
+    """As many as the machine lets this process have, and all that it will start: each connection takes one."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def memory_available() -> int:

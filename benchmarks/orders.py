@@ -82,7 +82,7 @@ class Schedule(Struct, frozen=True, tag=True):
 
     rate: float
     seconds: float
-    settle: float = 10.0  # for the answers, behind the last publication
+    settle: float  # for the answers, behind the last publication
 
 
 class Pipeline(Struct, frozen=True, tag=True):

@@ -6,11 +6,11 @@ the time when they were due. Closed loop: as fast as answers allow. Numbers rise
 
 from __future__ import annotations
 
+import itertools
 import os
 import select
 import socket
 import time
-from collections import deque
 
 from migratory_loadtest.schedule import Schedule
 from migratory_protocol.frames import CloseReceived, FrameParser, MessageReceived, PingReceived, pong_frame
@@ -74,10 +74,10 @@ class Connection:
         if messages:
             self.write(b"".join(self._dialect.frame(message) for message in messages))
 
-    def publish(self, topic: str, payloads: list[bytes]) -> None:
-        """One message for all."""
-        self.sent += len(payloads)
-        messages = [self.speaker.publish(topic, payload) for payload in payloads]
+    def publish(self, publications: list[tuple[str, bytes]]) -> None:
+        """One message for all: of each its topic and payload."""
+        self.sent += len(publications)
+        messages = [self.speaker.publish(topic, payload) for topic, payload in publications]
         self.say(messages if len(messages) == 1 else [self.speaker.together(messages)])
 
     def write(self, data: bytes) -> None:
@@ -159,11 +159,13 @@ class Publisher:
                 self._poll.modify(one.socket, select.EPOLLIN | select.EPOLLOUT)
         return found
 
-    def _publish(self, topic: int, due_ns: int, count: int = 1) -> None:
-        first = self._numbers[topic] + 1
-        self._numbers[topic] += count
-        payloads = [build(self._setup.payload, due_ns, number) for number in range(first, first + count)]
-        self._connections[topic % len(self._connections)].publish(self._names[topic], payloads)
+    def _publish(self, topics: list[int], due_ns: int) -> None:
+        """One publication to each, all of them topics of one connection."""
+        publications = []
+        for topic in topics:
+            self._numbers[topic] += 1
+            publications.append((self._names[topic], build(self._setup.payload, due_ns, self._numbers[topic])))
+        self._connections[topics[0] % len(self._connections)].publish(publications)
 
     @property
     def _unanswered(self) -> int:
@@ -184,7 +186,7 @@ class Publisher:
             if wait > 0:
                 time.sleep(wait)
             while (due := schedule.pop((time.monotonic_ns() - start) / 1e9)) is not None:
-                self._publish(due.topic, start + round(due.at * 1e9))
+                self._publish([due.topic], start + round(due.at * 1e9))
             self._turn(0)
         sent_at = time.monotonic()
         while self._unanswered and time.monotonic() < sent_at + order.settle:
@@ -212,7 +214,7 @@ class Publisher:
         times = []
         topic = 0
         while (begin := time.monotonic()) < end:
-            self._publish(topic, time.monotonic_ns())
+            self._publish([topic], time.monotonic_ns())
             self._wait_for_answers(begin)
             times.append(time.monotonic() - begin)
             topic = (topic + 1) % self._setup.topics
@@ -220,16 +222,14 @@ class Publisher:
 
     def _pipelined(self, window: int, end: float) -> list[float]:
         """Each connection refills its window when an eighth of it is free: one write for several, as a client that has
-        much to say would."""
-        topics = [
-            deque(range(number, self._setup.topics, len(self._connections))) for number in range(len(self._connections))
-        ]
+        much to say would, and each to the next of its topics."""
+        count = len(self._connections)
+        topics = [itertools.cycle(range(number, self._setup.topics, count)) for number in range(count)]
         while time.monotonic() < end:
             for one, own in zip(self._connections, topics, strict=True):
                 room = window - (one.sent - one.speaker.answered)
                 if room >= max(1, window // 8):
-                    self._publish(own[0], time.monotonic_ns(), room)
-                    own.rotate(-1)
+                    self._publish(list(itertools.islice(own, room)), time.monotonic_ns())
             self._turn(0.5)
         self._wait_for_answers(time.monotonic())
         return []

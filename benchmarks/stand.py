@@ -90,14 +90,14 @@ class Stand:
 
     async def turn(self, rate: float, seconds: float, limit: float = 30.0) -> tuple[Turn, Totals | None]:
         """Publishes, waits until everything was delivered, and tells the cost. Raises Broken when anything was not
-        answered, lost, repeated or did not come within `limit` seconds."""
+        answered, lost, repeated or did not come within `limit` seconds behind the last publication."""
         with self._named():
             return await self._turn(rate, seconds, limit)
 
     async def _turn(self, rate: float, seconds: float, limit: float) -> tuple[Turn, Totals | None]:
         before = await self.audience.heard(anew=True) if self.heard else None
         cpu = machine.cpu(self.contender.pids)
-        published = await self.contender.schedule(rate, seconds)
+        published = await self.contender.schedule(rate, seconds, limit)
         if published.answered != published.scheduled:
             raise Broken(f"{published.answered} of {published.scheduled} publications were answered")
         totals = None

@@ -86,9 +86,9 @@ class Contender:
         self._publisher = await Helper.start("benchmarks.publisher", setup, core)
         await self._publisher.ready(60.0)
 
-    async def schedule(self, rate: float, seconds: float) -> o.Published:
-        """Open loop: each topic `rate` times a second."""
-        return await self._ask(o.Schedule(rate, seconds), seconds * 3 + 60)
+    async def schedule(self, rate: float, seconds: float, settle: float = 30.0) -> o.Published:
+        """Open loop: each topic `rate` times a second; then answers are waited for, up to `settle` seconds."""
+        return await self._ask(o.Schedule(rate, seconds, settle), seconds * 3 + settle + 60)
 
     async def pipeline(self, window: int, seconds: float) -> o.Published:
         return await self._ask(o.Pipeline(window, seconds), seconds + 90)

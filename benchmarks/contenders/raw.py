@@ -57,7 +57,7 @@ class Raw(Contender):
     async def publishes(self, work: Work, core: int | None, connections: int = 4) -> None:
         """It needs nobody."""
 
-    async def schedule(self, rate: float, seconds: float) -> o.Published:
+    async def schedule(self, rate: float, seconds: float, settle: float = 30.0) -> o.Published:
         assert self._pipe is not None
         begin = time.monotonic()
         bursts, short = map(int, (await self._pipe.ask(f"{rate} {seconds}", seconds * 10 + 60)).split())

@@ -1,9 +1,12 @@
-"""`python -m benchmarks.evaluation [--json FILE] [--page FILE]`: makes the runs and writes docs/evaluation.md."""
+"""`python -m benchmarks.evaluation [--json FILE] [--page FILE]`: makes the runs and writes docs/evaluation.md.
+Ends 2, without a page, when one of its two parts could not be measured; `--from FILE` then measures that one alone."""
 
 from __future__ import annotations
 
 import asyncio
+import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,10 @@ from benchmarks import machine
 from benchmarks.bench import Bench, Sizes
 from benchmarks.evaluation.page import render
 from benchmarks.evaluation.runs import three, vertical
+from benchmarks.parts import Parts, write_json
+from benchmarks.processes import Broken
 
+MINUTES = 20.0  # for each part
 PAGE = Path(__file__).parent.parent.parent / "docs" / "evaluation.md"
 
 
@@ -30,35 +36,65 @@ PAGE = Path(__file__).parent.parent.parent / "docs" / "evaluation.md"
 @click.option("--json", "json_path", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
               help="Write what was measured here.")  # fmt: skip
 @click.option("--from", "given", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE",
-              help="Measure nothing: take it from here.")  # fmt: skip
+              help="Measure only what this has not.")  # fmt: skip
 @click.option("--page", type=click.Path(path_type=Path, dir_okay=False), default=PAGE, help="Write the page here.")
 def main(
     largest: int, rows: int, per_topic: int, warmup: float, seconds: float, clients: int, topics: int, rate: float,
     json_path: Path | None, given: Path | None, page: Path,
 ) -> None:  # fmt: skip
     """The published evaluation's tables, by this product on this machine."""
+    machine.allow_descriptors()
+    result: dict[str, Any] = {"vertical": None, "three": None, "warmup": warmup, "seconds": seconds}
     if given is not None:
-        result = msgspec.json.decode(given.read_bytes())
-    else:
-        sizes = [largest * row // rows for row in range(1, rows + 1)]
-        result = asyncio.run(measure(sizes, per_topic, warmup, seconds, clients, topics, rate))
-    if json_path is not None:
-        json_path.write_bytes(msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n")
+        result |= msgspec.json.decode(given.read_bytes())
+    sizes = [largest * row // rows for row in range(1, rows + 1)]
+    asyncio.run(
+        measure(result, sizes, per_topic, clients, topics, rate, lambda: write_json(json_path, result))
+    )  # fmt: skip
+    if result["failed"]:
+        sys.exit(2)
     page.write_text(render(result))
     click.echo(f"wrote {page}")
 
 
 async def measure(
-    sizes: list[int], per_topic: int, warmup: float, seconds: float, clients: int, topics: int, rate: float
-) -> dict[str, Any]:
+    result: dict[str, Any], sizes: list[int], per_topic: int, clients: int, topics: int, rate: float,
+    write: Callable[[], None],
+) -> None:  # fmt: skip
+    """Adds to the result what it has not."""
+    seconds = result["seconds"]
+    parts = Parts(click.echo, MINUTES)
+    result["machine"] = described = result.get("machine") or machine.describe()
+    result["failed"] = parts.failed
+    rows: list[dict[str, Any]] = []
+
+    def keep(row: dict[str, Any]) -> None:
+        rows.append(row)
+        result["rows"] = rows  # until the part is whole
+        write()
+
     with tempfile.TemporaryDirectory(prefix="migratory-bench-") as folder:
-        bench = Bench(Sizes(), Path(folder), click.echo)
-        async with bench.stack:
-            one = await vertical(bench, sizes, per_topic, warmup, seconds)
-            killed = await three(bench, clients, topics, rate, seconds)
-    described = machine.describe()
-    killed |= {"topics": topics, "deliveries_per_s": killed["clients"] * rate, "cores": described["cores"]}
-    return {"machine": described, "warmup": warmup, "seconds": seconds, "vertical": one, "three": killed}
+
+        async def one_server() -> None:
+            bench = Bench(Sizes(), Path(folder), click.echo)
+            async with bench.stack:
+                ended = await vertical(bench, sizes, per_topic, result["warmup"], seconds, keep)
+            if not rows:
+                raise Broken(f"not even the smallest size was carried: {ended}")
+            result["vertical"] = {"rows": rows, "ended": ended}
+            result.pop("rows", None)
+
+        async def three_servers() -> None:
+            bench = Bench(Sizes(), Path(folder), click.echo)
+            async with bench.stack:
+                found = await three(bench, clients, topics, rate, seconds)
+            deliveries = found["clients"] * rate
+            result["three"] = {**found, "topics": topics, "deliveries_per_s": deliveries, "cores": described["cores"]}
+
+        for name, part in (("vertical", one_server), ("three", three_servers)):
+            if not result[name]:
+                await parts.attempt(name, part)
+                write()
 
 
 if __name__ == "__main__":

@@ -29,7 +29,8 @@ def render(result: Mapping[str, Any]) -> str:
 
 
 def _seconds(three: Mapping[str, Any], name: str) -> str:
-    return f"{three['resume_seconds'][name]:.2f}"
+    found = three["resume_seconds"][name]
+    return "-" if found is None else f"{found:.2f}"
 
 
 def _counts(counts: list[int]) -> str:

@@ -8,6 +8,7 @@ behind ends it. The second is the benchmark of the failover, with the published 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 from msgspec import to_builtins
@@ -24,22 +25,25 @@ RATE = 1.0  # publications per topic and second
 BEHIND = 5000.0  # milliseconds of P99 from which a size is not carried
 
 
-async def vertical(bench: Bench, sizes: list[int], per_topic: int, warmup: float, seconds: float) -> dict[str, Any]:
-    """Rows by number of subscribers, until a size is not carried; `ended` says which, and why."""
-    rows: list[dict[str, Any]] = []
+async def vertical(
+    bench: Bench, sizes: list[int], per_topic: int, warmup: float, seconds: float,
+    keep: Callable[[dict[str, Any]], None],
+) -> str:  # fmt: skip
+    """`keep` gets a row for each number of subscribers, until one is not carried: which, and why, or ""."""
     for subscribers in sizes:
         try:
             row = await _row(bench, subscribers, max(1, subscribers // per_topic), warmup, seconds)
         except (Broken, Unsupported) as reason:
-            return {"rows": rows, "ended": f"{subscribers:,} subscribers: {reason}"}
+            bench.say(f"{subscribers:,} subscribers: {reason}")
+            return f"{subscribers:,} subscribers: {str(reason).splitlines()[0]}"
         if row["latency_ms"]["p99"] > BEHIND:
-            return {"rows": rows, "ended": f"{subscribers:,} subscribers: P99 {row['latency_ms']['p99']:,.0f} ms"}
-        rows.append(row)
+            return f"{subscribers:,} subscribers: P99 {row['latency_ms']['p99']:,.0f} ms"
+        keep(row)
         bench.say(
             f"{subscribers:,} subscribers, {row['topics']} topics: median {row['latency_ms']['median']:.1f} ms, "
             f"P99 {row['latency_ms']['p99']:.1f} ms, broker {row['broker_cpu_percent']:.1f}% of the machine"
         )
-    return {"rows": rows, "ended": ""}
+    return ""
 
 
 async def _row(bench: Bench, subscribers: int, topics: int, warmup: float, seconds: float) -> dict[str, Any]:

@@ -30,11 +30,7 @@ class Seen(Struct, frozen=True, kw_only=True):
     zookeeper_cores: float
 
 
-async def measure(bench: Bench, seconds: float) -> list[Seen]:
-    return [await _one(bench, brokers, seconds) for brokers in BROKERS]
-
-
-async def _one(bench: Bench, brokers: int, seconds: float) -> Seen:
+async def measure(bench: Bench, brokers: int, seconds: float) -> Seen:
     work = Work(subscribers=0, topics=100, payload=bench.sizes.payload, rate=RATE)
     product = Product(brokers=brokers)
     try:

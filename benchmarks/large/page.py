@@ -28,19 +28,24 @@ CONNECTS = 5000  # per second and broker: the default of limits.connectsPerSecon
 ALLOWED = 0.15  # relative error at the held-out size
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True):
+class Result(msgspec.Struct, kw_only=True):
+    """It grows while it is measured. `failed` has the parts that went wrong, each with the reason."""
+
     machine: dict[str, Any]
-    points: list[Point]
-    held_out: Point
-    cluster: list[Seen]
+    points: list[Point] = msgspec.field(default_factory=list)
+    held_out: Point | None = None
+    cluster: list[Seen] = msgspec.field(default_factory=list)
+    failed: dict[str, str] = msgspec.field(default_factory=dict)
 
     @property
     def costs(self) -> Costs:
         return fit(self.points)
 
     def checks(self) -> dict[str, Check]:
-        """At the size that the fit has not seen."""
+        """At the size that the fit has not seen. Raises ValueError when that is missing."""
         costs, point = self.costs, self.held_out
+        if point is None:
+            raise ValueError("the size that was to be held out has not been measured")
         return {"CPU": check(point.cpu, costs.cpu(point)), "memory": check(point.memory, costs.memory(point))}
 
 
@@ -50,6 +55,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def render(result: Result) -> str:
+    """Raises ValueError when too little was measured."""
     costs, copy = result.costs, copy_cost(result.cluster)
     found: dict[str, Needs | str] = {}
     for scenario in SCENARIOS:
@@ -84,7 +90,7 @@ def _costs(costs: Costs, copy: float) -> str:
 def _points(result: Result) -> str:
     costs = result.costs
     rows = []
-    for point in [*result.points, result.held_out]:
+    for point in [*result.points, *([result.held_out] if result.held_out else [])]:
         name = "**held out**: " if point is result.held_out else ""
         rows.append((
             f"{name}{point.clients:,}", f"{point.topics:,}", f"{point.publications:,.0f}", f"{point.deliveries:,.0f}",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from benchmarks import machine
@@ -36,12 +35,8 @@ SIZES = (
 HELD_OUT = Size(7000, 70, 3.0)
 
 
-async def measure(bench: Bench, sizes: Sequence[Size], seconds: float, rounds: int) -> list[Point]:
-    """Each on a broker of its own, from its start; `rounds` turns, whose median counts."""
-    return [await _one(bench, size, seconds, rounds) for size in sizes]
-
-
-async def _one(bench: Bench, size: Size, seconds: float, rounds: int) -> Point:
+async def measure(bench: Bench, size: Size, seconds: float, rounds: int) -> Point:
+    """On a broker of its own, from its start; `rounds` turns, whose median counts."""
     work = Work(subscribers=size.clients, topics=size.topics, payload=bench.sizes.payload, rate=size.rate)
     stand = Stand(Product(), work)
     try:

@@ -6,7 +6,7 @@ peer that loses something or closes a connection at a load has no figure there, 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -49,7 +49,7 @@ class Place:
             _, totals = await self._stand.turn(rate, max(seconds, 1.0 / rate), limit=15.0)
         except Broken as reason:
             await self.stop()
-            return Seen(problem=str(reason))
+            return Seen(problem=str(reason).splitlines()[0])
         assert totals is not None
         return Seen(totals.latency.median, totals.latency.p99)
 
@@ -83,9 +83,7 @@ async def measure(bench: Bench) -> dict[str, Any]:
     return {
         "saturation_per_s": saturation,
         "loads": loads,
-        "worst_p99_ratio": max(
-            (one["p99_ratio_best_peer"].median for one in loads.values() if one["p99_ratio_best_peer"]), default=None
-        ),
+        "worst_p99_ratio": worst(loads),
         "missing_peers": bench.missing,
     }
 
@@ -108,6 +106,15 @@ async def _saturation(bench: Bench, name: str, place: Place) -> float:
         rate *= STEP
     bench.say(f"{name}: carries {kept:,.0f} deliveries/s")
     return kept
+
+
+def worst(loads: Mapping[str, Mapping[str, Any]]) -> float | None:
+    """Of all loads; None when the product failed at any. A load at which every peer failed has no ratio."""
+    if any(one["contenders"]["product"]["problems"] for one in loads.values()):
+        return None
+    return max(
+        (one["p99_ratio_best_peer"].median for one in loads.values() if one["p99_ratio_best_peer"]), default=None
+    )
 
 
 def summary(rows: dict[str, list[Seen]]) -> dict[str, Any]:

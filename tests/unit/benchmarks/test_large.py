@@ -11,14 +11,17 @@ from click.testing import CliRunner
 from migratory_loadtest.result import Latency
 from msgspec import structs, to_builtins
 
+from benchmarks.evaluation import __main__ as evaluation
 from benchmarks.evaluation.page import render as render_evaluation
-from benchmarks.large import page
+from benchmarks.large import __main__ as capacity
+from benchmarks.large import cluster, page, points
 from benchmarks.large.__main__ import main
 from benchmarks.large.cluster import Seen, copy_cost
 from benchmarks.large.model import Costs, Point, check, fit, relative_fit
 from benchmarks.large.needs import Scenario, Server, needs
 from benchmarks.large.points import HELD_OUT, SIZES
 from benchmarks.large.simulate import failover, fan_out, queue
+from benchmarks.processes import Broken
 
 TRUE = Costs(
     idle=0.01, client=2e-6, publication=150e-6, delivery=7e-6, connect=400e-6, empty_bytes=30e6, client_bytes=2000.0,
@@ -209,20 +212,86 @@ def test_the_command_makes_the_page_from_a_file_and_ends_1_when_the_model_is_off
         assert "# Capacity" in (tmp_path / "page.md").read_text()
 
 
-def test_the_evaluations_page_has_the_published_columns() -> None:
-    latency = to_builtins(Latency(count=9, median=1.5, mean=2.0, stdev=0.5, p90=3.0, p95=4.0, p99=5.0, max=6.0))
-    row = {"subscribers": 5000, "topics": 5, "latency_ms": latency, "broker_cpu_percent": 3.25, "gbps": 0.0081,
-           "clients_cpu_percent": 1.5, "broker_mib": 45.0, "io_processes": 0, "late_sends": 0}  # fmt: skip
-    three: dict[str, Any] = {
-        "clients": 300, "topics": 30, "deliveries_per_s": 75.0, "cores": 2, "deliveries": 1234, "lost": 0,
-        "repeated": 0, "resumed": 101, "killed_clients": 101, "others_disconnected": 0,
-        "resume_seconds": {"median": 0.5, "p99": 0.9, "max": 1.1}, "before_ms": latency, "after_ms": latency,
-        "cores_before": {"a": 0.1, "b": 0.1, "c": 0.1}, "cores_after": {"a": 0.2, "c": 0.2},
-        "connections_before": [99, 101, 100], "connections_after": [150, 0, 150],
+LATENCY = to_builtins(Latency(count=9, median=1.5, mean=2.0, stdev=0.5, p90=3.0, p95=4.0, p99=5.0, max=6.0))
+ROW = {"subscribers": 5000, "topics": 5, "latency_ms": LATENCY, "broker_cpu_percent": 3.25, "gbps": 0.0081,
+       "clients_cpu_percent": 1.5, "broker_mib": 45.0, "io_processes": 0, "late_sends": 0}  # fmt: skip
+THREE: dict[str, Any] = {
+    "clients": 300, "topics": 30, "deliveries_per_s": 75.0, "cores": 2, "deliveries": 1234, "lost": 0,
+    "repeated": 0, "resumed": 101, "killed_clients": 101, "others_disconnected": 0,
+    "resume_seconds": {"median": 0.5, "p99": 0.9, "max": 1.1}, "before_ms": LATENCY, "after_ms": LATENCY,
+    "cores_before": {"a": 0.1, "b": 0.1, "c": 0.1}, "cores_after": {"a": 0.2, "c": 0.2},
+    "connections_before": [99, 101, 100], "connections_after": [150, 0, 150],
+}  # fmt: skip
+
+
+def test_what_could_not_be_measured_is_named_and_measured_alone_afterwards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    broken = {HELD_OUT, 3}
+
+    async def point(_bench: Any, size: points.Size, *_: Any) -> Point:
+        asked.append(size)
+        if size in broken:
+            raise Broken("closed by the server")
+        return measured(*size)
+
+    async def seen(_bench: Any, brokers: int, *_: Any) -> Seen:
+        asked.append(brokers)
+        if brokers in broken:
+            raise OSError("no port")
+        return next(one for one in result().cluster if one.brokers == brokers)
+
+    monkeypatch.setattr(points, "measure", point)
+    monkeypatch.setattr(cluster, "measure", seen)
+    path, made = tmp_path / "r.json", tmp_path / "page.md"
+    arguments = ["--json", str(path), "--page", str(made)]
+    done = CliRunner().invoke(main, arguments)
+    assert (done.exit_code, made.exists()) == (2, False), done.output
+    assert json.loads(path.read_text())["failed"] == {
+        "7000 clients, 70 topics": "closed by the server", "3 brokers": "OSError: no port",
     }  # fmt: skip
+    assert len(json.loads(path.read_text())["points"]) == len(SIZES)
+    asked.clear()
+    broken.clear()
+    done = CliRunner().invoke(main, [*arguments, "--from", str(path)])
+    assert (done.exit_code, made.exists()) == (0, True), done.output
+    assert asked == [HELD_OUT, 3]
+    assert json.loads(path.read_text())["failed"] == {}
+    assert capacity.HELD_OUT not in capacity.TINY
+
+
+def test_an_evaluation_keeps_the_part_that_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    async def vertical(_bench: Any, sizes: list[int], *arguments: Any) -> str:
+        asked.append(f"vertical {sizes}")
+        arguments[-1](ROW)
+        return "10,000 subscribers: too slow"
+
+    async def three(*_: Any) -> dict[str, Any]:
+        asked.append("three")
+        if len(asked) == 2:
+            raise Broken("not resumed")
+        return THREE
+
+    monkeypatch.setattr(evaluation, "vertical", vertical)
+    monkeypatch.setattr(evaluation, "three", three)
+    path, made = tmp_path / "r.json", tmp_path / "page.md"
+    arguments = ["--json", str(path), "--page", str(made), "--largest", "10000", "--rows", "2"]
+    done = CliRunner().invoke(evaluation.main, arguments)
+    assert (done.exit_code, made.exists()) == (2, False), done.output
+    found = json.loads(path.read_text())
+    assert (found["failed"], found["vertical"]["rows"]) == ({"three": "not resumed"}, [ROW])
+    done = CliRunner().invoke(evaluation.main, [*arguments, "--from", str(path)])
+    assert (done.exit_code, asked) == (0, ["vertical [5000, 10000]", "three", "three"]), done.output
+    assert "Not carried: 10,000 subscribers: too slow." in made.read_text()
+
+
+def test_the_evaluations_page_has_the_published_columns() -> None:
     text = render_evaluation({
         "machine": {"cores": 2, "cpu": "a CPU", "kernel": "6.1", "memory_gib": 24.0}, "warmup": 4.0, "seconds": 20.0,
-        "vertical": {"rows": [row], "ended": "10,000 subscribers: too slow"}, "three": three,
+        "vertical": {"rows": [ROW], "ended": "10,000 subscribers: too slow"}, "three": THREE,
     })  # fmt: skip
     assert "| subscribers | topics | median | mean | stdev | P90 | P95 | P99 | CPU | Gbps |" in text
     assert "| 5,000 | 5 | 1.50 | 2.00 | 0.50 | 3.00 | 4.00 | 5.00 | 3.25% | 0.008 | 1.50% | 45 |" in text

@@ -135,9 +135,12 @@ def test_latency_is_compared_with_the_best_peer_that_did_not_fail() -> None:
     found = latency.summary(rows)
     assert found["best_peer"] == "steady"
     assert found["p99_ratio_best_peer"].values == [0.5, 0.75]
+    assert latency.worst({"25": found, "50": latency.summary({**rows, "steady": rows["product"]})}) == 1.0
     assert found["contenders"]["broken"]["problems"] == ["lost 5"]
     rows["product"][1] = Seen(problem="closed")
-    assert latency.summary(rows)["p99_ratio_best_peer"] is None
+    failed = latency.summary(rows)
+    assert failed["p99_ratio_best_peer"] is None
+    assert latency.worst({"25": found, "50": failed}) is None  # where the product failed no goal is met
 
 
 def test_publishing_is_compared_in_rate_and_in_single_times() -> None:
