@@ -18,7 +18,7 @@ PER_PROCESS = 15_000
 """Connections: below the 20,000 descriptors that a process may usually have."""
 PER_SOURCE = 10_000
 """Connections from one address: below the 28,000 ephemeral ports, with room for those in TIME_WAIT."""
-OPENED_PER_SECOND = 300.0  # at the slowest: bounds the wait for an audience
+OPENED_PER_SECOND = 100.0  # at the slowest: bounds the wait for an audience
 
 
 def sources(connections: int, first: int = 2) -> list[str]:

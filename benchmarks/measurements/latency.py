@@ -18,7 +18,7 @@ from benchmarks.processes import Broken
 from benchmarks.rounds import interleaved
 from benchmarks.stand import Stand
 
-FIRST, STEP = 10_000.0, 1.35  # deliveries per second of the search for saturation
+FIRST, STEP = 20_000.0, 1.35  # deliveries per second of the search for saturation
 SATURATED = 500.0  # milliseconds of P99 from which a server does not keep up
 LOADS = (25, 50, 75)  # percent of the best peer's saturation
 
