@@ -18,12 +18,12 @@ SECOND = 60
 Eventually = Callable[[Callable[[], Awaitable[bool]], float, str], Awaitable[None]]
 
 
-def scenario(cluster: LocalCluster, **changes: Any) -> Scenario:
-    values: dict[str, Any] = {
-        "servers": tuple(cluster.urls), "subscribers": 300, "topics": 30, "rate": 2.0, "duration": 25.0,
-        "warmup": 2.0, "seed": 7, "workers": 1, "groups": cluster.resource.spec.topics.groups,
-    }  # fmt: skip
-    return Scenario(**(values | changes))
+def scenario(cluster: LocalCluster) -> Scenario:
+    """For as long as it takes: each test says when it has seen enough."""
+    return Scenario(
+        servers=tuple(cluster.urls), subscribers=300, topics=30, rate=2.0, duration=150.0, warmup=2.0, seed=7,
+        workers=1, groups=cluster.resource.spec.topics.groups,
+    )  # fmt: skip
 
 
 def flawless(result: LoadResult) -> None:
@@ -57,6 +57,8 @@ async def test_a_killed_broker_takes_nothing_along_and_comes_back_as_a_member(
             await cluster.restart_broker(victim)
             status = await cluster.status(victim)
             assert status["ready"] is True
+            await traffic.flows(2 * SECOND, within=20)
+            load.cease()
             result = await load.result()
         flawless(result)
         (mark,) = result.marks
@@ -71,13 +73,16 @@ async def test_a_frozen_coordinator_is_replaced_and_refused_when_it_thaws(start_
         victim = await cluster.busiest_coordinator()
         process = cluster.broker(victim).process
         traffic = Traffic()
-        async with Load(scenario(cluster, duration=30.0), traffic) as load:
+        async with Load(scenario(cluster), traffic) as load:
             await load.measuring()
             await traffic.flows(2 * SECOND, within=20)
             await load.mark("freeze")
             process.signal(signal.SIGSTOP)
             await asyncio.sleep(10)  # so long it stands still: the session and a takeover, and then some
             process.signal(signal.SIGCONT)
+            await traffic.flows(5 * SECOND, within=30)
+            await cluster.wait_ready(30)
+            load.cease()
             result = await load.result()
         flawless(result)
         assert result.reconnect_reasons.get("broken", 0) > 0  # besides those that were moved for balance

@@ -19,8 +19,9 @@ Eventually = Callable[[Callable[[], Awaitable[bool]], float, str], Awaitable[Non
 
 
 def scenario(cluster: LocalCluster) -> Scenario:
+    """For as long as it takes: a test says when it has seen enough."""
     return Scenario(
-        servers=tuple(cluster.urls), subscribers=300, topics=30, rate=2.0, duration=18.0, warmup=2.0, seed=7,
+        servers=tuple(cluster.urls), subscribers=300, topics=30, rate=2.0, duration=150.0, warmup=2.0, seed=7,
         workers=1, groups=cluster.resource.spec.topics.groups,
     )  # fmt: skip
 
@@ -57,6 +58,7 @@ async def test_a_process_that_dies_under_load_costs_nothing_and_disturbs_no_othe
             os.kill(victim["pid"], how)
             await eventually(a_new_one_is_up, 20, "it is replaced")
             await traffic.flows(2 * SECOND, within=20)
+            load.cease()
             result = await load.result()
             assert (await processes())[1]["pid"] == other["pid"]
             closed: Any = (await cluster.status(name))["edge"]
