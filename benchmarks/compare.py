@@ -60,9 +60,11 @@ class Change(NamedTuple):
 
 
 def numbers(result: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Number]]:
-    """Every judged number by its path, a figure with its spread."""
-    for name, value in result.items():
-        key = f"{prefix}{name}"
+    """Every judged number by its path, with its spread: a figure's own, or that of the same name under `rounds`."""
+    rounds = result.get("rounds")
+    spreads = rounds if isinstance(rounds, Mapping) else {}
+    for name, own in result.items():
+        key, value = f"{prefix}{name}", spreads.get(name, own)
         if isinstance(value, Mapping) and {"median", "low", "high"} <= value.keys():
             found = Number(value["median"], value["low"], value["high"])
         elif isinstance(value, Mapping):

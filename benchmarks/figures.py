@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from typing import Any
 
 from msgspec import Struct
 
@@ -31,6 +32,12 @@ def ratios(values: Sequence[float], others: Sequence[float]) -> Figure | None:
     if not all(others):
         return None
     return figure([value / other for value, other in zip(values, others, strict=True)])
+
+
+def headline(**figures: Figure | None) -> dict[str, Any]:
+    """What a measurement is asked for: each name has its median, a number, and under `rounds` the whole figure."""
+    medians = {name: None if one is None else one.median for name, one in figures.items()}
+    return {**medians, "rounds": {name: one for name, one in figures.items() if one is not None}}
 
 
 def slope(values: Sequence[float]) -> float:

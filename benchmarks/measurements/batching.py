@@ -11,7 +11,7 @@ from typing import Any
 from benchmarks.bench import Bench, Missing
 from benchmarks.contenders import Product, Unsupported, Work
 from benchmarks.contest import Contest, latencies, micros
-from benchmarks.figures import figure, ratios
+from benchmarks.figures import figure, headline, ratios
 from benchmarks.stand import Stand
 
 INTERVAL = "100ms"
@@ -32,8 +32,9 @@ async def measure(bench: Bench) -> dict[str, Any]:
     each = micros(turns)
     return {
         "interval": INTERVAL,
-        "ratio_unbatched": ratios(each[WITH], each[WITHOUT]),
-        "us_per_message": figure(each[WITH]),
-        "us_unbatched": figure(each[WITHOUT]),
+        **headline(
+            ratio_unbatched=ratios(each[WITH], each[WITHOUT]), us_per_message=figure(each[WITH]),
+            us_unbatched=figure(each[WITHOUT]),
+        ),
         "median_ms": {name: figure(latencies(rows)[0]) for name, rows in turns.items()},
-    }
+    }  # fmt: skip

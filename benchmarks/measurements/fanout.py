@@ -15,7 +15,7 @@ from benchmarks.bench import Bench
 from benchmarks.contenders import Product, Work
 from benchmarks.contest import Contest
 from benchmarks.contest import micros as micros_of
-from benchmarks.figures import figure, ratios
+from benchmarks.figures import figure, headline, ratios
 from benchmarks.processes import Broken
 from benchmarks.stand import Stand, Turn
 
@@ -78,18 +78,18 @@ def summary(
         for whole, part in zip(product, turns[ALONE], strict=True)
     ]
     best = min(peers, key=lambda name: contenders[name]["us"].median, default=None)
+    own = contenders[PRODUCT]
     return {
-        "us_per_delivery": contenders[PRODUCT]["us"],
-        "user_us": contenders[PRODUCT]["user_us"],
-        "system_us": contenders[PRODUCT]["system_us"],
+        **headline(
+            us_per_delivery=own["us"], user_us=own["user_us"], system_us=own["system_us"],
+            us_without_publication=figure(without), ratio_raw=own["ratio_raw"],
+            ratio_raw_without_publication=ratios(without, limit),
+            ratio_best_peer=None if best is None else ratios(micros[PRODUCT], micros[best]),
+        ),
         "syscalls_per_delivery": calls.get(PRODUCT),
-        "us_without_publication": figure(without),
         "limit": limits[0],
-        "ratio_raw": contenders[PRODUCT]["ratio_raw"],
-        "ratio_raw_without_publication": ratios(without, limit),
         "best_peer": best,
-        "ratio_best_peer": None if best is None else ratios(micros[PRODUCT], micros[best]),
         "peers": {name: contenders[name]["us"].median for name in peers},
         "missing_peers": missing,
         "contenders": contenders,
-    }
+    }  # fmt: skip

@@ -12,7 +12,7 @@ from benchmarks import machine
 from benchmarks.bench import Bench, Missing
 from benchmarks.contenders import Product, Unsupported, Work
 from benchmarks.contest import Contest, micros
-from benchmarks.figures import figure, ratios
+from benchmarks.figures import figure, headline, ratios
 from benchmarks.stand import Stand
 
 ONE, TWO = "one process", "two processes"
@@ -34,12 +34,12 @@ async def measure(bench: Bench) -> dict[str, Any]:
     holders = [count for count in connections.values() if count > len(connections)]
     each = micros(await contest.rounds())
     return {
-        "ratio_one_process": ratios(each[TWO], each[ONE]),
-        "us_one": figure(each[ONE]),
-        "us_two": figure(each[TWO]),
+        **headline(
+            ratio_one_process=ratios(each[TWO], each[ONE]), us_one=figure(each[ONE]), us_two=figure(each[TWO])
+        ),
         "connections": sorted(holders),
         "spread": round(max(holders) / (sum(holders) / 2), 3) if holders else None,
-    }
+    }  # fmt: skip
 
 
 def established(pids: Iterable[int], port: int) -> Counter[int]:

@@ -15,7 +15,7 @@ from msgspec import Struct
 from benchmarks import machine
 from benchmarks.bench import Bench
 from benchmarks.contenders import Contender, JetStream, Product, Work
-from benchmarks.figures import figure, ratios
+from benchmarks.figures import Figure, figure, headline, ratios
 from benchmarks.processes import Broken
 from benchmarks.rounds import interleaved
 
@@ -101,9 +101,18 @@ def summary(pipelined: dict[str, list[Run]], single: dict[str, list[Run]], missi
         for name in pipelined
     }
     own = contenders[PRODUCT]
-    found: dict[str, Any] = {**own, "ratio_jetstream": None, "single_ratio_jetstream": None}
+    beside: dict[str, Figure | None] = {"ratio_jetstream": None, "single_ratio_jetstream": None}
     if PEER in pipelined:
-        found["ratio_jetstream"] = ratios(*([run.per_s for run in pipelined[name]] for name in (PRODUCT, PEER)))
-        found["single_ratio_jetstream"] = ratios(times(PRODUCT, 0.5), times(PEER, 0.5))
-        found["cpu_ratio_jetstream"] = ratios(*([run.cpu_us for run in pipelined[name]] for name in (PRODUCT, PEER)))
-    return {**found, "contenders": contenders, "missing_peers": missing}
+        beside = {
+            "ratio_jetstream": ratios(*([run.per_s for run in pipelined[name]] for name in (PRODUCT, PEER))),
+            "single_ratio_jetstream": ratios(times(PRODUCT, 0.5), times(PEER, 0.5)),
+            "cpu_ratio_jetstream": ratios(*([run.cpu_us for run in pipelined[name]] for name in (PRODUCT, PEER))),
+        }
+    return {
+        **headline(pipelined_per_s=own["pipelined_per_s"], pipelined_cpu_us=own["pipelined_cpu_us"], **beside),
+        "single_ms": own["single_ms"],
+        "single_p99_ms": own["single_p99_ms"],
+        "single_cpu_us": own["single_cpu_us"],
+        "contenders": contenders,
+        "missing_peers": missing,
+    }

@@ -8,7 +8,7 @@ from typing import Any
 from benchmarks.bench import Bench
 from benchmarks.contenders import Product, Work
 from benchmarks.contest import Contest, latencies, micros
-from benchmarks.figures import figure, ratios
+from benchmarks.figures import figure, headline, ratios
 from benchmarks.stand import Stand
 
 PAYLOAD = 512
@@ -32,10 +32,11 @@ async def measure(bench: Bench) -> dict[str, Any]:
     best = min(contest.peers, key=lambda name: contenders[name]["us"].median, default=None)
     return {
         "topics": count,
-        "us_per_delivery": contenders["product"]["us"],
-        "p99_ms": contenders["product"]["p99_ms"],
-        "ratio_best_peer": None if best is None else ratios(each["product"], each[best]),
+        **headline(
+            us_per_delivery=contenders["product"]["us"], p99_ms=contenders["product"]["p99_ms"],
+            ratio_best_peer=None if best is None else ratios(each["product"], each[best]),
+        ),
         "best_peer": best,
         "contenders": contenders,
         "missing_peers": bench.missing,
-    }
+    }  # fmt: skip
