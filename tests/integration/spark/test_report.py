@@ -14,6 +14,8 @@ import pytest
 from migratory_resources.objectives import DEFAULT_OBJECTIVES
 from migratory_spark.report import Incident, sla_report
 from migratory_spark.samples import read_parquet
+from migratory_testing.recordings import Sample as Recorded
+from migratory_testing.recordings import write_parquet
 from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
@@ -64,8 +66,14 @@ def made(session: SparkSession, directory: Path) -> dict[str, Any]:
     return sla_report(session, directory, START, END, DEFAULT_OBJECTIVES, [incident])
 
 
-def test_totals_equal_the_truth_to_the_integer(session: SparkSession, write: Write) -> None:
-    report = made(session, write(run()))
+@pytest.fixture(scope="module")
+def whole(session: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The report of a run in which nothing was lost."""
+    return made(session, write_parquet([Recorded(*one) for one in run()], tmp_path_factory.mktemp("whole")))
+
+
+def test_totals_equal_the_truth_to_the_integer(whole: dict[str, Any]) -> None:
+    report = whole
     assert report["delivery"]["expected"] == report["delivery"]["received"] == 14_000
     assert report["latency_ms"]["all"]["count"] == 14_000
     assert report["latency_ms"]["by_broker"]["b1"]["count"] == 4_000
@@ -76,8 +84,8 @@ def test_totals_equal_the_truth_to_the_integer(session: SparkSession, write: Wri
     assert [result["verdict"] for result in report["objectives"]] == ["met", "met", "met"]
 
 
-def test_before_during_and_after_an_incident(session: SparkSession, write: Write) -> None:
-    (incident,) = made(session, write(run()))["incidents"]
+def test_before_during_and_after_an_incident(whole: dict[str, Any]) -> None:
+    (incident,) = whole["incidents"]
     latency = incident["latency_ms"]
     assert [latency[when]["count"] for when in ("before", "during", "after")] == [8_000, 500, 5_500]
     assert latency["before"]["mean"] == pytest.approx(10.0)
@@ -92,8 +100,8 @@ def test_one_lost_delivery_is_a_missed_report(session: SparkSession, write: Writ
     assert report["verdict"] == "missed"
 
 
-def test_the_report_is_json_without_nan(session: SparkSession, write: Write) -> None:
-    json.dumps(made(session, write(run())), allow_nan=False)
+def test_the_report_is_json_without_nan(whole: dict[str, Any]) -> None:
+    json.dumps(whole, allow_nan=False)
 
 
 def test_an_empty_window_is_insufficient_and_a_reversed_one_refused(session: SparkSession, write: Write) -> None:
