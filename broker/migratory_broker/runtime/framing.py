@@ -22,35 +22,34 @@ def length(data: bytes) -> bytes:
 class Deframer:
     """From what a socket gives to whole messages, in their order. `most`: bytes of the longest; may change."""
 
-    __slots__ = ("_buffer", "most")
+    __slots__ = ("_buffer", "_needed", "most")
 
     def __init__(self, most: int) -> None:
-        self._buffer = bytearray()
+        self._buffer = bytearray()  # the begin of a message
+        self._needed = HEADER  # bytes of it that must be there before it is worth looking at
         self.most = most
 
-    def feed(self, data: bytes, take: Callable[[memoryview], None]) -> None:
+    def feed(self, data: bytes | bytearray, take: Callable[[memoryview], None]) -> None:
         """Gives `take` each message that is whole now; it must not keep it. Raises TooLong, and what `take` raises:
         nothing more must be fed then."""
         buffer = self._buffer
-        if not buffer and len(data) >= HEADER and len(data) == HEADER + (size := int.from_bytes(data[:HEADER])):
-            if size > self.most:
-                raise TooLong(size)
-            take(memoryview(data)[HEADER:])  # as mostly: one message, whole, and nothing else
-            return
-        buffer += data
-        start = 0
-        try:
-            while len(buffer) >= start + HEADER:
-                size = int.from_bytes(buffer[start : start + HEADER])
-                if size > self.most:
-                    raise TooLong(size)
-                end = start + HEADER + size
-                if len(buffer) < end:
-                    break
-                with memoryview(buffer) as view, view[start + HEADER : end] as part:
-                    start = end
-                    take(part)
-        except BaseException:
-            self._buffer = bytearray()
-            raise
-        del buffer[:start]
+        if buffer:
+            buffer += data
+            if len(buffer) < self._needed:
+                return
+            data, self._buffer = buffer, bytearray()
+        start, size = 0, len(data)
+        view = memoryview(data)  # never of the buffer that grows
+        while (body := start + HEADER) <= size:
+            end = body + int.from_bytes(view[start:body])
+            if end - body > self.most:
+                raise TooLong(end - body)
+            if end > size:
+                self._needed = end - start
+                break
+            start = end
+            take(view[body:end])
+        else:
+            self._needed = HEADER
+        if start < size:
+            self._buffer += view[start:]
