@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from enum import IntEnum
+from typing import NamedTuple
 
 from migratory_protocol.frames import FrameEvent, FrameParser, ProtocolError
 from migratory_protocol.peer import Publication
@@ -38,16 +39,28 @@ class Queue:
         self.since = since  # when the transport stopped taking bytes
 
 
+class Chunk(NamedTuple):
+    """What one fan-out brought to the live subscribers of a topic, in each of their formats, while it waits for others
+    to leave with (batches.py). The numbers of an edge's chunks are their order."""
+
+    number: int
+    data: dict[Format, bytes]
+    publications: int
+    size: int
+
+
 class Batch:
-    """What waits for a writable connection until `due`, so that several publications leave in one write."""
+    """What waits in a topic, oldest first; there is something."""
 
-    __slots__ = ("chunks", "due", "publications", "size")
+    __slots__ = ("chunks", "size")
 
-    def __init__(self, due: float) -> None:
-        self.due = due
-        self.chunks: list[bytes] = []
+    def __init__(self) -> None:
+        self.chunks: list[Chunk] = []
         self.size = 0
-        self.publications = 0
+
+    def since(self, number: int) -> list[Chunk]:
+        """The chunks behind that one."""
+        return [chunk for chunk in self.chunks if chunk.number > number]
 
 
 class Conflated:
@@ -89,13 +102,12 @@ class Backlog:
 
 
 class Connection:
-    """`queue` is there exactly while the transport is paused, and `batch` never then. `topics` is the topic's own
-    shared tuple for a client with one subscription, a dict in order of subscription for more."""
+    """`queue` is there exactly while the transport is paused. `topics` is the topic's own shared tuple for a client
+    with one subscription, a dict in order of subscription for more."""
 
     __slots__ = (
         "attaching",
         "backlog",
-        "batch",
         "client",
         "expires",
         "format",
@@ -109,10 +121,12 @@ class Connection:
         "publishing",
         "queue",
         "remote",
+        "replaying",
         "request",
         "sink",
         "slot",
         "state",
+        "taken",
         "topics",
     )
 
@@ -130,8 +144,9 @@ class Connection:
         self.slot = 0  # the one place in the timer wheel that counts
         self.expires: float | None = None  # when its token does
         self.queue: Queue | None = None
-        self.batch: Batch | None = None
+        self.taken = 0  # the last chunk that it has, or is not meant to have; see batches.py
         self.topics: tuple[Topic, ...] | dict[Topic, None] = ()
+        self.replaying = 0  # of its topics: those that are not live
         self.pages: deque[Replay] | None = None  # replays that go on, in turn
         self.paging: Replay | None = None  # the one whose page is under way
         self.publishing = 0  # QoS 1 publications without an answer
@@ -174,11 +189,12 @@ class Topic:
     """A topic that somebody is subscribed to. `last` is the position of the newest publication that the logic has
     given this edge, None while that is unknown."""
 
-    __slots__ = ("alone", "audiences", "conflated", "last", "name", "paused", "replays")
+    __slots__ = ("alone", "audiences", "batch", "conflated", "last", "name", "paused", "replays")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.last: Position | None = None
+        self.batch: Batch | None = None
         self.conflated: Conflated | None = None
         self.alone: tuple[Topic, ...] = (self,)
         self.audiences: dict[Format, Audience] = {}

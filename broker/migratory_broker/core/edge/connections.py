@@ -114,11 +114,11 @@ class Connections:
     def lost(self, event: Lost) -> None:
         connection = self.table.pop(event.connection, None)
         if connection is not None:
+            self._delivery.forget(connection)
             if connection.state is not State.CLOSING:
                 self._count("lost")
                 self._leave(connection)
             self.inbox.forget(connection)
-            self._delivery.forget(connection)
             self._wheel.remove(connection)
             connection.state = State.GONE
 
@@ -134,7 +134,6 @@ class Connections:
     def _finish(self, connection: Connection, *, abort: bool) -> None:
         del self.table[connection.number]
         self.inbox.forget(connection)
-        self._delivery.forget(connection)
         self._wheel.remove(connection)
         connection.state = State.GONE
         self._delivery.put(Close(connection.number, abort))
@@ -254,6 +253,7 @@ class Connections:
         """No close frame: nobody is there to read it."""
         self._count("heartbeat")
         self._delivery.aside(Note("info", "dead_client", {**describe(connection), "silent_seconds": round(silent, 3)}))
+        self._delivery.forget(connection)
         self._leave(connection)
         self._finish(connection, abort=True)
 

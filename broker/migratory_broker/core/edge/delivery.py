@@ -4,8 +4,8 @@ The fast path. `Fanout(topic, publications)` becomes one `Multicast` per wire fo
 into one write, to a tuple of sinks that is only made anew after somebody came, went, or changed between writable and
 paused. Nothing is done or allocated per subscriber here.
 
-With batching (batches.py) what is fanned out waits in each connection instead, and leaves as one `Multicast` for all
-that have the same waiting, or before whatever else is written to that connection.
+With batching (batches.py) what is fanned out waits in its topic instead, and leaves as one `Multicast` for all that get
+the same, or before whatever else is written to a connection.
 
 The slow path. A connection whose transport is full is moved out of the audiences into each topic's `paused`, and gets
 a queue of the same shared bytes. A queue over its limit, or the longest one when all together are over theirs, ends its
@@ -23,9 +23,9 @@ from typing import Final
 from migratory_protocol.messages import BrokerMessage
 from migratory_protocol.peer import Forwarded, Publication
 
-from migratory_broker.core.edge.batches import Batches, together
+from migratory_broker.core.edge.batches import Batches
 from migratory_broker.core.edge.config import EdgeConfig
-from migratory_broker.core.edge.connection import Audience, Batch, Connection, Queue, Topic
+from migratory_broker.core.edge.connection import Connection, Queue, Topic
 from migratory_broker.core.edge.events import Close, Detach, Effect, Hold, Later, More, Multicast, Send, Sink
 from migratory_broker.core.edge.formats import Format
 from migratory_broker.core.logic.events import Attach, Clients, NextPage, Note, Observe, PublishRequest
@@ -110,15 +110,24 @@ class Delivery:
 
     def write_at_once(self, connection: Connection, data: bytes) -> None:
         """Past the queue: for a close frame, behind which nothing comes."""
-        if self._writing is not connection:
-            if self._writing is not None:
-                self._join()
-            self._writing = connection
-        if connection.batch is not None and (batch := self._batches.take(connection)) is not None:
-            self._written += batch.chunks
-            self._count(batch)
+        self.settle(connection)
+        self._turn_to(connection)
         self._written.append(data)
         self.sent_bytes += len(data)
+
+    def settle(self, connection: Connection) -> None:
+        """What waits for the connection in batches leaves now."""
+        if self._batches.topics and (chunks := self._batches.take(connection)):
+            self._turn_to(connection)
+            self._written += [chunk.data[connection.format] for chunk in chunks]
+            for chunk in chunks:
+                self.delivered += chunk.publications
+                self.sent_bytes += len(chunk.data[connection.format])
+
+    def _turn_to(self, connection: Connection) -> None:
+        if self._writing is not connection:
+            self._join()
+            self._writing = connection
 
     # ---- to many ---------------------------------------------------------------------------------------------
 
@@ -135,16 +144,17 @@ class Delivery:
         for format, audience in topic.audiences.items():
             if not audience.members:
                 continue
-            if audience.sinks is None:
-                audience.sinks = tuple(audience.members.values())
             data = encoded[format] = encode(format)
             if self._batches.delay:
-                self._batch(audience, data, publications)
                 continue
+            if audience.sinks is None:
+                audience.sinks = tuple(audience.members.values())
             self._effects.append(Multicast(data, audience.sinks))
             subscribers = len(audience.sinks)
             self.delivered += publications * subscribers
             self.sent_bytes += len(data) * subscribers
+        if self._batches.delay and encoded:
+            self._batch(topic, encoded, publications)
         for connection in topic.paused:
             waiting = encoded.get(connection.format)
             if waiting is None:
@@ -155,7 +165,7 @@ class Delivery:
         """The same bytes to each connection, to those for whom nothing waits past their transports."""
         sinks: list[Sink] = []
         for connection in connections:
-            if connection.queue is None and connection.batch is None:
+            if connection.queue is None and not self._batches.waiting(connection):
                 sinks.append(connection.sink)
             else:
                 self.write(connection, data)
@@ -175,10 +185,9 @@ class Delivery:
 
     # ---- batches ---------------------------------------------------------------------------------------------
 
-    def _batch(self, audience: Audience, data: bytes, publications: int) -> None:
-        full = self._batches.add(audience.members, data, publications, self.now)
-        if full:
-            self._release(full)
+    def _batch(self, topic: Topic, data: dict[Format, bytes], publications: int) -> None:
+        for full in self._batches.add(topic, data, publications, self.now):
+            self._leave(full)
         due = self._batches.due
         if due is not None:
             self.wake(due)
@@ -192,25 +201,28 @@ class Delivery:
     def time_has_come(self, event: Later) -> None:
         if event.at == self._alarm:  # else an earlier one was asked for since
             self._alarm = float("inf")
-        self._release(self._batches.leaving(self.now))
+        for topic, number in self._batches.leaving(self.now):
+            self._leave(topic, number)
         due = self._batches.due
         if due is not None:
             self.wake(due)
 
-    def _release(self, connections: Iterable[Connection]) -> None:
-        """What waits for these leaves: each with the others that get the same. Nothing is being written just now."""
-        taken = [
-            (connection.sink, batch)
-            for connection in connections
-            if (batch := self._batches.take(connection)) is not None
-        ]
-        for _, batch in taken:
-            self._count(batch)
-        self._effects += together(taken)
+    def _leave(self, topic: Topic, number: int | None = None) -> None:
+        """What waits in a topic leaves. Nothing is being written just now."""
+        for data, sinks, publications in self._batches.leave(topic, number):
+            self._effects.append(Multicast(data, sinks))
+            self.delivered += publications * len(sinks)
+            self.sent_bytes += len(data) * len(sinks)
 
-    def _count(self, batch: Batch) -> None:
-        self.delivered += batch.publications
-        self.sent_bytes += batch.size
+    def join(self, topic: Topic, connection: Connection) -> None:
+        """The connection gets what is fanned out from now on."""
+        self.settle(connection)
+        topic.add_live(connection)
+
+    def part(self, topic: Topic, connection: Connection) -> None:
+        """The connection gets nothing more of the topic, but what was fanned out until now."""
+        self.settle(connection)
+        topic.remove_live(connection)
 
     def forget(self, connection: Connection) -> None:
         """It is gone, and what waited for it."""
@@ -220,18 +232,19 @@ class Delivery:
 
     def pause(self, connection: Connection) -> None:
         """The transport holds more than its high-water mark."""
+        waiting = self._batches.take(connection)
         for topic in connection.topics:
             if topic.remove_live(connection):
                 topic.paused[connection] = None
         connection.queue = Queue(self.now)
         self.paused[connection] = None
-        batch = self._batches.take(connection)
-        if batch is not None:
-            self._enqueue(connection, connection.queue, b"".join(batch.chunks), batch.publications)
+        for chunk in waiting:
+            self._enqueue(connection, connection.queue, chunk.data[connection.format], chunk.publications)
 
     def resume(self, connection: Connection) -> None:
         """The transport takes bytes again: what waited leaves first, in one write."""
         queue = self.drop_queue(connection)
+        self._batches.take(connection)  # what waits in its topics is in its queue
         for topic in connection.topics:
             if topic.remove_live(connection):
                 topic.add_live(connection)

@@ -58,6 +58,7 @@ class Splice:
         """Begins a subscription; `page` is how many bytes of publications its first answer may bring."""
         replay = topic.replays[connection] = Replay(connection, topic, request, after)
         replay.page = page
+        connection.replaying += 1
         connection.attaching += 1
         reference = self._expect(replay)
         self._delivery.aside(Attach(self._number, reference, topic.name, after, snapshot, page))
@@ -78,6 +79,7 @@ class Splice:
         else:
             self._waiting.pop(replay.reference, None)
         del replay.topic.replays[connection]
+        connection.replaying -= 1
         if connection.pages is not None and replay in connection.pages:
             connection.pages.remove(replay)
         if connection.paging is replay:
@@ -193,7 +195,8 @@ class Splice:
     def _live(self, replay: Replay) -> None:
         self.conflation.release(replay.topic)  # to those before it: it has that already
         del replay.topic.replays[replay.connection]
-        replay.topic.add_live(replay.connection)
+        replay.connection.replaying -= 1
+        self._delivery.join(replay.topic, replay.connection)
 
     # ---- live ------------------------------------------------------------------------------------------------
 
@@ -262,7 +265,7 @@ class Splice:
             for replay in list(topic.replays.values()):
                 if not replay.requests:  # else its `Attached` is to come and knows of the new history
                     self.cancel(replay)
-                    topic.add_live(replay.connection)
+                    self._delivery.join(topic, replay.connection)
                     self._delivery.reply(replay.connection, told)
             return
         last = 0 if topic.last is None else topic.last.sequence

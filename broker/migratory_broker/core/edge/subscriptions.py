@@ -152,9 +152,9 @@ class Subscriptions:
         """The connection ends, and all its subscriptions with it."""
         connection.pages = None
         connection.request = None
-        topics, connection.topics = connection.topics, ()
-        for topic in topics:
+        for topic in connection.topics:
             self._remove(connection, topic)
+        connection.topics = ()
 
     def _add(self, connection: Connection, topic: Topic) -> None:
         self.count += 1
@@ -178,7 +178,7 @@ class Subscriptions:
         if replay is not None:
             self._splice.cancel(replay)
         else:
-            topic.remove_live(connection)
+            self._delivery.part(topic, connection)
         if topic.is_empty():
             self._splice.forget(topic)
             topic.alone = ()  # no cycle is left behind for the garbage collector

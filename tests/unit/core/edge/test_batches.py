@@ -6,6 +6,7 @@ from typing import Literal
 
 import pytest
 from migratory_broker.core.edge import EdgeConfig
+from migratory_broker.core.edge.config import ConflationRule
 from migratory_broker.core.edge.events import Later, Multicast, Send
 from migratory_broker.core.logic.events import Gap, Tick
 from migratory_protocol.messages import Bye, Message, Ping, Pong, Subscribed, Unsubscribe, Unsubscribed
@@ -155,6 +156,112 @@ def test_a_full_transport_takes_the_batch_into_its_queue() -> None:
     table.wait(0.1)
     assert reader.sequences("t") == [1, 2, 3]
     assert table.edge.queue_bytes == 0
+
+
+def test_a_client_that_others_are_not_in_step_with_gets_each_once_and_in_time() -> None:
+    """What it followed first decides when its batches leave; of a topic that is held for it the others have had it."""
+    table = bench()
+    alone, both = live(table, "t"), live(table, "t", "u")
+    table.fan("u", publication(1))
+    table.now += 0.05
+    table.fan("t", publication(1))
+    table.wait(0.06, tick=0.01)
+    assert [message.topic for message in both.take(Message)] == ["u", "t"]
+    assert alone.received == []
+    table.fan("t", publication(2))
+    table.wait(0.04, tick=0.01)
+    assert alone.sequences("t") == [1, 2]
+    assert both.received == []
+    table.fan("t", publication(3))
+    table.fan("u", publication(2))
+    table.wait(0.2, tick=0.01)
+    assert [(m.topic, m.position.sequence) for m in both.take(Message)] == [("t", 2), ("t", 3), ("u", 2)]
+    assert alone.sequences("t") == [1, 2, 3]
+    assert [len(reader.writes) for reader in (alone, both)] == [2, 2]
+
+
+def test_who_joins_gets_nothing_that_waited_before() -> None:
+    table = bench()
+    first, second = live(table, "t"), live(table, "u")
+    table.fan("t", publication(1))
+    table.fan("u", publication(1))
+    second.live("t", Position(1, 1))
+    assert [type(message) for message in second.received] == [Message, Subscribed]
+    table.fan("t", publication(2))
+    second.say(Unsubscribe(5, ["t"]))
+    table.fan("t", publication(3))
+    table.wait(0.1)
+    assert [(m.topic, m.position.sequence) for m in second.take(Message)] == [("u", 1), ("t", 2)]
+    assert first.sequences("t") == [1, 2, 3]
+
+
+def test_a_topic_that_is_replayed_waits_in_no_batch() -> None:
+    table = bench()
+    live_in_both, replaying = live(table, "t", "u"), live(table, "t")
+    attach = replaying.subscribe("u", Position(1, 0))
+    for topic in "tu":
+        table.fan(topic, publication(1))
+    table.wait(0.1)
+    assert [message.topic for message in live_in_both.take(Message)] == ["t", "u"]
+    assert [message.topic for message in replaying.take(Message)] == ["t"]
+    table.attached(attach, Position(1, 1), publications=publications(1, 1))
+    table.wait(0.1)
+    assert replaying.sequences("u") == [1]
+
+
+def test_more_than_the_queue_of_a_client_holds_waits_in_no_case() -> None:
+    table = bench(queue_per_client=500)
+    readers = [live(table, "t", "u", "v"), live(table, "t"), live(table, "w")]
+    for topic in "tu":
+        table.fan(topic, publication(1, b"x" * 200))
+    assert [reader.writes for reader in readers] == [[], [], []]
+    table.fan("v", publication(1, b"x" * 200))
+    assert [len(reader.writes) for reader in readers] == [1, 1, 0]
+    assert [message.topic for message in readers[0].take(Message)] == ["t", "u", "v"]
+    table.wait(0.1)
+    assert not table.later
+
+
+def test_a_client_whose_transport_was_full_for_a_moment_gets_each_once() -> None:
+    table = bench()
+    reader, other = live(table, "t", wire="json"), live(table, "t")
+    table.fan("t", publication(1))
+    reader.pause()
+    table.fan("t", publication(2))
+    reader.resume()
+    table.fan("t", publication(3))
+    table.wait(0.1)
+    assert reader.sequences("t") == other.sequences("t") == [1, 2, 3]
+    assert table.edge.delivered == 6
+
+
+def test_a_topic_that_all_left_is_forgotten() -> None:
+    table = bench()
+    left, lost = live(table, "t"), live(table, "t")
+    table.fan("t", publication(1))
+    left.say(Unsubscribe(5, ["t"]))
+    lost.lose()
+    table.wait(0.1)
+    assert left.sequences("t") == [1]
+    assert not table.later
+    left.live("t", Position(1, 1))
+    table.fan("t", publication(2))
+    table.wait(0.1)
+    assert left.sequences("t") == [1, 2]
+
+
+@pytest.mark.parametrize("reset", [False, True])
+def test_what_was_conflated_and_waits_is_not_for_who_joins(reset: bool) -> None:
+    table = bench(conflation=(ConflationRule("t", 1.0),))
+    before, joining = live(table, "t", "u"), live(table, "u")
+    table.fan("t", publication(1))
+    table.fan("t", publication(2))
+    attach = joining.subscribe("t", Position(1, 0))
+    table.attached(attach, Position(1, 2), publications=publications(1, 2), done=not reset)
+    if reset:
+        table.step(Gap("t", "reset", Position(2, 0)))
+    table.wait(0.1)
+    assert before.sequences("t") == joining.sequences("t") == [1, 2]
 
 
 def test_a_replay_stands_before_what_is_fanned_out_behind_it() -> None:
