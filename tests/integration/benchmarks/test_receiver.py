@@ -1,0 +1,78 @@
+"""The benchmarks' receiver as a client of a server that pings and closes at moments of its own choosing."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+import pytest
+from migratory_protocol.frames import FrameParser, MessageReceived, PongReceived, close_frame, ping_frame, text_frame
+from migratory_protocol.handshake import accept_key
+
+from benchmarks import orders as o
+from benchmarks.audience import Audience
+from benchmarks.payload import build
+from benchmarks.processes import Broken
+
+pytestmark = pytest.mark.real
+LIMIT = 30.0
+
+
+class Server:
+    """Of one client that speaks Centrifugo's protocol: takes it in, then tells what it says."""
+
+    def __init__(self) -> None:
+        self.heard: asyncio.Queue[object] = asyncio.Queue()
+        self.writer: asyncio.StreamWriter | None = None
+
+    async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.writer = writer
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        key = re.search(r"^Sec-WebSocket-Key: (\S+)\r$", head, re.MULTILINE | re.IGNORECASE)
+        assert key is not None, head
+        writer.write(
+            b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            b"Sec-WebSocket-Accept: " + accept_key(key[1]).encode() + b"\r\n\r\n"
+        )
+        parser = FrameParser("server", 2**20)
+        while data := await reader.read(65536):
+            for event in parser.feed(data):
+                if isinstance(event, MessageReceived):
+                    writer.write(text_frame(b'{"id":2,"subscribe":{}}'))
+                else:
+                    self.heard.put_nowait(event)
+
+    def say(self, data: bytes) -> None:
+        assert self.writer is not None
+        self.writer.write(data)
+
+
+async def hear_on(audience: Audience) -> None:
+    while True:
+        await audience.heard()
+
+
+@pytest.mark.timeout(LIMIT + 30)
+async def test_a_ping_between_publications_is_answered_and_a_close_is_told() -> None:
+    server = Server()
+    listening = await asyncio.start_server(server.connected, "127.0.0.1", 0)
+    address = listening.sockets[0].getsockname()
+    audience = Audience(o.Audience(dialect="centrifuge", addresses=[address], connections=1, topics=1), None)
+    try:
+        async with asyncio.timeout(LIMIT):
+            await audience.start()
+            publications = [text_frame(build(140, 1, number)) for number in (1, 2)]
+            server.say(publications[0] + ping_frame(b"there?") + publications[1])
+            assert await server.heard.get() == PongReceived(b"there?")
+            assert (await audience.expect(2)).deliveries == 2
+            server.say(publications[0][:50])  # the middle of a frame, then the rest and a ping
+            server.say(publications[0][50:] + ping_frame())
+            assert await server.heard.get() == PongReceived(b"")
+            server.say(close_frame(3504, "slow"))
+            assert server.writer is not None
+            server.writer.close()
+            with pytest.raises(Broken, match=r"connection 0 \(centrifuge\) was closed .*: code 3504, 'slow'"):
+                await hear_on(audience)
+    finally:
+        await audience.stop()
+        listening.close()
