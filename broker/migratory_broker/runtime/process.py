@@ -294,7 +294,9 @@ class Broker:
             listener.close()
         self._clients.stop_listening()
         if self._opened and not self._hurry:
-            self._pump.to_edge(events.Admission(False, "stopping"))
+            # I/O processes have clocks of their own: the drain may end here before it has for clients there
+            drained = self._drain_until is not None
+            self._pump.to_edge(events.Admission(False, "drained" if drained else "stopping"))
             await self._clients.emptied()
         self._pump.stopped = True
         await self._clients.close()

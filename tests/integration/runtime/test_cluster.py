@@ -49,8 +49,6 @@ async def test_publishing_goes_on_when_the_coordinator_is_killed(brokers: Broker
     # nobody else was disconnected
     await publisher.publish(TOPIC, 41, "m41")
     assert await subscriber.messages(1) == ["m41"]
-    for client in (subscriber, publisher, late):
-        await client.close()
 
 
 @both
@@ -62,7 +60,9 @@ async def test_a_drain_hands_over_tells_clients_and_ends_with_1001(brokers: Brok
     await publisher.publish(TOPIC, 1, "before")
     leaving.signal(signal.SIGTERM)
     drain = await subscriber.receive("drain")
-    assert {server["url"] for server in drain["servers"]} == {broker.url for broker in staying}
+    named = {server["url"] for server in drain["servers"]}
+    assert named  # by what is known of their clients: those that have their share already are not named
+    assert named <= {broker.url for broker in staying}
     for number in range(2, 30):
         await publisher.publish(TOPIC, number, f"m{number}")
     assert await subscriber.messages(29) == ["before", *(f"m{number}" for number in range(2, 30))]
@@ -74,16 +74,14 @@ async def test_a_drain_hands_over_tells_clients_and_ends_with_1001(brokers: Brok
     assert await asyncio.to_thread(leaving.wait) == 0
     # ended by itself: its session is gone at once, others coordinate
     assert brokers.coordinator(TOPIC, staying[0].name) in staying
-    await publisher.close()
 
 
 async def test_a_second_signal_ends_at_once(brokers: Brokers, hand: Any) -> None:
-    client = await hand.connect(brokers["b1"])
+    await hand.connect(brokers["b1"])
     brokers["b1"].signal(signal.SIGTERM)
     brokers["b1"].event("draining")
     brokers["b1"].signal(signal.SIGTERM)
     assert await asyncio.to_thread(brokers["b1"].wait, 4.0) == 1
-    await client.close()
 
 
 async def test_a_frozen_coordinator_loses_its_session_and_comes_back_under_the_same_life(
@@ -121,8 +119,6 @@ async def test_a_frozen_coordinator_loses_its_session_and_comes_back_under_the_s
     again = await hand.connect(coordinator)
     assert (await again.subscribe(TOPIC, after=positions[0]))["receipt"] == "complete"
     assert await again.messages(18) == [f"m{number}" for number in range(3, 21)]
-    for client in (subscriber, publisher, stale, again):
-        await client.close()
 
 
 async def test_without_zookeeper_publishing_goes_on(brokers: Brokers, zookeepers: Any, hand: Any) -> None:
@@ -154,5 +150,3 @@ async def test_without_zookeeper_publishing_goes_on(brokers: Brokers, zookeepers
         coordinator.kill()
     await publisher.publish(TOPIC, number + 1, "last", limit=40)
     assert await subscriber.messages(1) == ["last"]
-    await subscriber.close()
-    await publisher.close()

@@ -14,10 +14,13 @@ from migratory_broker.core.edge.config import EdgeConfig
 from migratory_broker.core.edge.formats import Format
 from migratory_broker.core.logic.events import Admission
 
+DRAINED: Final = (CloseCode.DRAINING, "this broker leaves; its drain period is over")
+
 REFUSALS: Final = {
     "": (CloseCode.TRY_ANOTHER, "this broker takes no clients now"),
     "learning": (CloseCode.TRY_ANOTHER, "this broker is learning the histories; it takes no clients yet"),
     "draining": (CloseCode.TRY_ANOTHER, "this broker is about to leave"),
+    "drained": DRAINED,
     "fenced": (CloseCode.FENCED, "this broker is cut off from its cluster"),
     "stopping": (CloseCode.RESTARTING, "this broker stops"),
 }
@@ -43,11 +46,15 @@ class Gate:
             return CloseCode.TRY_ANOTHER, f"this broker has its {self._config.max_clients} clients"
         return None
 
-    def ending(self) -> tuple[CloseCode, str] | None:
-        """Why connected clients must go as well, now."""
-        if self.admission.open or self.admission.reason not in ("fenced", "stopping"):
-            return None
-        return REFUSALS[self.admission.reason]
+    def ending(self, now: float) -> tuple[CloseCode, str, str] | None:
+        """Why connected clients must go as well, now; last what they are counted as. A drain is over when its period
+        is, by this edge's clock, or when the broker says so: whichever comes first, clients are told the same."""
+        reason = self.admission.reason
+        if self.admission.ends and reason != "drained":
+            return *REFUSALS[reason], reason
+        if reason == "drained" or (self.drained_at is not None and now >= self.drained_at):
+            return *DRAINED, "draining"
+        return None
 
     def set_servers(self, servers: tuple[Server, ...]) -> None:
         self.servers = servers

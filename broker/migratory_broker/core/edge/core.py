@@ -146,9 +146,7 @@ class Edge:
 
     def _admission(self, event: Admission) -> None:
         self._gate.admission = event
-        ending = self._gate.ending()
-        if ending is not None:
-            self._close_all(*ending, event.reason)
+        self._end()
 
     def _server_list(self, event: ServerList) -> None:
         self._gate.set_servers(event.servers)
@@ -164,11 +162,14 @@ class Edge:
     def _tick(self, event: Tick) -> None:
         self._connections.tick()
         self._moving.tell()
-        drained_at = self._gate.drained_at
-        if drained_at is not None and self._delivery.now >= drained_at:
-            self._close_all(CloseCode.DRAINING, "this broker leaves; its drain period is over", "draining")
+        self._end()
 
-    def _close_all(self, code: CloseCode, text: str, reason: str) -> None:
+    def _end(self) -> None:
+        """Of all clients, when they must go."""
+        ending = self._gate.ending(self._delivery.now)
+        if ending is None:
+            return
+        code, text, reason = ending
         closing = [connection for connection in self._connections.table.values() if connection.state <= State.OPEN]
         for connection in closing:
             self._connections.close(connection, code, reason, text)

@@ -295,11 +295,16 @@ class PublishAnswers(Crossing, frozen=True, gc=False):
 
 
 class Admission(Crossing, frozen=True, gc=False):
-    """To every edge: take clients or not. Closing with a reason ends the connected ones as well: "fenced" (go
-    elsewhere, the blacklist applies) or "stopping"; "learning" only refuses new ones."""
+    """To every edge: take clients or not. "learning" and "draining" only refuse new ones; with the other reasons the
+    connected ones must go as well, now (`ends`): "fenced" (go elsewhere, the blacklist applies), "drained" (the drain
+    is over) or "stopping" (the broker ends without one)."""
 
     open: bool
-    reason: Literal["", "learning", "fenced", "stopping", "draining"] = ""
+    reason: Literal["", "learning", "fenced", "stopping", "draining", "drained"] = ""
+
+    @property
+    def ends(self) -> bool:
+        return not self.open and self.reason in ("fenced", "drained", "stopping")
 
 
 class ServerList(Crossing, frozen=True, gc=False):

@@ -170,6 +170,7 @@ class TestAdmission:
             (Admission(False), CloseCode.TRY_ANOTHER),
             (Admission(False, "fenced"), CloseCode.FENCED),
             (Admission(False, "stopping"), CloseCode.RESTARTING),
+            (Admission(False, "drained"), CloseCode.DRAINING),
         ],
     )
     def test_new_ones_are_refused(self, admission: Admission, code: CloseCode) -> None:
@@ -234,3 +235,17 @@ class TestDrain:
         assert staying.close_code == CloseCode.DRAINING
         assert bench.edge.closed == {"refused": 1, "bye": 1, "draining": 1}
         assert bench.edge.status()["draining"] is True
+
+    @pytest.mark.parametrize("told", [True, False])
+    def test_the_broker_says_that_it_is_over_before_the_edges_clock_does(self, told: bool) -> None:
+        bench = Bench()
+        staying, opening = bench.client(), bench.open()
+        if told:
+            bench.step(DrainClients(5.0, HERE))
+        bench.step(Admission(False, "drained"))
+        assert {staying.close_code, opening.close_code} == {CloseCode.DRAINING}
+        bench.wait(5.1)
+        assert bench.edge.closed == {"draining": 2}
+        assert [note.fields for note in bench.notes if note.event == "clients_closed"] == [
+            {"reason": "draining", "clients": 2}
+        ]
