@@ -3,7 +3,7 @@ connections to the one that has fewest.
 
 To the pump this is the edge. A publication is encoded once and crosses once to each process in which somebody wants its
 topic. Requests for replays are answered only while the channel is not full, so that a process which works slowly is
-waited for and not filled.
+waited for and not filled; pages of replays, as in one process, in what a turn has for them (`pump.py`).
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class Edges:
             data = encode(event)
             for life in self._begun():
                 life.channel.put(data)
-                if kind is Admission and not event.open and event.reason in ("fenced", "stopping"):
+                if kind is Admission and event.ends:
                     life.must_close(now)
         return ()
 
@@ -130,8 +130,7 @@ class Edges:
         """The turn is over."""
         for life in self._lives.values():
             life.channel.flush()
-            if life.requests and not life.channel.full:
-                self._pump.call(self._go_on, life)
+            life.go_on()
 
     # ---- from the processes --------------------------------------------------------------------------------------
 
@@ -159,20 +158,10 @@ class Edges:
     def _give(self, said: tuple[IoLife, Any]) -> None:
         """A request, in its place among the events."""
         life, message = said
-        if not isinstance(message, (Attach, NextPage, Detach)):
-            self._pump.step_logic(message)
-        elif life.requests or life.channel.full:
-            life.requests.append(message)
+        if isinstance(message, (Attach, NextPage, Detach)):
+            life.request(message)
         else:
-            self._ask(life, message)
-
-    def _go_on(self, life: IoLife) -> None:
-        """The channel has room again."""
-        while life.requests and not life.channel.full:
-            self._ask(life, life.requests.popleft())
-
-    def _flows(self, life: IoLife) -> None:
-        self._pump.call(self._go_on, life)
+            self._pump.step_logic(message)
 
     def _ask(self, life: IoLife, message: Attach | NextPage | Detach) -> None:
         if not life.alive:
@@ -190,7 +179,7 @@ class Edges:
         for process in [process for process, due in self._due.items() if due <= now]:
             self._numbers += 1
             try:
-                life = IoLife(process, self._numbers, now, self._take, self._lost, self._flows, self._start)
+                life = IoLife(process, self._numbers, now, self._take, self._lost, self._ask, self._pump, self._start)
             except OSError as error:
                 self._log("error", "io_process_not_started", io_process=process, reason=str(error))
                 self._due[process] = now + LAST_DELAY
@@ -216,7 +205,6 @@ class Edges:
         now = self._clock()
         del self._lives[life.number]
         self._interest.gone(life.number)
-        life.requests.clear()
         self._pump.to_logic(Clients(life.number, ()))  # behind what it had said itself
         self._ended.append((life, now + END_LIMIT))
         clients = self._bury(life)
@@ -376,7 +364,7 @@ class Edges:
                     "connections": life.held.connections,
                     "sockets_under_way": life.given - life.held.given,
                     "waiting_bytes": life.channel.waiting,
-                    "requests_held_back": len(life.requests),
+                    "requests_held_back": life.held_back,
                     "memory_bytes": self._memory.pss(life.popen.pid),
                     "edge": life.report.edge if life.report is not None else None,
                 }

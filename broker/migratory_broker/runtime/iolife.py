@@ -13,13 +13,17 @@ import signal
 import socket
 import subprocess
 import sys
-from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+from migratory_broker.core.edge.events import Detach
+from migratory_broker.core.logic.events import Attach, NextPage
 from migratory_broker.runtime import descriptors
 from migratory_broker.runtime.channel import Channel
 from migratory_broker.runtime.crossing import Beat, FromIo, Held, Report, decoder, encode
+from migratory_broker.runtime.heldback import HeldBack
+from migratory_broker.runtime.pump import Pump
 
 BEAT = 0.4
 """Seconds after which something is said to a process to which nothing else had to be."""
@@ -52,8 +56,9 @@ def start(ends: tuple[int, int]) -> subprocess.Popen[bytes]:
 class IoLife:
     """:param process: its place among the broker's I/O processes; `number` is its edge's, never used again.
 
-    `take(life, messages, size)` gets what it says, `lost(life)` is called once, when it is gone. Raises what `start`
-    does.
+    `take(life, messages, size)` gets what it says, `lost(life)` is called once, when it is gone. `ask(life, request)`
+    is called in a turn of `pump` for each request whose answer needs room in the channel, when there is. Raises what
+    `start` does.
     """
 
     def __init__(
@@ -63,7 +68,8 @@ class IoLife:
         now: float,
         take: Callable[[IoLife, list[Any], int], None],
         lost: Callable[[IoLife], None],
-        flows: Callable[[IoLife], None],
+        ask: Callable[[IoLife, Any], None],
+        pump: Pump,
         start: Callable[[tuple[int, int]], subprocess.Popen[bytes]],
     ) -> None:
         self.process = process
@@ -75,13 +81,15 @@ class IoLife:
         self.given = 0  # sockets
         self.held = Held(0, 0, 0)
         self.report: Report | None = None
-        self.requests: deque[Any] = deque()  # that wait until the channel is not full
         self.killed = ""  # why it was killed
         self._said = now
         self._owes: tuple[int, float] | None = None  # batch that it must have worked off, until when
         self.channel = Channel(
-            _FROM_IO, lambda messages, size: take(self, messages, size), lambda: self._lost(lost), lambda: flows(self)
+            _FROM_IO, lambda messages, size: take(self, messages, size), lambda: self._lost(lost), self.go_on
         )
+        self._ask: Callable[[Any], None] = partial(ask, self)
+        self._requests = HeldBack(pump.call, self._full, self._ask)
+        self._pages = HeldBack(pump.call_for_page, self._full, self._ask)
         mine, other = socket.socketpair()
         self._way, other_way = descriptors.pair()
         try:
@@ -100,8 +108,35 @@ class IoLife:
     def _lost(self, lost: Callable[[IoLife], None]) -> None:
         if self.alive:
             self.alive = False
+            self._requests.clear()
+            self._pages.clear()
             self._way.close()
             lost(self)
+
+    # ---- requests ------------------------------------------------------------------------------------------------
+
+    def request(self, message: Attach | NextPage | Detach) -> None:
+        """In a turn of the pump. Pages of replays wait in a line of their own, for what a turn has for them; the others
+        are answered in their place, and all only while the channel has room."""
+        if isinstance(message, NextPage):
+            self._pages.put(message)
+        elif self._requests or self._full():
+            self._requests.put(message)
+        else:
+            self._ask(message)
+
+    def go_on(self) -> None:
+        """The channel may have room again."""
+        self._requests.go_on()
+        self._pages.go_on()
+
+    def _full(self) -> bool:
+        return self.channel.full
+
+    @property
+    def held_back(self) -> int:
+        """Requests that wait."""
+        return len(self._requests) + len(self._pages)
 
     # ---- clients -------------------------------------------------------------------------------------------------
 

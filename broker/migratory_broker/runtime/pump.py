@@ -65,7 +65,7 @@ class Pump:
         self._soon = soon
         self._clock = clock
         self._queue: deque[Entry] = deque()
-        self._replays: deque[logic_events.NextPage] = deque()
+        self._pages: deque[Entry] = deque()
         self._scheduled = False
         self._flushed = True
         self.stopped = False
@@ -95,8 +95,7 @@ class Pump:
 
     def to_logic(self, event: logic_events.Event) -> None:
         if type(event) is logic_events.NextPage:
-            self._replays.append(event)  # it may come late: it says itself where it goes on
-            self._schedule()
+            self.call_for_page(self._step_logic, event)
         else:
             self._post((self._step_logic, event))
 
@@ -107,8 +106,14 @@ class Pump:
         """Run `action(argument)` in its place among the events."""
         self._post((action, argument))
 
+    def call_for_page(self, action: Callable[[Any], None], argument: Any) -> None:
+        """Run `action(argument)`, which tells the logic of one `NextPage`, in what a turn has for pages of replays. It
+        may come late: it says itself where it goes on."""
+        self._pages.append((action, argument))
+        self._schedule()
+
     def step_logic(self, event: logic_events.Event) -> None:
-        """Only from within `call`: the logic takes the event now."""
+        """Only from within such a call: the logic takes the event now."""
         self._step_logic(event)
 
     def _post(self, entry: Entry) -> None:
@@ -127,9 +132,9 @@ class Pump:
             # a core that broke its own rules must not go on: the state it holds is what acknowledgements rest on
             self.stopped = True
             self._queue.clear()
-            self._replays.clear()
+            self._pages.clear()
             self._failed(error)
-        self._scheduled = bool(self._queue or self._replays)
+        self._scheduled = bool(self._queue or self._pages)
         if self._scheduled:
             self._soon(self._turn)
 
@@ -142,11 +147,11 @@ class Pump:
                 break
             step, event = entries.popleft()
             step(event)
-        if self._replays:
+        if self._pages:
             self._replay(clock() + REPLAYS)
         if self.stopped:
             entries.clear()
-            self._replays.clear()
+            self._pages.clear()
             return
         if not self._flushed:
             self._step_logic(_FLUSH)
@@ -156,8 +161,9 @@ class Pump:
 
     def _replay(self, end: float) -> None:
         """A page at least, and more until then."""
-        while self._replays and not self.stopped:
-            self._step_logic(self._replays.popleft())
+        while self._pages and not self.stopped:
+            action, argument = self._pages.popleft()
+            action(argument)
             if self._clock() > end:
                 return
 
