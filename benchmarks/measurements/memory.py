@@ -56,7 +56,7 @@ async def _product(bench: Bench, clients: int) -> dict[str, Any]:
         raise Broken(f"{clients:,} clients don't fit into this machine's memory")
     # a process has descriptors for so many; more need several I/O processes
     several = clients > PER_PROCESS
-    spec = {"brokers": {"ioProcesses": -(-clients // PER_PROCESS) + 1}} if several else {}
+    spec = {"brokers": {"ioProcesses": -(-clients // PER_PROCESS)}} if several else {}
     return await _of(bench, Product(spec=spec), clients, carries=several)
 
 
