@@ -98,7 +98,6 @@ async def test_a_killed_broker_gets_its_share_back(cluster: LocalCluster) -> Non
     watch = Watch(cluster)
     async with load_on(cluster) as load:
         await eventually(watch.even, "even at first", within=WITHIN)
-        await watch.rests()
         early = sum(entry["asked"] for entry in await watch.balance())  # those that came at random were evened out
         name = cluster.brokers[1].name
         cluster.kill_broker(name)
@@ -120,7 +119,6 @@ async def test_a_rolling_update_moves_nobody_more_than_twice(
     watch = Watch(cluster)
     async with load_on(cluster) as load:
         await eventually(watch.even, "even at first", within=WITHIN)
-        await watch.rests()
         early = sum(entry["asked"] for entry in await watch.balance())  # those that came at random were evened out
         monkeypatch.setenv("MIGRATORY_REVISION", "after")
         for broker in reversed(cluster.brokers):
