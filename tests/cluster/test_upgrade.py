@@ -70,5 +70,5 @@ def test_what_the_operator_of_0_1_0_made_is_replaced_one_by_one_under_load(kube:
     for name in ("quotes-broker", "quotes-zookeeper"):
         assert (kube.get("statefulset", name) or {})["spec"]["updateStrategy"] == {"type": "OnDelete"}
     account = flawless(kube, "upgrade", cease=True)
-    assert account["reconnects"] > 0, "nobody noticed"
+    assert set(account["reconnect_reasons"]) - {"moved"}, "nobody noticed"
     print(f"clients by changes of broker: {account['clients_by_reconnects']}, {account['reconnect_reasons']}")
