@@ -111,8 +111,9 @@ class Load(Struct, array_like=True, gc=False, frozen=True):
 
 class Heartbeat(Struct, array_like=True, gc=False, frozen=True, tag=1):
     """Every half second. `zookeeper_age`: since the sending of the last own read that was answered. `hears`: the
-    brokers heard lately. `coordinates`: (group, epoch) of the sender's activated epochs. `load` is None from a broker
-    that is older than it."""
+    brokers heard lately. `coordinates`: (group, epoch) of the sender's activated epochs. `lives`: the incarnations of
+    those in `hears`, in their order, 0 for one whose link is gone. `load` is None, and `lives` empty, from a broker
+    that is older than they are."""
 
     zookeeper_age: float
     hears: list[str]
@@ -120,6 +121,7 @@ class Heartbeat(Struct, array_like=True, gc=False, frozen=True, tag=1):
     member: bool
     ready: bool
     load: Load | None = None
+    lives: list[int] = []
 
 
 class Forwarded(Struct, array_like=True, gc=False, frozen=True):

@@ -141,6 +141,7 @@ ALL: dict[str, Schedule] = {
     "halting goes on": Schedule(scripts_clients.halting_goes_on, 60.0, halt=True),
     "quiet in one": Schedule(scripts_clients.quiet_in_one, 40.0, topics=2, publishers=1, give_up=1.5, window=6.0),
     "links break": Schedule(scripts_takeover.links_break, 40.0, brokers=5, copies=3),
+    "came back": Schedule(scripts_clients.came_back, 40.0, subscribers=4),
     "former word": Schedule(scripts_clients.former_word, 50.0, brokers=5, copies=3, subscribers=16, alike=True),
     "two edges": Schedule(scripts_clients.two_edges, 60.0, subscribers=8, edges=2),
     "updates": Schedule(scripts_moves.updates, 420.0, publishers=2, subscribers=7, rate=1.0, alike=True),

@@ -215,6 +215,32 @@ def quiet_in_one(stage: Stage) -> Steps:
         yield 0.25 * stage.tempo
 
 
+def came_back(stage: Stage) -> Steps:
+    """The coordinator dies and is back before its session ends. One broker hears of that from the third alone: it has
+    no link to the new process, and ZooKeeper's news come late. What the dead one coordinated is in takeover, which is
+    slow: nobody is fenced."""
+    yield stage.until(stage.all_ready, START, "cluster that is up")
+    yield 6.0 * stage.tempo
+    yield stage.until(stage.all_ready, 10.0, "cluster that is at rest")
+    dead = stage.current()
+    contact, third = stage.random.sample(stage.others(dead), 2)
+    before = stage.world.coverage["fences"]
+    stage.cut_zookeeper(contact, expire=False)
+    stage.crash(dead, 1.0)
+    yield stage.until(lambda: len(stage.others(dead)) == 3, 2.0, "new process")
+    fresh = next(process for process in stage.others(contact, third))
+    stage.block(fresh, contact)
+    yield stage.until(lambda: stage.linked(fresh, third), 2.0, "link to the new process")
+    for process in (fresh, third):
+        process.zk.delay = stage.random.uniform(0.6, 1.0) * stage.tempo
+    for _ in range(20):
+        yield 0.15 * stage.tempo
+        fenced = stage.world.coverage["fences"] > before
+        stage.demand(not fenced, "a coordinator that came back is heard by one other, and a broker fenced itself")
+    stage.restore_zookeeper(contact)
+    stage.unblock(fresh, contact)
+
+
 def former_word(stage: Stage) -> Steps:
     """Five brokers, three copies. A coordinator and one more are cut off together, and the others go on in the next
     epoch. Subscribers that come from there to the two are ahead of them, and the former coordinator's word that it is

@@ -43,7 +43,7 @@ PART = TopicPart("t", 1, 0, 0, 2, 1, entries=[PUBLICATION], older=[PUBLICATION],
 MESSAGES: list[PeerMessage] = [
     Hello(1, "quotes", "quotes-0", 3, 100),
     Heartbeat(-1.0, ["a"], [(0, 5)], True, False),
-    Heartbeat(-1.0, ["a"], [(0, 5)], True, False, Load(300, False, "quotes-7d9", [("b", 20)])),
+    Heartbeat(-1.0, ["a"], [(0, 5)], True, False, Load(300, False, "quotes-7d9", [("b", 20)]), [3]),
     Forward(3, [Forwarded("t", b"x", 1, "p", 7, 6, 0.5)]),
     Answers([Answer("t", "p", 7, position=Position(1, 2)), Answer("t", "p", 8, "retry", None, "why", 0.2)]),
     Prepare(1, 2, 3, 2, True, [Digest("t", 0, 2, 1, 1)]),
@@ -107,10 +107,11 @@ def test_giants_are_refused_on_both_sides(monkeypatch: pytest.MonkeyPatch) -> No
         decode_peer(b"x" * 11)
 
 
-def test_a_heartbeat_of_an_older_broker_says_nothing_of_its_load() -> None:
+def test_a_heartbeat_of_an_older_broker_says_nothing_of_load_and_lives() -> None:
     """It ends where the fields of its version ended; what a newer one adds at the end is ignored."""
     old = msgspec.msgpack.encode([1, 0.5, ["a"], [[0, 5]], True, True])
-    assert decode_peer(old) == Heartbeat(0.5, ["a"], [(0, 5)], True, True, None)
+    assert decode_peer(old) == Heartbeat(0.5, ["a"], [(0, 5)], True, True, None, [])
     load = [300, False, "r", [["b", 20]], "later"]
-    newer = msgspec.msgpack.encode([1, 0.5, ["a"], [[0, 5]], True, True, load, {"later": 1}])
-    assert decode_peer(newer) == Heartbeat(0.5, ["a"], [(0, 5)], True, True, Load(300, False, "r", [("b", 20)]))
+    newer = msgspec.msgpack.encode([1, 0.5, ["a"], [[0, 5]], True, True, load, [7], {"later": 1}])
+    load_and_lives = (Load(300, False, "r", [("b", 20)]), [7])
+    assert decode_peer(newer) == Heartbeat(0.5, ["a"], [(0, 5)], True, True, *load_and_lives)

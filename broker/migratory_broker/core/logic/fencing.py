@@ -49,14 +49,16 @@ class Fencing:
         """FENCE-CUT: a live coordinator is heard by others, but not here. One that nobody hears is in takeover.
 
         A broker that came back has the fencing time to be heard here: what its earlier life coordinated is in takeover,
-        and a link to it comes to one broker sooner than to another.
+        and a link to it comes to one broker sooner than to another, as does ZooKeeper's news of it.
         """
-        config, now, appeared = self.ctx.config, self.ctx.now, self.membership.appeared
+        config, now, membership = self.ctx.config, self.ctx.now, self.membership
         silent = [
-            name for name, at in self.membership.heard.items() if now - max(at, appeared.get(name, at)) > config.fencing
+            name
+            for name, at in membership.heard.items()
+            if now - max(at, membership.appeared_at(name)) > config.fencing
         ]
         for name in sorted(self.gossip.counts().keys() & silent) if silent else ():
-            for peer, news in self.membership.news.items():
+            for peer, news in membership.news.items():
                 if now - news.at <= 3 * config.heartbeat and name in news.hears:
                     return f"{peer} hears the coordinator {name}, this broker does not"
         return ""

@@ -57,7 +57,7 @@ class Membership:
         self.live: dict[str, Member] = {}  # ephemerals that are there, this broker's included
         self.known: dict[str, Member] = {}  # the same, kept while a link stands
         self.newest: dict[str, int] = {}  # highest incarnation heard of, for ever
-        self.appeared: dict[str, float] = {}  # when that incarnation was first heard of
+        self.appeared: dict[str, tuple[int, float]] = {}  # newest life that anybody spoke of, and since when
         self.heard: dict[str, float] = {}  # when anything last came from a peer
         self.news: dict[str, PeerNews] = {}
         self.registered_at: float | None = None
@@ -253,11 +253,20 @@ class Membership:
         if incarnation <= self.newest.get(name, 0):
             return
         self.newest[name] = incarnation
-        self.appeared[name] = self.ctx.now
+        self._appear(name, incarnation)
         if name == self.ctx.config.name:
             self.replaced(incarnation)
         elif self.ctx.links.get(name, incarnation) < incarnation:
             self.on_replaced(name)
+
+    def _appear(self, name: str, incarnation: int) -> None:
+        if incarnation > self.appeared.get(name, (0, 0.0))[0]:
+            self.appeared[name] = (incarnation, self.ctx.now)
+
+    def appeared_at(self, name: str) -> float:
+        """When its newest life was first heard of, be it only from a peer: that is sooner than ZooKeeper, perhaps, and
+        enough to wait for it, but not to take the life before for replaced."""
+        return self.appeared.get(name, (0, float("-inf")))[1]
 
     def _connect(self) -> None:
         """Links are wanted to live brokers; one that stands is kept while ZooKeeper does not name its end."""
@@ -295,6 +304,8 @@ class Membership:
     def heartbeat(self, peer: str, message: Heartbeat) -> None:
         zookeeper = self.ctx.now - message.zookeeper_age if message.zookeeper_age >= 0 else float("-inf")
         self.news[peer] = PeerNews(self.ctx.now, zookeeper, frozenset(message.hears), message.member, message.load)
+        for name, incarnation in zip(message.hears, message.lives, strict=False):  # an older broker says no lives
+            self._appear(name, incarnation)
 
     def hears(self, within: float) -> list[str]:
         """Peers from which something came within so many seconds."""
@@ -310,13 +321,15 @@ class Membership:
         config = self.ctx.config
         self._beat_at = self.ctx.now
         age = self.zookeeper.age()
+        heard = sorted(self.hears(config.fencing / 2))
         message = Heartbeat(
             -1.0 if age == float("inf") else age,
-            sorted(self.hears(config.fencing / 2)),
+            heard,
             coordinates,
             self.ready,
             self.ready and not self.ctx.fenced,
             load,
+            [self.ctx.links.get(peer, 0) for peer in heard],
         )
         for peer in self.ctx.links:
             self.ctx.send(peer, message)

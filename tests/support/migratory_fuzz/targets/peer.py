@@ -145,7 +145,7 @@ def seeds() -> Iterator[bytes]:
     part = p.TopicPart("t", 1, 0, 0, 3, 2, entries=[entry], older=[entry], table=[p.Row("p", 2, 7, 3)])
     messages: tuple[p.PeerMessage, ...] = (
         HELLO,
-        p.Heartbeat(0.5, ["a", "b"], [(1, 7)], True, True, p.Load(300, False, "r1", [("b", 20)])),
+        p.Heartbeat(0.5, ["a", "b"], [(1, 7)], True, True, p.Load(300, False, "r1", [("b", 20)]), [3, 1]),
         p.Forward(1, [p.Forwarded("t", b"x", 1, "p", 2, 1, 1.5)]),
         p.Answers([p.Answer("t", "p", 1, "", Position(7, 3)), p.Answer("t", "p", 2, "gap")]),
         p.Prepare(1, 5, 8, 7, True, [digest]),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from migratory_broker.core.logic.events import Admission
+import pytest
+from migratory_broker.core.logic.events import Admission, PeerReceived
 from migratory_protocol.peer import Accept, Heartbeat
 from migratory_testing.brokers import Cluster
+from msgspec import structs
 
 
 def fenced(cluster: Cluster) -> list[str]:
@@ -101,6 +103,42 @@ def test_a_coordinator_that_came_back_has_the_fencing_time_to_be_heard() -> None
     cluster.run(8.0)
     assert fenced(cluster) == []
     assert not cluster[contact].notes("fenced")
+
+
+@pytest.mark.parametrize("says_lives", [True, False])
+def test_a_life_that_only_a_peer_spoke_of_is_waited_for(says_lives: bool) -> None:
+    """ZooKeeper's news of it comes later than a heartbeat that names it. Of an older broker's only the name is known,
+    and may be that of a coordinator who was never away."""
+    cluster = Cluster().up()
+    cluster.run(2.0)
+    old = cluster.coordinator()
+    contact, other = cluster.others()
+    cluster.crash(old, expire=False)
+    cluster.run(4.5)
+    cluster.cut(old, contact)
+    cluster.unread = lambda broker, path: broker == contact and path == f"/members/{old}"
+    cluster.start(old)
+    if not says_lives:
+        cluster.hold = lambda sender, receiver, message: (
+            isinstance(message, Heartbeat)
+            and (sender, receiver)
+            == (
+                other,
+                contact,
+            )
+        )
+    cluster.run(0.2)
+    for _ in range(3):
+        for _, _, message in cluster.held:
+            cluster.give(contact, PeerReceived(other, (structs.replace(message, lives=[]),)))
+        cluster.held.clear()
+        cluster.run(0.5)
+    logic = cluster.logic(contact)
+    assert logic.membership.newest[old] == 1
+    assert old in logic.membership.news[other].hears
+    assert bool(cluster[contact].notes("fenced")) != says_lives
+    cluster.run(4.5)
+    assert cluster[contact].notes("fenced")  # that it came back is no excuse for ever
 
 
 def test_zookeeper_away_fences_nobody() -> None:
