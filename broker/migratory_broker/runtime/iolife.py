@@ -160,6 +160,23 @@ class IoLife:
         self.given += given
         return given
 
+    # ---- for those who ask ---------------------------------------------------------------------------------------
+
+    def status(self, now: float) -> dict[str, Any]:
+        """For /v1/status."""
+        return {
+            "process": self.process,
+            "pid": self.popen.pid,
+            "state": "up" if self.report is not None else "starting",
+            "uptime_seconds": round(now - self.started, 3),
+            "silent_seconds": round(now - self.heard, 3),
+            "connections": self.held.connections,
+            "sockets_under_way": self.given - self.held.given,
+            "waiting_bytes": self.channel.waiting,
+            "requests_held_back": self.held_back,
+            "edge": self.report.edge if self.report is not None else None,
+        }
+
     # ---- what it must do -----------------------------------------------------------------------------------------
 
     def must_close(self, now: float) -> None:

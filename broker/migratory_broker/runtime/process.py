@@ -23,10 +23,10 @@ from migratory_broker.core.logic.config import LogicConfig
 from migratory_broker.core.logic.core import Logic
 from migratory_broker.runtime import admin, memory
 from migratory_broker.runtime.config import BrokerConfig, Identity, split_address
-from migratory_broker.runtime.edges import Edges
 from migratory_broker.runtime.errors import EXIT_FAILED, ListenError, ZooKeeperError
 from migratory_broker.runtime.listener import Acceptor, Listener, address_of, bind, listen
 from migratory_broker.runtime.logs import Log
+from migratory_broker.runtime.manyprocesses import ManyProcesses
 from migratory_broker.runtime.metrics import Metrics
 from migratory_broker.runtime.peers import Peers
 from migratory_broker.runtime.pump import Pump
@@ -185,7 +185,7 @@ class Broker:
         config, name, clock = self._config, self._identity.name, time.monotonic
         if not config.io_processes:
             return OneProcess(config, name, self._pump, clock, self._log)
-        return Edges(
+        return ManyProcesses(
             config,
             name,
             self._pump,

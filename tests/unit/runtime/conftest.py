@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import uvloop
+from migratory_testing.ioprocesses import Site
 
 
 class KeptLog:
@@ -89,3 +90,23 @@ async def idle() -> AsyncIterator[Callable[..., Any]]:
     for writer in writers:
         with suppress(OSError):  # it may have been reset
             await writer.wait_closed()
+
+
+@pytest.fixture
+async def site(core: Any, log: Any) -> AsyncIterator[Any]:
+    """`site(processes)` makes a broker's side of I/O processes, ended with the test."""
+    made: list[Site] = []
+
+    def make(processes: int = 2, answers: Any = None) -> Site:
+        made.append(Site(core(answers), log, processes))
+        return made[-1]
+
+    yield make
+    for one in made:
+        assert one.errors == []
+        one.clients.stop_listening()
+        await one.clients.close()
+        for io in one.started:
+            for sock in (io.sock, io.way, *io.sockets):
+                with suppress(OSError):
+                    sock.close()

@@ -1,5 +1,4 @@
-"""The I/O processes of a broker: what the logic says goes to those that need it, what they say to the logic, and new
-connections to the one that has fewest.
+"""The clients are served in I/O processes: what the logic says goes to those that need it, what they say to the logic.
 
 To the pump this is the edge. A publication is encoded once and crosses once to each process in which somebody wants its
 topic. Requests for replays are answered only while the channel is not full, so that a process which works slowly is
@@ -11,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import subprocess
-from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
@@ -19,18 +17,17 @@ from typing import Any
 import msgspec
 from migratory_protocol.messages import Server
 
-from migratory_broker.core.edge.config import EdgeConfig
-from migratory_broker.core.edge.core import Edge
 from migratory_broker.core.edge.events import Detach
 from migratory_broker.core.edge.interest import Interest
 from migratory_broker.core.logic.events import Admission, Attach, Clients, NextPage, Note, Observe, ServerList
 from migratory_broker.runtime import listener, memory
 from migratory_broker.runtime.config import BrokerConfig
 from migratory_broker.runtime.crossing import ROUTES, Begin, Held, Hello, Report, encode
+from migratory_broker.runtime.dealer import Dealer
+from migratory_broker.runtime.iocounts import Counts
 from migratory_broker.runtime.iolife import IoLife, start
 from migratory_broker.runtime.logs import Log
 from migratory_broker.runtime.pump import Pump
-from migratory_broker.runtime.readings import EDGE_COUNTERS
 from migratory_broker.runtime.serving import CLOSE_WAIT
 
 FIRST_DELAY = 0.1
@@ -44,14 +41,11 @@ ALL_UP = 30.0
 END_LIMIT = 1.0
 """Seconds that they have to end when their channel has ended."""
 
-NOBODY = 0.05
-"""Seconds until a connection is taken, when no process takes any now."""
-
 MOST = 67_108_864
 """Bytes that may wait for a process, besides some publications of the largest size."""
 
 
-class Edges:
+class ManyProcesses:
     """:param level: of the log. :param fencing: seconds without a word of the broker's process, after which an I/O
     process sends its clients away. :param start: starts a process (`iolife.start`)."""
 
@@ -88,13 +82,11 @@ class Edges:
         self._opened: float | None = None
         self._incarnation = 0
         self._admission = Admission(False, "learning")
-        self._acceptor: listener.Acceptor | None = None
+        self._dealer: Dealer | None = None
         self._closing = False
         self._ticked = clock()
-        self._dead: Counter[str] = Counter()  # what those that died had counted
-        self._dead_closed: Counter[str] = Counter()
+        self._counts = Counts()
         self._none_left = asyncio.Event()
-        self.deaths = 0
         self._memory = memory.Reader(clock)
         self._start_due(clock())
 
@@ -207,11 +199,12 @@ class Edges:
         self._interest.gone(life.number)
         self._pump.to_logic(Clients(life.number, ()))  # behind what it had said itself
         self._ended.append((life, now + END_LIMIT))
-        clients = self._bury(life)
+        clients = self._counts.bury(life, closing=self._closing)
         if self._closing:
             return
-        self.deaths += 1
         self._observe(Observe("migratory_io_process_deaths_total"))
+        if clients:
+            self._observe(Observe("migratory_closed_total", clients, "io_process"))
         delay = FIRST_DELAY if now - life.started >= STEADY else self._delays[life.process]
         self._delays[life.process] = min(LAST_DELAY, 2 * delay)
         self._due[life.process] = now + delay
@@ -219,23 +212,6 @@ class Edges:
             "error", "io_process_died", io_process=life.process, pid=life.popen.pid, edge=life.number, clients=clients,
             reason=life.killed or "it ended by itself", lived_seconds=round(now - life.started, 3),
         )  # fmt: skip
-
-    def _bury(self, life: IoLife) -> int:
-        """What it had counted stays counted. How many clients went with it."""
-        if life.report is None:
-            return 0
-        edge = life.report.edge
-        for key in EDGE_COUNTERS:
-            self._dead[key] += edge[key]
-        for key, value in life.report.server.items():
-            if not key.endswith("waiting"):
-                self._dead[key] += value
-        self._dead_closed.update(edge["closed"])
-        clients = int(edge["clients"])
-        if clients and not self._closing:
-            self._dead_closed["io_process"] += clients
-            self._observe(Observe("migratory_closed_total", clients, "io_process"))
-        return clients
 
     def _begun(self) -> list[IoLife]:
         return [life for life in self._lives.values() if life.begun]
@@ -261,26 +237,8 @@ class Edges:
         self._pump.attach(self, self.flush)
         for life in self._lives.values():
             self._begin(life)
-        self._acceptor = listener.Acceptor(
-            listening,
-            self._pass_on,
-            self._log,
-            admission=_SomebodyTakes(
-                self._fewest, listener.Admission(self._config.limits.connects_per_second, self._clock)
-            ),
-            room=lambda: max((life.room - life.load for life in self._begun()), default=1),
-        )
-
-    def _fewest(self) -> IoLife | None:
-        """Who gets the next connection."""
-        now = self._clock()
-        takes = [life for life in self._lives.values() if life.takes(now)]
-        return min(takes, key=lambda life: (life.load - life.room >= 0, life.load, life.given), default=None)
-
-    def _pass_on(self, accepted: socket.socket) -> None:
-        life = self._fewest()
-        if life is None or not life.give(accepted):
-            accepted.close()  # it died in this very moment; its client tries again
+        rate = listener.Admission(self._config.limits.connects_per_second, self._clock)
+        self._dealer = Dealer(listening, self._begun, self._clock, rate, self._log)
 
     def tick(self, now: float) -> None:
         stalled = now - self._ticked > 1.0
@@ -295,8 +253,8 @@ class Edges:
             self._start_due(now)
 
     def stop_listening(self) -> None:
-        if self._acceptor is not None and not self._closing:
-            self._acceptor.close()
+        if self._dealer is not None and not self._closing:
+            self._dealer.close()
         self._closing = True
 
     def _look_whether_empty(self) -> None:
@@ -320,56 +278,21 @@ class Edges:
     # ---- for those who ask ---------------------------------------------------------------------------------------
 
     def readings(self) -> Mapping[str, Any] | None:
-        """All edges together, as one edge's status. What died ones had counted stays counted."""
-        reports = [life.report for life in self._lives.values() if life.report is not None]
-        edges = [report.edge for report in reports]
-        closed = Counter(self._dead_closed)
-        for edge in edges:
-            closed.update(edge["closed"])
-        total = Counter({key: self._dead[key] for key in EDGE_COUNTERS})
-        for edge in edges:
-            total.update({key: value for key, value in edge.items() if type(value) in (int, float)})
-        slow = sorted((one for edge in edges for one in edge["slow"]), key=lambda one: -one["queued_bytes"])
         return {
-            **NOTHING,
-            **total,
-            "edge": "all",
+            **self._counts.together(self._lives.values()),
             "admission": "open" if self._admission.open else self._admission.reason or "closed",
-            "draining": any(edge["draining"] for edge in edges),
             "topics": self._interest.topics,
-            "closed": dict(sorted(closed.items())),
-            "slow": slow[:20],
-            "by_process": {str(life.process): life.held.connections for life in self._lives.values()},
         }
 
     def status(self) -> dict[str, Any]:
         now = self._clock()
-        counts = Counter({key: self._dead[key] for key in ("handshakes_too_slow", "requests_malformed")})
-        counts["handshakes_waiting"] = 0
-        for life in self._lives.values():
-            if life.report is not None:
-                counts.update(life.report.server)
+        lives = sorted(self._lives.values(), key=lambda life: life.process)
         return {
-            **counts,
-            "connections_refused": self._acceptor.refused if self._acceptor is not None else 0,
+            **self._counts.handshakes(lives),
+            "connections_refused": self._dealer.refused if self._dealer is not None else 0,
             "edge": self.readings(),
-            "io_process_deaths": self.deaths,
-            "io_processes": [
-                {
-                    "process": life.process,
-                    "pid": life.popen.pid,
-                    "state": "up" if life.report is not None else "starting",
-                    "uptime_seconds": round(now - life.started, 3),
-                    "silent_seconds": round(now - life.heard, 3),
-                    "connections": life.held.connections,
-                    "sockets_under_way": life.given - life.held.given,
-                    "waiting_bytes": life.channel.waiting,
-                    "requests_held_back": life.held_back,
-                    "memory_bytes": self._memory.pss(life.popen.pid),
-                    "edge": life.report.edge if life.report is not None else None,
-                }
-                for life in sorted(self._lives.values(), key=lambda life: life.process)
-            ],
+            "io_process_deaths": self._counts.deaths,
+            "io_processes": [{**life.status(now), "memory_bytes": self._memory.pss(life.popen.pid)} for life in lives],
         }
 
     @property
@@ -386,23 +309,3 @@ def _wait(processes: list[subprocess.Popen[bytes]], clock: Callable[[], float]) 
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-
-
-NOTHING = {key: 0 for key, value in Edge(EdgeConfig()).status().items() if type(value) is int}
-"""What an edge without clients counts."""
-
-
-class _SomebodyTakes:
-    """Connections stay in the kernel's backlog while no process takes any; else the rate is what counts."""
-
-    def __init__(self, fewest: Callable[[], IoLife | None], rate: listener.Admission) -> None:
-        self._fewest = fewest
-        self._rate = rate
-        self._nobody = False
-
-    def take(self) -> bool:
-        self._nobody = self._fewest() is None
-        return not self._nobody and self._rate.take()
-
-    def wait(self) -> float:
-        return NOBODY if self._nobody else self._rate.wait()

@@ -1,0 +1,156 @@
+"""I/O processes as their broker sees them. In place of each process stands the other end of its channel."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+from typing import Any
+
+from migratory_broker.core.edge.config import EdgeConfig
+from migratory_broker.core.edge.core import Edge
+from migratory_broker.core.logic.events import (
+    Fanout,
+    Observe,
+    ServerList,
+)
+from migratory_broker.runtime import descriptors
+from migratory_broker.runtime.channel import Channel
+from migratory_broker.runtime.config import parse
+from migratory_broker.runtime.crossing import Held, Hello, Report, ToIo, decoder, encode
+from migratory_broker.runtime.listener import bind, listen
+from migratory_broker.runtime.manyprocesses import ManyProcesses
+from migratory_broker.runtime.pump import Pump
+from migratory_protocol.peer import Publication
+
+STATUS = Edge(EdgeConfig(), 0).status()
+SERVER = {"handshakes_waiting": 0, "handshakes_too_slow": 0, "requests_malformed": 0}
+
+
+class Io:
+    """The other end, and the process (`popen`) that is not there."""
+
+    def __init__(self, ends: tuple[int, int]) -> None:
+        self.sock, self.way = (socket.socket(fileno=os.dup(end)) for end in ends)
+        self.pid = 4_000_000 + ends[0]
+        self.got: list[Any] = []
+        self.signals: list[int] = []
+        self.code: int | None = None
+        self.given = 0
+        self.sockets: list[socket.socket] = []
+        self.reading = True
+        self.connected = False
+        self.channel = Channel(decoder(ToIo), self._take, lambda: None)
+
+    def _take(self, messages: list[Any], size: int) -> None:
+        self.got += messages
+        if self.reading:
+            self.channel.done(size)
+
+    async def connect(self) -> None:
+        self.connected = True
+        self.sock.setblocking(False)
+        await asyncio.get_running_loop().create_unix_connection(lambda: self.channel, sock=self.sock)
+
+    def say(self, *messages: Any) -> None:
+        for message in messages:
+            self.channel.put(encode(message))
+        self.channel.flush()
+
+    def take_sockets(self, connections: int | None = None) -> int:
+        given, taken = descriptors.take(self.way)
+        self.given += given
+        self.sockets += taken
+        load = len(self.sockets) if connections is None else connections
+        self.say(Held(self.given, load, load))
+        return given
+
+    def report(self, batches: int, connections: int = 0, **status: Any) -> Report:
+        held = Held(self.given, connections, connections)
+        return Report(batches, held, {**STATUS, "connections": connections, "clients": connections, **status}, SERVER)
+
+    def of(self, *kinds: type) -> list[Any]:
+        return [message for message in self.got if isinstance(message, kinds)]
+
+    # as `subprocess.Popen`
+
+    def send_signal(self, number: int) -> None:
+        self.signals.append(number)
+        if number == signal.SIGKILL:
+            self.die(-9)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def die(self, code: int) -> None:
+        self.code = code
+        self.channel.close()
+        self.way.close()
+        if not self.connected:
+            self.sock.close()
+
+    def poll(self) -> int | None:
+        return self.code
+
+    def wait(self, timeout: float | None = None) -> int | None:
+        if self.code is None:
+            self.die(0)
+        return self.code
+
+
+class Site:
+    """A broker's pump and its I/O processes; time stands still but for `later`."""
+
+    def __init__(self, logic: Any, log: Any, processes: int) -> None:
+        self.now = 100.0
+        self.errors: list[Exception] = []
+        self.observed: list[Observe] = []
+        self.started: list[Io] = []
+        self.logic = logic
+        self.log = log
+        config = {"cluster": "c", "brokers": ["b"], "zookeeper": {"servers": "z:1"}, "delivery": {"minCopies": 1},
+                  "ioProcesses": processes}  # fmt: skip
+        loop = asyncio.get_running_loop()
+        self.pump = Pump(logic, loop.call_soon, lambda: self.now, self.errors.append)
+        self.pump.carry_out({})
+        self.clients = ManyProcesses(
+            parse(json.dumps(config).encode()), "b", self.pump, lambda: self.now, log, "info", 4.0,
+            self.observed.append, self._start,
+        )  # fmt: skip
+
+    def _start(self, ends: tuple[int, int]) -> Any:
+        self.started.append(Io(ends))
+        return self.started[-1]
+
+    @property
+    def deaths(self) -> int:
+        return sum(one.metric == "migratory_io_process_deaths_total" for one in self.observed)
+
+    def open(self) -> tuple[str, int]:
+        listening = listen(bind("127.0.0.1", 0, "clients"), "clients")
+        self.clients.open(3, listening)
+        host, port = listening.getsockname()[:2]
+        return host, port
+
+    async def up(self, io: Io, until: Any) -> Io:
+        await io.connect()
+        io.say(Hello(1000))
+        await until(lambda: io.of(ServerList))
+        return io
+
+    def effect(self, *effects: Any) -> None:
+        for effect in effects:
+            self.pump.to_edge(effect)
+
+    def later(self, seconds: float) -> None:
+        """Time passes, in steps that are no standstill."""
+        until = self.now + seconds
+        while self.now < until:
+            self.now = min(until, self.now + 0.1)
+            self.clients.tick(self.now)
+
+
+def fanout(topic: str, number: int = 1, size: int = 1) -> Fanout:
+    return Fanout(topic, (Publication(1, number, b"x" * size),))
