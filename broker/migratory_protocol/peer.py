@@ -2,11 +2,14 @@
 
 A link carries them in order and loses none until it breaks. A broker opens a link with `Hello` and refuses another
 cluster, version or number of groups. Fields may be added at the end with a default: an older peer ignores them.
+A frame holds one message, or an array of several, none of which is `Hello`, for those who said that they take them.
 `group` is a topic group's number; `history` its random name; `epoch` the sender's reign unless said otherwise.
 docs/replication.md says when each is sent. Times in seconds.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import msgspec
 from msgspec import Struct
@@ -92,11 +95,14 @@ Broker = tuple[str, int]  # name, incarnation
 
 
 class Hello(Struct, array_like=True, gc=False, frozen=True, tag=0):
+    """`several`: the sender takes frames of several messages. A broker from before them does not say so."""
+
     version: int
     cluster: str
     broker: str
     incarnation: int
     groups: int
+    several: bool = False
 
 
 class Load(Struct, array_like=True, gc=False, frozen=True):
@@ -295,9 +301,8 @@ class Held(Struct, array_like=True, gc=False, frozen=True, tag=16):
     groups: list[tuple[int, int]]
 
 
-PeerMessage = (
-    Hello
-    | Heartbeat
+Said = (
+    Heartbeat
     | Forward
     | Answers
     | Prepare
@@ -314,9 +319,12 @@ PeerMessage = (
     | Survey
     | Held
 )
+PeerMessage = Hello | Said
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[PeerMessage] = msgspec.msgpack.Decoder(PeerMessage)
+_several: msgspec.msgpack.Decoder[list[Said]] = msgspec.msgpack.Decoder(list[Said])
+_MANY = 0xDD  # how an array of several begins; a message has few fields, and another begin
 
 
 def encode_peer(message: PeerMessage) -> bytes:
@@ -335,3 +343,21 @@ def decode_peer(data: bytes | bytearray | memoryview) -> PeerMessage:
         return _decoder.decode(data)
     except UNDECODABLE as error:
         raise BadPeerMessage(f"not a message of peer protocol {PEER_VERSION}: {error}") from None
+
+
+def join_peer(encoded: Sequence[bytes]) -> bytes:
+    """Several encoded messages, none of them a `Hello`, as the content of one frame."""
+    return b"".join((bytes((_MANY,)), len(encoded).to_bytes(4), *encoded))
+
+
+def decode_peers(data: bytes | bytearray | memoryview) -> Sequence[PeerMessage]:
+    """The messages of one frame, at least one. Raises BadPeerMessage as `decode_peer` does."""
+    if not data or data[0] != _MANY:
+        return [decode_peer(data)]
+    try:
+        found = _several.decode(data)
+    except UNDECODABLE as error:
+        raise BadPeerMessage(f"not messages of peer protocol {PEER_VERSION}: {error}") from None
+    if not found:
+        raise BadPeerMessage("a frame without a message")
+    return found

@@ -38,6 +38,9 @@ class Deframer:
             if len(buffer) < self._needed:
                 return
             data, self._buffer = buffer, bytearray()
+        elif len(data) >= HEADER and len(data) - HEADER == int.from_bytes(data[:HEADER]) <= self.most:
+            take(memoryview(data)[HEADER:])  # as mostly: one message, whole, and nothing else
+            return
         start, size = 0, len(data)
         view = memoryview(data)  # never of the buffer that grows
         while (body := start + HEADER) <= size:

@@ -2,7 +2,8 @@
 
 Of two brokers the one with the smaller name dials. A link that broke is dialled again with a backoff; what the cores
 were promised (`PeerUp`, then messages in order, then `PeerDown`) is kept by giving a link to the logic in its place
-among the events: nothing meant for an old link leaves on a new one. Malformed input ends its own link only.
+among the events: nothing meant for an old link leaves on a new one. Malformed input ends its own link only. What a turn
+has for a peer leaves at its end (`flush`) in one frame: of a hundred topic groups each says little.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from migratory_protocol.peer import (
     BadPeerMessage,
     Hello,
     PeerMessage,
-    decode_peer,
+    decode_peers,
     encode_peer,
+    join_peer,
 )
 
 from migratory_broker.core.logic.events import ConnectPeers, PeerDown, PeerReceived, PeerUp, SendPeer
@@ -38,6 +40,9 @@ FIRST_DELAY = 0.05
 LAST_DELAY = 1.0
 """Seconds between two attempts to dial, doubled each time, with jitter."""
 
+LONG = 1_048_576
+"""Bytes of messages above which each leaves in a frame of its own: parts of snapshots are long as they are."""
+
 MAX_HELLO = 4096
 MAX_STRANGERS = 64
 """Connections of others that have not said who they are: one more, and one of these goes."""
@@ -46,7 +51,19 @@ MAX_STRANGERS = 64
 class Link(asyncio.Protocol):
     """One TCP connection to another broker. `peer` is "" until its `Hello` was accepted."""
 
-    __slots__ = ("_peers", "dialled", "done", "framing", "heard", "incarnation", "peer", "since", "transport")
+    __slots__ = (
+        "_peers",
+        "dialled",
+        "done",
+        "framing",
+        "heard",
+        "incarnation",
+        "peer",
+        "several",
+        "since",
+        "transport",
+        "waiting",
+    )
 
     transport: asyncio.Transport
 
@@ -56,6 +73,8 @@ class Link(asyncio.Protocol):
         self.dialled = dialled
         self.peer = ""
         self.incarnation = 0
+        self.several = False  # the other end takes frames of several messages
+        self.waiting: list[bytes] = []  # messages of this turn
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.since = self.heard = peers.clock()
 
@@ -82,11 +101,11 @@ class Link(asyncio.Protocol):
             self._peers.received(self, tuple(messages))
 
     def _message(self, messages: list[PeerMessage], part: memoryview) -> None:
-        message = decode_peer(part)
-        if self.peer and not isinstance(message, Hello):
-            messages.append(message)
+        found = decode_peers(part)
+        if self.peer and not isinstance(found[0], Hello):  # which is never one of several
+            messages += found
         else:
-            self._peers.greeted(self, message)
+            self._peers.greeted(self, found[0])
 
     def write(self, data: bytes) -> None:
         self.transport.writelines((length(data), data))
@@ -126,16 +145,18 @@ class Peers:
         self._calling: set[Link] = set()  # dialled, and not answered with a Hello yet
         self._links: dict[str, Link] = {}  # as the sockets have it
         self._active: dict[str, Link] = {}  # as the logic knows it
+        self._writing: list[Link] = []  # those with something that waits for the end of the turn
         self._encoded: tuple[PeerMessage | None, bytes] = (None, b"")
         self._ticked = clock()
         self._complained: dict[str, float] = {}
         self.refused = 0
+        pump.at_end(self.flush)
 
     # ---- from the process ------------------------------------------------------------------------------------------
 
     def start(self, incarnation: int) -> None:
         """From now on links are made and taken: this broker knows which life of its own it is."""
-        self._hello = Hello(PEER_VERSION, self._cluster, self._name, incarnation, self._groups)
+        self._hello = Hello(PEER_VERSION, self._cluster, self._name, incarnation, self._groups, several=True)
         self._dial_wanted()
 
     def protocol(self) -> Link:
@@ -159,7 +180,7 @@ class Peers:
 
     def send(self, effect: SendPeer) -> None:
         link = self._active.get(effect.peer)
-        if link is None or link.transport.is_closing():
+        if link is None:
             return  # `PeerDown` is on its way to the logic
         message, data = self._encoded
         if message is not effect.message:
@@ -170,11 +191,31 @@ class Peers:
                 link.transport.abort()
                 return
             self._encoded = (effect.message, data)
-        link.write(data)
-        waiting = link.transport.get_write_buffer_size()
-        if waiting > self._max_buffer:
-            self._log("warning", "peer_too_slow", peer=effect.peer, waiting_bytes=waiting)
-            link.transport.abort()
+        if not link.waiting:
+            self._writing.append(link)
+        link.waiting.append(data)
+
+    def flush(self) -> None:
+        """The turn is over: what it had to say leaves."""
+        if not self._writing:
+            return
+        writing, self._writing = self._writing, []
+        for link in writing:
+            messages, link.waiting = link.waiting, []
+            transport = link.transport
+            if transport.is_closing():
+                continue
+            if len(messages) == 1:
+                link.write(messages[0])
+            elif link.several and sum(map(len, messages)) <= LONG:
+                link.write(join_peer(messages))
+            else:
+                for data in messages:
+                    link.write(data)
+            waiting = transport.get_write_buffer_size()
+            if waiting > self._max_buffer:
+                self._log("warning", "peer_too_slow", peer=link.peer, waiting_bytes=waiting)
+                transport.abort()
 
     def tick(self, now: float) -> None:
         self._encoded = (None, b"")  # holds no snapshot longer than needed
@@ -234,7 +275,7 @@ class Peers:
         if not link.dialled and self._hello is not None:
             link.write(encode_peer(self._hello))
         self._known(link)
-        link.peer, link.incarnation = message.broker, message.incarnation
+        link.peer, link.incarnation, link.several = message.broker, message.incarnation, message.several
         link.framing.most = MAX_PEER_MESSAGE
         old = self._links.get(link.peer)
         if old is not None:

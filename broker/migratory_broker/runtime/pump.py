@@ -58,7 +58,7 @@ class Pump:
         failed: Callable[[Exception], None],
     ) -> None:
         self._failed = failed
-        self._over: Callable[[], None] | None = None
+        self._over: list[Callable[[], None]] = []
         self._logic = logic
         self._edge: Core | None = None
         self._waiting: list[Any] = []
@@ -88,10 +88,15 @@ class Pump:
         """Give the pump its edge, once it is known which life of the broker this is; the edge gets what waited. `over`
         is called at the end of every turn."""
         self._edge = edge
-        self._over = over
+        if over is not None:
+            self.at_end(over)
         waiting, self._waiting = self._waiting, []
         for event in waiting:
             self.to_edge(event)
+
+    def at_end(self, action: Callable[[], None]) -> None:
+        """Call it at the end of every turn: what the turn has collected leaves."""
+        self._over.append(action)
 
     def to_logic(self, event: logic_events.Event) -> None:
         if type(event) is logic_events.NextPage:
@@ -156,8 +161,8 @@ class Pump:
         if not self._flushed:
             self._step_logic(_FLUSH)
             self._flushed = True
-        if self._over is not None:
-            self._over()
+        for action in self._over:
+            action()
 
     def _replay(self, end: float) -> None:
         """A page at least, and more until then."""

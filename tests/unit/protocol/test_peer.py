@@ -34,7 +34,9 @@ from migratory_protocol.peer import (
     Synced,
     TopicPart,
     decode_peer,
+    decode_peers,
     encode_peer,
+    join_peer,
 )
 from migratory_protocol.positions import Position
 
@@ -68,7 +70,7 @@ def test_a_message_comes_back_as_it_was(message: PeerMessage) -> None:
 
 
 def test_every_message_is_tried() -> None:
-    assert {type(message) for message in MESSAGES} == set(peer.PeerMessage.__args__)  # type: ignore[attr-defined]
+    assert {type(message) for message in MESSAGES} == set(peer.PeerMessage.__args__)
 
 
 def test_a_position_is_named() -> None:
@@ -115,3 +117,29 @@ def test_a_heartbeat_of_an_older_broker_says_nothing_of_load_and_lives() -> None
     newer = msgspec.msgpack.encode([1, 0.5, ["a"], [[0, 5]], True, True, load, [7], {"later": 1}])
     load_and_lives = (Load(300, False, "r", [("b", 20)]), [7])
     assert decode_peer(newer) == Heartbeat(0.5, ["a"], [(0, 5)], True, True, *load_and_lives)
+
+
+def test_several_messages_in_a_frame() -> None:
+    sent = [message for message in MESSAGES if not isinstance(message, Hello)]
+    encoded = [encode_peer(message) for message in sent]
+    assert decode_peers(join_peer(encoded)) == sent
+    assert [decode_peers(one) for one in encoded] == [[message] for message in sent]
+
+
+def test_a_broker_from_before_frames_of_several_does_not_say_that_it_takes_them() -> None:
+    assert decode_peer(msgspec.msgpack.encode([0, 1, "c", "a", 1, 8])) == Hello(1, "c", "a", 1, 8, several=False)
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (b"", "not a message of peer protocol 1"),
+        (b"\xdd\x00\x00\x00\x00", "a frame without a message"),
+        (join_peer([encode_peer(Ask(1, 2, 3)), encode_peer(Hello(1, "c", "a", 1, 8))]), "Invalid value 0"),
+        (join_peer([encode_peer(Ask(1, 2, 3)), b"\x93\x07"]), "at least length 4"),
+        (join_peer([encode_peer(Ask(1, 2, 3))] * 2) + b"\x00", "trailing"),
+    ],
+)
+def test_what_is_no_frame_is_named(data: bytes, text: str) -> None:
+    with pytest.raises(BadPeerMessage, match=text):
+        decode_peers(data)

@@ -11,9 +11,20 @@ import pytest
 from migratory_broker.core.logic import events
 from migratory_broker.runtime import peers as peers_module
 from migratory_broker.runtime.listener import Listener, address_of, bind, listen
-from migratory_broker.runtime.peers import Peers
+from migratory_broker.runtime.peers import LONG, Link, Peers
 from migratory_broker.runtime.pump import Pump
-from migratory_protocol.peer import PEER_VERSION, Accept, Answers, Entries, Hello, Publication, Synced, encode_peer
+from migratory_protocol.peer import (
+    PEER_VERSION,
+    Accept,
+    Answers,
+    Entries,
+    Hello,
+    Publication,
+    Synced,
+    decode_peers,
+    encode_peer,
+    join_peer,
+)
 
 NAMES = ("a", "b", "c")
 
@@ -127,6 +138,66 @@ async def test_messages_arrive_in_order_and_whole(sides: Any, until: Any) -> Non
     await until(lambda: a.received() == [7])
 
 
+def _frames(monkeypatch: pytest.MonkeyPatch, side: Side, peer: str) -> list[bytes]:
+    """What is written on the link from now on, frame by frame."""
+    link, write = side.peers._links[peer], Link.write
+    written: list[bytes] = []
+
+    def note(self: Link, data: bytes) -> None:
+        if self is link:
+            written.append(data)
+        write(self, data)
+
+    monkeypatch.setattr(Link, "write", note)
+    return written
+
+
+async def test_what_a_turn_says_is_one_frame(sides: Any, until: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = await joined(sides, until)
+    written = _frames(monkeypatch, a, "b")
+    a.send("b", numbered(0))
+    await until(lambda: b.received() == [0])
+    assert written == [encode_peer(numbered(0))]
+    for number in range(1, 100):
+        a.send("b", numbered(number))
+    await until(lambda: len(b.received()) == 100)
+    assert b.received() == [*range(100)]
+    assert [len(decode_peers(frame)) for frame in written] == [1, 99]
+    assert [len(event.messages) for event in b.logic.of(events.PeerReceived)] == [1, 99]
+
+
+async def test_long_ones_have_frames_of_their_own(sides: Any, until: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = await joined(sides, until)
+    written = _frames(monkeypatch, a, "b")
+    for number in range(3):
+        a.send("b", Accept(number, 1, 1, [Entries("t", [Publication(1, 1, bytes(LONG // 2))])], [], []))
+    await until(lambda: b.received() == [0, 1, 2])
+    assert [len(decode_peers(frame)) for frame in written] == [1, 1, 1]
+
+
+async def test_a_broker_from_before_frames_of_several_gets_one_message_in_each(
+    sides: Any, until: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = sides("a"), sides("b")
+    b.peers._hello = Hello(PEER_VERSION, "quotes", "b", 1, 8)
+    a.want(b)
+    await until(lambda: a.heard() and b.heard())
+    written = _frames(monkeypatch, a, "b")
+    for number in range(5):
+        a.send("b", numbered(number))
+    await until(lambda: b.received() == [0, 1, 2, 3, 4])
+    assert [len(decode_peers(frame)) for frame in written] == [1] * 5
+
+
+async def test_a_hello_among_several_ends_the_link(sides: Any, until: Any, log: Any) -> None:
+    a, b = await joined(sides, until)
+    hello = encode_peer(Hello(PEER_VERSION, "quotes", "a", 1, 8))
+    a.peers._links["b"].write(join_peer([encode_peer(numbered(1)), hello]))
+    await until(lambda: events.PeerDown("a") in b.heard())
+    assert b.received() == []
+    assert "peer_refused" in log.events()
+
+
 async def test_a_link_that_broke_is_made_again_and_nothing_old_arrives_on_it(sides: Any, until: Any) -> None:
     a, b = await joined(sides, until)
     b.peers._links["a"].transport.abort()
@@ -147,6 +218,7 @@ async def test_what_is_meant_for_an_old_link_never_leaves_on_a_new_one(sides: An
     a.pump._turn()
     assert a.heard()[-2:] == [events.PeerDown("b"), events.PeerUp("b", 4)]
     a.peers.send(events.SendPeer("b", numbered(2)))
+    a.peers.flush()
     await until(b.received)
     assert b.received() == [2]
 
@@ -253,7 +325,7 @@ async def test_a_peer_that_does_not_read_breaks_the_link(sides: Any, until: Any,
     writer.transport.pause_reading()
     message = Accept(3, 1, 1, [Entries("t", [Publication(1, 1, bytes(1_000_000))])], [], [])
     for _ in range(30):
-        b.peers.send(events.SendPeer("a", message))
+        b.send("a", message)
     await until(lambda: events.PeerDown("a") in b.heard())
     assert "peer_too_slow" in log.events()
     writer.close()

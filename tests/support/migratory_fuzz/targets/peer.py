@@ -53,6 +53,8 @@ def run(data: bytes) -> None:
         again = p.encode_peer(cast("p.PeerMessage", message))
         assert repr(p.decode_peer(again)) == repr(message)
         assert p.encode_peer(p.decode_peer(again)) == again
+        if not isinstance(message, p.Hello):
+            assert repr(p.decode_peers(p.join_peer([again, again]))) == repr([message, message])
 
 
 def _decoded(data: bytes | bytearray | memoryview) -> object:
@@ -105,7 +107,7 @@ def _stream(chunks: list[bytes]) -> tuple[list[object], bool, list[tuple[object,
     """What a link behind its `Hello` makes of these pieces: messages handed on, whether it is broken, why."""
     handed: list[PeerReceived] = []
     reasons: list[tuple[object, ...]] = []
-    pump = SimpleNamespace(to_logic=handed.append, call=lambda action, argument: None)
+    pump = SimpleNamespace(to_logic=handed.append, call=lambda action, argument: None, at_end=lambda action: None)
     peers = Peers(
         cluster="fuzz",
         name="b",
@@ -123,7 +125,7 @@ def _stream(chunks: list[bytes]) -> tuple[list[object], bool, list[tuple[object,
         link: Link = peers.protocol()
         link.connection_made(cast("Any", transport))
         link.data_received(_framed(p.encode_peer(HELLO)))
-        assert transport.written == _framed(p.encode_peer(p.Hello(p.PEER_VERSION, "fuzz", "b", 1, 4)))
+        assert transport.written == _framed(p.encode_peer(p.Hello(p.PEER_VERSION, "fuzz", "b", 1, 4, True)))
         for chunk in chunks:
             link.data_received(chunk)
 
