@@ -10,7 +10,7 @@ carried out before the next event is looked at, each in the order it was given:
   a replay into one of their own, of which little is worked off in a turn.
 
 Where edges are in processes of their own, each side has a pump whose other core is a stand-in: it sends what it is told
-(`edges.py`, `ioprocess.py`).
+(`manyprocesses.py`, `ioprocess.py`).
 """
 
 from __future__ import annotations

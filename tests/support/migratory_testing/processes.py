@@ -18,6 +18,9 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 LIMIT = 30.0
+START = 60.0
+"""Seconds until a broker takes clients: with others and their I/O processes it imports its libraries, on a busy machine
+slowly."""
 
 T = TypeVar("T")
 
@@ -116,7 +119,7 @@ class Broker:
     def ready(self) -> bool:
         return self.get("/readyz")[0] == 200
 
-    def wait_ready(self, limit: float = LIMIT) -> None:
+    def wait_ready(self, limit: float = START) -> None:
         self.event("listening", limit)
         poll(self.ready, f"{self.name} takes clients", limit)
 
