@@ -33,7 +33,12 @@ class Connection(asyncio.Protocol):
         self.transport = transport
         self.socket: ClientSocket | None = None  # for fan-outs, where they may go past the transport
 
-    def data_received(self, data: bytes) -> None:
+    @property
+    def data_received(self) -> Callable[[bytes], None]:
+        """Itself: uvloop keeps what it is given here for each connection, and a bound method has 64 bytes."""
+        return self
+
+    def __call__(self, data: bytes) -> None:
         table = self._table
         table.pump.to_edge(Received(self.number, data))
         if table.choked is not None:

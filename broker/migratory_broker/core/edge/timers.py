@@ -24,8 +24,13 @@ class Wheel:
         slot = max(int(due / GRAIN) + 1, self._turned + 1)
         if slot != connection.slot:
             self.remove(connection)
+            waiting = self._slots.get(slot)
+            if waiting is None:
+                waiting = self._slots[slot] = {}
+            else:
+                slot = next(iter(waiting)).slot  # the same object, in place of an equal one for each connection
             connection.slot = slot
-            self._slots.setdefault(slot, {})[connection] = None
+            waiting[connection] = None
 
     def remove(self, connection: Connection) -> None:
         """It has no timer any more."""
