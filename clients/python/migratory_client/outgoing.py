@@ -1,6 +1,6 @@
 """What leaves together: the messages of one loop turn go out in as few frames as they fit into, in their order.
 
-A broker takes one frame of many publications with up to a third less work than as many frames. Nothing waits for others:
+A broker takes a frame of many publications with up to a third less work than as many frames. Nothing waits for others:
 whoever writes to the socket takes all that is there by then, and a message that is alone leaves as it is.
 """
 
