@@ -1,4 +1,6 @@
-"""An operator that dies amid a change, is away, hears by watches alone or can't reach the API server misses nothing."""
+"""An operator that dies amid a change, is away, hears by watches alone or can't reach the API server misses nothing.
+It keeps the clusters of two namespaces apart.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +9,11 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 from migratory_node.kubectl import Kubectl
-from migratory_node.pods import ONE, make_cluster
+from migratory_node.pods import ONE, Pods, make_cluster
 
 pytestmark = pytest.mark.timeout(600)
 LABEL = "app.kubernetes.io/name=migratory-operator"
@@ -64,6 +67,52 @@ def test_watches_alone_suffice_while_they_work(operator: Kubectl, small: Kubectl
     finally:
         operator("set", "env", "deployment/migratory", "MIGRATORY_RESYNC_SECONDS=15")
         operator("rollout", "status", "deployment/migratory", "--timeout=120s", limit=150)
+
+
+def untouched(kube: Kubectl) -> dict[str, object]:
+    """What would change when somebody wrote to the cluster's objects, or replaced its pods."""
+    kinds = "serviceaccounts,networkpolicies,services,configmaps,pdb,statefulsets"
+    objects = kube.list(kinds, "app.kubernetes.io/managed-by=migratory-operator")
+    found: dict[str, object] = {
+        f"{one['kind']} {one['metadata']['name']}": one["metadata"]["resourceVersion"] for one in objects
+    }
+    for pod in kube.list("pods", "app.kubernetes.io/instance=quotes"):
+        restarts = [container["restartCount"] for container in pod["status"].get("containerStatuses", ())]
+        found[f"Pod {pod['metadata']['name']}"] = (pod["metadata"]["uid"], restarts)
+    return found
+
+
+def subscribed(kube: Kubectl) -> bool:
+    return "complete" in Pods(kube).log("sub")
+
+
+def test_clusters_of_one_name_in_two_namespaces_dont_touch_each_other(small: Kubectl, kube: Kubectl) -> None:
+    small.ready("quotes")
+    before, weighed = untouched(small), weights(small)
+    assert len(before) > 8
+    make_cluster(kube, ONE)
+    both, server = {"first": small, "second": kube}, ("--server", "ws://quotes-clients:8080/ws")
+    for where in both.values():
+        Pods(where).start("sub", "sub", "greetings", "--count", "1", *server)
+    for where in both.values():
+        where.until(partial(subscribed, where), "the subscription", 60)
+    for name, where in both.items():
+        Pods(where).start("pub", "pub", "greetings", f"in the {name}", *server)
+    for name, where in both.items():
+        phase, log = Pods(where).end("sub")
+        assert phase == "Succeeded", log
+        assert [other for other in both if f"in the {other}" in log] == [name]
+
+    weigh(kube, 9)
+    kube("delete", "service", "quotes-clients")
+    kube.until(
+        lambda: kube.get("service", "quotes-clients") and weights(kube) == [9], "what is asked of the second", 60
+    )
+    kube("delete", "mgc", "quotes", "--timeout=60s", limit=90)
+    kube.until(lambda: not untouched(kube), "nothing left of the second", 90)
+    assert untouched(small) == before
+    assert weights(small) == weighed
+    small.ready("quotes")
 
 
 @contextmanager

@@ -1,5 +1,5 @@
 """An SLAReport of what a real Prometheus scraped, judged against what the load generator counted itself; a promise that
-is broken, and kept again; the report as files, and its rows on a volume.
+is broken, with the chart's alert in that Prometheus, and kept again; the report as files, and its rows on a volume.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import pytest
 from migratory_node.figures import CLIENTS, prometheus
 from migratory_node.kubectl import Kubectl, Object
 from migratory_node.pods import ONE, Pods, make_cluster, urls
+from migratory_node.prometheus import Prometheus
 
 pytestmark = pytest.mark.timeout(900)
 SMALL: Object = {"cpu": "50m"}
@@ -29,6 +30,7 @@ class Measured(NamedTuple):
     """A load that has ended, what it counted, and the window that has all of it."""
 
     kube: Kubectl
+    prometheus: Prometheus
     account: Object
     window: Object
 
@@ -44,15 +46,15 @@ def measured(shared: Kubectl) -> Measured:
             "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "64Mi"}}},
         }
     )
-    url, scraped = prometheus(kube, "quotes")
-    make_cluster(kube, {**ONE, "sla": {"prometheus": {"url": url}, "objectives": [COMPLETE, IMPOSSIBLE]}})
+    watch = prometheus(kube, "quotes")
+    make_cluster(kube, {**ONE, "sla": {"prometheus": {"url": watch.url}, "objectives": [COMPLETE, IMPOSSIBLE]}})
     pods.load(
         "load", "--server", urls(kube, "quotes"), "--subscribers", "20", "--topics", "5", "--rate", "5",
         "--duration", "55", "--warmup", "1", "--workers", "1", "--cluster", "quotes",
         "--metrics-listen", "0.0.0.0:9100", "--scrape-interval", "15",
     )  # fmt: skip
     kube("label", "pod", "load", *(f"{name}={value}" for name, value in CLIENTS.items()))
-    kube.until(lambda: scraped("client"), "the load is scraped", 120)
+    kube.until(lambda: watch.value('up{job="client"}') == 1, "the load is scraped", 120)
     # What it counted before its first scrape counts from zero: its process is hardly older than the window.
     start = int(time.time()) - 3
     account = pods.account("load", 300)
@@ -60,7 +62,7 @@ def measured(shared: Kubectl) -> Measured:
     (container,) = (kube.get("pod", "load") or {})["status"]["containerStatuses"]
     end = container["state"]["terminated"]["finishedAt"]
     window = f"{round(datetime.fromisoformat(end).timestamp()) - start}s"
-    return Measured(kube, account, {"end": end, "window": window})
+    return Measured(kube, watch, account, {"end": end, "window": window})
 
 
 def report(measured: Measured, name: str, spark: Object) -> Object:
@@ -76,6 +78,15 @@ def report(measured: Measured, name: str, spark: Object) -> Object:
     return kube.until(ended, f"the end of report {name}", 420) or {}
 
 
+def alerts(measured: Measured, count: int) -> None:
+    """So many alerts of the cluster's broken promise fire. An operator outside of the cluster is not scraped."""
+    if os.environ.get("MIGRATORY_OPERATOR") != "outside":
+        kube, found = measured.kube, measured.prometheus
+        labels = {"namespace": kube.namespace, "cluster": "quotes"}
+        kube.until(lambda: found.value('up{job="operator"}') == 1, "the operator is scraped", 60)
+        kube.until(lambda: len(found.firing("MigratorySLANotMet", **labels)) == count, f"{count} alerts", 60)
+
+
 def events(kube: Kubectl) -> list[str]:
     found = kube.list("events")
     return [one["reason"] for one in found if one["involvedObject"]["kind"] == "MigratoryCluster"]
@@ -86,6 +97,7 @@ def test_driver_and_two_executors_count_what_the_load_generator_counted_and_a_mi
 ) -> None:
     kube, account = measured.kube, measured.account
     assert account["expected"] > 1000
+    alerts(measured, 0)
     status = report(measured, "first", {"executors": 2, "executor": SMALL, "historyClaim": "history"})
     assert status["phase"] == "Succeeded", status
     counted = {key: account[key] for key in ("expected", "lost", "duplicates", "reordered")}
@@ -100,6 +112,7 @@ def test_driver_and_two_executors_count_what_the_load_generator_counted_and_a_mi
 
     assert kube.until(lambda: kube.condition("quotes", "SLAMet"), "SLAMet", 60) == ("False", "ObjectivesMissed")
     kube.until(lambda: "SLAMissed" in events(kube), "the Event", 60)
+    alerts(measured, 1)
     last = (kube.get("mgc", "quotes") or {})["status"]["lastReport"]
     assert last == {"name": "first", "verdict": "missed", "time": measured.window["end"]}
     assert "missed" in kube("get", "mgc", "quotes").splitlines()[1]
@@ -132,3 +145,4 @@ def test_kept_again_it_clears(measured: Measured) -> None:
     assert status["delivery"]["expected"] == measured.account["expected"]
     kube.until(lambda: kube.condition("quotes", "SLAMet") == ("True", "ObjectivesMet"), "SLAMet", 60)
     kube.until(lambda: "SLARecovered" in events(kube), "the Event", 60)
+    alerts(measured, 0)

@@ -1,49 +1,47 @@
-"""A real Prometheus in a test's namespace that scrapes a broker and a client by their names: for tests that need
-figures and not the objects of the Prometheus operator.
+"""A real Prometheus in a test's namespace that scrapes a broker, a client and the operator by their names, and has the
+alerts of what the operator knows: for tests that need figures and not the objects of the Prometheus operator.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+
+import yaml
 
 from migratory_node import monitoring
-from migratory_node.kubectl import Kubectl, Object, Refused
+from migratory_node.kubectl import Kubectl, Object
+from migratory_node.prometheus import Prometheus, chart_objects
 
 CLIENTS = {"migratory.dev/metrics": "clients"}
 """Labels of the pod whose port 9100 is scraped."""
 NAME = "figures"
 
 
-def prometheus(kube: Kubectl, cluster: str) -> tuple[str, Callable[[str], bool]]:
-    """Its URL for who is in the cluster, and whether the target of a job (broker, client) answers."""
-    jobs = {"broker": f"{cluster}-broker-0.{cluster}-broker:8082", "client": f"{NAME}-client:9100"}
+def prometheus(kube: Kubectl, cluster: str) -> Prometheus:
+    """Its jobs are broker, client and operator."""
+    jobs = {
+        "broker": f"{cluster}-broker-0.{cluster}-broker:8082",
+        "client": f"{NAME}-client:9100",
+        "operator": "migratory-metrics.migratory-system:8080",
+    }
     config = {
         # of a busy machine: what is further than two and a half intervals from a scrape is not covered
-        "global": {"scrape_interval": "2s", "scrape_timeout": "2s"},
+        "global": {"scrape_interval": "2s", "scrape_timeout": "2s", "evaluation_interval": "2s"},
         "scrape_configs": [
             {"job_name": job, "static_configs": [{"targets": [target]}]} for job, target in jobs.items()
         ],
+        "rule_files": ["/config/rules.yml"],
     }
+    (rules,) = yaml.safe_load_all(chart_objects(kube.namespace, ("prometheusrule",), ()))
+    groups = [group for group in rules["spec"]["groups"] if group["name"] == "migratory-operator"]
     kube.apply(
-        _named("ConfigMap", data={"prometheus.yml": json.dumps(config)}),
+        _named("ConfigMap", data={"prometheus.yml": json.dumps(config), "rules.yml": json.dumps({"groups": groups})}),
         _service(NAME, {"app": NAME}, 9090),
         _service(f"{NAME}-client", CLIENTS, 9100),
         _pod(),
     )
     kube.until(lambda: kube("wait", "--for=condition=Ready", f"pod/{NAME}", "--timeout=1s"), "Prometheus", 120)
-
-    def scraped(job: str) -> bool:
-        path = (
-            f"/api/v1/namespaces/{kube.namespace}/pods/{NAME}:9090/proxy/api/v1/query?query=up%7Bjob%3D%22{job}%22%7D"
-        )
-        try:
-            found = json.loads(kube("get", "--raw", path))["data"]["result"]
-        except Refused:
-            return False
-        return [one["value"][1] for one in found] == ["1"]
-
-    return f"http://{NAME}.{kube.namespace}.svc:9090", scraped
+    return Prometheus(kube, (NAME, "9090"))
 
 
 def _named(kind: str, name: str = NAME, **fields: object) -> Object:

@@ -9,7 +9,7 @@ from migratory_node.pods import RESULT, Pods, urls
 
 SUBSCRIBERS, PUBLISHERS = 60, 4
 _LONGEST = 1800.0
-# In the pod: until the file is there, or for so long.
+# In the pod: until the file `cease` is there, or for so long. What is in the file `mark` becomes a mark, and it goes.
 _SCRIPT = f"""\
 import asyncio, json, pathlib, sys
 from migratory_loadtest import Load, Scenario
@@ -17,7 +17,11 @@ from migratory_loadtest import Load, Scenario
 async def main():
     async with Load(Scenario(**json.loads(sys.argv[1]))) as load:
         result = asyncio.create_task(load.result())
+        mark = pathlib.Path("/tmp/mark")
         while not result.done() and not pathlib.Path("/tmp/cease").exists():
+            if mark.exists():
+                await load.mark(mark.read_text())
+                mark.unlink()
             await asyncio.sleep(0.2)
         load.cease()
         found = await result
@@ -49,6 +53,12 @@ def load(kube: Kubectl, run: str, seconds: float = _LONGEST, cluster: str = "quo
         return sum(one.get("clients", 0) for one in (kube.get("mgc", cluster) or {})["status"]["brokers"])
 
     kube.until(lambda: clients() >= SUBSCRIBERS, "the load", 180)
+
+
+def mark(kube: Kubectl, run: str, name: str) -> None:
+    """From here to the next mark the account has an entry of its own in `marks`."""
+    write = f"printf {name} >/tmp/next && mv /tmp/next /tmp/mark && while [ -e /tmp/mark ]; do sleep 0.1; done"
+    kube("exec", run, "--", "sh", "-c", write)
 
 
 def flawless(kube: Kubectl, run: str, *, cease: bool = False, limit: float = 240.0) -> Object:

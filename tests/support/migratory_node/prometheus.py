@@ -45,11 +45,15 @@ OBJECTS = ("podmonitor", "prometheusrule")
 
 
 class Prometheus:
-    """`url` is for who is in the cluster, the queries are asked through the API server."""
+    """`url` is for who is in the cluster, the queries are asked through the API server.
 
-    def __init__(self, kube: Kubectl) -> None:
+    :param service: its name, and that of its port.
+    """
+
+    def __init__(self, kube: Kubectl, service: tuple[str, str] = (_SERVICE, "web")) -> None:
         self._kube = kube
-        self.url = f"http://{_SERVICE}.{kube.namespace}.svc:9090"
+        self.url = f"http://{service[0]}.{kube.namespace}.svc:9090"
+        self._path = f"/api/v1/namespaces/{kube.namespace}/services/{':'.join(service)}/proxy/api/v1"
 
     def ask(self, query: str) -> list[tuple[dict[str, str], float]]:
         """Labels and value of each series now; nothing while Prometheus does not answer."""
@@ -94,8 +98,7 @@ class Prometheus:
         return found
 
     def _answer(self, path: str) -> Any:
-        proxy = f"/api/v1/namespaces/{self._kube.namespace}/services/{_SERVICE}:web/proxy/api/v1/{path}"
-        return json.loads(self._kube("get", "--raw", proxy))["data"]
+        return json.loads(self._kube("get", "--raw", f"{self._path}/{path}"))["data"]
 
 
 @contextmanager
