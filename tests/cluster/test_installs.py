@@ -1,4 +1,4 @@
-"""By Helm: everything with one command, an upgrade, and nothing left; or an operator that may look into one namespace.
+"""By Helm: everything with one command, an upgrade, and nothing left; or operators of one namespace each.
 
 The operator of all namespaces is away meanwhile: there must never be two for one cluster.
 """
@@ -6,11 +6,14 @@ The operator of all namespaces is away meanwhile: there must never be two for on
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 
 import pytest
 from migratory_node import rendered
 from migratory_node.kubectl import Kubectl, Refused
-from migratory_node.pods import ONE, Cluster
+from migratory_node.pods import ONE, make_cluster, own_namespace
 from migratory_node.rendered import CHART
 
 pytestmark = pytest.mark.timeout(600)
@@ -58,14 +61,32 @@ def test_one_command_brings_a_cluster_that_is_upgraded_and_uninstalled_without_a
     ]
 
 
-def test_a_role_is_enough_and_the_namespace_goes_with_its_operator_gone_first(
-    alone: None, kube: Kubectl, cluster: Cluster
-) -> None:
-    only_here = ("--skip-crds", "--set", "operator.scope=namespace,crds.upgrade=false")
-    by_helm(kube, "install", "own", str(CHART), "--wait", "--timeout=3m", *only_here)
+@pytest.fixture(scope="module")
+def two(alone: None, operator: Kubectl) -> Iterator[tuple[Kubectl, Kubectl]]:
+    """Two namespaces, each with an operator of its own and a cluster; the clusters have one name."""
+    namespace = contextmanager(own_namespace)
+    only_here = "operator.scope=namespace,operator.resyncSeconds=2,crds.upgrade=false"
+    with namespace(operator.kubeconfig) as first, namespace(operator.kubeconfig) as second:
+        for kube in (first, second):
+            by_helm(kube, "install", "own", str(CHART), "--skip-crds", "--set", only_here)
+            make_cluster(kube, ONE, ready=False)
+        for kube in (first, second):
+            kube.ready("quotes")
+        yield first, second
+        # the namespaces are deleted with the clusters in them, and nobody left to look after these
+        for kube in (first, second):
+            kube("delete", "deployment", "own", "--wait=true")
+
+
+def account(kube: Kubectl) -> str:
+    (operator,) = kube.list("pods", ALL)
+    return f"--as=system:serviceaccount:{kube.namespace}:{operator['spec']['serviceAccountName']}"
+
+
+def test_a_role_is_enough(two: tuple[Kubectl, Kubectl]) -> None:
+    kube, other = two
     names = [one["metadata"]["name"] for one in kube.list("clusterroles,clusterrolebindings")]
     assert not [name for name in names if kube.namespace in name]
-    cluster(ONE)
     kube("delete", "service", "quotes-clients")
     kube.until(lambda: kube.get("service", "quotes-clients"), "the Service to come back", 60)
     (operator,) = kube.list("pods", ALL)
@@ -73,8 +94,36 @@ def test_a_role_is_enough_and_the_namespace_goes_with_its_operator_gone_first(
     refused = [line for line in log.splitlines() if "403" in line or "forbidden" in line.lower()]
     assert refused == []
     assert "WARNING" not in log, log
-    account = f"system:serviceaccount:{kube.namespace}:{operator['spec']['serviceAccountName']}"
+    assert kube("auth", "can-i", "list", "pods", account(kube)).strip() == "yes"
     with pytest.raises(Refused):
-        kube("auth", "can-i", "list", "pods", "--all-namespaces", f"--as={account}")
-    # the fixture deletes the namespace, with the cluster in it and nobody left to look after it
-    kube("delete", "deployment", "own", "--wait=true")
+        kube("auth", "can-i", "list", "pods", "--all-namespaces", account(kube))
+    with pytest.raises(Refused):
+        other("auth", "can-i", "list", "pods", account(kube))
+
+
+def test_two_such_operators_dont_touch_each_others_clusters(two: tuple[Kubectl, Kubectl]) -> None:
+    kube, other = two
+
+    def weighed(where: Kubectl, weight: int) -> bool:
+        return [one["weight"] for one in (where.get("mgc", "quotes") or {})["status"]["servers"]] == [weight]
+
+    kube("scale", "deployment", "own", "--replicas=0")
+    kube.until(lambda: not kube.list("pods", ALL), "no operator in the first namespace")
+    for weight in (7, 8):
+        for where in two:
+            where("delete", "service", "quotes-clients", "--ignore-not-found")
+            where.patch("mgc", "quotes", {"spec": {"brokers": {"weights": {"quotes-broker-0": weight}}}})
+        other.until(lambda: other.get("service", "quotes-clients"), "the Service of its own to come back", 60)
+        other.until(partial(weighed, other, weight), "the change of its own", 60)
+        assert kube.get("service", "quotes-clients") is None, "the other operator made it"
+        assert weighed(kube, 100), "the other operator wrote it"
+    kube("scale", "deployment", "own", "--replicas=1")
+    kube.until(lambda: weighed(kube, 8) and kube.get("service", "quotes-clients"), "what was left undone", 90)
+
+    ours = "app.kubernetes.io/instance=quotes"
+    uids = {one["metadata"]["uid"] for one in other.list("pods,statefulsets,services,configmaps", ours)}
+    assert len(uids) > 5
+    kube("delete", "mgc", "quotes", "--timeout=60s", limit=90)
+    kube.until(lambda: not kube.list("pods,statefulsets,services,configmaps", ours), "nothing left", 90)
+    assert {one["metadata"]["uid"] for one in other.list("pods,statefulsets,services,configmaps", ours)} == uids
+    other.ready("quotes")
