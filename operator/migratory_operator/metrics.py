@@ -68,6 +68,12 @@ class Metrics:
             value = {"True": 1, "False": 0}.get(condition["status"], -1)
             self._condition.labels(namespace, name, condition["type"]).set(value)
 
+    def unsays(self, namespace: str, name: str, type_: str) -> None:
+        """A condition that a cluster has no more has no series, or its alert would never end."""
+        if type_ in self._known.get((namespace, name), ()):
+            self._known[namespace, name].remove(type_)
+            self._condition.remove(namespace, name, type_)
+
     def forget(self, namespace: str, name: str) -> None:
         """A cluster that is gone has no series."""
         types = self._known.pop((namespace, name), None)

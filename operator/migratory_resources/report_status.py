@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from migratory_resources.fields import Model, Whole, Words
-from migratory_resources.status import Condition
+from migratory_resources.status import Condition, Reason
 
 Phase = Literal["Pending", "Submitting", "Running", "Succeeded", "Failed"]
 PHASES: tuple[Phase, ...] = ("Pending", "Submitting", "Running", "Succeeded", "Failed")
@@ -94,6 +94,13 @@ class Outcome(Model):
     latency: list[Percentiles] = Field(max_length=100, description="Of all brokers together, and of each")
     gaps: list[Gap] = Field(max_length=20, description="What happened to the cluster, the first 20")
     notes: list[str] = Field(max_length=10, description="What a reader of the figures should know")
+
+
+class Failure(Model):
+    """Why a run came to no verdict, as the pipeline's pods write it."""
+
+    reason: Reason = Field(description="In one word")
+    message: str = Field(description="For a person")
 
 
 class Files(Model):

@@ -15,13 +15,15 @@ Truth = Literal["True", "False", "Unknown"]
 _TRUTHS: tuple[Truth, ...] = ("True", "False", "Unknown")
 Count = Annotated[int, Whole(0, 2**31 - 1)]
 
+Reason = Annotated[str, Text(r"[A-Za-z][A-Za-z0-9_,:]*", 1024, "one word")]
+
 
 class Condition(Model):
     type: Annotated[str, Text(r"[A-Za-z][A-Za-z0-9_.-]*(/[A-Za-z0-9_.-]+)?", 316, "a condition's type")] = Field(
         description="Ready, Progressing, Degraded, CoordinationAvailable, SLAMet, or another's"
     )
     status: Annotated[Truth, Words(_TRUTHS)] = Field(description="True, False or Unknown")
-    reason: Annotated[str, Text(r"[A-Za-z][A-Za-z0-9_,:]*", 1024, "one word")] = Field(description="In one word")
+    reason: Reason = Field(description="In one word")
     message: str = Field(description="For a person: what is so, and what to do")
     last_transition_time: str = Field(description="When status last changed")
     observed_generation: Count | None = Field(default=None, description="The generation of the spec it speaks of")

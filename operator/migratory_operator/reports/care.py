@@ -160,7 +160,10 @@ class Reports:
             for old in due.delete:
                 await self._api.delete(REPORT, old)
             part, events = met.status(cluster, sla, reports, now)
-            self._metrics.says(namespace, name, part.get("conditions", ()))
+            if part:
+                self._metrics.says(namespace, name, part["conditions"])
+            else:
+                self._metrics.unsays(namespace, name, met.TYPE)
             if due.slot is not None:
                 part = {**part, "lastSlot": due.slot}
             await self._say(cluster, part, events, now)

@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 from migratory_cli.main import main
 from migratory_operator.api import Api, ApiError
+from migratory_operator.decide import Plan
 from migratory_operator.metrics import Metrics
 from migratory_operator.names import Object
 from migratory_operator.reports.care import Reports
@@ -170,6 +171,23 @@ async def test_the_conditions_of_a_cluster_without_reports_go(kube: FakeKube, re
     del kube.objects[WEEKLY]
     await reports.tend([kube.objects[QUOTES]], [])
     assert kube.objects[QUOTES]["status"] == {"conditions": []}
+
+
+async def test_a_cluster_without_reports_has_no_series_that_an_alert_could_go_by(kube: FakeKube) -> None:
+    api, metrics = Api((), kube.config), Metrics()
+    reports = Reports(api, SETTINGS, metrics)
+    metrics.saw("market", "quotes", Plan(status={"conditions": []}))
+    await reports.look("market", "weekly")
+    answered(kube)
+    await reports.look("market", "weekly")
+    assert b'type="SLAMet"} 0.0' in metrics.page()
+    del kube.objects[WEEKLY]
+    for _ in range(2):
+        await reports.tend([kube.objects[QUOTES]], [])
+        assert b"SLAMet" not in metrics.page()
+    metrics.forget("market", "quotes")
+    await reports.close()
+    await api.close()
 
 
 async def test_a_schedule_that_is_gone_leaves_no_slot_behind(kube: FakeKube, reports: Reports) -> None:

@@ -134,6 +134,10 @@ def test_an_answer_decides_whatever_became_of_the_pods_and_the_time() -> None:
         ({**ACCOUNT, "run": "sla-other"}, "UnknownAnswer"),
         ({**ACCOUNT, "verdict": "perhaps"}, "UnknownAnswer"),
         ({"run": RUN}, "UnknownAnswer"),
+        # what the schema of the status would refuse at each look, for ever
+        ({"run": RUN, "failure": {"reason": "two words", "message": "no"}}, "UnknownAnswer"),
+        ({"run": RUN, "failure": "no"}, "UnknownAnswer"),
+        ({**ACCOUNT, "files": ["a", "b", "c"]}, "UnknownAnswer"),
         ({"run": RUN, "failure": {"reason": "SamplesUnreadable", "message": "no"}}, "SamplesUnreadable"),
     ],
 )
