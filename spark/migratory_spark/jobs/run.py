@@ -128,13 +128,19 @@ def _write(question: Question, report: Report) -> None:
         from migratory_spark.html.page import render_page
 
         outputs.write("--html", question.html_file, render_page(report))
-    if question.history is not None:
-        from migratory_spark.history import append
+    add_to_history(question, report)
 
-        try:
-            append(report, question.history)
-        except OSError as error:
-            raise BadInput(f"--history: {question.history}: {error}") from None
+
+def add_to_history(question: Question, report: Report) -> None:
+    """Where one is asked for. Raises BadInput when it can't be written: a full disk, say."""
+    if question.history is None:
+        return
+    from migratory_spark.history import append
+
+    try:
+        append(report, question.history)
+    except OSError as error:
+        raise BadInput(f"--history: {question.history}: {error}") from None
 
 
 def _first_lines(text: str) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from migratory_spark.jobs.exits import INTERNAL, BadInput, Unreadable
-from migratory_spark.jobs.run import answer
+from migratory_spark.jobs.run import add_to_history, answer
 from migratory_spark.jobs.sessions import submitted_session
 from migratory_spark.pod import access, request, result, server
 
@@ -31,10 +31,7 @@ def _answer(asked: request.Request) -> dict[str, Any]:
     try:
         question = request.question(asked, access.settings())
         report = answer(question, request.objectives(asked), partial(submitted_session, asked.run))
-        if question.history is not None:
-            from migratory_spark.history import append
-
-            append(report, question.history)
+        add_to_history(question, report)
         from migratory_spark.html.page import render_page
 
         return result.answer(asked.run, report, render_page)

@@ -224,6 +224,23 @@ def test_whatever_happens_there_is_an_answer(
     assert told.get("verdict") == reason or told["failure"]["reason"] == reason
 
 
+def test_a_history_that_can_not_be_written_is_the_askers_to_put_right(
+    tmp_path: Path, asked: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError("No space left on device")
+
+    asked.write_text(json.dumps({**ASKED, "history": str(tmp_path)}))
+    patched: list[Any] = []
+    monkeypatch.setattr(sla_in_pod, "answer", lambda *_: sample_report())
+    monkeypatch.setattr("migratory_spark.history.append", full)
+    monkeypatch.setattr(server, "patch", lambda *given: patched.append(given))
+    assert sla_in_pod.main(asked) == 0
+    failure = account(patched[0][2])["failure"]
+    assert failure["reason"] == "BadQuestion"
+    assert "No space left" in failure["message"]
+
+
 def test_an_answer_that_is_not_taken_is_no_success(asked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise server.NotTaken("no")
