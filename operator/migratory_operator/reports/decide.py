@@ -1,8 +1,8 @@
 """What is to be done about one report; pure. Level-based: it goes by what there is, however that came about.
 
-An answer decides before everything else, then how pods have ended, then the time. What exists already is adopted. A
-report in its last phase is never begun again; what its run left behind is removed then, and not before the status says
-how it ended.
+An answer decides before everything else, then how pods have ended, then the time. What exists already is adopted, and
+goes on with what it was asked. A report in its last phase is never begun again; what its run left behind is removed
+then, and not before the status says how it ended.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from migratory_resources.report_status import FINAL
 from migratory_operator.decide import Event
 from migratory_operator.names import Object
 from migratory_operator.reports import answer, job
-from migratory_operator.reports.asked import Asked, NotPossible, asked, moment
+from migratory_operator.reports.asked import NotPossible, asked, moment
 from migratory_operator.reports.asked import written as time_text
 from migratory_operator.reports.ends import Reason, end, over, waiting
 from migratory_operator.reports.observe import Observed
@@ -54,15 +54,19 @@ def decide(observed: Observed, settings: Settings) -> Plan:
         if not (question.spark.image or settings.spark_image):
             raise NotPossible("NoImage", "the operator was given no image for reports: MIGRATORY_SPARK_IMAGE")
     except NotPossible as problem:
-        return _impossible(observed, problem)
+        if observed.job is None:
+            return _impossible(observed, problem)
+        # What was asked is in its pods' hands, whatever became of the cluster meanwhile.
+        return _run(observed, job.deadline(observed.job))
     if observed.now < question.end:
         text = f"the window ends at {time_text(question.end)}"
         return _going(observed, "Pending", Reason("WaitingForEnd", text), look_at=question.end)
-    return _run(observed, question, settings)
+    make = () if observed.job is not None else tuple(job.objects(observed.run, question, settings))
+    return _run(observed, timedelta(seconds=question.spark.deadline), make)
 
 
-def _run(observed: Observed, question: Asked, settings: Settings) -> Plan:
-    deadline = timedelta(seconds=question.spark.deadline)
+def _run(observed: Observed, deadline: timedelta, make: tuple[Object, ...] = ()) -> Plan:
+    """:param make: what it takes to begin, where there is no Job."""
     begun = observed.status.get("startTime")
     started = observed.now if begun is None else moment(begun)
     if (found := end(observed, deadline, started)) is not None:
@@ -76,9 +80,6 @@ def _run(observed: Observed, question: Asked, settings: Settings) -> Plan:
         running = observed.driver.get("status", {}).get("phase") == "Running"
         phase = "Running" if running else "Submitting"
         return _going(observed, phase, waits or Reason(phase, f"{name} makes the report"), started, name, look_at)
-    make: tuple[Object, ...] = ()
-    if observed.job is None:
-        make = tuple(job.objects(observed.run, question, settings))
     reason = waits or Reason("Submitting", "a Job makes the driver")
     return _going(observed, "Submitting", reason, started, None, look_at, make)
 

@@ -37,6 +37,11 @@ def objects(run: Run, asked: Asked, settings: Settings) -> list[Object]:
     ]
 
 
+def deadline(job: Object) -> timedelta:
+    """Of the report that this Job was made for."""
+    return timedelta(seconds=job["spec"]["activeDeadlineSeconds"]) - GRACE
+
+
 def _job(run: Run, asked: Asked, settings: Settings, alone: bool) -> Object:
     pod = _driver(run, asked) if alone else _submitter(run)
     pod["spec"]["serviceAccountName"] = run.driver if alone else run.submit

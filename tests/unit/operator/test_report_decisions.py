@@ -272,6 +272,19 @@ def test_a_cluster_that_is_not_there_yet_is_waited_for(found: Object | None) -> 
     assert decide(seen(resource=report(), cluster=found, now=late), SETTINGS).status["phase"] == "Failed"
 
 
+@pytest.mark.parametrize("found", [None, cluster(), cluster({"brokers": {"replicas": 2}})])
+def test_a_run_goes_on_whatever_becomes_of_its_cluster(found: Object | None) -> None:
+    """Its question is in the pods' hands; the time that it has is the Job's."""
+    (begun,) = [one for one in decide(seen(), SETTINGS).make if one["kind"] == "Job"]
+    running = {"cluster": found, "job": begun, "pods": (pod(DRIVER),)}
+    plan = decide(seen(**running), SETTINGS)
+    assert (plan.status["phase"], plan.status["startTime"]) == ("Running", BEGUN["startTime"])
+    assert plan.make == plan.delete == ()
+    last = NOW + timedelta(minutes=9)
+    assert decide(seen(**running, now=last), SETTINGS).status["phase"] == "Running"
+    assert complete(decide(seen(**running, now=last + timedelta(seconds=1)), SETTINGS))[0] == "DeadlineExceeded"
+
+
 def test_without_an_image_there_are_no_reports() -> None:
     from dataclasses import replace
 
