@@ -15,7 +15,10 @@ class Metrics:
         self.registry = CollectorRegistry()
         cluster = ("namespace", "cluster")
         self._looks = Counter(
-            "migratory_operator_reconciles", "Looks at a cluster or a report, by result", ("result",), registry=self.registry
+            "migratory_operator_reconciles",
+            "Looks at a cluster or a report, by result",
+            ("result",),
+            registry=self.registry,
         )
         self._changes = Counter(
             "migratory_operator_changes",
