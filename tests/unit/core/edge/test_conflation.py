@@ -169,11 +169,22 @@ def test_with_batching_the_latest_of_an_interval_waits_for_its_batch() -> None:
         ("*/spot", ["eur/spot", "/spot"], ["a/eur/spot", "eur/spotted"]),
         ("a.b+(c)", ["a.b+(c)"], ["axb+(c)", "a.bb(c)"]),
         ("**", ["", "anything/at all"], []),
+        ("*a*a/b", ["aa/b", "a-a-a/b"], ["a/b", "aa/", "a/a/b"]),
+        ("**a*b", ["ab", "a/ab", "ab/a-b"], ["a/b", "b"]),
+        ("orders/*-*-*", ["orders/1-2-3", "orders/--"], ["orders/1-2", "orders/1-2-3/4"]),
     ],
 )
 def test_patterns(pattern: str, yes: list[str], no: list[str]) -> None:
     found = TopicPattern(pattern)
     assert [topic for topic in yes + no if found.matches(topic)] == yes
+
+
+@pytest.mark.timeout(10)
+def test_no_name_makes_a_pattern_long_to_match() -> None:
+    """Clients choose the names: to try each way to divide this one would take hours, and the broker stands still."""
+    assert not TopicPattern("orders/*-*-*-*-*-*-*-*").matches("orders/" + "-" * 240 + "/")
+    assert not TopicPattern("*a" * 127).matches("a" * 254 + "/")
+    assert not TopicPattern("**a" * 85 + "/").matches("a" * 255)
 
 
 def test_an_interval_that_cannot_work() -> None:
