@@ -221,8 +221,7 @@ class Logic:
             return
         self.membership.learn(peer, event.incarnation)
         self.ctx.links[peer] = event.incarnation
-        self.membership.news.pop(peer, None)
-        self.membership.hear(peer)
+        self.membership.peer_up(peer)
         for group in self.groups:
             group.peer_up(peer)
 
@@ -330,10 +329,10 @@ class Logic:
         self.membership.tell_servers()
 
     def _admit(self) -> None:
-        if self.ctx.draining:
-            admission = Admission(False, "draining")
-        elif self.ctx.fenced:
+        if self.ctx.fenced:  # also one that drains: its clients can't wait for the end of its period
             admission = Admission(False, "fenced")
+        elif self.ctx.draining:
+            admission = Admission(False, "draining")
         elif not self.membership.ready:
             admission = Admission(False, "learning")
         else:

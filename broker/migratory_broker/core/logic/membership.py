@@ -48,6 +48,7 @@ class PeerNews:
     hears: frozenset[str]
     member: bool
     load: Load | None  # None: it is older than what it would say here
+    life: int  # the incarnation that said so
 
 
 class Membership:
@@ -298,12 +299,22 @@ class Membership:
             self.known.pop(peer, None)
         self._connect()
 
+    def peer_up(self, peer: str) -> None:
+        """What the same life said lately still holds when only the link had broken: its next heartbeat is half a second
+        away, and who heard nobody for so long is not alone."""
+        news = self.news.get(peer)
+        if news is not None and (news.life != self.ctx.links[peer] or self.ctx.now - news.at > self.ctx.config.fencing):
+            del self.news[peer]
+        self.hear(peer)
+
     def hear(self, peer: str) -> None:
         self.heard[peer] = self.ctx.now
 
     def heartbeat(self, peer: str, message: Heartbeat) -> None:
         zookeeper = self.ctx.now - message.zookeeper_age if message.zookeeper_age >= 0 else float("-inf")
-        self.news[peer] = PeerNews(self.ctx.now, zookeeper, frozenset(message.hears), message.member, message.load)
+        self.news[peer] = PeerNews(
+            self.ctx.now, zookeeper, frozenset(message.hears), message.member, message.load, self.ctx.links[peer]
+        )
         for name, incarnation in zip(message.hears, message.lives, strict=False):  # an older broker says no lives
             self._appear(name, incarnation)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from migratory_broker.core.logic.events import Admission, PeerReceived
+from migratory_broker.core.logic.events import Admission, DrainRequest, PeerReceived
 from migratory_protocol.peer import Accept, Heartbeat
 from migratory_testing.brokers import Cluster
 from msgspec import structs
@@ -30,6 +30,34 @@ def test_fence_alone() -> None:
     cluster.run(6.0)
     assert fenced(cluster) == []
     assert cluster[coordinator].of(Admission)[-1] == Admission(True)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 2.0])
+def test_links_that_break_for_less_than_the_fencing_time_fence_nobody(seconds: float) -> None:
+    """All at once, and they stand again before the next heartbeat: what the others said is not forgotten by that."""
+    cluster = Cluster().up()
+    cluster.run(10.0)
+    cluster.isolate(cluster.others()[0])
+    cluster.run(seconds)
+    cluster.heal()
+    cluster.run(3.0)
+    assert not any(cluster[name].notes("fenced") for name in cluster.names)
+
+
+def test_a_broker_that_is_cut_off_while_it_drains_sends_its_clients_away_at_once() -> None:
+    """Its drain period may be long; the links of its clients may hold while nothing comes from the cluster."""
+    cluster = Cluster().up()
+    cluster.run(10.0)
+    name = cluster.coordinator()
+    cluster.give(name, DrainRequest(600.0))
+    cluster.run(1.0)
+    assert cluster[name].of(Admission)[-1] == Admission(False, "draining")
+    cluster.isolate(name)
+    cluster.run(4.5)
+    assert cluster[name].of(Admission)[-1] == Admission(False, "fenced")
+    cluster.heal()
+    cluster.run(6.0)
+    assert cluster[name].of(Admission)[-1] == Admission(False, "draining")
 
 
 def test_a_fenced_broker_keeps_memory_promises_and_votes() -> None:
