@@ -32,6 +32,7 @@ class Connection:
 
     def __init__(self, dialect: Dialect, address: o.Address, name: str) -> None:
         self._dialect = dialect
+        self._name = name
         self._parser = FrameParser("client", 2**24)
         self._unsent = bytearray()
         self.sent = 0
@@ -58,7 +59,7 @@ class Connection:
     def _some(self) -> bytes:
         data = self.socket.recv(WHOLE)
         if not data:
-            raise Refused("a publisher's connection was closed by the server")
+            raise Refused(f"{self._dialect.name}: publisher {self._name}'s connection was closed by the server")
         return data
 
     def _take(self, data: bytes) -> None:
@@ -68,7 +69,7 @@ class Connection:
             elif isinstance(event, PingReceived):
                 self.write(pong_frame(event.data, os.urandom(4)))
             elif isinstance(event, CloseReceived):
-                raise Refused(f"a publisher's connection was closed: {event.code} {event.reason}")
+                raise Refused(f"{self._dialect.name}: publisher {self._name} was closed: {event.code} {event.reason}")
 
     def say(self, messages: list[bytes]) -> None:
         if messages:
