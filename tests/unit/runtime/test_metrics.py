@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
+import migratory_broker
 import psutil
 import pytest
 from migratory_broker.core.logic.events import Observe
@@ -105,3 +108,13 @@ def test_a_duration_falls_into_the_bucket_that_ends_at_or_above_it() -> None:
 def test_a_name_outside_the_contract_is_a_mistake() -> None:
     with pytest.raises(KeyError):
         page().observe(Observe("migratory_surprises_total"))
+
+
+def test_whatever_the_broker_observes_can_be_observed() -> None:
+    """A gauge is read from the status when it is asked for: one that was observed as well ended every broker."""
+    sources = Path(migratory_broker.__file__).parent.rglob("*.py")
+    found = {name for source in sources for name in re.findall(r'[oO]bserve\("(\w+)"', source.read_text())}
+    assert {"migratory_takeovers_total", "migratory_closed_total"} <= found
+    metrics = Metrics("c", "b", lambda: None)
+    for name in found:
+        metrics.observe(Observe(name, 1.0, "x"))

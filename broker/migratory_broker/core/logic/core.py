@@ -103,7 +103,6 @@ class Logic:
         self.membership.on_replaced = self._peer_down
         self._admission: Admission | None = None
         self._stepped_at: float | None = None
-        self._short = 0
         self._ticks = 0
         self._drain_begun = self._drain_until = 0.0
         self._drain_told = True
@@ -295,9 +294,6 @@ class Logic:
                 group.reign.sequencer.expire()
         self._readiness()
         self._leave()
-        if self.bounds.short > self._short:
-            self.ctx.observe("migratory_cache_short", self.bounds.short - self._short)
-            self._short = self.bounds.short
 
     def _coordinates(self) -> list[tuple[int, int]]:
         return [
