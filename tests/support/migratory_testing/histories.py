@@ -1,0 +1,55 @@
+"""A history as `make chaos` keeps them, in which everything is right: for tests that break it and ask the checker."""
+
+from __future__ import annotations
+
+from migratory_chaos.checker import Finding, Verdict, check
+from migratory_chaos.history import Delivered, Gap, Place, Sent, Stream, TopicHistory, digest
+
+TOPIC = "topic-1"
+COUNT = 12
+CHANGE = 8
+"""The sequence number with which another epoch begins, behind a takeover."""
+
+
+def place(sequence: int) -> Place:
+    return (1 if sequence < CHANGE else 2, sequence)
+
+
+def content(sequence: int) -> str:
+    return digest(f"{TOPIC} {sequence}".encode())
+
+
+def perfect(subscribers: int = 3) -> TopicHistory:
+    """Two publishers in turn; everything acknowledged, everything delivered to everybody."""
+    history = TopicHistory(TOPIC, {"a": [], "b": []})
+    for sequence in range(1, COUNT + 1):
+        entries = history.publishers["a" if sequence % 2 else "b"]
+        now = 100 * sequence
+        entries.append(Sent(len(entries) + 1, content(sequence), now, True, place(sequence), "", now + 50))
+    for number in range(subscribers):
+        events: list[Delivered | Gap] = [Delivered(place(n), content(n)) for n in range(1, COUNT + 1)]
+        history.subscribers[f"s{number}"] = Stream((1, 0), events)
+    return history
+
+
+def judge(history: TopicHistory) -> Verdict:
+    return check([history])[0]
+
+
+def only(verdict: Verdict, kind: str, count: int = 1) -> list[Finding]:
+    """The findings; nothing else than `kind` was found, so many times."""
+    counts = {name: getattr(verdict, name) for name in ("lost", "duplicate", "reordered", "unexpected")}
+    assert counts == dict.fromkeys(counts, 0) | {kind: count}
+    assert not verdict.clean
+    assert {finding.topic for finding in verdict.findings} == {TOPIC}
+    assert {finding.kind for finding in verdict.findings} == {kind}
+    return verdict.findings
+
+
+def stream(history: TopicHistory) -> list[Delivered | Gap]:
+    """Of the subscriber that things happen to; the others stay right."""
+    return history.subscribers["s1"].events
+
+
+def sent(history: TopicHistory, sequence: int) -> Sent:
+    return next(entry for entries in history.publishers.values() for entry in entries if entry.place == place(sequence))

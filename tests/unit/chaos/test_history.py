@@ -1,0 +1,111 @@
+"""Histories as files: what is written is read, and a file that was cut off or altered is no history."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from migratory_chaos.history import (
+    BadHistory,
+    Delivered,
+    Gap,
+    PublisherFile,
+    Sent,
+    Stream,
+    SubscriberFile,
+    read,
+)
+from migratory_testing.histories import TOPIC, content
+
+
+def write(folder: Path) -> None:
+    publisher, subscriber = PublisherFile(folder, TOPIC, "p"), SubscriberFile(folder, TOPIC, "s")
+    subscriber.began((1, 0))
+    publisher.submitted(1, content(1), 10)
+    publisher.acknowledged(1, (1, 1), 12)
+    publisher.submitted(2, content(2), 13)
+    publisher.acknowledged(2, None, 14)
+    publisher.submitted(3, content(3), 15)
+    publisher.failed(3, "timeout", 16)
+    publisher.submitted(4, content(4), 17)
+    subscriber.delivered((1, 1), content(1))
+    subscriber.gap("truncated", (1, 2), 2, 2)
+    publisher.close()
+    subscriber.close()
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    write(tmp_path)
+    (history,) = read(tmp_path)
+    assert history.topic == TOPIC
+    assert history.publishers["p"] == [
+        Sent(1, content(1), 10, True, (1, 1), "", 12),
+        Sent(2, content(2), 13, True, None, "", 14),
+        Sent(3, content(3), 15, False, None, "timeout", 16),
+        Sent(4, content(4), 17),
+    ]
+    assert history.subscribers["s"] == Stream((1, 0), [Delivered((1, 1), content(1)), Gap("truncated", (1, 2), 2, 2)])
+
+
+def break_line(path: Path, number: int, change: Callable[[str], str]) -> None:
+    lines = path.read_text().splitlines(keepends=True)
+    lines[number - 1] = change(lines[number - 1])
+    path.write_text("".join(lines))
+
+
+@pytest.mark.parametrize(
+    ("file", "number", "line"),
+    [
+        ("p-p", 2, "a 9 1 1 12\n"),
+        ("p-p", 2, "a 1 x 1 12\n"),
+        ("p-p", 3, "s 1 00 13\n"),
+        ("p-p", 4, "a 1 1 1 14\n"),
+        ("p-p", 1, "s 1\n"),
+        ("s-s", 1, "d 1\n"),
+        ("s-s", 2, "b 1 0\n"),
+        ("s-s", 2, "x\n"),
+    ],
+)
+def test_a_line_that_is_none_is_named(tmp_path: Path, file: str, number: int, line: str) -> None:
+    write(tmp_path)
+    break_line(tmp_path / TOPIC / file, number, lambda _: line)
+    with pytest.raises(BadHistory, match=f"{file}, line {number}"):
+        list(read(tmp_path))
+
+
+@pytest.mark.parametrize("file", ["p-p", "s-s"])
+def test_a_file_that_was_cut_off_or_lacks_a_line_is_no_history(tmp_path: Path, file: str) -> None:
+    write(tmp_path)
+    path = tmp_path / TOPIC / file
+    whole = path.read_text()
+    lines = whole.splitlines(keepends=True)
+    for left in range(len(lines)):
+        path.write_text("".join(lines[:left]))
+        with pytest.raises(BadHistory, match=f"{file}: cut off"):
+            list(read(tmp_path))
+    path.write_text(whole[:-1])  # not even its last line is whole
+    with pytest.raises(BadHistory, match=file):
+        list(read(tmp_path))
+    path.write_text("".join(lines[:1] + lines[2:]))
+    with pytest.raises(BadHistory, match=f"behind {len(lines) - 2} lines"):
+        list(read(tmp_path))
+    path.write_text(whole + lines[0])
+    with pytest.raises(BadHistory, match="behind the end"):
+        list(read(tmp_path))
+
+
+def test_a_clock_that_went_back_is_no_history(tmp_path: Path) -> None:
+    write(tmp_path)
+    break_line(tmp_path / TOPIC / "p-p", 4, lambda line: line.replace(" 14", " 11"))
+    with pytest.raises(BadHistory, match=r"p-p, line 4: .* the clock went back, from 13"):
+        list(read(tmp_path))
+
+
+def test_nothing_to_read_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(BadHistory, match="no histories"):
+        list(read(tmp_path / "none"))
+    (tmp_path / TOPIC).mkdir()
+    (tmp_path / TOPIC / "strange").write_text("")
+    with pytest.raises(BadHistory, match="strange"):
+        list(read(tmp_path))
