@@ -14,7 +14,8 @@ from migratory_operator.names import ADMIN_PORT, Object
 from migratory_operator.observe import BrokerPage
 
 _SECONDS = 3.0
-_LARGEST_PAGE = 8 * 2**20
+_LARGEST_PAGE = 64 * 2**20
+"""Ten thousand topic groups of a dozen brokers make some ten million bytes."""
 _log = logging.getLogger(__name__)
 
 
@@ -36,8 +37,7 @@ class Brokers:
         try:
             async with self._session.get(f"http://{host}:{ADMIN_PORT}/v1/status") as answer:
                 answer.raise_for_status()
-                data = await answer.content.read(_LARGEST_PAGE)
-                page: Any = await asyncio.to_thread(json.loads, data)
+                page: Any = await asyncio.to_thread(json.loads, await _whole(answer.content))
                 return BrokerPage.read(page)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             _log.debug("%s does not answer: %r", name, error)
@@ -47,3 +47,16 @@ class Brokers:
 
     async def close(self) -> None:
         await self._session.close()
+
+
+async def _whole(content: aiohttp.StreamReader) -> bytes:
+    """To its end: one read gives what has come so far, which a network may make any part of the page.
+
+    :raises ValueError: it is too long.
+    """
+    data = bytearray()
+    async for part in content.iter_any():
+        data += part
+        if len(data) > _LARGEST_PAGE:
+            raise ValueError(f"it has more than {_LARGEST_PAGE} bytes")
+    return bytes(data)
