@@ -1,0 +1,111 @@
+"""The decision: how many brokers there are, and in which order they come and go."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from migratory_operator import names
+from migratory_operator.decide import decide
+from migratory_operator.names import Object
+from migratory_operator.observe import Observed, key_of
+from migratory_testing.decisions import BROKERS, brokers_hash, condition, instead, message, whole
+from migratory_testing.kubernetes import OLD, SETTINGS, cluster, page, pages_of, pod, pods, settled
+
+TEMPLATE = {"type": "Template", "urlTemplate": "wss://{pod}.example.com/ws"}
+
+
+def test_from_two_brokers_to_one_the_budget_goes_in_the_same_look() -> None:
+    two = {"brokers": {"replicas": 2}, "delivery": {"minCopies": 1}}
+    seen = whole(cluster(two), pods=pods(2), pages=pages_of(2))
+    one = {"brokers": {"replicas": 1}, "delivery": {"minCopies": 1}}
+    plan = decide(replace(seen, resource={**seen.resource, "spec": one}), SETTINGS)
+    assert [key_of(thing) for thing in plan.delete] == [("PodDisruptionBudget", "quotes-broker")]
+    assert [thing["spec"]["replicas"] for thing in plan.apply if key_of(thing) == BROKERS] == [1]
+
+
+def resized(seen: Observed, replicas: int, **brokers: Any) -> tuple[Observed, Object]:
+    """What is applied as the brokers' StatefulSet for so many brokers, and what there is afterwards."""
+    resource = {**seen.resource, "spec": {"brokers": {"replicas": replicas, **brokers}}}
+    plan = decide(replace(seen, resource=resource), SETTINGS)
+    made = {key_of(thing): thing for thing in plan.apply}
+    objects = {**seen.objects, **{key: settled(thing) for key, thing in made.items()}}
+    return replace(seen, resource=resource, objects=objects), made[BROKERS]
+
+
+def test_more_or_fewer_brokers_are_no_reason_to_restart_any() -> None:
+    seen = whole()
+    usual = brokers_hash(seen.objects[BROKERS])
+    for replicas in (4, 5, 7):
+        seen, made = resized(seen, replicas)
+        assert (made["spec"]["replicas"], brokers_hash(made)) == (replicas, usual)
+        assert BROKERS not in {key_of(thing) for thing in decide(seen, SETTINGS).apply}, "and it stays so"
+
+
+def five(**fields: Any) -> Observed:
+    """Five brokers, all well, of which three are wanted from now on."""
+    seen = whole(cluster({"brokers": {"replicas": 5}}), pods=pods(5), pages=pages_of(5))
+    return replace(seen, **{"resource": {**seen.resource, "spec": {"brokers": {"replicas": 3}}}, **fields})
+
+
+def next_size(seen: Observed) -> int:
+    """Of the brokers' StatefulSet after this look."""
+    plan = decide(seen, SETTINGS)
+    made = {key_of(thing): thing for thing in plan.apply}
+    return int(made.get(BROKERS, seen.objects[BROKERS])["spec"]["replicas"])
+
+
+def test_brokers_leave_one_after_the_other() -> None:
+    seen = five()
+    plan = decide(seen, SETTINGS)
+    made = {key_of(thing): thing for thing in plan.apply}
+    assert made[BROKERS]["spec"]["replicas"] == 4
+    assert brokers_hash(made[BROKERS]) == brokers_hash(seen.objects[BROKERS])
+    assert "quotes-broker-3" in made["ConfigMap", "quotes-broker"]["data"]["broker.json"]
+    assert "quotes-broker-4" not in made["ConfigMap", "quotes-broker"]["data"]["broker.json"]
+    assert condition(plan, "Progressing") == ("True", "Scaling")
+    assert condition(plan, "Ready") == ("True", "AllReady")
+    four = {key: settled(thing) for key, thing in made.items()}
+    seen = replace(seen, objects={**seen.objects, **four})
+    assert next_size(seen) == 4, "the fifth is still there"
+    assert next_size(replace(seen, pods=pods(4), pages=pages_of(4))) == 3
+
+
+def test_the_next_broker_leaves_when_those_that_stay_are_well() -> None:
+    seen = five()
+    assert next_size(seen) == 4
+    fewer = {name: one for name, one in seen.pages.items() if name != "quotes-broker-1"}
+    assert next_size(replace(seen, pages=fewer)) == 5, "groups without a coordinator"
+    unready = pod("quotes-broker-1", names.BROKER, ready=False)
+    assert next_size(replace(seen, pods=instead(pods(5), unready))) == 5, "one that stays takes no clients"
+    listed = {**seen.pages, "quotes-broker-0": page(range(0, 100, 5), 6)}
+    assert next_size(replace(seen, pages=listed)) == 5, "the one before is on a list still"
+    learning = {**seen.pages, "quotes-broker-1": replace(seen.pages["quotes-broker-1"], member=False)}
+    plan = decide(replace(seen, pages=learning), SETTINGS)
+    assert condition(plan, "Progressing") == ("True", "Scaling")
+    assert "quotes-broker-1 is not a synced member of every topic group yet" in message(plan, "Progressing")
+    assert plan.again, "what a broker says of itself is no event of Kubernetes"
+
+
+def test_a_broker_that_never_ran_may_leave_at_once() -> None:
+    pending = pod("quotes-broker-4", names.BROKER, ready=False, phase="Pending")
+    assert next_size(five(pods=instead(pods(5), pending), pages={})) == 4
+
+
+def test_another_configuration_or_address_restarts_them_also_when_their_number_changes() -> None:
+    seen = whole()
+    usual = brokers_hash(seen.objects[BROKERS])
+    assert brokers_hash(resized(seen, 5, drain={"period": "7s"})[1]) != usual
+    assert brokers_hash(resized(seen, 5, expose=TEMPLATE)[1]) != usual
+    grown, _ = resized(seen, 5)
+    assert brokers_hash(resized(grown, 5, expose=TEMPLATE)[1]) != usual
+
+
+def test_the_size_comes_before_the_pods_and_a_broker_that_is_unwell_before_the_size() -> None:
+    old = pods(5, 3, revision=OLD)
+    plan = decide(five(pods=old), SETTINGS)
+    assert (next_size(five(pods=old)), plan.replace) == (4, ())
+    unready = pod("quotes-broker-1", names.BROKER, ready=False, revision=OLD)
+    seen = five(pods=instead((*pods(0, 3), *pods(5, 0, revision=OLD)), unready))
+    assert next_size(seen) == 5
+    assert [one.pod["metadata"]["name"] for one in decide(seen, SETTINGS).replace] == ["quotes-broker-1"]
