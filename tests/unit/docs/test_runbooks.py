@@ -95,6 +95,13 @@ def test_how_each_was_provoked_is_told() -> None:
     assert len(tests) > 5
     for name in tests:
         assert (ROOT / "tests" / name).is_file(), f"tried.md names tests/{name}"
+    for names, how in rows:
+        files = re.findall(r"`([a-z0-9_/.]+\.py)(?:::\w+)?`", how)
+        # A unit test says the reason that it is for; one on a cluster may wait for another.
+        if any(name.startswith("unit/") for name in files):
+            text = "".join((ROOT / "tests" / name).read_text("utf-8") for name in files)
+            missing = [reason for reason in re.findall(r"`(\w+)`", names) if f'"{reason}"' not in text]
+            assert missing == [], f"tried.md: {', '.join(files)}"
     for _, how in rows:
         for name, test in re.findall(r"`([a-z0-9_/.]+\.py)::(\w+)`", how):
             text = (ROOT / "tests" / name).read_text("utf-8")

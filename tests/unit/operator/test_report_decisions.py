@@ -263,10 +263,12 @@ def test_what_can_not_be_made_fails_at_once(resource: Object, found: Object, rea
     assert [one["status"] for one in plan.status["conditions"] if one["type"] == "Accepted"] == ["False"]
 
 
-@pytest.mark.parametrize("found", [None, cluster({"brokers": {"replicas": 2}})])
-def test_a_cluster_that_is_not_there_yet_is_waited_for(found: Object | None) -> None:
+@pytest.mark.parametrize(
+    ("found", "reason"), [(None, "ClusterNotFound"), (cluster({"brokers": {"replicas": 2}}), "InvalidCluster")]
+)
+def test_a_cluster_that_is_not_there_yet_is_waited_for(found: Object | None, reason: str) -> None:
     plan = decide(seen(resource=report(), cluster=found), SETTINGS)
-    assert plan.status["phase"] == "Pending"
+    assert (plan.status["phase"], complete(plan)[0]) == ("Pending", reason)
     assert plan.look_at == NOW + timedelta(seconds=61)
     late = NOW + timedelta(seconds=60)
     assert decide(seen(resource=report(), cluster=found, now=late), SETTINGS).status["phase"] == "Failed"
