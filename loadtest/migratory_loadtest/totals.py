@@ -165,14 +165,9 @@ def _resumed(facts: RunFacts, mark: Mark) -> Resumed:
 def _judge(result: LoadResult, verdict: Verdict, scenario: Scenario, marks: Sequence[Resumed]) -> None:
     """Fills in verdict and reasons. `missed` before `insufficient`: what was seen to fail, failed."""
     missed, lacking = result.reasons, []
-    for kind in ("lost", "duplicates", "reordered", "unexpected", "conflicts"):
-        count = getattr(verdict, kind)
-        if count:
-            missed.append(
-                f"{count} {kind}" + (f", {verdict.gaps} told by receipts" if kind == "lost" and verdict.gaps else "")
-            )
-    if verdict.failed:
-        missed.append(f"{verdict.failed} publications were refused")
+    missed += verdict.wrong
+    if scenario.qos == 1 and verdict.unanswered:  # with QoS 0 nobody waits for an answer
+        missed.append(f"{verdict.unanswered} publications were never answered")
     for mark in marks:
         if mark.broker is None:
             continue

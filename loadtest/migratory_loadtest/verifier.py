@@ -22,6 +22,7 @@ from migratory_loadtest.account import Notice, SubscriberAccount, TopicAccount
 from migratory_loadtest.result import Problem
 
 NAMED = 20  # positions named per problem; counts are exact
+NEVER = ("lost", "duplicates", "reordered", "unexpected", "conflicts")
 Kind = str
 
 
@@ -47,7 +48,17 @@ class Verdict:
 
     @property
     def clean(self) -> bool:
-        return not (self.lost or self.duplicates or self.reordered or self.unexpected or self.conflicts)
+        return not any(getattr(self, kind) for kind in NEVER)
+
+    @property
+    def wrong(self) -> list[str]:
+        """What must not be, in words: nothing where it is clean and no publication was refused."""
+        found = [f"{count} {kind}" for kind in NEVER if (count := getattr(self, kind))]
+        if self.lost and self.gaps:
+            found[0] += f", {self.gaps} told by receipts"
+        if self.failed:
+            found.append(f"{self.failed} publications were refused")
+        return found
 
 
 @dataclass(slots=True)

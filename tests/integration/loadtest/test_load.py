@@ -149,13 +149,13 @@ async def test_what_comes_twice_over_the_wire_is_dropped_and_counted() -> None:
     assert (result.verdict, result.duplicates, result.repeated) == ("met", 0, 1)
 
 
-async def test_without_answers_nothing_is_acknowledged_and_the_verdict_is_insufficient() -> None:
+async def test_without_answers_nothing_is_acknowledged_and_all_of_it_is_missed() -> None:
     async with SmallCluster(1) as cluster:
         cluster.answering = False
         result = await run(cluster, patience=0.5)
-    assert (result.verdict, result.acknowledged, result.unanswered) == ("insufficient", 0, result.published)
+    assert (result.verdict, result.acknowledged, result.unanswered) == ("missed", 0, result.published)
     assert result.unknown == result.received == 60 * 8
-    assert "nothing was acknowledged" in result.reasons
+    assert result.reasons == [f"{result.published} publications were never answered", "nothing was acknowledged"]
 
 
 async def test_a_mark_without_its_fault_is_no_success() -> None:

@@ -72,6 +72,17 @@ def test_one_of_anything_wrong_is_missed(kind: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("qos", "verdict", "reasons"), [(1, "missed", ["3 publications were never answered"]), (0, "met", [])]
+)
+def test_publishing_that_came_to_a_halt_is_no_success(qos: int, verdict: str, reasons: list[str]) -> None:
+    """All that was acknowledged came, and the rest waited for ever. With QoS 0 nobody waits."""
+    for sizes in ({}, {"subscribers": 0, "alone": True}):
+        scenario = Scenario(servers=("ws://x",), topics=2, duration=1.0, qos=qos, **sizes)  # type: ignore[arg-type]
+        found = assemble(RunFacts(scenario, BOUNDS, [summary()], [], {}, 3.0), Verdict(**GOOD, unanswered=3))
+        assert (found.verdict, found.reasons) == (verdict, reasons)
+
+
+@pytest.mark.parametrize(
     ("mark", "verdict", "reason"),
     [
         (MarkSummary(0, 4, 4, 0, [1.0, 2.0, 3.0, 4.9]), "met", ""),
