@@ -55,6 +55,9 @@ class Rereading:
         rest = msgspec.structs.replace(fresh, brokers=self._config.brokers)
         if rest != self._config:
             self._log("warning", "configuration_needs_restart", sections=_differing(rest, self._config))
+        # So few that go with fewer copies, which this process has not taken: its own copies would have no quorum.
+        if len(fresh.brokers) < 2 * self._config.delivery.min_copies - 1:
+            return
         if fresh.brokers != self._config.brokers:
             self._config = msgspec.structs.replace(self._config, brokers=fresh.brokers)
             self._take(fresh.brokers)

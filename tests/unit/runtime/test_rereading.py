@@ -93,6 +93,19 @@ def test_a_broker_that_is_taken_out_goes_on_beside_those_that_stay(file: File) -
     assert file.log.events() == ["configured_without_this_broker"]
 
 
+def test_brokers_too_few_for_the_copies_that_it_runs_with_wait_for_its_restart(file: File) -> None:
+    file.look()
+    file.write(["a"], delivery={"minCopies": 1})
+    file.look()
+    assert file.taken == []
+    assert file.log.lines == [{"level": "warning", "event": "configuration_needs_restart", "sections": ["delivery"]}]
+    file.write(THREE[:2], delivery={"minCopies": 1})
+    file.look()
+    file.write([*THREE, "d"], delivery={"minCopies": 1})
+    file.look()
+    assert file.taken == [("a", "b", "c", "d")]
+
+
 def test_a_file_that_is_away_for_a_moment_is_waited_for(file: File) -> None:
     file.look()
     file.path.unlink()
