@@ -15,8 +15,8 @@ from pathlib import Path
 import psutil
 import pytest
 from migratory_local.state import running_clusters
-from migratory_testing.processes import poll
 from migratory_testing.recordings import recording, write_parquet
+from migratory_testing.waiting import poll
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
 

@@ -16,8 +16,9 @@ import pytest
 from migratory_protocol.limits import SUBSCRIPTIONS
 from migratory_testing import pinger
 from migratory_testing.crowd import closed, resident
-from migratory_testing.processes import Broker, poll
+from migratory_testing.processes import Broker
 from migratory_testing.rawclient import RawClient, payload, position
+from migratory_testing.waiting import poll
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
 

@@ -16,8 +16,9 @@ import pytest
 from kazoo.client import KazooClient
 from migratory_local.zookeeper import Ensemble
 from migratory_protocol.topics import topic_group
-from migratory_testing.processes import Broker, Brokers, poll
+from migratory_testing.processes import Broker, Brokers
 from migratory_testing.rawclient import RawClient, payload, position
+from migratory_testing.waiting import poll
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
 

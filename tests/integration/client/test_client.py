@@ -20,22 +20,23 @@ from migratory_client import (
 )
 from migratory_client import events as ev
 from migratory_protocol import messages as wire
-from migratory_testing.fakebroker import FakeBroker, Memory, eventually
+from migratory_testing.fakebroker import FakeBroker, Memory
 from migratory_testing.oneclient import QUICK, take
+from migratory_testing.waiting import until
 
 
 @pytest.mark.parametrize("codec", ["msgpack", "json"])
 async def test_publish_and_subscribe(broker: FakeBroker, codec: str) -> None:
     async with Client([broker.url], wire=codec) as client:
         stream = client.subscribe("quotes/eur")
-        await eventually(lambda: broker.live[0].topics, "subscribed")
+        await until(lambda: broker.live[0].topics, "subscribed")
         assert await client.publish("quotes/eur", b"\x00\xff") == Position(1, 1)
         assert await client.publish("quotes/eur", "1.08 €") == Position(1, 2)
         assert await take(stream, 2) == [b"\x00\xff", "1.08 €".encode()]
         assert stream.positions == {"quotes/eur": Position(1, 2)}
         assert client.connected
     assert not client.connected
-    await eventually(lambda: not broker.live, "the broker saw the client go")
+    await until(lambda: not broker.live, "the broker saw the client go")
 
 
 async def test_iteration_ends_with_the_client(broker: FakeBroker) -> None:
@@ -45,7 +46,7 @@ async def test_iteration_ends_with_the_client(broker: FakeBroker) -> None:
             return [message.payload async for message in client.subscribe("t")]
 
         reader = asyncio.create_task(read())
-        await eventually(lambda: broker.live[0].topics, "subscribed")
+        await until(lambda: broker.live[0].topics, "subscribed")
         await client.publish("t", b"1")
     assert await reader == [b"1"]
 
@@ -58,7 +59,7 @@ async def test_what_was_missed_while_away_comes_once_and_in_order() -> None:
         Client([first.url, second.url], settings=QUICK) as client,
     ):
         stream = client.subscribe("t")
-        await eventually(lambda: [c for b in (first, second) for c in b.live if c.topics], "subscribed")
+        await until(lambda: [c for b in (first, second) for c in b.live if c.topics], "subscribed")
         here = first if first.live else second
         await here.publish("t", b"1")
         assert await take(stream, 1) == [b"1"]
@@ -73,7 +74,7 @@ async def test_a_client_dropped_before_its_first_message_misses_nothing(broker: 
     """socket.io#5538, over sockets: the broker resets the connection."""
     async with Client([broker.url], settings=QUICK) as client:
         stream = client.subscribe("t")
-        await eventually(lambda: broker.live[0].topics, "subscribed")
+        await until(lambda: broker.live[0].topics, "subscribed")
         await asyncio.wait_for(client.publish("u", b""), 5)  # an answer behind the receipt: it was read
         broker.live[0].reset()
         for payload in (b"1", b"2", b"3"):
@@ -89,7 +90,7 @@ async def test_resubscribing_while_a_message_is_handled(broker: FakeBroker, vari
     seen: list[bytes] = []
     async with Client([broker.url], settings=QUICK) as client:
         stream = client.subscribe("t")
-        await eventually(lambda: broker.live[0].topics, "subscribed")
+        await until(lambda: broker.live[0].topics, "subscribed")
         for number in range(1, 6):
             await broker.publish("t", b"%d" % number)
 
@@ -121,7 +122,7 @@ async def test_resubscribing_while_a_message_is_handled(broker: FakeBroker, vari
 async def test_messages_that_were_not_taken_come_again_to_the_next_subscription(broker: FakeBroker) -> None:
     async with Client([broker.url]) as client:
         stream = client.subscribe("t")
-        await eventually(lambda: broker.live[0].topics, "subscribed")
+        await until(lambda: broker.live[0].topics, "subscribed")
         for number in range(1, 6):
             await broker.publish("t", b"%d" % number)
         await client.publish("u", b"")
@@ -135,7 +136,7 @@ async def test_messages_that_were_not_taken_come_again_to_the_next_subscription(
 async def test_nothing_taken_at_all_still_goes_on_at_the_beginning(broker: FakeBroker) -> None:
     async with Client([broker.url]) as client:
         async with client.subscribe("t"):
-            await eventually(lambda: broker.live[0].topics, "subscribed")
+            await until(lambda: broker.live[0].topics, "subscribed")
             await broker.publish("t", b"1")
             await client.publish("u", b"")
         assert await take(client.subscribe("t"), 1) == [b"1"]
@@ -144,10 +145,10 @@ async def test_nothing_taken_at_all_still_goes_on_at_the_beginning(broker: FakeB
 async def test_a_slow_reader_is_paused_and_misses_nothing(broker: FakeBroker) -> None:
     async with Client([broker.url], queue=10) as client:
         stream = client.subscribe("t", "other")
-        await eventually(lambda: len(broker.live[0].topics) == 2, "subscribed")
+        await until(lambda: len(broker.live[0].topics) == 2, "subscribed")
         for number in range(200):
             await broker.publish("t", b"%d" % number)
-        await eventually(lambda: not broker.live[0].topics, "left the topics")
+        await until(lambda: not broker.live[0].topics, "left the topics")
         assert len(stream._items) < 210
         assert await client.publish("u", b"") is not None  # the connection itself is not blocked
         assert await take(stream, 200) == [b"%d" % number for number in range(200)]
@@ -158,10 +159,10 @@ async def test_a_slow_reader_is_paused_and_misses_nothing(broker: FakeBroker) ->
 async def test_closing_while_paused_keeps_what_was_not_taken(broker: FakeBroker) -> None:
     async with Client([broker.url], queue=4) as client:
         stream = client.subscribe("t")
-        await eventually(lambda: broker.live[0].topics, "subscribed")
+        await until(lambda: broker.live[0].topics, "subscribed")
         for number in range(1, 30):
             await broker.publish("t", b"%d" % number)
-        await eventually(lambda: not broker.live[0].topics, "left the topic")
+        await until(lambda: not broker.live[0].topics, "left the topic")
         assert await take(stream, 1) == [b"1"]
         stream.close()
         assert await take(client.subscribe("t"), 28) == [b"%d" % number for number in range(2, 30)]
@@ -207,7 +208,7 @@ async def test_a_refused_topic_is_an_error_of_that_topic(broker: FakeBroker) -> 
 async def test_a_newer_subscription_takes_a_topic_over_and_the_older_one_is_told(broker: FakeBroker) -> None:
     async with Client([broker.url]) as client:
         older = client.subscribe("t", "u")
-        await eventually(lambda: len(broker.live[0].topics) == 2, "subscribed")
+        await until(lambda: len(broker.live[0].topics) == 2, "subscribed")
         newer = client.subscribe("t")
         with pytest.raises(SubscribeError, match="took it over"):
             await take(older, 1)
@@ -237,9 +238,9 @@ async def test_a_broker_that_closes_says_why(broker: FakeBroker, caplog: pytest.
     statuses: list[object] = []
     async with Client([broker.url], on_status=statuses.append) as client:
         client.subscribe("t")
-        await eventually(lambda: broker.live[0].topics, "subscribed")
+        await until(lambda: broker.live[0].topics, "subscribed")
         await broker.live[0].close(4003, "slow consumer: 9 bytes waited")
-        await eventually(lambda: client.reconnects and client.connected, "came back")
+        await until(lambda: client.reconnects and client.connected, "came back")
     (down,) = [status for status in statuses if isinstance(status, LinkDown)]
     assert (down.code, down.reason) == (4003, "slow consumer: 9 bytes waited")
     (record,) = [record for record in caplog.records if "too slow (slow consumer: 9" in record.message]

@@ -13,7 +13,7 @@ from migratory_client import Client, Message, Position
 from migratory_client import events as ev
 from migratory_local.cluster import LocalCluster
 from migratory_resources.validation import load_cluster
-from migratory_testing.fakebroker import eventually
+from migratory_testing.waiting import until
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
 
@@ -47,7 +47,7 @@ async def test_a_client_outlives_a_killed_and_a_drained_broker(cluster: LocalClu
         async with Client([cluster.broker(names[1]).url]) as writer:
             stream = reader.subscribe("quotes/eur")
             empty = reader.subscribe("never/published")
-            await eventually(lambda: len(receipts) == 2, "both receipts")
+            await until(lambda: len(receipts) == 2, "both receipts")
             assert all(receipt.position is not None and receipt.position.epoch > 0 for receipt in receipts)
 
             # Published at one broker, read at another: in order, none missing.
@@ -83,7 +83,7 @@ async def test_a_client_outlives_a_killed_and_a_drained_broker(cluster: LocalClu
                 sent += 1
                 return any(isinstance(status, ev.LinkDown) and status.replaced for status in statuses)
 
-            await eventually(moved, "moved by the drain", within=60)
+            await until(moved, "moved by the drain", limit=60)
             assert payloads(await take(stream, sent - 100)) == list(range(100, sent))
         assert {receipt.kind for receipt in receipts} == {"complete"}
         causes = [status.cause for status in statuses if isinstance(status, ev.LinkDown)]

@@ -13,7 +13,8 @@ from collections.abc import AsyncIterator
 import pytest
 from migratory_protocol import messages as wire
 from migratory_protocol.positions import Position
-from migratory_testing.fakebroker import FakeBroker, eventually
+from migratory_testing.fakebroker import FakeBroker
+from migratory_testing.waiting import until
 
 
 @pytest.fixture
@@ -62,7 +63,7 @@ async def test_repeat_rate_and_json(broker: FakeBroker) -> None:
 async def test_qos_0_prints_nothing(broker: FakeBroker) -> None:
     code, out, _ = await run(broker, "pub", "t", "x", "--qos", "0")
     assert (code, out) == (0, "")
-    await eventually(lambda: broker.memory.topics.get("t"), "arrived")
+    await until(lambda: broker.memory.topics.get("t"), "arrived")
 
 
 async def test_failures_are_named_and_end_with_1(broker: FakeBroker) -> None:
@@ -109,7 +110,7 @@ async def test_with_json_nothing_else_is_on_either_stream(broker: FakeBroker) ->
     broker.memory.epoch = 9
     broker.memory.append(topic, b"old")
     process = await start(broker, "sub", topic, "--after", "1:5", "--json")
-    await eventually(lambda: broker.live and broker.live[0].topics, "subscribed")
+    await until(lambda: broker.live and broker.live[0].topics, "subscribed")
     await broker.publish(topic, b"1")
     first = broker.live[0]
     broker.memory.first_cached = 99
@@ -172,7 +173,7 @@ async def test_who_expects_wildcards_is_told_that_there_are_none(broker: FakeBro
 
 async def test_a_broker_that_closes_says_why(broker: FakeBroker) -> None:
     process = await start(broker, "sub", "t", "--count", "1")
-    await eventually(lambda: broker.live and broker.live[0].topics, "subscribed")
+    await until(lambda: broker.live and broker.live[0].topics, "subscribed")
     await broker.live[0].close(4003, "slow consumer: 9 bytes waited")
     broker.memory.append("t", b"missed")
     out, err = await asyncio.wait_for(process.communicate(), 20)
@@ -183,7 +184,7 @@ async def test_a_broker_that_closes_says_why(broker: FakeBroker) -> None:
 async def test_several_topics_until_interrupted(broker: FakeBroker) -> None:
     process = await start(broker, "sub", "t", "u", "bad\0".replace("\0", "\t"))
     assert process.stdout is not None
-    await eventually(lambda: broker.live and len(broker.live[0].topics) == 2, "subscribed")
+    await until(lambda: broker.live and len(broker.live[0].topics) == 2, "subscribed")
     await broker.publish("u", b"hello")
     assert await asyncio.wait_for(process.stdout.readline(), 10) == b"u\thello\n"
     reset = wire.TopicReceipt("u", "reset", Position(9, 0))
@@ -199,7 +200,7 @@ async def test_several_topics_until_interrupted(broker: FakeBroker) -> None:
 
 async def test_a_terminal_that_says_nothing_does_not_keep_the_command(broker: FakeBroker) -> None:
     process = await start(broker, "pub", "t")
-    await eventually(lambda: broker.live, "connected")
+    await until(lambda: broker.live, "connected")
     process.send_signal(signal.SIGTERM)
     assert await asyncio.wait_for(process.wait(), 10) == 130
     assert process.stdin is not None
@@ -208,7 +209,7 @@ async def test_a_terminal_that_says_nothing_does_not_keep_the_command(broker: Fa
 
 async def test_a_lost_connection_is_shown_and_survived(broker: FakeBroker) -> None:
     process = await start(broker, "sub", "t", "--count", "1")
-    await eventually(lambda: broker.live and broker.live[0].topics, "subscribed")
+    await until(lambda: broker.live and broker.live[0].topics, "subscribed")
     broker.live[0].reset()
     broker.memory.append("t", b"missed")
     out, err = await asyncio.wait_for(process.communicate(), 20)

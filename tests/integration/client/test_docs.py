@@ -10,7 +10,8 @@ from asyncio.subprocess import PIPE
 from pathlib import Path
 
 import pytest
-from migratory_testing.fakebroker import FakeBroker, eventually
+from migratory_testing.fakebroker import FakeBroker
+from migratory_testing.waiting import until
 
 PAGE = Path(__file__).parents[3] / "docs" / "client-python.md"
 PROGRAMS = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
@@ -39,19 +40,17 @@ async def test_the_program_that_is_killed_and_started_again_misses_nothing(tmp_p
 
         async def lines_of_one_life(*published: bytes, expected: int) -> list[bytes]:
             """Killed when that many lines were written and the last position was stored."""
-            await eventually(lambda: not broker.live, "the one before is gone")
+            await until(lambda: not broker.live, "the one before is gone")
             process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdout=PIPE, cwd=tmp_path)
             assert process.stdout is not None
             try:
-                await eventually(lambda: broker.live and len(broker.live[0].topics) == 2, "subscribed")
+                await until(lambda: broker.live and len(broker.live[0].topics) == 2, "subscribed")
                 for payload in published:
                     await broker.publish("quotes/eur", payload)
                 lines = [await asyncio.wait_for(process.stdout.readline(), 10) for _ in range(expected)]
                 last = list(broker.memory.position("quotes/eur"))
                 store = tmp_path / "positions.json"
-                await eventually(
-                    lambda: store.exists() and json.loads(store.read_text())["quotes/eur"] == last, "stored"
-                )
+                await until(lambda: store.exists() and json.loads(store.read_text())["quotes/eur"] == last, "stored")
             finally:
                 if process.returncode is None:
                     process.kill()

@@ -18,8 +18,9 @@ from migratory_client import (
 )
 from migratory_client import events as ev
 from migratory_protocol import messages as wire
-from migratory_testing.fakebroker import FakeBroker, Memory, eventually
+from migratory_testing.fakebroker import FakeBroker, Memory
 from migratory_testing.oneclient import QUICK, take
+from migratory_testing.waiting import until
 
 
 async def test_no_broker_is_a_connect_error_that_names_the_reason() -> None:
@@ -37,11 +38,11 @@ async def test_opening_may_be_cancelled() -> None:
         broker.mute = True
         client = Client([broker.url], open_timeout=None)
         opening = asyncio.create_task(client.open())
-        await eventually(lambda: broker.live, "dialled")
+        await until(lambda: broker.live, "dialled")
         opening.cancel()
         with pytest.raises(asyncio.CancelledError):
             await opening
-        await eventually(lambda: not broker.live, "hung up")
+        await until(lambda: not broker.live, "hung up")
 
 
 async def test_a_black_hole_is_noticed_within_two_intervals() -> None:
@@ -57,10 +58,10 @@ async def test_a_black_hole_is_noticed_within_two_intervals() -> None:
             here, there = (first, second) if first.live else (second, first)
             here.mute = True
             muted = time.monotonic()
-            await eventually(lambda: there.live, "moved")
+            await until(lambda: there.live, "moved")
             (down,) = [moment for moment, status in statuses if isinstance(status, ev.LinkDown)]
             assert down - muted <= 0.6 + 0.2
-            await eventually(lambda: not here.live, "the dead link is closed")
+            await until(lambda: not here.live, "the dead link is closed")
 
 
 def test_on_uvloop_a_dead_link_is_ended_as_well() -> None:
@@ -76,14 +77,14 @@ async def test_a_drain_moves_the_client_without_a_break() -> None:
         Client([first.url, second.url], settings=QUICK) as client,
     ):
         stream = client.subscribe("t")
-        await eventually(lambda: [c for b in (first, second) for c in b.live if c.topics], "subscribed")
+        await until(lambda: [c for b in (first, second) for c in b.live if c.topics], "subscribed")
         here, there = (first, second) if first.live else (second, first)
         await here.publish("t", b"1")
         await here.live[0].send(wire.Drain(0.2, [wire.Server(there.url)]))
-        await eventually(lambda: there.live and there.live[0].topics, "arrived")
+        await until(lambda: there.live and there.live[0].topics, "arrived")
         await there.publish("t", b"2")
         assert await take(stream, 2) == [b"1", b"2"]
-        await eventually(lambda: not here.live, "left")
+        await until(lambda: not here.live, "left")
         assert here.connections[0].received[-1] == wire.Bye()
         assert here.connections[0].connection.close_code == 1000
         assert client.reconnects == 1
@@ -97,7 +98,7 @@ async def test_tokens_are_fetched_for_every_connect(broker: FakeBroker) -> None:
 
     async with Client([broker.url], token=fetch, settings=QUICK) as client:
         await broker.live[0].close(4002, "token expired")
-        await eventually(lambda: len(broker.live) == 1 and client.connected, "connected again")
+        await until(lambda: len(broker.live) == 1 and client.connected, "connected again")
         greetings = [connection.of(wire.Connect)[0] for connection in broker.connections]
         assert [greeting.token for greeting in greetings] == ["old", "new"]
 
@@ -151,7 +152,7 @@ async def test_a_broker_that_sends_nonsense_is_left(broker: FakeBroker, frame: s
 
     async with Client([broker.url], settings=QUICK, on_status=note) as client:
         await broker.live[0].connection.send(frame)
-        await eventually(lambda: len(broker.connections) == 2 and client.connected, "connected again")
+        await until(lambda: len(broker.connections) == 2 and client.connected, "connected again")
         assert "the broker sent" in problems[0].reason
 
 
@@ -171,11 +172,11 @@ async def test_an_exhausted_list_is_tried_until_a_server_comes_up() -> None:
             bad = [item for item in problems if isinstance(item, ev.Problem) and item.code == "bad_server"]
             assert len(bad) == 1
             stream = client.subscribe("t")
-            await eventually(lambda: broker.live[0].topics, "subscribed")
+            await until(lambda: broker.live[0].topics, "subscribed")
             await client.publish("t", b"1")
             assert await take(stream, 1) == [b"1"]
             await broker.stop()
-            await eventually(lambda: client._core.servers.rounds >= 3, "three rounds", within=20)
+            await until(lambda: client._core.servers.rounds >= 3, "three rounds", limit=20)
             broker.memory.append("t", b"2")
             await broker.start()
             assert await take(stream, 1) == [b"2"]

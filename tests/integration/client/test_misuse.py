@@ -17,8 +17,9 @@ import pytest
 from migratory_client import Client, Closed, ConnectError, Position, SubscribeError
 from migratory_client import events as ev
 from migratory_protocol import messages as wire
-from migratory_testing.fakebroker import FakeBroker, eventually
+from migratory_testing.fakebroker import FakeBroker
 from migratory_testing.oneclient import QUICK, take
+from migratory_testing.waiting import until
 
 
 async def test_a_close_that_is_cancelled_leaves_nothing(broker: FakeBroker) -> None:
@@ -31,7 +32,7 @@ async def test_a_close_that_is_cancelled_leaves_nothing(broker: FakeBroker) -> N
             await client.close(flush=60.0)
     with pytest.raises(Closed):
         await waiting
-    await eventually(lambda: not broker.live, "hung up")
+    await until(lambda: not broker.live, "hung up")
     assert not client.connected
 
 
@@ -54,7 +55,7 @@ async def test_closing_while_it_is_being_opened_ends_the_opening() -> None:
         broker.mute = True
         client = Client([broker.url], open_timeout=None)
         opening = [asyncio.create_task(client.open()) for _ in range(2)]
-        await eventually(lambda: broker.live, "dialled")
+        await until(lambda: broker.live, "dialled")
         await client.close()
         for task in opening:
             with pytest.raises(Closed, match="while it was being opened"):
@@ -80,7 +81,7 @@ async def test_who_only_waits_for_the_welcome_closes_nothing() -> None:
         broker.mute = True
         client = Client([broker.url], open_timeout=None)
         first = asyncio.create_task(client.open())
-        await eventually(lambda: broker.live, "dialled")
+        await until(lambda: broker.live, "dialled")
         second = asyncio.create_task(client.open())
         await asyncio.sleep(0)
         second.cancel()
@@ -100,7 +101,7 @@ async def test_two_tasks_share_one_subscription(broker: FakeBroker) -> None:
             return [message.payload async for message in stream]
 
         readers = [asyncio.create_task(read()) for _ in range(3)]
-        await eventually(lambda: broker.live[0].topics, "subscribed")
+        await until(lambda: broker.live[0].topics, "subscribed")
         for number in range(9):
             await client.publish("t", b"%d" % number)
         stream.close()
@@ -137,7 +138,7 @@ async def test_waits_that_end_without_a_message_leave_no_trace(broker: FakeBroke
 async def test_it_is_not_used_from_another_thread_or_loop(broker: FakeBroker) -> None:
     async with Client([broker.url]) as client:
         stream = client.subscribe("t")
-        await eventually(lambda: broker.live[0].topics, "subscribed")
+        await until(lambda: broker.live[0].topics, "subscribed")
 
         def elsewhere() -> None:
             for use in (lambda: client.submit("t", b""), lambda: client.subscribe("u"), stream.close):

@@ -17,8 +17,9 @@ from migratory_client import (
     TooManyWaiting,
 )
 from migratory_protocol import messages as wire
-from migratory_testing.fakebroker import FakeBroker, eventually
+from migratory_testing.fakebroker import FakeBroker
 from migratory_testing.oneclient import QUICK
+from migratory_testing.waiting import until
 
 
 def test_on_uvloop_a_moment_that_has_passed_is_no_timer() -> None:
@@ -43,7 +44,7 @@ async def test_a_publication_survives_a_lost_acknowledgement(broker: FakeBroker)
     broker.answers = False
     async with Client([broker.url], settings=QUICK) as client:
         publishing = asyncio.ensure_future(client.publish("t", b"1"))
-        await eventually(lambda: broker.memory.topics.get("t"), "stored")
+        await until(lambda: broker.memory.topics.get("t"), "stored")
         broker.answers = True
         broker.live[0].reset()
         assert await asyncio.wait_for(publishing, 10) == Position(1, 1)
@@ -87,7 +88,7 @@ async def test_publish_errors_are_typed(broker: FakeBroker) -> None:
             await waiting
         assert await client.publish("t", b"3", qos=0) is None
         await broker.stop()
-        await eventually(lambda: not client.connected, "noticed")
+        await until(lambda: not client.connected, "noticed")
         with pytest.raises(NotConnected):
             await client.publish("t", b"4", qos=0)
     with pytest.raises(Closed):

@@ -12,7 +12,8 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
 
 import pytest
-from migratory_testing.fakebroker import FakeBroker, eventually
+from migratory_testing.fakebroker import FakeBroker
+from migratory_testing.waiting import until
 
 
 @pytest.fixture
@@ -55,7 +56,7 @@ async def test_publishing_ends_without_a_word_when_its_reader_has_enough(broker:
 
 async def test_subscribing_ends_when_its_reader_has_enough(broker: FakeBroker) -> None:
     process = await start(broker, "$M sub t --quiet | head -1; exit ${PIPESTATUS[0]}")
-    await eventually(lambda: broker.live and broker.live[0].topics, "subscribed")
+    await until(lambda: broker.live and broker.live[0].topics, "subscribed")
     publishing = asyncio.create_task(_publish(broker, b"1"))
     out, err = await asyncio.wait_for(process.communicate(), 30)
     publishing.cancel()
@@ -67,7 +68,7 @@ async def test_a_full_disk_is_named(broker: FakeBroker, line: str) -> None:
     broker.memory.append("t", b"1")
     process = await start(broker, f"exec {line}")
     there = broker.connections  # not those that live: `pub` may be gone already
-    await eventually(lambda: there and (there[0].topics or "pub" in line), "there")
+    await until(lambda: there and (there[0].topics or "pub" in line), "there")
     publishing = asyncio.create_task(_publish(broker, b"1"))
     _, err = await asyncio.wait_for(process.communicate(), 30)
     publishing.cancel()
@@ -92,11 +93,11 @@ async def test_a_reader_that_stands_still_holds_neither_signals_nor_the_connecti
     read, write = os.pipe()
     process = await start(broker, "exec $M sub t", write)
     os.close(write)
-    await eventually(lambda: broker.live and broker.live[0].topics, "subscribed")
+    await until(lambda: broker.live and broker.live[0].topics, "subscribed")
     for _ in range(20):
         await broker.publish("t", bytes(30_000))
     before = len(broker.live[0].received)
-    await eventually(lambda: len(broker.live[0].received) >= before + 3, "it still sends pings")
+    await until(lambda: len(broker.live[0].received) >= before + 3, "it still sends pings")
     process.send_signal(number)
     await asyncio.wait_for(process.communicate(), 15)
     os.close(read)

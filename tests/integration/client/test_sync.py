@@ -12,7 +12,8 @@ from typing import TypeVar
 
 import pytest
 from migratory_client import Closed, ConnectError, Position, PublishError, Settings, SyncClient
-from migratory_testing.fakebroker import FakeBroker, eventually
+from migratory_testing.fakebroker import FakeBroker
+from migratory_testing.waiting import until
 
 T = TypeVar("T")
 
@@ -97,7 +98,7 @@ async def test_iteration_ends_when_another_thread_closes(broker: FakeBroker) -> 
 
     reading = asyncio.create_task(asyncio.to_thread(read))
     await script(lambda: client.publish("t", b"1"))
-    await eventually(lambda: got == [b"1"], "read")
+    await until(lambda: got == [b"1"], "read")
     await script(client.close)
     await asyncio.wait_for(reading, 10)
     assert got == [b"1"]
@@ -127,7 +128,7 @@ async def test_a_client_that_was_never_closed_ends_with_the_interpreter(broker: 
     result = await script(lambda: subprocess.run([sys.executable, "-c", code], capture_output=True, check=True))
     assert result.stdout == b"1:1\n"
     assert result.stderr == b""
-    await eventually(lambda: not broker.live, "said goodbye")
+    await until(lambda: not broker.live, "said goodbye")
 
 
 async def test_another_kind_of_payload_or_topic_is_a_type_error(broker: FakeBroker) -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import random
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
@@ -44,16 +42,3 @@ def _ports_of_its_own() -> int:
     random.Random(os.getpid()).shuffle(bases)
     needed = [block + number for block in (0, 100, 200, 300) for number in range(9)]
     return next(base for base in bases if all(is_free(base + offset) for offset in needed))
-
-
-@pytest.fixture
-def eventually() -> Callable[..., Awaitable[None]]:
-    """`await eventually(check, within=10)`: waits until the (asynchronous) check holds; fails naming it otherwise."""
-
-    async def wait(check: Callable[[], Awaitable[bool]], within: float, what: str) -> None:
-        deadline = time.monotonic() + within
-        while not await check():
-            assert time.monotonic() < deadline, f"not within {within:g} s: {what}"
-            await asyncio.sleep(0.1)
-
-    return wait

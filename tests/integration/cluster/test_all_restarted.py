@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 from migratory_client import Client, PublishTimeout, Receipt
+from migratory_testing.waiting import until
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
 
 
-async def test_reset_is_told_and_publishing_works_again_within_thirty_seconds(
-    start_cluster: Any, eventually: Any
-) -> None:
+async def test_reset_is_told_and_publishing_works_again_within_thirty_seconds(start_cluster: Any) -> None:
     async with start_cluster() as cluster:
         receipts: list[Receipt] = []
         async with (
@@ -42,7 +41,7 @@ async def test_reset_is_told_and_publishing_works_again_within_thirty_seconds(
             async def told() -> bool:
                 return "reset" in [receipt.kind for receipt in receipts if receipt.topic == "scores/1"]
 
-            await eventually(told, 30, "the subscriber is told `reset`")
+            await until(told, "the subscriber is told `reset`", 30)
             await publisher.publish("scores/1", "behind the reset")
             while (message := await asyncio.wait_for(anext(stream), 10)).payload != b"behind the reset":
                 assert message.payload == b"after"

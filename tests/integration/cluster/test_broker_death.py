@@ -4,38 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from migratory_loadtest.api import Load, LoadResult, Scenario
-from migratory_local.cluster import LocalCluster
-from migratory_testing.traffic import Traffic
+from migratory_loadtest.api import Load
+from migratory_testing.traffic import SECOND, Traffic, flawless, scenario
+from migratory_testing.waiting import until
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
-SECOND = 60
-"""Publications in a second of these scenarios."""
-Eventually = Callable[[Callable[[], Awaitable[bool]], float, str], Awaitable[None]]
-
-
-def scenario(cluster: LocalCluster) -> Scenario:
-    """For as long as it takes: each test says when it has seen enough."""
-    return Scenario(
-        servers=tuple(cluster.urls), subscribers=300, topics=30, rate=2.0, duration=150.0, warmup=2.0, seed=7,
-        workers=1, groups=cluster.resource.spec.topics.groups,
-    )  # fmt: skip
-
-
-def flawless(result: LoadResult) -> None:
-    assert result.problems == []
-    assert (result.lost, result.duplicates, result.reordered, result.unexpected) == (0, 0, 0, 0)
-    assert result.delivered == result.expected > 0
-    assert result.acknowledged == result.published > 0
 
 
 @pytest.mark.parametrize("processes", [0, 2], ids=["one process", "two I/O processes"])
 async def test_a_killed_broker_takes_nothing_along_and_comes_back_as_a_member(
-    start_cluster: Any, eventually: Eventually, processes: int
+    start_cluster: Any, processes: int
 ) -> None:
     async with start_cluster(brokers={"ioProcesses": processes}) as cluster:
 
@@ -50,7 +31,7 @@ async def test_a_killed_broker_takes_nothing_along_and_comes_back_as_a_member(
             before = await load.connections()
             await load.mark("kill", victim)
             cluster.kill_broker(victim, restart=False)
-            await eventually(every_group_has_a_coordinator, 20, "the others take the groups over")
+            await until(every_group_has_a_coordinator, "the others take the groups over", 20)
             await traffic.flows(2 * SECOND, within=20)
 
             # While it learns it takes no clients; once it does, it is a listed and synced member of every group.
@@ -65,7 +46,7 @@ async def test_a_killed_broker_takes_nothing_along_and_comes_back_as_a_member(
         assert mark.clients >= before[victim] > 0  # its publishers count, too
         assert mark.disconnected == mark.resumed == mark.within_limit == mark.clients
         assert mark.others_disconnected == 0
-        await eventually(every_group_has_a_coordinator, 20, "a coordinator for every group")
+        await until(every_group_has_a_coordinator, "a coordinator for every group", 20)
 
 
 async def test_a_frozen_coordinator_is_replaced_and_refused_when_it_thaws(start_cluster: Any) -> None:

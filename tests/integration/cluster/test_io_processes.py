@@ -4,38 +4,19 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from migratory_loadtest.api import Load, LoadResult, Scenario
-from migratory_local.cluster import LocalCluster
-from migratory_testing.traffic import Traffic
+from migratory_loadtest.api import Load
+from migratory_testing.traffic import SECOND, Traffic, flawless, scenario
+from migratory_testing.waiting import until
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
-SECOND = 60
-"""Publications in a second of this scenario."""
-Eventually = Callable[[Callable[[], Awaitable[bool]], float, str], Awaitable[None]]
-
-
-def scenario(cluster: LocalCluster) -> Scenario:
-    """For as long as it takes: a test says when it has seen enough."""
-    return Scenario(
-        servers=tuple(cluster.urls), subscribers=300, topics=30, rate=2.0, duration=150.0, warmup=2.0, seed=7,
-        workers=1, groups=cluster.resource.spec.topics.groups,
-    )  # fmt: skip
-
-
-def flawless(result: LoadResult) -> None:
-    assert result.problems == []
-    assert (result.lost, result.duplicates, result.reordered, result.unexpected) == (0, 0, 0, 0)
-    assert result.delivered == result.expected > 0
-    assert result.acknowledged == result.published > 0
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
 async def test_a_process_that_dies_under_load_costs_nothing_and_disturbs_no_other(
-    start_cluster: Any, eventually: Eventually, how: signal.Signals
+    start_cluster: Any, how: signal.Signals
 ) -> None:
     async with start_cluster(brokers={"ioProcesses": 2}) as cluster:
         name = await cluster.busiest_coordinator()
@@ -56,7 +37,7 @@ async def test_a_process_that_dies_under_load_costs_nothing_and_disturbs_no_othe
             victim, other = await processes()
             assert victim["connections"] > 0
             os.kill(victim["pid"], how)
-            await eventually(a_new_one_is_up, 20, "it is replaced")
+            await until(a_new_one_is_up, "it is replaced", 20)
             await traffic.flows(2 * SECOND, within=20)
             load.cease()
             result = await load.result()

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 from migratory_loadtest.api import Load, Scenario
 from migratory_local.cluster import LocalCluster
-from migratory_testing.traffic import Traffic
+from migratory_testing.traffic import SECOND, Traffic, scenario
+from migratory_testing.waiting import until
+from msgspec import structs
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
-SECOND = 60
-"""Publications in a second of these scenarios."""
-Eventually = Callable[[Callable[[], Awaitable[bool]], float, str], Awaitable[None]]
 
 
-def scenario(cluster: LocalCluster) -> Scenario:
-    """For as long as it takes: each test says when it has seen enough."""
-    return Scenario(
-        servers=tuple(cluster.urls), subscribers=300, topics=30, rate=2.0, duration=240.0, warmup=2.0, seed=11,
-        workers=1, groups=cluster.resource.spec.topics.groups, patience=60.0,
-    )  # fmt: skip
+def patient(cluster: LocalCluster) -> Scenario:
+    """ZooKeeper is gone for a minute of it."""
+    return structs.replace(scenario(cluster), duration=240.0, seed=11, patience=60.0)
 
 
 def stop_zookeeper(cluster: LocalCluster) -> None:
@@ -51,14 +47,12 @@ async def asked_to_move(cluster: LocalCluster) -> list[int]:
     return [status["logic"]["balance"]["asked"] for status in statuses]
 
 
-async def test_sixty_seconds_without_zookeeper_are_not_noticed_by_anybody(
-    start_cluster: Any, eventually: Eventually
-) -> None:
+async def test_sixty_seconds_without_zookeeper_are_not_noticed_by_anybody(start_cluster: Any) -> None:
     """No link is lost. Clients that came at random may be evened out, and do not notice that either: when the brokers
     have been calm for ten seconds, before and after, but not while ZooKeeper is away."""
     async with start_cluster() as cluster:
         traffic = Traffic()
-        async with Load(scenario(cluster), traffic) as load:
+        async with Load(patient(cluster), traffic) as load:
             await load.measuring()
             await traffic.flows(2 * SECOND, within=20)
             await load.mark("zookeeper away")
@@ -66,12 +60,12 @@ async def test_sixty_seconds_without_zookeeper_are_not_noticed_by_anybody(
             back = time.monotonic() + 60  # so long it is away
             assert await asyncio.to_thread(cluster.ensemble.leader) is None
             names = cluster.resource.broker_names
-            await eventually(lambda: nobody_hears_zookeeper(cluster, names), 20, "every broker has lost ZooKeeper")
+            await until(lambda: nobody_hears_zookeeper(cluster, names), "every broker has lost ZooKeeper", 20)
             asked = await asked_to_move(cluster)
             await asyncio.sleep(back - time.monotonic())
             assert await asked_to_move(cluster) == asked
             start_zookeeper(cluster)
-            await eventually(lambda: all_hear_zookeeper(cluster, names), 30, "every broker has it again")
+            await until(lambda: all_hear_zookeeper(cluster, names), "every broker has it again", 30)
             await traffic.flows(2 * SECOND, within=20)
             load.cease()
             result = await load.result()
@@ -85,7 +79,7 @@ async def test_sixty_seconds_without_zookeeper_are_not_noticed_by_anybody(
 
 @pytest.mark.parametrize("policy", ["reset", "halt"])
 async def test_a_broker_killed_meanwhile_leaves_its_groups_waiting_until_zookeeper_is_back(
-    start_cluster: Any, eventually: Eventually, policy: str
+    start_cluster: Any, policy: str
 ) -> None:
     """Under `reset` the two left hear neither ZooKeeper nor every listed member: they fence after two sessions, and
     everybody waits. Under `halt` they go on with the groups that they coordinate. Nothing acknowledged is lost."""
@@ -104,21 +98,21 @@ async def test_a_broker_killed_meanwhile_leaves_its_groups_waiting_until_zookeep
             return sum(counts.values()) == cluster.resource.spec.topics.groups
 
         traffic = Traffic()
-        async with Load(scenario(cluster), traffic) as load:
+        async with Load(patient(cluster), traffic) as load:
             await load.measuring()
             await traffic.flows(2 * SECOND, within=20)
             stop_zookeeper(cluster)
-            await eventually(lambda: nobody_hears_zookeeper(cluster, others), 20, "every broker has lost ZooKeeper")
+            await until(lambda: nobody_hears_zookeeper(cluster, others), "every broker has lost ZooKeeper", 20)
             await traffic.flows(2 * SECOND, within=20)
             cluster.kill_broker(victim, restart=False)
             if policy == "reset":
-                await eventually(all_fenced, 30, "both fence themselves")
+                await until(all_fenced, "both fence themselves", 30)
             else:
                 await asyncio.sleep(15)  # nothing may come of it: almost twice as long as under `reset`
                 assert await fenced() == [False, False]
             start_zookeeper(cluster)
             cluster.supervisor.release(victim)
-            await eventually(healed, 60, "a coordinator for every group")
+            await until(healed, "a coordinator for every group", 60)
             await traffic.flows(2 * SECOND, within=20)
             await cluster.wait_ready(30)
             load.cease()

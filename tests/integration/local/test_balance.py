@@ -14,7 +14,7 @@ import yaml
 from migratory_loadtest import Load, LoadResult, Scenario
 from migratory_local.cluster import LocalCluster
 from migratory_resources.validation import load_cluster
-from migratory_testing.fakebroker import eventually
+from migratory_testing.waiting import until
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
@@ -97,13 +97,13 @@ def nothing_went_wrong(result: LoadResult) -> None:
 async def test_a_killed_broker_gets_its_share_back(cluster: LocalCluster) -> None:
     watch = Watch(cluster)
     async with load_on(cluster) as load:
-        await eventually(watch.even, "even at first", within=WITHIN)
+        await until(watch.even, "even at first", limit=WITHIN)
         early = sum(entry["asked"] for entry in await watch.balance())  # those that came at random were evened out
         name = cluster.brokers[1].name
         cluster.kill_broker(name)
         await cluster.wait_ready()
         assert (await watch.counts())[1] <= CLIENTS / 10  # its clients are elsewhere, and don't rush back
-        await eventually(watch.even, "even again", within=WITHIN)
+        await until(watch.even, "even again", limit=WITHIN)
         await watch.rests()
         load.cease()
         result = await load.result()
@@ -118,15 +118,15 @@ async def test_a_rolling_update_moves_nobody_more_than_twice(
 ) -> None:
     watch = Watch(cluster)
     async with load_on(cluster) as load:
-        await eventually(watch.even, "even at first", within=WITHIN)
+        await until(watch.even, "even at first", limit=WITHIN)
         early = sum(entry["asked"] for entry in await watch.balance())  # those that came at random were evened out
         monkeypatch.setenv("MIGRATORY_REVISION", "after")
         for broker in reversed(cluster.brokers):
             cluster.supervisor.hold(broker.name)
             broker.process.signal(signal.SIGTERM)
-            await eventually(lambda process=broker.process: not process.alive, "drained", within=30)
+            await until(lambda process=broker.process: not process.alive, "drained", limit=30)
             await cluster.restart_broker(broker.name)
-        await eventually(watch.even, "even after the update", within=WITHIN)
+        await until(watch.even, "even after the update", limit=WITHIN)
         await watch.rests()
         load.cease()
         result = await load.result()

@@ -8,10 +8,9 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import ANY
 
@@ -20,6 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 from migratory_local.prometheus import find_prometheus
 from migratory_local.state import ClusterState, running_clusters
+from migratory_testing.waiting import poll
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
 
@@ -31,13 +31,6 @@ spec:
   brokers: {replicas: 3, resources: {}}
   topics: {groups: 8}
 """
-
-
-def eventually(condition: Callable[[], object], seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds:g} s"
-        time.sleep(0.05)
 
 
 class Runner:
@@ -75,7 +68,7 @@ class Runner:
             assert process.poll() is None, f"ended with {process.returncode}:\n{self.said()}"
             return running_clusters(self.states)
 
-        eventually(there, 90)
+        poll(there, limit=90)
         return there()[0]
 
     def end(self) -> None:
@@ -123,11 +116,11 @@ def test_up_starts_all_restarts_what_dies_and_ends_all(runner: Runner) -> None:
 
     broker = named(before, "--name=test-broker-1")
     broker.kill()
-    eventually(lambda: "test-broker-1 started again" in runner.said())
-    eventually(lambda: ready(state.brokers[1].admin), 60)
+    poll(lambda: "test-broker-1 started again" in runner.said())
+    poll(lambda: ready(state.brokers[1].admin), limit=60)
     member = named(before, "zookeeper-0/zoo.cfg")
     member.kill()
-    eventually(lambda: "zookeeper-0 started again" in runner.said())
+    poll(lambda: "zookeeper-0 started again" in runner.said())
 
     now = descendants(process)
     assert len(now) == 6
@@ -159,8 +152,8 @@ def test_whoever_reads_what_up_says_holds_nothing_up(runner: Runner, reader: str
     started = descendants(process)
     for _ in range(2):  # the first death may be all that the pipe takes
         named(descendants(process), "--name=test-broker-0").kill()
-        eventually(lambda: not ready(state.brokers[0].admin))
-        eventually(lambda: ready(state.brokers[0].admin), 60)
+        poll(lambda: not ready(state.brokers[0].admin))
+        poll(lambda: ready(state.brokers[0].admin), limit=60)
     started += descendants(process)
     process.send_signal(signal.SIGTERM)
     assert process.wait(30) == 143
@@ -188,7 +181,7 @@ def test_nothing_is_left_of_a_runner_that_was_killed(runner: Runner) -> None:
 
 def test_sigint_while_it_starts_ends_all(runner: Runner) -> None:
     process = runner.up()
-    eventually(lambda: any("zoo.cfg" in " ".join(child.cmdline()) for child in descendants(process)))
+    poll(lambda: any("zoo.cfg" in " ".join(child.cmdline()) for child in descendants(process)))
     started = descendants(process)
     process.send_signal(signal.SIGINT)
     assert process.wait(40) == 130
@@ -207,7 +200,7 @@ def test_a_busy_port(runner: Runner) -> None:
 
 def test_one_work_folder_one_runner(runner: Runner) -> None:
     first = runner.up()
-    eventually(lambda: (runner.workdir / "lock").exists() and (runner.workdir / "lock").read_text())
+    poll(lambda: (runner.workdir / "lock").exists() and (runner.workdir / "lock").read_text())
     second = runner.up()
     assert second.wait(60) == 2
     assert f"is in use by another runner (pid {first.pid})" in runner.said()
@@ -254,7 +247,7 @@ def test_a_real_prometheus_scrapes_the_brokers(runner: Runner) -> None:
         return {series["metric"]["broker"]: series["value"][1] for series in found}
 
     wanted = {"test-broker-0": "1", "test-broker-1": "1", "test-broker-2": "1"}
-    eventually(lambda: members() == wanted, 60)
+    poll(lambda: members() == wanted, limit=60)
     everything = descendants(process)
     process.send_signal(signal.SIGINT)
     assert process.wait(30) == 130, runner.said()
@@ -287,7 +280,7 @@ def test_a_broker_is_drained_and_comes_back(runner: Runner) -> None:
     assert "was drained before" in migratory("drain", "test-broker-0")[1]
     # Supervision has gone on meanwhile.
     second.kill()
-    eventually(lambda: "test-broker-1 started again" in runner.said())
+    poll(lambda: "test-broker-1 started again" in runner.said())
     assert "test-broker-0 ended with 0; it stays away" in runner.said()
     assert not ready(state.brokers[0].admin)
     assert "cluster.yaml has changed; changes take effect at the next start" in runner.said()

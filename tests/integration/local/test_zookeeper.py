@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import socket
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,15 +10,9 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
 from migratory_local.errors import LocalError
 from migratory_local.zookeeper import Ensemble
+from migratory_testing.waiting import poll
 
 pytestmark = pytest.mark.real
-
-
-def eventually(condition: Callable[[], object], seconds: float = 15.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds:g} s"
-        time.sleep(0.05)
 
 
 def test_a_write_succeeds_again_after_the_leaders_death(zookeeper_ensemble: Ensemble) -> None:
@@ -42,13 +34,13 @@ def test_a_write_succeeds_again_after_the_leaders_death(zookeeper_ensemble: Ense
                 return False
             return True
 
-        eventually(written)
+        poll(written)
         assert client.get("/before")[0] == b"1"
         successor = ensemble.leader()
         assert successor not in (None, leader)
 
         leader.process.start()
-        eventually(lambda: leader.mode() == "follower")
+        poll(lambda: leader.mode() == "follower")
     finally:
         client.stop()
         client.close()
@@ -58,10 +50,10 @@ def test_without_a_quorum_nobody_has_a_mode(zookeeper_ensemble: Ensemble) -> Non
     first, second, third = zookeeper_ensemble.members
     zookeeper_ensemble.freeze(first)
     zookeeper_ensemble.kill(second)
-    eventually(lambda: third.mode() is None)
+    poll(lambda: third.mode() is None)
     assert zookeeper_ensemble.leader() is None
     zookeeper_ensemble.thaw(first)
-    eventually(lambda: zookeeper_ensemble.leader() is not None)
+    poll(lambda: zookeeper_ensemble.leader() is not None)
 
 
 def test_one_member_stands_alone(tmp_path: Path) -> None:

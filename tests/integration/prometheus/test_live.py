@@ -13,9 +13,9 @@ from migratory_local.ports import free_ports
 from migratory_spark.prometheus import read_samples, register
 from migratory_spark.prometheus.blocks import STALE
 from migratory_spark.samples import table
-from migratory_testing.processes import poll
 from migratory_testing.realprometheus import Exporter, Prometheus
 from migratory_testing.rises import increases
+from migratory_testing.waiting import poll
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 

@@ -8,8 +8,9 @@ import time
 from typing import Any
 
 import pytest
-from migratory_testing.crowd import all_ended, allow_descriptors, descriptors, gather, until
+from migratory_testing.crowd import all_ended, allow_descriptors, descriptors, gather
 from migratory_testing.processes import Broker
+from migratory_testing.waiting import poll_apart
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
 
@@ -38,4 +39,4 @@ async def test_storms_are_let_in_at_the_rate_and_nobody_is_lost(broker: Broker, 
         for member in crowd:
             member.reset()
         await all_ended(crowd)
-        await until(lambda: descriptors(broker) <= used, "descriptors are given back")
+        await poll_apart(lambda: descriptors(broker) <= used, "descriptors are given back")

@@ -16,9 +16,10 @@ from statistics import median
 
 import pytest
 import uvloop
-from migratory_testing.crowd import Member, all_ended, allow_descriptors, closed, descriptors, gather, resident, until
+from migratory_testing.crowd import Member, all_ended, allow_descriptors, closed, descriptors, gather, resident
 from migratory_testing.processes import Broker
 from migratory_testing.rawclient import CLOSE, RawClient, close_all, frame
+from migratory_testing.waiting import poll_apart
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(1200)]
 
@@ -93,12 +94,12 @@ async def cycles(broker: Broker) -> None:
         for topic in range(10):
             await writer.publish(f"crowd/{topic}", b"hello", cycle + 1, "cycles")
         pairs = list(zip(crowd, before, strict=True))
-        await until(lambda pairs=pairs: all(one.received > had for one, had in pairs), "everybody got something")  # type: ignore[misc]
+        await poll_apart(lambda pairs=pairs: all(one.received > had for one, had in pairs), "everybody got something")  # type: ignore[misc]
         assert not any(member.ended.done() for member in crowd)
         for member in crowd:
             WAYS[cycle % len(WAYS)](member)
         await all_ended(crowd)
-        await until(lambda: descriptors(broker) <= used + 1, "descriptors are given back")
+        await poll_apart(lambda: descriptors(broker) <= used + 1, "descriptors are given back")
         memory.append(resident(broker))
     kib = [value // 1024 for value in memory]
     print(f"{count} clients a cycle; resident KiB behind each: {kib}")

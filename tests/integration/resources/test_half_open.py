@@ -6,8 +6,9 @@ from __future__ import annotations
 import contextlib
 
 import pytest
-from migratory_testing.crowd import all_ended, closed, descriptors, gather, until
+from migratory_testing.crowd import all_ended, closed, descriptors, gather
 from migratory_testing.processes import Broker
+from migratory_testing.waiting import poll_apart
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
 
@@ -26,14 +27,14 @@ async def test_five_hundred_that_vanish_and_five_hundred_that_are_silent_are_fou
         for member in vanished:
             member.vanish()
     # A ping to one that vanished meets a machine that knows no such connection; a silent one's is merely not answered.
-    await until(lambda: closed(broker, "heartbeat") >= dead + COUNT, "the silent are found", limit=60.0)
+    await poll_apart(lambda: closed(broker, "heartbeat") >= dead + COUNT, "the silent are found", limit=60.0)
 
     def found() -> bool:
         return closed(broker, "heartbeat") + closed(broker, "lost") >= dead + lost + 2 * COUNT
 
-    await until(found, "all are found", limit=60.0)
+    await poll_apart(found, "all are found", limit=60.0)
     await all_ended(silent)
     await all_ended(vanished)
-    await until(lambda: descriptors(broker) <= used, "descriptors are given back")
+    await poll_apart(lambda: descriptors(broker) <= used, "descriptors are given back")
     assert broker.metric("migratory_clients") == 0
     assert broker.metric("migratory_subscriptions") == 0

@@ -6,9 +6,10 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from migratory_testing.crowd import all_ended, descriptors, gather, until
+from migratory_testing.crowd import all_ended, descriptors, gather
 from migratory_testing.processes import Broker
 from migratory_testing.rawclient import TEXT, frame, request
+from migratory_testing.waiting import poll_apart
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
 
@@ -70,7 +71,7 @@ async def test_slow_handshakes_end_at_their_limit_and_keep_nobody_out(broker: Br
     for member in crowd:
         member.reset()
     await all_ended(crowd)
-    await until(lambda: descriptors(broker) <= used, "descriptors are given back")
+    await poll_apart(lambda: descriptors(broker) <= used, "descriptors are given back")
     assert broker.status()["handshakes_waiting"] == 0
     # Those that got as far as WebSocket are told by the edge; the others never were clients.
     assert broker.status()["handshakes_too_slow"] >= 4 * EACH

@@ -4,9 +4,10 @@ misses nothing (pitfalls of servers that keep what nobody takes until memory is 
 from __future__ import annotations
 
 import pytest
-from migratory_testing.crowd import all_ended, closed, descriptors, gather, resident, until
+from migratory_testing.crowd import all_ended, closed, descriptors, gather, resident
 from migratory_testing.processes import Broker
 from migratory_testing.rawclient import RawClient, payload
+from migratory_testing.waiting import poll_apart
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
@@ -50,4 +51,4 @@ async def test_three_hundred_stalled_readers_are_bounded_and_end_and_a_healthy_o
     await all_ended(crowd)
     reader.writer.transport.abort()
     writer.writer.transport.abort()
-    await until(lambda: descriptors(broker) <= used, "descriptors are given back")
+    await poll_apart(lambda: descriptors(broker) <= used, "descriptors are given back")

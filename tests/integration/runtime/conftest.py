@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 
 import pytest
 import websockets
-from migratory_testing.processes import Broker, Brokers, poll
+from migratory_testing.processes import Broker, Brokers
+from migratory_testing.waiting import poll
 from migratory_testing.zookeeper import ensemble
 
 LIMIT = 20.0

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import websockets
 from kazoo.client import KazooClient
-from migratory_testing.processes import Broker, Brokers, poll
+from migratory_testing.processes import Broker, Brokers
+from migratory_testing.waiting import poll
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
 

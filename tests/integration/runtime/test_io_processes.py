@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from migratory_testing.processes import Broker, Brokers, poll
+from migratory_testing.processes import Broker, Brokers
 from migratory_testing.rawclient import Ended, RawClient, answer, close_all, payload
+from migratory_testing.waiting import poll, poll_apart
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
 CLIENTS = 41
@@ -56,10 +57,6 @@ def alive(pid: int) -> bool:
         return False
 
 
-async def until(condition: Any, what: str, limit: float = 20.0) -> Any:
-    return await asyncio.to_thread(poll, condition, what, limit)
-
-
 async def ended(client: RawClient) -> int:
     """The code that its connection ended with; 1006 without a close frame."""
     try:
@@ -96,8 +93,10 @@ async def test_connections_are_spread_evenly_and_after_a_death_again(broker: Bro
     counts = [one["connections"] for one in processes(broker)]
     assert max(counts) / (sum(counts) / 2) <= 1.1
     os.kill(processes(broker)[0]["pid"], signal.SIGKILL)
-    await until(lambda: broker.metric("migratory_io_process_deaths_total") == 1 and both_up(broker), "a new one is up")
-    lost = CLIENTS - await until(lambda: processes(broker)[1]["connections"], "the other has its own")
+    await poll_apart(
+        lambda: broker.metric("migratory_io_process_deaths_total") == 1 and both_up(broker), "a new one is up"
+    )
+    lost = CLIENTS - await poll_apart(lambda: processes(broker)[1]["connections"], "the other has its own")
     for number in range(lost):
         await RawClient.join(broker, name=f"again{number}")
     poll(lambda: sum(one["connections"] for one in processes(broker)) == CLIENTS, "all are counted again")
@@ -117,7 +116,7 @@ async def test_a_killed_process_takes_its_own_clients_and_nothing_else(broker: B
     victim = processes(broker)[1]
     before = {name: broker.metric(f"migratory_{name}_total") for name in ("delivered", "published", "sent_bytes")}
     os.kill(victim["pid"], signal.SIGKILL)
-    await until(lambda: broker.metric("migratory_io_process_deaths_total") == 1, "the death is counted")
+    await poll_apart(lambda: broker.metric("migratory_io_process_deaths_total") == 1, "the death is counted")
     died = broker.event("io_process_died")
     assert (died["io_process"], died["pid"], died["level"]) == (1, victim["pid"], "error")
     for name, value in before.items():
@@ -126,7 +125,7 @@ async def test_a_killed_process_takes_its_own_clients_and_nothing_else(broker: B
     assert len(lost) in (CLIENTS // 2, CLIENTS // 2 + 1)
     assert died["clients"] - len(lost) in (0, 1)  # the publisher is one of them, or not
     # the others stay, and those come back to where they were
-    await until(lambda: both_up(broker), "a new one is up")
+    await poll_apart(lambda: both_up(broker), "a new one is up")
     second = await RawClient.join(broker, name="second")
     await second.publish("t", b"two", 1, "q")
     await heard([client for client in clients if client not in lost], b"two")
@@ -156,7 +155,7 @@ async def test_a_stopped_process_is_killed_and_delays_nobody(broker: Broker) -> 
         await publisher.publish("t", b"%d" % number, number, "p")
         await asyncio.sleep(0.02)
     assert not broker.status()["io_process_deaths"], f"{time.monotonic() - began} s"
-    await until(lambda: broker.metric("migratory_io_process_deaths_total") == 1, "it is killed")
+    await poll_apart(lambda: broker.metric("migratory_io_process_deaths_total") == 1, "it is killed")
     assert "silent" in broker.event("io_process_died")["reason"]
     others = [client for client in clients if client not in await gone(clients)]
     assert len(others) in (CLIENTS // 2, CLIENTS // 2 + 1)
@@ -174,12 +173,12 @@ async def test_a_killed_broker_leaves_no_processes_behind(broker: Broker, stoppe
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
     broker.kill()
-    await until(lambda: not any(alive(pid) for pid in pids), "they are gone")
+    await poll_apart(lambda: not any(alive(pid) for pid in pids), "they are gone")
     assert await ended(client) == 1006
     with pytest.raises(ConnectionRefusedError):
         await asyncio.open_connection(*address)
     broker.start("--clients", f"{address[0]}:{address[1]}")
-    await until(broker.ready, "it is back on its port")
+    await poll_apart(broker.ready, "it is back on its port")
 
 
 async def test_a_broker_that_stands_still_has_no_clients_for_long(broker: Broker) -> None:
@@ -192,9 +191,9 @@ async def test_a_broker_that_stands_still_has_no_clients_for_long(broker: Broker
     finally:
         broker.signal(signal.SIGCONT)
     assert codes == {4004: CLIENTS}
-    fresh = await until(lambda: broker.status()["io_process_deaths"] == 2 and both_up(broker), "it has others")
+    fresh = await poll_apart(lambda: broker.status()["io_process_deaths"] == 2 and both_up(broker), "it has others")
     assert not {one["pid"] for one in fresh} & set(pids)
-    await until(broker.ready, "it takes clients again")
+    await poll_apart(broker.ready, "it takes clients again")
     await RawClient.join(broker, name="again")
 
 
@@ -212,7 +211,7 @@ async def test_signals_to_the_group_are_the_brokers(broker: Broker) -> None:
 
 
 async def test_every_process_is_in_the_status_and_all_of_them_in_the_memory(broker: Broker) -> None:
-    found = await until(lambda: both_up(broker), "both are up")
+    found = await poll_apart(lambda: both_up(broker), "both are up")
     assert [one["process"] for one in found] == [0, 1]
     assert len({one["edge"]["edge"] for one in found}) == 2
     status = broker.status()
@@ -231,7 +230,7 @@ async def test_every_process_is_in_the_status_and_all_of_them_in_the_memory(brok
 async def test_a_broker_that_is_cut_off_has_no_clients_in_time_though_a_process_hangs(brokers: Brokers) -> None:
     """The two others stand still: after four seconds it is fenced. One of its I/O processes can't hear of that."""
     alone = brokers["b0"]
-    hangs = (await until(lambda: both_up(alone), "both are up", 60))[0]["pid"]
+    hangs = (await poll_apart(lambda: both_up(alone), "both are up", 60))[0]["pid"]
     clients = [await RawClient.join(alone, name=f"c{number}") for number in range(10)]
     for client in clients:
         await client.subscribe("t")
@@ -250,4 +249,4 @@ async def test_a_broker_that_is_cut_off_has_no_clients_in_time_though_a_process_
     assert codes == {4004: 5, 1006: 5}
     assert died["pid"] == hangs
     assert died["time"] - fenced["time"] < 4.0  # a session: what its time for fencing must leave (docs/replication.md)
-    await until(alone.ready, "it hears the others, and takes clients again", 60)
+    await poll_apart(alone.ready, "it hears the others, and takes clients again", 60)

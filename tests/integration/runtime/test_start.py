@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from migratory_testing.processes import Brokers, poll
+from migratory_testing.processes import Brokers
+from migratory_testing.waiting import poll
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
 

@@ -31,9 +31,9 @@ from migratory_spark.jobs.inputs import Folder, Servers
 from migratory_spark.jobs.recorder_compact import content, run_compact
 from migratory_spark.jobs.run import Question, run_report
 from migratory_spark.prometheus.blocks import STALE
-from migratory_testing.processes import poll
 from migratory_testing.prometheus_wire import of_bits
 from migratory_testing.recordings import DELIVERIES, SECONDS, START, openmetrics, recording, write_parquet
+from migratory_testing.waiting import poll
 from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]

@@ -19,8 +19,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from migratory_testing.processes import poll
 from websockets.sync.client import ClientConnection, connect
+
+from migratory_testing.waiting import poll
 
 LIMIT = 60.0
 _FLAGS = (

@@ -8,11 +8,10 @@ import json
 import resource
 import socket
 import struct
-from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
-from migratory_testing.processes import Broker, poll
+from migratory_testing.processes import Broker
 from migratory_testing.rawclient import PING, PONG, TEXT, frame, request
 
 LIMIT = 120.0
@@ -148,8 +147,3 @@ def closed(broker: Broker, reason: str) -> float:
     lines = broker.get("/metrics")[1].splitlines()
     found = [line for line in lines if line.startswith("migratory_closed_total{") and f'reason="{reason}"' in line]
     return sum(float(line.rpartition(" ")[2]) for line in found)
-
-
-async def until(condition: Callable[[], bool], what: str, limit: float = LIMIT) -> None:
-    """`poll` in a thread: the crowd's connections are served meanwhile."""
-    await asyncio.to_thread(poll, condition, what, limit)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Self
 
 import websockets
@@ -198,19 +198,3 @@ class FakeBroker:
                 start = max(0, start - 1)
             client.topics.add(topic)
             await client.send(wire.Subscribed(message.request, [receipt]), *log[start:])
-
-
-async def eventually(
-    check: Callable[[], object] | Callable[[], Awaitable[object]], what: str, within: float = 10.0
-) -> None:
-    """Waits until `check` holds; fails naming it otherwise."""
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + within
-    while True:
-        found = check()
-        if asyncio.iscoroutine(found):
-            found = await found
-        if found:
-            return
-        assert loop.time() < deadline, f"not within {within:g} s: {what}"
-        await asyncio.sleep(0.005)

@@ -25,6 +25,8 @@ from migratory_broker.runtime.manyprocesses import ManyProcesses
 from migratory_broker.runtime.pump import Pump
 from migratory_protocol.peer import Publication
 
+from migratory_testing.waiting import until
+
 STATUS = Edge(EdgeConfig(), 0).status()
 SERVER = {"handshakes_waiting": 0, "handshakes_too_slow": 0, "requests_malformed": 0}
 
@@ -134,7 +136,7 @@ class Site:
         host, port = listening.getsockname()[:2]
         return host, port
 
-    async def up(self, io: Io, until: Any) -> Io:
+    async def up(self, io: Io) -> Io:
         await io.connect()
         io.say(Hello(1000))
         await until(lambda: io.of(ServerList))

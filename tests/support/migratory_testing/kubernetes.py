@@ -89,6 +89,8 @@ def page(owned: Iterable[int] = (), brokers: int = 3, **fields: Any) -> BrokerPa
         "draining": False,
         "links": dict.fromkeys(everybody, 1),
         "lists": dict.fromkeys(owned, frozenset(everybody)),
+        "copies": 2,
+        "staying": frozenset(everybody),
     }
     return BrokerPage(**{**usual, **fields})
 

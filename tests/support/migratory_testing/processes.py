@@ -9,32 +9,17 @@ import json
 import signal
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
-LIMIT = 30.0
+from migratory_testing.waiting import LIMIT, poll
+
 START = 60.0
 """Seconds until a broker takes clients: with others and their I/O processes it imports its libraries, on a busy machine
 slowly."""
-
-T = TypeVar("T")
-
-
-def poll(condition: Callable[[], T], what: str, limit: float = LIMIT) -> T:
-    """The first true value of `condition`. Raises AssertionError after `limit` seconds."""
-    deadline = time.monotonic() + limit
-    while True:
-        found = condition()
-        if found:
-            return found
-        if time.monotonic() > deadline:
-            raise AssertionError(f"did not happen within {limit} s: {what}")
-        time.sleep(0.02)
 
 
 class Broker:

@@ -15,7 +15,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from migratory_local.ports import free_ports
-from migratory_testing.processes import poll
+
+from migratory_testing.waiting import poll
 
 NEEDED = ("prometheus", "promtool")
 

@@ -1,11 +1,30 @@
-"""What flows while a load runs, for tests that bring about a fault under load: they wait for traffic, not for time."""
+"""A load on a real cluster, for tests that bring about a fault under it: they wait for traffic, not for time."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 
-from migratory_loadtest.api import LoadEvent
+from migratory_loadtest.api import LoadEvent, LoadResult, Scenario
+from migratory_local.cluster import LocalCluster
+
+SECOND = 60
+"""Publications in a second of `scenario`."""
+
+
+def scenario(cluster: LocalCluster) -> Scenario:
+    """For as long as it takes: a test says when it has seen enough."""
+    return Scenario(
+        servers=tuple(cluster.urls), subscribers=300, topics=30, rate=2.0, duration=150.0, warmup=2.0, seed=7,
+        workers=1, groups=cluster.resource.spec.topics.groups,
+    )  # fmt: skip
+
+
+def flawless(result: LoadResult) -> None:
+    assert result.problems == []
+    assert (result.lost, result.duplicates, result.reordered, result.unexpected) == (0, 0, 0, 0)
+    assert result.delivered == result.expected > 0
+    assert result.acknowledged == result.published > 0
 
 
 class Traffic:

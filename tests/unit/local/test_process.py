@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import psutil
 import pytest
 from migratory_local.errors import LocalError
 from migratory_local.process import Process, stop_all
+from migratory_testing.waiting import poll
 
 STUBBORN = "trap '' TERM; echo ready; while :; do sleep 0.05; done"
 
@@ -31,13 +31,6 @@ def make(tmp_path: Path) -> Iterator[Callable[..., Process]]:
         process.kill()
 
 
-def eventually(condition: Callable[[], object], seconds: float = 10.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "not within the time"
-        time.sleep(0.01)
-
-
 def test_a_life(make: Callable[..., Process]) -> None:
     process = make("sh", "-c", "echo out; echo err >&2; exit 7")
     assert (process.alive, process.pid, process.exit_code) == (False, None, None)
@@ -53,7 +46,7 @@ def test_a_life(make: Callable[..., Process]) -> None:
 def test_it_becomes_the_command_itself(make: Callable[..., Process]) -> None:
     process = make("sleep", "60")
     process.start()
-    eventually(lambda: psutil.Process(process.pid).name() == "sleep")
+    poll(lambda: psutil.Process(process.pid).name() == "sleep")
     assert os.getsid(process.pid or 0) == process.pid
     with pytest.raises(LocalError, match="child runs already"):
         process.start()
@@ -92,8 +85,8 @@ def test_stop_all_insists(make: Callable[..., Process]) -> None:
     )
     for process in (gentle, stubborn, frozen):
         process.start()
-    eventually(lambda: stubborn.tail() == "ready")
-    eventually(lambda: psutil.Process(frozen.pid).name() == "sleep")
+    poll(lambda: stubborn.tail() == "ready")
+    poll(lambda: psutil.Process(frozen.pid).name() == "sleep")
     frozen.signal(signal.SIGSTOP)
     stop_all([gentle, stubborn, frozen, never], 0.5)
     assert gentle.exit_code == -signal.SIGTERM

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -14,6 +12,7 @@ from migratory_local import recorder as module
 from migratory_local.errors import LocalError
 from migratory_local.recorder import SCHEMA, Recorder
 from migratory_local.scrape_file import Target as Followed
+from migratory_testing.waiting import until
 
 
 class Target:
@@ -38,13 +37,6 @@ async def target() -> AsyncIterator[Target]:
     state.port = runner.addresses[0][1]
     yield state
     await runner.cleanup()
-
-
-async def eventually(condition: Callable[[], object], seconds: float = 10.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "not within the time"
-        await asyncio.sleep(0.01)
 
 
 def names(folder: Path) -> list[str]:
@@ -89,7 +81,7 @@ async def test_it_scrapes_by_itself_and_writes_the_rest_at_its_end(tmp_path: Pat
     (tmp_path / "samples-00099.parquet").write_bytes(b"of an earlier run")
     async with Recorder(tmp_path, interval=0.05) as recorder:
         recorder.add(target.port, "broker")
-        await eventually(lambda: len(recorder._values) >= 10)
+        await until(lambda: len(recorder._values) >= 10)
         recorder.check()
     found = rows(tmp_path)
     assert len(found) == recorder.rows >= 12
@@ -141,7 +133,7 @@ async def test_a_full_disk_ends_the_recording_loudly(
     recorder = Recorder(tmp_path, interval=0.02)
     await recorder.__aenter__()
     recorder.add(target.port, "broker")
-    await eventually(lambda: recorder._task and recorder._task.done())
+    await until(lambda: recorder._task and recorder._task.done())
     with pytest.raises(LocalError, match="No space left on device"):
         recorder.check()
     with pytest.raises(LocalError, match="No space left on device"):

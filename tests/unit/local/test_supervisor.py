@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 from migratory_local import supervisor as module
 from migratory_local.process import Process
 from migratory_local.supervisor import Happening, Supervisor, ending
-
-
-async def eventually(condition: Callable[[], object], seconds: float = 10.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "not within the time"
-        await asyncio.sleep(0.01)
+from migratory_testing.waiting import until
 
 
 @pytest.fixture
@@ -51,9 +44,9 @@ async def test_what_dies_is_started_again(
     supervisor.watch(sleeper)
     first = sleeper.pid
     sleeper.kill()
-    await eventually(lambda: sleeper.starts == 2)
+    await until(lambda: sleeper.starts == 2)
     assert sleeper.pid != first
-    await eventually(lambda: len(happenings) == 2)
+    await until(lambda: len(happenings) == 2)
     assert [happening.kind for happening in happenings] == ["died", "restarted"]
     assert "was ended by signal 9" in happenings[0].text
 
@@ -67,10 +60,10 @@ async def test_what_is_held_stays_dead_until_it_is_released(supervisor: Supervis
     sleeper.kill()
     other.kill()
     # The other one's restart shows that the supervisor has looked at both.
-    await eventually(lambda: other.starts == 2)
+    await until(lambda: other.starts == 2)
     assert sleeper.starts == 1
     supervisor.release("sleeper")
-    await eventually(lambda: sleeper.starts == 2)
+    await until(lambda: sleeper.starts == 2)
     supervisor.hold("other")
     other.kill()
 
@@ -82,13 +75,13 @@ async def test_what_a_file_keeps_away_is_started_when_the_file_is_gone(
     supervisor.watch(sleeper, mark)
     mark.touch()
     sleeper.kill()
-    await eventually(lambda: [happening.kind for happening in happenings] == ["away"])
+    await until(lambda: [happening.kind for happening in happenings] == ["away"])
     assert "stays away until `migratory drain --back`" in happenings[0].text
     mark.unlink()
-    await eventually(lambda: sleeper.starts == 2)
+    await until(lambda: sleeper.starts == 2)
     assert [happening.kind for happening in happenings] == ["away", "restarted"]
     sleeper.kill()
-    await eventually(lambda: sleeper.starts == 3)
+    await until(lambda: sleeper.starts == 3)
 
 
 async def test_waits_grow_while_it_keeps_dying(
@@ -97,7 +90,7 @@ async def test_waits_grow_while_it_keeps_dying(
     failing = Process("failing", ["sh", "-c", "exit 3"], tmp_path / "log")
     failing.start()
     supervisor.watch(failing)
-    await eventually(lambda: failing.starts == 5)
+    await until(lambda: failing.starts == 5)
     supervisor.hold("failing")
     assert failing.wait(10)
     waits = [float(happening.text.split()[-2]) for happening in happenings if happening.kind == "died"]
@@ -112,9 +105,9 @@ async def test_a_start_that_fails_is_told_and_tried_again(
     supervisor.watch(process)
     process.log = tmp_path  # a folder can't be appended to
     process.kill()
-    await eventually(lambda: any(happening.kind == "failed" for happening in happenings))
+    await until(lambda: any(happening.kind == "failed" for happening in happenings))
     process.log = tmp_path / "log"
-    await eventually(lambda: process.starts == 2)
+    await until(lambda: process.starts == 2)
     supervisor.hold("x")
     process.kill()
 

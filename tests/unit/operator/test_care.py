@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -18,19 +18,10 @@ from migratory_operator.reconcile import Reconciler
 from migratory_operator.reports.care import Reports
 from migratory_testing.fakekube import FakeKube, kubeconfig
 from migratory_testing.kubernetes import SETTINGS, cluster
+from migratory_testing.waiting import until
 
 AT = "namespaces/market"
 QUOTES = f"{AT}/migratoryclusters/quotes"
-LIMIT = 20.0
-
-
-async def until(condition: Callable[[], object], what: str) -> None:
-    deadline = asyncio.get_running_loop().time() + LIMIT
-    while True:
-        if condition():
-            return
-        assert asyncio.get_running_loop().time() < deadline, f"did not happen within {LIMIT} s: {what}"
-        await asyncio.sleep(0.02)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from typing import Any
@@ -55,20 +54,6 @@ def log() -> KeptLog:
 @pytest.fixture
 def core() -> Callable[..., FakeCore]:
     return FakeCore
-
-
-@pytest.fixture
-def until() -> Callable[..., Any]:
-    """`await until(lambda: condition)`: fails when it does not hold within `limit` seconds."""
-
-    async def wait(condition: Callable[[], Any], limit: float = 5.0) -> Any:
-        deadline = time.monotonic() + limit
-        while not (found := condition()):
-            assert time.monotonic() < deadline, "did not happen in time"
-            await asyncio.sleep(0.005)
-        return found
-
-    return wait
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from migratory_broker.runtime.crossing import ROUTES, Beat, FromIo, ToIo, decode
 from migratory_broker.runtime.framing import Deframer, TooLong, length
 from migratory_protocol.peer import Publication
 from migratory_protocol.positions import Position
+from migratory_testing.waiting import until
 
 
 class Kept:
@@ -124,7 +125,7 @@ def fanout(number: int, size: int = 10) -> Fanout:
     return Fanout("t", (Publication(1, number, b"x" * size),))
 
 
-async def test_a_turn_is_one_batch(ends: Any, until: Any) -> None:
+async def test_a_turn_is_one_batch(ends: Any) -> None:
     broker, io = await ends()
     broker.channel.flush()
     for number in range(1, 4):
@@ -136,7 +137,7 @@ async def test_a_turn_is_one_batch(ends: Any, until: Any) -> None:
     assert (len(io.batches), broker.channel.batches) == (1, 1)
 
 
-async def test_a_long_turn_is_several_batches_in_order(ends: Any, until: Any) -> None:
+async def test_a_long_turn_is_several_batches_in_order(ends: Any) -> None:
     broker, io = await ends()
     sent = [fanout(number, channels.BATCH // 3) for number in range(1, 9)]
     for one in sent:
@@ -147,7 +148,7 @@ async def test_a_long_turn_is_several_batches_in_order(ends: Any, until: Any) ->
     assert len(io.batches) == 3
 
 
-async def test_who_does_not_work_off_what_it_read_is_sent_no_more_than_fits(ends: Any, until: Any) -> None:
+async def test_who_does_not_work_off_what_it_read_is_sent_no_more_than_fits(ends: Any) -> None:
     broker, io = await ends(late=True)
     number = 0
     while not broker.channel.full or number < 40:
@@ -170,7 +171,7 @@ async def test_who_does_not_work_off_what_it_read_is_sent_no_more_than_fits(ends
     await until(lambda: "flows" in broker.events)
 
 
-async def test_the_other_end_is_gone(ends: Any, until: Any) -> None:
+async def test_the_other_end_is_gone(ends: Any) -> None:
     broker, io = await ends()
     broker.channel.put(encode(Beat()))
     broker.channel.close()

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 from migratory_broker.runtime import iolife
 from migratory_broker.runtime.crossing import Hello
+from migratory_testing.waiting import until
 
 
-async def test_connections_go_to_whoever_has_fewest(site: Any, until: Any, idle: Any) -> None:
+async def test_connections_go_to_whoever_has_fewest(site: Any, idle: Any) -> None:
     here = site(3)
     address = here.open()
-    ios = [await here.up(io, until) for io in here.started]
+    ios = [await here.up(io) for io in here.started]
     await idle(address, 31)
     await until(lambda: sum(io.take_sockets() * 0 + len(io.sockets) for io in ios) == 31)
     assert sorted(len(io.sockets) for io in ios) == [10, 10, 11]
@@ -27,32 +28,32 @@ async def test_connections_go_to_whoever_has_fewest(site: Any, until: Any, idle:
     await until(lambda: ios[1].take_sockets() * 0 + len(ios[1].sockets) == 8)
 
 
-async def test_connections_wait_while_no_process_takes_any(site: Any, until: Any, idle: Any) -> None:
+async def test_connections_wait_while_no_process_takes_any(site: Any, idle: Any) -> None:
     here = site(1)
     address = here.open()
     (reader,) = await idle(address, 1)
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(reader.read(1), 0.3)
-    io = await here.up(here.started[0], until)
+    io = await here.up(here.started[0])
     await until(io.take_sockets)
     io.sockets[0].send(b"x")
     assert await asyncio.wait_for(reader.read(1), 5) == b"x"
 
 
 async def test_no_more_are_under_way_than_a_process_soon_takes(
-    site: Any, until: Any, idle: Any, monkeypatch: pytest.MonkeyPatch
+    site: Any, idle: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(iolife, "UNDER_WAY", 5)
     here = site(1)
     address = here.open()
-    io = await here.up(here.started[0], until)
+    io = await here.up(here.started[0])
     await idle(address, 9)
     await until(lambda: here.clients._lives[1].given == 5)
     assert here.clients._dealer.fewest() is None
     await until(lambda: io.take_sockets() * 0 + len(io.sockets) == 9)
 
 
-async def test_a_full_broker_says_so(site: Any, until: Any, idle: Any) -> None:
+async def test_a_full_broker_says_so(site: Any, idle: Any) -> None:
     here = site(1)
     address = here.open()
     io = here.started[0]

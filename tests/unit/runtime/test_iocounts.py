@@ -8,12 +8,13 @@ from migratory_broker.core.logic.events import (
     Clients,
     Observe,
 )
+from migratory_testing.waiting import until
 
 
-async def test_what_the_dead_had_counted_stays_counted(site: Any, until: Any) -> None:
+async def test_what_the_dead_had_counted_stays_counted(site: Any) -> None:
     here = site()
     here.open()
-    one, other = [await here.up(io, until) for io in here.started]
+    one, other = [await here.up(io) for io in here.started]
     one.say(one.report(1, 3, published=5, delivered=70, sent_bytes=900, queue_bytes=11, closed={"bye": 2}))
     other.say(other.report(1, 4, published=1, delivered=30, sent_bytes=100, closed={"bye": 1}))
     await until(lambda: all(life.report for life in here.clients._lives.values()))
@@ -32,7 +33,7 @@ async def test_what_the_dead_had_counted_stays_counted(site: Any, until: Any) ->
     await until(lambda: here.logic.of(Clients) == [Clients(1, ())])  # none of them are to be moved, or counted for it
     # its successor is another edge, and counts from nothing
     here.later(1.0)
-    fresh = await here.up(here.started[2], until)
+    fresh = await here.up(here.started[2])
     assert (fresh.got[0].edge, fresh.got[0].process) == (3, 0)
     fresh.say(fresh.report(1, 1, published=2))
     await until(lambda: here.clients.readings()["published"] == 8)

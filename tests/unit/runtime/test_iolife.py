@@ -13,15 +13,16 @@ from migratory_broker.core.logic.events import (
 )
 from migratory_broker.runtime import iolife, manyprocesses
 from migratory_testing.ioprocesses import fanout
+from migratory_testing.waiting import until
 
 
 async def test_a_process_that_takes_nothing_is_killed_before_it_fills_the_memory(
-    site: Any, until: Any, monkeypatch: pytest.MonkeyPatch
+    site: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(manyprocesses, "MOST", 10_000_000)
     here = site()
     here.open()
-    slow, _ = [await here.up(io, until) for io in here.started]
+    slow, _ = [await here.up(io) for io in here.started]
     slow.reading = False
     slow.say(Attach(1, 1, "t", None))
     await until(lambda: here.logic.of(Attach))
@@ -35,10 +36,10 @@ async def test_a_process_that_takes_nothing_is_killed_before_it_fills_the_memory
     assert "bytes wait for it" in died["reason"]
 
 
-async def test_a_process_that_hangs_gets_no_clients_and_is_killed(site: Any, until: Any) -> None:
+async def test_a_process_that_hangs_gets_no_clients_and_is_killed(site: Any) -> None:
     here = site()
     here.open()
-    hangs, other = [await here.up(io, until) for io in here.started]
+    hangs, other = [await here.up(io) for io in here.started]
     here.later(iolife.LATE)
     other.say(other.report(1))
     await until(lambda: here.clients._lives[2].report)
@@ -53,10 +54,10 @@ async def test_a_process_that_hangs_gets_no_clients_and_is_killed(site: Any, unt
     assert "silent" in next(line["reason"] for line in here.log.lines if line["event"] == "io_process_died")
 
 
-async def test_nobody_is_killed_because_the_broker_stood_still(site: Any, until: Any) -> None:
+async def test_nobody_is_killed_because_the_broker_stood_still(site: Any) -> None:
     here = site()
     here.open()
-    ios = [await here.up(io, until) for io in here.started]
+    ios = [await here.up(io) for io in here.started]
     here.clients.tick(here.now)
     here.now += 60.0
     here.clients.tick(here.now)
@@ -64,12 +65,10 @@ async def test_nobody_is_killed_because_the_broker_stood_still(site: Any, until:
     assert [io.signals for io in ios] == [[], []]
 
 
-async def test_clients_are_gone_in_time_when_the_broker_is_cut_off_though_a_process_hangs(
-    site: Any, until: Any
-) -> None:
+async def test_clients_are_gone_in_time_when_the_broker_is_cut_off_though_a_process_hangs(site: Any) -> None:
     here = site()
     here.open()
-    good, hangs = [await here.up(io, until) for io in here.started]
+    good, hangs = [await here.up(io) for io in here.started]
     here.effect(Admission(True), Admission(False, "fenced"))
     await until(lambda: Admission(False, "fenced") in good.got and Admission(False, "fenced") in hangs.got)
     good.say(good.report(here.clients._lives[1].channel.batches))
@@ -84,7 +83,7 @@ async def test_clients_are_gone_in_time_when_the_broker_is_cut_off_though_a_proc
     assert good.signals == []
 
 
-async def test_who_keeps_dying_is_started_ever_later(site: Any, until: Any) -> None:
+async def test_who_keeps_dying_is_started_ever_later(site: Any) -> None:
     here = site(1)
     here.open()
     waits = []

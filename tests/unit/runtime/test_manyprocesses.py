@@ -23,9 +23,10 @@ from migratory_broker.runtime.crossing import Begin, Hello
 from migratory_protocol.messages import Server
 from migratory_protocol.positions import Position
 from migratory_testing.ioprocesses import fanout
+from migratory_testing.waiting import until
 
 
-async def test_a_process_is_told_how_things_stand_before_anything_else(site: Any, until: Any) -> None:
+async def test_a_process_is_told_how_things_stand_before_anything_else(site: Any) -> None:
     here = site()
     servers = (Server("ws://a/ws", 100),)
     await here.started[0].connect()
@@ -37,20 +38,20 @@ async def test_a_process_is_told_how_things_stand_before_anything_else(site: Any
     assert isinstance(first, Begin)
     assert (first.edge, first.process, first.incarnation, first.broker, first.fencing) == (1, 0, 3, "b", 4.0)
     assert parse(first.config).io_processes == 2
-    late = await here.up(here.started[1], until)
+    late = await here.up(here.started[1])
     assert late.got[1:] == [Admission(True), ServerList(servers)]
     assert here.log.events().count("io_process_up") == 2
 
 
-async def test_clients_wait_for_the_last_process_but_not_for_ever(site: Any, until: Any) -> None:
+async def test_clients_wait_for_the_last_process_but_not_for_ever(site: Any) -> None:
     here = site()
     assert here.clients.why_not == "starting"
     here.open()
-    await here.up(here.started[0], until)
+    await here.up(here.started[0])
     assert here.clients.why_not == "starting"
     here.now += manyprocesses.ALL_UP
     assert here.clients.why_not == ""
-    await here.up(here.started[1], until)
+    await here.up(here.started[1])
     here.now -= manyprocesses.ALL_UP
     assert here.clients.why_not == ""
     here.started[1].die(1)
@@ -58,10 +59,10 @@ async def test_clients_wait_for_the_last_process_but_not_for_ever(site: Any, unt
     assert here.clients.why_not == ""
 
 
-async def test_a_publication_crosses_to_those_that_want_its_topic(site: Any, until: Any) -> None:
+async def test_a_publication_crosses_to_those_that_want_its_topic(site: Any) -> None:
     here = site(3)
     here.open()
-    ios = [await here.up(io, until) for io in here.started]
+    ios = [await here.up(io) for io in here.started]
     ios[0].say(Attach(1, 1, "t", None))
     ios[2].say(Attach(3, 1, "t", None), Attach(3, 2, "u", None), Detach(3, "u"))
     await until(lambda: len(here.logic.of(Attach)) == 3)
@@ -72,10 +73,10 @@ async def test_a_publication_crosses_to_those_that_want_its_topic(site: Any, unt
     ]  # fmt: skip
 
 
-async def test_a_turn_of_the_logic_is_one_batch_for_each_process(site: Any, until: Any) -> None:
+async def test_a_turn_of_the_logic_is_one_batch_for_each_process(site: Any) -> None:
     here = site()
     here.open()
-    ios = [await here.up(io, until) for io in here.started]
+    ios = [await here.up(io) for io in here.started]
     for number, io in enumerate(ios, 1):
         io.say(Attach(number, 1, "t", None))
     await until(lambda: len(here.logic.of(Attach)) == 2)
@@ -85,10 +86,10 @@ async def test_a_turn_of_the_logic_is_one_batch_for_each_process(site: Any, unti
     assert [life.channel.batches for life in here.clients._lives.values()] == [one + 1 for one in before]
 
 
-async def test_what_they_say_reaches_logic_metrics_and_log(site: Any, until: Any) -> None:
+async def test_what_they_say_reaches_logic_metrics_and_log(site: Any) -> None:
     here = site()
     here.open()
-    io = await here.up(here.started[1], until)
+    io = await here.up(here.started[1])
     io.say(Observe("migratory_closed_total", 2.0, "bye"), Note("warning", "slow_consumer", {"client": "c"}))
     io.say(NextPage(2, 5, "t", Position(1, 1)))
     await until(lambda: here.logic.of(NextPage) and here.logic.of(Flush))
@@ -96,10 +97,10 @@ async def test_what_they_say_reaches_logic_metrics_and_log(site: Any, until: Any
     assert here.log.lines[-1] == {"level": "warning", "event": "slow_consumer", "io_process": 1, "client": "c"}
 
 
-async def test_the_end_waits_for_clients_to_go(site: Any, until: Any) -> None:
+async def test_the_end_waits_for_clients_to_go(site: Any) -> None:
     here = site()
     here.open()
-    ios = [await here.up(io, until) for io in here.started]
+    ios = [await here.up(io) for io in here.started]
     for io in ios:
         io.say(io.report(1, 2))
     await until(lambda: len(here.clients) == 4)
@@ -116,10 +117,10 @@ async def test_the_end_waits_for_clients_to_go(site: Any, until: Any) -> None:
     assert here.deaths == 0
 
 
-async def test_nothing_is_meant_for_the_dead(site: Any, until: Any) -> None:
+async def test_nothing_is_meant_for_the_dead(site: Any) -> None:
     here = site()
     here.open()
-    dies, other = [await here.up(io, until) for io in here.started]
+    dies, other = [await here.up(io) for io in here.started]
     for number, io in ((1, dies), (2, other)):
         io.say(Attach(number, 1, "t", None))
     await until(lambda: len(here.logic.of(Attach)) == 2)

@@ -25,6 +25,7 @@ from migratory_protocol.peer import (
     encode_peer,
     join_peer,
 )
+from migratory_testing.waiting import until
 
 NAMES = ("a", "b", "c")
 
@@ -98,7 +99,7 @@ async def sides(core: Any, log: Any) -> AsyncIterator[Any]:
         assert not side.errors
 
 
-async def joined(sides: Any, until: Any) -> tuple[Side, Side]:
+async def joined(sides: Any) -> tuple[Side, Side]:
     a, b = sides("a"), sides("b", incarnation=4)
     a.want(b)
     b.want(a)
@@ -106,8 +107,8 @@ async def joined(sides: Any, until: Any) -> tuple[Side, Side]:
     return a, b
 
 
-async def test_the_smaller_name_dials_and_both_are_told(sides: Any, until: Any) -> None:
-    a, b = await joined(sides, until)
+async def test_the_smaller_name_dials_and_both_are_told(sides: Any) -> None:
+    a, b = await joined(sides)
     assert a.heard() == [events.PeerUp("b", 4)]
     assert b.heard() == [events.PeerUp("a", 1)]
     assert set(a.peers._dialling) == {"b"}
@@ -115,7 +116,7 @@ async def test_the_smaller_name_dials_and_both_are_told(sides: Any, until: Any) 
     assert a.peers.status() == {"b": {"incarnation": 4, "waiting_bytes": 0}}
 
 
-async def test_a_broker_that_was_added_is_taken_once_its_name_is_known(sides: Any, until: Any, log: Any) -> None:
+async def test_a_broker_that_was_added_is_taken_once_its_name_is_known(sides: Any, log: Any) -> None:
     a, b = sides("a"), sides("b")
     a.peers.configured(("a",))
     a.want(b)
@@ -125,8 +126,8 @@ async def test_a_broker_that_was_added_is_taken_once_its_name_is_known(sides: An
     await until(lambda: a.heard() == [events.PeerUp("b", 1)])
 
 
-async def test_messages_arrive_in_order_and_whole(sides: Any, until: Any) -> None:
-    a, b = await joined(sides, until)
+async def test_messages_arrive_in_order_and_whole(sides: Any) -> None:
+    a, b = await joined(sides)
     large = Accept(3, 1, 1, [Entries("t", [Publication(1, 1, bytes(5_000_000))])], [], [])
     for number in range(500):
         a.send("b", numbered(number))
@@ -152,8 +153,8 @@ def _frames(monkeypatch: pytest.MonkeyPatch, side: Side, peer: str) -> list[byte
     return written
 
 
-async def test_what_a_turn_says_is_one_frame(sides: Any, until: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    a, b = await joined(sides, until)
+async def test_what_a_turn_says_is_one_frame(sides: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = await joined(sides)
     written = _frames(monkeypatch, a, "b")
     a.send("b", numbered(0))
     await until(lambda: b.received() == [0])
@@ -166,8 +167,8 @@ async def test_what_a_turn_says_is_one_frame(sides: Any, until: Any, monkeypatch
     assert [len(event.messages) for event in b.logic.of(events.PeerReceived)] == [1, 99]
 
 
-async def test_long_ones_have_frames_of_their_own(sides: Any, until: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    a, b = await joined(sides, until)
+async def test_long_ones_have_frames_of_their_own(sides: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = await joined(sides)
     written = _frames(monkeypatch, a, "b")
     for number in range(3):
         a.send("b", Accept(number, 1, 1, [Entries("t", [Publication(1, 1, bytes(LONG // 2))])], [], []))
@@ -176,7 +177,7 @@ async def test_long_ones_have_frames_of_their_own(sides: Any, until: Any, monkey
 
 
 async def test_a_broker_from_before_frames_of_several_gets_one_message_in_each(
-    sides: Any, until: Any, monkeypatch: pytest.MonkeyPatch
+    sides: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a, b = sides("a"), sides("b")
     b.peers._hello = Hello(PEER_VERSION, "quotes", "b", 1, 8)
@@ -189,8 +190,8 @@ async def test_a_broker_from_before_frames_of_several_gets_one_message_in_each(
     assert [len(decode_peers(frame)) for frame in written] == [1] * 5
 
 
-async def test_a_hello_among_several_ends_the_link(sides: Any, until: Any, log: Any) -> None:
-    a, b = await joined(sides, until)
+async def test_a_hello_among_several_ends_the_link(sides: Any, log: Any) -> None:
+    a, b = await joined(sides)
     hello = encode_peer(Hello(PEER_VERSION, "quotes", "a", 1, 8))
     a.peers._links["b"].write(join_peer([encode_peer(numbered(1)), hello]))
     await until(lambda: events.PeerDown("a") in b.heard())
@@ -198,16 +199,16 @@ async def test_a_hello_among_several_ends_the_link(sides: Any, until: Any, log: 
     assert "peer_refused" in log.events()
 
 
-async def test_a_link_that_broke_is_made_again_and_nothing_old_arrives_on_it(sides: Any, until: Any) -> None:
-    a, b = await joined(sides, until)
+async def test_a_link_that_broke_is_made_again_and_nothing_old_arrives_on_it(sides: Any) -> None:
+    a, b = await joined(sides)
     b.peers._links["a"].transport.abort()
     await until(lambda: len(a.heard()) == 3 and len(b.heard()) == 3)
     assert a.heard() == [events.PeerUp("b", 4), events.PeerDown("b"), events.PeerUp("b", 4)]
     assert b.heard() == [events.PeerUp("a", 1), events.PeerDown("a"), events.PeerUp("a", 1)]
 
 
-async def test_what_is_meant_for_an_old_link_never_leaves_on_a_new_one(sides: Any, until: Any) -> None:
-    a, b = await joined(sides, until)
+async def test_what_is_meant_for_an_old_link_never_leaves_on_a_new_one(sides: Any) -> None:
+    a, b = await joined(sides)
     old = a.peers._links["b"]
     # a logic that has not been told yet of the break sends on, while the new link stands already
     a.pump._soon = lambda call: None
@@ -223,7 +224,7 @@ async def test_what_is_meant_for_an_old_link_never_leaves_on_a_new_one(sides: An
     assert b.received() == [2]
 
 
-async def test_a_second_link_of_a_peer_replaces_the_first(sides: Any, until: Any) -> None:
+async def test_a_second_link_of_a_peer_replaces_the_first(sides: Any) -> None:
     b = sides("b")
     first, writer = await asyncio.open_connection(*b.port)
     writer.write(framed(Hello(PEER_VERSION, "quotes", "a", 5, 8)) + framed(numbered(1)))
@@ -260,10 +261,8 @@ async def test_a_second_link_of_a_peer_replaces_the_first(sides: Any, until: Any
         (framed(Hello(PEER_VERSION, "quotes", "a", 1, 8)) * 2, "second Hello"),
     ],
 )
-async def test_malformed_input_ends_its_own_link_only(
-    sides: Any, until: Any, log: Any, data: bytes, reason: str
-) -> None:
-    a, b = await joined(sides, until)
+async def test_malformed_input_ends_its_own_link_only(sides: Any, log: Any, data: bytes, reason: str) -> None:
+    a, b = await joined(sides)
     reader, writer = await asyncio.open_connection(*b.port)
     writer.write(data)
     with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
@@ -278,7 +277,7 @@ async def test_malformed_input_ends_its_own_link_only(
         assert len(b.heard()) == 2
 
 
-async def test_an_older_life_of_a_broker_is_refused(sides: Any, until: Any, log: Any) -> None:
+async def test_an_older_life_of_a_broker_is_refused(sides: Any, log: Any) -> None:
     b = sides("b")
     b.peers.connect(events.ConnectPeers({"a": (7, "127.0.0.1:1")}))
     reader, writer = await asyncio.open_connection(*b.port)
@@ -290,14 +289,14 @@ async def test_an_older_life_of_a_broker_is_refused(sides: Any, until: Any, log:
     assert b.heard() == []
 
 
-async def test_a_link_to_an_older_life_is_broken_when_a_newer_one_is_known(sides: Any, until: Any) -> None:
-    a, b = await joined(sides, until)
+async def test_a_link_to_an_older_life_is_broken_when_a_newer_one_is_known(sides: Any) -> None:
+    a, b = await joined(sides)
     a.peers.connect(events.ConnectPeers({"b": (5, b.address)}))
     await until(lambda: events.PeerDown("b") in a.heard())
 
 
-async def test_a_peer_that_is_no_longer_wanted_is_left(sides: Any, until: Any) -> None:
-    a, b = await joined(sides, until)
+async def test_a_peer_that_is_no_longer_wanted_is_left(sides: Any) -> None:
+    a, b = await joined(sides)
     a.want()
     await until(lambda: events.PeerDown("b") in a.heard())
     assert not a.peers._dialling
@@ -306,7 +305,7 @@ async def test_a_peer_that_is_no_longer_wanted_is_left(sides: Any, until: Any) -
     assert b.received() == []
 
 
-async def test_dialling_goes_on_until_somebody_is_there(sides: Any, until: Any) -> None:
+async def test_dialling_goes_on_until_somebody_is_there(sides: Any) -> None:
     a = sides("a")
     free = bind("127.0.0.1", 0, "peers")
     a.peers.connect(events.ConnectPeers({"b": (1, address_of(free))}))
@@ -317,7 +316,7 @@ async def test_dialling_goes_on_until_somebody_is_there(sides: Any, until: Any) 
     free.close()
 
 
-async def test_a_peer_that_does_not_read_breaks_the_link(sides: Any, until: Any, log: Any) -> None:
+async def test_a_peer_that_does_not_read_breaks_the_link(sides: Any, log: Any) -> None:
     b = sides("b", max_buffer=1_000_000)
     _, writer = await asyncio.open_connection(*b.port)
     writer.write(framed(Hello(PEER_VERSION, "quotes", "a", 1, 8)))
@@ -332,20 +331,20 @@ async def test_a_peer_that_does_not_read_breaks_the_link(sides: Any, until: Any,
 
 
 async def test_a_message_over_the_limit_breaks_the_link_and_is_told(
-    sides: Any, until: Any, log: Any, monkeypatch: pytest.MonkeyPatch
+    sides: Any, log: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(message: Any) -> bytes:
         raise peers_module.BadPeerMessage("too large")
 
-    a, _ = await joined(sides, until)
+    a, _ = await joined(sides)
     monkeypatch.setattr(peers_module, "encode_peer", refuse)
     a.peers.send(events.SendPeer("b", Answers([])))
     await until(lambda: events.PeerDown("b") in a.heard())
     assert "peer_message_too_large" in log.events()
 
 
-async def test_silence_breaks_a_link_and_own_standstill_does_not(sides: Any, until: Any, log: Any) -> None:
-    a, _ = await joined(sides, until)
+async def test_silence_breaks_a_link_and_own_standstill_does_not(sides: Any, log: Any) -> None:
+    a, _ = await joined(sides)
     now = time.monotonic()
     a.peers.tick(now + 60)  # the first tick in a minute: this process stood still
     a.peers.tick(now + 60.1)
@@ -356,7 +355,7 @@ async def test_silence_breaks_a_link_and_own_standstill_does_not(sides: Any, unt
     assert "peer_silent" in log.events()
 
 
-async def test_who_does_not_say_hello_is_dropped(sides: Any, until: Any, log: Any) -> None:
+async def test_who_does_not_say_hello_is_dropped(sides: Any, log: Any) -> None:
     b = sides("b")
     reader, writer = await asyncio.open_connection(*b.port)
     await until(lambda: b.peers._strangers)
@@ -367,14 +366,14 @@ async def test_who_does_not_say_hello_is_dropped(sides: Any, until: Any, log: An
     writer.close()
 
 
-async def test_those_who_say_nothing_keep_no_broker_waiting(sides: Any, idle: Any, until: Any, log: Any) -> None:
+async def test_those_who_say_nothing_keep_no_broker_waiting(sides: Any, idle: Any, log: Any) -> None:
     """As many as there may be, and some more: a link comes about at once, and so does one that is dialled from here."""
     a, b, c = sides("a"), sides("b"), sides("c")
     readers = await idle(b.port, peers_module.MAX_STRANGERS + 5)
     await until(lambda: b.peers.refused == 5)
     a.want(b)
     b.want(a, c)
-    await until(lambda: {"a", "c"} == {*b.peers.status()}, 2.0)  # before anybody is dropped for his silence
+    await until(lambda: {"a", "c"} == {*b.peers.status()}, limit=2.0)  # before anybody is dropped for his silence
     # the longest there went, and no more than had to
     for reader in readers[: b.peers.refused]:
         assert await asyncio.wait_for(reader.read(), 5) == b""
@@ -382,7 +381,7 @@ async def test_those_who_say_nothing_keep_no_broker_waiting(sides: Any, idle: An
     assert "others came" in next(line for line in log.lines if line["event"] == "peer_refused")["reason"]
 
 
-async def test_strangers_crowd_out_no_link_that_is_dialled_from_here(sides: Any, idle: Any, until: Any) -> None:
+async def test_strangers_crowd_out_no_link_that_is_dialled_from_here(sides: Any, idle: Any) -> None:
     a = sides("a")
     silent = listen(bind("127.0.0.1", 0, "peers"), "peers")  # accepts nobody: the kernel connects all the same
     a.peers.connect(events.ConnectPeers({"b": (1, address_of(silent))}))

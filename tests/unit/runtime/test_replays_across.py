@@ -19,9 +19,10 @@ from migratory_broker.runtime.channel import FULL
 from migratory_protocol.peer import Publication
 from migratory_protocol.positions import Position
 from migratory_testing.ioprocesses import fanout
+from migratory_testing.waiting import until
 
 
-async def test_replays_wait_for_a_process_that_does_not_read_and_publications_do_not(site: Any, until: Any) -> None:
+async def test_replays_wait_for_a_process_that_does_not_read_and_publications_do_not(site: Any) -> None:
     """It is sent no more than fits; what it asked for is answered when it reads on, in the order in which it asked."""
 
     def page(event: NextPage) -> list[Any]:
@@ -29,7 +30,7 @@ async def test_replays_wait_for_a_process_that_does_not_read_and_publications_do
 
     here = site(2, {NextPage: page})
     here.open()
-    slow, other = [await here.up(io, until) for io in here.started]
+    slow, other = [await here.up(io) for io in here.started]
     slow.reading = False
     for number in range(1, 101):
         slow.say(NextPage(1, number, "t", Position(1, 1)))
@@ -64,7 +65,7 @@ async def test_replays_wait_for_a_process_that_does_not_read_and_publications_do
     assert slow.of(Fanout) == []
 
 
-async def test_pages_of_replays_take_little_of_a_turn_whichever_process_asks(site: Any, until: Any) -> None:
+async def test_pages_of_replays_take_little_of_a_turn_whichever_process_asks(site: Any) -> None:
     """A storm: hundreds of clients of both processes want their next pages, and a publication comes."""
 
     def page(event: NextPage) -> list[Any]:
@@ -75,7 +76,7 @@ async def test_pages_of_replays_take_little_of_a_turn_whichever_process_asks(sit
 
     here = site(2, {NextPage: page})
     here.open()
-    ios = [await here.up(io, until) for io in here.started]
+    ios = [await here.up(io) for io in here.started]
     for edge, io in enumerate(ios, 1):
         io.say(*(NextPage(edge, number, "t", Position(1, 1)) for number in range(1, 201)))
     await until(lambda: all(len(io.of(Page)) == 200 for io in ios))
@@ -93,9 +94,7 @@ async def test_pages_of_replays_take_little_of_a_turn_whichever_process_asks(sit
         assert [one.reference for one in io.of(Page)] == list(range(1, 201))
 
 
-async def test_what_waited_within_a_turn_goes_on_with_the_next(
-    site: Any, until: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_waited_within_a_turn_goes_on_with_the_next(site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The channel was full with what the turn itself had said, and the kernel took all of it."""
 
     def page(event: NextPage) -> list[Any]:
@@ -104,7 +103,7 @@ async def test_what_waited_within_a_turn_goes_on_with_the_next(
     monkeypatch.setattr(channels, "FULL", 50_000)
     here = site(1, {NextPage: page})
     here.open()
-    io = await here.up(here.started[0], until)
+    io = await here.up(here.started[0])
     io.say(*(NextPage(1, number, "t", Position(1, 1)) for number in range(1, 8)))
     await until(lambda: len(io.of(Page)) == 7)
     assert [one.reference for one in io.of(Page)] == list(range(1, 8))

@@ -20,6 +20,7 @@ from migratory_broker.runtime.pump import Pump
 from migratory_broker.runtime.server import MAX_ADMIN, AdminServer, ClientServer
 from migratory_protocol.messages import Server
 from migratory_protocol.origins import OriginPolicy
+from migratory_testing.waiting import until
 
 KEY = "dGhlIHNhbXBsZSBub25jZQ=="
 REQUEST = (
@@ -92,7 +93,7 @@ async def sites(core: Any, log: Any) -> AsyncIterator[Any]:
         await site.close()
 
 
-async def test_a_handshake_is_answered_and_the_connection_belongs_to_the_edge(sites: Any, until: Any) -> None:
+async def test_a_handshake_is_answered_and_the_connection_belongs_to_the_edge(sites: Any) -> None:
     site = sites()
     before = time.monotonic()
     _, writer, head = await site.request(REQUEST + "Sec-WebSocket-Protocol: other, migratory.v1.msgpack\r\n\r\n")
@@ -110,7 +111,7 @@ async def test_a_handshake_is_answered_and_the_connection_belongs_to_the_edge(si
     assert len(site.connections) == 0
 
 
-async def test_bytes_that_came_with_the_request_are_not_lost(sites: Any, until: Any) -> None:
+async def test_bytes_that_came_with_the_request_are_not_lost(sites: Any) -> None:
     site = sites()
     tail = bytes(range(256)) * 1000
     _, writer, _ = await site.request(REQUEST.encode() + b"\r\n" + tail)
@@ -121,7 +122,7 @@ async def test_bytes_that_came_with_the_request_are_not_lost(sites: Any, until: 
     writer.close()
 
 
-async def test_without_a_subprotocol_it_is_json(sites: Any, until: Any) -> None:
+async def test_without_a_subprotocol_it_is_json(sites: Any) -> None:
     site = sites()
     _, writer, head = await site.request(REQUEST + "\r\n")
     assert b"Sec-WebSocket-Protocol" not in head
@@ -130,9 +131,7 @@ async def test_without_a_subprotocol_it_is_json(sites: Any, until: Any) -> None:
 
 
 @pytest.mark.parametrize(("compression", "agreed"), [(False, False), (True, True)])
-async def test_compression_is_agreed_on_only_when_configured(
-    sites: Any, until: Any, compression: bool, agreed: bool
-) -> None:
+async def test_compression_is_agreed_on_only_when_configured(sites: Any, compression: bool, agreed: bool) -> None:
     site = sites(compression=compression)
     _, writer, head = await site.request(REQUEST + "Sec-WebSocket-Extensions: permessage-deflate\r\n\r\n")
     assert (b"Sec-WebSocket-Extensions: permessage-deflate" in head) is agreed
@@ -140,7 +139,7 @@ async def test_compression_is_agreed_on_only_when_configured(
     writer.close()
 
 
-async def test_aiohttp_keeps_nothing_of_a_connection_that_was_handed_over(sites: Any, until: Any) -> None:
+async def test_aiohttp_keeps_nothing_of_a_connection_that_was_handed_over(sites: Any) -> None:
     site = sites()
     writers = [(await site.request(REQUEST + "\r\n"))[1] for _ in range(3)]
     await until(lambda: len(site.connections) == 3)
@@ -186,7 +185,7 @@ def changed(old: str, new: str) -> str:
     ],
 )
 async def test_a_wrong_request_gets_an_answer_and_harms_only_its_sender(
-    sites: Any, until: Any, request_text: str, status: int
+    sites: Any, request_text: str, status: int
 ) -> None:
     site = sites()
     _, healthy, _ = await site.request(REQUEST + "\r\n")
@@ -229,7 +228,7 @@ async def test_the_server_list_is_for_who_knows_one_address(sites: Any) -> None:
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /ws HT", REQUEST.encode()])
-async def test_a_slow_handshake_is_dropped_however_slowly_it_comes(sites: Any, until: Any, sent: bytes) -> None:
+async def test_a_slow_handshake_is_dropped_however_slowly_it_comes(sites: Any, sent: bytes) -> None:
     site = sites(limit=0.2)
     reader, writer = await asyncio.open_connection(*site.address)
     writer.write(sent)
@@ -247,7 +246,7 @@ async def test_a_slow_handshake_is_dropped_however_slowly_it_comes(sites: Any, u
     writer.close()
 
 
-async def test_a_client_that_takes_nothing_pauses_and_a_close_has_a_limit(sites: Any, until: Any) -> None:
+async def test_a_client_that_takes_nothing_pauses_and_a_close_has_a_limit(sites: Any) -> None:
     site = sites()
     _, writer, _ = await site.request(REQUEST + "\r\n")
     writer.transport.pause_reading()
@@ -265,7 +264,7 @@ async def test_a_client_that_takes_nothing_pauses_and_a_close_has_a_limit(sites:
     writer.close()
 
 
-async def test_a_client_that_reads_again_resumes(sites: Any, until: Any) -> None:
+async def test_a_client_that_reads_again_resumes(sites: Any) -> None:
     site = sites()
     reader, writer, _ = await site.request(REQUEST + "\r\n")
     writer.transport.pause_reading()
@@ -284,7 +283,7 @@ async def test_a_client_that_reads_again_resumes(sites: Any, until: Any) -> None
     writer.close()
 
 
-async def test_connections_over_the_rate_wait_in_the_backlog_and_come_later(sites: Any, until: Any) -> None:
+async def test_connections_over_the_rate_wait_in_the_backlog_and_come_later(sites: Any) -> None:
     site = sites(rate=20)
     started = time.monotonic()
     opened = await asyncio.gather(*(site.request(REQUEST + "\r\n") for _ in range(15)))
@@ -347,7 +346,7 @@ async def test_a_connection_that_went_while_it_waited_is_passed_over(sites: Any)
     writer.close()
 
 
-async def test_the_administration_has_pages(log: Any, until: Any) -> None:
+async def test_the_administration_has_pages(log: Any) -> None:
     reason = "learning"
     pages = {
         "/healthz": admin.health,
@@ -380,9 +379,7 @@ async def test_the_administration_has_pages(log: Any, until: Any) -> None:
     await server.close()
 
 
-async def test_the_administration_holds_few_connections_and_answers_all_the_same(
-    log: Any, idle: Any, until: Any
-) -> None:
+async def test_the_administration_holds_few_connections_and_answers_all_the_same(log: Any, idle: Any) -> None:
     """Who holds them all keeps no probe waiting, or the broker would be taken for dead."""
     server = AdminServer({"/healthz": admin.health}, time.monotonic)
     listening = listen(bind("127.0.0.1", 0, "administration"), "administration")
@@ -414,7 +411,7 @@ async def test_the_administration_holds_few_connections_and_answers_all_the_same
     ids=["endless line", "no URL", "two hosts", "many headers", "a long header", "no chunk"],
 )
 async def test_what_is_no_http_is_counted_and_writes_no_log(
-    sites: Any, until: Any, caplog: pytest.LogCaptureFixture, request_: bytes
+    sites: Any, caplog: pytest.LogCaptureFixture, request_: bytes
 ) -> None:
     """Each once wrote an error with a traceback and what was sent: a stranger could fill the disk with it."""
     site = sites()

@@ -1,0 +1,50 @@
+"""Waiting for something to become true, with a limit: tests poll, and never sleep for as long as it may take."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar, overload
+
+LIMIT = 30.0
+STEP = 0.01
+ASKING = 0.1
+"""Seconds between two looks that ask somebody else."""
+T = TypeVar("T")
+
+
+def poll(condition: Callable[[], T], what: str = "", limit: float = LIMIT) -> T:
+    """The first true value of `condition`. Raises AssertionError after `limit` seconds, with `what`."""
+    deadline = time.monotonic() + limit
+    while not (found := condition()):
+        assert time.monotonic() < deadline, _late(what, limit)
+        time.sleep(STEP)
+    return found
+
+
+@overload
+async def until(condition: Callable[[], Coroutine[Any, Any, T]], what: str = "", limit: float = LIMIT) -> T: ...
+@overload
+async def until(condition: Callable[[], T], what: str = "", limit: float = LIMIT) -> T: ...
+async def until(condition: Callable[[], Any], what: str = "", limit: float = LIMIT) -> Any:
+    """As `poll`, while the event loop goes on; the condition may be a coroutine function."""
+    deadline = time.monotonic() + limit
+    while True:
+        found = condition()
+        asks = asyncio.iscoroutine(found)
+        if asks:
+            found = await found
+        if found:
+            return found
+        assert time.monotonic() < deadline, _late(what, limit)
+        await asyncio.sleep(ASKING if asks else STEP)
+
+
+async def poll_apart(condition: Callable[[], T], what: str = "", limit: float = LIMIT) -> T:
+    """`poll` in a thread, for a condition that blocks: connections of this event loop are served meanwhile."""
+    return await asyncio.to_thread(poll, condition, what, limit)
+
+
+def _late(what: str, limit: float) -> str:
+    return f"did not happen within {limit:g} s{': ' if what else ''}{what}"
