@@ -59,10 +59,11 @@ def decide(observed: Observed, settings: Settings) -> Plan:
     except ClusterFileError as error:
         message = "; ".join(str(problem) for problem in error.problems)
         return _plan(observed, refused("InvalidSpec", message), {})
-    owner, (cluster, stays) = observed.owner, at_present(asked, observed)
+    owner, present = observed.owner, at_present(asked, observed)
+    cluster = present.cluster
     urls = exposure.urls(cluster, owner, observed.services())
     ready = frozenset(ready_brokers(cluster, observed))
-    made = desired(cluster, owner, settings, urls, ready)
+    made = desired(cluster, owner, settings, urls, ready, present.leaving)
     wanted = [_steady(thing, observed) for thing in made if thing["kind"] not in observed.unknown]
     missing = [broker for broker in cluster.broker_names if broker not in urls]
     apply = tuple(
@@ -71,11 +72,10 @@ def decide(observed: Observed, settings: Settings) -> Plan:
         if key_of(thing) not in observed.taken and differs(thing, observed.objects.get(key_of(thing)))
     )
     changing = [f"{kind} {name}" for kind, name in map(key_of, apply) if _makes_pods(kind, name, owner)]
-    rollout = (
-        Rollout() if changing else next_step(cluster, observed, _was(observed, "Progressing") in (ROLLING, STOPPED))
-    )
+    began = _was(observed, "Progressing") in (ROLLING, STOPPED)
+    rollout = Rollout() if changing or present.untold else next_step(cluster, observed, began)
     unknown = unknown_fields(observed.resource)
-    underway = Underway(asked.spec.brokers.replicas, missing, stays, changing, rollout, unknown)
+    underway = Underway(asked.spec.brokers.replicas, missing, present.stays, changing, rollout, unknown)
     found = verdicts(cluster, observed, underway)
     details = _details(cluster, observed, servers.entries(cluster, urls, ready))
     if observed.resource["metadata"].get("annotations", {}).get(names.PAUSED) == "true":

@@ -3,14 +3,14 @@
 A topic group of `minCopies` 2 on three brokers goes on without one of them, not without two. So before the next broker
 goes, all others must be there, and know of one another: each a synced member of every group, none fenced, every group
 with a coordinator that lists them all. Each function gives the first thing that is not so, "" when all is well; `but`
-is the pod that goes, whose own state does not matter.
+are the pods that go, whose own state does not matter.
 
 What is said stays the same while it is the same: it becomes a condition's message, and a change of that is a write.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -29,9 +29,9 @@ DEADLINE = timedelta(minutes=10)
 """A pod that has not been ready for so long has failed: it will need somebody."""
 
 
-def brokers_unwell(cluster: KubernetesCluster, observed: Observed, but: str = "") -> str:
+def brokers_unwell(cluster: KubernetesCluster, observed: Observed, but: Set[str] = frozenset()) -> str:
     wanted = cluster.broker_names
-    others = [broker for broker in wanted if broker != but]
+    others = [broker for broker in wanted if broker not in but]
     if absent := _absent(wanted, observed.named(names.BROKER), observed.now, but):
         return absent
     for broker in others:
@@ -53,7 +53,7 @@ def brokers_unwell(cluster: KubernetesCluster, observed: Observed, but: str = ""
     return ""
 
 
-def ensemble_unwell(cluster: KubernetesCluster, observed: Observed, but: str = "") -> str:
+def ensemble_unwell(cluster: KubernetesCluster, observed: Observed, but: Set[str] = frozenset()) -> str:
     """Of the ZooKeeper members, whose readiness means that they serve with a quorum. An external ensemble is well as
     long as brokers reach it."""
     return _absent(member_names(cluster, observed), observed.named(names.ZOOKEEPER), observed.now, but)
@@ -121,13 +121,13 @@ def _amiss(page: BrokerPage) -> str:
     return "" if page.ready else "takes no clients"
 
 
-def _absent(wanted: Sequence[str], pods: Mapping[str, Object], now: datetime, but: str) -> str:
+def _absent(wanted: Sequence[str], pods: Mapping[str, Object], now: datetime, but: Set[str]) -> str:
     """What of the pods is not there, or there and not wanted."""
     for name in sorted(pods):
         if name not in wanted:
             return f"{name} is on its way out"
     for name in wanted:
-        if name == but:
+        if name in but:
             continue
         if (pod := pods.get(name)) is None:
             return f"{name} is to be made"

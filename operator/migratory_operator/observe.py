@@ -31,6 +31,10 @@ class BrokerPage:
     """Brokers that it is connected to, and in which of their lives."""
     lists: Mapping[int, frozenset[str]]
     """The groups that it coordinates now, and the brokers on the list of each."""
+    copies: int
+    """The most that any of these groups has; 0 without one."""
+    staying: frozenset[str]
+    """The brokers that it sends its clients to when it leaves, itself among them; empty where it does not say."""
 
     @property
     def owned(self) -> frozenset[int]:
@@ -57,6 +61,8 @@ class BrokerPage:
             draining=bool(logic["draining"]),
             links={str(name): int(life) for name, life in logic["peers"].items()},
             lists={int(group["group"]): frozenset(str(name) for name in group["members"]) for group in own},
+            copies=max((int(group["copies"]) for group in own), default=0),
+            staying=frozenset(str(name) for name in page.get("staying", ())),
         )
 
 

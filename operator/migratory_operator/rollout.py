@@ -14,7 +14,7 @@ The StatefulSets leave their pods alone (`OnDelete`): whether one can be spared 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from typing import Literal
 
@@ -115,18 +115,18 @@ def _is_empty(pod: Object, cluster: KubernetesCluster) -> bool:
     return trouble(pod) is not None and all("waiting" in one.get("state", {}) for one in containers)
 
 
-def _one_of(pods: Sequence[Object], unwell: Callable[[str], str], old: Sequence[Object]) -> Rollout:
-    """:param unwell: why the pod of this name can't be spared."""
-    why = unwell("")
+def _one_of(pods: Sequence[Object], unwell: Callable[[Set[str]], str], old: Sequence[Object]) -> Rollout:
+    """:param unwell: why pods of these names can't be spared."""
+    why = unwell(frozenset())
     if not why:
         return _replace(pods[0], old)
     for pod in pods:
-        if not is_ready(pod) and not leaves(pod) and not unwell(_name(pod)):
+        if not is_ready(pod) and not leaves(pod) and not unwell({_name(pod)}):
             return _replace(pod, old)
     return Rollout("rolling", f"waits: {why}; {_left(old)}")
 
 
-def _members_stay(cluster: KubernetesCluster, observed: Observed, but: str) -> str:
+def _members_stay(cluster: KubernetesCluster, observed: Observed, but: Set[str]) -> str:
     """Why ZooKeeper can't do without one more member now."""
     if why := ensemble_unwell(cluster, observed, but):
         return why
@@ -142,7 +142,7 @@ def _members_stay(cluster: KubernetesCluster, observed: Observed, but: str) -> s
     return ""
 
 
-def _brokers_stay(cluster: KubernetesCluster, observed: Observed, but: str) -> str:
+def _brokers_stay(cluster: KubernetesCluster, observed: Observed, but: Set[str]) -> str:
     """Why the cluster can't do without one more broker now."""
     return ensemble_unwell(cluster, observed) or brokers_unwell(cluster, observed, but)
 

@@ -98,8 +98,8 @@ class OriginsSection(_Section, frozen=True):
 
 
 class BrokerConfig(_Section, frozen=True):
-    """One cluster's brokers; alike on each of them. `io_processes`: how many hold the clients' sockets, 0: the broker's
-    own process does."""
+    """One cluster's brokers; alike on each of them. `leaving`: those of them that will be ended for good, one after the
+    other. `io_processes`: how many hold the clients' sockets, 0: the broker's own process does."""
 
     cluster: Name
     brokers: Annotated[tuple[Name, ...], Meta(min_length=1, max_length=100)]
@@ -112,6 +112,12 @@ class BrokerConfig(_Section, frozen=True):
     origins: OriginsSection = field(default_factory=OriginsSection)
     compression: bool = False
     io_processes: Annotated[int, Meta(ge=0, le=64)] = 0
+    leaving: tuple[Name, ...] = ()
+
+    def staying(self, name: str) -> tuple[str, ...]:
+        """Those that stay, and the broker of this name: whom its core counts on, and sends clients to."""
+        stay = tuple(broker for broker in self.brokers if broker not in self.leaving)
+        return stay if name in stay else (*stay, name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,11 +194,14 @@ def _check(config: BrokerConfig) -> None:
     brokers = config.brokers
     if len(set(brokers)) != len(brokers):
         raise ConfigError(f"brokers: {list(brokers)} names one broker twice; allowed are different names")
+    for name in config.leaving:
+        if name not in brokers:
+            raise ConfigError(f"leaving: {name!r} is no such broker; allowed are {', '.join(brokers)}")
     needed = 2 * config.delivery.min_copies - 1
-    if len(brokers) < needed:
+    if (stay := len(set(brokers) - set(config.leaving))) < needed:
         raise ConfigError(
             f"delivery.minCopies: {config.delivery.min_copies} needs {needed} or more brokers, but brokers names "
-            f"{len(brokers)}"
+            f"{stay}{' that are not leaving' if config.leaving else ''}"
         )
     for name in config.weights:
         if name not in brokers:

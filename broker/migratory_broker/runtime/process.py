@@ -307,9 +307,10 @@ class Broker:
         if not await self._zookeeper.stop(0.5 if self._hurry else ZOOKEEPER_STOP):
             self._log("warning", "zookeeper_session_left")
 
-    def _configured(self, brokers: tuple[str, ...]) -> None:
-        self._peers.configured(brokers)
-        self._pump.to_logic(events.Configured(brokers))
+    def _configured(self, config: BrokerConfig) -> None:
+        self._config = config
+        self._peers.configured(config.brokers)  # those that leave are linked to the end
+        self._pump.to_logic(events.Configured(config.staying(self._identity.name)))
 
     # ---- effects of the logic --------------------------------------------------------------------------------------
 
@@ -347,6 +348,7 @@ class Broker:
         return {
             "cluster": self._config.cluster,
             "broker": self._identity.name,
+            "staying": self._config.staying(self._identity.name),
             "pid": os.getpid(),
             "uptime_seconds": round(time.monotonic() - self._started, 3),
             "ready": not self._not_ready(),

@@ -21,10 +21,10 @@ EVERY = 2.0
 
 
 class Rereading:
-    """:param take: told the brokers' names when they are others."""
+    """:param take: told when there are other brokers, or others of them leave."""
 
     def __init__(
-        self, path: Path, config: BrokerConfig, name: str, log: Log, take: Callable[[tuple[str, ...]], None]
+        self, path: Path, config: BrokerConfig, name: str, log: Log, take: Callable[[BrokerConfig], None]
     ) -> None:
         self._path = path
         self._config = config
@@ -52,15 +52,16 @@ class Rereading:
             # It is being taken out, and goes on until it is told to end: its clients then go to those that stay.
             self._log("info", "configured_without_this_broker")
             fresh = msgspec.structs.replace(fresh, brokers=(*fresh.brokers, self._name))
-        rest = msgspec.structs.replace(fresh, brokers=self._config.brokers)
+        ours = {"brokers": self._config.brokers, "leaving": self._config.leaving}
+        rest = msgspec.structs.replace(fresh, **ours)
         if rest != self._config:
             self._log("warning", "configuration_needs_restart", sections=_differing(rest, self._config))
         # So few that go with fewer copies, which this process has not taken: its own copies would have no quorum.
-        if len(fresh.brokers) < 2 * self._config.delivery.min_copies - 1:
+        if len(fresh.staying(self._name)) < 2 * self._config.delivery.min_copies - 1:
             return
-        if fresh.brokers != self._config.brokers:
-            self._config = msgspec.structs.replace(self._config, brokers=fresh.brokers)
-            self._take(fresh.brokers)
+        if (fresh.brokers, fresh.leaving) != (self._config.brokers, self._config.leaving):
+            self._config = msgspec.structs.replace(self._config, brokers=fresh.brokers, leaving=fresh.leaving)
+            self._take(self._config)
 
     def _look(self) -> tuple[int, int, int] | None:
         """None while there is no file, such as between two of its versions."""

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 
 from migratory_resources.kubernetes import KubernetesCluster
 
@@ -15,7 +15,12 @@ from migratory_operator.settings import Settings
 
 
 def desired(
-    cluster: KubernetesCluster, owner: Owner, settings: Settings, urls: Mapping[str, str], ready: Set[str]
+    cluster: KubernetesCluster,
+    owner: Owner,
+    settings: Settings,
+    urls: Mapping[str, str],
+    ready: Set[str],
+    leaving: Sequence[str] = (),
 ) -> list[Object]:
     """Everything, in the order in which it is made: what pods need comes before them.
 
@@ -23,6 +28,7 @@ def desired(
 
     :param urls: of brokers, as far as they are known.
     :param ready: the brokers that take clients now.
+    :param leaving: the brokers that the cluster will do without.
     """
     made = [
         *access.objects(cluster, owner, settings),
@@ -33,5 +39,5 @@ def desired(
         *zookeeper.objects(cluster, owner, settings),
     ]
     if set(urls) >= set(cluster.broker_names):
-        made += brokers.objects(cluster, owner, settings, urls)
+        made += brokers.objects(cluster, owner, settings, urls, leaving)
     return made

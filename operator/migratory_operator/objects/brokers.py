@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from migratory_resources.broker import broker_config
 from migratory_resources.kubernetes import KubernetesCluster
@@ -26,16 +26,20 @@ _CONFIG = "/etc/migratory"
 _ZOOKEEPER_SECONDS = 900
 
 
-def objects(cluster: KubernetesCluster, owner: Owner, settings: Settings, urls: Mapping[str, str]) -> list[Object]:
-    """:param urls: by broker's name, all of them."""
+def objects(
+    cluster: KubernetesCluster, owner: Owner, settings: Settings, urls: Mapping[str, str], leaving: Sequence[str]
+) -> list[Object]:
+    """:param urls: by broker's name, all of them.
+    :param leaving: of the brokers, those that the cluster will do without."""
     name = names.brokers_name(owner.name)
-    config = broker_config(cluster, zookeeper.servers(cluster, owner))
+    config = broker_config(cluster, zookeeper.servers(cluster, owner), leaving)
     config["zookeeper"]["startTimeout"] = _ZOOKEEPER_SECONDS
     configuration = {
         "broker.json": json.dumps(config, indent=2) + "\n",
         **{f"url.{broker}": urls[broker] for broker in cluster.broker_names},
     }
-    common = digest({"broker.json": json.dumps({**config, "brokers": []})})
+    fixed = {key: value for key, value in config.items() if key != "leaving"}  # what is read while they run
+    common = digest({"broker.json": json.dumps({**fixed, "brokers": []})})
     addresses = [digest({"url": urls[broker]})[:8] for broker in cluster.broker_names]
     stateful_set = _stateful_set(name, cluster, owner, {"common": common, "urls": ",".join(addresses)}, settings)
     stateful_set["metadata"]["annotations"] = {names.COMMON_HASH: common, names.URL_HASHES: ",".join(addresses)}

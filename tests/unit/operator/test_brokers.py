@@ -21,7 +21,10 @@ PAGE = {
     "zookeeper_connected": True,
     "edge": {"clients": 4},
     "logic": {
-        "groups": [{"group": number, "role": "coordinator", "members": ["quotes-broker-0"]} for number in range(100)],
+        "groups": [
+            {"group": number, "role": "coordinator", "members": ["quotes-broker-0"], "copies": 1}
+            for number in range(100)
+        ],
         "waiting_groups": 0,
         "incarnation": 5,
         "member": True,

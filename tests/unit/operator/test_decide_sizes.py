@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
+import pytest
+from migratory_broker.runtime.config import parse
 from migratory_operator import names
-from migratory_operator.decide import decide
+from migratory_operator.decide import Plan, decide
 from migratory_operator.names import Object
 from migratory_operator.observe import Observed, key_of
 from migratory_testing.decisions import BROKERS, brokers_hash, condition, instead, message, whole
@@ -17,7 +20,8 @@ TEMPLATE = {"type": "Template", "urlTemplate": "wss://{pod}.example.com/ws"}
 
 def test_from_two_brokers_to_one_the_budget_goes_in_the_same_look() -> None:
     two = {"brokers": {"replicas": 2}, "delivery": {"minCopies": 1}}
-    seen = whole(cluster(two), pods=pods(2), pages=pages_of(2))
+    pages = {name: replace(one, copies=1) for name, one in pages_of(2).items()}
+    seen = whole(cluster(two), pods=pods(2), pages=pages)
     one = {"brokers": {"replicas": 1}, "delivery": {"minCopies": 1}}
     plan = decide(replace(seen, resource={**seen.resource, "spec": one}), SETTINGS)
     assert [key_of(thing) for thing in plan.delete] == [("PodDisruptionBudget", "quotes-broker")]
@@ -42,10 +46,21 @@ def test_more_or_fewer_brokers_are_no_reason_to_restart_any() -> None:
         assert BROKERS not in {key_of(thing) for thing in decide(seen, SETTINGS).apply}, "and it stays so"
 
 
+NAMES = [f"quotes-broker-{number}" for number in range(5)]
+TOLD = {name: replace(one, staying=frozenset({*NAMES[:3], name})) for name, one in pages_of(5).items()}
+"""Of five brokers that know that two leave."""
+
+
 def five(**fields: Any) -> Observed:
-    """Five brokers, all well, of which three are wanted from now on."""
-    seen = whole(cluster({"brokers": {"replicas": 5}}), pods=pods(5), pages=pages_of(5))
+    """Five brokers, all well, of which three are wanted from now on, which they were told."""
+    seen = whole(cluster({"brokers": {"replicas": 5}}), pods=pods(5), pages=TOLD)
     return replace(seen, **{"resource": {**seen.resource, "spec": {"brokers": {"replicas": 3}}}, **fields})
+
+
+def broker_file(plan: Plan) -> Object:
+    (made,) = [thing for thing in plan.apply if key_of(thing) == ("ConfigMap", "quotes-broker")]
+    found: Object = json.loads(made["data"]["broker.json"])
+    return found
 
 
 def next_size(seen: Observed) -> int:
@@ -61,14 +76,41 @@ def test_brokers_leave_one_after_the_other() -> None:
     made = {key_of(thing): thing for thing in plan.apply}
     assert made[BROKERS]["spec"]["replicas"] == 4
     assert brokers_hash(made[BROKERS]) == brokers_hash(seen.objects[BROKERS])
-    assert "quotes-broker-3" in made["ConfigMap", "quotes-broker"]["data"]["broker.json"]
-    assert "quotes-broker-4" not in made["ConfigMap", "quotes-broker"]["data"]["broker.json"]
+    assert (broker_file(plan)["brokers"], broker_file(plan)["leaving"]) == (NAMES[:4], NAMES[3:4])
     assert condition(plan, "Progressing") == ("True", "Scaling")
     assert condition(plan, "Ready") == ("True", "AllReady")
     four = {key: settled(thing) for key, thing in made.items()}
     seen = replace(seen, objects={**seen.objects, **four})
     assert next_size(seen) == 4, "the fifth is still there"
-    assert next_size(replace(seen, pods=pods(4), pages=pages_of(4))) == 3
+    plan = decide(replace(seen, pods=pods(4), pages=pages_of(4)), SETTINGS)
+    assert [thing["spec"]["replicas"] for thing in plan.apply if key_of(thing) == BROKERS] == [3]
+    assert broker_file(plan)["brokers"] == NAMES[:3]
+    assert "leaving" not in broker_file(plan), "a broker of a release before knows no such field"
+
+
+def test_the_first_leaves_when_it_knows_who_else_does_so_that_no_client_is_sent_there() -> None:
+    old = (*pods(0, 3), *pods(5, 0, revision=OLD))
+    seen = five(pages=pages_of(5), pods=old)
+    plan = decide(seen, SETTINGS)
+    assert (broker_file(plan)["brokers"], broker_file(plan)["leaving"]) == (NAMES, NAMES[3:])
+    read = parse(json.dumps(broker_file(plan)).encode())
+    assert read.staying(NAMES[4]) == (*NAMES[:3], NAMES[4]), "as a broker reads it"
+    assert BROKERS not in {key_of(thing) for thing in plan.apply}
+    assert condition(plan, "Progressing") == ("True", "Scaling")
+    assert message(plan, "Progressing").endswith(
+        "waits: quotes-broker-4 has not read yet that quotes-broker-3 leaves, too"
+    )
+    objects = {**seen.objects, **{key_of(thing): settled(thing) for thing in plan.apply}}
+    seen = replace(seen, objects=objects)
+    plan = decide(seen, SETTINGS)
+    assert (plan.apply, plan.replace) == ((), ()), "nor is anything replaced meanwhile"
+    assert plan.again
+    assert next_size(replace(seen, pages={**pages_of(5), NAMES[4]: TOLD[NAMES[4]]})) == 4
+    silent = {name: replace(one, staying=frozenset()) for name, one in pages_of(5).items()}
+    assert next_size(replace(seen, pages=silent)) == 4, "brokers that do not say it"
+    back = decide(replace(seen, resource={**seen.resource, "spec": {"brokers": {"replicas": 5}}}), SETTINGS)
+    assert broker_file(back)["brokers"] == NAMES
+    assert "leaving" not in broker_file(back)
 
 
 def test_the_next_broker_leaves_when_those_that_stay_are_well() -> None:
@@ -80,6 +122,9 @@ def test_the_next_broker_leaves_when_those_that_stay_are_well() -> None:
     assert next_size(replace(seen, pods=instead(pods(5), unready))) == 5, "one that stays takes no clients"
     listed = {**seen.pages, "quotes-broker-0": page(range(0, 100, 5), 6)}
     assert next_size(replace(seen, pages=listed)) == 5, "the one before is on a list still"
+    many = {name: replace(one, copies=3) for name, one in seen.pages.items()}
+    plan = decide(replace(seen, pages=many), SETTINGS)
+    assert "waits: topic groups have 3 copies still, which takes 5 brokers" in message(plan, "Progressing")
     learning = {**seen.pages, "quotes-broker-1": replace(seen.pages["quotes-broker-1"], member=False)}
     plan = decide(replace(seen, pages=learning), SETTINGS)
     assert condition(plan, "Progressing") == ("True", "Scaling")
@@ -87,9 +132,23 @@ def test_the_next_broker_leaves_when_those_that_stay_are_well() -> None:
     assert plan.again, "what a broker says of itself is no event of Kubernetes"
 
 
-def test_a_broker_that_never_ran_may_leave_at_once() -> None:
-    pending = pod("quotes-broker-4", names.BROKER, ready=False, phase="Pending")
-    assert next_size(five(pods=instead(pods(5), pending), pages={})) == 4
+@pytest.mark.parametrize(
+    "there", [instead(pods(5), pod(NAMES[4], names.BROKER, ready=False, phase="Pending")), pods(4)]
+)
+def test_a_broker_that_does_not_run_leaves_at_once(there: tuple[Object, ...]) -> None:
+    assert next_size(five(pods=there, pages={})) == 4
+
+
+@pytest.mark.parametrize("there", [pods(3), (*pods(3), pod(NAMES[3], names.BROKER, ready=False, phase="Running"))])
+def test_brokers_that_never_got_well_keep_no_other_from_leaving(there: tuple[Object, ...]) -> None:
+    """Two more were asked for, and there is no quota for them, or they crash: it can be taken back."""
+    lists = {name: page(range(number, 100, 3)) for number, name in enumerate(NAMES[:3])}
+    last = pod(NAMES[4], names.BROKER, ready=False, phase="Running")
+    assert next_size(five(pods=(*there, last), pages=lists)) == 4
+    listed = {name: replace(TOLD[name], lists=lists[name].lists) for name in NAMES[:3]}
+    one = {**listed[NAMES[0]].lists, 0: frozenset(NAMES[:4])}
+    listed[NAMES[0]] = replace(listed[NAMES[0]], lists=one)
+    assert next_size(five(pods=(*there, last), pages=listed)) == 5, "who is on a list counts"
 
 
 def test_another_configuration_or_address_restarts_them_also_when_their_number_changes() -> None:
@@ -108,4 +167,6 @@ def test_the_size_comes_before_the_pods_and_a_broker_that_is_unwell_before_the_s
     unready = pod("quotes-broker-1", names.BROKER, ready=False, revision=OLD)
     seen = five(pods=instead((*pods(0, 3), *pods(5, 0, revision=OLD)), unready))
     assert next_size(seen) == 5
+    told = {key_of(thing): settled(thing) for thing in decide(seen, SETTINGS).apply}
+    seen = replace(seen, objects={**seen.objects, **told})
     assert [one.pod["metadata"]["name"] for one in decide(seen, SETTINGS).replace] == ["quotes-broker-1"]

@@ -333,8 +333,8 @@ def test_members_are_asked_for_their_mode_only_while_some_are_to_go() -> None:
 
 def test_what_a_broker_says_is_read_from_its_page() -> None:
     groups = [
-        {"group": 0, "role": "coordinator", "members": ["a", "b"]},
-        {"group": 1, "role": "member", "members": ["a", "c"]},
+        {"group": 0, "role": "coordinator", "members": ["a", "b"], "copies": 2},
+        {"group": 1, "role": "member", "members": ["a", "c"], "copies": 3},
     ]
     logic = {
         "groups": groups, "waiting_groups": 2, "incarnation": 5, "member": True, "fenced": False, "draining": True,
@@ -343,6 +343,10 @@ def test_what_a_broker_says_is_read_from_its_page() -> None:
     found = BrokerPage.read({"ready": True, "zookeeper_connected": False, "edge": {"clients": 4}, "logic": logic})
     assert (found.clients, found.waiting_groups, found.incarnation, found.links) == (4, 2, 5, {"b": 3})
     assert found.lists == {0: {"a", "b"}}
+    assert (found.copies, sorted(found.staying)) == (2, [])
+    alone = {"ready": True, "zookeeper_connected": True, "edge": None, "logic": {**logic, "groups": []}}
+    found_alone = BrokerPage.read({**alone, "staying": ["a", "b"]})
+    assert (found_alone.copies, sorted(found_alone.staying)) == (0, ["a", "b"])
     assert (sorted(found.owned), sorted(found.listed)) == ([0], ["a", "b"])
     assert (found.ready, found.zookeeper_connected, found.member, found.fenced, found.draining) == (
         True, False, True, False, True,

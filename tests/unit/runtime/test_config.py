@@ -112,6 +112,8 @@ def test_what_is_left_out_has_a_default() -> None:
         (("brokers", ["a b"]), ["brokers[0]", '"a b"']),
         (("brokers", ["a", "a", "b"]), ["brokers", "twice"]),
         (("brokers", ["quotes-broker-2", "b"]), ["delivery.minCopies", "3 or more", "2"]),
+        (("leaving", ["other"]), ["leaving", "other", "quotes-broker-0"]),
+        (("leaving", ["quotes-broker-0"]), ["delivery.minCopies", "3 or more", "2 that are not leaving"]),
         (("weights", {"other": 1}), ["weights.other", "no such broker", "quotes-broker-0"]),
         (("weights", {"quotes-broker-0": -1}), ["weights", "-1", ">= 0"]),
         (("delivery", "onHistoryLoss", "wait"), ["delivery.onHistoryLoss", '"wait"']),

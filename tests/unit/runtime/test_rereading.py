@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from migratory_broker.runtime.config import load
+from migratory_broker.runtime.config import BrokerConfig, load
 from migratory_broker.runtime.rereading import EVERY, Rereading
 
 THREE = ["a", "b", "c"]
@@ -21,7 +21,10 @@ class File:
         self.taken: list[tuple[str, ...]] = []
         self.now = 0.0
         self.write(THREE)
-        self.rereading = Rereading(path, load(path), "a", log, self.taken.append)
+        self.rereading = Rereading(path, load(path), "a", log, self._take)
+
+    def _take(self, config: BrokerConfig) -> None:
+        self.taken.append(config.staying("a"))
 
     def write(self, brokers: list[str], **fields: Any) -> None:
         """Swapped as a whole, as Kubernetes does it."""
@@ -104,6 +107,21 @@ def test_brokers_too_few_for_the_copies_that_it_runs_with_wait_for_its_restart(f
     file.write([*THREE, "d"], delivery={"minCopies": 1})
     file.look()
     assert file.taken == [("a", "b", "c", "d")]
+
+
+def test_those_that_will_leave_are_no_more_counted_on_and_may_stay_after_all(file: File) -> None:
+    file.look()
+    five = [*THREE, "d", "e"]
+    file.write(five)
+    file.look()
+    file.write(five, leaving=["d", "e"])
+    file.look()
+    file.write(five, leaving=["e", "a"])
+    file.look()
+    file.write(five)
+    file.look()
+    assert file.taken == [tuple(five), ("a", "b", "c"), ("b", "c", "d", "a"), tuple(five)]
+    assert file.log.events() == []
 
 
 def test_a_file_that_is_away_for_a_moment_is_waited_for(file: File) -> None:
