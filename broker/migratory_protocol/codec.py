@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias, get_args
 import msgspec
 from msgspec import Raw, Struct
 
+from migratory_protocol import limits
 from migratory_protocol import messages as m
 from migratory_protocol.diagnosis import UNDECODABLE, Side, check_count, diagnose_json, diagnose_msgpack
 from migratory_protocol.errors import BAD_MESSAGE, BadMessage
@@ -46,7 +47,8 @@ class Codec(ABC):
 
     @abstractmethod
     def decode_client(self, data: Data) -> list[ClientMessage]:
-        """The messages of a frame that a client sent, at least one. Raises BadMessage."""
+        """The messages of a frame that a client sent, at least one. Raises BadMessage. A frame of over `limits.MESSAGE`
+        bytes must be one publication: of short messages, or parts of one, it would make gigabytes of objects."""
 
     @abstractmethod
     def decode_broker(self, data: Data) -> list[BrokerMessage]:
@@ -71,6 +73,23 @@ def _wrong(message: Publish) -> FieldError:
     return FieldError("mark", f"expected 1 to {message.id}, the lowest id that waits for an answer, at most `id`")
 
 
+def _check_large(data: Data, decoder: msgspec.msgpack.Decoder[Any] | msgspec.json.Decoder[Any]) -> None:
+    """`decoder` takes any publication, and makes nothing of it."""
+    try:
+        decoder.decode(data)
+    except UNDECODABLE:
+        text = f"a frame of {len(data)} bytes: over {limits.MESSAGE} it must be one publication and nothing else"
+        raise BadMessage(BAD_MESSAGE, text, closes=True) from None
+
+
+class _MsgpackPublication(Struct, array_like=True, tag_field="op", tag=Publish.__struct_config__.tag):
+    pass
+
+
+class _JsonPublication(Struct, tag_field="op", tag=Publish.__name__.lower()):
+    pass
+
+
 class _Msgpack(Codec):
     name = "msgpack"
     subprotocol = "migratory.v1.msgpack"
@@ -80,6 +99,7 @@ class _Msgpack(Codec):
         self._encoder = msgspec.msgpack.Encoder()
         self._client = _MsgpackSide(ClientMessage, get_args(ClientMessage))
         self._broker = _MsgpackSide(BrokerMessage, get_args(BrokerMessage))
+        self._publication = msgspec.msgpack.Decoder(_MsgpackPublication)
 
     def encode(self, message: ClientMessage | BrokerMessage) -> bytes:
         return self._encoder.encode(message)
@@ -93,6 +113,8 @@ class _Msgpack(Codec):
         return header + b"".join(encoded)
 
     def decode_client(self, data: Data) -> list[ClientMessage]:
+        if len(data) > limits.MESSAGE:
+            _check_large(data, self._publication)
         return self._client.decode(data)
 
     def decode_broker(self, data: Data) -> list[BrokerMessage]:
@@ -163,10 +185,8 @@ class _MsgpackSide:
                 found = [self._one.decode(data)]
             if self._checks:
                 _check(found)
-        except UNDECODABLE as error:
+        except (*UNDECODABLE, FieldError) as error:
             return diagnose_msgpack(data, several, self._side, self._read, error)
-        except FieldError:
-            return diagnose_msgpack(data, several, self._side, self._read, None)
         return found
 
     def _read(self, raw: Raw) -> Any:
@@ -191,6 +211,7 @@ class _Json(Codec):
         self._encoder = msgspec.json.Encoder()
         self._client = _JsonSide([self._kinds[kind] for kind in get_args(ClientMessage)])
         self._broker = _JsonSide([self._kinds[kind] for kind in get_args(BrokerMessage)])
+        self._publication = msgspec.json.Decoder(_JsonPublication)
 
     def encode(self, message: ClientMessage | BrokerMessage) -> bytes:
         return self._encoder.encode(self._kinds[type(message)].to_wire(message))
@@ -203,6 +224,8 @@ class _Json(Codec):
         return b"[" + b",".join(encoded) + b"]"
 
     def decode_client(self, data: Data) -> list[ClientMessage]:
+        if len(data) > limits.MESSAGE:
+            _check_large(data, self._publication)
         return self._client.decode(data)
 
     def decode_broker(self, data: Data) -> list[BrokerMessage]:
@@ -229,10 +252,8 @@ class _JsonSide:
             check_count(len(wires))
             found = [self._kinds[type(wire)].from_wire(wire) for wire in wires]
             _check(found)
-        except UNDECODABLE as error:
+        except (*UNDECODABLE, FieldError) as error:
             found = diagnose_json(data, several, self._side, self._read, error)
-        except FieldError:
-            found = diagnose_json(data, several, self._side, self._read, None)
         if not found:
             raise BadMessage(BAD_MESSAGE, "an empty array: a frame holds one message, or an array of them")
         return found

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NoReturn, get_args, get_origin
 
@@ -85,18 +85,28 @@ def each(values: list[Any], read: Callable[[Any], Any]) -> list[Any]:
     return found
 
 
+def _check_length(data: bytes | bytearray, error: Exception) -> None:
+    """What is longer than other messages than publications may be is not looked into: that makes an object of each of
+    its parts."""
+    if len(data) > limits.MESSAGE:
+        where = f"{error.field}: " if isinstance(error, FieldError) else ""
+        closes = not isinstance(error, msgspec.ValidationError | FieldError)
+        raise BadMessage(BAD_MESSAGE, f"a frame of {len(data)} bytes: {where}{error}", closes=closes) from None
+
+
 # ---- JSON ------------------------------------------------------------------------------------------------------
 
 
-def diagnose_json(data: bytes | bytearray, several: bool, side: Side, read: Read, error: Exception | None) -> list[Any]:
+def diagnose_json(data: bytes | bytearray, several: bool, side: Side, read: Read, error: Exception) -> list[Any]:
     """The messages, when each of them alone is good; raises BadMessage otherwise."""
+    _check_length(data, error)
     try:
         # this decoder lets lone surrogates through, so that they harm one message and not the frame
         value = json.loads(data.decode(), parse_int=_clamped, parse_constant=_not_json)
     except RecursionError:
         raise BadMessage(BAD_MESSAGE, "the frame is nested too deeply", closes=True) from None
-    except ValueError as second:
-        raise BadMessage(BAD_MESSAGE, f"the frame is not JSON: {error or second}", closes=True) from None
+    except ValueError:
+        raise BadMessage(BAD_MESSAGE, f"the frame is not JSON: {error}", closes=True) from None
     return each(value if several else [value], lambda item: _json_message(item, side, read))
 
 
@@ -116,9 +126,9 @@ def _json_message(value: object, side: Side, read: Read) -> Any:
         raise BadMessage(BAD_MESSAGE, 'missing field "op": the operation')
     kind = side.kind(value["op"])
     refuse = _Refuse(kind, value)
-    for place, text in _texts(kind, value):
-        if not text.isascii() and _SURROGATE.search(text):
-            refuse(place, "holds a lone surrogate, expected well-formed text", ill_formed=True)
+    ill_formed = _ill_formed_json(kind, value)
+    if ill_formed:
+        refuse(ill_formed, "holds a lone surrogate, expected well-formed text", ill_formed=True)
     try:
         return read(value)
     except UNDECODABLE as error:
@@ -129,23 +139,35 @@ def _json_message(value: object, side: Side, read: Read) -> Any:
         refuse("", "the name of a field holds a lone surrogate, expected well-formed text")
 
 
-def _texts(kind: type[Struct], value: dict[str, Any], place: str = "") -> Iterator[tuple[str, str]]:
-    """The texts of a message and where they stand. What a topic request has as `after` is nobody's text yet."""
+def _ill_formed_json(kind: type[Struct], value: dict[str, Any], place: str = "") -> str:
+    """Where a text of the message holds a lone surrogate; "" where none does. What a topic request has as `after` is
+    nobody's text yet. Of parts there may be hundreds of thousands: those whose texts are plain are passed over."""
     for field in fields(kind):
         if field.name == "after":
             continue
+        part = _part(field.type)
         for name in ("data", "data64") if field.type is bytes else (field.name,):
             item = value.get(name)
             if isinstance(item, str):
-                yield f"{place}{name}", item
-            part = _part(field.type)
-            for index, inner in enumerate(item if isinstance(item, list) else ()):
-                if isinstance(inner, str):
-                    yield f"{place}{name}[{index}]", inner
-                elif isinstance(inner, dict) and part is not None:
-                    yield from _texts(part, inner, f"{place}{name}[{index}].")
-            if isinstance(item, dict) and part is not None:
-                yield from _texts(part, item, f"{place}{name}.")
+                if _ill_formed_text(item):
+                    return f"{place}{name}"
+            elif isinstance(item, dict):
+                if part is not None and (found := _ill_formed_json(part, item, f"{place}{name}.")):
+                    return found
+            elif isinstance(item, list):
+                for index, inner in enumerate(item):
+                    if isinstance(inner, str):
+                        if _ill_formed_text(inner):
+                            return f"{place}{name}[{index}]"
+                    elif part is not None and isinstance(inner, dict) and any(map(_ill_formed_text, inner.values())):
+                        found = _ill_formed_json(part, inner, f"{place}{name}[{index}].")
+                        if found:
+                            return found
+    return ""
+
+
+def _ill_formed_text(value: object) -> bool:
+    return isinstance(value, str) and not value.isascii() and _SURROGATE.search(value) is not None
 
 
 def _part(kind: Any) -> type[Struct] | None:
@@ -157,10 +179,9 @@ def _part(kind: Any) -> type[Struct] | None:
 # ---- MessagePack -----------------------------------------------------------------------------------------------
 
 
-def diagnose_msgpack(
-    data: bytes | bytearray, several: bool, side: Side, read: Read, error: Exception | None
-) -> list[Any]:
+def diagnose_msgpack(data: bytes | bytearray, several: bool, side: Side, read: Read, error: Exception) -> list[Any]:
     """The messages, when each of them alone is good; raises BadMessage otherwise."""
+    _check_length(data, error)
     try:
         msgspec.msgpack.decode(data, type=Raw)
     except RecursionError:

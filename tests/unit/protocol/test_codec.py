@@ -6,6 +6,7 @@ import json
 
 import msgspec
 import pytest
+from migratory_protocol import diagnosis, limits
 from migratory_protocol import messages as m
 from migratory_protocol.codec import CODECS, JSON, MSGPACK, BadMessage, Codec, codec_named
 from migratory_protocol.diagnosis import REFUSALS
@@ -142,6 +143,12 @@ def test_a_surrogate_is_named_wherever_it_stands(data: bytes, side: str, place: 
     assert (error.code, error.closes) == (BAD_MESSAGE, False)
     assert error.text.startswith(place)
     assert "lone surrogate" in error.text
+
+
+def test_a_surrogate_is_found_behind_structures_of_the_wrong_kind() -> None:
+    odd = b'"cluster":{"a":"\\ud800"},"limits":{"payload":1},"servers":[{"x":"\\ud800"},7]'
+    data = b'{"op":"welcome",' + odd + b',"broker":"\\ud800"}'
+    assert refusal(JSON, data, "broker").text.startswith("welcome.broker: holds a lone surrogate")
 
 
 def test_a_surrogate_is_found_behind_what_is_no_text() -> None:
@@ -352,3 +359,43 @@ def test_a_map_in_the_place_of_a_position_is_not_made_into_one() -> None:
     with pytest.raises(ValueError, match="a position is"):
         parse_position(bad.after)
     assert parse_position(good.after) == Position(5, 6)
+
+
+# Frames that are longer than any message but a publication may be ---------------------------------------------------
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MESSAGE", 100)
+
+
+@pytest.mark.usefixtures("short")
+@pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name)
+class TestLargeFrames:
+    def test_one_publication_is_taken(self, codec: Codec) -> None:
+        publication = Publish("t", b"x" * 200, 1, "p", 1, 1)
+        assert codec.decode_client(codec.encode(publication)) == [publication]
+
+    def test_anything_else_closes_and_is_not_looked_into(self, codec: Codec) -> None:
+        """Of 64 MiB of the shortest topic requests a decoder makes gigabytes of objects."""
+        subscribe = Subscribe(1, [TopicRequest("t")] * 100)
+        for data in (codec.encode(subscribe), codec.encode_all([Publish("t", b"x" * 60)] * 2), b" " * 101):
+            error = refusal(codec, data)
+            assert (error.code, error.closes) == (BAD_MESSAGE, True)
+            assert error.text == f"a frame of {len(data)} bytes: over 100 it must be one publication and nothing else"
+        assert codec.decode_broker(codec.encode(m.Unsubscribed(1, ["t" * 200])))
+
+    def test_a_wrong_publication_is_refused_by_what_was_found_first(
+        self, codec: Codec, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(diagnosis, "each", None)  # no message by message
+        error = refusal(codec, codec.encode(Publish("t", b"x" * 200, 1, "p", 1, 7)))
+        assert (error.code, error.closes) == (BAD_MESSAGE, False)
+        assert error.text.endswith(
+            " bytes: mark: expected 1 to 1, the lowest id that waits for an answer, at most `id`"
+        )
+        error = refusal(codec, codec.encode(Publish("t", b"x" * 200, 7)))
+        assert (error.code, error.closes) == (BAD_MESSAGE, False)
+        assert "Expected `int` <= 1" in error.text
+        broken = codec.encode(m.Unsubscribed(1, ["t" * 200]))[:-5]
+        assert refusal(codec, broken, "broker").closes

@@ -13,6 +13,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from migratory_protocol.frames import FrameEvent, FrameParser, ProtocolError
+from migratory_protocol.messages import TopicReceipt
 from migratory_protocol.peer import Publication
 from migratory_protocol.positions import Position
 
@@ -78,13 +79,21 @@ class Conflated:
 
 class Request:
     """A subscribe request that is not carried out to its end: `topics` are those that are still to be had, with where
-    to resume from and whether a snapshot is wanted; `page` is how many bytes the first answer for each may bring."""
+    to resume from and whether a snapshot is wanted, `refused` those that can't be and are still to be told of; `page`
+    is how many bytes the first answer for each may bring."""
 
-    __slots__ = ("number", "page", "topics")
+    __slots__ = ("number", "page", "refused", "topics")
 
-    def __init__(self, number: int, topics: deque[tuple[str, Position | None, bool]], page: int) -> None:
+    def __init__(
+        self,
+        number: int,
+        topics: deque[tuple[str, Position | None, bool]],
+        refused: deque[TopicReceipt],
+        page: int,
+    ) -> None:
         self.number = number
         self.topics = topics
+        self.refused = refused
         self.page = page
 
 

@@ -4,9 +4,10 @@ A request is taken whole or not at all where the limit of subscriptions is conce
 refused alone, in the receipt. Subscribing again to what one has is answered again and changes nothing, so that clients
 may repeat themselves without growing memory or getting publications twice.
 
-A request of any length is carried out in pieces. The logic is asked for as many topics of one connection at a time as
-the window has (`EdgeConfig.attaches_per_client`), and for another with each answer: what all other clients want waits
-behind those only. Until the last topic was asked for, what the same client sends waits as well (inbox.py).
+A request names hardly more topics than a client may have, and is carried out in pieces. The logic is asked for as many
+topics of one connection at a time as the window has (`EdgeConfig.attaches_per_client`), and for another with each
+answer: what all other clients want waits behind those only. Refusals leave by the window as well: each is many times as
+long as the name that it is about. Until the last topic was asked for, what the same client sends waits (inbox.py).
 """
 
 from __future__ import annotations
@@ -46,36 +47,43 @@ class Subscriptions:
         self.count = 0
 
     def subscribe(self, connection: Connection, message: Subscribe) -> None:
-        """Checks the whole request and begins with it. What is known at once is answered together; other receipts come
-        as the logic attaches the topics."""
+        """Checks the whole request and begins with it. Other receipts than of what is known at once come as the logic
+        attaches the topics."""
+        limit = self._config.subscriptions_per_client
+        if len(message.topics) > limit + self._config.attaches_per_client:  # some may be there twice, or refused
+            self._too_many(connection, message, f"{len(message.topics)} topics in one request")
+            return
         wanted: dict[str, tuple[str, Position | None, bool]] = {}
-        receipts: dict[str, TopicReceipt] = {}
+        refused: dict[str, TopicReceipt] = {}
         for request in message.topics:
-            if request.topic not in wanted and request.topic not in receipts:
+            if request.topic not in wanted and request.topic not in refused:
                 try:
                     wanted[request.topic] = request.topic, self._check(connection, request), request.snapshot
-                except Refused as refused:
-                    receipts[request.topic] = TopicReceipt(request.topic, None, code=refused.code, text=refused.text)
+                except Refused as error:
+                    refused[request.topic] = TopicReceipt(request.topic, None, code=error.code, text=error.text)
         new = sum(not has(connection, self._splice.topics.get(name)) for name in wanted)
-        limit = self._config.subscriptions_per_client
         if len(connection.topics) + new > limit:
-            text = f"{len(connection.topics)} subscriptions and {new} more: a client has {limit} at most"
-            self._delivery.reply(connection, Error(errors.TOO_MANY_SUBSCRIPTIONS, text, request=message.request))
+            self._too_many(connection, message, f"{len(connection.topics)} subscriptions and {new} more")
             return
         # The first pages that are under way together are one page: many topics must not fill the queue at once.
         page = self._config.page // max(1, min(new, self._config.attaches_per_client))
         page = min(page, self._config.first_page)
-        connection.request = Request(message.request, deque(wanted.values()), page)
-        if receipts or not wanted:
-            self._delivery.reply(connection, Subscribed(message.request, list(receipts.values())))
+        connection.request = Request(message.request, deque(wanted.values()), deque(refused.values()), page)
+        if not message.topics:
+            self._delivery.reply(connection, Subscribed(message.request, []))
         self.go_on(connection, connection.request)
+
+    def _too_many(self, connection: Connection, message: Subscribe, text: str) -> None:
+        text = f"{text}: a client has {self._config.subscriptions_per_client} at most"
+        self._delivery.reply(connection, Error(errors.TOO_MANY_SUBSCRIPTIONS, text, request=message.request))
 
     def go_on(self, connection: Connection, request: Request) -> None:
         """Another piece of the connection's request. Afterwards the connection has none, or an answer of the logic is
         to come, or `More`."""
         window = self._config.attaches_per_client
-        receipts: list[TopicReceipt] = []
-        for _ in range(min(window, len(request.topics))):
+        refused = request.refused
+        receipts = [refused.popleft() for _ in range(min(window, len(refused)))]
+        for _ in range(min(window - len(receipts), len(request.topics))):
             if connection.attaching >= window:
                 break
             name, after, snapshot = request.topics.popleft()
@@ -91,7 +99,7 @@ class Subscriptions:
                 self._splice.attach(connection, topic, request.number, after, snapshot, request.page)
         if receipts:
             self._delivery.reply(connection, Subscribed(request.number, receipts))
-        if not request.topics:
+        if not (request.topics or refused):
             connection.request = None
         elif not connection.attaching:
             self._delivery.aside(More(connection.number))

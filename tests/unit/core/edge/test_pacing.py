@@ -15,6 +15,7 @@ from migratory_protocol.messages import (
     Drain,
     Error,
     Ping,
+    Pong,
     Publish,
     Subscribe,
     Subscribed,
@@ -125,6 +126,36 @@ class TestWindow:
         assert (bench.requests, bench.edge.subscriptions, bench.held) == ([], 0, set())
         reader.say(request(2, TOPICS[:7]))
         assert serve(bench) == TOPICS[:7]
+
+    def test_very_many_names_are_not_even_looked_at(self) -> None:
+        """A megabyte of short ones that no topic can have kept the edge for a second, and twenty went back."""
+        bench = Bench(EdgeConfig(attaches_per_client=2, subscriptions_per_client=7))
+        reader = bench.client()
+        bad = [f"\x00{number}" for number in range(10)]
+        reader.say(request(1, bad))
+        (error,) = reader.received
+        assert isinstance(error, Error)
+        assert (error.code, error.request) == ("too_many_subscriptions", 1)
+        assert error.text == "10 topics in one request: a client has 7 at most"
+        reader.say(request(2, bad[:9]))
+        assert answered(reader) == bad[:9]
+
+    def test_refusals_leave_in_pieces_and_wait_for_a_transport_that_is_full(self, bench: Bench, reader: Reader) -> None:
+        bad = [f"\x00{number}" for number in range(5)]
+        bench.put_off = True
+        reader.say(request(1, [*bad, "a", "b"]), Ping())
+        assert answered(reader) == bad[:WINDOW]
+        reader.pause()
+        (more,) = bench.more
+        bench.more.clear()
+        bench.step(more)
+        assert bench.edge.queue_bytes == 0
+        assert (waiting(bench), bench.held) == ([], {reader.number})
+        bench.put_off = False
+        reader.resume()
+        assert serve(bench) == ["a", "b"]
+        assert [type(message) for message in reader.received] == [Subscribed, Subscribed, Pong, Subscribed]
+        assert (answered(reader), bench.held) == ([*bad[WINDOW:], "a", "b"], set())
 
     def test_a_full_transport_stops_it_and_a_small_request_is_begun_all_the_same(
         self, bench: Bench, reader: Reader
