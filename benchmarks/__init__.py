@@ -9,5 +9,7 @@ publisher.py    the one publisher for all; helper.py and orders.py: how these pr
 peers.py        where the peers come from (`make bench-peers`)
 figures.py, rounds.py, goals.py, compare.py, report.py, plots.py   medians and spread, turns, verdicts, output
 sla/            the SLA pipeline's own benchmarks (`make bench-sla`)
+evaluation/     the published evaluation's tables (`make evaluation`)
+large/          what clusters larger than this machine need (`make capacity`)
 docs/loadtest.md, "Benchmarks", explains the method.
 """

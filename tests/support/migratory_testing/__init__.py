@@ -1,5 +1,7 @@
 """What tests of several parts share: stand-ins, independent witnesses, builders. Look here before you write one.
 
+    waiting         `poll` and `until`: how every test waits
+
 Cores without a socket, under the test's own clock:
 
     brokers         several logics, links and a ZooKeeper (`zookeeper_tree`); `population`: their clients as numbers

@@ -1,0 +1,46 @@
+"""The way into the code: every folder has its row, every package says where to begin, and what it names is there."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+TESTS = ROOT / "tests"
+IGNORED = {line.strip("/") for line in (ROOT / ".gitignore").read_text("utf-8").split()}
+WITH_MODULES = ("broker", "clients", "loadtest", "operator", "spark", "cli", "benchmarks", "tests")
+PACKAGES = [path for folder in WITH_MODULES for path in sorted((ROOT / folder).rglob("__init__.py"))]
+
+
+def folders(under: Path) -> set[str]:
+    """What a clone holds; caches and results are no part of it."""
+    found = {path.name for path in under.iterdir() if path.is_dir()} - IGNORED
+    return {name for name in found if name == ".ci" or not name.startswith((".", "_"))}
+
+
+def named(page: Path, cell: int) -> set[str]:
+    """The paths in one cell of each row of a page's tables; the first is 1."""
+    rows = [line.split("|")[cell] for line in page.read_text("utf-8").splitlines() if line.startswith("| ")]
+    return {path for text in rows for path in re.findall(r"`([\w./]+)`", text)}
+
+
+def test_every_top_folder_has_a_row() -> None:
+    page = ROOT / "docs" / "architecture.md"
+    told = {path.partition("/")[0] for path in named(page, 1) | named(page, 2)}
+    assert folders(ROOT) - told == set()
+
+
+def test_every_folder_of_tests_has_a_row_and_every_row_a_folder() -> None:
+    assert named(TESTS / "README.md", 1) == folders(TESTS) - {"support"} | folders(TESTS / "support")
+
+
+@pytest.mark.parametrize("path", PACKAGES, ids=lambda path: str(path.parent.relative_to(ROOT)))
+def test_a_package_says_what_it_is_for_and_names_what_is_there(path: Path) -> None:
+    text = ast.get_docstring(ast.parse(path.read_text("utf-8")))
+    assert text, "no docstring"
+    for name in re.findall(r"(?<![\w/…])([\w/]+\.py)\b", text):
+        places = (path.parent / name, path.parents[1] / name, ROOT / name)
+        assert any(place.is_file() for place in places), name
