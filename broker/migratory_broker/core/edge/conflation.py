@@ -12,7 +12,7 @@ subscriber joins, and before a gap is told, so that for nobody two things come i
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 
 from migratory_protocol.peer import Publication
@@ -27,13 +27,14 @@ TOGETHER = 0.005
 
 
 class Conflation:
-    """`held` topics are those whose interval runs, by its length: all of one length end in the order they began."""
+    """`_running`: the topics whose interval runs and when it ends, by its length: all of one length end in the order in
+    which they began."""
 
     def __init__(self, config: EdgeConfig, delivery: Delivery) -> None:
         self._delivery = delivery
         self._rules = [(TopicPattern(rule.topics), rule.interval) for rule in config.conflation]
-        self._running: dict[float, deque[tuple[float, Topic, Conflated]]] = {
-            rule.interval: deque() for rule in config.conflation
+        self._running: dict[float, OrderedDict[Topic, float]] = {
+            rule.interval: OrderedDict() for rule in config.conflation
         }
 
     def begin(self, topic: Topic) -> None:
@@ -42,6 +43,13 @@ class Conflation:
             if pattern.matches(topic.name):
                 topic.conflated = Conflated(interval)
                 return
+
+    def end(self, topic: Topic) -> None:
+        """Nobody is subscribed any more: what waits goes now, and not when its interval ends. Who comes and goes often
+        would leave that of many behind."""
+        if topic.conflated is not None:
+            self._running[topic.conflated.interval].pop(topic, None)
+            topic.conflated = None
 
     def take(self, topic: Topic, conflated: Conflated, publications: Sequence[Publication]) -> None:
         """What was committed, for the live subscribers."""
@@ -68,21 +76,22 @@ class Conflation:
                 self._send(topic, conflated)
         for running in self._running.values():
             if running:
-                self._delivery.wake(running[0][0])
+                self._delivery.wake(next(iter(running.values())))
 
     def _over(self) -> Iterator[tuple[Topic, Conflated]]:
         until = self._delivery.now + TOGETHER
         for running in self._running.values():
-            while running and running[0][0] <= until:
-                _, topic, conflated = running.popleft()
-                yield topic, conflated
+            while running and next(iter(running.values())) <= until:
+                topic, _ = running.popitem(last=False)
+                assert topic.conflated is not None
+                yield topic, topic.conflated
 
     def _send(self, topic: Topic, conflated: Conflated) -> None:
         """The latest leaves, and an interval begins."""
         self.release(topic)
         conflated.running = True
         due = self._delivery.now + conflated.interval
-        self._running[conflated.interval].append((due, topic, conflated))
+        self._running[conflated.interval][topic] = due
         self._delivery.wake(due)
 
     def _out(self, topic: Topic, conflated: Conflated, publication: Publication) -> None:

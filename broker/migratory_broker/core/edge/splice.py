@@ -95,6 +95,7 @@ class Splice:
     def forget(self, topic: Topic) -> None:
         """Nobody is subscribed to it any more."""
         del self.topics[topic.name]
+        self.conflation.end(topic)
         self._delivery.aside(Detach(self._number, topic.name))
 
     def _expect(self, replay: Replay) -> int:

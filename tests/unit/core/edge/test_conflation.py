@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Literal
 
 import pytest
@@ -150,6 +151,23 @@ def test_a_topic_that_everybody_left_is_forgotten(table: Bench) -> None:
     reader.received.clear()
     table.fan("ticks/eur", publication(3))
     assert got(reader) == [(3, 0)]
+
+
+@pytest.mark.parametrize("batch_delay", [0.0, 0.1])
+def test_nothing_is_kept_of_a_topic_that_everybody_left(batch_delay: float) -> None:
+    """Until the end of an interval, a minute perhaps, that was a publication for each time that somebody left."""
+    table = Bench(EdgeConfig(conflation=RULES, batch_delay=batch_delay))
+    reader, other = live(table, "slow/eur"), live(table, "slow/usd")
+    payload = bytes(1000)
+    table.fan("slow/usd", publication(1))
+    table.fan("slow/eur", publication(1))
+    for topic in ("slow/eur", "slow/usd"):
+        table.fan(topic, publication(2, payload))
+    reader.say(Unsubscribe(2, ["slow/eur"]))
+    assert sys.getrefcount(payload) == 3  # here, as an argument, and for the other
+    table.wait(1.2)
+    assert got(other) == [(1, 0), (2, 0)]
+    assert sys.getrefcount(payload) == 2
 
 
 def test_with_batching_the_latest_of_an_interval_waits_for_its_batch() -> None:
