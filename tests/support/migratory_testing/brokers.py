@@ -16,16 +16,12 @@ from migratory_broker.core.logic.core import Logic
 from migratory_broker.core.logic.events import (
     Attach,
     Attached,
-    Check,
     ConnectPeers,
-    Create,
-    Delete,
     Effect,
     Event,
     Fanout,
     Flush,
     NextPage,
-    Node,
     Note,
     Page,
     PeerDown,
@@ -37,12 +33,10 @@ from migratory_broker.core.logic.events import (
     Start,
     Stop,
     Tick,
-    Write,
     ZkChanged,
     ZkChildren,
     ZkCommit,
     ZkGet,
-    ZkOperation,
     ZkReply,
     ZkSession,
 )
@@ -51,72 +45,16 @@ from migratory_protocol.messages import Ack
 from migratory_protocol.peer import Answer, Forwarded, PeerMessage, decode_peer, encode_peer
 from migratory_protocol.positions import Position
 
+from migratory_testing.zookeeper_tree import Store
+
 WALL_MS = 1_000_000
 E = TypeVar("E")
+M = TypeVar("M")
 
 
-@dataclass
-class Stored:
-    data: bytes
-    version: int
-    owner: int
-
-
-class Store:
-    """ZooKeeper's tree."""
-
-    def __init__(self) -> None:
-        self.nodes: dict[str, Stored] = {"/": Stored(b"", 0, 0)}
-        self.watches: dict[str, set[str]] = {}  # path (of a node, or its children with "/*") -> brokers
-        self.fired: list[tuple[str, str]] = []  # (broker, path)
-
-    def get(self, path: str) -> Node | None:
-        node = self.nodes.get(path)
-        return Node(node.data, node.version, node.owner) if node else None
-
-    def children(self, path: str) -> tuple[str, ...] | None:
-        if path not in self.nodes:
-            return None
-        prefix = path.rstrip("/") + "/"
-        return tuple(
-            sorted(p[len(prefix) :] for p in self.nodes if p.startswith(prefix) and "/" not in p[len(prefix) :])
-        )
-
-    def commit(self, operations: tuple[ZkOperation, ...], session: int) -> tuple[int, ...] | None:
-        nodes = {path: Stored(node.data, node.version, node.owner) for path, node in self.nodes.items()}
-        versions = []
-        for operation in operations:
-            node = nodes.get(operation.path)
-            if isinstance(operation, Create):
-                if node is not None or (operation.path.rsplit("/", 1)[0] or "/") not in nodes:
-                    return None
-                nodes[operation.path] = Stored(operation.data, 0, session if operation.ephemeral else 0)
-                versions.append(0)
-                continue
-            if node is None or operation.version not in (-1, node.version):
-                return None
-            if isinstance(operation, Write):
-                node.data, node.version = operation.data, node.version + 1
-                versions.append(node.version)
-            else:
-                if isinstance(operation, Delete):
-                    del nodes[operation.path]
-                versions.append(-1)
-        self.nodes = nodes
-        for operation in operations:
-            if not isinstance(operation, Check):
-                self.fire(operation.path, not isinstance(operation, Write))
-        return tuple(versions)
-
-    def fire(self, path: str, children: bool) -> None:
-        for key in (path, path.rsplit("/", 1)[0] + "/*" if children else ""):
-            for broker in sorted(self.watches.pop(key, ())):
-                self.fired.append((broker, key.removesuffix("/*")))
-
-    def expire(self, session: int) -> None:
-        for path in [path for path, node in self.nodes.items() if node.owner == session]:
-            del self.nodes[path]
-            self.fire(path, True)
+def both_ends(one: str, other: str) -> tuple[str, str]:
+    """As links and cuts are named: the same from either end."""
+    return (one, other) if one <= other else (other, one)
 
 
 @dataclass
@@ -198,7 +136,7 @@ class Cluster:
     # ---- links -----------------------------------------------------------------------------------------------
 
     def disconnect(self, one: str, other: str) -> None:
-        pair = (min(one, other), max(one, other))
+        pair = both_ends(one, other)
         if pair in self.links:
             self.links.discard(pair)
             self._queue = deque(
@@ -210,7 +148,7 @@ class Cluster:
                 self.give(me, PeerDown(peer))
 
     def cut(self, one: str, other: str) -> None:
-        self.cuts.add((min(one, other), max(one, other)))
+        self.cuts.add(both_ends(one, other))
         self.disconnect(one, other)
 
     def isolate(self, name: str) -> None:
@@ -226,7 +164,7 @@ class Cluster:
         running = {name: broker for name, broker in self.brokers.items() if broker.running}
         for name, broker in running.items():
             for peer, (incarnation, _) in broker.wanted.items():
-                pair = (min(name, peer), max(name, peer))
+                pair = both_ends(name, peer)
                 other = running.get(peer)
                 if (
                     other is None
@@ -263,26 +201,17 @@ class Cluster:
         return decode_group(self.store.nodes[f"/groups/{group}"].data)
 
     def _zookeeper(self, broker: Broker, effect: ZkGet | ZkChildren | ZkCommit) -> None:
-        number = effect.request
-        if not broker.zookeeper or (not isinstance(effect, ZkCommit) and self.unread(broker.name, effect.path)):
-            reply = ZkReply(number, "unknown")
-        elif isinstance(effect, ZkGet):
-            if effect.watch:
-                self.store.watches.setdefault(effect.path, set()).add(broker.name)
-            reply = ZkReply(number, "ok", node=self.store.get(effect.path))
-        elif isinstance(effect, ZkChildren):
-            if effect.watch:
-                self.store.watches.setdefault(effect.path + "/*", set()).add(broker.name)
-            reply = ZkReply(number, "ok", children=self.store.children(effect.path))
-        elif self.lost(broker.name, effect):
-            reply = ZkReply(number, "unknown")
-        else:
-            versions = self.store.commit(effect.operations, broker.session)
-            reply = ZkReply(number, "ok", versions=versions) if versions is not None else ZkReply(number, "refused")
-            if self.unknown(broker.name, effect):
-                reply = ZkReply(number, "unknown")
+        commit = effect if isinstance(effect, ZkCommit) else None
+        reply = ZkReply(effect.request, "unknown")
+        if broker.zookeeper and not self._goes_lost(broker.name, effect):
+            answer = self.store.answer(broker.name, broker.session, effect)
+            if commit is None or not self.unknown(broker.name, commit):
+                reply = answer
         self._queue.append((broker, reply))
         self._watches()
+
+    def _goes_lost(self, broker: str, effect: ZkGet | ZkChildren | ZkCommit) -> bool:
+        return self.lost(broker, effect) if isinstance(effect, ZkCommit) else self.unread(broker, effect.path)
 
     def _watches(self) -> None:
         fired, self.store.fired = self.store.fired, []
@@ -290,6 +219,10 @@ class Cluster:
             other = self.brokers.get(name)
             if other is not None and other.running and other.zookeeper:
                 self._queue.append((other, ZkChanged(path)))
+
+    def messages(self, sender: str, kind: type[M]) -> list[tuple[str, M]]:
+        """What a broker sent of a kind so far, each with whom it was for."""
+        return [(to, message) for by, to, message in self.sent if by == sender and isinstance(message, kind)]
 
     # ---- time and events -------------------------------------------------------------------------------------
 
@@ -335,7 +268,7 @@ class Cluster:
 
     def _carry_out(self, broker: Broker, effect: Effect) -> None:
         if isinstance(effect, SendPeer):
-            pair = (min(broker.name, effect.peer), max(broker.name, effect.peer))
+            pair = both_ends(broker.name, effect.peer)
             message = decode_peer(encode_peer(effect.message))
             self.sent.append((broker.name, effect.peer, message))
             if pair not in self.links:
@@ -371,7 +304,7 @@ class Cluster:
         self.hold = lambda sender, receiver, message: False
         held, self.held = self.held, []
         for sender, receiver, message in held:
-            if (min(sender, receiver), max(sender, receiver)) in self.links:
+            if both_ends(sender, receiver) in self.links:
                 self.give(receiver, PeerReceived(sender, (message,)))
         self.settle()
 
@@ -450,5 +383,9 @@ class Cluster:
     def others(self, group: int = 0) -> list[str]:
         return [name for name in self.names if name != self.coordinator(group)]
 
-    def others_running(self) -> list[str]:
+    def running(self) -> list[str]:
         return [name for name, broker in self.brokers.items() if broker.running]
+
+    def fenced(self) -> list[str]:
+        """Those of the running brokers that fence themselves now."""
+        return [name for name in self.running() if self.logic(name).ctx.fenced]

@@ -17,7 +17,7 @@ from migratory_broker.runtime import admin
 from migratory_broker.runtime.connection import Connections
 from migratory_broker.runtime.listener import Admission, Listener, bind, listen
 from migratory_broker.runtime.pump import Pump
-from migratory_broker.runtime.server import MAX_ADMIN, AdminServer, ClientServer
+from migratory_broker.runtime.server import ClientServer
 from migratory_protocol.messages import Server
 from migratory_protocol.origins import OriginPolicy
 from migratory_testing.waiting import until
@@ -344,58 +344,6 @@ async def test_a_connection_that_went_while_it_waited_is_passed_over(sites: Any)
     _, writer, head = await site.request(REQUEST + "\r\n")
     assert head.startswith(b"HTTP/1.1 101 ")
     writer.close()
-
-
-async def test_the_administration_has_pages(log: Any) -> None:
-    reason = "learning"
-    pages = {
-        "/healthz": admin.health,
-        "/readyz": admin.readiness(lambda: reason),
-        "/v1/status": admin.status(lambda: {"a": {1, 2}}),
-    }
-    server = AdminServer(pages, time.monotonic)
-    listening = listen(bind("127.0.0.1", 0, "administration"), "administration")
-    listener = Listener(listening, server.protocol, log)
-
-    async def get(path: str, method: str = "GET") -> tuple[int, str]:
-        reader, writer = await asyncio.open_connection(*listening.getsockname())
-        writer.write(f"{method} {path} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
-        head, _, body = (await asyncio.wait_for(reader.read(), 5)).partition(b"\r\n\r\n")
-        writer.close()
-        return int(head.split()[1]), body.decode()
-
-    assert (await get("/healthz"))[0] == 200
-    status, body = await get("/readyz")
-    assert (status, json.loads(body)) == (503, {"ready": False, "reason": "learning"})
-    reason = ""
-    assert await get("/readyz") == (200, '{"ready":true,"reason":""}\n')
-    assert (await get("/v1/status"))[1] == '{\n  "a": [\n    1,\n    2\n  ]\n}\n'
-    status, body = await get("/nothing")
-    assert status == 404
-    assert "/readyz" in body
-    assert (await get("/healthz", "DELETE"))[0] == 405
-    server.tick()
-    listener.close()
-    await server.close()
-
-
-async def test_the_administration_holds_few_connections_and_answers_all_the_same(log: Any, idle: Any) -> None:
-    """Who holds them all keeps no probe waiting, or the broker would be taken for dead."""
-    server = AdminServer({"/healthz": admin.health}, time.monotonic)
-    listening = listen(bind("127.0.0.1", 0, "administration"), "administration")
-    listener = Listener(listening, server.protocol, log)
-    readers = await idle(listening.getsockname(), MAX_ADMIN)
-    await until(lambda: len(server._server.waiting) == MAX_ADMIN)
-    reader, writer = await asyncio.open_connection(*listening.getsockname())
-    writer.write(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
-    assert (await asyncio.wait_for(reader.read(), 5)).startswith(b"HTTP/1.1 200 ")
-    writer.close()
-    assert await asyncio.wait_for(readers[0].read(), 5) == b""
-    await until(lambda: len(server._server.waiting) == MAX_ADMIN - 1)
-    assert server.crowded_out == 1
-    assert len(server._server.connections) == MAX_ADMIN - 1
-    listener.close()
-    await server.close()
 
 
 @pytest.mark.parametrize(

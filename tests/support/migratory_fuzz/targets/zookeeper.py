@@ -16,7 +16,8 @@ import msgspec
 from migratory_broker.core.logic import records as r
 from migratory_broker.core.logic.context import InvariantError
 from migratory_broker.core.logic.events import Stop
-from migratory_testing.brokers import Cluster, Stored
+from migratory_testing.brokers import Cluster
+from migratory_testing.zookeeper_tree import Stored
 
 from migratory_fuzz.reader import Reader
 from migratory_fuzz.signals import seen, told

@@ -160,27 +160,15 @@ def test_a_draining_coordinator_names_a_successor_once() -> None:
     assert len(cluster.held) == 2 * len(mine)
 
 
-def test_groups_stay_where_they_are_while_no_successor_is_linked() -> None:
-    """HAND-OVER: a coordinator with groups to spare keeps them while it is cut off from those who could take them."""
-    cluster = Cluster(groups=12).up()
-    cluster.run(16.0)
-    cluster.restart("c")
-    live = cluster.logic("a").membership.live
-    while "c" not in live or (live["c"].incarnation, live["c"].ready) != (2, True):
-        assert cluster.now < 60.0
-        cluster.run(0.1)
-    heavy = max(("a", "b"), key=lambda name: sum(cluster.coordinator(group) == name for group in range(12)))
-    groups = [group for group in range(12) if cluster.coordinator(group) == heavy]
-    light = sum(cluster.coordinator(group) == "c" for group in range(12))
-    assert len(groups) - light >= 2
-    handed = len(cluster[heavy].notes("hands_over"))
-    cluster.isolate(heavy)
-    cluster.run(2.5)
-    assert len(cluster[heavy].notes("hands_over")) == handed
-    cluster.heal()
-    cluster.run(12.0)
-    counts = [sum(cluster.coordinator(group) == name for group in range(12)) for name in cluster.names]
-    assert max(counts) - min(counts) <= 1
+def coordinated(cluster: Cluster) -> dict[str, int]:
+    """How many groups each broker coordinates."""
+    owners = [cluster.coordinator(group) for group in range(cluster.groups)]
+    return {name: owners.count(name) for name in cluster.names}
+
+
+def even(cluster: Cluster) -> bool:
+    counts = coordinated(cluster).values()
+    return max(counts) - min(counts) <= 1
 
 
 def lopsided() -> tuple[Cluster, str]:
@@ -192,7 +180,22 @@ def lopsided() -> tuple[Cluster, str]:
     while "c" not in live or (live["c"].incarnation, live["c"].ready) != (2, True):
         assert cluster.now < 60.0
         cluster.run(0.1)
-    return cluster, max(("a", "b"), key=lambda name: sum(cluster.coordinator(group) == name for group in range(12)))
+    counts = coordinated(cluster)
+    return cluster, max(("a", "b"), key=lambda name: counts[name])
+
+
+def test_groups_stay_where_they_are_while_no_successor_is_linked() -> None:
+    """HAND-OVER: a coordinator with groups to spare keeps them while it is cut off from those who could take them."""
+    cluster, heavy = lopsided()
+    counts = coordinated(cluster)
+    assert counts[heavy] - counts["c"] >= 2
+    handed = len(cluster[heavy].notes("hands_over"))
+    cluster.isolate(heavy)
+    cluster.run(2.5)
+    assert len(cluster[heavy].notes("hands_over")) == handed
+    cluster.heal()
+    cluster.run(12.0)
+    assert even(cluster)
 
 
 def test_groups_do_not_go_to_who_has_as_many() -> None:
@@ -207,11 +210,6 @@ def test_groups_do_not_go_to_who_has_as_many() -> None:
     cluster.heal()
     cluster.run(30.0)
     assert even(cluster)
-
-
-def even(cluster: Cluster) -> bool:
-    counts = [sum(cluster.coordinator(group) == name for group in range(12)) for name in cluster.names]
-    return max(counts) - min(counts) <= 1
 
 
 def test_hand_overs_that_nobody_takes_become_rare_and_balance_comes_all_the_same() -> None:

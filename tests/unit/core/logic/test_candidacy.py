@@ -330,5 +330,5 @@ def test_a_group_whose_record_cannot_be_read_waits_and_says_so() -> None:
     cluster.store.nodes["/groups/0"].data = b"not a record"
     cluster.crash(old)
     cluster.run(1.5)
-    name = cluster.others_running()[0]
-    assert cluster[name].notes("group_waits") or cluster[cluster.others_running()[1]].notes("group_waits")
+    name = cluster.running()[0]
+    assert cluster[name].notes("group_waits") or cluster[cluster.running()[1]].notes("group_waits")

@@ -15,7 +15,8 @@ from migratory_broker.core.logic.events import (
 )
 from migratory_broker.core.logic.records import encode
 from migratory_protocol.peer import HandOver, Promise, Sync, Synced
-from migratory_testing.brokers import Cluster, Stored
+from migratory_testing.brokers import Cluster
+from migratory_testing.zookeeper_tree import Stored
 
 
 def test_a_large_sync_comes_in_parts_and_counts_as_a_whole() -> None:
@@ -149,7 +150,7 @@ def test_a_stale_read_writes_nothing() -> None:
     current = cluster.store.nodes["/groups/0"]
     new = cluster.coordinator()
     cluster.store.nodes["/groups/0"] = Stored(encode(record), current.version - 1, 0)
-    (other,) = [name for name in cluster.others_running() if name != new]
+    (other,) = [name for name in cluster.running() if name != new]
     cluster.give(other, PeerReceived(new, (HandOver(0, record.history, record.epoch),)))
     cluster.logic(other).candidacy._next(0, record, current.version - 1)
     assert cluster.logic(other).groups[0].reign is None
@@ -163,7 +164,7 @@ def test_a_session_lost_in_the_middle_of_a_takeover() -> None:
     cluster.crash(old)
     cluster.run(0.3)
     candidate = cluster.record().owner[0]
-    (other,) = [name for name in cluster.others_running() if name != candidate]
+    (other,) = [name for name in cluster.running() if name != candidate]
     cluster.zookeeper(False, other)
     cluster.expire(candidate)
     cluster.run(3.0)

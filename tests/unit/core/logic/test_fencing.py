@@ -9,10 +9,6 @@ from migratory_testing.brokers import Cluster
 from msgspec import structs
 
 
-def fenced(cluster: Cluster) -> list[str]:
-    return [name for name in cluster.names if cluster.logic(name).ctx.fenced]
-
-
 def test_fence_alone() -> None:
     """FENCE-ALONE: not heard from q - 1 other members; no acknowledgement any more, clients go elsewhere."""
     cluster = Cluster().up()
@@ -21,14 +17,14 @@ def test_fence_alone() -> None:
     cluster.isolate(coordinator)
     waiting = cluster.publish(coordinator, "t", "x", id=1)
     cluster.run(4.5)
-    assert fenced(cluster) == [coordinator]
+    assert cluster.fenced() == [coordinator]
     assert cluster[coordinator].of(Admission)[-1] == Admission(False, "fenced")
     assert cluster.answers[waiting].code == "retry"
     refused = cluster.publish(coordinator, "t", "y", id=2)
     assert cluster.answers[refused].code == "retry"
     cluster.heal()
     cluster.run(6.0)
-    assert fenced(cluster) == []
+    assert cluster.fenced() == []
     assert cluster[coordinator].of(Admission)[-1] == Admission(True)
 
 
@@ -98,7 +94,7 @@ def test_fence_cut() -> None:
     contact, _ = cluster.others()
     cluster.cut(coordinator, contact)
     cluster.run(5.0)
-    assert contact in fenced(cluster)
+    assert contact in cluster.fenced()
     assert "hears the coordinator" in str(cluster[contact].notes("fenced")[0].fields["why"])
 
 
@@ -110,12 +106,13 @@ def test_a_dead_coordinator_fences_nobody() -> None:
     cluster.run(4.0)
     cluster.store.expire(cluster[old].session)
     cluster.run(8.0)
-    assert [name for name in cluster.others_running() if cluster.logic(name).ctx.fenced] == []
-    assert all(not cluster[name].notes("fenced") for name in cluster.others_running())
+    assert cluster.fenced() == []
+    assert all(not cluster[name].notes("fenced") for name in cluster.running())
 
 
-def test_a_coordinator_that_came_back_has_the_fencing_time_to_be_heard() -> None:
-    """Silent since its end, heard by one again and not yet by the other: what it coordinated is in takeover."""
+def silent_coordinator() -> tuple[Cluster, str, str, str]:
+    """A coordinator that ended longer ago than the fencing time, and will come back to one of the others only: the
+    cluster, the coordinator, from whom it is cut, and who will hear it."""
     cluster = Cluster().up()
     cluster.run(2.0)
     old = cluster.coordinator()
@@ -123,13 +120,19 @@ def test_a_coordinator_that_came_back_has_the_fencing_time_to_be_heard() -> None
     cluster.crash(old, expire=False)
     cluster.run(4.5)
     cluster.cut(old, contact)
+    return cluster, old, contact, other
+
+
+def test_a_coordinator_that_came_back_has_the_fencing_time_to_be_heard() -> None:
+    """Silent since its end, heard by one again and not yet by the other: what it coordinated is in takeover."""
+    cluster, old, contact, other = silent_coordinator()
     cluster.start(old)
     cluster.run(2.5)
     assert old in cluster.logic(contact).membership.news[other].hears
     assert not cluster[contact].notes("fenced")
     cluster.heal()
     cluster.run(8.0)
-    assert fenced(cluster) == []
+    assert cluster.fenced() == []
     assert not cluster[contact].notes("fenced")
 
 
@@ -137,24 +140,12 @@ def test_a_coordinator_that_came_back_has_the_fencing_time_to_be_heard() -> None
 def test_a_life_that_only_a_peer_spoke_of_is_waited_for(says_lives: bool) -> None:
     """ZooKeeper's news of it comes later than a heartbeat that names it. Of an older broker's only the name is known,
     and may be that of a coordinator who was never away."""
-    cluster = Cluster().up()
-    cluster.run(2.0)
-    old = cluster.coordinator()
-    contact, other = cluster.others()
-    cluster.crash(old, expire=False)
-    cluster.run(4.5)
-    cluster.cut(old, contact)
+    cluster, old, contact, other = silent_coordinator()
     cluster.unread = lambda broker, path: broker == contact and path == f"/members/{old}"
     cluster.start(old)
     if not says_lives:
-        cluster.hold = lambda sender, receiver, message: (
-            isinstance(message, Heartbeat)
-            and (sender, receiver)
-            == (
-                other,
-                contact,
-            )
-        )
+        way = (other, contact)
+        cluster.hold = lambda sender, receiver, message: isinstance(message, Heartbeat) and (sender, receiver) == way
     cluster.run(0.2)
     for _ in range(3):
         for _, _, message in cluster.held:
@@ -177,7 +168,7 @@ def test_zookeeper_away_fences_nobody() -> None:
         cluster.run(5.0)
         reference = cluster.publish("a", "t", str(number), id=number)
         assert cluster.answers[reference].code == ""
-    assert fenced(cluster) == []
+    assert cluster.fenced() == []
     cluster.zookeeper(True)
     cluster.run(6.0)
     assert cluster.record().activated
@@ -195,11 +186,11 @@ def test_fence_isolated_under_reset() -> None:
     reference = cluster.publish(coordinator, "t", "x", id=1)
     assert cluster.answers[reference].code == ""
     cluster.run(4.0)
-    running = cluster.others_running()
-    assert [name for name in running if cluster.logic(name).ctx.fenced] == running
+    running = cluster.running()
+    assert cluster.fenced() == running
     cluster.zookeeper(True)
     cluster.run(3.0)
-    assert [name for name in running if cluster.logic(name).ctx.fenced] == []
+    assert cluster.fenced() == []
 
 
 def test_under_halt_they_go_on() -> None:
@@ -209,8 +200,8 @@ def test_under_halt_they_go_on() -> None:
     cluster.zookeeper(False)
     cluster.crash(gone, expire=False)
     cluster.run(30.0)
-    running = cluster.others_running()
-    assert [name for name in running if cluster.logic(name).ctx.fenced] == []
+    running = cluster.running()
+    assert cluster.fenced() == []
     reference = cluster.publish(running[0], "t", "x", id=1)
     assert cluster.answers[reference].code == ""
 
@@ -223,7 +214,7 @@ def test_one_that_hears_zookeeper_is_enough() -> None:
     cluster.zookeeper(False, running[0])
     cluster.crash(gone, expire=False)
     cluster.run(20.0)
-    assert [name for name in running if cluster.logic(name).ctx.fenced] == []
+    assert cluster.fenced() == []
 
 
 def test_heartbeats_tell_the_age_of_zookeepers_last_answer() -> None:
@@ -231,7 +222,7 @@ def test_heartbeats_tell_the_age_of_zookeepers_last_answer() -> None:
     cluster.zookeeper(False)
     cluster.sent.clear()
     cluster.run(3.0)
-    beats = [message for sender, _, message in cluster.sent if isinstance(message, Heartbeat) and sender == "a"]
+    beats = [message for _, message in cluster.messages("a", Heartbeat)]
     ages = [message.zookeeper_age for message in beats]
     assert ages == sorted(ages)
     assert ages[-1] > 2.0
@@ -253,7 +244,7 @@ def test_a_lonely_survivor_goes_on_with_restarted_brokers() -> None:
     assert record.activated
     assert len(record.members) == 3
     assert record.first < record.epoch
-    assert [name for name in cluster.names if cluster.logic(name).ctx.fenced] == []
+    assert cluster.fenced() == []
     reference = cluster.publish(others[0], "t", "y", id=2)
     position = cluster.answers[reference].position
     assert position is not None
@@ -267,7 +258,7 @@ def test_a_coordinator_that_is_cut_off_stands_back_once() -> None:
     old = cluster.coordinator()
     cluster.isolate(old)
     cluster.run(4.5)
-    assert fenced(cluster) == [old]
+    assert cluster.fenced() == [old]
     assert len(cluster[old].notes("stands_back")) == 1
     assert cluster.record().owner[0] != old
 
@@ -281,5 +272,5 @@ def test_a_fenced_broker_that_others_still_hear_keeps_its_groups() -> None:
     one, other = sorted(owners)[:2]
     cluster.cut(one, other)
     cluster.run(4.5)
-    assert fenced(cluster) == [one, other]
+    assert cluster.fenced() == [one, other]
     assert [cluster[name].notes("stands_back") for name in (one, other)] == [[], []]

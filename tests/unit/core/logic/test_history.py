@@ -6,7 +6,8 @@ from migratory_broker.core.logic.events import DrainRequest, Gap, Observe, Write
 from migratory_broker.core.logic.records import GroupRecord, encode
 from migratory_protocol.peer import Accept, Held, Prepare, Survey
 from migratory_protocol.positions import Position
-from migratory_testing.brokers import WALL_MS, Cluster, Stored
+from migratory_testing.brokers import WALL_MS, Cluster
+from migratory_testing.zookeeper_tree import Stored
 
 
 def test_first_epoch_is_the_wall_clock_and_everybody_is_listed() -> None:
@@ -54,7 +55,7 @@ def test_survey_somebody_holds_something() -> None:
     assert record.history != before.history
     assert record.first == record.epoch or record.source is not None
     assert record.first > before.epoch
-    survivor = cluster.others_running()[0]
+    survivor = cluster.running()[0]
     assert [gap.receipt for gap in cluster[survivor].of(Gap)] == ["reset"]
 
 
@@ -171,12 +172,12 @@ def test_halt_calls_nobody_for_a_record_that_a_lagging_zookeeper_does_not_show_y
     old = cluster.coordinator()
     cluster.crash(old)
     cluster.run(10.0)
-    assert not [name for name in cluster.others_running() if cluster[name].notes("history_lost_halted")]
+    assert not [name for name in cluster.running() if cluster[name].notes("history_lost_halted")]
     cluster.store.nodes["/groups/0"] = record
     cluster.run(5.0)
     assert cluster.record().activated
     assert cluster.record().owner[0] != old
-    assert not [name for name in cluster.others_running() if cluster[name].notes("history_lost_halted")]
+    assert not [name for name in cluster.running() if cluster[name].notes("history_lost_halted")]
 
 
 def test_a_survivor_tells_its_subscribers_of_the_new_history() -> None:

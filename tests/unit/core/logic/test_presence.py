@@ -21,7 +21,8 @@ from migratory_protocol.peer import (
     Heartbeat,
     Publication,
 )
-from migratory_testing.brokers import Cluster, Stored
+from migratory_testing.brokers import Cluster
+from migratory_testing.zookeeper_tree import Stored
 
 
 def test_a_newer_incarnation_of_the_own_name_stops_the_process() -> None:

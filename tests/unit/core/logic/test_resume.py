@@ -8,7 +8,8 @@ from migratory_broker.core.logic.cache import TopicLog
 from migratory_broker.core.logic.events import Attach, Attached, Fanout, PeerReceived
 from migratory_protocol.peer import Accept, HandOver, Publication
 from migratory_protocol.positions import Position
-from migratory_testing.brokers import Cluster, Stored
+from migratory_testing.brokers import Cluster
+from migratory_testing.zookeeper_tree import Stored
 
 
 def filled(count: int = 5, **config: object) -> tuple[Cluster, str, int]:

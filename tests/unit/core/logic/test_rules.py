@@ -20,7 +20,8 @@ from migratory_protocol.peer import (
     Standing,
     Synced,
 )
-from migratory_testing.brokers import Cluster, Stored
+from migratory_testing.brokers import Cluster
+from migratory_testing.zookeeper_tree import Stored
 
 ROOT = Path(__file__).parents[4]
 NAME = re.compile(r"\b[A-Z][A-Z0-9]+(?:-[A-Z0-9]+)+\b")
@@ -165,7 +166,7 @@ def test_a_second_promise_of_one_broker_changes_nothing() -> None:
     cluster.hold = lambda sender, receiver, message: isinstance(message, Promise)
     cluster.crash(old)
     cluster.run(0.5)
-    (candidate,) = [name for name in cluster.others_running() if cluster.logic(name).groups[0].reign is not None]
+    (candidate,) = [name for name in cluster.running() if cluster.logic(name).groups[0].reign is not None]
     preparation = cluster.logic(candidate).groups[0].reign.preparation  # type: ignore[union-attr]
     assert preparation is not None
     (sender, _, answer) = cluster.held[0]
@@ -212,7 +213,7 @@ def test_an_owner_that_promised_more_gives_its_record_back() -> None:
     cluster.logic(member).groups[0].replica.history += 1
     cluster.crash(old)
     cluster.run(5.0)
-    assert any(cluster[name].notes("stands_back") for name in cluster.others_running())
+    assert any(cluster[name].notes("stands_back") for name in cluster.running())
 
 
 def test_a_lost_list_is_not_activated() -> None:
@@ -253,7 +254,7 @@ def test_lost_replies_of_everything_else_are_asked_again() -> None:
     assert cluster.record().activated
     old = cluster.coordinator()
     cluster.crash(old)
-    survivors = cluster.others_running()
+    survivors = cluster.running()
     for _ in range(10):
         for name in survivors:
             cluster[name].zookeeper = not cluster[name].zookeeper

@@ -252,7 +252,7 @@ def test_activation_needs_q_synced_members() -> None:
     cluster.crash(old)
     cluster.run(1.5)
     assert not cluster.record().activated
-    reference = cluster.publish(cluster.others_running()[0], "t", "x", id=1)
+    reference = cluster.publish(cluster.running()[0], "t", "x", id=1)
     assert cluster.answers[reference].code == "retry"
     cluster.hold = lambda sender, receiver, message: False
     cluster.run(8.0)
@@ -336,7 +336,7 @@ def test_a_promise_of_a_listed_member_that_never_was_synced_adds_nothing() -> No
     cluster.hold = lambda sender, receiver, message: False
     cluster.run(4.0)
     assert cluster.coordinator() == candidate
-    promises = [message for sender, _, message in cluster.sent if sender == behind and isinstance(message, Promise)]
+    promises = [message for _, message in cluster.messages(behind, Promise)]
     assert [(promise.synced < source, promise.topics) for promise in promises] == [(True, [])]
     for name in (candidate, behind):
         assert [entry.payload for entry in cluster.logic(name).groups[0].replica.topics["t"].entries] == [b"1", b"2"]

@@ -20,7 +20,8 @@ from migratory_broker.core.logic.records import (
     encode,
     group_number,
 )
-from migratory_testing.brokers import Cluster, Stored
+from migratory_testing.brokers import Cluster
+from migratory_testing.zookeeper_tree import Stored
 
 GARBAGE = (
     b"", b"\xff\xfe", b"{}", b"[1]", b"null", b'{"incarnation":"x"}', b"[" * 100_000, b'{"x":' + b"[" * 100_000,
@@ -143,7 +144,7 @@ def test_a_group_whose_record_cannot_be_read_goes_on_under_its_owner_and_waits_w
     cluster.crash(owner)
     cluster.run(5.0)
     assert not cluster.coordinators()
-    waiting = [cluster.logic(name).candidacy.standings[0].waiting for name in cluster.others_running()]
+    waiting = [cluster.logic(name).candidacy.standings[0].waiting for name in cluster.running()]
     assert any(why.startswith("its record cannot be read: ") for why in waiting), waiting
     plant(cluster, "/groups/0", right)
     cluster.start(owner)

@@ -16,7 +16,8 @@ from migratory_broker.core.logic.events import (
     ZkSession,
 )
 from migratory_broker.core.logic.records import encode
-from migratory_testing.brokers import Broker, Cluster, Stored
+from migratory_testing.brokers import Broker, Cluster
+from migratory_testing.zookeeper_tree import Stored
 
 EPHEMERAL = "/coordinators/0"
 RECORD = "/groups/0"

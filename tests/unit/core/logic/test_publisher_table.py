@@ -1,0 +1,158 @@
+"""docs/replication.md, "Normal case": what a publisher sends again, which ids are taken, who is forgotten and when."""
+
+from __future__ import annotations
+
+import pytest
+from migratory_broker.core.logic import sequencer
+from migratory_broker.core.logic.events import Flush, PublishRequest
+from migratory_protocol.peer import Accept, Answer, Forwarded
+from migratory_protocol.positions import Position
+from migratory_testing.brokers import Cluster
+
+
+def test_next_or_mark() -> None:
+    """NEXT-OR-MARK: an id is taken as the next one, or as the lowest its publisher waits for; else `gap`."""
+    cluster = Cluster().up()
+    contact = cluster.others()[0]
+    late = cluster.publish(contact, "t", "2", id=2, mark=1)
+    assert cluster.answers[late].code == "gap"  # unknown publisher: the mark only
+    first = cluster.publish(contact, "t", "1", id=1, mark=1)
+    following = cluster.publish(contact, "t", "2", id=2, mark=1)
+    over = cluster.publish(contact, "t", "4", id=4, mark=3)
+    given_up = cluster.publish(contact, "t", "5", id=5, mark=5)
+    codes = [cluster.answers[reference].code for reference in (first, following, over, given_up)]
+    assert codes == ["", "", "gap", ""]
+    assert cluster.delivered(contact, "t") == [(1, "1"), (2, "2"), (3, "5")]
+
+
+def test_duplicate_waits_for_the_position_it_depends_on() -> None:
+    """DUPLICATE-WAITS, at the coordinator: acknowledged once committed, never before, with its old position."""
+    cluster = Cluster().up()
+    coordinator, contact = cluster.coordinator(), cluster.others()[0]
+    cluster.hold = lambda sender, receiver, message: isinstance(message, Accept)
+    cluster.publish(coordinator, "t", "x", id=1)
+    again = cluster.publish(contact, "t", "x", id=1)
+    local = cluster.publish(coordinator, "t", "x", id=1)
+    assert again not in cluster.answers
+    assert local not in cluster.answers
+    cluster.release()
+    position = Position(cluster.record().epoch, 1)
+    assert cluster.answers[again].position == cluster.answers[local].position == position
+    later = cluster.publish(contact, "t", "x", id=1)
+    assert cluster.answers[later].position == position
+    assert cluster.delivered(contact, "t") == [(1, "x")]
+
+
+def test_duplicate_of_an_evicted_entry_depends_on_the_publishers_last_one() -> None:
+    cluster = Cluster(messages_per_topic=2, min_age=0.0).up()
+    coordinator, contact = cluster.coordinator(), cluster.others()[0]
+    for number in range(1, 5):
+        cluster.publish(contact, "t", str(number), id=number)
+    old = cluster.publish(contact, "t", "1", id=1)
+    assert cluster.answers[old] == Answer("t", "p", 1)  # committed, its position no longer cached
+    cluster.hold = lambda sender, receiver, message: isinstance(message, Accept)
+    cluster.publish(coordinator, "t", "5", id=5)
+    held = cluster.publish(contact, "t", "2", id=2)
+    assert held not in cluster.answers
+    newest = cluster.publish(contact, "t", "5", id=5)
+    cluster.release()
+    assert cluster.answers[held].code == ""
+    assert cluster.answers[held].position is None
+    assert cluster.answers[newest].position == Position(cluster.record().epoch, 5)
+
+
+def test_two_duplicates_that_depend_on_different_positions() -> None:
+    cluster = Cluster().up()
+    coordinator, contact = cluster.coordinator(), cluster.others()[0]
+    cluster.hold = lambda sender, receiver, message: isinstance(message, Accept)
+    cluster.publish(coordinator, "t", "1", id=1)
+    cluster.publish(coordinator, "t", "2", id=2)
+    first, second = cluster.publish(contact, "t", "1", id=1), cluster.publish(contact, "t", "2", id=2)
+    sequencer = cluster.logic(coordinator).groups[0].reign.sequencer  # type: ignore[union-attr]
+    sequencer.accepted((contact, 1), [("t", 1)])
+    cluster.step(coordinator, Flush())
+    cluster.settle()
+    assert first in cluster.answers
+    assert second not in cluster.answers
+    sequencer.accepted((contact, 1), [("t", 1), ("t", 2), ("unknown", 3)])
+    cluster.step(coordinator, Flush())
+    cluster.settle()
+    assert cluster.answers[second].position == Position(cluster.record().epoch, 2)
+
+
+def test_an_id_used_for_another_payload_is_an_error() -> None:
+    cluster = Cluster().up()
+    contact = cluster.others()[0]
+    cluster.publish(contact, "t", "x", id=1)
+    reference = cluster.publish(contact, "t", "other", id=1)
+    assert cluster.answers[reference].code == "id_reused"
+    assert "message id 1" in cluster.answers[reference].text
+
+
+def test_forget_alike() -> None:
+    """FORGET-ALIKE: a publisher leaves the table `duplicateWindow` after its last publication, at every broker, before
+    later entries."""
+    cluster = Cluster(duplicate_window=2.0).up()
+    contact = cluster.others()[0]
+    cluster.publish(contact, "t", "x", publisher="old", id=7)
+    cluster.run(1.0)
+    cluster.publish(contact, "t", "y", publisher="young", id=1)
+    cluster.run(1.5)
+    for name in cluster.names:
+        assert set(cluster.logic(name).groups[0].replica.topics["t"].table.rows) == {"young"}
+    reference = cluster.publish(contact, "t", "z", publisher="old", id=1)
+    assert cluster.answers[reference].code == ""
+    cluster.run(3.0)
+    for name in cluster.names:
+        assert cluster.logic(name).groups[0].replica.topics["t"].table.rows == {}
+
+
+def test_very_many_publishers_are_forgotten_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A takeover makes all of them silent at the same moment: neither one step nor one message has them all."""
+    monkeypatch.setattr(sequencer, "FORGET_AT_ONCE", 7)
+    cluster = Cluster(duplicate_window=2.0).up()
+    for number in range(20):
+        cluster.publish("a", f"t{number % 3}", "x", publisher=f"p{number}", id=1)
+    old = cluster.coordinator()
+    cluster.crash(old)
+    cluster.run(8.0)
+    new = cluster.coordinator()
+    (receiver,) = {*cluster.names} - {old, new}
+    told = [len(message.forget) for to, message in cluster.messages(new, Accept) if to == receiver and message.forget]
+    assert told == [7, 7, 6]
+    for name in (new, receiver):
+        assert [log.table.rows for log in cluster.logic(name).groups[0].replica.topics.values()] == [{}, {}, {}]
+
+
+def test_an_undecided_publisher_is_not_forgotten() -> None:
+    cluster = Cluster(duplicate_window=0.3).up()
+    coordinator = cluster.coordinator()
+    cluster.hold = lambda sender, receiver, message: isinstance(message, Accept)
+    cluster.publish(coordinator, "t", "x", id=1)
+    cluster.run(1.0)
+    assert set(cluster.logic(coordinator).groups[0].replica.topics["t"].table.rows) == {"p"}
+
+
+def test_a_removal_stands_before_the_entries_of_its_message() -> None:
+    cluster = Cluster(duplicate_window=0.3).up()
+    coordinator, member = cluster.coordinator(), cluster.others()[0]
+    cluster.publish(coordinator, "t", "x", publisher="old", id=7)
+    cluster.now += 1.0
+    logic = cluster.logic(coordinator)
+    cluster.step(coordinator, PublishRequest(0, 900, [Forwarded("t", b"y", 1, "new", 1, 1)]))
+    logic.groups[0].reign.sequencer.expire()  # type: ignore[union-attr]
+    cluster.step(coordinator, PublishRequest(0, 901, [Forwarded("t", b"z", 1, "old", 1, 1)]))
+    cluster.step(coordinator, Flush())
+    cluster.settle()
+    for name in (coordinator, member):
+        rows = cluster.logic(name).groups[0].replica.topics["t"].table.rows
+        assert {publisher: row[0] for publisher, row in rows.items()} == {"new": 1, "old": 1}
+
+
+def test_a_removal_of_a_topic_that_is_not_here() -> None:
+    cluster = Cluster().up()
+    coordinator, member = cluster.coordinator(), cluster.others()[0]
+    replica = cluster.logic(member).groups[0].replica
+    message = Accept(0, replica.history, replica.synced, [], [("nowhere", "p")], [("nowhere", 3)])
+    cluster.logic(member).groups[0].accept(coordinator, message)
+    assert replica.topics == {}
