@@ -11,35 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from migratory_broker.core.logic import events as ev
 from migratory_broker.core.logic.config import LogicConfig
 from migratory_broker.core.logic.core import Logic
-from migratory_broker.core.logic.events import (
-    Attach,
-    Attached,
-    ConnectPeers,
-    Effect,
-    Event,
-    Fanout,
-    Flush,
-    NextPage,
-    Note,
-    Page,
-    PeerDown,
-    PeerReceived,
-    PeerUp,
-    PublishAnswers,
-    PublishRequest,
-    SendPeer,
-    Start,
-    Stop,
-    Tick,
-    ZkChanged,
-    ZkChildren,
-    ZkCommit,
-    ZkGet,
-    ZkReply,
-    ZkSession,
-)
 from migratory_broker.core.logic.records import GroupRecord, decode_group
 from migratory_protocol.messages import Ack
 from migratory_protocol.peer import Answer, Forwarded, PeerMessage, decode_peer, encode_peer
@@ -62,7 +36,7 @@ class Broker:
     name: str
     logic: Logic
     session: int
-    effects: list[Effect] = field(default_factory=list)
+    effects: list[ev.Effect] = field(default_factory=list)
     wanted: dict[str, tuple[int, str]] = field(default_factory=dict)
     running: bool = True
     zookeeper: bool = True
@@ -70,8 +44,8 @@ class Broker:
     def of(self, kind: type[E]) -> list[E]:
         return [effect for effect in self.effects if isinstance(effect, kind)]
 
-    def notes(self, event: str) -> list[Note]:
-        return [note for note in self.of(Note) if note.event == event]
+    def notes(self, event: str) -> list[ev.Note]:
+        return [note for note in self.of(ev.Note) if note.event == event]
 
 
 class Cluster:
@@ -86,12 +60,12 @@ class Cluster:
         self.cuts: set[tuple[str, str]] = set()
         self.hold: Callable[[str, str, PeerMessage], bool] = lambda sender, receiver, message: False
         self.held: list[tuple[str, str, PeerMessage]] = []
-        self.unknown: Callable[[str, ZkCommit], bool] = lambda broker, commit: False  # carried out, reply lost
-        self.lost: Callable[[str, ZkCommit], bool] = lambda broker, commit: False  # not carried out, reply lost
+        self.unknown: Callable[[str, ev.ZkCommit], bool] = lambda broker, commit: False  # carried out, reply lost
+        self.lost: Callable[[str, ev.ZkCommit], bool] = lambda broker, commit: False  # not carried out, reply lost
         self.unread: Callable[[str, str], bool] = lambda broker, path: False  # a read of that path, reply lost
         self.answers: dict[int, Answer] = {}  # by the reference of the request, the last one
         self.sent: list[tuple[str, str, PeerMessage]] = []
-        self._queue: deque[tuple[Broker, Event]] = deque()
+        self._queue: deque[tuple[Broker, ev.Event]] = deque()
         self._session = 100
         self._reference = 0
 
@@ -108,8 +82,8 @@ class Cluster:
             config = LogicConfig("test", name, self.names, f"ws://{name}", name, groups=self.groups, **self.config)  # type: ignore[arg-type]
             self._session += 1
             self.brokers[name] = Broker(name, Logic(config), self._session)
-            self.give(name, Start(WALL_MS, self._session))
-            self.give(name, ZkSession("connected", self._session))
+            self.give(name, ev.Start(WALL_MS, self._session))
+            self.give(name, ev.ZkSession("connected", self._session))
 
     def up(self, seconds: float = 3.0) -> Cluster:
         """Started and ready."""
@@ -142,10 +116,10 @@ class Cluster:
             self._queue = deque(
                 (to, event)
                 for to, event in self._queue
-                if not (isinstance(event, PeerReceived) and {to.name, event.peer} == {one, other})
+                if not (isinstance(event, ev.PeerReceived) and {to.name, event.peer} == {one, other})
             )
             for me, peer in (pair, pair[::-1]):
-                self.give(me, PeerDown(peer))
+                self.give(me, ev.PeerDown(peer))
 
     def cut(self, one: str, other: str) -> None:
         self.cuts.add(both_ends(one, other))
@@ -175,8 +149,8 @@ class Cluster:
                 ):
                     continue
                 self.links.add(pair)
-                self.give(name, PeerUp(peer, incarnation))
-                self.give(peer, PeerUp(name, broker.logic.incarnation))
+                self.give(name, ev.PeerUp(peer, incarnation))
+                self.give(peer, ev.PeerUp(name, broker.logic.incarnation))
 
     # ---- ZooKeeper -------------------------------------------------------------------------------------------
 
@@ -187,22 +161,22 @@ class Cluster:
         self._watches()
         self._session += 1
         broker.session = self._session
-        self.give(name, ZkSession("lost"))
-        self.give(name, ZkSession("connected", broker.session))
+        self.give(name, ev.ZkSession("lost"))
+        self.give(name, ev.ZkSession("connected", broker.session))
 
     def zookeeper(self, there: bool, *names: str) -> None:
         for name in names or tuple(self.brokers):
             broker = self.brokers[name]
             broker.zookeeper = there
             if broker.running:
-                self.give(name, ZkSession("connected", broker.session) if there else ZkSession("suspended"))
+                self.give(name, ev.ZkSession("connected", broker.session) if there else ev.ZkSession("suspended"))
 
     def record(self, group: int = 0) -> GroupRecord:
         return decode_group(self.store.nodes[f"/groups/{group}"].data)
 
-    def _zookeeper(self, broker: Broker, effect: ZkGet | ZkChildren | ZkCommit) -> None:
-        commit = effect if isinstance(effect, ZkCommit) else None
-        reply = ZkReply(effect.request, "unknown")
+    def _zookeeper(self, broker: Broker, effect: ev.ZkGet | ev.ZkChildren | ev.ZkCommit) -> None:
+        commit = effect if isinstance(effect, ev.ZkCommit) else None
+        reply = ev.ZkReply(effect.request, "unknown")
         if broker.zookeeper and not self._goes_lost(broker.name, effect):
             answer = self.store.answer(broker.name, broker.session, effect)
             if commit is None or not self.unknown(broker.name, commit):
@@ -210,15 +184,15 @@ class Cluster:
         self._queue.append((broker, reply))
         self._watches()
 
-    def _goes_lost(self, broker: str, effect: ZkGet | ZkChildren | ZkCommit) -> bool:
-        return self.lost(broker, effect) if isinstance(effect, ZkCommit) else self.unread(broker, effect.path)
+    def _goes_lost(self, broker: str, effect: ev.ZkGet | ev.ZkChildren | ev.ZkCommit) -> bool:
+        return self.lost(broker, effect) if isinstance(effect, ev.ZkCommit) else self.unread(broker, effect.path)
 
     def _watches(self) -> None:
         fired, self.store.fired = self.store.fired, []
         for name, path in fired:
             other = self.brokers.get(name)
             if other is not None and other.running and other.zookeeper:
-                self._queue.append((other, ZkChanged(path)))
+                self._queue.append((other, ev.ZkChanged(path)))
 
     def messages(self, sender: str, kind: type[M]) -> list[tuple[str, M]]:
         """What a broker sent of a kind so far, each with whom it was for."""
@@ -226,11 +200,11 @@ class Cluster:
 
     # ---- time and events -------------------------------------------------------------------------------------
 
-    def give(self, name: str, event: Event) -> None:
+    def give(self, name: str, event: ev.Event) -> None:
         """Put an event behind those that wait; `run` or `settle` carries it out."""
         self._queue.append((self.brokers[name], event))
 
-    def step(self, name: str, event: Event) -> list[Effect]:
+    def step(self, name: str, event: ev.Event) -> list[ev.Effect]:
         """One event now, its effects carried out."""
         broker = self.brokers[name]
         effects = broker.logic.step(event, self.now)
@@ -239,7 +213,7 @@ class Cluster:
             self._carry_out(broker, effect)
         return effects
 
-    def next_event(self) -> tuple[str, Event]:
+    def next_event(self) -> tuple[str, ev.Event]:
         """What waits longest, and for whom: for a test that stops in the middle of what `settle` would do."""
         broker, event = self._queue.popleft()
         return broker.name, event
@@ -252,8 +226,8 @@ class Cluster:
             broker, event = self._queue.popleft()
             if broker.running:
                 self.step(broker.name, event)
-                if not isinstance(event, Flush):
-                    self.step(broker.name, Flush())
+                if not isinstance(event, ev.Flush):
+                    self.step(broker.name, ev.Flush())
         raise AssertionError("the brokers never come to rest")
 
     def run(self, seconds: float) -> None:
@@ -263,11 +237,11 @@ class Cluster:
             self.now = round(self.now + 0.1, 6)
             for name in sorted(self.brokers):
                 if self.brokers[name].running:
-                    self.give(name, Tick())
+                    self.give(name, ev.Tick())
             self.settle()
 
-    def _carry_out(self, broker: Broker, effect: Effect) -> None:
-        if isinstance(effect, SendPeer):
+    def _carry_out(self, broker: Broker, effect: ev.Effect) -> None:
+        if isinstance(effect, ev.SendPeer):
             pair = both_ends(broker.name, effect.peer)
             message = decode_peer(encode_peer(effect.message))
             self.sent.append((broker.name, effect.peer, message))
@@ -276,10 +250,10 @@ class Cluster:
             if self.hold(broker.name, effect.peer, message):
                 self.held.append((broker.name, effect.peer, message))
             else:
-                self.give(effect.peer, PeerReceived(broker.name, (message,)))
-        elif isinstance(effect, (ZkGet, ZkChildren, ZkCommit)):
+                self.give(effect.peer, ev.PeerReceived(broker.name, (message,)))
+        elif isinstance(effect, (ev.ZkGet, ev.ZkChildren, ev.ZkCommit)):
             self._zookeeper(broker, effect)
-        elif isinstance(effect, ConnectPeers):
+        elif isinstance(effect, ev.ConnectPeers):
             broker.wanted = dict(effect.peers)
             for peer in self.names:
                 if peer not in broker.wanted and peer != broker.name:
@@ -287,7 +261,7 @@ class Cluster:
                     if other is None or broker.name not in other.wanted:
                         self.disconnect(broker.name, peer)
             self._connect()
-        elif isinstance(effect, PublishAnswers):
+        elif isinstance(effect, ev.PublishAnswers):
             for answer in effect.answers:
                 told = (answer.topic, answer.publisher, answer.id)
                 if isinstance(answer, Ack):
@@ -296,7 +270,7 @@ class Cluster:
                     self.answers[effect.reference] = Answer(
                         *told, answer.code, None, answer.text, answer.retry_after or 0.0
                     )
-        elif isinstance(effect, Stop):
+        elif isinstance(effect, ev.Stop):
             self.crash(broker.name, expire=False)
 
     def release(self) -> None:
@@ -305,7 +279,7 @@ class Cluster:
         held, self.held = self.held, []
         for sender, receiver, message in held:
             if both_ends(sender, receiver) in self.links:
-                self.give(receiver, PeerReceived(sender, (message,)))
+                self.give(receiver, ev.PeerReceived(sender, (message,)))
         self.settle()
 
     # ---- clients ---------------------------------------------------------------------------------------------
@@ -329,7 +303,7 @@ class Cluster:
             id,
             id if mark is None else mark,
         )
-        self.give(name, PublishRequest(0, self._reference, [publication]))
+        self.give(name, ev.PublishRequest(0, self._reference, [publication]))
         self.settle()
         return self._reference
 
@@ -342,26 +316,26 @@ class Cluster:
         snapshot: bool = False,
         max_bytes: int = 65536,
         wait: float = 0.0,
-    ) -> Attached | None:
+    ) -> ev.Attached | None:
         """The answer, if it came within `wait` seconds."""
         self._reference += 1
         position = None if after is None else Position(*after)
-        self.give(name, Attach(0, self._reference, topic, position, snapshot, max_bytes))
+        self.give(name, ev.Attach(0, self._reference, topic, position, snapshot, max_bytes))
         self.run(wait) if wait else self.settle()
-        found = [attached for attached in self[name].of(Attached) if attached.reference == self._reference]
+        found = [attached for attached in self[name].of(ev.Attached) if attached.reference == self._reference]
         return found[0] if found else None
 
-    def page(self, name: str, topic: str, after: tuple[int, int], max_bytes: int = 65536) -> Page:
+    def page(self, name: str, topic: str, after: tuple[int, int], max_bytes: int = 65536) -> ev.Page:
         self._reference += 1
-        effects = self.step(name, NextPage(0, self._reference, topic, Position(*after), max_bytes))
-        (page,) = [effect for effect in effects if isinstance(effect, Page)]
+        effects = self.step(name, ev.NextPage(0, self._reference, topic, Position(*after), max_bytes))
+        (page,) = [effect for effect in effects if isinstance(effect, ev.Page)]
         return page
 
     def delivered(self, name: str, topic: str) -> list[tuple[int, str]]:
         """(sequence number, payload) of what a broker gave to its edges."""
         return [
             (publication.sequence, publication.payload.decode())
-            for fanout in self[name].of(Fanout)
+            for fanout in self[name].of(ev.Fanout)
             if fanout.topic == topic
             for publication in fanout.publications
         ]
