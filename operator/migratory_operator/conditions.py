@@ -97,7 +97,7 @@ def _progressing(cluster: KubernetesCluster, observed: Observed, underway: Under
     for found in sets:
         if found.get("status", {}).get("observedGeneration", 0) < found["metadata"].get("generation", 1):
             return say("Updating", f"StatefulSet {found['metadata']['name']} has just changed")
-    if underway.rollout.state != "none":
+    if underway.rollout.state in ("rolling", "stopped"):
         stopped = underway.rollout.state == "stopped"
         return say(STOPPED if stopped else ROLLING, underway.rollout.message, "False" if stopped else "True")
     for found in sets:

@@ -13,17 +13,18 @@ from migratory_resources.kubernetes import KubernetesCluster, read_cluster, unkn
 from migratory_resources.problems import ClusterFileError
 
 from migratory_operator import names
-from migratory_operator.conditions import ROLLING, SETTLED, STOPPED, Underway, refused, verdicts
+from migratory_operator.conditions import STOPPED, Underway, refused, verdicts
 from migratory_operator.differences import differs
 from migratory_operator.health import ready_brokers
 from migratory_operator.names import Object, Owner
 from migratory_operator.objects import brokers, desired, exposure, servers
 from migratory_operator.observe import Key, Observed, is_ready, key_of
 from migratory_operator.pace import at_present
-from migratory_operator.rollout import Replacement, Rollout, next_step
+from migratory_operator.rollout import UNSEEN, Replacement, Rollout, next_step
 from migratory_operator.settings import Settings
-from migratory_operator.verdict import Verdict, shortened, written
+from migratory_operator.verdict import Verdict, shortened, time_text, written
 
+SINCE = "rolloutSince"
 _SOON = 0.5
 _WHILE_PODS_GO = 2.0
 """Seconds. What brokers say of themselves changes without an event of Kubernetes."""
@@ -58,7 +59,7 @@ def decide(observed: Observed, settings: Settings) -> Plan:
         asked = read_cluster(observed.resource)
     except ClusterFileError as error:
         message = "; ".join(str(problem) for problem in error.problems)
-        return _plan(observed, refused("InvalidSpec", message), {})
+        return _plan(observed, refused("InvalidSpec", message), _since(observed, UNSEEN))
     owner, present = observed.owner, at_present(asked, observed)
     cluster = present.cluster
     urls = exposure.urls(cluster, owner, observed.services())
@@ -72,15 +73,18 @@ def decide(observed: Observed, settings: Settings) -> Plan:
         if key_of(thing) not in observed.taken and differs(thing, observed.objects.get(key_of(thing)))
     )
     changing = [f"{kind} {name}" for kind, name in map(key_of, apply) if _makes_pods(kind, name, owner)]
-    began = _was(observed, "Progressing") in (ROLLING, STOPPED)
-    rollout = Rollout() if changing or present.untold else next_step(cluster, observed, began)
+    since = observed.status.get(SINCE)
+    rollout = UNSEEN if changing or present.untold else next_step(cluster, observed, since is not None)
     unknown = unknown_fields(observed.resource)
     underway = Underway(asked.spec.brokers.replicas, missing, present.stays, changing, rollout, unknown)
     found = verdicts(cluster, observed, underway)
     details = _details(cluster, observed, servers.entries(cluster, urls, ready))
     if observed.resource["metadata"].get("annotations", {}).get(names.PAUSED) == "true":
         paused = Verdict("Progressing", "False", "Paused", f"the annotation {names.PAUSED} keeps everything as it is")
-        return _plan(observed, [paused if one.type == "Progressing" else one for one in found], details)
+        found = [paused if one.type == "Progressing" else one for one in found]
+        kept = _since(observed, rollout) if since is not None else {}
+        return _plan(observed, found, details | kept, _of_rollout(since, kept, rollout))
+    details |= (begun := _since(observed, rollout))
     keep = {key_of(thing) for thing in wanted}
     if missing:
         # Brokers that run go on as they are until the addresses of all are known.
@@ -90,8 +94,8 @@ def decide(observed: Observed, settings: Settings) -> Plan:
         for key, thing in sorted(observed.objects.items())
         if key not in keep and owner.owns(thing) and "deletionTimestamp" not in thing["metadata"]
     )
-    restored = _restored(observed, apply)
-    plan = _plan(observed, found, details, restored)
+    told = [*_restored(observed, apply), *_of_rollout(since, begun, rollout)]
+    plan = _plan(observed, found, details, told)
     pods_go = rollout.state == "rolling" or cluster.spec.brokers.replicas > asked.spec.brokers.replicas
     again = _SOON if missing and apply else _WHILE_PODS_GO if pods_go else 0.0
     return replace(plan, apply=apply, delete=delete, replace=rollout.replace, again=again)
@@ -130,10 +134,12 @@ def _makes_pods(kind: str, name: str, owner: Owner) -> bool:
     return kind in ("ConfigMap", "StatefulSet") and name != names.servers_name(owner.name)
 
 
-def _was(observed: Observed, type_: str) -> str:
-    """The reason of a condition when the status was written last."""
-    before = observed.resource.get("status", {}).get("conditions", [])
-    return next((str(condition.get("reason", "")) for condition in before if condition.get("type") == type_), "")
+def _since(observed: Observed, rollout: Rollout) -> Object:
+    """When the rollout began that is under way; it outlasts whatever else a condition has to say meanwhile."""
+    before = observed.status.get(SINCE)
+    if rollout.state == "none" or (rollout.state == "unseen" and before is None):
+        return {}
+    return {SINCE: before or time_text(observed.now)}
 
 
 def _details(cluster: KubernetesCluster, observed: Observed, listed: Sequence[Object]) -> Object:
@@ -165,13 +171,13 @@ def _plan(
     observed: Observed,
     found: Sequence[Verdict],
     details: Object,
-    restored: Sequence[Event] = (),
+    told: Sequence[Event] = (),
 ) -> Plan:
-    before = observed.resource.get("status", {}).get("conditions", [])
+    before = observed.status.get("conditions", [])
     generation = observed.resource["metadata"].get("generation", 1)
     conditions = [written(verdict, before, generation, observed.now) for verdict in found]
     status = {"observedGeneration": generation, **details, "conditions": conditions}
-    return Plan(status=status, events=(*restored, *_events(found, before)))
+    return Plan(status=status, events=(*told, *_events(found, before)))
 
 
 def _events(found: Sequence[Verdict], before: Sequence[Object]) -> list[Event]:
@@ -180,36 +186,33 @@ def _events(found: Sequence[Verdict], before: Sequence[Object]) -> list[Event]:
     told = []
     for verdict in found:
         old = known.get(verdict.type, {})
-        turned = old.get("status") != verdict.status
+        turned, another = old.get("status") != verdict.status, old.get("reason") != verdict.reason
         if verdict.type == "Ready" and turned and verdict.status == "True":
             told.append(Event("Normal", "Ready", verdict.message))
         elif verdict.type == "Ready" and turned and old.get("status") == "True":
             told.append(Event("Warning", "NotReady", verdict.message))
-        elif verdict.reason == "UnknownFields" and old.get("reason") != verdict.reason:
+        elif verdict.reason == "UnknownFields" and another:
             told.append(Event("Warning", "UnknownFields", verdict.message))
-        elif verdict.type == "Degraded" and verdict.status == "True" and old.get("reason") != verdict.reason:
+        elif verdict.type == "Degraded" and verdict.status == "True" and another:
             told.append(Event("Warning", verdict.reason, verdict.message))
-        elif verdict.type == "Progressing":
-            told += _steps(verdict, str(old.get("reason", "")))
+        elif verdict.type == "Progressing" and verdict.reason == "Paused" and another:
+            told.append(Event("Normal", "Paused", verdict.message))
+        elif verdict.type == "Progressing" and verdict.reason == STOPPED and another:
+            told.append(Event("Warning", STOPPED, verdict.message))
     return told
 
 
-def _steps(now: Verdict, before: str) -> list[Event]:
-    rolled = before in (ROLLING, STOPPED)
-    if now.reason == "Paused" and before != "Paused":
-        return [Event("Normal", "Paused", now.message)]
-    if now.reason == ROLLING and not rolled:
-        return [Event("Normal", "RolloutStarted", now.message)]
-    if now.reason == STOPPED and before != STOPPED:
-        return [Event("Warning", STOPPED, now.message)]
-    if now.reason == SETTLED and rolled:
+def _of_rollout(before: str | None, now: Object, rollout: Rollout) -> list[Event]:
+    if now and before is None:
+        return [Event("Normal", "RolloutStarted", rollout.message)]
+    if not now and before is not None:
         return [Event("Normal", "RolloutFinished", "every pod is as asked for, and the cluster is well")]
     return []
 
 
 def _restored(observed: Observed, apply: Sequence[Object]) -> list[Event]:
     """Of an object that was there for this very spec and is there no more."""
-    status, metadata = observed.resource.get("status", {}), observed.resource["metadata"]
+    status, metadata = observed.status, observed.resource["metadata"]
     if status.get("observedGeneration") != metadata.get("generation", 1) or not observed.objects:
         return []
     if any(condition.get("reason") in ("Creating", "WaitingForAddresses") for condition in status["conditions"]):

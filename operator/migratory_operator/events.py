@@ -11,6 +11,7 @@ from migratory_operator import names
 from migratory_operator.api import EVENT, Api, ApiError
 from migratory_operator.decide import Event
 from migratory_operator.names import Owner
+from migratory_operator.verdict import time_text
 
 _log = logging.getLogger(__name__)
 
@@ -22,7 +23,7 @@ async def tell(api: Api, about: Owner, events: Iterable[Event], now: datetime) -
 
 
 async def _tell(api: Api, about: Owner, event: Event, now: datetime) -> None:
-    time = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    time = time_text(now)
     body = {
         "apiVersion": "v1",
         "kind": "Event",

@@ -67,8 +67,9 @@ def member_names(cluster: KubernetesCluster, observed: Observed) -> tuple[str, .
 
 
 def failed(pod: Object, now: datetime) -> str:
-    """Why a pod that is not ready will not become so without somebody's doing; "" when nothing is known."""
-    if is_ready(pod):
+    """Why a pod that is not ready will not become so without somebody's doing; "" when nothing is known, and of one on
+    its way out, whose condition speaks of the time when it was ready."""
+    if is_ready(pod) or leaves(pod):
         return ""
     if (found := trouble(pod)) is not None:
         return f"{found[1]} ({found[0]})"

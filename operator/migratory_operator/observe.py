@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from migratory_operator import names
@@ -85,6 +85,12 @@ class Observed:
     def owner(self) -> Owner:
         return Owner.of(self.resource)
 
+    @property
+    def status(self) -> Object:
+        """As it was written last."""
+        found: Object = self.resource.get("status") or {}
+        return found
+
     def pods_of(self, component: str) -> list[Object]:
         wanted = names.selector(self.owner.name, component).items()
         return [pod for pod in self.pods if wanted <= pod["metadata"].get("labels", {}).items()]
@@ -115,8 +121,16 @@ def readiness(pod: Object) -> Object:
     return next((condition for condition in conditions if condition["type"] == "Ready"), {})
 
 
+SHORT_LIFE = timedelta(minutes=10)
+"""A container that has lived longer is started again at once when it ends, and is in no loop."""
+_SAME = {"ErrImagePull": "ImagePullBackOff", "InvalidImageName": "ImagePullBackOff"}
+"""The kubelet's words for one and the same, as it goes from one to the other and back."""
+_ON_ITS_WAY = (None, "ContainerCreating", "PodInitializing")
+
+
 def trouble(pod: Object) -> tuple[str, str] | None:
-    """(reason, message) of a pod that will not become ready without somebody's doing; None when none is known."""
+    """(reason, message) of a pod that will not become ready without somebody's doing; None when none is known. The
+    reason stays the same while the trouble does: each change of it is told."""
     status = pod.get("status", {})
     name = pod["metadata"]["name"]
     for condition in status.get("conditions") or ():
@@ -124,12 +138,24 @@ def trouble(pod: Object) -> tuple[str, str] | None:
         if condition["type"] == "PodScheduled" and condition.get("reason") == "Unschedulable":
             return "Unschedulable", f"{name}: {condition.get('message', 'not scheduled')}"
     for container in [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]:
-        waiting = container.get("state", {}).get("waiting")
-        if waiting is None or waiting.get("reason") in (None, "ContainerCreating", "PodInitializing"):
-            continue
+        waiting = container.get("state", {}).get("waiting") or {}
         ended = container.get("lastState", {}).get("terminated", {})
-        message = waiting.get("message") or waiting["reason"]
+        reason, message = waiting.get("reason"), waiting.get("message") or waiting.get("reason")
+        if reason in _ON_ITS_WAY:
+            if not _loops(container):
+                continue
+            reason, message = "CrashLoopBackOff", "it ends again and again"
         if ended:
-            message += f"; it ended with exit code {ended.get('exitCode')}"
-        return waiting["reason"], f"{name}: {message}"
+            message = f"{message}; it ended with exit code {ended.get('exitCode')}"
+        return _SAME.get(reason, reason), f"{name}: {message}"
     return None
+
+
+def _loops(container: Object) -> bool:
+    """Whether it runs between two of its ends, as far as its last life tells."""
+    last = container.get("lastState", {}).get("terminated", {})
+    if container.get("ready") or int(container.get("restartCount", 0)) < 2:
+        return False
+    if not (last.get("startedAt") and last.get("finishedAt")):
+        return False
+    return datetime.fromisoformat(last["finishedAt"]) - datetime.fromisoformat(last["startedAt"]) < SHORT_LIFE

@@ -37,18 +37,22 @@ class Replacement:
 
 @dataclass(frozen=True)
 class Rollout:
-    """`message` says which pod and what is waited for, or why it stopped."""
+    """`message` says which pod and what is waited for, or why it stopped. `unseen`: what pods are to be made from is on
+    its way, and whether any of them is old is not known before it is there."""
 
-    state: Literal["none", "rolling", "stopped"] = "none"
+    state: Literal["none", "unseen", "rolling", "stopped"] = "none"
     message: str = ""
     replace: tuple[Replacement, ...] = ()
 
 
+UNSEEN = Rollout("unseen")
+
+
 def next_step(cluster: KubernetesCluster, observed: Observed, began: bool) -> Rollout:
-    """:param began: whether a rollout was under way when the status was written last; it ends when all is well."""
+    """:param began: whether a rollout is under way already; it ends when all is well."""
     members, brokers = _revisions(observed, names.ZOOKEEPER), _revisions(observed, names.BROKER)
     if members is None or brokers is None:
-        return Rollout()
+        return UNSEEN
     old_members = _old(member_names(cluster, observed), observed, names.ZOOKEEPER, members)
     old_brokers = _old(tuple(reversed(cluster.broker_names)), observed, names.BROKER, brokers)
     old = [*old_members, *old_brokers]

@@ -1,10 +1,10 @@
-"""One condition of a resource, before and after it has a time; pure."""
+"""One condition of a resource, before and after it has a time, and how a time is written; pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 
 from migratory_operator.names import Object
 
@@ -26,6 +26,10 @@ def shortened(message: str) -> str:
     return message[:_LONGEST_MESSAGE]
 
 
+def time_text(when: datetime) -> str:
+    return when.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def written(verdict: Verdict, before: Sequence[Object], generation: int, now: datetime) -> Object:
     """As the status has it: the time of the transition stays while the status does."""
     old = next((condition for condition in before if condition.get("type") == verdict.type), None)
@@ -35,6 +39,6 @@ def written(verdict: Verdict, before: Sequence[Object], generation: int, now: da
         "status": verdict.status,
         "reason": verdict.reason,
         "message": shortened(verdict.message),
-        "lastTransitionTime": old["lastTransitionTime"] if same and old else now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "lastTransitionTime": old["lastTransitionTime"] if same and old else time_text(now),
         "observedGeneration": generation,
     }

@@ -63,6 +63,7 @@ class ClusterStatus(Model):
     selector: str | None = Field(default=None, description="Of the brokers' pods, for autoscalers")
     servers: list[Server] = Field(default=[], description="Where clients may connect")
     brokers: list[BrokerStatus] = Field(default=[], description="What each broker says about itself")
+    rollout_since: str | None = Field(default=None, description="When the replacement of pods began that is under way")
     zookeeper: ZooKeeperStatus | None = Field(default=None, description="The ensemble")
     last_report: LastReport | None = Field(
         default=None, description="The newest report that has ended, of those that judge the cluster's own objectives"

@@ -74,7 +74,3 @@ def _spec(resource: Object) -> ReportSpec:
 def moment(text: str) -> datetime:
     """:raises ValueError:"""
     return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
-
-
-def written(when: datetime) -> str:
-    return when.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

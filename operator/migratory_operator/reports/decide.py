@@ -16,11 +16,10 @@ from migratory_operator.decide import Event
 from migratory_operator.names import Object
 from migratory_operator.reports import answer, job
 from migratory_operator.reports.asked import NotPossible, asked, moment
-from migratory_operator.reports.asked import written as time_text
 from migratory_operator.reports.ends import Reason, end, over, waiting
 from migratory_operator.reports.observe import Observed
 from migratory_operator.settings import Settings
-from migratory_operator.verdict import Verdict, written
+from migratory_operator.verdict import Verdict, time_text, written
 
 _FOR_A_CLUSTER = timedelta(minutes=2)
 """That a report may be there before its cluster is."""

@@ -17,8 +17,6 @@ from migratory_operator.reports.observe import Observed
 
 _PATIENCE = timedelta(minutes=5)
 """With a pod that can't be scheduled, or whose image can't be had: less when the deadline is near."""
-_SAME = {"ErrImagePull": "ImagePullBackOff", "InvalidImageName": "ImagePullBackOff"}
-"""The kubelet's words for one and the same, as it goes from one to the other and back."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +47,7 @@ def waiting(observed: Observed) -> Reason | None:
     """What keeps a pod of the run from its work, as far as Kubernetes tells."""
     for pod in (observed.driver, observed.submitter, *observed.executors):
         if pod is not None and _phase(pod) == "Pending" and (found := trouble(pod)) is not None:
-            return Reason(_SAME.get(found[0], found[0]), found[1])
+            return Reason(*found)
     return None
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 
-from migratory_operator.reports.asked import Asked, written
+from migratory_operator.reports.asked import Asked
 from migratory_operator.reports.run import Run
+from migratory_operator.verdict import time_text
 
 FOLDER = "/etc/migratory/run"
 """Where the pods of a run find the question and the templates."""
@@ -21,8 +22,8 @@ def question(run: Run, asked: Asked) -> str:
             "config_map": run.result,
             "cluster": asked.cluster,
             "prometheus": asked.prometheus.url,
-            "start": written(asked.start),
-            "end": written(asked.end),
+            "start": time_text(asked.start),
+            "end": time_text(asked.end),
             "zone": asked.zone,
             "history": None if asked.spark.history_claim is None else HISTORY,
             "objectives": [

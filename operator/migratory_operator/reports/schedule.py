@@ -18,8 +18,9 @@ from migratory_resources.report_status import FINAL
 from migratory_resources.reporting import KubernetesSla
 
 from migratory_operator.names import FIELD_MANAGER, Object, Owner
-from migratory_operator.reports.asked import moment, written
+from migratory_operator.reports.asked import moment
 from migratory_operator.reports.run import CLUSTER_LABEL, SLOT_ANNOTATION
+from migratory_operator.verdict import time_text
 
 
 @dataclass(frozen=True)
@@ -44,13 +45,13 @@ def schedule(cluster: Object, sla: KubernetesSla, reports: Sequence[Object], now
     newest = newest_slot(sla.schedule, sla.zone, now)
     if newest is None or last is None:
         # A schedule that is new has missed nothing.
-        return Schedule(slot=last or written(now), delete=delete)
+        return Schedule(slot=last or time_text(now), delete=delete)
     known = max([last, *(_slot_of(one) for one in ours)])
-    if written(newest) <= known:
+    if time_text(newest) <= known:
         return Schedule(slot=known, delete=delete)
     if len(done) < len(ours):
         return Schedule(slot=last, delete=delete)
-    return Schedule(slot=written(newest), create=_report(owner, newest), delete=delete)
+    return Schedule(slot=time_text(newest), create=_report(owner, newest), delete=delete)
 
 
 def newest_slot(cron: str, zone: str, now: datetime) -> datetime | None:
@@ -69,16 +70,16 @@ def _report(owner: Owner, slot: datetime) -> Object:
             "name": f"{owner.name}-{slot.strftime('%Y%m%d%H%M')}",
             "namespace": owner.namespace,
             "labels": {"app.kubernetes.io/managed-by": FIELD_MANAGER, CLUSTER_LABEL: owner.name},
-            "annotations": {SLOT_ANNOTATION: written(slot)},
+            "annotations": {SLOT_ANNOTATION: time_text(slot)},
             "ownerReferences": [owner.reference],
         },
-        "spec": {"cluster": owner.name, "end": written(slot)},
+        "spec": {"cluster": owner.name, "end": time_text(slot)},
     }
 
 
 def _slot_of(report: Object) -> str:
     slot = report["metadata"].get("annotations", {}).get(SLOT_ANNOTATION, "")
     try:
-        return written(moment(slot))
+        return time_text(moment(slot))
     except ValueError:
         return ""  # somebody wrote something else there

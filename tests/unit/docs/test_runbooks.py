@@ -17,7 +17,7 @@ ALERTS = [rule for group in RULES["groups"] for rule in group["rules"] if "alert
 PARTS = ["Means", "Look", "Do"]
 OPERATOR = ROOT / "operator" / "migratory_operator"
 DRIVER = ROOT / "spark" / "migratory_spark" / "jobs" / "sla_in_pod.py"
-OF_THE_KUBELET = {"ErrImagePull", "ImagePullBackOff", "CrashLoopBackOff", "CreateContainerConfigError"}
+OF_THE_KUBELET = {"ImagePullBackOff", "CrashLoopBackOff", "CreateContainerConfigError"}
 """What Kubernetes says of pods is passed on; these are the usual ones, besides those that the code names."""
 NO_REASONS = {
     # kinds
@@ -29,7 +29,7 @@ NO_REASONS = {
     "ContainerCreating", "FallbackToLogsOnError", "IfNotPresent", "LoadBalancer", "NodePort", "OnDelete",
     "OnRootMismatch", "PodInitializing", "ReadWriteOnce", "RuntimeDefault", "ScheduleAnyway",
     # of Kubernetes, and other words here
-    "InvalidImageName", "Evicted",
+    "ErrImagePull", "InvalidImageName", "Evicted",
 }  # fmt: skip
 OF_ONE_WORD = {
     "Accepted", "Coordinated", "Creating", "Paused", "Ready", "Restored", "Running", "Scaling", "Settled", "Starting",

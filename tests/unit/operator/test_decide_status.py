@@ -134,7 +134,7 @@ def test_a_rollout_is_told_from_its_start_to_its_end() -> None:
     failed = (*pods(0, 3), *pods(2, 0, revision=OLD), pod("quotes-broker-2", names.BROKER, ready=False, **stuck))
     seen, plan = after(seen, pods=failed)
     assert (plan.replace, condition(plan, "Progressing")) == ((), ("False", "RolloutStopped"))
-    assert condition(plan, "Degraded") == ("True", "ErrImagePull")
+    assert condition(plan, "Degraded") == ("True", "ImagePullBackOff")
     assert ("Warning", "RolloutStopped") in told(plan)
     seen, plan = after(seen)
     assert told(plan) == [], "once"

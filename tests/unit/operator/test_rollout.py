@@ -14,7 +14,7 @@ from migratory_operator.health import CALM, DEADLINE
 from migratory_operator.names import Object
 from migratory_operator.objects import desired, exposure
 from migratory_operator.observe import BrokerPage, Observed, key_of
-from migratory_operator.rollout import Rollout, next_step, old_members
+from migratory_operator.rollout import UNSEEN, Rollout, next_step, old_members
 from migratory_resources.kubernetes import read_cluster
 from migratory_testing.kubernetes import NOW, OLD, SETTINGS, cluster, pages_of, pod, pods, settled
 
@@ -207,6 +207,13 @@ def test_it_stops_at_one_that_is_not_ready_in_time() -> None:
     assert step(seen(with_pod(OLD_BROKERS, never))).state == "stopped"
 
 
+def test_a_new_pod_that_is_sent_away_has_not_failed_however_long_it_was_ready() -> None:
+    evicted = leaving(ready_since("quotes-broker-2", BROKER, DEADLINE.total_seconds() + 1))
+    found = step(seen(with_pod(OLD_BROKERS, evicted)))
+    assert (found.state, goes(found)) == ("rolling", [])
+    assert "waits: quotes-broker-2 is on its way out" in found.message
+
+
 @pytest.mark.parametrize("status", [PULLING, CRASHING, {"phase": "Pending"}])
 def test_old_pods_that_run_nothing_go_at_once_and_all_of_them(status: Object) -> None:
     there = ALL_OLD
@@ -300,7 +307,7 @@ def test_nothing_is_known_of_pods_before_the_statefulset_s_controller_has_seen_i
     observed = seen(OLD_BROKERS)
     objects = copy.deepcopy(dict(observed.objects))
     objects["StatefulSet", "quotes-broker"]["metadata"]["generation"] = 2
-    assert step(replace(observed, objects=objects)) == Rollout()
+    assert step(replace(observed, objects=objects)) == UNSEEN
 
 
 def test_the_end_waits_until_all_is_well() -> None:
