@@ -21,7 +21,7 @@ In place of somebody, for exact faults:
 
     fakebroker      a broker on another WebSocket library, and `oneclient` with it; `smallbroker`: many with one memory
     fakekube        an API server; `kubernetes`: objects as it gives them; `decisions`: of the operator, on these
-    fakeprometheus  a Prometheus that misbehaves
+    fakeprometheus  a Prometheus that misbehaves; `manysamples`: what it has, and the options that ask for that
 
 Independent of the product's code, so that a mistake of it is seen:
 
