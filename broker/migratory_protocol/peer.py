@@ -18,7 +18,9 @@ from migratory_protocol.diagnosis import UNDECODABLE
 from migratory_protocol.positions import Position
 
 PEER_VERSION = 1
-MAX_PEER_MESSAGE = 67_108_864  # bytes; snapshots are cut into parts far below it
+MAX_PEER_MESSAGE = 1_073_741_824
+"""Bytes. Snapshots are cut into parts far below it, but what a turn has published in a group goes in one message: with
+the largest payload that is allowed, 64 MiB, some of those."""
 
 
 class BadPeerMessage(ValueError):

@@ -64,7 +64,13 @@ class LoadClient:
         self.world = world
         self.name = name
         self.core = ClientCore(
-            world.servers, chance.random, client=name, publisher=name, token=token, settings=world.settings
+            world.servers,
+            chance.random,
+            client=name,
+            publisher=name,
+            token=token,
+            settings=world.settings,
+            codec=world.codec,
         )
         self.broker = ""
         self.ready = False

@@ -44,7 +44,7 @@ ZOOKEEPER_STOP = 3.0
 """Seconds to end the session; otherwise it expires."""
 
 PEER_BUFFER = 67_108_864
-"""Bytes that may wait for a peer, besides a whole snapshot of the cache."""
+"""Bytes that may wait for a peer, besides a whole snapshot of the cache and some publications of the largest size."""
 
 
 def logic_config(config: BrokerConfig, name: str, url: str, peer: str, revision: str = "") -> LogicConfig:
@@ -136,7 +136,7 @@ class Broker:
             pump=self._pump,
             log=log,
             clock=clock,
-            max_buffer=PEER_BUFFER + 2 * config.topics.cache.max_bytes,
+            max_buffer=PEER_BUFFER + 2 * config.topics.cache.max_bytes + 4 * config.limits.max_payload,
         )
         self._zookeeper = ZooKeeper(
             config.zookeeper.servers,

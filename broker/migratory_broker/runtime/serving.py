@@ -7,6 +7,7 @@ import gc
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Protocol
 
 from migratory_protocol.messages import Server
@@ -28,7 +29,10 @@ CLOSE_WAIT = 2.0
 """Seconds that clients have to take the last close frame."""
 
 INCOMING = 268_435_456
-"""Bytes that all clients of a broker together may have sent that nobody could look at yet."""
+"""Bytes that all clients of a broker together may have sent that nobody could look at yet,"""
+
+FEW = 4
+"""or so many messages of the largest size in each process: of one the half must not be too much already."""
 
 _GC_THRESHOLDS = (50_000, 20, 50)
 """Young objects here are events and effects, freed by counting; the collector has little to find."""
@@ -38,7 +42,7 @@ def edge_config(config: BrokerConfig, name: str, incarnation: int) -> EdgeConfig
     """What each edge of the broker is told. What holds for all clients together is divided among I/O processes."""
     limits = config.limits
     share = max(1, config.io_processes)
-    return EdgeConfig(
+    edge = EdgeConfig(
         cluster=config.cluster,
         broker=name,
         incarnation=incarnation,
@@ -51,8 +55,8 @@ def edge_config(config: BrokerConfig, name: str, incarnation: int) -> EdgeConfig
         batch_delay=config.delivery.batching.max_delay,
         batch_bytes=config.delivery.batching.max_bytes,
         conflation=tuple(ConflationRule(rule.topics, rule.interval) for rule in config.delivery.conflation),
-        incoming_total=INCOMING // share,
     )
+    return replace(edge, incoming_total=max(INCOMING // share, FEW * edge.max_message))
 
 
 def freeze() -> None:

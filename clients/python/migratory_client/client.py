@@ -91,6 +91,7 @@ class Client:
             **_identity(name),
             token=token if isinstance(token, str) else None,
             settings=settings,
+            codec=codec_named(wire),
         )
         self._driver = Driver(self._core, codec_named(wire), self._told, source, ssl_context, headers)
         self._reports = Reports(on_status, on_receipt, on_delivery)

@@ -17,8 +17,10 @@ from collections import deque
 from itertools import islice
 from math import inf
 
+from migratory_protocol import limits
+from migratory_protocol.codec import JSON, Codec
 from migratory_protocol.errors import GAP, RETRY, TOO_LARGE
-from migratory_protocol.messages import Ack, ClientMessage, Nack, Publish
+from migratory_protocol.messages import LARGEST_INTEGER, Ack, ClientMessage, Nack, Publish
 from migratory_protocol.topics import BadTopic, check_topic
 from msgspec import Struct
 
@@ -28,6 +30,7 @@ from migratory_client.settings import Settings
 _RETRY_WAIT = 0.1  # seconds, when a `retry` names none
 _SHORTEST_WAIT = 0.01  # seconds, whatever a `retry` names
 RESENT = 64  # ids that a resend sends at once
+_GROWTH = 6  # times as long in JSON as it is, at most: a control character becomes an escape
 _GAP_WAIT = 0.2  # seconds between two resends for `gap`: those that answer the sending before call for no other one
 
 
@@ -58,13 +61,14 @@ class Queue:
 
 class Publisher:
     """All topics of one publisher. Its methods append effects; `deadline` is the earliest moment at which `tick` may
-    have something to do."""
+    have something to do. `codec`: the one that its messages leave in."""
 
-    __slots__ = ("_last", "_settings", "deadline", "name", "queues", "resends", "waiting")
+    __slots__ = ("_codec", "_last", "_settings", "deadline", "name", "queues", "resends", "waiting")
 
-    def __init__(self, name: str, settings: Settings) -> None:
+    def __init__(self, name: str, settings: Settings, codec: Codec) -> None:
         self.name = name
         self._settings = settings
+        self._codec = codec
         self._last: dict[str, int] = {}  # topic -> last issued id
         self.queues: dict[str, Queue] = {}  # topics with something waiting
         self.waiting = 0
@@ -78,8 +82,8 @@ class Publisher:
         except BadTopic as error:
             out.append(Failed(event.ticket, error.code, str(error)))
             return
-        if len(event.payload) > limit:
-            out.append(Failed(event.ticket, TOO_LARGE, too_large(event.payload, limit)))
+        if too_large := self._too_large(event.topic, event.payload, limit):
+            out.append(Failed(event.ticket, TOO_LARGE, too_large))
         elif event.qos == 0 and link:
             out.append(Send(link, [Publish(event.topic, event.payload, sent=event.sent)]))
             out.append(Answered(event.ticket, None))
@@ -151,9 +155,9 @@ class Publisher:
         """A new link stands; its broker takes payloads of at most `limit` bytes."""
         for queue in list(self.queues.values()):
             for number, waiting in list(queue.waiting.items()):
-                if len(waiting.payload) > limit:
+                if too_large := self._too_large(queue.topic, waiting.payload, limit):
                     self._remove(queue, number)
-                    out.append(Failed(waiting.ticket, TOO_LARGE, too_large(waiting.payload, limit)))
+                    out.append(Failed(waiting.ticket, TOO_LARGE, too_large))
             queue.pause = self._settings.ack_timeout
             self._resend_at(queue, now)
         self.tick(link, now, out)
@@ -232,6 +236,17 @@ class Publisher:
         queue.resend_at = moment
         self.deadline = min(self.deadline, moment)
 
-
-def too_large(payload: bytes, limit: int) -> str:
-    return f"the payload has {len(payload)} bytes; this cluster takes at most {limit}"
+    def _too_large(self, topic: str, payload: bytes, limit: int) -> str:
+        """Why the broker does not take it, "" when it does. A message that is too long ends the link, whatever else
+        waits on it, and would be sent again on the next."""
+        if len(payload) > limit:
+            return f"the payload has {len(payload)} bytes; this cluster takes at most {limit}"
+        longest = limit + limits.ENVELOPE
+        if self._codec is JSON and len(payload) * _GROWTH > limit:
+            size = len(JSON.encode(Publish(topic, payload, 1, self.name, LARGEST_INTEGER, LARGEST_INTEGER, 1e12)))
+            if size > longest:
+                return (
+                    f"the publication has {size} bytes in JSON, where payloads that are no plain text grow; this "
+                    f"cluster takes at most {longest}"
+                )
+        return ""

@@ -23,6 +23,7 @@ from typing import assert_never
 
 from migratory_protocol import messages as wire
 from migratory_protocol.closecodes import FATAL, SAME_BROKER, CloseCode
+from migratory_protocol.codec import MSGPACK, Codec
 from migratory_protocol.messages import BrokerMessage, Message, Server
 
 from migratory_client import events as ev
@@ -41,7 +42,7 @@ class ClientCore:
     """One client. `deadline` is when it wants a `Tick`: never later than needed, perhaps earlier."""
 
     __slots__ = (
-        "_asking", "_candidate", "_client", "_course", "_current", "_leaving", "_limit", "_links", "_lost_at",
+        "_asking", "_candidate", "_client", "_codec", "_course", "_current", "_leaving", "_limit", "_links", "_lost_at",
         "_random", "_resuming", "_settings", "_token", "changes", "closed", "deadline", "publisher",
     )  # fmt: skip
 
@@ -54,9 +55,11 @@ class ClientCore:
         publisher: str = "",
         token: str | None = None,
         settings: Settings = DEFAULTS,
+        codec: Codec = MSGPACK,
     ) -> None:
         """`random` gives numbers in 0..1, 1 excluded. `publisher` must be unique in the cluster within the duplicate
         window: a new one for every core that publishes, unless the old one's ids are continued by this very object.
+        `codec` is what `Send` will be encoded with: how long a publication is depends on it.
 
         Raises ValueError when no server can ever be tried."""
         if not any(server.weight > 0 for server in servers):
@@ -67,7 +70,8 @@ class ClientCore:
         self._token = token
         self._course = Course(servers, random, settings)
         self._asking = Asking(settings)
-        self.publisher = Publisher(publisher, settings)
+        self._codec = codec
+        self.publisher = Publisher(publisher, settings, codec)
         self.closed = True
         self.deadline = inf
         self.changes = Changes()
@@ -82,7 +86,7 @@ class ClientCore:
     def rename(self, client: str, publisher: str) -> None:
         """From now on, while closed, this is another client and publisher: one whose message ids begin anew."""
         self._client = client
-        self.publisher = Publisher(publisher, self._settings)
+        self.publisher = Publisher(publisher, self._settings, self._codec)
 
     # ---- events ------------------------------------------------------------------------------------------------
 

@@ -23,7 +23,10 @@ from migratory_client.events import Connected, Event, Lost, Received
 from migratory_client.farewells import refusal
 from migratory_client.outgoing import contents
 
-_MAX_FRAME = 64 * 1024 * 1024  # bytes: a broker may join many messages in one frame, but not without end
+_MAX_FRAME = 6 * 64 * 1024 * 1024 + 64 * 1024
+"""Bytes: the largest payload that any cluster takes, all of it escaped in JSON. A broker may send long frames, but not
+without end."""
+
 _CLOSE_TIMEOUT = 2.0  # seconds for the closing handshake
 
 

@@ -25,6 +25,16 @@ from migratory_testing.oneclient import QUICK, take
 from migratory_testing.waiting import until
 
 
+@pytest.mark.parametrize(("codec", "content"), [("msgpack", b"\x00" * 2**26), ("json", b"\xff" * 2**26)])
+async def test_the_largest_payload_of_any_cluster_is_received(broker: FakeBroker, codec: str, content: bytes) -> None:
+    async with Client([broker.url], wire=codec) as client:
+        stream = client.subscribe("t")
+        await until(lambda: broker.live[0].topics, "subscribed")
+        await broker.publish("t", content)
+        (received,) = await take(stream, 1)
+        assert (len(received), received == content, client.reconnects) == (2**26, True, 0)
+
+
 @pytest.mark.parametrize("codec", ["msgpack", "json"])
 async def test_publish_and_subscribe(broker: FakeBroker, codec: str) -> None:
     async with Client([broker.url], wire=codec) as client:

@@ -12,6 +12,7 @@ from migratory_client.servers import parse_servers
 from migratory_client.session import ClientCore
 from migratory_client.settings import DEFAULTS, Settings
 from migratory_protocol import messages as wire
+from migratory_protocol.codec import MSGPACK, Codec
 from migratory_protocol.messages import BrokerMessage, ClientMessage, Message, Server
 from migratory_protocol.positions import Position
 
@@ -45,10 +46,17 @@ class CoreDriver:
         chance: Callable[[], float] | None = None,
         settings: Settings = DEFAULTS,
         token: str | None = None,
+        codec: Codec = MSGPACK,
     ) -> None:
         usable, self.malformed = parse_servers(servers)
         self.core = ClientCore(
-            usable, chance or random.Random(seed).random, client="c", publisher="p", token=token, settings=settings
+            usable,
+            chance or random.Random(seed).random,
+            client="c",
+            publisher="p",
+            token=token,
+            settings=settings,
+            codec=codec,
         )
         self.now = 1000.0
         self.effects: list[ev.Effect] = []

@@ -8,7 +8,9 @@ import pytest
 from migratory_client import events as ev
 from migratory_client.publishing import RESENT
 from migratory_client.settings import Settings
+from migratory_protocol import limits
 from migratory_protocol import messages as wire
+from migratory_protocol.codec import JSON
 from migratory_protocol.positions import Position
 from migratory_testing.clientcore import CoreDriver, welcome
 
@@ -269,6 +271,25 @@ def test_payloads_over_the_limit_in_force_are_refused_here() -> None:
     assert [(item.ticket, item.code) for item in driver.of(ev.Failed)] == [("bigger", "too_large")]
     submit(driver, "fits", payload=bytes(1000))
     assert ids(driver) == [(2, 2)]
+
+
+def test_what_is_too_long_in_json_is_refused_here() -> None:
+    """The broker would close the link, and the next one that it is sent on, and the subscriptions on them with it."""
+    limit = 600_000
+    driver = CoreDriver(codec=JSON, settings=Settings(max_payload=limit))
+    driver.step(ev.Open())
+    for ticket, payload in (("binary", b"\xff" * 500_000), ("escapes", b"\x01" * 200_000), ("text", b"x" * 600_000)):
+        submit(driver, ticket, payload=payload)
+        failed = driver.of(ev.Failed)
+        assert [item.ticket for item in failed] == ([] if ticket == "text" else [ticket])
+        if failed:
+            assert (failed[0].code, "bytes in JSON" in failed[0].text) == ("too_large", True)
+            assert len(JSON.encode(wire.Publish("t", payload))) > limit + limits.ENVELOPE
+    submit(driver, "nearly", payload=b"\xff" * 400_000)
+    submit(driver, "fits", payload=b"\xff" * 300_000)
+    driver.greet(driver.next_dial(), welcome(limits=wire.Limits(400_000, 255, 1000, 400_000)))
+    assert [item.ticket for item in driver.of(ev.Failed)] == ["text", "nearly"]
+    assert [item.payload[:1] for item in driver.published()] == [b"\xff"]
 
 
 def test_bad_topics_are_refused_here() -> None:

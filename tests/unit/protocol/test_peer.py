@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_type_hints
+
 import msgspec
 import pytest
 from migratory_protocol import peer
@@ -39,6 +41,8 @@ from migratory_protocol.peer import (
     join_peer,
 )
 from migratory_protocol.positions import Position
+from migratory_resources.model import Limits
+from migratory_resources.quantities import parse_size
 
 PUBLICATION = Publication(2**62, 2**53 + 1, b"\x00\xff", "p", 7, 1.5, 0.25)
 PART = TopicPart("t", 1, 0, 0, 2, 1, entries=[PUBLICATION], older=[PUBLICATION], table=[Row("p", 7, 1, 2)])
@@ -99,6 +103,14 @@ def test_what_is_no_message_is_named(data: bytes, text: str) -> None:
     with pytest.raises(BadPeerMessage, match="peer protocol 1") as caught:
         decode_peer(data)
     assert text in caught.value.text
+
+
+def test_the_largest_publications_that_a_cluster_may_allow_fit() -> None:
+    """One that did not would break the link to its coordinator, and again whenever it is sent again."""
+    (size,) = (part for part in get_type_hints(Limits, include_extras=True)["max_payload"].__metadata__)
+    payload = bytes(parse_size(size.most))
+    assert len(encode_peer(Forward(0, [Forwarded("t", payload, 1, "p", 1, 1)]))) > len(payload)
+    assert 8 * len(payload) <= peer.MAX_PEER_MESSAGE
 
 
 def test_giants_are_refused_on_both_sides(monkeypatch: pytest.MonkeyPatch) -> None:

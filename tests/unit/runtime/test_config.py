@@ -84,6 +84,18 @@ def test_batching_and_conflation_reach_the_edge() -> None:
             parsed(*path, value)
 
 
+@pytest.mark.parametrize("processes", [0, 1, 16, 64])
+@pytest.mark.parametrize("payload", [1_048_576, 67_108_864])
+def test_every_edge_has_room_for_messages_that_are_half_received(processes: int, payload: int) -> None:
+    """Divided among many processes, less than one message was left: its sender was closed for holding most."""
+    raw = json.loads(json.dumps(GOOD))
+    raw["ioProcesses"] = processes
+    raw["limits"] |= {"maxPayload": payload, "queuePerClient": payload, "queueTotal": 64 * payload}
+    edge = edge_config(parse(json.dumps(raw).encode()), "quotes-broker-0", 1)
+    assert edge.incoming_total >= 4 * edge.max_message
+    assert edge.incoming_total * max(1, processes) >= 268_435_456
+
+
 def test_every_documented_field_is_read() -> None:
     config = parsed()
     assert config.cluster == "quotes"
