@@ -1,4 +1,4 @@
-"""What brokers' and ZooKeeper's pods have in common: nobody's privileges, resources, where they may run; pure."""
+"""What pods have in common: nobody's privileges; of brokers and ZooKeeper, resources and where they may run. Pure."""
 
 from __future__ import annotations
 
@@ -13,6 +13,23 @@ from migratory_operator.settings import Settings
 
 USER = 10001
 """The user of the images. As a number, so that Kubernetes can see that it is not root."""
+
+
+def nobody() -> Object:
+    """The security context of a pod: the images' user, who owns its volumes."""
+    return {
+        "runAsNonRoot": True,
+        "runAsUser": USER,
+        "runAsGroup": USER,
+        "fsGroup": USER,
+        "fsGroupChangePolicy": "OnRootMismatch",
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+
+
+def no_privileges() -> Object:
+    """The security context of a container."""
+    return {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
 
 
 def pod_template(
@@ -30,14 +47,7 @@ def pod_template(
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
             "terminationGracePeriodSeconds": grace,
-            "securityContext": {
-                "runAsNonRoot": True,
-                "runAsUser": USER,
-                "runAsGroup": USER,
-                "fsGroup": USER,
-                "fsGroupChangePolicy": "OnRootMismatch",
-                "seccompProfile": {"type": "RuntimeDefault"},
-            },
+            "securityContext": nobody(),
             "topologySpreadConstraints": [
                 {
                     "maxSkew": 1,
@@ -68,11 +78,7 @@ def container(name: str, image: str, resources: Resources, settings: Settings, *
             )
             if amounts
         },
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
+        "securityContext": no_privileges(),
         **fields,
     }
 

@@ -9,7 +9,7 @@ from datetime import timedelta
 from migratory_resources.reporting import SparkPod
 
 from migratory_operator.names import Object
-from migratory_operator.objects.pods import USER
+from migratory_operator.objects.pods import no_privileges, nobody
 from migratory_operator.reports import access, spark
 from migratory_operator.reports.asked import Asked
 from migratory_operator.reports.request import FOLDER, HISTORY, QUESTION, question
@@ -108,23 +108,12 @@ def _pod(run: Run, component: str, mounts: list[Object], volumes: list[Object], 
             "automountServiceAccountToken": True,
             "enableServiceLinks": False,
             "terminationGracePeriodSeconds": 10,
-            "securityContext": {
-                "runAsNonRoot": True,
-                "runAsUser": USER,
-                "runAsGroup": USER,
-                "fsGroup": USER,
-                "fsGroupChangePolicy": "OnRootMismatch",
-                "seccompProfile": {"type": "RuntimeDefault"},
-            },
+            "securityContext": nobody(),
             "containers": [
                 {
                     "name": component,
                     "terminationMessagePolicy": "FallbackToLogsOnError",
-                    "securityContext": {
-                        "allowPrivilegeEscalation": False,
-                        "readOnlyRootFilesystem": True,
-                        "capabilities": {"drop": ["ALL"]},
-                    },
+                    "securityContext": no_privileges(),
                     "volumeMounts": mounts,
                     **container,
                 }
