@@ -38,6 +38,11 @@ class ApiError(Exception):
         self.code = code
 
     @property
+    def lasts(self) -> bool:
+        """What was asked for is refused for what it says, and will be again: not because of a moment's trouble."""
+        return 400 <= self.code < 500 and self.code not in (401, 404, 408, 409, 429)
+
+    @property
     def too_late(self) -> bool:
         """The namespace is on its way out: there is nothing to make any more, and nobody to tell."""
         return self.code == 403 and "being terminated" in str(self)

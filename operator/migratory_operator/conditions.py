@@ -21,7 +21,7 @@ from migratory_operator.observe import Observed, trouble
 from migratory_operator.rollout import Rollout
 from migratory_operator.verdict import Verdict
 
-ROLLING, STOPPED, SETTLED = "RollingOut", "RolloutStopped", "Settled"
+ROLLING, STOPPED, SETTLED, REFUSED = "RollingOut", "RolloutStopped", "Settled", "ObjectRefused"
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,8 @@ def _progressing(cluster: KubernetesCluster, observed: Observed, underway: Under
     if underway.asked < cluster.spec.brokers.replicas:
         leaving = f"{cluster.spec.brokers.replicas} brokers, wanted {underway.asked}: they leave one after the other"
         return say("Scaling", f"{leaving}; waits: {underway.stays}" if underway.stays else leaving)
+    if {f"{kind} {name}" for kind, name in observed.refused} & set(underway.changing):
+        return say(REFUSED, _refusal(observed), "False")
     wanted = [names.brokers_name(observed.owner.name)]
     if cluster.spec.zookeeper.external is None:
         wanted.append(names.zookeeper_name(observed.owner.name))
@@ -106,7 +108,17 @@ def _progressing(cluster: KubernetesCluster, observed: Observed, underway: Under
             return say("Scaling", f"{name}: {status.get('replicas', 0)} pods, wanted {replicas}")
         if status.get("readyReplicas", 0) < replicas:
             return say("Starting", f"{name}: {status.get('readyReplicas', 0)} of {replicas} pods are ready")
+    if observed.refused:
+        return say(REFUSED, _refusal(observed), "False")
+    if observed.untaken:
+        kind, name = min(observed.untaken)
+        return say("Updating", f"{kind} {name}: was not taken just now, and is tried again")
     return say(SETTLED, "everything is as asked for", "False")
+
+
+def _refusal(observed: Observed) -> str:
+    kind, name = min(observed.refused)
+    return f"the API server does not take {kind} {name}: {observed.refused[kind, name]}"
 
 
 def _degraded(observed: Observed, progressing: Verdict, coordinated: Verdict, unknown: Sequence[str]) -> Verdict:
@@ -118,6 +130,8 @@ def _degraded(observed: Observed, progressing: Verdict, coordinated: Verdict, un
         kind, name = min(observed.taken)
         message = f"{kind} {name} belongs to something else; delete or rename it, or name the cluster otherwise"
         return Verdict("Degraded", "True", "NameTaken", message)
+    if observed.refused:
+        return Verdict("Degraded", "True", REFUSED, _refusal(observed))
     if progressing.reason == STOPPED:
         return Verdict("Degraded", "True", STOPPED, progressing.message)
     waiting = sum(page.waiting_groups for page in observed.pages.values())

@@ -217,5 +217,5 @@ def _restored(observed: Observed, apply: Sequence[Object]) -> list[Event]:
         return []
     if any(condition.get("reason") in ("Creating", "WaitingForAddresses") for condition in status["conditions"]):
         return []
-    gone: list[Key] = [key_of(thing) for thing in apply if key_of(thing) not in observed.objects]
+    gone: list[Key] = [key for key in map(key_of, apply) if key not in observed.objects and key not in observed.untaken]
     return [Event("Normal", "Restored", f"{kind} {name} was gone and is made again") for kind, name in gone]

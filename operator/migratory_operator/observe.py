@@ -77,6 +77,8 @@ class Observed:
     taken: frozenset[Key] = frozenset()
     unknown: frozenset[str] = frozenset()
     """Kinds that this Kubernetes has not."""
+    untaken: Mapping[Key, str] = field(default_factory=dict)
+    """What the API server did not take just now, and why, as far as it will not do so by itself; else ""."""
     pods: tuple[Object, ...] = ()
     pages: Mapping[str, BrokerPage] = field(default_factory=dict)
     modes: Mapping[str, str] = field(default_factory=dict)
@@ -90,6 +92,11 @@ class Observed:
         """As it was written last."""
         found: Object = self.resource.get("status") or {}
         return found
+
+    @property
+    def refused(self) -> dict[Key, str]:
+        """What the API server will not take as it is."""
+        return {key: why for key, why in self.untaken.items() if why}
 
     def pods_of(self, component: str) -> list[Object]:
         wanted = names.selector(self.owner.name, component).items()

@@ -39,9 +39,13 @@ class Reconciler:
             return 0.0
         observed = await self._observe(resource)
         plan = decide(observed, self._settings)
-        refused = await self._carry_out(plan)
+        refusals = await self._carry_out(plan)
+        if refusals:
+            untaken = {key: str(error) if error.lasts else "" for key, error in refusals.items()}
+            told = decide(replace(observed, untaken=untaken), self._settings)
+            plan = replace(plan, status=told.status, events=told.events)
         plan, held = await self._replace(plan)
-        refused += held
+        refused = [*refusals.values(), *held]
         await self._tell(observed, plan)
         self._metrics.saw(namespace, name, plan)
         if refused:
@@ -81,25 +85,25 @@ class Reconciler:
         )
         return replace(seen, pages=pages, modes=modes)
 
-    async def _carry_out(self, plan: Plan) -> list[ApiError]:
+    async def _carry_out(self, plan: Plan) -> dict[Key, ApiError]:
         """Everything is tried, whatever becomes of the rest."""
-        refused = []
+        refused = {}
         for thing in plan.apply:
             try:
                 await self._api.apply(BY_NAME[thing["kind"]], thing)
                 _log.info("applied %s %s", *key_of(thing))
             except ApiError as error:
                 if error.too_late:
-                    return []
+                    return {}
                 _log.warning("%s %s was not applied: %s", *key_of(thing), error)
-                refused.append(error)
+                refused[key_of(thing)] = error
         for thing in plan.delete:
             try:
                 await self._api.delete(BY_NAME[thing["kind"]], thing)
                 _log.info("deleted %s %s, which is not wanted any more", *key_of(thing))
             except ApiError as error:
                 _log.warning("%s %s was not deleted: %s", *key_of(thing), error)
-                refused.append(error)
+                refused[key_of(thing)] = error
         return refused
 
     async def _replace(self, plan: Plan) -> tuple[Plan, list[ApiError]]:

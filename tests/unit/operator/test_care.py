@@ -126,6 +126,28 @@ async def test_one_refusal_holds_nothing_else_up_and_is_tried_again(kube: FakeKu
     await until(lambda: f"{AT}/networkpolicies/quotes-broker" in kube.objects, "the network policy")
 
 
+@pytest.mark.parametrize(("code", "reason"), [(422, "ObjectRefused"), (403, "ObjectRefused"), (500, "NothingKnown")])
+async def test_what_the_api_server_will_not_take_is_told_and_forgotten_when_it_does(
+    kube: FakeKube, metrics: Metrics, code: int, reason: str
+) -> None:
+    kube.refuse[f"PATCH {AT}/statefulsets/quotes-broker"] = code
+    kube.reason = "requests: must be less than or equal to memory limit of 128Mi"
+    kube.put(QUOTES, cluster())
+
+    def degraded() -> str:
+        conditions = kube.objects[QUOTES].get("status", {}).get("conditions", [])
+        return next((f"{one['reason']} {one['message']}" for one in conditions if one["type"] == "Degraded"), "")
+
+    await until(degraded, "a status")
+    assert degraded().startswith(reason)
+    if reason == "ObjectRefused":
+        assert "StatefulSet quotes-broker: requests: must be less than" in degraded()
+        events = [thing["reason"] for path, thing in kube.objects.items() if "/events/" in path]
+        assert events.count("ObjectRefused") == 1
+    kube.refuse.clear()
+    await until(lambda: degraded().startswith("NothingKnown"), "nothing is refused any more")
+
+
 async def test_an_api_server_that_is_silent_is_borne_and_an_edit_meanwhile_is_carried_out(
     kube: FakeKube, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
 ) -> None:

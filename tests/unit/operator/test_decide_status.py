@@ -108,6 +108,21 @@ def test_a_pod_in_trouble_is_told_in_conditions_and_an_event_and_forgotten_when_
     assert condition(decide(after, SETTINGS), "Degraded") == ("False", "NothingKnown")
 
 
+@pytest.mark.parametrize("key", [BROKERS, ("Service", "quotes-clients")], ids=["of-pods", "of-none"])
+def test_what_is_refused_is_no_cluster_where_everything_is_as_asked_for(key: tuple[str, str]) -> None:
+    seen = whole()
+    gone = {other: thing for other, thing in seen.objects.items() if other != key}
+    seen, plan = after(seen, objects=gone, untaken={key: "exceeded quota: small"})
+    why = f"the API server does not take {key[0]} {key[1]}: exceeded quota: small"
+    assert (condition(plan, "Degraded"), message(plan, "Degraded")) == (("True", "ObjectRefused"), why)
+    assert (condition(plan, "Progressing"), message(plan, "Progressing")) == (("False", "ObjectRefused"), why)
+    assert ("Warning", "ObjectRefused") in told(plan)
+    assert told(after(seen)[1]) == [], "once, and nothing is said to be made again"
+    _, plan = after(seen, untaken={key: ""})
+    assert (condition(plan, "Degraded"), told(plan)) == (("False", "NothingKnown"), []), "a moment's trouble"
+    assert condition(plan, "Progressing") == ("True", "Updating")
+
+
 def test_pods_that_are_not_ready_yet_are_counted() -> None:
     seen = whole()
     starting = copy.deepcopy(seen.objects[BROKERS])
