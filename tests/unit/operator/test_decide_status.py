@@ -120,7 +120,7 @@ def test_what_is_refused_is_no_cluster_where_everything_is_as_asked_for(key: tup
     assert told(after(seen)[1]) == [], "once, and nothing is said to be made again"
     _, plan = after(seen, untaken={key: ""})
     assert (condition(plan, "Degraded"), told(plan)) == (("False", "NothingKnown"), []), "a moment's trouble"
-    assert condition(plan, "Progressing") == ("True", "Updating")
+    assert condition(plan, "Progressing") == ("True", "Creating" if key == BROKERS else "Updating")
 
 
 def test_pods_that_are_not_ready_yet_are_counted() -> None:
