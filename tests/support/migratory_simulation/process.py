@@ -321,7 +321,9 @@ class Process:
             if effect.event.startswith("unreported"):
                 # The edge has covered it up for its clients; it is the logic's mistake all the same.
                 raise Violation(2, f"{self.label}: {effect.event} {effect.fields}")
-        elif isinstance(effect, logic_events.Observe) and not effect.metric.endswith(("seconds", "bytes")):
+        elif not isinstance(effect, logic_events.Observe):
+            raise TypeError(f"{effect} is carried out by nobody")
+        elif not effect.metric.endswith(("seconds", "bytes")):
             self.world.coverage[f"metric {effect.metric}"] += 1
 
     def _to_edges(self, effect: logic_events.EdgeEffect) -> None:

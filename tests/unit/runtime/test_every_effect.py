@@ -1,0 +1,96 @@
+"""Whatever a core may say is carried out, and whatever it may be told is taken: by each kind of broker, and by the
+simulation. The lists are the unions of both surfaces; the type checker sees that a core gives out nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any, get_args
+
+import pytest
+from migratory_broker.core.edge import Edge, EdgeConfig
+from migratory_broker.core.edge import events as edge_events
+from migratory_broker.core.logic import events as logic_events
+from migratory_broker.core.logic.config import LogicConfig
+from migratory_broker.core.logic.core import Logic
+from migratory_broker.runtime import descriptors, ioprocess, manyprocesses
+from migratory_broker.runtime.config import Identity, parse
+from migratory_broker.runtime.crossing import Begin, FromIo, ToIo
+from migratory_broker.runtime.ioprocess import IoProcess
+from migratory_broker.runtime.logs import Log
+from migratory_broker.runtime.process import Broker
+from migratory_protocol.peer import Said
+from migratory_simulation.process import Process
+
+LOGIC_EFFECTS = set(get_args(logic_events.Effect))
+EDGE_EFFECTS = set(get_args(edge_events.Effect))
+OWN = {
+    edge_events.Multicast,
+    edge_events.Send,
+    edge_events.Close,
+    edge_events.Hold,
+    edge_events.More,
+    edge_events.Later,
+}
+"""What an edge's own process does; all else is for the logic, or for whoever counts and logs."""
+
+
+def config(processes: int) -> bytes:
+    return json.dumps(
+        {"cluster": "c", "brokers": ["a"], "zookeeper": {"servers": "127.0.0.1:1"}, "delivery": {"minCopies": 1},
+         "ioProcesses": processes}
+    ).encode()  # fmt: skip
+
+
+def test_the_cores_take_all_that_they_may_be_told() -> None:
+    logic = Logic(LogicConfig("c", "a", ("a",), min_copies=1))
+    assert set(logic._events) == set(get_args(logic_events.Event))
+    assert set(logic._messages) | set(logic._group_messages) == set(get_args(Said))
+    assert set(Edge(EdgeConfig())._handlers) == set(get_args(edge_events.Event))
+
+
+@pytest.mark.parametrize("processes", [0, 2])
+async def test_a_broker_carries_out_all_that_its_cores_may_say(processes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def not_started(ends: tuple[int, int]) -> Any:
+        raise OSError("a test starts none")
+
+    monkeypatch.setattr(manyprocesses.ManyProcesses.__init__, "__defaults__", (not_started,))
+    log = Log(level="error", common={})
+    broker = Broker(parse(config(processes)), Identity("a"), log)
+    sockets = broker._bind()
+    try:
+        broker._build(*sockets)
+        assert set(broker._pump._logic_handlers) >= LOGIC_EFFECTS
+        if processes == 0:
+            assert set(broker._pump._edge_handlers) >= EDGE_EFFECTS
+    finally:
+        for listener in broker._listeners:
+            listener.close()
+        for sock in sockets:
+            sock.close()
+        log.close()
+
+
+async def test_an_io_process_carries_out_or_tells_all_that_its_edge_may_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ioprocess, "freeze", lambda: None)
+    here, there = descriptors.pair()
+    with here, there:
+        process = IoProcess(there)
+        process._begin(Begin(1, 0, 1, "a", config(1), "error", 4.0))
+        assert process._log is not None
+        assert set(process._pump._edge_handlers) >= EDGE_EFFECTS
+        told = {kind for kind, handler in process._pump._edge_handlers.items() if handler == process._pump.to_logic}
+        assert told == EDGE_EFFECTS - OWN
+        assert told <= set(get_args(FromIo))
+        assert set(get_args(logic_events.EdgeEffect)) <= set(get_args(ToIo))
+        asyncio.get_running_loop().remove_reader(there)
+        process._end(0)
+        process._log.close()
+
+
+def test_the_simulation_passes_over_no_effect() -> None:
+    """An edge's effect that it does not know ends there where the ones for counting and logging do."""
+    for unknown in (edge_events.Hold(1, True), logic_events.Stop("")):
+        with pytest.raises(TypeError, match="carried out by nobody"):
+            Process.observe(None, unknown)  # type: ignore[arg-type]
