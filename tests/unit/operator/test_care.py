@@ -25,12 +25,6 @@ QUOTES = f"{AT}/migratoryclusters/quotes"
 
 
 @pytest.fixture
-async def kube() -> AsyncIterator[FakeKube]:
-    async with FakeKube() as fake:
-        yield fake
-
-
-@pytest.fixture
 async def metrics(kube: FakeKube) -> AsyncIterator[Metrics]:
     """Of an operator that runs, looking every half a second."""
     metrics = Metrics()

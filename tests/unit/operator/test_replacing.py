@@ -37,12 +37,6 @@ Look = Callable[[], Any]
 
 
 @pytest.fixture
-async def kube() -> AsyncIterator[FakeKube]:
-    async with FakeKube() as fake:
-        yield fake
-
-
-@pytest.fixture
 async def look(kube: FakeKube) -> AsyncIterator[Look]:
     """One look at a cluster of one broker, whose objects are there and whose broker's pod is old."""
     api = Api((), kube.config)
