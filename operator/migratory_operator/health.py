@@ -25,6 +25,8 @@ CALM = timedelta(seconds=5)
 """A pod that is ready counts as there after so long; twice as long for each time that its container was restarted, up
 to `LONGEST_CALM`: one that is ready for seconds between two crashes is not there."""
 LONGEST_CALM = timedelta(minutes=5)
+_ONE_MOMENT = timedelta(seconds=2)
+"""Shorter than any readiness probe takes to turn twice."""
 DEADLINE = timedelta(minutes=10)
 """A pod that has not been ready for so long has failed: it will need somebody."""
 
@@ -77,6 +79,15 @@ def failed(pod: Object, now: datetime) -> str:
     if since is not None and now - since > DEADLINE:
         return f"{pod['metadata']['name']} has not been ready for {DEADLINE.total_seconds() / 60:g} minutes"
     return ""
+
+
+def never_ready(pod: Object) -> bool:
+    """Not once since it began: its condition is as old as the pod, which the kubelet writes down at one moment."""
+    condition, began = readiness(pod), _moment(pod.get("status", {}).get("startTime"))
+    since = _moment(condition.get("lastTransitionTime"))
+    if condition.get("status") == "True" or since is None or began is None:
+        return False
+    return since - began <= _ONE_MOMENT
 
 
 def ready_brokers(cluster: KubernetesCluster, observed: Observed) -> list[str]:

@@ -6,22 +6,23 @@ The StatefulSets leave their pods alone (`OnDelete`): whether one can be spared 
 | rule | |
 | --- | --- |
 | STOPPED | while a pod of the present revision has failed nothing is replaced: the next one would fail as well |
-| EMPTY | pods of an old revision that run nothing go at once: they serve nobody and hold nothing, and what they wait for (an image that is not there) may be what was mended |
+| EMPTY | pods of an old revision that run nothing go at once: they serve nobody and hold nothing, and what they wait for (an image that is not there) may be what was mended. So do ZooKeeper's members that have failed and never were ready |
 | ENSEMBLE | ZooKeeper's members next, one at a time, the leader last, while all others serve, all brokers that answer reach them, and no broker is on its way |
 | BROKERS | then the brokers, one at a time, from the last one on, while all others are well |
-| UNWELL-FIRST | one that is not ready itself goes before those that are |
+| UNWELL-FIRST | one that is not ready itself goes before those that are. Others that are not, and that no topic group lists, keep it from nothing |
 """  # noqa: E501
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Literal
 
 from migratory_resources.kubernetes import KubernetesCluster
 
 from migratory_operator import names
-from migratory_operator.health import brokers_unwell, ensemble_unwell, failed, member_names
+from migratory_operator.health import brokers_unwell, ensemble_unwell, failed, member_names, never_ready
 from migratory_operator.names import Object
 from migratory_operator.observe import Observed, is_ready, leaves, trouble
 
@@ -65,7 +66,7 @@ def next_step(cluster: KubernetesCluster, observed: Observed, began: bool) -> Ro
     if not old:
         why = ensemble_unwell(cluster, observed) or brokers_unwell(cluster, observed)
         return Rollout("rolling", f"every pod is new; waits: {why}") if why else Rollout()
-    empty = tuple(Replacement(pod, gently=False) for pod in old if _is_empty(pod, cluster))
+    empty = tuple(Replacement(pod, gently=False) for pod in old if _is_empty(pod, cluster, observed.now))
     if empty:
         gone = ", ".join(_name(one.pod) for one in empty)
         others = [pod for pod in old if pod not in [one.pod for one in empty]]
@@ -73,7 +74,9 @@ def next_step(cluster: KubernetesCluster, observed: Observed, began: bool) -> Ro
     if old_members:
         old_members.sort(key=lambda pod: _ORDER.get(observed.modes.get(_name(pod), ""), 1))
         return _one_of(old_members, lambda but: _members_stay(cluster, observed, but), old)
-    return _one_of(old_brokers, lambda but: _brokers_stay(cluster, observed, but), old)
+    listed = frozenset[str]().union(*(page.listed for page in observed.pages.values()))
+    idle = {_name(pod) for pod in old_brokers if not is_ready(pod) and not leaves(pod)} - listed
+    return _one_of(old_brokers, lambda but: _brokers_stay(cluster, observed, but), old, idle)
 
 
 def old_members(observed: Observed) -> list[Object]:
@@ -106,27 +109,34 @@ def _old(wanted: Sequence[str], observed: Observed, component: str, revision: st
     return [pod for pod in there if revision and pod["metadata"]["labels"].get(names.REVISION) != revision]
 
 
-def _is_empty(pod: Object, cluster: KubernetesCluster) -> bool:
+def _is_empty(pod: Object, cluster: KubernetesCluster, now: datetime) -> bool:
     """Runs nothing and can't: nothing is lost with it."""
     if leaves(pod):
         return False
     status = pod.get("status", {})
     if status.get("phase") == "Pending":
         return True
-    if cluster.spec.zookeeper.storage.ephemeral and _component(pod) == names.ZOOKEEPER:
-        return False  # it has run, and what it wrote is in the pod
+    if _component(pod) == names.ZOOKEEPER:
+        if never_ready(pod) and failed(pod, now):
+            return True  # no quorum ever counted it
+        if cluster.spec.zookeeper.storage.ephemeral:
+            return False  # it has run, and what it wrote is in the pod
     containers = status.get("containerStatuses") or ()
     return trouble(pod) is not None and all("waiting" in one.get("state", {}) for one in containers)
 
 
-def _one_of(pods: Sequence[Object], unwell: Callable[[Set[str]], str], old: Sequence[Object]) -> Rollout:
-    """:param unwell: why pods of these names can't be spared."""
+def _one_of(
+    pods: Sequence[Object], unwell: Callable[[Set[str]], str], old: Sequence[Object], idle: Set[str] = frozenset()
+) -> Rollout:
+    """:param unwell: why pods of these names can't be spared.
+    :param idle: pods that are not ready, and that nobody misses."""
     why = unwell(frozenset())
     if not why:
         return _replace(pods[0], old)
     for pod in pods:
-        if not is_ready(pod) and not leaves(pod) and not unwell({_name(pod)}):
-            return _replace(pod, old)
+        if not is_ready(pod) and not leaves(pod) and not unwell({_name(pod), *idle}):
+            # beside others that are not ready the disruption budget would keep it
+            return _replace(pod, old, gently=not idle - {_name(pod)})
     return Rollout("rolling", f"waits: {why}; {_left(old)}")
 
 
@@ -151,9 +161,9 @@ def _brokers_stay(cluster: KubernetesCluster, observed: Observed, but: Set[str])
     return ensemble_unwell(cluster, observed) or brokers_unwell(cluster, observed, but)
 
 
-def _replace(pod: Object, old: Sequence[Object]) -> Rollout:
+def _replace(pod: Object, old: Sequence[Object], gently: bool = True) -> Rollout:
     others = [one for one in old if one is not pod]
-    return Rollout("rolling", f"{_name(pod)} is being replaced; {_left(others)}", (Replacement(pod, gently=True),))
+    return Rollout("rolling", f"{_name(pod)} is being replaced; {_left(others)}", (Replacement(pod, gently),))
 
 
 def _left(old: Sequence[Object]) -> str:

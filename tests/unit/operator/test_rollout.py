@@ -170,6 +170,13 @@ def test_a_broker_that_is_not_ready_itself_goes_first() -> None:
     assert goes(found) == ["quotes-broker-0"]
     two = with_pod(with_pod(OLD_BROKERS, unready), pod("quotes-broker-1", BROKER, ready=False, revision=OLD))
     assert goes(step(seen(two))) == [], "of two that are unwell, each keeps the other"
+    alone = seen(two)
+    pages = {name: replace(page, ready=False, member=False, lists={}) for name, page in alone.pages.items()}
+    everything = dict.fromkeys(range(100), frozenset({"quotes-broker-2"}))
+    unlisted = {**pages, "quotes-broker-2": replace(alone.pages["quotes-broker-2"], lists=everything)}
+    found = step(replace(alone, pages=unlisted))
+    assert goes(found) == ["quotes-broker-1"], "unless no topic group lists it"
+    assert not found.replace[0].gently, "the budget would keep both"
     assert goes(step(seen(with_pod(OLD_BROKERS, leaving(unready))))) == [], "and it goes once"
 
 
@@ -254,6 +261,28 @@ def test_what_a_member_without_a_volume_wrote_is_not_thrown_away() -> None:
     assert goes(step(seen(there))) == ["quotes-zookeeper-0", "quotes-zookeeper-1"]
     never = with_pod(OLD_MEMBERS, pod("quotes-zookeeper-1", MEMBER, ready=False, revision=OLD, phase="Pending"))
     assert goes(step(seen(never, ephemeral))) == ["quotes-zookeeper-1"]
+
+
+@pytest.mark.parametrize("storage", [{"ephemeral": True}, {}])
+def test_members_that_failed_and_never_were_ready_go_at_once(storage: Object) -> None:
+    """A first image that crashes, or never gets a quorum: there is nothing in them, and they wait for each other."""
+
+    def member(number: int, minutes: float, ready_after: float = 0) -> Object:
+        began = NOW - timedelta(minutes=minutes)
+        runs: Object = {"phase": "Running", "containerStatuses": [{"state": {"running": {}}}]}
+        made = pod(f"quotes-zookeeper-{number}", MEMBER, ready=False, revision=OLD, **runs)
+        made["status"]["startTime"] = began.isoformat()
+        turned = (began + timedelta(seconds=ready_after)).isoformat()
+        made["status"]["conditions"][0]["lastTransitionTime"] = turned
+        return made
+
+    there = (*pods(3, 0), *(member(number, 11) for number in range(3)))
+    spec = {"zookeeper": {"storage": storage}}
+    assert goes(step(seen(there, spec, pages={}))) == [f"quotes-zookeeper-{number}" for number in range(3)]
+    young = with_pod(there, member(1, 9))
+    assert goes(step(seen(young, spec, pages={}))) == ["quotes-zookeeper-0", "quotes-zookeeper-2"]
+    once = with_pod(there, member(1, 11, ready_after=3))
+    assert goes(step(seen(once, spec, pages={}))) == ["quotes-zookeeper-0", "quotes-zookeeper-2"]
 
 
 def test_zookeeper_before_brokers_and_its_leader_last() -> None:
