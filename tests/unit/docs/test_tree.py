@@ -12,6 +12,7 @@ ROOT = Path(__file__).parents[3]
 TESTS = ROOT / "tests"
 IGNORED = {line.strip("/") for line in (ROOT / ".gitignore").read_text("utf-8").split()}
 WITH_MODULES = ("broker", "clients", "loadtest", "operator", "spark", "cli", "benchmarks", "tests")
+MODULES = [str(path) for folder in (*WITH_MODULES, "docker") for path in (ROOT / folder).rglob("*.py")]
 PACKAGES = [path for folder in WITH_MODULES for path in sorted((ROOT / folder).rglob("__init__.py"))]
 
 
@@ -44,3 +45,9 @@ def test_a_package_says_what_it_is_for_and_names_what_is_there(path: Path) -> No
     for name in re.findall(r"(?<![\w/…])([\w/]+\.py)\b", text):
         places = (path.parent / name, path.parents[1] / name, ROOT / name)
         assert any(place.is_file() for place in places), name
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_module_that_a_page_names_is_there(page: Path) -> None:
+    for name in re.findall(r"`([\w/]+\.py)`", page.read_text("utf-8")):
+        assert any(path.endswith(f"/{name}") for path in MODULES), name
