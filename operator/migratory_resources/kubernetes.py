@@ -5,18 +5,18 @@ The local runner reads the same files with `model.py` and warns of what is added
 
 from __future__ import annotations
 
-import copy
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from migratory_resources.fields import IMAGE, Model, Quantity, Size, Text, Words
 from migratory_resources.model import Brokers, MigratoryCluster, Spec, ZooKeeper
+from migratory_resources.newer import known_part
 from migratory_resources.problems import ClusterFileError, Problem
 from migratory_resources.repairs import judge
 from migratory_resources.reporting import KubernetesSla
 from migratory_resources.rules import check_rules
-from migratory_resources.validation import path_of, problems_of
+from migratory_resources.validation import problems_of
 
 Exposure = Literal["None", "NodePort", "LoadBalancer", "Template"]
 EXPOSURES: tuple[Exposure, ...] = ("None", "NodePort", "LoadBalancer", "Template")
@@ -120,8 +120,7 @@ def read_cluster(resource: dict[str, Any]) -> KubernetesCluster:
 
 
 def unknown_fields(resource: dict[str, Any]) -> list[str]:
-    """Paths of what the API server has taken and this release does not know: the schema is newer, as it is for a moment
-    in every upgrade, and its defaults stand in every resource. Whoever goes on without them says so."""
+    """Paths of what this release leaves out (`newer.py`)."""
     _, unknown = _known(resource)
     return unknown
 
@@ -132,21 +131,9 @@ def _known(resource: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
         "apiVersion": resource["apiVersion"],
         "kind": resource["kind"],
         "metadata": {"name": resource["metadata"]["name"]},
-        "spec": copy.deepcopy(resource.get("spec", {})),
+        "spec": resource.get("spec", {}),
     }
-    try:
-        KubernetesCluster.model_validate(document)
-    except ValidationError as error:
-        # All of them are told at once: nothing is looked into that is not known.
-        extra = [detail for detail in error.errors(include_url=False) if detail["type"] == "extra_forbidden"]
-        for detail in extra:
-            *above, last = detail["loc"]
-            place: Any = document
-            for part in above:
-                place = place[part]
-            del place[last]
-        return document, sorted(path_of(detail) for detail in extra)
-    return document, []
+    return known_part(KubernetesCluster, document)
 
 
 def _exposure(expose: Expose) -> list[Problem]:

@@ -10,6 +10,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from migratory_resources.fields import Duration, Model, Name, Text, not_allowed
 from migratory_resources.model import LONGEST_NAME
+from migratory_resources.newer import known_part
 from migratory_resources.objectives import Objective, contradictions
 from migratory_resources.problems import ClusterFileError, Problem
 from migratory_resources.reporting import Prometheus, Spark, Zone, check_zone
@@ -19,7 +20,8 @@ KIND = "SLAReport"
 LONGEST_REPORT_NAME = 63
 """It is a label of everything that belongs to the report."""
 _TIME_FORM = "a time such as 2026-01-31T12:00:00Z"
-_TIME = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z"
+# from 1970 on: Prometheus knows no time before
+_TIME = r"(19[7-9][0-9]|[2-9][0-9]{3})-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z"
 
 
 class ReportSpec(Model):
@@ -58,15 +60,15 @@ class ReportSpec(Model):
 
 
 def read_report(resource: dict[str, Any]) -> ReportSpec:
-    """The spec of a custom resource as the API gives it.
+    """The spec of a custom resource as the API gives it, without fields that are not known (`unknown_fields`).
 
     :raises ClusterFileError: with all problems found.
     """
     name = resource["metadata"]["name"]
     try:
-        spec = ReportSpec.model_validate(resource.get("spec", {}))
+        spec = ReportSpec.model_validate(known_part(ReportSpec, resource.get("spec", {}))[0])
     except ValidationError as error:
-        found = [replace(problem, path=f"spec.{problem.path}") for problem in problems_of(error)]
+        found = [replace(problem, path=f"spec.{problem.path}".rstrip(".")) for problem in problems_of(error)]
         raise ClusterFileError(name, found) from error
     problems = [
         Problem(f"spec.objectives[{index}].{field}", value, allowed)
@@ -75,3 +77,8 @@ def read_report(resource: dict[str, Any]) -> ReportSpec:
     if problems:
         raise ClusterFileError(name, problems)
     return spec
+
+
+def unknown_fields(resource: dict[str, Any]) -> list[str]:
+    """Paths of what this release leaves out (`newer.py`)."""
+    return [f"spec.{path}" for path in known_part(ReportSpec, resource.get("spec", {}))[1]]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from migratory_resources.report import unknown_fields
 from migratory_resources.report_status import FINAL
 
 from migratory_operator.decide import Event
@@ -135,7 +136,9 @@ def _last(observed: Observed) -> Object:
 def _status(observed: Observed, phase: str, complete: Verdict, reason: Reason, accepted: bool, more: Object) -> Object:
     before = observed.status.get("conditions", [])
     generation = observed.resource["metadata"].get("generation", 1)
-    taken = Verdict("Accepted", "True", "Accepted", "the report can be made")
+    unknown = unknown_fields(observed.resource)
+    without = f", without {', '.join(unknown)}, which this operator does not know" if unknown else ""
+    taken = Verdict("Accepted", "True", "Accepted", f"the report can be made{without}")
     if not accepted:
         taken = Verdict("Accepted", "False", reason.reason, reason.message)
     conditions = [written(one, before, generation, observed.now) for one in (taken, complete)]

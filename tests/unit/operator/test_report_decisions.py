@@ -251,6 +251,7 @@ def test_a_report_on_its_way_out_is_left_to_the_garbage_collector() -> None:
     [
         (report(window="1s"), cluster(SLA), "InvalidSpec"),
         (report(end="2026-02-30T00:00:00Z"), cluster(SLA), "InvalidSpec"),
+        (report(end="0001-01-01T00:00:00Z"), cluster(SLA), "InvalidSpec"),
         (report(zone="Mars/Base"), cluster(SLA), "InvalidSpec"),
         (report(objectives=[{"name": "a", "type": "delivery", "target": "99"}] * 2), cluster(SLA), "InvalidSpec"),
         (report(), cluster(), "NoPrometheus"),
@@ -285,6 +286,14 @@ def test_a_run_goes_on_whatever_becomes_of_its_cluster(found: Object | None) -> 
     last = NOW + timedelta(minutes=9)
     assert decide(seen(**running, now=last), SETTINGS).status["phase"] == "Running"
     assert complete(decide(seen(**running, now=last + timedelta(seconds=1)), SETTINGS))[0] == "DeadlineExceeded"
+
+
+def test_a_field_that_a_newer_definition_brings_is_left_out_and_told() -> None:
+    plan = decide(seen(resource=report(later={"x": 1}, spark={"executors": 0, "tail": 1})), SETTINGS)
+    assert (plan.status["phase"], bool(plan.make)) == ("Submitting", True)
+    (accepted,) = [one for one in plan.status["conditions"] if one["type"] == "Accepted"]
+    assert accepted["status"] == "True"
+    assert accepted["message"].endswith("without spec.later, spec.spark.tail, which this operator does not know")
 
 
 def test_without_an_image_there_are_no_reports() -> None:
