@@ -27,6 +27,7 @@ from migratory_operator.verdict import Verdict, shortened, time_text, written
 SINCE = "rolloutSince"
 _SOON = 0.5
 _WHILE_PODS_GO = 2.0
+_WHILE_UNWELL = 5.0
 """Seconds. What brokers say of themselves changes without an event of Kubernetes."""
 
 
@@ -97,7 +98,8 @@ def decide(observed: Observed, settings: Settings) -> Plan:
     told = [*_restored(observed, apply), *_of_rollout(since, begun, rollout)]
     plan = _plan(observed, found, details, told)
     pods_go = rollout.state == "rolling" or cluster.spec.brokers.replicas > asked.spec.brokers.replicas
-    again = _SOON if missing and apply else _WHILE_PODS_GO if pods_go else 0.0
+    well = any(one.type == "Ready" and one.status == "True" for one in found)
+    again = _SOON if missing and apply else _WHILE_PODS_GO if pods_go else 0.0 if well else _WHILE_UNWELL
     return replace(plan, apply=apply, delete=delete, replace=rollout.replace, again=again)
 
 

@@ -82,16 +82,30 @@ def handlers(queue: Queue, reports: Queue) -> kopf.OperatorRegistry:
     def login(**arguments: Any) -> kopf.ConnectionInfo | None:
         return kopf.login_with_service_account(**arguments) or kopf.login_with_kubeconfig(**arguments)
 
-    @kopf.on.event(CLUSTER.group, CLUSTER.version, CLUSTER.plural, registry=registry)
-    async def changed(namespace: str | None, name: str | None, **_: Any) -> None:
-        # asynchronous, so that it runs in the loop: kopf calls others in threads, where there is no queue
-        queue.wake(str(namespace), str(name))
-
-    @kopf.on.event(REPORT.group, REPORT.version, REPORT.plural, registry=registry)
-    async def asked(namespace: str | None, name: str | None, **_: Any) -> None:
-        reports.wake(str(namespace), str(name))
-
+    for kind, woken in ((CLUSTER, queue), (REPORT, reports)):
+        kopf.on.event(kind.group, kind.version, kind.plural, registry=registry)(_waking(woken))
     return registry
+
+
+def _waking(queue: Queue) -> Any:
+    """A handler that wakes the queue of what a person changed. Statuses are the operator's own: each look writes what
+    brokers say of their clients, and would lead to the next one."""
+    seen: dict[tuple[str, str], list[Any]] = {}
+
+    # asynchronous, so that it runs in the loop: kopf calls others in threads, where there is no queue
+    async def changed(namespace: str | None, name: str | None, meta: kopf.Meta, type: str | None, **_: Any) -> None:
+        place = (str(namespace), str(name))
+        # dicts of their own: kopf's are views
+        now = [meta.get(part) for part in ("uid", "generation", "deletionTimestamp")]
+        now += [dict(meta.get(part) or {}) for part in ("annotations", "labels")]
+        if seen.get(place) == now and type != "DELETED":
+            return
+        seen[place] = now
+        if type == "DELETED":
+            del seen[place]
+        queue.wake(*place)
+
+    return changed
 
 
 def kopf_settings() -> kopf.OperatorSettings:

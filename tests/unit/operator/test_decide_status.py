@@ -22,6 +22,7 @@ def test_it_tells_once_when_it_becomes_ready_and_when_it_is_no_more() -> None:
     assert [(event.type, event.reason) for event in decide(broken, SETTINGS).events] == [("Warning", "NotReady")]
     broken.resource["status"] = decide(broken, SETTINGS).status
     assert decide(broken, SETTINGS).events == ()
+    assert (decide(whole(), SETTINGS).again, decide(broken, SETTINGS).again > 0) == (0.0, True)
 
 
 def test_an_invalid_spec_changes_nothing_and_names_the_field() -> None:

@@ -10,11 +10,13 @@ import kopf
 import pytest
 from migratory_operator.main import handlers, kopf_settings
 from migratory_operator.metrics import Metrics
+from migratory_operator.names import PAUSED
 from migratory_operator.queue import Queue
 from migratory_testing.fakekube import FakeKube
 from migratory_testing.kubernetes import cluster, report
 
 QUOTES = "namespaces/market/migratoryclusters/quotes"
+OTHER = "namespaces/market/migratoryclusters/other"
 WEEKLY = "namespaces/market/slareports/weekly"
 
 
@@ -48,10 +50,17 @@ async def test_what_is_there_and_what_changes_is_looked_at_and_not_touched(
                 assert await clusters.get() == ("market", "quotes")
                 assert await reports.get() == ("market", "weekly")
                 await kube.watched("migratoryclusters", "slareports")
-                kube.put(QUOTES, cluster({"brokers": {"replicas": 5}}))
+                for clients in range(3):
+                    kube.put(QUOTES, {**cluster(), "status": {"brokers": [{"name": "a", "clients": clients}]}})
+                kube.put(WEEKLY, report(status={"phase": "Running"}))
+                kube.put(OTHER, cluster(name="other"))
+                assert await clusters.get() == ("market", "other"), "a status alone is nothing to look at"
+                kube.put(QUOTES, cluster({"brokers": {"replicas": 5}}, generation=2))
                 assert await clusters.get() == ("market", "quotes")
-                kube.put(WEEKLY, report(window="2m"))
+                kube.put(WEEKLY, report(window="2m", metadata={"generation": 2}))
                 assert await reports.get() == ("market", "weekly")
+                kube.put(OTHER, cluster(name="other", annotations={PAUSED: "true"}))
+                assert await clusters.get() == ("market", "other")
         finally:
             stop.set()
             await asyncio.wait([running], timeout=10)
