@@ -66,7 +66,7 @@ def _untold(leaving: Sequence[str], observed: Observed) -> str:
     """Whether the last would send its clients to brokers that leave, too: the file takes a minute to reach its pod."""
     *others, last = leaving
     page = observed.pages.get(last)
-    counted_on = sorted(page.staying & set(others)) if page is not None else []
+    counted_on = sorted(page.staying & set(others)) if page is not None and page.clients else []
     return f"{last} has not read yet that {counted_on[0]} leaves, too" if counted_on else ""
 
 

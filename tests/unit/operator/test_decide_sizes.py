@@ -108,6 +108,8 @@ def test_the_first_leaves_when_it_knows_who_else_does_so_that_no_client_is_sent_
     assert next_size(replace(seen, pages={**pages_of(5), NAMES[4]: TOLD[NAMES[4]]})) == 4
     silent = {name: replace(one, staying=frozenset()) for name, one in pages_of(5).items()}
     assert next_size(replace(seen, pages=silent)) == 4, "brokers that do not say it"
+    idle = {**pages_of(5), NAMES[4]: replace(pages_of(5)[NAMES[4]], clients=0)}
+    assert next_size(replace(seen, pages=idle)) == 4, "nobody is there to be sent on"
     back = decide(replace(seen, resource={**seen.resource, "spec": {"brokers": {"replicas": 5}}}), SETTINGS)
     assert broker_file(back)["brokers"] == NAMES
     assert "leaving" not in broker_file(back)
