@@ -6,7 +6,7 @@ they leave behind (`base`, its epoch, the publisher table) stays: an idle topic 
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from itertools import islice
 
 from migratory_protocol.peer import Digest, Publication
@@ -128,15 +128,24 @@ class Bounds:
         self.short_at = float("-inf")  # wall clock of the last of them
         self._publishers = 0  # rows of all tables when they were last counted, and those that were added since
         self._counted_at = float("-inf")
-        self._ring: deque[TopicLog] = deque()  # every log, so that age and bytes take from all in turn
+        self._ring: deque[TopicLog] = deque()  # every log, so that age takes from all in turn
+        self._holding: OrderedDict[TopicLog, None] = OrderedDict()  # every one with entries, so that bytes do
 
     def register(self, log: TopicLog) -> None:
         self._ring.append(log)
-        self.bytes += log.bytes
+        self.grew(log, log.bytes)
+
+    def grew(self, log: TopicLog, size: int) -> None:
+        """Its entries have changed, by so many bytes."""
+        self.bytes += size
+        if log.entries:
+            self._holding[log] = None
 
     def unregister(self, logs: list[TopicLog]) -> None:
         gone = {id(log) for log in logs}
         self._ring = deque(log for log in self._ring if id(log) not in gone)
+        for log in logs:
+            self._holding.pop(log, None)
         self.bytes -= sum(log.bytes for log in logs)
 
     @property
@@ -186,11 +195,14 @@ class Bounds:
         return entry
 
     def _squeeze(self, wall: float) -> None:
-        """Bytes are above the limit: the oldest committed entry of one topic after the other goes."""
+        """Bytes are above the limit: the oldest committed entry of one topic after the other goes. Topics without any
+        are passed over once: there may be a hundred thousand of them, and a squeeze for each publication."""
         idle = 0
-        while self.bytes > self._config.max_bytes and idle < len(self._ring):
-            log = self._ring[0]
-            self._ring.rotate(-1)
+        while self.bytes > self._config.max_bytes and idle < len(self._holding):
+            log, _ = self._holding.popitem(last=False)
+            if not log.entries:
+                continue
+            self._holding[log] = None
             if log.base == log.committed:
                 idle += 1
                 continue

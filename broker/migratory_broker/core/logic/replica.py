@@ -94,7 +94,11 @@ class Replica:
         return log
 
     def append(self, log: TopicLog, publication: Publication) -> None:
-        self.bounds.bytes += log.append(publication)
+        size = log.append(publication)
+        if len(log.entries) > 1:  # mostly
+            self.bounds.bytes += size
+        else:
+            self.bounds.grew(log, size)
 
     def commit(self, log: TopicLog, to: int) -> None:
         """COMMITTED-ONLY: what is delivered, replayed and acknowledged goes through here. `to` may lie behind."""
@@ -241,7 +245,7 @@ class Replica:
     def _replace(self, log: TopicLog, base: int, base_epoch: int, entries: list[Publication]) -> None:
         before = log.bytes
         log.replace(base, base_epoch, entries)
-        self.bounds.bytes += log.bytes - before
+        self.bounds.grew(log, log.bytes - before)
 
     def _keep_committed(self, log: TopicLog, committed: int, silent: bool) -> None:
         """GAP-TOLD: what was evicted elsewhere before it came here was committed; live subscribers are told."""
