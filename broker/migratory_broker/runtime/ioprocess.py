@@ -153,12 +153,12 @@ class IoProcess:
     def _full(self) -> None:
         """It does not: what clients say must wait in their sockets."""
         if self._serving is not None:
-            self._serving.connections.choke(True)
+            self._serving.connections.choke("channel", True)
 
     def _flows(self) -> None:
         """The broker's process takes again what is sent to it."""
         if self._serving is not None:
-            self._serving.connections.choke(False)
+            self._serving.connections.choke("channel", False)
 
     # ---- time ----------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from migratory_broker.core.edge.events import Hold, Opened, Received
-from migratory_broker.runtime.connection import Connections
+from migratory_broker.runtime.connection import UNREAD, Connections
 
 
 class Pump:
@@ -14,9 +14,20 @@ class Pump:
 
     def __init__(self) -> None:
         self.events: list[Any] = []
+        self.waiting: list[Any] = []  # of what was read
 
     def to_edge(self, event: Any) -> None:
         self.events.append(event)
+
+    step_edge = to_edge
+
+    def call(self, action: Any, argument: Any) -> None:
+        self.waiting.append(lambda: action(argument))
+
+    def turn(self, most: int = 1000) -> None:
+        """The edge takes what was read, or some of it."""
+        for _ in range(min(most, len(self.waiting))):
+            self.waiting.pop(0)()
 
 
 class Transport:
@@ -50,6 +61,7 @@ def test_a_connection_is_adopted_and_held(early: bytes) -> None:
     pump, transport = Pump(), Transport()
     connections = Connections(pump, lambda: 1.0)  # type: ignore[arg-type]
     connections.adopt(transport, "json", "10.0.0.1:1", False, 0.5, early)  # type: ignore[arg-type]
+    pump.turn()
     opened = Opened(1, transport.write, "json", "10.0.0.1:1", False, 0.5)
     assert pump.events == [opened, *([Received(1, early)] if early else [])]
     for number, on in ((1, True), (2, True), (1, False), (2, False)):
@@ -71,41 +83,70 @@ class TestChoked:
 
     def test_who_says_something_is_left_alone_until_there_is_room(self) -> None:
         pump, connections, transports = self.adopted(3)
-        connections.choke(True)
-        connections.choke(True)
+        connections.choke("channel", True)
+        connections.choke("channel", True)
         for number in (1, 2):
             connections._open[number].data_received(b"x")
+        pump.turn()
         assert pump.events == [Received(1, b"x"), Received(2, b"x")]
         assert [transport.calls for transport in transports] == [["pause"], ["pause"], []]
-        connections.choke(False)
-        connections.choke(False)
+        connections.choke("channel", False)
+        connections.choke("channel", False)
         assert [transport.calls for transport in transports] == [["pause", "resume"], ["pause", "resume"], []]
         connections._open[3].data_received(b"x")
         assert transports[2].calls == []
 
     def test_whom_the_edge_holds_stays_held_and_the_other_way_round(self) -> None:
         _, connections, transports = self.adopted(2)
-        connections.choke(True)
+        connections.choke("channel", True)
         connections._open[1].data_received(b"x")
         connections.hold(Hold(1, True))
-        connections.choke(False)
+        connections.choke("channel", False)
         assert transports[0].calls == ["pause", "pause"]
         connections.hold(Hold(1, False))
         assert transports[0].calls[-1] == "resume"
         connections.hold(Hold(2, True))
-        connections.choke(True)
+        connections.choke("channel", True)
         connections._open[2].data_received(b"what was read before")
         connections.hold(Hold(2, False))
         assert "resume" not in transports[1].calls
-        connections.choke(False)
+        connections.choke("channel", False)
         assert transports[1].calls[-1] == "resume"
 
     def test_who_is_gone_or_going_is_passed_over(self) -> None:
         _, connections, transports = self.adopted(2)
-        connections.choke(True)
+        connections.choke("channel", True)
         for number in (1, 2):
             connections._open[number].data_received(b"x")
         connections.lost(1)
         transports[1].closing = True
-        connections.choke(False)
+        connections.choke("channel", False)
         assert [transport.calls for transport in transports] == [["pause"], ["pause"]]
+
+    def test_a_flood_stays_in_the_sockets_until_the_edge_has_taken_half_of_it(self) -> None:
+        """Else the loop reads from each of them in every turn, and works off the reads of a few."""
+        pump, connections, transports = self.adopted(3)
+        part = bytes(UNREAD // 4)
+        for number in (1, 2, 1, 2):
+            connections._open[number].data_received(part)
+        assert [transport.calls for transport in transports] == [[], [], []]
+        connections._open[1].data_received(part)
+        connections._open[3].data_received(b"x")
+        assert [transport.calls for transport in transports] == [["pause"], [], ["pause"]]
+        pump.turn(3)
+        assert [transport.calls for transport in transports] == [["pause"], [], ["pause"]]
+        pump.turn(1)
+        assert [transport.calls[-1:] for transport in transports] == [["resume"], [], ["resume"]]
+        pump.turn()
+        assert [len(event.data) for event in pump.events] == [len(part)] * 5 + [1]
+        connections._open[1].data_received(part)
+        assert transports[0].calls == ["pause", "resume"]
+
+    def test_one_reason_does_not_end_another(self) -> None:
+        pump, connections, (transport,) = self.adopted(1)
+        connections._open[1].data_received(bytes(UNREAD + 1))
+        connections.choke("channel", True)
+        pump.turn()
+        assert transport.calls == ["pause"]
+        connections.choke("channel", False)
+        assert transport.calls == ["pause", "resume"]
