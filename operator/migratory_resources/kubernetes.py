@@ -13,6 +13,7 @@ from migratory_resources.fields import IMAGE, Model, Quantity, Size, Text, Words
 from migratory_resources.model import Brokers, MigratoryCluster, Spec, ZooKeeper
 from migratory_resources.newer import known_part
 from migratory_resources.problems import ClusterFileError, Problem
+from migratory_resources.quantities import parse_amount
 from migratory_resources.repairs import judge
 from migratory_resources.reporting import KubernetesSla
 from migratory_resources.rules import check_rules
@@ -112,8 +113,12 @@ def read_cluster(resource: dict[str, Any]) -> KubernetesCluster:
     problems = [problem for error in errors for problem in problems_of(error)]
     if judged is not None:
         problems += check_rules(judged)
+        spec = judged.cluster.spec
         if judged.right("spec", "brokers", "expose"):
-            problems += _exposure(judged.cluster.spec.brokers.expose)
+            problems += _exposure(spec.brokers.expose)
+        for part, resources in (("brokers", spec.brokers.resources), ("zookeeper", spec.zookeeper.resources)):
+            if judged.right("spec", part, "resources"):
+                problems += _amounts(f"spec.{part}.resources", resources)
     if judged is None or problems:
         raise ClusterFileError(name, problems) from next(iter(errors), None)
     return judged.cluster
@@ -134,6 +139,18 @@ def _known(resource: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
         "spec": resource.get("spec", {}),
     }
     return known_part(KubernetesCluster, document)
+
+
+def _amounts(path: str, resources: Resources) -> list[Problem]:
+    requests, limits = resources.requests, resources.limits
+    return [
+        Problem(f"{path}.limits.{what}", most, f"{least} or more, which requests.{what} asks for")
+        for what, least, most in (
+            ("cpu", requests.cpu, limits.cpu),
+            ("memory", requests.memory, limits.memory),
+        )
+        if least is not None and most is not None and parse_amount(least) > parse_amount(most)
+    ]
 
 
 def _exposure(expose: Expose) -> list[Problem]:

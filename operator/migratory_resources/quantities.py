@@ -63,6 +63,12 @@ def parse_size(value: object) -> int:
     return int(found[1]) * _UNIT_BYTES[found[2] or ""]
 
 
+def parse_amount(text: str) -> Decimal:
+    """Of an amount as `fields.Quantity` takes it: cores or bytes."""
+    number, unit = re.fullmatch(r"([0-9.]+)(.*)", text).groups()  # type: ignore[union-attr]
+    return Decimal(number) * (Decimal("0.001") if unit == "m" else _UNIT_BYTES[unit])
+
+
 def format_duration(seconds: float) -> str:
     """The shortest form that `parse_duration` reads back: the largest unit that leaves a whole number."""
     exact = Decimal(str(seconds))

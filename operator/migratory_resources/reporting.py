@@ -16,14 +16,15 @@ from migratory_resources.fields import IMAGE, Duration, Model, Quantity, Size, T
 from migratory_resources.model import Sla
 from migratory_resources.objectives import ZONE, ZONE_FORM
 
-URL = r"https?://[^\s,/?#]+(/[^\s,?#]*)?"
+# no "user:password@" either: it would stand in conditions and in the log
+URL = r"https?://[^\s,/?#@]+(/[^\s,?#]*)?"
 OBJECT_NAME = r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?"
 CRON = r"[-0-9A-Za-z*/,#]+( [-0-9A-Za-z*/,#]+){4}"
 _CRON_FORM = 'five fields as of cron (minute, hour, day, month, weekday), such as "*/30 * * * *"'
 
 
 class Prometheus(Model):
-    url: Annotated[str, Text(URL, 1000, "an http:// or https:// URL without a query")] = Field(
+    url: Annotated[str, Text(URL, 1000, "an http:// or https:// URL without a user or a query")] = Field(
         description="The server that scrapes brokers and clients, such as http://prometheus.monitoring:9090"
     )
     secret_name: Annotated[str, Text(OBJECT_NAME, 253, "a Secret's name")] | None = Field(

@@ -252,6 +252,7 @@ def test_a_report_on_its_way_out_is_left_to_the_garbage_collector() -> None:
         (report(window="1s"), cluster(SLA), "InvalidSpec"),
         (report(end="2026-02-30T00:00:00Z"), cluster(SLA), "InvalidSpec"),
         (report(end="0001-01-01T00:00:00Z"), cluster(SLA), "InvalidSpec"),
+        (report(prometheus={"url": "http://me:secret@prometheus"}), cluster(SLA), "InvalidSpec"),
         (report(zone="Mars/Base"), cluster(SLA), "InvalidSpec"),
         (report(objectives=[{"name": "a", "type": "delivery", "target": "99"}] * 2), cluster(SLA), "InvalidSpec"),
         (report(), cluster(), "NoPrometheus"),

@@ -142,6 +142,14 @@ def test_rules_stand_at_models_that_are_in_the_schema() -> None:
             "spec.brokers.expose.urlTemplate",
         ),
         ({"brokers": {"resources": {"limits": {"memory": "much"}}}}, "spec.brokers.resources.limits.memory"),
+        (
+            {"brokers": {"resources": {"requests": {"memory": "1Gi"}, "limits": {"memory": "1023Mi"}}}},
+            "spec.brokers.resources.limits.memory",
+        ),
+        (
+            {"zookeeper": {"resources": {"requests": {"cpu": "50m"}, "limits": {"cpu": "0.049"}}}},
+            "spec.zookeeper.resources.limits.cpu",
+        ),
         ({"brokers": {"image": "two words"}}, "spec.brokers.image"),
         ({"zookeeper": {"external": "zk"}}, "spec.zookeeper.external"),
         ({"zookeeper": {"storage": {"size": "1Ki"}}}, "spec.zookeeper.storage.size"),
@@ -152,6 +160,18 @@ def test_what_passed_an_older_schema_is_refused_with_the_field(spec: dict[str, A
     with pytest.raises(ClusterFileError) as caught:
         read_cluster(resource)
     assert [problem.path for problem in caught.value.problems] == [path]
+
+
+@pytest.mark.parametrize("least", ["1Gi", "1024Mi", "1000000k", "1073741824"])
+def test_a_limit_that_is_just_what_is_asked_for_is_taken(least: str) -> None:
+    resources = {"requests": {"memory": least, "cpu": "1"}, "limits": {"memory": "1Gi", "cpu": "1000m"}}
+    resource = {
+        "apiVersion": "migratory.dev/v1alpha1",
+        "kind": "MigratoryCluster",
+        "metadata": {"name": "q"},
+        "spec": {"brokers": {"resources": resources}, "zookeeper": {"resources": {"limits": {"cpu": "1m"}}}},
+    }
+    assert read_cluster(resource).spec.brokers.resources.requests.memory == least
 
 
 def test_what_a_newer_schema_brings_is_left_out_and_named() -> None:
