@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from migratory_simulation.clients import Client
 from migratory_simulation.process import EdgeLife
-from migratory_simulation.stage import START, Stage, Steps
+from migratory_simulation.stage import Stage, Steps
 
 
 def alone(stage: Stage) -> Steps:
     """A broker hears no other: its clients must not stay with it, though it reaches ZooKeeper."""
-    yield stage.until(stage.all_ready, START, "cluster that is up")
+    yield stage.up()
     yield 5.0 * stage.tempo  # a broker that is just ready does not fence yet
     victim = max(stage.others(), key=stage.clients_of)
     stage.block(victim, *stage.others(victim))
@@ -24,9 +24,9 @@ def cut_coordinator(stage: Stage) -> Steps:
     """A coordinator that has re-listed is cut from all others, but not from ZooKeeper: it lets its groups go, and
     another one goes on. With the links back it is one among them again. Where nobody publishes it does not find out by
     what it cannot commit: there fencing alone makes it let go."""
-    yield stage.until(stage.all_ready, START, "cluster that is up")
+    yield stage.up()
     groups = range(stage.world.options.groups)
-    yield stage.until(lambda: stage.coordinator() is not None, 10.0, "coordinator")
+    yield stage.coordinated()
     for other in stage.others(stage.current()):
         stage.crash(other, 1.0)
         yield 3.0 * stage.tempo
@@ -46,9 +46,9 @@ def cut_coordinator(stage: Stage) -> Steps:
 
 def cut_contact(stage: Stage) -> Steps:
     """A contact broker is cut from the coordinator alone, which the third one hears: its clients must go."""
-    yield stage.until(stage.all_ready, START, "cluster that is up")
+    yield stage.up()
     yield 5.0 * stage.tempo
-    yield stage.until(lambda: stage.coordinator() is not None, 10.0, "coordinator")
+    yield stage.coordinated()
     coordinator = stage.current()
     victim = max(stage.others(coordinator), key=stage.clients_of)
     stage.block(victim, coordinator)
@@ -59,9 +59,9 @@ def cut_contact(stage: Stage) -> Steps:
 def zookeeper_away(stage: Stage) -> Steps:
     """No ZooKeeper for eight sessions: whoever publishes is answered all the time, and nobody's clients are sent
     away."""
-    yield stage.until(stage.all_ready, START, "cluster that is up")
+    yield stage.up()
     yield 5.0 * stage.tempo
-    yield stage.until(stage.all_ready, 10.0, "cluster that is at rest")
+    yield stage.at_rest()
     stage.trace("ZooKeeper goes away")
     stage.world.ensemble.set_available(False)
     before = stage.world.coverage["fences"]
@@ -81,9 +81,9 @@ def zookeeper_away(stage: Stage) -> Steps:
 def lagging_contact(stage: Stage) -> Steps:
     """One broker is told everything late, though soon enough to be waited for. Subscribers that come to it from another
     are ahead of it: they are not reset, and nothing is sent to them twice."""
-    yield stage.until(stage.all_ready, START, "cluster that is up")
+    yield stage.up()
     yield stage.tempo
-    yield stage.until(lambda: stage.coordinator() is not None, 10.0, "coordinator")
+    yield stage.coordinated()
     coordinator = stage.current()
     late = stage.random.choice(stage.others(coordinator))
     stage.clog(coordinator, late, stage.random.uniform(0.8, 1.3))
@@ -103,10 +103,10 @@ def lagging_contact(stage: Stage) -> Steps:
 def missed_and_evicted(stage: Stage) -> Steps:
     """A broker is cut from the coordinator for a moment in which more is published than a cache holds: it takes the log
     whole, and its subscribers are told what they missed. Others come back to the topic after as long a time."""
-    yield stage.until(stage.all_ready, START, "cluster that is up")
+    yield stage.up()
     for _ in range(3):
         yield 5.0 * stage.tempo
-        yield stage.until(stage.all_ready, 10.0, "cluster that is at rest")
+        yield stage.at_rest()
         coordinator = stage.current()
         late = stage.random.choice(stage.others(coordinator))
         stage.block(late, coordinator)
@@ -126,7 +126,7 @@ def missed_and_evicted(stage: Stage) -> Steps:
 def stalled_reader(stage: Stage) -> Steps:
     """Subscribers stop reading for a while, under load, and then read on: what waited comes whole and in order, or the
     connection ended and the client resumes."""
-    yield stage.until(stage.all_ready, START, "cluster that is up")
+    yield stage.up()
     yield 2.0 * stage.tempo
     for _ in range(4):
         stalled = [client for client in stage.world.clients if client.subscribes and stage.random.random() < 0.7]
@@ -143,10 +143,10 @@ def stalled_reader(stage: Stage) -> Steps:
 def stalled_replay(stage: Stage) -> Steps:
     """A subscriber that comes back to a topic stops reading as its replay begins, which has many pages: it goes on with
     them when it reads again."""
-    yield stage.until(stage.all_ready, START, "cluster that is up")
+    yield stage.up()
     yield 2.0 * stage.tempo
     for _ in range(4):
-        yield stage.until(stage.all_ready, 10.0, "cluster that is at rest")
+        yield stage.at_rest()
         client = stage.random.choice([client for client in stage.world.clients if client.subscribes])
         topic = client.subscribes[0]
         client.toggle(topic)
@@ -160,9 +160,9 @@ def stalled_replay(stage: Stage) -> Steps:
 
 def others_go_on(stage: Stage) -> Steps:
     """One of three dies and stays away: the two others fence never, keep the clients that they have, and commit."""
-    yield stage.until(stage.all_ready, START, "cluster that is up")
+    yield stage.up()
     yield 5.0 * stage.tempo  # a broker that is just ready does not fence yet
-    yield stage.until(stage.all_ready, 10.0, "cluster that is at rest")
+    yield stage.at_rest()
     others = stage.others()
     victim = stage.random.choice(others)
     others.remove(victim)
@@ -172,7 +172,7 @@ def others_go_on(stage: Stage) -> Steps:
     yield 10.0 * stage.tempo
     for _ in range(6):
         text = "one of three is dead, and nothing is committed any more"
-        yield stage.until(lambda: stage.coordinator() is not None, 10.0, "coordinator")
+        yield stage.coordinated()
         committed = stage.committed(stage.current())
         yield stage.expect(lambda committed=committed: stage.committed(stage.current()) > committed, 4.0, text)  # type: ignore[misc]
         yield 2.0 * stage.tempo
@@ -183,9 +183,9 @@ def others_go_on(stage: Stage) -> Steps:
 
 def halting_goes_on(stage: Stage) -> Steps:
     """Under `halt`, ZooKeeper is away and a broker dies: nobody may have been replaced unseen, so the others go on."""
-    yield stage.until(stage.all_ready, START, "cluster that is up")
+    yield stage.up()
     yield 5.0 * stage.tempo
-    yield stage.until(stage.all_ready, 10.0, "cluster that is at rest")
+    yield stage.at_rest()
     coordinator = stage.current()
     before = stage.world.coverage["fences"]
     stage.world.ensemble.set_available(False)
@@ -204,8 +204,8 @@ def halting_goes_on(stage: Stage) -> Steps:
 def quiet_in_one(stage: Stage) -> Steps:
     """A publisher goes on in one topic of a group and is silent in another, for longer than the duplicate window: it is
     forgotten in the one, by everybody, and in no other."""
-    yield stage.until(stage.all_ready, START, "cluster that is up")
-    yield stage.until(lambda: stage.coordinator() is not None, 10.0, "coordinator")
+    yield stage.up()
+    yield stage.coordinated()
     topics = stage.world.options.topics
     client = stage.newcomer(*topics)
     yield stage.until(lambda: client.core.connected, 10.0, "publisher")
@@ -219,9 +219,9 @@ def came_back(stage: Stage) -> Steps:
     """The coordinator dies and is back before its session ends. One broker hears of that from the third alone: it has
     no link to the new process, and ZooKeeper's news come late. What the dead one coordinated is in takeover, which is
     slow: nobody is fenced."""
-    yield stage.until(stage.all_ready, START, "cluster that is up")
+    yield stage.up()
     yield 6.0 * stage.tempo
-    yield stage.until(stage.all_ready, 10.0, "cluster that is at rest")
+    yield stage.at_rest()
     dead = stage.current()
     contact, third = stage.random.sample(stage.others(dead), 2)
     before = stage.world.coverage["fences"]
@@ -245,9 +245,9 @@ def former_word(stage: Stage) -> Steps:
     """Five brokers, three copies. A coordinator and one more are cut off together, and the others go on in the next
     epoch. Subscribers that come from there to the two are ahead of them, and the former coordinator's word that it is
     one says nothing about that: they are not reset."""
-    yield stage.until(stage.all_ready, START, "cluster that is up")
+    yield stage.up()
     yield 5.0 * stage.tempo
-    yield stage.until(stage.all_ready, 10.0, "cluster that is at rest")
+    yield stage.at_rest()
     former = stage.current()
     others = stage.others(former)
     beside = stage.random.choice(others)
@@ -270,7 +270,7 @@ def former_word(stage: Stage) -> Steps:
 def two_edges(stage: Stage) -> Steps:
     """Two I/O processes of one broker have subscribers of the topic. Those of one of them leave it for a while, and
     come back: what is published crosses to the other meanwhile, and to both from then on."""
-    yield stage.until(stage.all_ready, START, "cluster that is up")
+    yield stage.up()
     for _ in range(6):
         yield stage.until(lambda: _shared(stage) != [], 15.0, "broker with subscribers at both edges")
         for client in _readers(stage, stage.random.choice(_shared(stage))):

@@ -10,7 +10,7 @@ from migratory_simulation.stage import BROKERS, POLL, START, Stage, Steps
 def replaced_while_serving(stage: Stage) -> Steps:
     """All three are replaced while they still run. Two of the old ones hear each other and have their clients, the
     third is alone: nothing is acknowledged by them when the new ones have begun a new history."""
-    yield stage.until(stage.all_ready, START, "cluster that is up")
+    yield stage.up()
     yield stage.random.uniform(0.5, 3.0) * stage.tempo
     old = stage.others()
     alone = stage.random.choice(old)
@@ -24,7 +24,7 @@ def replaced_while_serving(stage: Stage) -> Steps:
 
 def newer_life(stage: Stage) -> Steps:
     """A broker is replaced while it runs, cut off. When it hears of its newer life it ends."""
-    yield stage.until(stage.all_ready, START, "cluster that is up")
+    yield stage.up()
     yield stage.random.uniform(0.5, 3.0) * stage.tempo
     old = stage.random.choice(stage.others())
     stage.replace(old)
@@ -38,10 +38,7 @@ def lives_at_once(stage: Stage) -> Steps:
     for its ephemeral; one more is started, and makes it. Then the first goes on from what it read, a node with the same
     version: the newest are there for each other all the same."""
 
-    def registered() -> bool:
-        return len(stage.others()) == len(BROKERS) and all(process.incarnation > 0 for process in stage.others())
-
-    yield stage.until(registered, START, "brokers that are registered")
+    yield stage.until(stage.registered, START, "brokers that are registered")
     yield stage.random.uniform(0.3, 1.0) * stage.tempo
     for process in stage.others():
         stage.crash(process, 1.0)
@@ -53,7 +50,7 @@ def lives_at_once(stage: Stage) -> Steps:
                 process.freeze()
     for name in BROKERS:
         stage.world.start_process(name)
-    yield stage.until(registered, 5.0, "newest lives")
+    yield stage.until(stage.registered, 5.0, "newest lives")
     yield stage.random.uniform(0.2, 1.0) * stage.tempo
     for process in first:
         process.thaw()
@@ -63,7 +60,7 @@ def lives_at_once(stage: Stage) -> Steps:
 def rolling_restart(stage: Stage) -> Steps:
     """One broker after the other is restarted without a drain, each as soon as all say that they take clients. Some
     subscribers are away from the topic meanwhile, and come back to a broker that got the log by its Sync."""
-    yield stage.until(stage.all_ready, START, "cluster that is up")
+    yield stage.up()
     for name in (*BROKERS, *BROKERS):
         for client in stage.world.clients:
             if client.subscribes and stage.random.random() < 0.5:
@@ -81,7 +78,7 @@ def rolling_restart(stage: Stage) -> Steps:
 def drain(stage: Stage) -> Steps:
     """A planned stop: the groups go to others while the broker still runs, then its clients go by themselves. When it
     is back, groups go back to it."""
-    yield stage.until(stage.all_ready, START, "cluster that is up")
+    yield stage.up()
     yield stage.random.uniform(0.5, 3.0) * stage.tempo
     groups = range(stage.world.options.groups)
     yield stage.until(lambda: None not in [stage.coordinator(group) for group in groups], 10.0, "coordinators")
@@ -107,8 +104,8 @@ def only_copy_leaves(stage: Stage) -> Steps:
     """One copy of everything. The coordinator drains, and what it sends comes late. It ends as soon as it says that it
     is drained, and whoever goes on must have its log."""
     for _ in range(3):
-        yield stage.until(stage.all_ready, START, "cluster that is up")
-        yield stage.until(lambda: stage.coordinator() is not None, 10.0, "coordinator")
+        yield stage.up()
+        yield stage.coordinated()
         leaving = stage.current()
         for other in stage.others(leaving):
             stage.clog(leaving, other, stage.random.uniform(0.3, 1.0))
@@ -122,9 +119,7 @@ def only_copy_leaves(stage: Stage) -> Steps:
 
 def member_dies(stage: Stage) -> Steps:
     """A broker dies that coordinates nothing: nobody waits for its session to end."""
-    yield stage.until(stage.all_ready, START, "cluster that is up")
-    yield stage.random.uniform(0.5, 3.0) * stage.tempo
-    yield stage.until(stage.all_ready, 10.0, "cluster that is at rest")
+    yield from stage.settled()
     coordinator = stage.current()
     stage.crash(min(stage.others(coordinator), key=stage.clients_of), 10.0)
     yield 0.5 * stage.tempo  # what was under way
@@ -136,9 +131,7 @@ def member_dies(stage: Stage) -> Steps:
 def learner(stage: Stage) -> Steps:
     """A broker that was restarted, soon or late, learns and is not listed yet, when the coordinator's way to the one
     listed member is held up and then the coordinator dies: what the learner got counts for nothing."""
-    yield stage.until(stage.all_ready, START, "cluster that is up")
-    yield stage.random.uniform(0.5, 3.0) * stage.tempo
-    yield stage.until(stage.all_ready, 10.0, "cluster that is at rest")
+    yield from stage.settled()
     coordinator = stage.current()
     member, restarted = stage.others(coordinator)
     stage.crash(restarted, stage.random.choice((0.2, 6.0)))
@@ -160,9 +153,7 @@ def learner(stage: Stage) -> Steps:
 def two_lives(stage: Stage) -> Steps:
     """What the coordinator and one member hold is committed, the third lags behind. The member is restarted, then the
     coordinator dies: the member's new life has nothing, and the third alone must not go on from less."""
-    yield stage.until(stage.all_ready, START, "cluster that is up")
-    yield stage.random.uniform(0.5, 3.0) * stage.tempo
-    yield stage.until(stage.all_ready, 10.0, "cluster that is at rest")
+    yield from stage.settled()
     coordinator = stage.current()
     member, lagging = stage.random.sample(stage.others(coordinator), 2)
     stage.block(coordinator, lagging, both=False)
@@ -183,7 +174,7 @@ def two_lives(stage: Stage) -> Steps:
 def late_answer(stage: Stage) -> Steps:
     """A publisher does not read its answer, and so sends again what was evicted from every cache meanwhile, to another
     coordinator than numbered it: it must not be numbered once more."""
-    yield stage.until(stage.all_ready, START, "cluster that is up")
+    yield stage.up()
     topic = stage.world.options.topics[0]
     unread = stage.newcomer(topic)
     yield stage.until(lambda: stage.all_ready() and unread.ready, 10.0, "cluster that is at rest")
@@ -201,7 +192,7 @@ def late_answer(stage: Stage) -> Steps:
 def memory_gone(stage: Stage) -> Steps:
     """Every broker ends at once, twice, while subscribers come and go: each history is another, and everybody is told
     so, those included that follow a topic in which nothing was published. The machines' clocks were set meanwhile."""
-    yield stage.until(stage.all_ready, START, "cluster that is up")
+    yield stage.up()
     for _ in range(2):
         for name in BROKERS:
             stage.world.wall_skews[name] = stage.random.choice((-7200.0, -60.0, 0.0, 60.0))
@@ -220,8 +211,8 @@ def overtaken_leaves(stage: Stage) -> Steps:
     late. Meanwhile the first one learns from ZooKeeper that it is overtaken, and drains: it has nothing to hand over
     any more, and its log is wanted all the same."""
     for _ in range(2):
-        yield stage.until(stage.all_ready, START, "cluster that is up")
-        yield stage.until(lambda: stage.coordinator() is not None, 10.0, "coordinator")
+        yield stage.up()
+        yield stage.coordinated()
         leaving, before = stage.current(), stage.record()
         yield stage.random.uniform(2.0, 3.0) * stage.tempo
         for other in stage.others(leaving):
@@ -244,8 +235,8 @@ def hangs_in_a_turn(stage: Stage) -> Steps:
     """One copy of everything, small caches. What the coordinator is sent comes late, and it hangs for a moment: then
     publications come, and between them what others confirm of earlier ones, all in one turn. All of it is committed."""
     for _ in range(6):
-        yield stage.until(stage.all_ready, START, "cluster that is up")
-        yield stage.until(lambda: stage.coordinator() is not None, 10.0, "coordinator")
+        yield stage.up()
+        yield stage.coordinated()
         hanging = stage.current()
         for other in stage.others(hanging):
             stage.clog(other, hanging, stage.random.uniform(0.3, 1.0))
@@ -263,9 +254,9 @@ def two_at_once(stage: Stage) -> Steps:
     more, and the same one survives: it waits as long as the first time."""
     survivor = ""
     for _ in range(2):
-        yield stage.until(stage.all_ready, START, "cluster that is up")
+        yield stage.up()
         yield stage.random.uniform(0.5, 3.0) * stage.tempo
-        yield stage.until(lambda: stage.coordinator() is not None, 10.0, "coordinator")
+        yield stage.coordinated()
         coordinator = stage.current()
         survivor = survivor or max(stage.others(coordinator), key=stage.clients_of).name
         record = stage.record()
@@ -286,7 +277,7 @@ def two_at_once(stage: Stage) -> Steps:
 def idle(stage: Stage) -> Steps:
     """Nobody publishes, so nothing that is sent for a publication's sake tells a broker how things stand: it is listed
     and takes clients again all the same, after a new link and after a restart."""
-    yield stage.until(stage.all_ready, START, "cluster that is up")
+    yield stage.up()
     yield 2.0 * stage.tempo
     for process in stage.others():
         for other in stage.others(process):
@@ -295,7 +286,7 @@ def idle(stage: Stage) -> Steps:
         stage.crash(process, 1.0)
         yield 6.0 * stage.tempo
         yield stage.expect(stage.all_ready, 40.0, "nobody publishes, and not all brokers are listed again")
-    yield stage.until(lambda: stage.coordinator() is not None, 10.0, "coordinator")
+    yield stage.coordinated()
     coordinator = stage.current()
     for other in stage.others(coordinator):
         stage.world.network.break_link(coordinator.number, other.number)

@@ -13,7 +13,7 @@ from migratory_simulation.stage import BROKERS, START, Stage, Steps, Wait
 def _leave_behind(stage: Stage) -> Generator[float | Wait, None, Process]:
     """The coordinator numbers on, alone: what it sends is held up. Then it is cut off whole, ZooKeeper gives it up, and
     the others take over, with it on their list because no link has been given up yet. Returns the one left behind."""
-    yield stage.until(stage.all_ready, START, "cluster that is up")
+    yield stage.up()
     unknown = stage.newcomer(stage.world.options.topics[0])
     yield stage.random.uniform(0.5, 4.0) * stage.tempo
     yield stage.until(lambda: stage.coordinator() is not None and unknown.ready, 10.0, "coordinator")
@@ -75,9 +75,9 @@ def away_for_two_epochs(stage: Stage) -> Steps:
 def two_coordinators(stage: Stage) -> Steps:
     """ZooKeeper gives the coordinator up, which does not hear of it and goes on sending; the others promise a higher
     epoch. From then on nothing more may be committed in the old one."""
-    yield stage.until(stage.all_ready, START, "cluster that is up")
+    yield stage.up()
     yield stage.random.uniform(0.5, 4.0) * stage.tempo
-    yield stage.until(lambda: stage.coordinator() is not None, 10.0, "coordinator")
+    yield stage.coordinated()
     old, record = stage.current(), stage.record()
     for other in stage.others(old):
         stage.block(other, old, both=False)
@@ -96,9 +96,7 @@ def two_coordinators(stage: Stage) -> Steps:
 
 def _overtake(stage: Stage, *, adopted: bool) -> Steps:
     """A candidate's session ends between its record and its activation, and another one writes the next record."""
-    yield stage.until(stage.all_ready, START, "cluster that is up")
-    yield stage.random.uniform(0.5, 4.0) * stage.tempo
-    yield stage.until(stage.all_ready, 10.0, "cluster that is at rest")
+    yield from stage.settled(4.0)
     before = stage.record()
     stage.crash(stage.current(), 6.0)
     yield stage.until(lambda: stage.record() != before, 12.0, "next record")
@@ -127,7 +125,7 @@ def overtaken_early(stage: Stage) -> Steps:
 def lost_reply(stage: Stage) -> Steps:
     """A candidate's record is written, and its connection to ZooKeeper breaks before it hears so. It must find out, or
     nobody ever coordinates the group."""
-    yield stage.until(stage.all_ready, START, "cluster that is up")
+    yield stage.up()
     for _ in range(2):
         yield stage.random.uniform(1.0, 3.0) * stage.tempo
         yield stage.until(stage.all_ready, 30.0, "cluster that is at rest")
@@ -144,9 +142,7 @@ def lost_reply(stage: Stage) -> Steps:
 def lost_activation(stage: Stage) -> Steps:
     """Four brokers. An epoch is activated, and its owner's connection to ZooKeeper breaks before it hears so; when it
     can ask again, the two others of its list have been replaced, so that it may not activate anything."""
-    yield stage.until(stage.all_ready, START, "cluster that is up")
-    yield stage.random.uniform(0.5, 3.0) * stage.tempo
-    yield stage.until(stage.all_ready, 10.0, "cluster that is at rest")
+    yield from stage.settled()
     before, old = stage.record(), stage.current()
     stage.crash(old, 20.0)
     yield stage.until(lambda: stage.coordinator() is not None and stage.record() != before, 12.0, "activated epoch")
@@ -170,10 +166,7 @@ def slow_first(stage: Stage) -> Steps:
     both have read that there is none."""
     names = rendezvous(0, BROKERS)
 
-    def registered() -> bool:
-        return len(stage.others()) == len(BROKERS) and all(process.incarnation > 0 for process in stage.others())
-
-    yield stage.until(registered, START, "brokers that are registered")
+    yield stage.until(stage.registered, START, "brokers that are registered")
     slow = stage.world.process_of(names[0])
     assert slow is not None
     usual, slow.zk.delay = slow.zk.delay, stage.random.uniform(0.4, 1.4) * stage.tempo
@@ -187,9 +180,7 @@ def late_word(stage: Stage) -> Steps:
     """Five brokers, three copies. A coordinator's word that its epoch is activated comes to one member late: that one
     took the Sync of the next epoch meanwhile, with a tail that only two hold, and which nobody has activated. The late
     word is about another epoch."""
-    yield stage.until(stage.all_ready, START, "cluster that is up")
-    yield stage.random.uniform(0.5, 3.0) * stage.tempo
-    yield stage.until(stage.all_ready, 10.0, "cluster that is at rest")
+    yield from stage.settled()
     before, given_up = stage.record(), stage.current()
     stage.cut_zookeeper(given_up, expire=True)
     yield stage.until(lambda: stage.record() != before, 12.0, "next record")
@@ -226,9 +217,9 @@ def late_word(stage: Stage) -> Steps:
 def links_break(stage: Stage) -> Steps:
     """Five brokers, three copies. All but one member are told late, and the coordinator's link to that one breaks under
     load, again and again: the Sync over the new link brings what no third one holds yet."""
-    yield stage.until(stage.all_ready, START, "cluster that is up")
+    yield stage.up()
     yield 2.0 * stage.tempo
-    yield stage.until(stage.all_ready, 10.0, "cluster that is at rest")
+    yield stage.at_rest()
     coordinator = stage.current()
     member = stage.random.choice(stage.others(coordinator))
     for other in stage.others(coordinator, member):

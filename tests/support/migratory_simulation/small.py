@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, cast
 from migratory_broker.core.logic import events as ev
 from migratory_protocol.messages import Ack, Nack
 from migratory_protocol.peer import Forwarded, Heartbeat, decode_peer, encode_peer
+from migratory_testing.zookeeper_tree import children, parent_of
 
 from migratory_simulation import aftermath
 from migratory_simulation.coverage import Coverage
@@ -232,14 +233,12 @@ class Small:
             node.watches.add((ask.path, isinstance(ask, ev.ZkChildren)))
         if isinstance(ask, ev.ZkGet):
             return ev.ZkReply(ask.request, "ok", node=ev.Node(stored.data, stored.version, stored.owner))
-        prefix = ask.path + "/"
-        names = (path.removeprefix(prefix) for path in self.ensemble.nodes if path.startswith(prefix))
-        return ev.ZkReply(ask.request, "ok", children=tuple(sorted(name for name in names if "/" not in name)))
+        return ev.ZkReply(ask.request, "ok", children=children(self.ensemble.nodes, ask.path))
 
     def _watched(self, path: str, data: bytes | None, version: int) -> None:
         came_or_went = (path in self._there) != (data is not None)
         (self._there.discard if data is None else self._there.add)(path)
-        parent = path.rsplit("/", 1)[0] or "/"
+        parent = parent_of(path)
         for node in self.processes:
             for watch in ((path, False), (path, True), (parent, True)) if came_or_went else ((path, False),):
                 if watch in node.watches and node.running:

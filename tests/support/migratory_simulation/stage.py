@@ -80,6 +80,21 @@ class Stage:
         """Circumstances that the script needs; without them it ends."""
         return Wait(condition, limit * self.tempo, 0, what)
 
+    def up(self) -> Wait:
+        return self.until(self.all_ready, START, "cluster that is up")
+
+    def at_rest(self) -> Wait:
+        return self.until(self.all_ready, 10.0, "cluster that is at rest")
+
+    def coordinated(self) -> Wait:
+        return self.until(lambda: self.coordinator() is not None, 10.0, "coordinator")
+
+    def settled(self, longest: float = 3.0) -> Steps:
+        """The cluster is up, and at a moment after that, which the seed draws, at rest."""
+        yield self.up()
+        yield self.random.uniform(0.5, longest) * self.tempo
+        yield self.at_rest()
+
     def expect(self, condition: Callable[[], bool], limit: float, text: str, invariant: int = 7) -> Wait:
         """What the cluster owes: `text` says what was not seen."""
         return Wait(condition, limit * self.tempo, invariant, text)
@@ -141,6 +156,11 @@ class Stage:
             return False
         records = [self.record(group) for group in range(self.world.options.groups)]
         return all(record is not None and record.activated and len(record.members) == len(names) for record in records)
+
+    def registered(self) -> bool:
+        """Every configured broker runs, and ZooKeeper has given its process an incarnation."""
+        found = self.others()
+        return len(found) == len(self.world.options.brokers) and all(process.incarnation > 0 for process in found)
 
     def say_open(self) -> bool:
         """The same by the brokers' own word alone: what an operator of a rolling restart has to go by."""

@@ -18,18 +18,15 @@ from random import Random
 
 from migratory_broker.core.logic.events import (
     Check,
-    Create,
-    Delete,
     Node,
-    Write,
     ZkChanged,
     ZkChildren,
     ZkCommit,
     ZkGet,
-    ZkOperation,
     ZkReply,
     ZkSession,
 )
+from migratory_testing.zookeeper_tree import Refused, Stored, children, parent_of, staged
 
 from migratory_simulation.scheduler import Scheduler
 
@@ -38,21 +35,10 @@ Answer = ZkReply | ZkChanged | ZkSession
 
 
 @dataclass(slots=True)
-class Stored:
-    data: bytes
-    version: int
-    owner: int
-
-
-@dataclass(slots=True)
 class Session:
     number: int
     client: ZkClient | None
     heard: float
-
-
-class Refused(Exception):
-    """A transaction that does not apply; the text names the operation."""
 
 
 class Ensemble:
@@ -117,7 +103,7 @@ class Ensemble:
 
     def commit(self, session: Session, request: ZkCommit) -> ZkReply:
         try:
-            changes, versions = self._stage(session.number, request.operations)
+            changes, versions = staged(self.nodes, session.number, request.operations)
         except Refused as refusal:
             return ZkReply(request.request, "refused", error=str(refusal))
         for path, stored in changes.items():
@@ -129,44 +115,6 @@ class Ensemble:
             if not isinstance(operation, Check):
                 self._changed(operation.path, changes[operation.path])
         return ZkReply(request.request, "ok", versions=versions)
-
-    def _stage(
-        self, session: int, operations: tuple[ZkOperation, ...]
-    ) -> tuple[dict[str, Stored | None], tuple[int, ...]]:
-        changes: dict[str, Stored | None] = {}
-        versions: list[int] = []
-
-        def look(path: str) -> Stored | None:
-            return changes[path] if path in changes else self.nodes.get(path)
-
-        for operation in operations:
-            path = operation.path
-            found = look(path)
-            if isinstance(operation, Create):
-                parent = look(path.rsplit("/", 1)[0] or "/")
-                if found is not None:
-                    raise Refused(f"{path} exists")
-                if parent is None or parent.owner:
-                    raise Refused(f"{path} has no parent that can hold it")
-                changes[path] = Stored(operation.data, 0, session if operation.ephemeral else 0)
-                versions.append(0)
-                continue
-            if found is None:
-                raise Refused(f"{path} does not exist")
-            wanted = operation.version
-            if wanted not in (-1, found.version):
-                raise Refused(f"{path} is at version {found.version}, not {wanted}")
-            if isinstance(operation, Write):
-                changes[path] = Stored(operation.data, found.version + 1, found.owner)
-                versions.append(found.version + 1)
-            elif isinstance(operation, Delete):
-                if any(name.startswith(path + "/") for name in self.nodes):
-                    raise Refused(f"{path} has children")
-                changes[path] = None
-                versions.append(-1)
-            else:
-                versions.append(-1)
-        return changes, tuple(versions)
 
     def _changed(self, path: str, stored: Stored | None) -> None:
         for client in self.clients:
@@ -290,7 +238,7 @@ class ZkClient:
                 self._data_watches.discard(path)
                 self.answer_later(ZkChanged(path))
             if (before is None) != (stored is None):
-                parent = path.rsplit("/", 1)[0] or "/"
+                parent = parent_of(path)
                 for watched in (parent, path) if stored is None else (parent,):
                     if watched in self._child_watches:
                         self._child_watches.discard(watched)
@@ -310,9 +258,7 @@ class ZkClient:
             return ZkReply(request.request, "ok", node=Node(node.data, node.version, node.owner))
         if request.watch:
             self._child_watches.add(request.path)
-        prefix = request.path.rstrip("/") + "/"
-        names = (name[len(prefix) :] for name in self._seen if name != "/" and name.startswith(prefix))
-        return ZkReply(request.request, "ok", children=tuple(sorted(name for name in names if "/" not in name)))
+        return ZkReply(request.request, "ok", children=children(self._seen, request.path))
 
     def _try_connect(self, generation: int) -> None:
         if generation != self._generation or not self.reachable or self.connected:
