@@ -242,7 +242,7 @@ class Api:
                     yield _whole(kind, thing)
         except TimeoutError:
             return
-        except (_ApiError, httpx2.HTTPError) as error:
+        except _FAILURES as error:
             raise _explained(error) from error
 
     async def close(self) -> None:
@@ -269,16 +269,22 @@ class _limited:
             await self._limit.__aexit__(kind, error, trace)
         except TimeoutError as late:
             raise ApiError(0, f"the API server did not answer within {TIMEOUT:g} s") from late
-        if isinstance(error, (_ApiError, httpx2.HTTPError)):
+        if isinstance(error, _FAILURES):
             raise _explained(error) from error
 
 
-def _explained(error: _ApiError | httpx2.HTTPError) -> ApiError:
+_FAILURES = (_ApiError, httpx2.HTTPError, ValueError, KeyError)
+"""The last two are what lightkube makes of an answer that is none of an API server's: a page of a proxy before it."""
+
+
+def _explained(error: BaseException) -> ApiError:
     if isinstance(error, _ApiError):
         return ApiError(error.status.code or 0, error.status.message or str(error))
     if isinstance(error, httpx2.HTTPStatusError):
         # a proxy's page, or another answer that is no Status
         return ApiError(error.response.status_code, f"the API server answered {error.response.status_code}")
+    if isinstance(error, (ValueError, KeyError)):
+        return ApiError(0, f"what came is no answer of an API server: {error!r}")
     return ApiError(0, f"no answer from the API server: {error!r}")
 
 
