@@ -18,7 +18,7 @@ PAGES = {
 }
 
 
-@pytest.fixture(params=PAGES.values(), ids=PAGES)
+@pytest.fixture(params=PAGES.values(), ids=list(PAGES))
 async def api(request: pytest.FixtureRequest) -> AsyncIterator[Api]:
     code, text, content = request.param
 
