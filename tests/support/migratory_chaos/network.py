@@ -143,11 +143,18 @@ class Network:
         words = [*self._between(source, target), "-p", "tcp", "--dport", str(port), f"-j DNAT --to-destination {where}"]
         return Rule(words, "PREROUTING", "nat")
 
-    def break_connections(self, source: str, target: str, port: int) -> int:
-        """Ends the connections that `source` made to a port of `target`; how many there were."""
+    def connections(self, source: str, target: str, port: int) -> frozenset[str]:
+        """The established connections that `source` made to a port of `target`, by its end of them."""
+        return self._connections(source, target, port)
+
+    def break_connections(self, source: str, target: str, port: int) -> frozenset[str]:
+        """Ends them; those that were there."""
+        return self._connections(source, target, port, "-K")
+
+    def _connections(self, source: str, target: str, port: int, *options: str) -> frozenset[str]:
         address = self.nodes[target].address
-        words = ["ss", "-K", "-H", "-t", "state", "established", "dst", address, "dport", "=", str(port)]
-        return len(run(*self.nodes[source].place.enter, *words).splitlines())
+        words = ["ss", *options, "-H", "-n", "-t", "state", "established", "dst", address, "dport", "=", str(port)]
+        return frozenset(line.split()[2] for line in run(*self.nodes[source].place.enter, *words).splitlines())
 
     def meets(self, source: str, target: str, port: int) -> str:
         """What a new connection from `source` to a port of `target` meets: "refused", "accepted" or "silence"."""
