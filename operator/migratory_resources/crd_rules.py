@@ -10,7 +10,14 @@ from collections.abc import Mapping, Sequence
 from pydantic import BaseModel
 
 from migratory_resources.crd_fields import Schema, millis, rule, size
-from migratory_resources.kubernetes import Expose, KubernetesBrokers, KubernetesSpec, KubernetesZooKeeper, Storage
+from migratory_resources.kubernetes import (
+    Expose,
+    KubernetesBrokers,
+    KubernetesSpec,
+    KubernetesZooKeeper,
+    Resources,
+    Storage,
+)
 from migratory_resources.model import LONGEST_NAME, Cache, Limits, Topics
 from migratory_resources.objectives import Objective, Window
 from migratory_resources.quantities import format_duration
@@ -31,6 +38,12 @@ def _unchanged(field: str, optional: bool = False) -> Schema:
     return rule(cel, "is fixed once the cluster exists", field)
 
 
+def _within(amount: str) -> Schema:
+    least, most = f"self.requests.{amount}", f"self.limits.{amount}"
+    cel = f"!has({least}) || !has({most}) || {size(least)}.compareTo({size(most)}) <= 0"
+    return rule(cel, f"must be requests.{amount} or more", f"limits.{amount}")
+
+
 SPEC_RULES: Mapping[type[BaseModel], Sequence[Schema]] = {
     Topics: [_unchanged("groups")],
     Cache: [rule(f"{millis('self.maxAge')} >= {millis('self.minAge')}", "must be minAge or more", "maxAge")],
@@ -49,6 +62,7 @@ SPEC_RULES: Mapping[type[BaseModel], Sequence[Schema]] = {
         rule("self.weights.size() < self.replicas || self.weights.exists(name, self.weights[name] > 0)",
              "one broker at least needs a weight above 0", "weights"),
     ],
+    Resources: [_within("cpu"), _within("memory")],
     Storage: [
         _unchanged("size"),
         _unchanged("ephemeral"),
