@@ -4,11 +4,15 @@ RESUME: only committed entries are replayed or named. Behind the cache -> `trunc
 ZooKeeper does not know, or an entry that was replaced -> `reset`; ahead of the committed mark -> wait: for 2 s in which
 a coordinator says what is committed. Until one does (a takeover, a broker that is cut off and has not fenced yet)
 nothing is known of the position, and there is nothing to deliver either: that is waited out, for 30 s at most.
+
+Positions are what clients say. However many wait for one that never comes, or name an epoch that never was: a tick
+looks at those whose time is up, and now and then at all of a group; ZooKeeper is asked about a group once at a time.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from migratory_protocol.peer import Publication
@@ -28,13 +32,14 @@ if TYPE_CHECKING:
 
 PIECE = 32  # publications that a page is begun with; then as many again as it has
 MOST = 2048  # publications in a page, however short they are: some milliseconds to encode
+RETRIES = 10  # ticks in which all that wait are tried once anyway: what they wait for tells of itself, mostly
 
 
 @dataclass(slots=True)
 class Waiting:
     event: Attach
     begun: float
-    since: float  # a coordinator has told what is committed, without a break
+    since: float  # a coordinator of its epoch or a later one has told what is committed, but for `_silent`
     asked: bool = False  # ZooKeeper was asked for the highest epoch
 
 
@@ -45,7 +50,11 @@ class Resume:
         self.authorizer = authorizer
         self.groups: list[Group] = []
         self._waiting: dict[int, dict[str, list[Waiting]]] = {}  # group -> topic
+        self._due: dict[int, list[tuple[float, str]]] = {}  # group -> heap of when whose time may be up
+        self._silent: dict[int, float] = {}  # group -> when its coordinator was last found to say nothing
+        self._asking: set[int] = set()  # groups that ZooKeeper was asked about and has not answered
         self._recorded: dict[int, tuple[int, float]] = {}  # group -> highest epoch in ZooKeeper, when asked
+        self._ticks = 0
 
     # ---- attach ----------------------------------------------------------------------------------------------
 
@@ -60,6 +69,7 @@ class Resume:
         waiting = Waiting(event, self.ctx.now, self.ctx.now)
         if not self._try(self.groups[number], waiting, late=False):
             self._waiting.setdefault(number, {}).setdefault(event.topic, []).append(waiting)
+            heappush(self._due.setdefault(number, []), (self._up(number, waiting), event.topic))
 
     def _try(self, group: Group, waiting: Waiting, late: bool) -> bool:
         """Answer if the answer is certain, or if the time is up (`late`)."""
@@ -111,9 +121,9 @@ class Resume:
         if after.sequence == 0 and after.epoch <= max(group.replica.promised, group.replica.first):
             return "reset"  # only a history's first epoch has a position 0
         recorded, asked_at = self._recorded.get(group.number, (0, float("-inf")))
-        if waiting.asked and asked_at >= waiting.begun:
+        if asked_at >= waiting.begun:
             return "reset" if after.epoch > recorded else "wait"
-        if not waiting.asked:
+        if not waiting.asked and group.number not in self._asking:  # else with the answer
             waiting.asked = True
             self._ask(group)
         return "wait"
@@ -122,8 +132,10 @@ class Resume:
         if not self.zookeeper.connected:
             return
         sent = self.ctx.now
+        self._asking.add(group.number)
 
         def then(reply: ZkReply) -> None:
+            self._asking.discard(group.number)
             if reply.outcome != "ok":
                 return
             try:
@@ -131,25 +143,42 @@ class Resume:
             except BadRecord:
                 return
             self._recorded[group.number] = (epoch, sent)
-            self.moved(group)
+            self._try_all(group)
 
         self.zookeeper.get(f"{GROUPS}/{group.number}", then)
 
     # ---- waiting ---------------------------------------------------------------------------------------------
 
     def committed(self, group: Group, log: TopicLog) -> None:
-        if (topics := self._waiting.get(group.number)) is not None and log.name in topics:
-            self._again(group, log.name)
+        if (topics := self._waiting.get(group.number)) is not None and (waiting := topics.get(log.name)):
+            committed = log.committed
+            if any((after := one.event.after) is None or after.sequence <= committed for one in waiting):
+                self._again(group, log.name)
 
     def moved(self, group: Group) -> None:
-        """The group is synced to another epoch, or more is known about epochs."""
+        """The group is synced to another epoch, whose coordinator is heard from now on."""
+        if group.number in self._waiting:
+            self._silent[group.number] = self.ctx.now
+            self._try_all(group)
+
+    def _try_all(self, group: Group) -> None:
         for topic in sorted(self._waiting.get(group.number, {})):
             self._again(group, topic)
 
     def tick(self) -> None:
+        now = self.ctx.now
+        self._ticks += 1
         for number in sorted(self._waiting):
-            for topic in sorted(self._waiting[number]):
-                self._again(self.groups[number], topic)
+            group, topics, due = self.groups[number], self._waiting[number], self._due[number]
+            if not self._informed(group):
+                self._silent[number] = now
+            up = set()
+            while due and due[0][0] <= now:
+                up.add(heappop(due)[1])
+            for topic in sorted(topics if self._ticks % RETRIES == number % RETRIES else up & topics.keys()):
+                self._again(group, topic)
+                if topic in up and topic in topics:
+                    heappush(due, (min(self._up(number, waiting) for waiting in topics[topic]), topic))
 
     def _again(self, group: Group, topic: str) -> None:
         topics = self._waiting[group.number]
@@ -159,19 +188,29 @@ class Resume:
             return
         del topics[topic]
         if not topics:
-            del self._waiting[group.number]
+            number = group.number
+            del self._waiting[number], self._due[number]
+            self._silent.pop(number, None)
 
     def _late(self, group: Group, waiting: Waiting) -> bool:
-        config, now = self.ctx.config, self.ctx.now
+        """Whether its time is up. It runs while a coordinator of its epoch, or a later one, says what is committed."""
         after = waiting.event.after
-        if after is not None and not self._informed(group, after):
-            waiting.since = now
-        return now - waiting.since >= config.resume_wait or now - waiting.begun >= config.resume_limit
+        if after is not None and (after.epoch > group.replica.synced or not self._informed(group)):
+            waiting.since = self.ctx.now
+        return self._up(group.number, waiting) <= self.ctx.now
 
-    def _informed(self, group: Group, after: Position) -> bool:
-        """Whether the coordinator of that epoch, or of a later one, says here what is committed."""
+    def _up(self, number: int, waiting: Waiting) -> float:
+        """When it is, as things stand."""
+        config = self.ctx.config
+        since = waiting.since
+        if waiting.event.after is not None:
+            since = max(since, self._silent.get(number, since))
+        return min(since + config.resume_wait, waiting.begun + config.resume_limit)
+
+    def _informed(self, group: Group) -> bool:
+        """Whether the coordinator of the latest epoch known says here what is committed."""
         replica, gossip, number = group.replica, group.gossip, group.number
-        if max(after.epoch, gossip.epoch(number)) > replica.synced:
+        if gossip.epoch(number) > replica.synced:
             return False
         if group.reign is not None and group.reign.active:
             return True

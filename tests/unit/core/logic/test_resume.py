@@ -5,7 +5,19 @@ from __future__ import annotations
 import pytest
 from migratory_broker.core.logic import resume
 from migratory_broker.core.logic.cache import TopicLog
-from migratory_broker.core.logic.events import Attach, Attached, Fanout, PeerReceived
+from migratory_broker.core.logic.core import Logic
+from migratory_broker.core.logic.events import (
+    Attach,
+    Attached,
+    Effect,
+    Fanout,
+    Node,
+    PeerReceived,
+    ZkGet,
+    ZkReply,
+)
+from migratory_broker.core.logic.records import encode
+from migratory_broker.core.logic.resume import RETRIES
 from migratory_protocol.peer import Accept, HandOver, Publication
 from migratory_protocol.positions import Position
 from migratory_testing.brokers import Cluster
@@ -353,3 +365,67 @@ def test_a_page_looks_at_no_more_of_a_log_than_it_gives(monkeypatch: pytest.Monk
     page = cluster.page("a", "t", (epoch, 0), max_bytes=10**6)
     assert 40 <= len(page.publications) < 80
     assert not page.done
+
+
+class TestPositionsThatLie:
+    """Whatever clients name, others are served: a tick and ZooKeeper are there for all."""
+
+    def table(self, count: int, after: Position) -> tuple[Cluster, Logic, int, list[Effect]]:
+        """A member of group 0, which all topics are in, `count` of them waited for, and what it said to that."""
+        cluster = Cluster(groups=1).up()
+        logic = cluster.logic(cluster.others()[0])
+        logic.resume._ticks = RETRIES  # the next nine ticks are not those in which all are tried
+        effects: list[Effect] = []
+        for number in range(count):
+            effects += logic.step(Attach(0, number, f"t{number}", after), cluster.now + number / 1000)
+        return cluster, logic, logic.groups[0].replica.synced, effects
+
+    def test_zookeeper_is_asked_about_a_group_once_at_a_time(self) -> None:
+        """Twenty connections with 250 topics each kept ZooKeeper's answers to everything else back for five seconds."""
+        cluster, logic, synced, effects = self.table(50, Position(2**62, 5))
+        (asked,) = [effect for effect in effects if isinstance(effect, ZkGet)]
+        node = Node(encode(cluster.record()), 1)
+        effects = logic.step(ZkReply(asked.request, "ok", node), cluster.now + 0.05)
+        (answered,) = [effect for effect in effects if isinstance(effect, Attached)]
+        assert (answered.reference, answered.receipt) == (0, "reset")  # it alone was there when ZooKeeper was asked
+        (again,) = [effect for effect in effects if isinstance(effect, ZkGet)]
+        effects = logic.step(ZkReply(again.request, "ok", node), cluster.now + 0.06)
+        assert [(a.receipt, a.position.epoch) for a in effects if isinstance(a, Attached)] == [("reset", synced)] * 49
+        assert (logic.resume._waiting, logic.resume._due, logic.resume._silent) == ({}, {}, {})
+
+    def test_an_answer_that_does_not_come_is_asked_for_by_the_next(self) -> None:
+        cluster, logic, _, effects = self.table(2, Position(2**62, 5))
+        (asked,) = [effect for effect in effects if isinstance(effect, ZkGet)]
+        logic.step(ZkReply(asked.request, "unknown"), cluster.now + 0.05)
+        effects = logic.step(Attach(0, 9, "u", Position(2**62, 5)), cluster.now + 0.06)
+        assert [effect.path for effect in effects if isinstance(effect, ZkGet)] == ["/groups/0"]
+
+    def test_who_waits_is_not_looked_at_until_something_happens(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A hundred connections with 256 topics each kept a broker busy with its ticks."""
+        cluster, logic, synced, _ = self.table(50, Position(0, 0))
+        now = cluster.now + 1.0
+        tried: list[str] = []
+        try_ = logic.resume._try
+        monkeypatch.setattr(
+            logic.resume, "_try", lambda group, one, late: (tried.append(one.event.topic), try_(group, one, late))[1]
+        )
+        for number in range(50):
+            logic.step(Attach(0, number, "t", Position(synced, 10 + number)), now)
+        tried.clear()
+        for _ in range(RETRIES - 1):
+            logic.resume.tick()
+        assert tried == []
+        log = logic.groups[0].replica.log("t")
+        log.replace(9, synced, [])
+        log.committed = 9
+        logic.resume.committed(logic.groups[0], log)
+        assert tried == []
+        logic.resume.tick()
+        assert len(tried) == 50  # all, now and then
+        logic.resume._ticks = 0
+        tried.clear()
+        logic.ctx.now = now + logic.config.resume_wait
+        logic.groups[0].gossip.learn(0, synced, cluster.coordinator(), logic.ctx.now)
+        logic.resume.tick()
+        assert len(tried) == 50
+        assert logic.resume._waiting == {}
