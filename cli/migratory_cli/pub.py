@@ -21,6 +21,7 @@ from migratory_cli.output import Output
 
 _WINDOW = 500  # publications under way; below the client's own bound
 _CHUNKS = 16  # of standard input, read ahead
+_LONGEST = 67_108_864  # bytes of a line: no cluster takes a longer payload
 
 
 @click.command()
@@ -149,12 +150,21 @@ async def _lines() -> AsyncIterator[bytes]:
             return  # the loop has ended: nobody reads
 
     threading.Thread(target=read, name="stdin", daemon=True).start()
-    rest = b""
+    rest = bytearray()
+    number = 1
     while chunk := await chunks.get():
         if isinstance(chunk, OSError):
             raise Failed(f"cannot read standard input: {chunk.strerror}")
-        *lines, rest = (rest + chunk).split(b"\n")
+        *lines, end = chunk.split(b"\n")
         for line in lines:
-            yield line.rstrip(b"\r")
+            rest += line
+            yield bytes(rest).rstrip(b"\r")
+            rest.clear()
+            number += 1
+        rest += end
+        if len(rest) > _LONGEST:
+            raise Failed(
+                f"line {number} of standard input has over {_LONGEST} bytes: no cluster takes so long a payload"
+            )
     if rest:
-        yield rest.rstrip(b"\r")
+        yield bytes(rest).rstrip(b"\r")

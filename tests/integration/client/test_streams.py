@@ -46,6 +46,16 @@ async def test_what_was_closed_before_the_start(broker: FakeBroker) -> None:
     assert (await run(broker, "$M status http://127.0.0.1:1 <&- >&- 2>&-"))[0] == 1
 
 
+async def test_a_line_without_end_is_refused_and_not_kept(broker: FakeBroker) -> None:
+    """`migratory pub t < /dev/zero` took all memory of the machine."""
+    code, out, err = await run(broker, "(echo first; yes | head -c 140000000 | tr -d '\\n') | $M pub t")
+    assert (code, out) == (1, "1:1\n")
+    assert "Error: line 2 of standard input has over 67108864 bytes: no cluster takes so long a payload" in err
+    lines = "(printf 'a\\r\\n\\n'; yes b | head -c 200000 | tr -d '\\n'; printf '\\nend') | $M pub t"
+    assert (await run(broker, lines))[0] == 0
+    assert [entry.payload for entry in broker.memory.topics["t"]] == [b"first", b"a", b"", b"b" * 100_000, b"end"]
+
+
 async def test_publishing_ends_without_a_word_when_its_reader_has_enough(broker: FakeBroker) -> None:
     """It once went on, told each position's failure with a traceback, and ended with 0."""
     code, out, err = await run(broker, "$M pub t x --repeat 100000 | head -1; exit ${PIPESTATUS[0]}")
