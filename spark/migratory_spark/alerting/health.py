@@ -164,8 +164,8 @@ def operator_alerts() -> list[dict[str, Any]]:
         ),
         _alert(
             "MigratoryOperatorBlind",
-            # Of an operator that is gone the last hour still tells when it listed; no value would be no alert.
-            f"time() - max by (namespace, service) (max_over_time({listed}[1h])) > 300",
+            # Of an operator that is gone the last day still tells when it listed; no value would be no alert.
+            f"time() - max by (namespace, service) (max_over_time({listed}[1d])) > 300",
             "ticket",
             "The operator has not listed its clusters for five minutes",
             "It is away, or the API server does not answer it. Clusters go on as they are; nothing heals or changes.",
