@@ -47,7 +47,7 @@ lint: $(VENV)/.tests ## ruff
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: $(VENV)/.tests ## mypy --strict
+types: $(VENV)/.tests ## mypy --strict, of tests and benchmarks as well
 	$(BIN)/mypy
 
 layers: $(VENV)/.tests ## which part may import what

@@ -148,7 +148,7 @@ def test_what_can_not_start_is_told_with_the_reason(asked: Kubectl) -> None:
     assert failed(kube, "no-image") == "ImagePullBackOff"
     assert failed(kube, "too-large") == "Unschedulable"
     for name in ("no-image", "too-large"):
-        kube.until(lambda name=name: not kube.list("pods", f"migratory.dev/report={name}"), "no pod left", 60)
+        kube.until(lambda name=name: not kube.list("pods", f"migratory.dev/report={name}"), "no pod left", 60)  # type: ignore[misc]
 
 
 def test_a_driver_that_hangs_is_ended(asked: Kubectl) -> None:

@@ -21,7 +21,8 @@ async def test_a_killed_broker_takes_nothing_along_and_comes_back_as_a_member(
     async with start_cluster(brokers={"ioProcesses": processes}) as cluster:
 
         async def every_group_has_a_coordinator() -> bool:
-            return sum((await cluster.coordinated_groups()).values()) == cluster.resource.spec.topics.groups
+            counts = await cluster.coordinated_groups()
+            return bool(sum(counts.values()) == cluster.resource.spec.topics.groups)
 
         victim = await cluster.busiest_coordinator()
         traffic = Traffic()

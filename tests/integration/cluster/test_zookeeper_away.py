@@ -95,7 +95,7 @@ async def test_a_broker_killed_meanwhile_leaves_its_groups_waiting_until_zookeep
 
         async def healed() -> bool:
             counts = await cluster.coordinated_groups()
-            return sum(counts.values()) == cluster.resource.spec.topics.groups
+            return bool(sum(counts.values()) == cluster.resource.spec.topics.groups)
 
         traffic = Traffic()
         async with Load(patient(cluster), traffic) as load:

@@ -124,7 +124,7 @@ async def test_a_rolling_update_moves_nobody_more_than_twice(
         for broker in reversed(cluster.brokers):
             cluster.supervisor.hold(broker.name)
             broker.process.signal(signal.SIGTERM)
-            await until(lambda process=broker.process: not process.alive, "drained", limit=30)
+            await until(lambda process=broker.process: not process.alive, "drained", 30)  # type: ignore[misc, arg-type]
             await cluster.restart_broker(broker.name)
         await until(watch.even, "even after the update", limit=WITHIN)
         await watch.rests()

@@ -97,5 +97,6 @@ def brokers(zookeepers: Any, tmp_path: Path, request: pytest.FixtureRequest) -> 
     with Brokers(tmp_path / "brokers", zookeepers.servers, cluster=cluster, ioProcesses=processes) as running:
         running.start_all()
         for broker in running.all():  # a broker hears of the others' readiness a moment later
-            poll(lambda broker=broker: len(broker.status()["servers"]) == 3, f"{broker.name} names all to its clients")
+            what = f"{broker.name} names all to its clients"
+            poll(lambda broker=broker: len(broker.status()["servers"]) == 3, what)  # type: ignore[misc]
         yield running

@@ -53,11 +53,12 @@ class Session:
     async def ask(self, make: Callable[[int], Any]) -> events.ZkReply:
         self.number += 1
         effect = make(self.number)
-        {
+        carried_out: dict[type, Callable[[Any], None]] = {
             events.ZkGet: self.zookeeper.get,
             events.ZkChildren: self.zookeeper.children,
             events.ZkCommit: self.zookeeper.commit,
-        }[type(effect)](effect)
+        }
+        carried_out[type(effect)](effect)
         return (await self.until(lambda: self.replies(effect.request)))[0]  # type: ignore[no-any-return]
 
     def replies(self, request: int) -> list[events.ZkReply]:

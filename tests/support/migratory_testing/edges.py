@@ -116,10 +116,13 @@ class Reader:
     def raw(self, data: bytes) -> list[Effect]:
         return self.bench.step(Received(self.number, data))
 
-    def subscribe(self, topic: str, after: object = None, request: int = 1, snapshot: bool = False) -> Attach:
+    def subscribe(
+        self, topic: str, after: tuple[int, int] | str | None = None, request: int = 1, snapshot: bool = False
+    ) -> Attach:
         """Subscribes to one topic; what the edge asked of the logic."""
         asked = len(self.bench.requests)
-        self.say(Subscribe(request, [TopicRequest(topic, after, snapshot)]))
+        position = Position(*after) if isinstance(after, tuple) else after
+        self.say(Subscribe(request, [TopicRequest(topic, position, snapshot)]))
         found = self.bench.requests.pop()
         assert isinstance(found, Attach)
         assert len(self.bench.requests) == asked

@@ -10,7 +10,7 @@ import asyncio
 import socket
 import struct
 from collections.abc import Callable
-from typing import Self
+from typing import Self, TypeVar
 
 import websockets
 from migratory_protocol import messages as wire
@@ -18,6 +18,8 @@ from migratory_protocol.codec import CODECS, Codec, codec_named
 from migratory_protocol.messages import BrokerMessage, ClientMessage
 from migratory_protocol.positions import Position, parse_position
 from websockets.asyncio.server import Server, ServerConnection, serve
+
+T = TypeVar("T")
 
 
 class Memory:
@@ -65,7 +67,7 @@ class FakeConnection:
         plain.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.connection.transport.abort()
 
-    def of(self, kind: type[ClientMessage]) -> list[ClientMessage]:
+    def of(self, kind: type[T]) -> list[T]:
         return [message for message in self.received if isinstance(message, kind)]
 
 

@@ -19,6 +19,7 @@ from migratory_broker.core.logic.events import (
     Page,
     PublishAnswers,
     PublishRequest,
+    Receipt,
 )
 from migratory_protocol.messages import Ack, Nack
 from migratory_protocol.peer import Publication
@@ -104,7 +105,8 @@ class OneLogic:
 
     def _attach(self, request: Attach) -> Attached:
         log = self.logs[request.topic]
-        receipt, position, after = "complete", log.position, request.after
+        receipt: Receipt = "complete"
+        position, after = log.position, request.after
         found: Iterable[Publication] = ()
         done, first, last = True, 0, 0
         if after is None:
@@ -116,15 +118,7 @@ class OneLogic:
                 receipt, first, last = "truncated", after.sequence + 1, log.base
             found, done = self._cut(log, after.sequence, request.max_bytes)
         return Attached(
-            request.edge,
-            request.reference,
-            request.topic,
-            receipt,
-            position,
-            tuple(found),
-            done,
-            first,
-            last,  # type: ignore[arg-type]
+            request.edge, request.reference, request.topic, receipt, position, tuple(found), done, first, last
         )
 
     def _page(self, request: NextPage) -> Page:

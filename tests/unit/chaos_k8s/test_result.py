@@ -9,7 +9,7 @@ import pytest
 from migratory_chaos_k8s.result import NO_REPORT, Run, Struck, table
 from migratory_loadtest.result import LoadResult, Resumed, Spread
 
-GOOD_COUNTS = {"published": 100, "acknowledged": 100, "expected": 300, "delivered": 300, "received": 300}
+COUNTS: dict[str, Any] = {"published": 100, "acknowledged": 100, "expected": 300, "delivered": 300, "received": 300}
 PROOF = {"what": "another pod", "expected": "b-0", "seen": "b-0", "holds": True, "at": 5.0}
 
 
@@ -19,7 +19,7 @@ def load(**changes: Any) -> dict[str, Any]:
                 publish_gap_seconds=Spread(count=3, p50=0.3, p99=2.0, max=2.0)),
         Resumed(name="scale", broker=None, clients=0, disconnected=0, resumed=0, within_limit=0),
     ]  # fmt: skip
-    result = LoadResult(**GOOD_COUNTS, marks=marks, scenario={"subscribers": 8, "publishers": 2})
+    result = LoadResult(**COUNTS, marks=marks, scenario={"subscribers": 8, "publishers": 2})
     return {**json.loads(result.to_json()), **changes}
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from migratory_chaos_k8s.inside import KEYS
 from migratory_chaos_k8s.timeline import Moment, clients_whole, read, reconnects, served
@@ -48,7 +50,8 @@ def test_when_nothing_was_missing_clients_were_served_all_the_time() -> None:
     ],
 )
 def test_each_thing_that_clients_miss_counts_until_its_end(key: str, value: float, said: str) -> None:
-    found = moments(**{key: dict.fromkeys((13, 14, 15), value)})
+    changes: dict[str, Any] = {key: dict.fromkeys((13, 14, 15), value)}
+    found = moments(**changes)
     assert whole(found) == 6.0, "from the blow at 10 until the entry at 16"
     assert whole(found, began=20.0) == 0.0
     (wrong,) = served(found, 14, SUBSCRIBERS, PUBLISHERS)

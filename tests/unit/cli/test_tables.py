@@ -62,9 +62,10 @@ def test_the_end_is_told_once() -> None:
         for phase, elapsed in (("measuring", 1.0), ("measuring", 2.0), ("done", 8.0), ("done", 9.0), ("done", 11.0)):
             progress.show(
                 LoadEvent(
-                    phase=phase, elapsed=elapsed, total=9.0, connected=1, subscribers=1, published=1, acknowledged=1,
+                    phase=phase,  # type: ignore[arg-type]
+                     elapsed=elapsed, total=9.0, connected=1, subscribers=1, published=1, acknowledged=1,
                     received=1, expected=1, reconnects=0, late=0,
-                )  # type: ignore[arg-type]
+                )
             )  # fmt: skip
     assert [line.split()[0] for line in out.getvalue().splitlines()] == ["measuring", "done"]
 

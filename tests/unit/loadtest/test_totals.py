@@ -14,7 +14,7 @@ from migratory_loadtest.totals import RunFacts, assemble, spread
 from migratory_loadtest.verifier import Verdict
 
 BOUNDS = bounds()
-GOOD = {"acknowledged": 10, "expected": 50, "delivered": 50, "received": 50}
+GOOD: dict[str, Any] = {"acknowledged": 10, "expected": 50, "delivered": 50, "received": 50}
 
 
 def measured(*values: float) -> Any:
@@ -33,7 +33,7 @@ def summary(**changes: Any) -> Summary:
     return Summary(**{**values, **changes})
 
 
-def result(verdict: dict[str, int] | None = None, parts: list[Summary] | None = None, mark: bool = False) -> Any:
+def result(verdict: dict[str, Any] | None = None, parts: list[Summary] | None = None, mark: bool = False) -> Any:
     scenario = Scenario(servers=("ws://x",), subscribers=5, topics=2, duration=1.0)
     marks = [Mark(0, 0, "kill", "b-1")] if mark else []
     facts = RunFacts(scenario, BOUNDS, parts or [summary(), summary()], marks, {"b-0": 6}, 3.0)

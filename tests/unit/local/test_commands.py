@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import socket
 import tempfile
 from pathlib import Path
@@ -76,7 +77,7 @@ def test_a_work_folder_that_cannot_be(file: Path) -> None:
 
 
 def test_more_clients_than_descriptors(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine.resource, "getrlimit", lambda _: (1000, 1000))
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1000, 1000))
     result = CliRunner().invoke(demo, ["--subscribers", "4000", "--workdir", str(file.parent / "work")])
     assert result.exit_code == 2
     assert "a process may open 1,000 files here" in result.output

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
 from pathlib import Path
 
@@ -100,6 +101,6 @@ def test_the_jars_hold_zookeeper() -> None:
 
 
 def test_without_pyspark_there_is_no_zookeeper(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(java.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(LocalError, match="PySpark is not installed"):
         spark_jars()

@@ -9,7 +9,6 @@ from collections import namedtuple
 from pathlib import Path
 
 import pytest
-from migratory_local import machine
 from migratory_local.errors import LocalError
 from migratory_local.machine import allow_descriptors, check_platform, check_room
 from migratory_local.state import (
@@ -45,8 +44,8 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
     limits = [1024, 5000]
-    monkeypatch.setattr(machine.resource, "getrlimit", lambda _: tuple(limits))
-    monkeypatch.setattr(machine.resource, "setrlimit", lambda _, new: limits.__setitem__(slice(None), new))
+    monkeypatch.setattr(resource, "getrlimit", lambda _: tuple(limits))
+    monkeypatch.setattr(resource, "setrlimit", lambda _, new: limits.__setitem__(slice(None), new))
     allow_descriptors(100)
     assert limits == [1024, 5000]
     allow_descriptors(4000)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 
 import pytest
 from migratory_local import ports
@@ -51,6 +52,6 @@ def test_too_many_ports() -> None:
         ports.free_ports(100_000)
 
 
-def test_an_unreadable_range_falls_back(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
-    monkeypatch.setattr(ports, "_RANGE_FILE", ports.Path(str(tmp_path)) / "none")
+def test_an_unreadable_range_falls_back(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(ports, "_RANGE_FILE", tmp_path / "none")
     assert ports._ephemeral_start() == 32_768

@@ -128,7 +128,7 @@ async def test_a_full_disk_ends_the_recording_loudly(
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(module.pq, "write_table", full)
+    monkeypatch.setattr(pq, "write_table", full)
     monkeypatch.setattr(module, "_FLUSH_SECONDS", 0.0)
     recorder = Recorder(tmp_path, interval=0.02)
     await recorder.__aenter__()

@@ -172,3 +172,15 @@ def test_the_size_comes_before_the_pods_and_a_broker_that_is_unwell_before_the_s
     told = {key_of(thing): settled(thing) for thing in decide(seen, SETTINGS).apply}
     seen = replace(seen, objects={**seen.objects, **told})
     assert [one.pod["metadata"]["name"] for one in decide(seen, SETTINGS).replace] == ["quotes-broker-1"]
+
+
+def test_brokers_that_wait_for_a_rollout_that_has_stopped_need_a_person() -> None:
+    slow = pod(NAMES[1], names.BROKER, ready=False)
+    slow["metadata"]["creationTimestamp"] = "2020-01-01T00:00:00Z"
+    seen = five(pods=instead((*pods(0, 3), *pods(5, 0, revision=OLD)), slow))
+    told = {key_of(thing): settled(thing) for thing in decide(seen, SETTINGS).apply}
+    plan = decide(replace(seen, objects={**seen.objects, **told}), SETTINGS)
+    assert condition(plan, "Progressing") == ("False", "RolloutStopped")
+    assert condition(plan, "Degraded") == ("True", "RolloutStopped")
+    assert "quotes-broker-1 has not been ready for 10 minutes" in message(plan, "Progressing")
+    assert "5 brokers, wanted 3" in message(plan, "Progressing")

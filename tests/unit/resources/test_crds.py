@@ -14,7 +14,7 @@ from migratory_resources.crd_rules import SPEC_RULES
 from migratory_resources.crd_schema import SchemaError, object_schema
 from migratory_resources.fields import Duration, Model
 from migratory_resources.kubernetes import KubernetesCluster, read_cluster, unknown_fields
-from migratory_resources.model import MigratoryCluster
+from migratory_resources.model import API_VERSION, MigratoryCluster
 from migratory_resources.problems import ClusterFileError
 from migratory_resources.report import ReportSpec, read_report
 from migratory_resources.validation import KUBERNETES_ONLY
@@ -67,7 +67,7 @@ def test_every_part_is_structural_described_and_bounded(name: str) -> None:
 
 def test_the_defaults_are_those_of_the_models() -> None:
     filled = fill(schema("migratoryclusters")["properties"]["spec"], {})
-    resource = {"apiVersion": crd.API_VERSION, "kind": "MigratoryCluster", "metadata": {"name": "quotes"}}
+    resource = {"apiVersion": API_VERSION, "kind": "MigratoryCluster", "metadata": {"name": "quotes"}}
     assert read_cluster({**resource, "spec": filled}) == read_cluster(resource)
 
 
@@ -156,7 +156,7 @@ def test_rules_stand_at_models_that_are_in_the_schema() -> None:
     ],
 )
 def test_what_passed_an_older_schema_is_refused_with_the_field(spec: dict[str, Any], path: str) -> None:
-    resource = {"apiVersion": crd.API_VERSION, "kind": "MigratoryCluster", "metadata": {"name": "q"}, "spec": spec}
+    resource = {"apiVersion": API_VERSION, "kind": "MigratoryCluster", "metadata": {"name": "q"}, "spec": spec}
     with pytest.raises(ClusterFileError) as caught:
         read_cluster(resource)
     assert [problem.path for problem in caught.value.problems] == [path]

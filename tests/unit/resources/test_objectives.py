@@ -63,6 +63,6 @@ def test_the_same_events_are_promised_once() -> None:
 
 
 def test_other_events_may_have_another_target() -> None:
-    others = [{"threshold": "100ms"}, {"clock": "any"}, {"window": {"rolling": "1h"}}]
+    others: list[dict[str, Any]] = [{"threshold": "100ms"}, {"clock": "any"}, {"window": {"rolling": "1h"}}]
     made = [{**FAST, **change, "name": f"o{number}", "target": "90"} for number, change in enumerate(others)]
     check([Objective.model_validate(each) for each in (FAST, *made)])

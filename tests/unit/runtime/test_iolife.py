@@ -48,7 +48,7 @@ async def test_a_process_that_hangs_gets_no_clients_and_is_killed(site: Any) -> 
         here.later(1.0)
         count = here.clients._lives[2].report
         other.say(other.report(2))
-        await until(lambda count=count: here.clients._lives[2].report is not count)
+        await until(lambda count=count: here.clients._lives[2].report is not count)  # type: ignore[misc, arg-type]
     await until(lambda: here.deaths == 1)
     assert (hangs.signals, other.signals) == ([signal.SIGKILL], [])
     assert "silent" in next(line["reason"] for line in here.log.lines if line["event"] == "io_process_died")
@@ -89,7 +89,7 @@ async def test_who_keeps_dying_is_started_ever_later(site: Any) -> None:
     waits = []
     for life in range(6):
         here.started[life].die(1)
-        await until(lambda life=life: here.deaths == life + 1)
+        await until(lambda life=life: here.deaths == life + 1)  # type: ignore[misc]
         died = here.now
         while len(here.started) == life + 1:
             here.later(0.1)

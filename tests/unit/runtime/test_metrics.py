@@ -115,6 +115,6 @@ def test_whatever_the_broker_observes_can_be_observed() -> None:
     sources = Path(migratory_broker.__file__).parent.rglob("*.py")
     found = {name for source in sources for name in re.findall(r'[oO]bserve\("(\w+)"', source.read_text())}
     assert {"migratory_takeovers_total", "migratory_closed_total"} <= found
-    metrics = Metrics("c", "b", lambda: None)
+    metrics = Metrics("c", "b", dict)
     for name in found:
         metrics.observe(Observe(name, 1.0, "x"))

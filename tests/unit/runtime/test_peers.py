@@ -17,6 +17,7 @@ from migratory_protocol.peer import (
     PEER_VERSION,
     Accept,
     Answers,
+    BadPeerMessage,
     Entries,
     Hello,
     Publication,
@@ -74,7 +75,8 @@ class Side:
         self.pump.call(self.peers.send, events.SendPeer(peer, message))
 
     def heard(self) -> list[Any]:
-        return self.logic.of(events.PeerUp, events.PeerDown, events.PeerReceived)
+        found: list[Any] = self.logic.of(events.PeerUp, events.PeerDown, events.PeerReceived)
+        return found
 
     def received(self) -> list[int]:
         return [message.group for event in self.logic.of(events.PeerReceived) for message in event.messages]
@@ -321,7 +323,8 @@ async def test_a_peer_that_does_not_read_breaks_the_link(sides: Any, log: Any) -
     _, writer = await asyncio.open_connection(*b.port)
     writer.write(framed(Hello(PEER_VERSION, "quotes", "a", 1, 8)))
     await until(b.heard)
-    writer.transport.pause_reading()
+    transport: Any = writer.transport
+    transport.pause_reading()
     message = Accept(3, 1, 1, [Entries("t", [Publication(1, 1, bytes(1_000_000))])], [], [])
     for _ in range(30):
         b.send("a", message)
@@ -334,7 +337,7 @@ async def test_a_message_over_the_limit_breaks_the_link_and_is_told(
     sides: Any, log: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(message: Any) -> bytes:
-        raise peers_module.BadPeerMessage("too large")
+        raise BadPeerMessage("too large")
 
     a, _ = await joined(sides)
     monkeypatch.setattr(peers_module, "encode_peer", refuse)

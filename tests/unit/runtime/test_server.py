@@ -238,7 +238,7 @@ async def test_a_slow_handshake_is_dropped_however_slowly_it_comes(sites: Any, s
 
     def dropped() -> bool:
         site.server.tick()
-        return site.server.slow_handshakes == 1
+        return bool(site.server.slow_handshakes == 1)
 
     await until(dropped)
     with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,6 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 from migratory_cli.sla import sla
-from migratory_spark.jobs import options as options_module
 from migratory_spark.jobs import outputs
 from migratory_spark.jobs.exits import BadInput, Ending, Unreadable
 from migratory_spark.jobs.inputs import Servers
@@ -117,7 +117,7 @@ def test_moments(text: str, seconds: float) -> None:
 
 @pytest.mark.parametrize(("text", "ago"), [("now", 0.0), ("-5m", 300.0), ("-1h30m", 5400.0), ("-500ms", 0.5)])
 def test_moments_before_now(text: str, ago: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(options_module.time, "time", lambda: 10_000.0)
+    monkeypatch.setattr(time, "time", lambda: 10_000.0)
     assert Moment().convert(text, None, None) == 10_000.0 - ago
 
 

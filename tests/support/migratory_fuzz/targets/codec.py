@@ -30,6 +30,7 @@ TOKENS = (
 
 _JSON, _BROKER = 1, 2
 _CODES = {errors.BAD_MESSAGE, errors.UNKNOWN_OP, errors.BAD_TOPIC, errors.BAD_POSITION}
+_NOTHING_WRONG = ValueError("nothing was wrong with this frame")
 _OPS = "|".join(kind.__name__.lower() for kind in (*m.ClientMessage.__args__, *m.BrokerMessage.__args__))
 # every text begins with the operation and, mostly, the field; or says what the whole frame or message should have been
 _NAMES = re.compile(
@@ -85,9 +86,9 @@ def _thorough(codec: Codec, frame: bytes, found: list[Any], broker: bool) -> Non
     side = codec._broker if broker else codec._client  # type: ignore[attr-defined]
     if codec is JSON:
         several = frame.lstrip(b" \t\r\n")[:1] == b"["
-        again = diagnose_json(frame, several, side._side, side._read, None)
+        again = diagnose_json(frame, several, side._side, side._read, _NOTHING_WRONG)
     else:
-        again = diagnose_msgpack(frame, _holds_array(frame), side._side, side._read, None)
+        again = diagnose_msgpack(frame, _holds_array(frame), side._side, side._read, _NOTHING_WRONG)
     assert [_with_positions(item) for item in again] == [_with_positions(item) for item in found]
 
 

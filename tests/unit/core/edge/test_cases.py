@@ -285,7 +285,7 @@ class TestStalledReader:
         assert bench.edge.closed == {"slow_consumer": 1}
         assert bench.notes[0].fields["client"] == "reader-0"
         again = bench.client()
-        again.say(Subscribe(1, [TopicRequest("t", (1, 0))]))
+        again.say(Subscribe(1, [TopicRequest("t", Position(1, 0))]))
         serve(bench, logic)
         (subscribed,) = [m for m in again.received if isinstance(m, Subscribed)]
         assert subscribed.topics[0] == TopicReceipt("t", "truncated", Position(1, 150), 1, 50)
@@ -336,7 +336,7 @@ class TestReplayBursts:
             logic.publish(topic, *[bytes(50)] * 100)
         logic.flush()
         reader = bench.client()
-        reader.say(Subscribe(1, [TopicRequest(topic, (1, 0)) for topic in topics]))
+        reader.say(Subscribe(1, [TopicRequest(topic, Position(1, 0)) for topic in topics]))
         turns = 0
         while bench.requests:
             request = bench.requests.pop(0)
@@ -363,7 +363,7 @@ class TestReplayedOnce:
         logic.publish("t", b"1", b"2", b"3")
         logic.flush()
         first, second = bench.client(), bench.client()
-        first.say(Subscribe(1, [TopicRequest("t", (1, 1))]))
+        first.say(Subscribe(1, [TopicRequest("t", Position(1, 1))]))
         serve(bench, logic)
         last = first.take(Message)[-1]
         first.lose()
@@ -389,7 +389,7 @@ class TestFragments:
     def test_an_empty_payload_is_a_payload(self) -> None:
         bench = Bench()
         for wire in ("json", "msgpack"):
-            reader: Reader = bench.client(wire=wire)  # type: ignore[arg-type]
+            reader: Reader = bench.client(wire=wire)
             reader.live("t")
             reader.received.clear()
             reader.say(Publish("t", b"", 1, "p", 1, 1))

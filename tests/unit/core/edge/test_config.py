@@ -14,7 +14,7 @@ LIMITS = [f.name for f in fields(EdgeConfig) if f.type in ("int", "float") and f
 @pytest.mark.parametrize("name", LIMITS)
 def test_a_limit_below_its_least_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match=name):
-        replace(EdgeConfig(), **{name: -1})
+        replace(EdgeConfig(), **{name: -1})  # type: ignore[arg-type]
 
 
 def test_the_defaults_are_those_of_the_protocol() -> None:

@@ -32,7 +32,7 @@ def test_welcome_says_what_is_in_force() -> None:
     bench = Bench(EdgeConfig(cluster="quotes", broker="quotes-broker-1", incarnation=7, heartbeat=4.0, max_payload=99))
     bench.step(ServerList(HERE))
     for wire in ("json", "msgpack"):
-        reader = bench.open(wire)  # type: ignore[arg-type]
+        reader = bench.open(wire)
         reader.say(Connect(client="me"))
         assert reader.received == [
             Welcome(1, "quotes", "quotes-broker-1", 7, list(HERE), 4.0, Limits(99, 255, 1000, 1_048_576))

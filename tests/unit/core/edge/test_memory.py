@@ -98,7 +98,7 @@ def test_a_transport_is_let_go_with_its_connection() -> None:
 
 def test_a_fan_out_allocates_nothing_per_subscriber(traced: None) -> None:
     edge = ready()
-    peaks = []
+    peaks: list[int] = []
     for count, first in ((200, 1000), (2000, 2000)):
         connect(edge, first, count)
         edge.step(Fanout("quotes/000", (publication(len(peaks) * 2 + 1),)), 10.0)

@@ -23,7 +23,7 @@ class TestPace:
     def test_one_page_at_a_time_over_all_topics_in_turn(self) -> None:
         bench = Bench(EdgeConfig(page=3000))
         reader = bench.client()
-        reader.say(Subscribe(1, [TopicRequest(name, (1, 0)) for name in ("a", "b", "c")]))
+        reader.say(Subscribe(1, [TopicRequest(name, Position(1, 0)) for name in ("a", "b", "c")]))
         attaches = bench.asked(Attach)
         assert [attach.max_bytes for attach in attaches] == [1000, 1000, 1000]
         for attach in attaches:
@@ -127,7 +127,7 @@ class TestStale:
     def test_a_page_after_unsubscribe_lets_the_next_topic_go_on(self) -> None:
         bench = Bench()
         reader = bench.client()
-        reader.say(Subscribe(1, [TopicRequest("a", (1, 0)), TopicRequest("b", (1, 0)), TopicRequest("c", (1, 0))]))
+        reader.say(Subscribe(1, [TopicRequest(name, Position(1, 0)) for name in ("a", "b", "c")]))
         for attach in bench.asked(Attach):
             bench.attached(attach, Position(1, 1), done=False)
         stale = bench.ask(NextPage)
@@ -155,7 +155,7 @@ class TestStale:
     def test_after_close(self) -> None:
         bench = Bench()
         reader = bench.client()
-        reader.say(Subscribe(1, [TopicRequest("a", (1, 0)), TopicRequest("b", (1, 0))]))
+        reader.say(Subscribe(1, [TopicRequest("a", Position(1, 0)), TopicRequest("b", Position(1, 0))]))
         first, second = bench.asked(Attach)
         bench.attached(first, Position(1, 1), done=False)
         page = bench.ask(NextPage)

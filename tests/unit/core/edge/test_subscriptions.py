@@ -65,7 +65,7 @@ class TestAgain:
         reader.live("t")
         bench.fan("t", *publications(1, 3))
         reader.received.clear()
-        reader.say(Subscribe(2, [TopicRequest("t", (1, 0))]))
+        reader.say(Subscribe(2, [TopicRequest("t", Position(1, 0))]))
         assert reader.received == [Subscribed(2, [TopicReceipt("t", "complete", Position(1, 3))])]
         assert bench.asked(Attach) == []
         bench.fan("t", publication(4))

@@ -24,9 +24,9 @@ def writes(commit: ZkCommit, activated: bool) -> bool:
     return any(
         isinstance(operation, (Write, Create))
         and operation.path.startswith("/groups/")
+        and operation.data != b""
         and decode_group(operation.data).activated is activated
         for operation in commit.operations
-        if operation.data
     )
 
 

@@ -75,8 +75,8 @@ def test_late_replies_to_a_reign_that_is_over() -> None:
     assert reign is not None
     reign.end("test")
     for outcome in ("ok", "refused", "unknown"):
-        reign._activation(ZkReply(1, outcome))  # type: ignore[arg-type]
-        reign._read_again(ZkReply(1, outcome))  # type: ignore[arg-type]
+        reign._activation(ZkReply(1, outcome))
+        reign._read_again(ZkReply(1, outcome))
     assert reign.phase == "over"
 
 

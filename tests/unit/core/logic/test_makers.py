@@ -86,7 +86,7 @@ def test_a_new_history_is_counted() -> None:
 
 
 def alone(**limits: int) -> tuple[Context, Makers]:
-    ctx = Context(LogicConfig("c", "a", ("a",), min_copies=1, **limits))
+    ctx = Context(LogicConfig("c", "a", ("a",), min_copies=1, **limits))  # type: ignore[arg-type]
     return ctx, Makers(ctx)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from migratory_broker.core.logic.context import InvariantError
-from migratory_broker.core.logic.events import Attach, Fanout, Flush, PeerReceived, PublishRequest
+from migratory_broker.core.logic.events import Attach, Fanout, Flush, PeerReceived, PublishRequest, SendPeer
 from migratory_protocol.peer import Accept, Accepted, Answers, Forward, Forwarded, Publication
 from migratory_protocol.positions import Position
 from migratory_testing.brokers import Cluster
@@ -102,8 +104,9 @@ def test_batches_leave_once_per_turn() -> None:
         cluster.step(coordinator, PublishRequest(0, number + 10, [Forwarded("u", b"x", 1, "p", number, number)]))
     assert len(cluster.messages(coordinator, Accept)) == before
     effects = logic.step(Flush(), cluster.now)
-    messages = [effect.message for effect in effects if hasattr(effect, "message")]
+    messages = [effect.message for effect in effects if isinstance(effect, SendPeer)]
     assert len(messages) == 2
+    assert isinstance(messages[0], Accept)
     assert messages[0] is messages[1]
     assert [(item.topic, len(item.publications)) for item in messages[0].entries] == [("t", 5), ("u", 5)]
     assert logic.step(Flush(), cluster.now) == []
@@ -194,7 +197,7 @@ def test_too_many_topics() -> None:
 
 
 @pytest.mark.parametrize("bound", [{"messages_per_topic": 2, "min_age": 0.0}, {"max_bytes": 700}])
-def test_uncommitted_entries_that_fill_the_bound_stop_the_numbering(bound: dict[str, object]) -> None:
+def test_uncommitted_entries_that_fill_the_bound_stop_the_numbering(bound: dict[str, Any]) -> None:
     cluster = Cluster(**bound).up()
     coordinator = cluster.coordinator()
     cluster.hold = lambda sender, receiver, message: isinstance(message, Accept)

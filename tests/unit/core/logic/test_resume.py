@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from migratory_broker.core.logic import resume
 from migratory_broker.core.logic.cache import TopicLog
@@ -24,7 +26,7 @@ from migratory_testing.brokers import Cluster
 from migratory_testing.zookeeper_tree import Stored
 
 
-def filled(count: int = 5, **config: object) -> tuple[Cluster, str, int]:
+def filled(count: int = 5, **config: Any) -> tuple[Cluster, str, int]:
     """A cluster with `count` publications in "t", a member's name, and the epoch."""
     cluster = Cluster(**config).up()
     member = cluster.others()[0]
@@ -406,9 +408,12 @@ class TestPositionsThatLie:
         now = cluster.now + 1.0
         tried: list[str] = []
         try_ = logic.resume._try
-        monkeypatch.setattr(
-            logic.resume, "_try", lambda group, one, late: (tried.append(one.event.topic), try_(group, one, late))[1]
-        )
+
+        def counted(group: Any, one: Any, late: bool) -> Any:
+            tried.append(one.event.topic)
+            return try_(group, one, late)
+
+        monkeypatch.setattr(logic.resume, "_try", counted)
         for number in range(50):
             logic.step(Attach(0, number, "t", Position(synced, 10 + number)), now)
         tried.clear()

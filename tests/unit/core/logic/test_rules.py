@@ -46,7 +46,7 @@ def test_number_promised() -> None:
     sequencer = group.reign.sequencer  # type: ignore[union-attr]
     group.replica.promised += 1
     with pytest.raises(InvariantError, match="NUMBER-PROMISED"):
-        sequencer.take(Forwarded("t", b"x", 1, "p", 1, 1), None)
+        sequencer.take([Forwarded("t", b"x", 1, "p", 1, 1)], None)
 
 
 def test_owner_listed() -> None:
