@@ -84,7 +84,11 @@ def _progressing(cluster: KubernetesCluster, observed: Observed, underway: Under
         return say("WaitingForAddresses", waits)
     if underway.asked < cluster.spec.brokers.replicas:
         leaving = f"{cluster.spec.brokers.replicas} brokers, wanted {underway.asked}: they leave one after the other"
-        return say("Scaling", f"{leaving}; waits: {underway.stays}" if underway.stays else leaving)
+        if not underway.stays:
+            return say("Scaling", leaving)
+        if underway.rollout.state == "stopped":  # by what they wait for, perhaps: it needs a person
+            return say(STOPPED, f"{underway.rollout.message}; {leaving}; waits: {underway.stays}", "False")
+        return say("Scaling", f"{leaving}; waits: {underway.stays}")
     if {f"{kind} {name}" for kind, name in observed.refused} & set(underway.changing):
         return say(REFUSED, _refusal(observed), "False")
     wanted = [names.brokers_name(observed.owner.name)]
