@@ -61,7 +61,7 @@ class Care:
             self._metrics.forget(*cluster)
         self._metrics.listed(time.time())
         self._pages.ready()
-        await self._reports.tend(clusters, reports)
+        await self._reports.tend(clusters, reports, self._pages.beat)
 
     async def _all(self, kind: Kind) -> list[Object]:
         return await self._api.list_everywhere(kind)

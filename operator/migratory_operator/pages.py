@@ -27,6 +27,11 @@ class Pages:
         """The main loop goes round."""
         self._beat = self._clock()
 
+    @property
+    def silent(self) -> float:
+        """Seconds since the last beat."""
+        return self._clock() - self._beat
+
     def ready(self) -> None:
         """All clusters have been listed once."""
         self._ready = True
@@ -45,9 +50,8 @@ class Pages:
             await self._runner.cleanup()
 
     async def _health(self, request: web.Request) -> web.Response:
-        silent = self._clock() - self._beat
-        if silent > STUCK:
-            return web.Response(status=503, text=f"no beat for {silent:.0f} s\n")
+        if self.silent > STUCK:
+            return web.Response(status=503, text=f"no beat for {self.silent:.0f} s\n")
         return web.Response(text="alive\n")
 
     async def _readiness(self, request: web.Request) -> web.Response:

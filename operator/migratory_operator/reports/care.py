@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from migratory_resources.kubernetes import read_cluster
@@ -47,7 +47,10 @@ class Reports:
     async def close(self) -> None:
         await self.queue.close()
 
-    async def tend(self, clusters: Sequence[Object], reports: Sequence[Object]) -> None:
+    async def tend(
+        self, clusters: Sequence[Object], reports: Sequence[Object], beat: Callable[[], None] = lambda: None
+    ) -> None:
+        """:param beat: called before each cluster: many of them take long where the API server is slow."""
         present = {_place(one) for one in reports}
         for gone in set(self.queue.known()) - present:
             await self.queue.forget(*gone)
@@ -56,6 +59,7 @@ class Reports:
             if one["metadata"]["uid"] not in self._settled:
                 self.queue.wake(*_place(one))
         for cluster in clusters:
+            beat()
             try:
                 await self._cluster(*_place(cluster))
             except ApiError as error:

@@ -160,6 +160,29 @@ async def test_an_api_server_that_is_silent_is_borne_and_an_edit_meanwhile_is_ca
     await until(lambda: kube.objects[brokers]["spec"]["replicas"] == 4, "four brokers")
 
 
+async def test_many_clusters_and_a_slow_api_server_are_no_dead_loop(kube: FakeKube) -> None:
+    """Each request may take its time; together they may take longer than a loop that counts as alive."""
+    now, metrics = 0.0, Metrics()
+
+    class Slow(Api):
+        async def get(self, *_: object) -> None:
+            nonlocal now
+            now += 100.0
+
+    pages = Pages(0, metrics, lambda: now)
+    api = Slow((), kube.config)
+    queue, reports = Queue(lambda *_: asyncio.sleep(0, 0.0), metrics), Reports(api, SETTINGS, metrics)
+    for number in range(5):
+        kube.put(f"{AT}/migratoryclusters/c{number}", cluster(name=f"c{number}"))
+    care = asyncio.create_task(Care(api, queue, reports, pages, metrics, 60.0).run())
+    await until(lambda: now == 500.0, "all clusters were looked at")
+    assert pages.silent <= 100.0
+    care.cancel()
+    await asyncio.wait([care], timeout=5)
+    await queue.close()
+    await api.close()
+
+
 async def test_requests_say_what_was_wrong(kube: FakeKube) -> None:
     api = Api((), kube.config)
     try:

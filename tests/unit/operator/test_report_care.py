@@ -137,7 +137,9 @@ async def test_one_clusters_trouble_keeps_no_other_from_its_slot_and_a_namespace
     kube.put("namespaces/elsewhere/migratoryclusters/rates", other)
     kube.refuse[f"GET {AT}/migratoryclusters"] = 403
     kube.reason = "no"
-    await reports.tend([kube.objects[QUOTES], other], [])
+    beats: list[int] = []
+    await reports.tend([kube.objects[QUOTES], other], [], lambda: beats.append(len(kube.requests)))
+    assert len(set(beats)) == 2, "the loop is alive before each of them, however long they take"
     assert "lastSlot" in kube.objects["namespaces/elsewhere/migratoryclusters/rates"]["status"]
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     kube.refuse = {f"PATCH {AT}": 403}
