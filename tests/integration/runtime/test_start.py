@@ -5,44 +5,34 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shlex
 import socket
 import subprocess
-import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from migratory_testing.processes import Brokers
+from migratory_testing.processes import Brokers, broker_command
 from migratory_testing.waiting import poll
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
 
 
-def command(folder: Path, settings: dict[str, Any] | str, *options: str) -> subprocess.CompletedProcess[str]:
+def run(folder: Path, settings: dict[str, Any] | str, *options: str) -> subprocess.CompletedProcess[str]:
     config = folder / "cluster.json"
     config.write_text(settings if isinstance(settings, str) else json.dumps(settings))
-    return subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "migratory_cli.main",
-            "broker",
-            "--config",
-            str(config),
-            "--clients",
-            "127.0.0.1:0",
-            "--peers",
-            "127.0.0.1:0",
-            "--admin",
-            "127.0.0.1:0",
-            *options,
-        ],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    return subprocess.run(broker_command(config, *options), capture_output=True, text=True, timeout=60, check=False)
+
+
+def leads_to(descriptors: Path) -> list[str]:
+    """One may be closed while they are looked at."""
+    found = []
+    for each in descriptors.iterdir():
+        with suppress(FileNotFoundError):
+            found.append(os.readlink(each))
+    return found
 
 
 def settings(**changed: Any) -> dict[str, Any]:
@@ -50,10 +40,10 @@ def settings(**changed: Any) -> dict[str, Any]:
 
 
 def test_a_wrong_configuration_names_the_field(tmp_path: Path) -> None:
-    ended = command(tmp_path, settings(limits={"heartbeet": 1}), "--name", "b0")
+    ended = run(tmp_path, settings(limits={"heartbeet": 1}), "--name", "b0")
     assert ended.returncode == 2
     assert "limits.heartbeet: unknown field; allowed are connectsPerSecond," in " ".join(ended.stderr.split())
-    ended = command(tmp_path, settings(), "--name", "b7")
+    ended = run(tmp_path, settings(), "--name", "b7")
     assert ended.returncode == 2
     assert "'b7' is not one of brokers" in " ".join(ended.stderr.split())
 
@@ -62,12 +52,11 @@ def test_closed_standard_errors_give_their_number_to_no_socket(tmp_path: Path) -
     """`migratory broker 2>&-`: log lines once went to whatever was opened next, a client's connection perhaps."""
     config = tmp_path / "cluster.json"
     config.write_text(json.dumps(settings()))
-    line = f"exec {sys.executable} -m migratory_cli.main broker --config {config} --name b0 "
-    line += "--clients 127.0.0.1:0 --peers 127.0.0.1:0 --admin 127.0.0.1:0 <&- >&- 2>&-"
-    process = subprocess.Popen(["bash", "-c", line])
+    line = shlex.join(broker_command(config, "--name", "b0"))
+    process = subprocess.Popen(["bash", "-c", f"exec {line} <&- >&- 2>&-"])
     try:
         opened = Path(f"/proc/{process.pid}/fd")
-        poll(lambda: sum("socket:" in os.readlink(each) for each in opened.iterdir()) >= 3, "it listens")
+        poll(lambda: sum("socket:" in place for place in leads_to(opened)) >= 3, "it listens")
         assert [os.readlink(opened / str(number)) for number in range(3)] == ["/dev/null"] * 3
     finally:
         process.kill()
@@ -78,7 +67,7 @@ def test_an_address_in_use_is_named(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         for option in ("--clients", "--peers", "--admin"):
-            ended = command(tmp_path, settings(), "--name", "b0", option, f"127.0.0.1:{port}")
+            ended = run(tmp_path, settings(), "--name", "b0", option, f"127.0.0.1:{port}")
             assert ended.returncode == 5
             (line,) = [json.loads(line) for line in ended.stderr.splitlines()]
             assert line["event"] == "cannot_run"
@@ -86,7 +75,7 @@ def test_an_address_in_use_is_named(tmp_path: Path) -> None:
 
 
 def test_a_zookeeper_that_is_not_there_is_named_after_its_time(tmp_path: Path) -> None:
-    ended = command(tmp_path, settings(zookeeper={"servers": "127.0.0.1:1", "startTimeout": 1.5}), "--name", "b0")
+    ended = run(tmp_path, settings(zookeeper={"servers": "127.0.0.1:1", "startTimeout": 1.5}), "--name", "b0")
     assert ended.returncode == 4  # it ended by itself, within the minute that a command gets here
     last = json.loads(ended.stderr.splitlines()[-1])
     assert last["event"] == "cannot_run"
@@ -99,26 +88,8 @@ def test_a_full_disk_under_the_log_stops_nothing(zookeepers: Any, tmp_path: Path
     config = tmp_path / "cluster.json"
     config.write_text(json.dumps(settings(cluster="full", zookeeper={"servers": zookeepers.servers})))
     with open("/dev/full", "wb") as full:
-        process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "migratory_cli.main",
-                "broker",
-                "--config",
-                str(config),
-                "--name",
-                "b0",
-                "--clients",
-                "127.0.0.1:0",
-                "--peers",
-                "127.0.0.1:0",
-                "--admin",
-                f"127.0.0.1:{port}",
-            ],
-            stdout=full,
-            stderr=full,
-        )
+        command = broker_command(config, "--name", "b0", "--admin", f"127.0.0.1:{port}")
+        process = subprocess.Popen(command, stdout=full, stderr=full)
     try:
 
         def alive() -> bool:

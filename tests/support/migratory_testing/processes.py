@@ -22,6 +22,15 @@ START = 60.0
 slowly."""
 
 
+def broker_command(config: Path, *options: str) -> list[str]:
+    """`migratory broker`, on ports that it chooses itself where the options name none."""
+    command = [sys.executable, "-m", "migratory_cli.main", "broker", "--config", str(config), *options]
+    for option in ("--clients", "--peers", "--admin"):
+        if option not in options:
+            command += [option, "127.0.0.1:0"]
+    return command
+
+
 class Broker:
     """One broker process. Its log lines are in `folder/NAME.log`; `name` stays when it is started again."""
 
@@ -34,13 +43,9 @@ class Broker:
 
     def start(self, *options: str) -> None:
         self._from = self.log.stat().st_size if self.log.exists() else 0
-        command = [sys.executable, "-m", "migratory_cli.main", "broker"]
-        command += ["--config", str(self._config), "--name", self.name]
-        for option in ("--clients", "--peers", "--admin"):
-            if option not in options:
-                command += [option, "127.0.0.1:0"]
+        command = broker_command(self._config, "--name", self.name, *options)
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen([*command, *options], stdout=log, stderr=log)
+            self.process = subprocess.Popen(command, stdout=log, stderr=log)
 
     def lines(self) -> list[dict[str, Any]]:
         """This life's log lines that are JSON."""
