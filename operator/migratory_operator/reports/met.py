@@ -36,7 +36,7 @@ def status(
     newest = counted[-1]
     verdict = _verdict(newest)
     part = {
-        "conditions": [written(verdict, before, generation, now)],
+        "conditions": [written(verdict, before, _judged_at(newest, cluster, generation), now)],
         "lastReport": {
             "name": newest["metadata"]["name"],
             "verdict": newest["status"].get("verdict", "failed"),
@@ -44,6 +44,15 @@ def status(
         },
     }
     return part, _events(verdict, before, counted)
+
+
+def _judged_at(newest: Object, cluster: Object, generation: int) -> int:
+    """The generation of the cluster's spec by which the report was first counted: a later edit has not been judged."""
+    status = cluster.get("status") or {}
+    if (status.get("lastReport") or {}).get("name") != newest["metadata"]["name"]:
+        return generation
+    told = (one.get("observedGeneration") for one in status.get("conditions", ()) if one.get("type") == TYPE)
+    return next(told, None) or generation
 
 
 def _counts(report: Object) -> bool:

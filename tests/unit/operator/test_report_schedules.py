@@ -149,6 +149,15 @@ def test_a_report_that_failed_leaves_it_unknown_and_the_time_of_the_change_stays
     assert events == []
 
 
+def test_an_edit_of_the_objectives_is_not_judged_by_a_report_of_before() -> None:
+    first = met.status(cluster(SPEC), sla(SPEC), [judged("met")], NOW)[0]
+    assert first["conditions"][0]["observedGeneration"] == 1
+    edited = {**cluster(SPEC, generation=2), "status": first}
+    assert met.status(edited, sla(SPEC), [judged("met")], NOW)[0] == first
+    later = met.status(edited, sla(SPEC), [judged("met"), judged("met", "2026-01-02T03:01:00Z")], NOW)[0]
+    assert later["conditions"][0]["observedGeneration"] == 2
+
+
 def test_reports_with_objectives_of_their_own_or_under_way_do_not_count() -> None:
     own = judged("missed", objectives=[{"name": "a"}])
     part, events = said(own, made("2026-01-02T03:00:00Z", "Running"))
