@@ -13,45 +13,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from types import TracebackType
-from typing import Literal, Self
-
-from msgspec import Struct, field
+from typing import Self
 
 from migratory_loadtest.account import TopicAccount
 from migratory_loadtest.fleet import Fleet, LoadFailed
+from migratory_loadtest.progress import LoadEvent, OnEvent
 from migratory_loadtest.result import LoadResult
 from migratory_loadtest.scenario import Scenario
 
 __all__ = ["Load", "LoadEvent", "LoadFailed", "LoadResult", "OnEvent", "Scenario", "run_load"]
-
-Phase = Literal["connecting", "warmup", "measuring", "draining", "verifying", "done"]
-
-
-class LoadEvent(Struct, frozen=True, kw_only=True):
-    """What a progress display wants to know; one comes about every second and at each change of phase."""
-
-    phase: Phase
-    elapsed: float  # seconds since the first scheduled publication, 0 before
-    total: float  # seconds that warm-up and measurement take together
-    connected: int  # subscribers that have their receipt
-    subscribers: int
-    published: int
-    acknowledged: int
-    received: int
-    expected: int
-    reconnects: int
-    publishers: int = 0  # that are connected
-    oldest: float = 0.0  # seconds for which the oldest unanswered publication waits
-    late: int  # publications that left more than 50 ms after their scheduled time
-    connections: dict[str, int] = field(default_factory=dict)  # per broker
-    latency_ms: dict[str, float] = field(default_factory=dict)  # median, p99 of the deliveries since the event before
-    error: str = ""  # why clients that are not connected after some seconds are not: the last problem of one
-    mark: str = ""  # of the event that a mark caused: its name
-
-
-OnEvent = Callable[[LoadEvent], None]
 
 
 class Load:

@@ -8,7 +8,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from migratory_loadtest.account import TopicAccount
 from migratory_loadtest.control import (
@@ -23,19 +22,16 @@ from migratory_loadtest.control import (
     Report,
     Summary,
     Topic,
-    ToWorker,
     Verified,
-    line,
     read_answer,
 )
-from migratory_loadtest.histogram import Histogram, bounds
+from migratory_loadtest.histogram import bounds
+from migratory_loadtest.progress import LoadEvent, OnEvent, Phase
 from migratory_loadtest.result import LoadResult
 from migratory_loadtest.scenario import Scenario
+from migratory_loadtest.seats import Seat, Seats
 from migratory_loadtest.totals import RunFacts, assemble
 from migratory_loadtest.verifier import verify
-
-if TYPE_CHECKING:
-    from migratory_loadtest.api import LoadEvent, OnEvent, Phase
 
 LONGEST_ANSWER = 1024 * 1024 * 1024  # bytes: one topic's account
 LEAD = 0.5  # seconds from the order to the first publication, so that every worker has it in time
@@ -48,30 +44,13 @@ class LoadFailed(Exception):
     """The run could not be made, or not to its end. The text says why."""
 
 
-class Seat:
-    """One worker process, and the last it said."""
-
-    def __init__(self, number: int, process: asyncio.subprocess.Process) -> None:
-        self.number = number
-        self.process = process
-        self.progress = Progress()
-        self.hello: Hello | None = None
-        self.summary: Summary | None = None
-        self.marked: dict[int, Marked] = {}
-        self.ended = False
-
-    def tell(self, order: ToWorker) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(line(order))
-
-
 class Fleet:
     """See `api.Load`."""
 
     def __init__(self, scenario: Scenario, on_event: OnEvent | None) -> None:
         self.scenario = scenario
         self._on_event = on_event
-        self._seats: list[Seat] = []
+        self._seats = Seats()
         self._tasks: list[asyncio.Task[None]] = []
         self._changed = asyncio.Event()
         self._phase: Phase = "connecting"
@@ -125,11 +104,10 @@ class Fleet:
         )
         allowed = scenario.connect_timeout + scenario.subscribers / scenario.connects_per_second
         await self._until(self._all_connected, allowed, "not every client got its receipt")
-        self._before = self._connections()
+        self._before = self._seats.connections()
         self._start_ns = time.monotonic_ns() + round(LEAD * 1e9)
         self._end_ns = self._start_ns + round((scenario.warmup + scenario.duration) * 1e9)
-        for seat in self._seats:
-            seat.tell(Go(self._start_ns))
+        self._seats.tell(Go(self._start_ns))
         self._enter("warmup")
 
     async def measuring(self) -> None:
@@ -140,10 +118,9 @@ class Fleet:
     async def mark(self, name: str, broker: str | None) -> None:
         order = Mark(len(self._marks), time.monotonic_ns(), name, broker)
         if not self._marks:
-            self._before = self._connections()
+            self._before = self._seats.connections()
         self._marks.append(order)
-        for seat in self._seats:
-            seat.tell(order)
+        self._seats.tell(order)
         await self._until(
             lambda: all(order.number in seat.marked for seat in self._seats), 30.0, "a worker did not take the mark"
         )
@@ -158,12 +135,11 @@ class Fleet:
         now = time.monotonic_ns()
         if self._start_ns and now < self._end_ns:
             self._end_ns = max(now, self._start_ns)
-            for seat in self._seats:
-                seat.tell(Cease(self._end_ns))
+            self._seats.tell(Cease(self._end_ns))
 
     async def connections(self) -> dict[str, int]:
         self._check()
-        return self._connections()
+        return self._seats.connections()
 
     async def result(self) -> LoadResult:
         if self._result is not None:
@@ -173,8 +149,7 @@ class Fleet:
         self._enter("draining")
         await self._drain()
         self._enter("verifying")
-        for seat in self._seats:
-            seat.tell(Report())
+        self._seats.tell(Report())
         await self._until(
             lambda: all(seat.summary is not None for seat in self._seats), 120.0, "a worker did not report"
         )
@@ -208,8 +183,8 @@ class Fleet:
 
     def _all_connected(self) -> bool:
         return (
-            self._sum("connected") == self.scenario.subscribers
-            and self._sum("publishers") == self.scenario.publisher_count()
+            self._seats.sum("connected") == self.scenario.subscribers
+            and self._seats.sum("publishers") == self.scenario.publisher_count()
         )
 
     async def _drain(self) -> None:
@@ -219,8 +194,8 @@ class Fleet:
         while time.monotonic() < deadline:
             quiet = (
                 all(seat.progress.done for seat in self._seats)
-                and not self._sum("waiting")
-                and self._sum("received") >= self._sum("expected")
+                and not self._seats.sum("waiting")
+                and self._seats.sum("received") >= self._seats.sum("expected")
             )
             if not quiet:
                 quiet_since = None
@@ -296,12 +271,10 @@ class Fleet:
         while not condition():
             left = deadline - time.monotonic()
             if left <= 0:
-                errors = {seat.progress.error for seat in self._seats if seat.progress.error}
-                raise LoadFailed(
-                    f"{text} within {limit:.0f} s: {self._sum('connected')} of {self.scenario.subscribers} subscribers "
-                    f"and {self._sum('publishers')} of {self.scenario.publisher_count()} publishers are connected"
-                    + "".join(f"; {error}" for error in sorted(errors)[:3])
-                )
+                subscribers = f"{self._seats.sum('connected')} of {self.scenario.subscribers} subscribers"
+                publishers = f"{self._seats.sum('publishers')} of {self.scenario.publisher_count()} publishers"
+                errors = "".join(f"; {error}" for error in sorted(set(self._seats.errors()))[:3])
+                raise LoadFailed(f"{text} within {limit:.0f} s: {subscribers} and {publishers} are connected{errors}")
             await self._news(left)
 
     async def _sleep_until(self, moment_ns: Callable[[], int]) -> None:
@@ -311,15 +284,6 @@ class Fleet:
             await asyncio.sleep(min(left, 0.2))
 
     # ---- progress ----------------------------------------------------------------------------------------------
-
-    def _sum(self, name: str) -> int:
-        return sum(int(getattr(seat.progress, name)) for seat in self._seats)
-
-    def _connections(self) -> dict[str, int]:
-        total: Counter[str] = Counter()
-        for seat in self._seats:
-            total.update(seat.progress.connections)
-        return dict(sorted(total.items()))
 
     def _enter(self, phase: Phase) -> None:
         self._phase = phase
@@ -331,37 +295,28 @@ class Fleet:
             self._emit()
 
     def _emit(self, mark: str = "") -> None:
-        if self._on_event is None:
-            return
-        from migratory_loadtest.api import LoadEvent
+        if self._on_event is not None:
+            self._on_event(self._event(mark))
 
-        self._on_event(self._event(LoadEvent, mark))
-
-    def _event(self, kind: type[LoadEvent], mark: str) -> LoadEvent:
-        recent = Histogram(self._bounds)
-        for seat in self._seats:
-            for bucket, count in seat.progress.latencies.items():
-                upper = self._bounds[min(bucket, len(self._bounds) - 1)]
-                recent.counts[bucket] += count
-                recent.largest = max(recent.largest, upper)
-            seat.progress.latencies = {}
+    def _event(self, mark: str) -> LoadEvent:
+        recent = self._seats.take_latencies(self._bounds)
         median, high = recent.quantile(0.5), recent.quantile(0.99)
         scenario = self.scenario
-        return kind(
+        return LoadEvent(
             phase=self._phase,
             elapsed=max(0.0, (time.monotonic_ns() - self._start_ns) / 1e9) if self._start_ns else 0.0,
             total=scenario.warmup + scenario.duration,
-            connected=self._sum("connected"),
+            connected=self._seats.sum("connected"),
             subscribers=scenario.subscribers,
-            publishers=self._sum("publishers"),
+            publishers=self._seats.sum("publishers"),
             oldest=max((seat.progress.oldest for seat in self._seats), default=0.0),
-            published=self._sum("published"),
-            acknowledged=self._sum("acknowledged"),
-            received=self._sum("received"),
-            expected=self._sum("expected"),
-            reconnects=self._sum("reconnects"),
-            late=self._sum("late"),
-            connections=self._connections(),
+            published=self._seats.sum("published"),
+            acknowledged=self._seats.sum("acknowledged"),
+            received=self._seats.sum("received"),
+            expected=self._seats.sum("expected"),
+            reconnects=self._seats.sum("reconnects"),
+            late=self._seats.sum("late"),
+            connections=self._seats.connections(),
             latency_ms={"median": median * 1e3, "p99": high * 1e3} if median is not None and high is not None else {},
             error=self._obstacle(),
             mark=mark,
@@ -371,4 +326,4 @@ class Fleet:
         """What keeps clients from connecting; they go on trying."""
         if self._phase != "connecting" or time.monotonic() - self._began < OBSTACLE:
             return ""
-        return next((seat.progress.error for seat in self._seats if seat.progress.error), "")
+        return next(iter(self._seats.errors()), "")
