@@ -73,14 +73,19 @@ def keep(session: SparkSession, source: Source, wanted: Wanted, few: int = FEW) 
         source = replace(source, frame=source.frame.where(F.col("metric").isin(*wanted.metrics)))
     with _settings(session, source.frame.columns):
         if source.samples is not None and source.samples <= few:
-            return _Here(source, wanted)
+            return Here(_fetched(source, wanted))
         return _Spread(session, source, wanted)
 
 
-class _Here(Kept):
-    def __init__(self, source: Source, wanted: Wanted) -> None:
-        rows = source.frame.mapInArrow(partial(_packed, source.read, wanted), "pack binary").toArrow()
-        merged = merge([_load(row) for row in rows["pack"]])
+def _fetched(source: Source, wanted: Wanted) -> Merged:
+    rows = source.frame.mapInArrow(partial(_packed, source.read, wanted), "pack binary").toArrow()
+    return merge([_load(row) for row in rows["pack"]])
+
+
+class Here(Kept):
+    """All of it in this process, as one place; without Spark."""
+
+    def __init__(self, merged: Merged) -> None:
         self.about = merged.about
         self._watched, self._others = merged.watched, merged.others
 

@@ -1,6 +1,6 @@
 """A whole report without Spark: for what depends on the samples and not on who spreads them.
 
-Reading, packing, merging and both passes are the product's own code; only the session is left out.
+Packing, merging, keeping and both passes are the product's own code; only the session is left out.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from unittest import mock
 
 import jsonschema
@@ -16,31 +16,14 @@ import pyarrow as pa
 from migratory_resources.objectives import Objective
 from migratory_spark import report as spark_report
 from migratory_spark.document import Report
-from migratory_spark.kept import Kept, Pass
+from migratory_spark.kept import Here, Kept
 from migratory_spark.merging import merge
 from migratory_spark.packing import Wanted, packs
 from migratory_spark.report import as_plain, build_report
 
 Sample = tuple[str, dict[str, str], int, float]
-Result = TypeVar("Result")
 MAP = pa.map_(pa.string(), pa.string())
 SCHEMA = Path(__file__).parents[3] / "docs" / "schemas" / "sla-report.v1alpha2.json"
-
-
-class InThisProcess(Kept):
-    """Samples in whatever batches they come."""
-
-    def __init__(self, found: Iterable[pa.RecordBatch], wanted: Wanted) -> None:
-        merged = merge(list(packs(found, wanted)))
-        self.about = merged.about
-        self._watched, self._others = merged.watched, merged.others
-
-    def each(self, work: Pass[Result], watched: bool = False) -> list[Result]:
-        whole = [self._watched] if watched else [self._watched, self._others]
-        return [work(flat for flat in whole if len(flat.series))]
-
-    def close(self) -> None:
-        """Nothing is held elsewhere."""
 
 
 def batches(samples: Sequence[Sample], sources: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
@@ -68,7 +51,7 @@ def of_batches(
     """As `build_report`."""
 
     def keep(_session: object, _source: object, wanted: Wanted, _few: int) -> Kept:
-        return InThisProcess(found(), wanted)
+        return Here(merge(list(packs(found(), wanted))))
 
     with mock.patch.object(spark_report, "keep", keep), mock.patch.object(spark_report, "_source"):
         return build_report(None, None, start, end, objectives, **options)  # type: ignore[arg-type]
