@@ -7,7 +7,7 @@ figure).
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterator
 from enum import IntEnum
 from typing import NamedTuple
@@ -156,7 +156,7 @@ class Connection:
         self.taken = 0  # the last chunk that it has, or is not meant to have; see batches.py
         self.topics: tuple[Topic, ...] | dict[Topic, None] = ()
         self.replaying = 0  # of its topics: those that are not live
-        self.pages: deque[Replay] | None = None  # replays that go on, in turn
+        self.pages: OrderedDict[Replay, None] | None = None  # replays that go on, in turn
         self.paging: Replay | None = None  # the one whose page is under way
         self.publishing = 0  # QoS 1 publications without an answer
         self.attaching = 0  # topics that the logic was asked for without an answer

@@ -17,7 +17,7 @@ overtaken by a reset) are ignored.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Sequence
 
 from migratory_protocol.messages import Subscribed, TopicReceipt
@@ -66,7 +66,8 @@ class Splice:
     def pump(self, connection: Connection) -> None:
         """Asks for the connection's next page, if it wants one and can take it."""
         if connection.pages and connection.paging is None and connection.queue is None:
-            replay = connection.paging = connection.pages.popleft()
+            replay, _ = connection.pages.popitem(last=False)
+            connection.paging = replay
             assert replay.cursor is not None
             reference = self._expect(replay)
             self._delivery.aside(NextPage(self._number, reference, replay.topic.name, replay.cursor, self._config.page))
@@ -80,8 +81,8 @@ class Splice:
             self._waiting.pop(replay.reference, None)
         del replay.topic.replays[connection]
         connection.replaying -= 1
-        if connection.pages is not None and replay in connection.pages:
-            connection.pages.remove(replay)
+        if connection.pages is not None:
+            connection.pages.pop(replay, None)
         if connection.paging is replay:
             connection.paging = None
             self.pump(connection)
@@ -175,8 +176,8 @@ class Splice:
             if replay.cursor is None:
                 replay.cursor = position
             if connection.pages is None:
-                connection.pages = deque()
-            connection.pages.append(replay)
+                connection.pages = OrderedDict()
+            connection.pages[replay] = None
         self.pump(connection)
 
     def _join(self, replay: Replay, cursor: Position) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from migratory_broker.core.edge import EdgeConfig
+from migratory_broker.core.edge.connection import Replay
 from migratory_broker.core.logic.events import Attach, NextPage
 from migratory_protocol import frames
 from migratory_protocol.messages import Subscribe, Subscribed, TopicRequest, Unsubscribe
@@ -19,6 +20,20 @@ class TestPace:
             bench.attached(reader.subscribe(topic, (1, 0)), Position(1, 1), done=False)
             bench.page(bench.ask(NextPage), publication(1))
         assert (reader.sequences("a"), reader.sequences("b")) == ([1], [1])
+
+    def test_leaving_very_many_replays_looks_at_none_of_the_others(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Last one first, 50,000 of them, which a cluster may allow, kept a broker for half a minute."""
+        compared: list[object] = []
+        monkeypatch.setattr(Replay, "__hash__", object.__hash__)
+        monkeypatch.setattr(Replay, "__eq__", lambda one, other: bool(compared.append(other)) or one is other)
+        bench = Bench()
+        reader = bench.client()
+        topics = [f"t{number}" for number in range(200)]
+        reader.say(Subscribe(1, [TopicRequest(topic, Position(1, 0)) for topic in topics]))
+        for attach in bench.asked(Attach):
+            bench.attached(attach, Position(1, 2), done=False)
+        reader.say(Unsubscribe(2, topics[::-1]))
+        assert (bench.edge.subscriptions, len(compared)) == (0, 0)
 
     def test_one_page_at_a_time_over_all_topics_in_turn(self) -> None:
         bench = Bench(EdgeConfig(page=3000))
