@@ -15,13 +15,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self, cast
 
+from migratory_resources.zookeeper import LOG4J, zoo_cfg
+
 from migratory_local.errors import LocalError
 from migratory_local.java import Java, find_java, spark_jars
 from migratory_local.place import HERE, Place
 from migratory_local.ports import HOST, check_free, free_ports
 from migratory_local.process import Process, stop_all
 
-TICK_MS = 500
 SIZES = (1, 3, 5)
 Mode = Literal["leader", "follower", "observer", "standalone"]
 
@@ -33,16 +34,6 @@ _MODE = re.compile(r"^Mode: (\w+)", re.MULTILINE)
 _ASK_SECONDS = 1.0
 _POLL_SECONDS = 0.05
 _GRACE_SECONDS = 3.0
-
-_LOG4J = """\
-status = error
-appender.console.type = Console
-appender.console.name = console
-appender.console.layout.type = PatternLayout
-appender.console.layout.pattern = %d{ISO8601}{UTC}Z %-5p %c{1} %m%n
-rootLogger.level = warn
-rootLogger.appenderRef.console.ref = console
-"""
 
 
 class Member:
@@ -173,29 +164,14 @@ class Ensemble:
         self.stop()
 
     def _write(self, member: Member) -> None:
-        lines = [
-            f"tickTime={TICK_MS}",
-            "initLimit=20",
-            "syncLimit=10",
-            f"dataDir={member.folder}",
-            f"clientPort={member.port}",
-            f"clientPortAddress={member.place.address}",
-            f"minSessionTimeout={self._min_session_ms}",
-            "maxSessionTimeout=60000",
-            "maxClientCnxns=0",
-            "admin.enableServer=false",
-            "4lw.commands.whitelist=srvr,mntr,ruok",
-        ]
-        if len(self.members) > 1:
-            lines += [
-                f"server.{other.number}={other.place.address}:{other.quorum_port}:{other.election_port}"
-                for other in self.members
-            ]
+        address = [f"clientPortAddress={member.place.address}"]
+        members = [f"{other.place.address}:{other.quorum_port}:{other.election_port}" for other in self.members]
+        text = zoo_cfg(str(member.folder), member.port, address, members, self._min_session_ms)
         try:
             member.folder.mkdir(parents=True, exist_ok=True)
             (member.folder / "myid").write_text(f"{member.number}\n")
-            (member.folder / "zoo.cfg").write_text("\n".join(lines) + "\n")
-            (member.folder / "log4j2.properties").write_text(_LOG4J)
+            (member.folder / "zoo.cfg").write_text(text)
+            (member.folder / "log4j2.properties").write_text(LOG4J)
         except OSError as error:
             raise LocalError(f"cannot write {member.name}'s files: {error}") from error
 

@@ -1,7 +1,7 @@
 """The cluster resource and the objectives as data; pure, shared by the local runner, the operator and the SLA pipeline.
 
 Begin with `model.py` (the fields) and `objectives.py`; `validation.py` turns a file into them, `rules.py` holds what
-must fit between fields, `broker.py` makes the configuration that brokers read.
+must fit between fields, `broker.py` makes the configuration that brokers read, `zookeeper.py` that of ZooKeeper.
 """
 
 from migratory_resources.broker import broker_config

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from migratory_resources.kubernetes import KubernetesCluster
 from migratory_resources.quantities import format_size
+from migratory_resources.zookeeper import LOG4J, zoo_cfg
 
 from migratory_operator import names
 from migratory_operator.names import Object, Owner, thing
@@ -19,15 +20,6 @@ _GRACE_SECONDS = 15
 _MEMBER = "/opt/zookeeper/bin/member"
 _HAS_QUORUM = "/opt/zookeeper/bin/has-quorum"
 
-_LOG4J = """\
-status = error
-appender.console.type = Console
-appender.console.name = console
-appender.console.layout.type = PatternLayout
-appender.console.layout.pattern = %d{ISO8601}{UTC}Z %-5p %c{1} %m%n
-rootLogger.level = warn
-rootLogger.appenderRef.console.ref = console
-"""
 # Java keeps a name that was not found for ten seconds, and members wait for each other that long.
 _JAVA_SECURITY = "networkaddress.cache.ttl=1\nnetworkaddress.cache.negative.ttl=0\n"
 
@@ -46,7 +38,7 @@ def objects(cluster: KubernetesCluster, owner: Owner, settings: Settings) -> lis
         return []
     configuration = {
         "zoo.cfg": _zoo_cfg(cluster, owner),
-        "log4j2.properties": _LOG4J,
+        "log4j2.properties": LOG4J,
         "java.security": _JAVA_SECURITY,
     }
     name = names.zookeeper_name(owner.name)
@@ -68,28 +60,14 @@ def _hosts(cluster: KubernetesCluster, owner: Owner) -> list[str]:
 
 
 def _zoo_cfg(cluster: KubernetesCluster, owner: Owner) -> str:
-    lines = [
-        "tickTime=500",
-        "initLimit=20",
-        "syncLimit=10",
-        "dataDir=/data",
-        f"clientPort={names.ZOOKEEPER_PORT}",
-        "minSessionTimeout=1000",
-        "maxSessionTimeout=60000",
-        "maxClientCnxns=0",
-        "admin.enableServer=false",
-        "4lw.commands.whitelist=srvr,mntr,ruok",
+    of_pods = [
         "autopurge.snapRetainCount=3",
         "autopurge.purgeInterval=1",
         # a pod's own name may resolve later than it starts, or to an address of its life before
         "quorumListenOnAllIPs=true",
     ]
-    if cluster.spec.zookeeper.replicas > 1:
-        lines += [
-            f"server.{number}={host}:{names.QUORUM_PORT}:{names.ELECTION_PORT}"
-            for number, host in enumerate(_hosts(cluster, owner), 1)
-        ]
-    return "\n".join(lines) + "\n"
+    members = [f"{host}:{names.QUORUM_PORT}:{names.ELECTION_PORT}" for host in _hosts(cluster, owner)]
+    return zoo_cfg("/data", names.ZOOKEEPER_PORT, of_pods, members)
 
 
 def _service(name: str, owner: Owner) -> Object:
