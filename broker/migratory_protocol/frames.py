@@ -1,7 +1,8 @@
 """WebSocket frames (RFC 6455) without I/O, for both ends: bytes in, events out.
 
 A broker holds one parser per connection, tens of thousands of them. So a parser has a few slots, keeps no buffer while
-nothing is half received, and reads whole frames straight from the bytes that it is fed.
+nothing is half received, and reads whole frames straight from the bytes that it is fed. A long masked frame is unmasked
+as it comes: at its end, that of the largest payloads would keep a broker from all others for a second.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ _RSV1 = 0x40
 _RSV23 = 0x30
 _MASKED = 0x80
 _CONTROL_LIMIT = 125
+LONG = 65_536  # bytes of a frame that is unmasked piece by piece
 
 
 class MessageReceived(Struct, frozen=True, gc=False):
@@ -67,6 +69,26 @@ class ProtocolError(Exception):
         self.events: list[FrameEvent] = []
 
 
+class _Long:
+    """A masked frame on its way: its first byte, how many bytes of it are still to come, the mask for the next of them,
+    and what has come, unmasked."""
+
+    __slots__ = ("first", "left", "mask", "payload")
+
+    def __init__(self, first: int, length: int, mask: bytes | bytearray) -> None:
+        self.first = first
+        self.left = length
+        self.mask = mask
+        self.payload = bytearray()
+
+    def take(self, data: bytes | bytearray) -> None:
+        """Not more than is to come."""
+        self.payload += apply_mask(data, self.mask)
+        self.left -= len(data)
+        turn = len(data) & 3
+        self.mask = self.mask[turn:] + self.mask[:turn]
+
+
 class FrameParser:
     """Feed it what the socket gave; it answers with what was received whole.
 
@@ -75,32 +97,33 @@ class FrameParser:
     deflate       permessage-deflate was agreed on, without context takeover by the sender
     """
 
-    __slots__ = ("_buffer", "_deflate", "_fragments", "_mask", "_opcode", "_over", "max_message")
+    __slots__ = ("_buffer", "_deflate", "_fragments", "_long", "_mask", "_opcode", "_over", "max_message")
 
     def __init__(self, role: Literal["server", "client"], max_message: int, deflate: bool = False) -> None:
         self.max_message = max_message
         self._mask = _MASKED if role == "server" else 0
         self._deflate = deflate
         self._over = False
-        self._buffer: bytearray | None = None  # the begin of a frame
+        self._buffer: bytearray | None = None  # the begin of a frame,
+        self._long: _Long | None = None  # or that of a long one
         self._fragments: bytearray | None = None  # the begin of a message
         self._opcode = 0  # and the first byte of its first frame
 
     @property
     def idle(self) -> bool:
         """Nothing is half received."""
-        return self._buffer is None and self._fragments is None
+        return self._buffer is None and self._long is None and self._fragments is None
 
     @property
     def as_new(self) -> bool:
         """Idle, and not finished: another connection may use it."""
-        return self._buffer is None and self._fragments is None and not self._over
+        return self.idle and not self._over
 
     @property
     def held(self) -> int:
         """Bytes that are half received."""
-        buffer, fragments = self._buffer, self._fragments
-        return (0 if buffer is None else len(buffer)) + (0 if fragments is None else len(fragments))
+        parts = (self._buffer, self._fragments, None if self._long is None else self._long.payload)
+        return sum(len(part) for part in parts if part is not None)
 
     def feed(self, data: bytes | bytearray) -> list[FrameEvent]:
         """The events that `data` completes, in order.
@@ -117,6 +140,8 @@ class FrameParser:
         start = 0
         size = len(data)
         try:
+            if self._long is not None:
+                start = self._go_on(self._long, data, events)
             while start < size:
                 end = self._frame(data, start, size, events)
                 if end == 0:
@@ -127,7 +152,7 @@ class FrameParser:
                     return events
         except ProtocolError as error:
             self._over = True
-            self._buffer = self._fragments = None
+            self._buffer = self._long = self._fragments = None
             error.events = events
             raise
         if start == size:
@@ -168,7 +193,11 @@ class FrameParser:
             body += 4
             end = body + length
             if size < end:
-                return 0
+                if length <= LONG or size < body:
+                    return 0
+                self._long = _Long(first, length, bytes(data[body - 4 : body]))
+                self._long.take(data[body:size])
+                return size
             payload = apply_mask(data[body:end], data[body - 4 : body])
         else:
             end = body + length
@@ -181,11 +210,25 @@ class FrameParser:
             self._message(first, payload, events)
         elif first & 0x08:
             self._control(first & 0x0F, payload, events)
-        elif first & _FIN:
+        else:
+            self._part(first, payload, events)
+        return end
+
+    def _go_on(self, long: _Long, data: bytes | bytearray, events: list[FrameEvent]) -> int:
+        """More of a long frame. Returns where what belongs to it ends."""
+        end = min(long.left, len(data))
+        long.take(data if end == len(data) else data[:end])
+        if not long.left:
+            self._long = None
+            self._part(long.first, bytes(long.payload), events)
+        return end
+
+    def _part(self, first: int, payload: bytes, events: list[FrameEvent]) -> None:
+        """Of a message: all of it, the end of it, or not the end."""
+        if first & _FIN:
             self._last(first, payload, events)
         else:
             self._fragment(first, payload)
-        return end
 
     def _check_first(self, first: int) -> None:
         """Everything that the first byte alone can be wrong in."""

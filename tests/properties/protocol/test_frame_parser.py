@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import get_args
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from migratory_protocol import deflate
+from migratory_protocol import deflate, frames
 from migratory_protocol.frames import BINARY, CLOSE, CONTINUATION, PING, PONG, TEXT, apply_mask, encode_frame
 from migratory_testing.frameoracle import CODES, LIMIT, Role, assert_alike, cut, ours, theirs
 
 ROLES: tuple[Role, ...] = get_args(Role)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def some_frames_are_long() -> Iterator[None]:
+    """Those that no control frame can be as long as."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(frames, "LONG", 125)
+        yield
+
 
 masks = st.binary(min_size=4, max_size=4)
 payloads = st.one_of(

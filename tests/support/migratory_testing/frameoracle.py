@@ -68,13 +68,15 @@ def ours(chunks: Sequence[bytes], deflate: bool, role: Role = "server", limit: i
 
 
 def _state(parser: FrameParser) -> tuple[object, ...]:
-    held = [parser._buffer, parser._fragments]
+    long = parser._long
+    held = [parser._buffer, parser._fragments, None if long is None else long.payload]
     return (
         parser.idle,
         parser.as_new,
         parser._over,
         *(None if part is None else bytes(part) for part in held),
         parser._opcode if parser._fragments is not None else None,
+        None if long is None else (long.first, long.left, bytes(long.mask)),
     )
 
 

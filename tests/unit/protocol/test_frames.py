@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import random
 import sys
 import tracemalloc
 import zlib
 
 import pytest
-from migratory_protocol import deflate
+from migratory_protocol import deflate, frames
 from migratory_protocol.closecodes import CloseCode
 from migratory_protocol.codec import MSGPACK
 from migratory_protocol.frames import (
@@ -253,3 +254,53 @@ def test_a_long_reason_is_cut_between_characters(reason: str) -> None:
     assert event.code == 4000
     assert 120 <= len(event.reason.encode()) <= 123
     assert reason.encode("utf-8", "replace").decode().startswith(event.reason)
+
+
+class TestLongFrames:
+    """Unmasked as they come: at its end, one of 64 MiB kept a broker from all others for 0.7 s."""
+
+    PIECE = 10_001
+
+    def read(self, data: bytes, parser: FrameParser) -> list[FrameEvent]:
+        events: list[FrameEvent] = []
+        for start in range(0, len(data), self.PIECE):
+            assert events == []
+            events += parser.feed(data[start : start + self.PIECE])
+        return events
+
+    def test_no_step_unmasks_more_than_has_come(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        sizes: list[int] = []
+        unmask = frames.apply_mask
+
+        def counted(payload: bytes, mask: bytes) -> bytes:
+            sizes.append(len(payload))
+            return unmask(payload, mask)
+
+        payload = bytes(range(256)) * 1000
+        data = binary_frame(payload, KEY) + ping_frame(b"k", KEY)
+        monkeypatch.setattr(frames, "apply_mask", counted)
+        parser = FrameParser("server", M)
+        assert self.read(data, parser) == [MessageReceived(payload, False), PingReceived(b"k")]
+        assert (sum(sizes), max(sizes) <= self.PIECE, parser.as_new, parser.held) == (len(payload) + 1, True, True, 0)
+
+    def test_it_counts_as_held_and_is_nobody_elses(self) -> None:
+        parser = FrameParser("server", M)
+        header = len(binary_frame(bytes(100_000), KEY)) - 100_000
+        parser.feed(binary_frame(bytes(100_000), KEY)[: header + 500])
+        assert (parser.held, parser.idle, parser.as_new) == (500, False, False)
+
+    def test_texts_fragments_and_compressed_ones_as_well(self) -> None:
+        text = "grün" * 30_000
+        noise = random.Random(1).randbytes(200_000)
+        half = len(noise) // 2
+        parser = FrameParser("server", M, deflate=True)
+        assert self.read(text_frame(text.encode(), KEY), parser) == [MessageReceived(text.encode(), True)]
+        parts = encode_frame(BINARY, noise[:half], KEY, fin=False) + encode_frame(CONTINUATION, noise[half:], KEY)
+        assert self.read(parts, parser) == [MessageReceived(noise, False)]
+        assert self.read(deflated_frame(BINARY, noise, KEY), parser) == [MessageReceived(noise, False)]
+
+    def test_a_mistake_at_its_end_is_final(self) -> None:
+        parser = FrameParser("server", M)
+        with pytest.raises(ProtocolError, match="not UTF-8") as caught:
+            self.read(text_frame(b"x" * 100_000 + b"\xff", KEY), parser)
+        assert (caught.value.events, parser.held, parser.feed(ping_frame(b"", KEY))) == ([], 0, [])
