@@ -16,7 +16,7 @@ from migratory_broker.core.logic.config import LogicConfig
 from migratory_broker.core.logic.core import Logic
 from migratory_broker.core.logic.records import GroupRecord, decode_group
 from migratory_protocol.messages import Ack
-from migratory_protocol.peer import Answer, Forwarded, PeerMessage, decode_peer, encode_peer
+from migratory_protocol.peer import Answer, Forwarded, Heartbeat, Load, PeerMessage, decode_peer, encode_peer
 from migratory_protocol.positions import Position
 
 from migratory_testing.zookeeper_tree import Store
@@ -197,6 +197,13 @@ class Cluster:
     def messages(self, sender: str, kind: type[M]) -> list[tuple[str, M]]:
         """What a broker sent of a kind so far, each with whom it was for."""
         return [(to, message) for by, to, message in self.sent if by == sender and isinstance(message, kind)]
+
+    def hears_load(self, name: str, peer: str, load: Load | None) -> None:
+        """A heartbeat of `peer`, also while its own are held back."""
+        hold, self.hold = self.hold, lambda sender, receiver, message: False
+        self._carry_out(self[peer], ev.SendPeer(name, Heartbeat(0.0, [], [], True, True, load)))
+        self.settle()
+        self.hold = hold
 
     # ---- time and events -------------------------------------------------------------------------------------
 

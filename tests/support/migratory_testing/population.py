@@ -7,7 +7,11 @@ from random import Random
 
 from migratory_broker.core.logic.events import Clients, DrainClients, MoveClients
 from migratory_protocol.messages import Server
+
 from migratory_testing.brokers import Cluster
+
+CALM = 10.0  # seconds without a change of brokers, before clients are moved
+UP = 3.0  # seconds that a cluster is up already when `up` returns
 
 
 class Person:
@@ -87,3 +91,14 @@ class Population:
     def forget(self, name: str) -> None:
         """What a broker of this name said in the life before is over."""
         self._seen[name] = 0
+
+
+def uneven(**counts: int) -> tuple[Cluster, Population]:
+    """A cluster that is up, with so many clients at each broker."""
+    cluster = Cluster(tuple(counts)).up()
+    return cluster, Population(cluster, **counts)
+
+
+def asked(cluster: Cluster, *names: str) -> int:
+    """How many clients these brokers asked to move so far; all of them, when none is named."""
+    return sum(effect.count for name in names or cluster.names for effect in cluster[name].of(MoveClients))

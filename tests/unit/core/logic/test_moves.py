@@ -1,5 +1,5 @@
-"""docs/replication.md, "A broker's lives": clients that are asked to go elsewhere, for balance and by a broker that
-leaves; and docs/decisions/0004-balance-of-clients.md."""
+"""docs/replication.md, "A broker's lives": clients that are asked to go elsewhere for balance, and
+docs/decisions/0004-balance-of-clients.md."""
 
 from __future__ import annotations
 
@@ -7,24 +7,17 @@ import pytest
 from migratory_broker.core.logic.events import (
     Clients,
     Configured,
-    DrainClients,
     DrainRequest,
     MoveClients,
     Observe,
-    SendPeer,
 )
 from migratory_protocol.messages import Server
 from migratory_protocol.peer import Heartbeat, Load
 from migratory_testing.brokers import Cluster
-from migratory_testing.population import Population
+from migratory_testing.population import CALM, UP, Population, asked, uneven
 from msgspec.structs import replace
 
-CALM, ROUND = 10.0, 5.0
-UP = 3.0  # seconds that a cluster is up already
-
-
-def asked(cluster: Cluster, *names: str) -> int:
-    return sum(effect.count for name in names or cluster.names for effect in cluster[name].of(MoveClients))
+ROUND = 5.0
 
 
 def calls(cluster: Cluster, name: str) -> list[list[tuple[str, int]]]:
@@ -36,19 +29,6 @@ def calls(cluster: Cluster, name: str) -> list[list[tuple[str, int]]]:
         if isinstance(message, Heartbeat) and (sender, receiver) == (name, peer)
     ]
     return [load.calls for load in loads if load is not None and load.calls]
-
-
-def uneven(**counts: int) -> tuple[Cluster, Population]:
-    cluster = Cluster(tuple(counts)).up()
-    return cluster, Population(cluster, **counts)
-
-
-def hear(cluster: Cluster, name: str, peer: str, load: Load | None) -> None:
-    """A heartbeat of `peer`, also while its own are held back."""
-    hold, cluster.hold = cluster.hold, lambda sender, receiver, message: False
-    cluster._carry_out(cluster[peer], SendPeer(name, Heartbeat(0.0, [], [], True, True, load)))
-    cluster.settle()
-    cluster.hold = hold
 
 
 # ---- balance ---------------------------------------------------------------------------------------------------
@@ -142,10 +122,10 @@ def test_several_calls_in_one_round_are_added_up() -> None:
         cluster.logic(name).moves._next_call = 1e9
     population.run(CALM)
     for peer in "bcbc":
-        hear(cluster, "a", peer, Load(50, False, "", [("a", 1000), ("b", 7)]))
+        cluster.hears_load("a", peer, Load(50, False, "", [("a", 1000), ("b", 7)]))
     assert asked(cluster, "a") == 95
     cluster.run(ROUND + 0.1)
-    hear(cluster, "a", "b", Load(50, False, "", [("a", 3)]))  # those asked had their time, and are here still
+    cluster.hears_load("a", "b", Load(50, False, "", [("a", 3)]))  # those asked had their time, and are here still
     assert asked(cluster, "a") == 98
 
 
@@ -202,7 +182,7 @@ def test_nobody_moves_while_one_is_other_than_the_rest(load: Load | None, why: s
     cluster.hold = lambda sender, receiver, message: sender == "b" and isinstance(message, Heartbeat)
     for _ in range(40):
         for name in "ac":
-            hear(cluster, name, "b", load)
+            cluster.hears_load(name, "b", load)
         cluster.run(0.5)
     assert asked(cluster) == 0
     assert why in cluster.logic("c").moves.waits_for
@@ -221,7 +201,7 @@ def test_nobody_moves_on_old_news_or_without_zookeeper() -> None:
     cluster.zookeeper(False)
     population.run(30.0)
     assert calls(cluster, "c") == []
-    hear(cluster, "a", "c", Load(0, False, "", [("a", 10)]))  # who is called looks for himself
+    cluster.hears_load("a", "c", Load(0, False, "", [("a", 10)]))  # who is called looks for himself
     assert asked(cluster) == 0
     cluster.zookeeper(True)
     population.until_rest(20.0, 120.0)
@@ -232,7 +212,7 @@ def test_a_call_of_a_broker_without_an_address_is_not_heard() -> None:
     cluster, _ = uneven(a=150, b=150, c=0)
     live = cluster.logic("a").membership.live
     live["c"] = replace(live["c"], url="")
-    hear(cluster, "a", "c", Load(0, False, "", [("a", 10)]))
+    cluster.hears_load("a", "c", Load(0, False, "", [("a", 10)]))
     assert asked(cluster) == 0
 
 
@@ -253,128 +233,3 @@ def test_a_broker_that_is_not_configured_waits_to_leave() -> None:
     population.until_rest(20.0, 120.0)
     assert max(len(person.moves) for person in population.people) == 1
     assert max(population.counts().values()) <= 110
-
-
-# ---- leaving ---------------------------------------------------------------------------------------------------
-
-
-def drain(cluster: Cluster, name: str) -> tuple[Server, ...]:
-    cluster.give(name, DrainRequest(20.0))
-    cluster.run(3.0)
-    (told,) = cluster[name].of(DrainClients)
-    return told.servers
-
-
-def test_clients_of_a_leaver_come_out_even() -> None:
-    """UPDATED-FIRST: without revisions, to all that stay, by the room that they have."""
-    cluster, _ = uneven(a=80, b=20, c=100)
-    cluster.run(1.0)
-    assert drain(cluster, "c") == (Server("ws://a", 20), Server("ws://b", 80))
-
-
-@pytest.mark.parametrize(
-    ("mine", "theirs", "named"),
-    [
-        ("r1", {"a": "r1", "b": "r2"}, {"ws://b": 100}),
-        ("r2", {"a": "r1", "b": "r2"}, {"ws://a": 100}),  # the update is taken back
-        ("r2", {"a": "r1", "b": "r1"}, {"ws://a": 20, "ws://b": 80}),
-        ("", {"a": "r1", "b": ""}, {"ws://a": 100}),
-    ],
-)
-def test_a_leaver_sends_its_clients_to_those_of_another_revision(
-    mine: str, theirs: dict[str, str], named: dict[str, int]
-) -> None:
-    """UPDATED-FIRST: even if the others had more room; those are drained next."""
-    cluster = Cluster()
-    for name, revision in {**theirs, "c": mine}.items():
-        cluster.config["revision"] = revision
-        cluster.start(name)
-    cluster.run(UP)
-    Population(cluster, a=80, b=20, c=100)
-    cluster.run(1.0)
-    assert {server.url: server.weight for server in drain(cluster, "c")} == named
-
-
-def test_while_counts_are_unknown_weights_decide() -> None:
-    cluster, _ = uneven(a=80, b=20, c=100)
-    cluster.logic("c").membership.news.pop("a")
-    cluster.hold = lambda sender, receiver, message: sender == "a" and isinstance(message, Heartbeat)
-    assert drain(cluster, "c") == (Server("ws://a", 100), Server("ws://b", 100))
-
-
-def test_a_leaver_without_clients_names_who_stays() -> None:
-    cluster, _ = uneven(a=80, b=20, c=0)
-    assert drain(cluster, "c") == (Server("ws://a", 100), Server("ws://b", 100))
-
-
-@pytest.mark.parametrize("comes", [True, False])
-def test_who_became_ready_just_now_is_waited_for_a_moment(comes: bool) -> None:
-    """DRAIN-ORDER: whoever drains brokers one after the other knows sooner than ZooKeeper tells."""
-    cluster, _ = uneven(a=60, b=60, c=60)
-    known = cluster.logic("c").membership.known
-    ready = known["b"]
-    known["b"] = replace(ready, ready=False)
-    cluster.give("c", DrainRequest(20.0))
-    cluster.run(1.5)
-    assert not cluster["c"].of(DrainClients)
-    if comes:
-        known["b"] = ready
-    cluster.run(0.7)
-    (told,) = cluster["c"].of(DrainClients)
-    assert [server.url for server in told.servers] == ["ws://a", "ws://b"][: 1 + comes]
-
-
-def test_those_that_leave_as_well_are_not_named() -> None:
-    cluster, _ = uneven(a=60, b=60, c=60, d=60)
-    cluster.hold = lambda sender, receiver, message: sender == "d" and isinstance(message, Heartbeat)
-    hear(cluster, "c", "d", Load(60, True))  # its heartbeat is faster than ZooKeeper
-    assert [server.url for server in drain(cluster, "c")] == ["ws://a", "ws://b"]
-
-
-def rolled(cluster: Cluster, population: Population, name: str, revision: str) -> None:
-    """Drained, and started again under another revision."""
-    cluster.give(name, DrainRequest(10.0))
-    population.run(11.0)
-    assert population.counts()[name] == 0
-    cluster.crash(name)
-    population.forget(name)
-    before, cluster.config = cluster.config, {**cluster.config, "revision": revision}
-    cluster.start(name)
-    cluster.config = before
-    population.run(4.0)
-    assert cluster.logic(name).membership.ready
-
-
-@pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("order", ["cba", "abc", "bca"])
-def test_a_rolling_update_moves_nobody_more_than_twice(order: str, seed: int) -> None:
-    """UPDATED-FIRST: 1/3 move, then 1/2 twice, then 1/3 come back: 5/3 of a move for each client. What is kept above
-    the share, within the bound, saves some of it."""
-    cluster = Cluster(revision="r1").up()
-    population = Population(cluster, seed, a=60, b=60, c=60)
-    for name in order:
-        rolled(cluster, population, name, "r2")
-        assert asked(cluster) == 0  # of this life; nobody is moved for balance in between
-    population.until_rest(30.0, 200.0)
-    moves = [len(person.moves) for person in population.people]
-    assert max(moves) <= 2
-    assert sum(moves) / len(moves) <= 1.7
-    assert max(population.counts().values()) <= 1.15 * 60
-    before = list(moves)
-    population.run(60.0)
-    assert [len(person.moves) for person in population.people] == before
-
-
-def test_scaling_up_moves_nobody_twice() -> None:
-    cluster, population = uneven(a=100, b=100, c=100)
-    population.run(CALM)
-    cluster.names = ("a", "b", "c", "d", "e")
-    for name in "abc":
-        cluster.give(name, Configured(cluster.names))
-    cluster.start("d")
-    population.run(25.0)
-    assert asked(cluster, "a", "b", "c") == 0  # the fifth is on its way
-    cluster.start("e")
-    population.until_rest(30.0, 200.0)
-    assert max(len(person.moves) for person in population.people) == 1
-    assert max(population.counts().values()) <= 1.15 * 60

@@ -1,0 +1,138 @@
+"""docs/replication.md, "A broker's lives", and docs/decisions/0004-balance-of-clients.md: where the clients of a broker
+that leaves are sent, and how often they move while brokers are updated or added."""
+
+from __future__ import annotations
+
+import pytest
+from migratory_broker.core.logic.events import (
+    Configured,
+    DrainClients,
+    DrainRequest,
+)
+from migratory_protocol.messages import Server
+from migratory_protocol.peer import Heartbeat, Load
+from migratory_testing.brokers import Cluster
+from migratory_testing.population import CALM, UP, Population, asked, uneven
+from msgspec.structs import replace
+
+
+def drain(cluster: Cluster, name: str) -> tuple[Server, ...]:
+    cluster.give(name, DrainRequest(20.0))
+    cluster.run(3.0)
+    (told,) = cluster[name].of(DrainClients)
+    return told.servers
+
+
+def test_clients_of_a_leaver_come_out_even() -> None:
+    """UPDATED-FIRST: without revisions, to all that stay, by the room that they have."""
+    cluster, _ = uneven(a=80, b=20, c=100)
+    cluster.run(1.0)
+    assert drain(cluster, "c") == (Server("ws://a", 20), Server("ws://b", 80))
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "named"),
+    [
+        ("r1", {"a": "r1", "b": "r2"}, {"ws://b": 100}),
+        ("r2", {"a": "r1", "b": "r2"}, {"ws://a": 100}),  # the update is taken back
+        ("r2", {"a": "r1", "b": "r1"}, {"ws://a": 20, "ws://b": 80}),
+        ("", {"a": "r1", "b": ""}, {"ws://a": 100}),
+    ],
+)
+def test_a_leaver_sends_its_clients_to_those_of_another_revision(
+    mine: str, theirs: dict[str, str], named: dict[str, int]
+) -> None:
+    """UPDATED-FIRST: even if the others had more room; those are drained next."""
+    cluster = Cluster()
+    for name, revision in {**theirs, "c": mine}.items():
+        cluster.config["revision"] = revision
+        cluster.start(name)
+    cluster.run(UP)
+    Population(cluster, a=80, b=20, c=100)
+    cluster.run(1.0)
+    assert {server.url: server.weight for server in drain(cluster, "c")} == named
+
+
+def test_while_counts_are_unknown_weights_decide() -> None:
+    cluster, _ = uneven(a=80, b=20, c=100)
+    cluster.logic("c").membership.news.pop("a")
+    cluster.hold = lambda sender, receiver, message: sender == "a" and isinstance(message, Heartbeat)
+    assert drain(cluster, "c") == (Server("ws://a", 100), Server("ws://b", 100))
+
+
+def test_a_leaver_without_clients_names_who_stays() -> None:
+    cluster, _ = uneven(a=80, b=20, c=0)
+    assert drain(cluster, "c") == (Server("ws://a", 100), Server("ws://b", 100))
+
+
+@pytest.mark.parametrize("comes", [True, False])
+def test_who_became_ready_just_now_is_waited_for_a_moment(comes: bool) -> None:
+    """DRAIN-ORDER: whoever drains brokers one after the other knows sooner than ZooKeeper tells."""
+    cluster, _ = uneven(a=60, b=60, c=60)
+    known = cluster.logic("c").membership.known
+    ready = known["b"]
+    known["b"] = replace(ready, ready=False)
+    cluster.give("c", DrainRequest(20.0))
+    cluster.run(1.5)
+    assert not cluster["c"].of(DrainClients)
+    if comes:
+        known["b"] = ready
+    cluster.run(0.7)
+    (told,) = cluster["c"].of(DrainClients)
+    assert [server.url for server in told.servers] == ["ws://a", "ws://b"][: 1 + comes]
+
+
+def test_those_that_leave_as_well_are_not_named() -> None:
+    cluster, _ = uneven(a=60, b=60, c=60, d=60)
+    cluster.hold = lambda sender, receiver, message: sender == "d" and isinstance(message, Heartbeat)
+    cluster.hears_load("c", "d", Load(60, True))  # its heartbeat is faster than ZooKeeper
+    assert [server.url for server in drain(cluster, "c")] == ["ws://a", "ws://b"]
+
+
+def rolled(cluster: Cluster, population: Population, name: str, revision: str) -> None:
+    """Drained, and started again under another revision."""
+    cluster.give(name, DrainRequest(10.0))
+    population.run(11.0)
+    assert population.counts()[name] == 0
+    cluster.crash(name)
+    population.forget(name)
+    before, cluster.config = cluster.config, {**cluster.config, "revision": revision}
+    cluster.start(name)
+    cluster.config = before
+    population.run(4.0)
+    assert cluster.logic(name).membership.ready
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("order", ["cba", "abc", "bca"])
+def test_a_rolling_update_moves_nobody_more_than_twice(order: str, seed: int) -> None:
+    """UPDATED-FIRST: 1/3 move, then 1/2 twice, then 1/3 come back: 5/3 of a move for each client. What is kept above
+    the share, within the bound, saves some of it."""
+    cluster = Cluster(revision="r1").up()
+    population = Population(cluster, seed, a=60, b=60, c=60)
+    for name in order:
+        rolled(cluster, population, name, "r2")
+        assert asked(cluster) == 0  # of this life; nobody is moved for balance in between
+    population.until_rest(30.0, 200.0)
+    moves = [len(person.moves) for person in population.people]
+    assert max(moves) <= 2
+    assert sum(moves) / len(moves) <= 1.7
+    assert max(population.counts().values()) <= 1.15 * 60
+    before = list(moves)
+    population.run(60.0)
+    assert [len(person.moves) for person in population.people] == before
+
+
+def test_scaling_up_moves_nobody_twice() -> None:
+    cluster, population = uneven(a=100, b=100, c=100)
+    population.run(CALM)
+    cluster.names = ("a", "b", "c", "d", "e")
+    for name in "abc":
+        cluster.give(name, Configured(cluster.names))
+    cluster.start("d")
+    population.run(25.0)
+    assert asked(cluster, "a", "b", "c") == 0  # the fifth is on its way
+    cluster.start("e")
+    population.until_rest(30.0, 200.0)
+    assert max(len(person.moves) for person in population.people) == 1
+    assert max(population.counts().values()) <= 1.15 * 60
