@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from migratory_simulation import hunt, planted, schedules
+from migratory_simulation import hunt, planted, planted_unit, schedules
 from migratory_simulation.hunt import Found, Trial, Verdict
 
 NAME = "coordinator delivers before a confirmation"
@@ -114,6 +115,14 @@ def test_every_fault_has_a_trial_to_begin_with() -> None:
         assert fault.name in found, f"python -m migratory_simulation planted --find --new: {fault.name}"
         assert found[fault.name].trial.schedule in ("", *schedules.ALL)
         assert found[fault.name].broke in range(1, 8)
+
+
+def test_a_unit_test_that_is_said_to_catch_a_fault_is_there() -> None:
+    for fault, result in planted_unit.load().items():
+        if result.failed:
+            file, *inner = re.split(r"::|\[| ", result.failed)
+            text = (planted.ROOT / file).read_text()
+            assert any(re.search(rf"(def|class) {name}\b", text) for name in inner), f"{fault}: no {result.failed}"
 
 
 @pytest.mark.parametrize("name", schedules.ALL)
