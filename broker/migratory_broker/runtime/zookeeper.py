@@ -2,8 +2,11 @@
 
 kazoo calls back on threads of its own; every callback here only posts to the loop. Nothing waits in a listener, and
 no call of kazoo's is a blocking one, but for `stop`, which has a thread and a time limit of its own. Every request is
-answered exactly once: as `unknown` when the connection went while it was under way, and a while later as `unknown`
-when there is no connection, so that a logic that asks again at once can't spin.
+answered exactly once: as `unknown` when the connection went while it was under way or no answer comes in time, and a
+while later as `unknown` when there is no connection, so that a logic that asks again at once can't spin.
+
+A server that is just ending a session may leave a request unanswered and answer the next. kazoo then gives up for
+good, without a word but for its log: so another client, with another session, takes its place.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ from kazoo.exceptions import (
     OperationTimeoutError,
     SessionExpiredError,
 )
-from kazoo.protocol.states import EventType, KazooState, WatchedEvent
+from kazoo.protocol.states import EventType, KazooState, KeeperState, WatchedEvent
 from kazoo.retry import KazooRetry
 
 from migratory_broker.core.logic import events
@@ -37,6 +40,11 @@ OFFLINE_DELAY = 0.1
 """Seconds until a request is answered that came while there was no connection."""
 ENSURE_AGAIN = 1.0
 """Seconds until a node of the root is asked for once more that no answer came for."""
+ANEW = 0.5
+"""Seconds until another client takes the place of one that has given up."""
+UNANSWERED = 2
+"""Session timeouts until a request is `unknown` though the connection is there: with a server that is merely slow, that
+is gone long before."""
 
 
 class ZooKeeper:
@@ -53,24 +61,29 @@ class ZooKeeper:
         self._post = post
         self._log = log
         self._loop = asyncio.get_running_loop()
-        library = logging.getLogger("migratory.kazoo")
-        library.setLevel(logging.ERROR)  # its state changes are told by our own lines
-        self._client = KazooClient(
-            hosts=servers,
-            timeout=session_timeout,
-            connection_retry=KazooRetry(max_tries=-1, delay=0.1, backoff=2, max_delay=1.0),
-            logger=library,
-        )
-        self._client.add_listener(self._on_state)
+        self._session_timeout = session_timeout
+        self._client = self._new_client()
         self._connected = False
         self._session = 0
         self._ensuring: list[str] | None = None  # what of the root an answer is awaited for
         self._generation = 0  # counts changes of state, so that a late answer about an older one is known as such
-        self._outstanding: set[int] = set()
+        self._outstanding: dict[int, asyncio.TimerHandle] = {}  # with what ends the wait for each
         self._watches: dict[tuple[str, str], Callable[[WatchedEvent], None]] = {}
         self._lost_watches: dict[str, None] = {}
         self._closed = False
         self.first_connected = asyncio.Event()
+
+    def _new_client(self) -> KazooClient:
+        library = logging.getLogger("migratory.kazoo")
+        library.setLevel(logging.ERROR)  # its state changes are told by our own lines
+        client = KazooClient(
+            hosts=self._servers,
+            timeout=self._session_timeout,
+            connection_retry=KazooRetry(max_tries=-1, delay=0.1, backoff=2, max_delay=1.0),
+            logger=library,
+        )
+        client.add_listener(partial(self._on_state, client))
+        return client
 
     @property
     def connected(self) -> bool:
@@ -133,9 +146,11 @@ class ZooKeeper:
         transaction.commit_async().rawlink(partial(self._later, self._committed, effect))
 
     def _begin(self, request: int) -> bool:
-        self._outstanding.add(request)
-        if not self._connected:
-            self._loop.call_later(OFFLINE_DELAY, self._unknown, request, "there is no connection")
+        later = self._loop.call_later
+        if self._connected:
+            self._outstanding[request] = later(UNANSWERED * self._session_timeout, self._unanswered, request)
+        else:
+            self._outstanding[request] = later(OFFLINE_DELAY, self._unknown, request, "there is no connection")
         return self._connected
 
     def _full(self, path: str) -> str:
@@ -158,17 +173,19 @@ class ZooKeeper:
     def _later(self, call: Callable[..., None], effect: object, result: Any) -> None:
         self._to_loop(call, effect, result)
 
-    def _on_state(self, state: str) -> None:
-        client_id = self._client.client_id if state == KazooState.CONNECTED else None
-        self._to_loop(self._changed_state, state, client_id[0] if client_id else 0)
+    def _on_state(self, client: KazooClient, state: str) -> None:
+        client_id = client.client_id if state == KazooState.CONNECTED else None
+        self._to_loop(self._changed_state, client, state, client_id[0] if client_id else 0)
+        if client.client_state == KeeperState.CLOSED:  # it ends only when it is told to, or can't go on
+            self._to_loop(self._given_up, client)
 
     def _on_watch(self, path: str, event: WatchedEvent) -> None:
         self._to_loop(self._watched, path, event.type == EventType.NONE)
 
     # ---- on the loop -----------------------------------------------------------------------------------------------
 
-    def _changed_state(self, state: str, session: int) -> None:
-        if self._closed:
+    def _changed_state(self, client: KazooClient, state: str, session: int) -> None:
+        if self._closed or client is not self._client:
             return
         self._generation += 1
         self._log("info", "zookeeper_state", state=state.lower(), session=f"{session:x}")
@@ -180,6 +197,25 @@ class ZooKeeper:
         for request in sorted(self._outstanding):
             self._unknown(request, "the connection went")
         self._post(events.ZkSession("suspended" if state == KazooState.SUSPENDED else "lost"))
+
+    def _given_up(self, client: KazooClient) -> None:
+        if self._closed or client is not self._client:
+            return
+        self._log("error", "zookeeper_client_ended")
+        self._client = self._new_client()
+        self._loop.call_later(ANEW, self._start_anew, client)
+
+    def _start_anew(self, ended: KazooClient) -> None:
+        def close() -> None:
+            try:
+                ended.stop()
+                ended.close()
+            except (KazooException, OSError) as error:
+                logging.getLogger("migratory.kazoo").error("closing: %r", error)
+
+        threading.Thread(target=close, name="zookeeper-close", daemon=True).start()
+        if not self._closed:
+            self._client.start_async()
 
     def _parents(self) -> list[str]:
         parts = self._root.strip("/").split("/")
@@ -264,7 +300,7 @@ class ZooKeeper:
         elif result.value is None:
             self._answer(events.ZkReply(effect.request, "ok"))
         elif effect.request in self._outstanding:  # it came in between
-            self._outstanding.discard(effect.request)
+            self._outstanding.pop(effect.request).cancel()
             (self.get if isinstance(effect, events.ZkGet) else self.children)(effect)  # type: ignore[arg-type]
 
     def _committed(self, effect: events.ZkCommit, result: Any) -> None:
@@ -291,10 +327,15 @@ class ZooKeeper:
             self._log("error", "zookeeper_refused", request=request, reason=repr(error))
             self._answer(events.ZkReply(request, "refused", error=type(error).__name__))
 
+    def _unanswered(self, request: int) -> None:
+        self._log("warning", "zookeeper_unanswered", request=request)
+        self._unknown(request, "no answer came")
+
     def _unknown(self, request: int, reason: str) -> None:
         self._answer(events.ZkReply(request, "unknown", error=reason))
 
     def _answer(self, reply: events.ZkReply) -> None:
-        if reply.request in self._outstanding and not self._closed:
-            self._outstanding.discard(reply.request)
+        timer = self._outstanding.pop(reply.request, None)
+        if timer is not None and not self._closed:
+            timer.cancel()
             self._post(reply)

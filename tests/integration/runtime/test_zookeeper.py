@@ -172,6 +172,39 @@ async def test_a_root_that_no_answer_comes_for_is_asked_for_again(zookeepers: An
     assert await made.zookeeper.stop(10)
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+async def test_a_client_that_gave_up_is_replaced(session: Session) -> None:
+    """A server that was ending a session left a request out and answered the next: kazoo's connection ends with a
+    RuntimeError then, and is never made again."""
+    first = await session.state("connected")
+    await session.commit(events.Create("/mine", b"", ephemeral=True))
+    await session.children("/", watch=True)
+    ended = session.zookeeper._client
+
+    def mismatch(*_: Any) -> None:
+        raise RuntimeError("xids do not match")
+
+    ended._connection._read_response = mismatch
+    assert (await session.get("/mine")).outcome == "unknown"
+    again = await session.until(lambda: session.connected_anew(first.session))
+    assert session.zookeeper._client is not ended
+    await session.until(lambda: session.changed("/"))  # its watch went with it, and so it is told
+    reply = await session.get("/mine")
+    assert reply.node is None or reply.node.owner == first.session, "which ends by itself"
+    assert (await session.commit(events.Create("/other", b"", ephemeral=True))).outcome == "ok"
+    assert (await session.get("/other")).node == events.Node(b"", 0, again.session)
+
+
+async def test_a_request_that_is_never_answered_is_unknown_in_the_end(session: Session) -> None:
+    await session.state("connected")
+    client = session.zookeeper._client
+    ask = client.get_async
+    client.get_async = lambda *_, **__: client.handler.async_result()
+    assert await session.get("/") == events.ZkReply(1, "unknown", error="no answer came")
+    client.get_async = ask
+    assert (await session.get("/")).outcome == "ok"
+
+
 async def test_what_is_under_way_when_the_connection_goes_is_unknown(session: Session, zookeepers: Any) -> None:
     await session.state("connected")
     for member in zookeepers.members:
