@@ -30,6 +30,16 @@ class Standing:
     waiting: str = ""  # why the group waits
     resigned: bool = False  # let go on purpose: not restored until it stood back
 
+    def describe(self) -> list[str]:
+        """What keeps this broker from anything else about the group, for `/v1/status`."""
+        said = {
+            "asks": self.busy,
+            "unsure": self.unsure,
+            "absent": self.absent_since is not None,
+            "resigned": self.resigned,
+        }
+        return [word for word, holds in said.items() if holds]
+
 
 def claim(record: GroupRecord) -> bytes:
     """What an ephemeral holds: the epoch and its owner."""

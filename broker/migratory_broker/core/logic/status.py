@@ -42,6 +42,7 @@ def describe(logic: Logic) -> dict[str, object]:
                 "topics": len(replica.topics),
                 "uncommitted": uncommitted,
                 "waiting": standing.waiting,
+                "standing": standing.describe(),
             }
         )
     age = logic.zookeeper.age()
