@@ -18,6 +18,7 @@ from migratory_local.running import ENDED_BY_SIGNAL, run
 from migratory_local.state import state_folder
 from migratory_resources import ClusterFileError, Loaded, load_cluster, load_cluster_file
 
+from migratory_cli.finite import Finite
 from migratory_cli.interrupts import INTERRUPTED, MESSAGE
 from migratory_cli.output import Output
 from migratory_cli.results import writing
@@ -132,18 +133,18 @@ def up(path: Path, workdir: Path | None, ports: int | None, metrics: Any, scrape
 @click.option("--topics", type=click.IntRange(1, 100_000), default=100, show_default=True)
 @click.option(
     "--duration",
-    type=click.FloatRange(5, 3600),
+    type=Finite(5, 3600),
     default=60.0,
     show_default=True,
     help="Seconds that are measured; with a kill at least 20. Under a minute, the report may have too little to judge.",
 )
-@click.option("--warmup", type=click.FloatRange(0, 600), default=5.0, show_default=True, help="Seconds before that.")
+@click.option("--warmup", type=Finite(0, 600), default=5.0, show_default=True, help="Seconds before that.")
 @click.option("--payload", type=click.IntRange(32, 1_048_576), default=140, show_default=True, help="Bytes.")
-@click.option("--rate", type=click.FloatRange(0.01, 1000), default=1.0, show_default=True, help="Per topic and second.")
+@click.option("--rate", type=Finite(0.01, 1000), default=1.0, show_default=True, help="Per topic and second.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Fixes who subscribes to what, and who is killed.")
 @click.option(
     "--resume-limit",
-    type=click.FloatRange(0.1, 600),
+    type=Finite(0.1, 600),
     default=5.0,
     show_default=True,
     help="Seconds in which every client of the killed broker must be served again.",

@@ -14,6 +14,7 @@ from migratory_client import Client, ConnectError, MigratoryError
 
 from migratory_cli import running
 from migratory_cli.failures import Failed
+from migratory_cli.finite import Finite
 from migratory_cli.notices import Notices
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -41,7 +42,7 @@ def connection_options(command: F) -> F:
     for option in (
         click.option("--quiet", "-q", is_flag=True, help="On stderr only errors and what is missing."),
         click.option(
-            "--connect-timeout", type=click.FloatRange(0.1), default=10.0, show_default=True, metavar="SECONDS",
+            "--connect-timeout", type=Finite(0.1), default=10.0, show_default=True, metavar="SECONDS",
             help="Give up when no broker said welcome by then.",
         ),
         click.option(

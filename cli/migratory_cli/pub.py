@@ -15,6 +15,7 @@ import click
 from migratory_client import Client, MigratoryError, Position
 
 from migratory_cli.failures import Failed
+from migratory_cli.finite import Finite
 from migratory_cli.notices import Notices
 from migratory_cli.options import connection_options, make_client, run
 from migratory_cli.output import Output
@@ -36,7 +37,7 @@ _LONGEST = 67_108_864  # bytes of a line: no cluster takes a longer payload
     help="1: acknowledged once it is safe, never doubled. 0: sent once, perhaps lost.",
 )
 @click.option("--repeat", type=click.IntRange(1), default=1, show_default=True, help="Publish PAYLOAD this many times.")
-@click.option("--rate", type=click.FloatRange(0.001), metavar="PER_SECOND", help="At most so many per second.")
+@click.option("--rate", type=Finite(0.001), metavar="PER_SECOND", help="At most so many per second.")
 @click.option("--json", "as_json", is_flag=True, help="One line of JSON for each publication, and for each failure.")
 def pub(
     topic: str, payload: str | None, servers: tuple[str, ...], cluster: str | None, token: str | None, wire: str,

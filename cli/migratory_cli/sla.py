@@ -18,6 +18,8 @@ from migratory_spark.jobs.options import REPORT, objectives_option, options, res
 from migratory_spark.jobs.recorder_compact import COMPACT
 from migratory_spark.jobs.sla_compare import COMPARE
 
+from migratory_cli.finite import Finite
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -103,7 +105,7 @@ def rules(objectives: Path | None, resource: str | None) -> None:
 @sla.command()
 @click.argument("name", metavar="REPORT")
 @click.option("-n", "--namespace", default="default", show_default=True, help="Where the SLAReport is.")
-@click.option("--wait", type=click.FloatRange(min=0), default=0.0, metavar="SECONDS", help="For a report to come.")
+@click.option("--wait", type=Finite(min=0), default=0.0, metavar="SECONDS", help="For a report to come.")
 @result_file("--json", "Write the report here.")
 @result_file("--html", "Write its page here.")
 def fetch(name: str, namespace: str, wait: float, json_file: Path | None, html_file: Path | None) -> None:

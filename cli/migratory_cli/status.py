@@ -15,6 +15,7 @@ import msgspec
 from migratory_client.transport import why_not_connected
 
 from migratory_cli import running
+from migratory_cli.finite import Finite
 from migratory_cli.status_view import remarks, table
 from migratory_cli.tables import open_console
 
@@ -28,9 +29,7 @@ _ELSEWHERE = ": no status is given there (a broker's port for clients? The admin
 @click.command()
 @click.argument("urls", nargs=-1, metavar="[URL]...")
 @click.option("--cluster", metavar="NAME", help="Which of the clusters that run on this machine, if there are several.")
-@click.option(
-    "--timeout", type=click.FloatRange(0.1), default=3.0, show_default=True, metavar="SECONDS", help="Per broker."
-)
+@click.option("--timeout", type=Finite(0.1), default=3.0, show_default=True, metavar="SECONDS", help="Per broker.")
 @click.option("--json", "as_json", is_flag=True, help="All that the brokers answer, as one JSON object by address.")
 def status(urls: tuple[str, ...], cluster: str | None, timeout: float, as_json: bool) -> None:
     """Show what the brokers at these administration addresses say; without an address, those of the cluster that

@@ -7,6 +7,7 @@ second; topics are spread over the period, so that the fan-outs of a second do n
 from __future__ import annotations
 
 import random
+from math import inf
 from typing import Literal
 
 from msgspec import Struct
@@ -75,16 +76,16 @@ class Scenario(Struct, frozen=True, kw_only=True):
             if not low <= value <= high:
                 raise ValueError(f"{name}: {value} is not in {low}..{high}")
         for name in ("rate", "duration", "connects_per_second", "connect_timeout", "resume_limit", "scrape_interval"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name}: {getattr(self, name)} is not above 0")
+            if not 0 < getattr(self, name) < inf:
+                raise ValueError(f"{name}: {getattr(self, name)} is not above 0 and finite")
         bounds(self.thresholds)
         if self.metrics_listen:
             last = read_address(self.metrics_listen)[1] + self.worker_count() - 1
             if last > HIGHEST_PORT:
                 raise ValueError(f"metrics_listen: the last worker's port would be {last}, above {HIGHEST_PORT}")
         for name in ("warmup", "settle", "patience"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{name}: {getattr(self, name)} is below 0")
+            if not 0 <= getattr(self, name) < inf:
+                raise ValueError(f"{name}: {getattr(self, name)} is not 0 or above, and finite")
 
     def worker_count(self) -> int:
         return self.workers or max(2, -(-self.subscribers // 4000))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from math import inf, nan
 from typing import Any
 
 import pytest
@@ -47,6 +48,11 @@ def test_counts_follow_from_the_sizes() -> None:
         ("payload", 8),
         ("publishers", -1),
         ("rate", 0.0),
+        ("rate", inf),
+        ("duration", nan),
+        ("duration", inf),
+        ("warmup", inf),
+        ("patience", nan),
         ("duration", 0.0),
         ("warmup", -0.1),
         ("resume_limit", 0.0),
