@@ -43,6 +43,10 @@ LAST_DELAY = 1.0
 LONG = 1_048_576
 """Bytes of messages above which each leaves in a frame of its own: parts of snapshots are long as they are."""
 
+UNREAD = 33_554_432
+"""Bytes that came over a link and the logic has not taken yet, above which nothing more is read from it until half of
+them are worked off: the others have a limit to what waits for a peer, and then break the link."""
+
 MAX_HELLO = 4096
 MAX_STRANGERS = 64
 """Connections of others that have not said who they are: one more, and one of these goes."""
@@ -58,10 +62,13 @@ class Link(asyncio.Protocol):
         "framing",
         "heard",
         "incarnation",
+        "paused",
         "peer",
+        "read",
         "several",
         "since",
         "transport",
+        "unread",
         "waiting",
     )
 
@@ -75,6 +82,9 @@ class Link(asyncio.Protocol):
         self.incarnation = 0
         self.several = False  # the other end takes frames of several messages
         self.waiting: list[bytes] = []  # messages of this turn
+        self.read = 0  # bytes behind the last whole message
+        self.unread = 0  # bytes that the logic has not taken
+        self.paused = False  # too many
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.since = self.heard = peers.clock()
 
@@ -92,6 +102,7 @@ class Link(asyncio.Protocol):
         if self.transport.is_closing():
             return
         self.heard = self._peers.clock()
+        self.read += len(data)
         messages: list[PeerMessage] = []
         try:
             self.framing.feed(data, partial(self._message, messages))
@@ -224,6 +235,8 @@ class Peers:
         for link in [*self._links.values()]:
             if stalled:
                 link.heard = now  # we were frozen, not they
+            elif link.paused:
+                link.heard = now  # it is not listened to
             elif now - link.heard > SILENCE_LIMIT:
                 self._log("warning", "peer_silent", peer=link.peer, seconds=round(now - link.heard, 1))
                 link.transport.abort()
@@ -262,8 +275,23 @@ class Peers:
 
     def received(self, link: Link, messages: tuple[PeerMessage, ...]) -> None:
         """What came in one read goes to the logic in one event."""
-        if self._links.get(link.peer) is link:
-            self._pump.to_logic(PeerReceived(link.peer, messages))
+        if self._links.get(link.peer) is not link:
+            return
+        size, link.read = link.read, 0
+        link.unread += size
+        self._pump.call(self._give, (link, size, PeerReceived(link.peer, messages)))
+        if link.unread > UNREAD and not link.paused:
+            link.paused = True
+            link.transport.pause_reading()
+
+    def _give(self, read: tuple[Link, int, PeerReceived]) -> None:
+        """In its place among the events."""
+        link, size, event = read
+        link.unread -= size
+        if link.paused and link.unread <= UNREAD // 2:
+            link.paused = False
+            link.transport.resume_reading()
+        self._pump.step_logic(event)
 
     def greeted(self, link: Link, message: PeerMessage) -> None:
         """The first message, which must be a Hello. No other one is."""

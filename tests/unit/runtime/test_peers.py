@@ -346,6 +346,43 @@ async def test_a_message_over_the_limit_breaks_the_link_and_is_told(
     assert "peer_message_too_large" in log.events()
 
 
+class Stopped:
+    """A link's transport, and whether it is read."""
+
+    def __init__(self, transport: Any) -> None:
+        self._transport = transport
+        self.calls: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def pause_reading(self) -> None:
+        self.calls.append("pause")
+
+    def resume_reading(self) -> None:
+        self.calls.append("resume")
+
+
+async def test_what_the_logic_has_not_taken_is_bounded(sides: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A coordinator takes what several contacts send, and may be slower than all of them."""
+    _, b = await joined(sides)
+    link = b.peers._links["a"]
+    stopped = link.transport = Stopped(link.transport)
+    data = framed(numbered(0))
+    monkeypatch.setattr(peers_module, "UNREAD", 3 * len(data))
+    link.read = 0  # its Hello counted
+    for number in range(5):  # no turn in between
+        half = len(data) // 2
+        link.data_received(framed(numbered(number))[:half])
+        link.data_received(framed(numbered(number))[half:])
+        assert stopped.calls == (["pause"] if number >= 3 else [])
+    link.heard = 0.0
+    b.peers.tick(time.monotonic())
+    assert "a" in b.peers._links
+    await until(lambda: b.received() == [0, 1, 2, 3, 4])
+    assert (stopped.calls, link.unread, link.paused) == (["pause", "resume"], 0, False)
+
+
 async def test_silence_breaks_a_link_and_own_standstill_does_not(sides: Any, log: Any) -> None:
     a, _ = await joined(sides)
     now = time.monotonic()
