@@ -367,7 +367,8 @@ async def test_what_the_logic_has_not_taken_is_bounded(sides: Any, monkeypatch: 
     """A coordinator takes what several contacts send, and may be slower than all of them."""
     _, b = await joined(sides)
     link = b.peers._links["a"]
-    stopped = link.transport = Stopped(link.transport)
+    stopped: Any = Stopped(link.transport)
+    link.transport = stopped
     data = framed(numbered(0))
     monkeypatch.setattr(peers_module, "UNREAD", 3 * len(data))
     link.read = 0  # its Hello counted

@@ -434,3 +434,15 @@ class TestPositionsThatLie:
         logic.resume.tick()
         assert len(tried) == 50
         assert logic.resume._waiting == {}
+
+    def test_word_of_a_later_coordinator_stops_the_time_until_its_log_is_here(self) -> None:
+        cluster, logic, synced, _ = self.table(1, Position(0, 0))
+        logic.step(Attach(0, 1, "t", Position(synced, 9)), cluster.now + 1.0)
+        logic.gossip.learn(0, synced + 1, "another", cluster.now + 1.0)
+        for tick in range(40):
+            logic.ctx.now = cluster.now + 1.0 + tick / 10
+            logic.resume.tick()
+        assert list(logic.resume._waiting[0]) == ["t"]
+        logic.ctx.now = cluster.now + 1.0 + logic.config.resume_limit
+        logic.resume.tick()
+        assert logic.resume._waiting == {}
