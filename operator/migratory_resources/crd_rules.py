@@ -22,12 +22,7 @@ from migratory_resources.model import LONGEST_NAME, Cache, Limits, Topics
 from migratory_resources.objectives import Objective, Window
 from migratory_resources.quantities import format_duration
 from migratory_resources.reporting import KubernetesSla
-from migratory_resources.rules import BACKOFF_SECONDS, TAKEOVER_SECONDS
-
-_EXTRA = round((TAKEOVER_SECONDS + BACKOFF_SECONDS) * 1000)
-_WHY = (
-    f"sessionTimeout + {format_duration(TAKEOVER_SECONDS + BACKOFF_SECONDS)} (a takeover and a client's longest wait)"
-)
+from migratory_resources.rules import BACKOFF_SECONDS, RESENDING_SECONDS, TAKEOVER_SECONDS
 
 
 def _unchanged(field: str, optional: bool = False) -> Schema:
@@ -36,6 +31,13 @@ def _unchanged(field: str, optional: bool = False) -> Schema:
         both = f"has(self.{field}) == has(oldSelf.{field})"
         cel = f"{both} && (!has(self.{field}) || {cel})"
     return rule(cel, "is fixed once the cluster exists", field)
+
+
+def _outlasts(path: str, seconds: float, what: str) -> Schema:
+    """A time that must be longer than a session and a takeover with `seconds` more."""
+    extra = TAKEOVER_SECONDS + seconds
+    cel = f"{millis(f'self.{path}')} >= {millis('self.zookeeper.sessionTimeout')} + {round(extra * 1000)}"
+    return rule(cel, f"must be sessionTimeout + {format_duration(extra)} (a takeover and {what}) or more", path)
 
 
 def _within(amount: str) -> Schema:
@@ -75,10 +77,8 @@ SPEC_RULES: Mapping[type[BaseModel], Sequence[Schema]] = {
         rule(f"{size('self.limits.queueTotal')}.asInteger() >= self.brokers.ioProcesses * "
              f"{size('self.limits.queuePerClient')}.asInteger()",
              "must be brokers.ioProcesses x limits.queuePerClient or more", "limits.queueTotal"),
-        rule(f"{millis('self.topics.cache.minAge')} >= {millis('self.zookeeper.sessionTimeout')} + {_EXTRA}",
-             f"must be {_WHY} or more", "topics.cache.minAge"),
-        rule(f"{millis('self.delivery.duplicateWindow')} >= {millis('self.zookeeper.sessionTimeout')} + {_EXTRA}",
-             f"must be {_WHY} or more", "delivery.duplicateWindow"),
+        _outlasts("topics.cache.minAge", BACKOFF_SECONDS, "a client's longest wait"),
+        _outlasts("delivery.duplicateWindow", RESENDING_SECONDS, "how long a client sends again"),
         rule(f"{size('self.topics.cache.maxBytes')}.compareTo({size('self.limits.maxPayload')}) >= 0",
              "must be limits.maxPayload or more", "topics.cache.maxBytes"),
         rule(f"self.sla.objectives.all(one, !has(one.slices) || has(one.window) || {millis('one.slices.length')} <= "

@@ -148,6 +148,8 @@ class Text:
     def validate(self, value: object) -> str:
         if not isinstance(value, str) or len(value) > self.longest or not re.fullmatch(self.form, value):
             raise not_allowed(self.allowed)
+        if re.search("[\ud800-\udfff]", value):
+            raise not_allowed(f"{self.allowed}, without surrogates: half a character, as an escape can be, is no text")
         return value
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:

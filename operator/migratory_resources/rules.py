@@ -14,6 +14,8 @@ TAKEOVER_SECONDS = 2.0
 """`progressTimeout` of a takeover: a candidate that has not finished by then tries once more."""
 BACKOFF_SECONDS = 30.0
 """The longest wait of a client before it connects again."""
+RESENDING_SECONDS = 60.0
+"""So long a client sends a publication again that it has no answer for (`Settings.publish_timeout`)."""
 BROKERS_FOR_QOS_1 = 3
 
 
@@ -71,10 +73,17 @@ def _times(judged: Judged[MigratoryCluster]) -> Iterator[Problem]:
             format_duration(cache.max_age),
             f"minAge ({format_duration(cache.min_age)}) or more",
         )
+    least = session + TAKEOVER_SECONDS + RESENDING_SECONDS
     if spec.delivery.duplicate_window < least and _right(
         judged, "delivery.duplicateWindow", "zookeeper.sessionTimeout"
     ):
-        yield Problem("spec.delivery.duplicateWindow", format_duration(spec.delivery.duplicate_window), why)
+        yield Problem(
+            "spec.delivery.duplicateWindow",
+            format_duration(spec.delivery.duplicate_window),
+            f"{format_duration(least)} or more: a session ({format_duration(session)}), a takeover "
+            f"({format_duration(TAKEOVER_SECONDS)}) and how long a client sends again "
+            f"({format_duration(RESENDING_SECONDS)})",
+        )
 
 
 def _sizes(judged: Judged[MigratoryCluster]) -> Iterator[Problem]:

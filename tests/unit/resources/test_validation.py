@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from migratory_client.settings import Settings
 from migratory_resources import ClusterFileError, MigratoryCluster, broker_config, load_cluster, load_cluster_file
+from migratory_resources.rules import RESENDING_SECONDS
 from migratory_resources.validation import KUBERNETES_ONLY
 
 EXAMPLES = Path(__file__).parents[3] / "manifests" / "examples"
@@ -90,7 +92,11 @@ def test_a_cluster_written_as_json_reads_back_the_same() -> None:
         ("{delivery: {minCopies: 3}}", "spec.brokers.replicas: 3 is not allowed; allowed: 5 or more"),
         ("{topics: {cache: {minAge: 20s}}}", "spec.topics.cache.minAge: '20s' is not allowed; allowed: 36s or more"),
         ("{topics: {cache: {maxAge: 59s}}}", "spec.topics.cache.maxAge: '59s' is not allowed; allowed: minAge (1m)"),
-        ("{delivery: {duplicateWindow: 10s}}", "spec.delivery.duplicateWindow: '10s' is"),
+        (
+            "{delivery: {duplicateWindow: 65s}}",
+            "spec.delivery.duplicateWindow: '65s' is not allowed; allowed: 66s or more",
+        ),
+        (r'{delivery: {conflation: [{topics: "a\ud800", interval: 1s}]}}', "without surrogates"),
         ("{delivery: {onHistoryLoss: stop}}", "'stop' is not allowed; allowed: reset, halt"),
         ("{limits: {maxPayload: 1MB}}", "spec.limits.maxPayload: '1MB' is not allowed; allowed: a size"),
         ("{limits: {maxPayload: 2Mi}}", "spec.limits.queuePerClient: '1Mi' is not allowed; allowed: limits.maxPayload"),
@@ -359,3 +365,8 @@ def test_objectives_are_exact() -> None:
 def test_the_model_refuses_unknown_fields_itself() -> None:
     with pytest.raises(ValueError, match="extra"):
         MigratoryCluster.model_validate({**yaml.safe_load(cluster()), "extra": 1})
+
+
+def test_the_duplicate_window_outlasts_a_client_that_sends_again() -> None:
+    """A publication that is sent again after its publisher was forgotten would be numbered a second time."""
+    assert Settings().publish_timeout == RESENDING_SECONDS
