@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 from migratory_local.state import running_clusters
+from migratory_testing.families import descendants
 from migratory_testing.recordings import recording, write_parquet
 from migratory_testing.waiting import poll
 
@@ -216,7 +217,7 @@ def test_a_disk_that_fills_under_a_running_cluster(commands: Commands, small_dis
     process = commands.start("up", "-f", commands.file(), "--workdir", work, "--metrics", "recorder")
     states = commands.folder / "state" / "migratory"
     poll(lambda: process.poll() is not None or running_clusters(states), "it is up", LIMIT)
-    started = psutil.Process(process.pid).children(recursive=True)
+    started = descendants(process.pid)
     fill(small_disk)
     said = commands.end(process)
     assert f"cannot write metrics into {work}/samples: " in said

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 from migratory_local.prometheus import find_prometheus
 from migratory_local.state import ClusterState, running_clusters
+from migratory_testing.families import descendants, runs
 from migratory_testing.waiting import poll
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
@@ -85,10 +86,6 @@ def runner(tmp_path: Path) -> Iterator[Runner]:
     made.end()
 
 
-def descendants(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
-    return psutil.Process(process.pid).children(recursive=True)
-
-
 def all_gone(processes: list[psutil.Process]) -> bool:
     return not psutil.wait_procs(processes, timeout=10)[1]
 
@@ -102,7 +99,7 @@ def ready(admin: str) -> bool:
 
 
 def named(processes: list[psutil.Process], text: str) -> psutil.Process:
-    return next(process for process in processes if text in " ".join(process.cmdline()))
+    return next(process for process in processes if runs(process, text))
 
 
 def test_up_starts_all_restarts_what_dies_and_ends_all(runner: Runner) -> None:
@@ -111,7 +108,7 @@ def test_up_starts_all_restarts_what_dies_and_ends_all(runner: Runner) -> None:
     assert [broker.name for broker in state.brokers] == ["test-broker-0", "test-broker-1", "test-broker-2"]
     assert all(ready(broker.admin) for broker in state.brokers)
     assert "warning: spec.brokers.resources has no effect on one machine" in runner.said()
-    before = descendants(process)
+    before = descendants(process.pid)
     assert len(before) == 6
 
     broker = named(before, "--name=test-broker-1")
@@ -122,7 +119,7 @@ def test_up_starts_all_restarts_what_dies_and_ends_all(runner: Runner) -> None:
     member.kill()
     poll(lambda: "zookeeper-0 started again" in runner.said())
 
-    now = descendants(process)
+    now = descendants(process.pid)
     assert len(now) == 6
     process.send_signal(signal.SIGINT)
     assert process.wait(30) == 130, runner.said()
@@ -149,12 +146,12 @@ def test_whoever_reads_what_up_says_holds_nothing_up(runner: Runner, reader: str
             os.set_blocking(more.fileno(), False)
             while more.write(bytes(4096)) is not None:
                 pass
-    started = descendants(process)
+    started = descendants(process.pid)
     for _ in range(2):  # the first death may be all that the pipe takes
-        named(descendants(process), "--name=test-broker-0").kill()
+        named(descendants(process.pid), "--name=test-broker-0").kill()
         poll(lambda: not ready(state.brokers[0].admin))
         poll(lambda: ready(state.brokers[0].admin), limit=60)
-    started += descendants(process)
+    started += descendants(process.pid)
     process.send_signal(signal.SIGTERM)
     assert process.wait(30) == 143
     assert all_gone(started)
@@ -166,7 +163,7 @@ def test_whoever_reads_what_up_says_holds_nothing_up(runner: Runner, reader: str
 def test_nothing_is_left_of_a_runner_that_was_killed(runner: Runner) -> None:
     process = runner.up()
     runner.state(process)
-    started = descendants(process)
+    started = descendants(process.pid)
     assert len(started) == 6
     process.kill()
     process.wait(10)
@@ -181,8 +178,8 @@ def test_nothing_is_left_of_a_runner_that_was_killed(runner: Runner) -> None:
 
 def test_sigint_while_it_starts_ends_all(runner: Runner) -> None:
     process = runner.up()
-    poll(lambda: any("zoo.cfg" in " ".join(child.cmdline()) for child in descendants(process)))
-    started = descendants(process)
+    poll(lambda: any(runs(child, "zoo.cfg") for child in descendants(process.pid)))
+    started = descendants(process.pid)
     process.send_signal(signal.SIGINT)
     assert process.wait(40) == 130
     assert all_gone(started)
@@ -248,7 +245,7 @@ def test_a_real_prometheus_scrapes_the_brokers(runner: Runner) -> None:
 
     wanted = {"test-broker-0": "1", "test-broker-1": "1", "test-broker-2": "1"}
     poll(lambda: members() == wanted, limit=60)
-    everything = descendants(process)
+    everything = descendants(process.pid)
     process.send_signal(signal.SIGINT)
     assert process.wait(30) == 130, runner.said()
     assert all_gone(everything)
@@ -258,7 +255,7 @@ def test_a_broker_is_drained_and_comes_back(runner: Runner) -> None:
     """`migratory up` starts a broker that ended again, but not one that somebody took out of service."""
     process = runner.up()
     state = runner.state(process)
-    first, second = (named(descendants(process), f"--name=test-broker-{number}") for number in (0, 1))
+    first, second = (named(descendants(process.pid), f"--name=test-broker-{number}") for number in (0, 1))
 
     def migratory(*command: str) -> tuple[int, str]:
         done = subprocess.run(

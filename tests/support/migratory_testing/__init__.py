@@ -16,6 +16,7 @@ Real processes and servers, ended with the test:
     zookeeper       ensembles; `realprometheus`: Prometheus servers and exporters
     traffic         loads on a cluster whose broker is struck, and what flows meanwhile
     crowd, pinger   very many cheap clients; one that measures
+    families        what a process has started
 
 In place of somebody, for exact faults:
 
