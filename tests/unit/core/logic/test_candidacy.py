@@ -3,6 +3,8 @@ candidate or a coordinator stands back."""
 
 from __future__ import annotations
 
+from typing import cast
+
 import msgspec
 import pytest
 from migratory_broker.core.logic.events import Create, PeerReceived, Write, ZkCommit, ZkSession
@@ -186,6 +188,8 @@ def test_a_candidate_that_makes_no_progress_writes_once_more_and_then_stands_bac
     assert second.source == first.source
     cluster.run(2.5)
     assert cluster[first.owner[0]].notes("stands_back")
+    (group, *_) = cast("list[dict[str, object]]", cluster.logic(first.owner[0]).status()["groups"])
+    assert group["standing"] == ["absent", "resigned"]
     cluster.run(4.0)
     assert cluster.record().owner != first.owner
     cluster.hold = lambda sender, receiver, message: False
