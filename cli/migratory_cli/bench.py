@@ -88,7 +88,7 @@ def bench() -> None:
 @options(SHARED, SUBSCRIBING, PUBLISHING)
 def run(**values: Any) -> None:
     """Publishers and subscribers together, every delivery verified. Exit status 0 only when nothing was lost, doubled,
-    out of order, refused or left without an answer; 1 otherwise, with topic and positions."""
+    out of order, refused or left without an answer, and all was sent in time; 1 otherwise, with topic and positions."""
     _run(values)
 
 
