@@ -72,7 +72,7 @@ def run_compact(samples: Path, to: Path, open_session: OpenSession) -> int:
 def content(table: DataFrame) -> Content:
     from pyspark.sql import functions as F
 
-    labels = F.array_sort(F.map_entries("labels"))
+    labels = F.sort_array(F.map_entries("labels"))
     # To Spark all NaN are one. The bits tell stale markers apart; of NaN alone, for it costs a call by reflection.
     bits = F.when(F.isnan("value"), F.expr("java_method('java.lang.Double', 'doubleToRawLongBits', value)"))
     source = ["source"] if "source" in table.columns else []
@@ -87,7 +87,7 @@ def content(table: DataFrame) -> Content:
 def _write(table: DataFrame, to: Path) -> None:
     from pyspark.sql import functions as F
 
-    series = F.xxhash64("metric", F.array_sort(F.map_entries("labels")))
+    series = F.xxhash64("metric", F.sort_array(F.map_entries("labels")))
     day = F.to_date(F.timestamp_millis("timestamp"))
     to.mkdir(parents=True, exist_ok=True)
     (
