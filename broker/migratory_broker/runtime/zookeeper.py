@@ -100,10 +100,7 @@ class ZooKeeper:
 
         def stop() -> None:
             try:
-                self._client.stop()
-                self._client.close()
-            except (KazooException, OSError) as error:
-                logging.getLogger("migratory.kazoo").error("stopping: %r", error)
+                _end(self._client)
             finally:
                 self._to_loop(done.set)
 
@@ -206,14 +203,7 @@ class ZooKeeper:
         self._loop.call_later(ANEW, self._start_anew, client)
 
     def _start_anew(self, ended: KazooClient) -> None:
-        def close() -> None:
-            try:
-                ended.stop()
-                ended.close()
-            except (KazooException, OSError) as error:
-                logging.getLogger("migratory.kazoo").error("closing: %r", error)
-
-        threading.Thread(target=close, name="zookeeper-close", daemon=True).start()
+        threading.Thread(target=_end, args=(ended,), name="zookeeper-close", daemon=True).start()
         if not self._closed:
             self._client.start_async()
 
@@ -339,3 +329,12 @@ class ZooKeeper:
         if timer is not None and not self._closed:
             timer.cancel()
             self._post(reply)
+
+
+def _end(client: KazooClient) -> None:
+    """Blocks: for a thread of its own."""
+    try:
+        client.stop()
+        client.close()
+    except (KazooException, OSError) as error:
+        logging.getLogger("migratory.kazoo").error("stopping: %r", error)
