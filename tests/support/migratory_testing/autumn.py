@@ -15,8 +15,9 @@ from migratory_local.java import find_java, spark_home
 from migratory_resources.objectives import Objective
 from migratory_spark.report import sla_report
 from migratory_spark.session import local_session
-from migratory_testing.recordings import Sample, write_parquet
 from pyspark.sql import SparkSession
+
+from migratory_testing.recordings import Sample, write_parquet
 
 SLOTS = 25 * 240
 """Of 15 s, one attempt each."""

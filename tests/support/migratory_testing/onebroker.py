@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from migratory_local.zookeeper import Ensemble
+
 from migratory_testing.processes import Broker, Brokers
 from migratory_testing.rawclient import RawClient, close_all, payload
 from migratory_testing.zookeeper import ensemble

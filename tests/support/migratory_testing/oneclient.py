@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from migratory_client import Message, Settings
+
 from migratory_testing.fakebroker import FakeBroker
 
 QUICK = Settings(first_retry=0.05, ack_timeout=0.2)

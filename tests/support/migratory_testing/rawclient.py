@@ -15,6 +15,7 @@ import struct
 from typing import Any, NamedTuple, Self
 
 import msgspec
+
 from migratory_testing.processes import Broker
 
 LIMIT = 20.0
