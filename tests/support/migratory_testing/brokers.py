@@ -40,6 +40,7 @@ class Broker:
     wanted: dict[str, tuple[int, str]] = field(default_factory=dict)
     running: bool = True
     zookeeper: bool = True
+    lacks: set[str] = field(default_factory=set)  # nodes that its server has not, until it writes them itself
 
     def of(self, kind: type[E]) -> list[E]:
         return [effect for effect in self.effects if isinstance(effect, kind)]
@@ -178,11 +179,22 @@ class Cluster:
         commit = effect if isinstance(effect, ev.ZkCommit) else None
         reply = ev.ZkReply(effect.request, "unknown")
         if broker.zookeeper and not self._goes_lost(broker.name, effect):
-            answer = self.store.answer(broker.name, broker.session, effect)
+            answer = self._lacking(broker, effect, self.store.answer(broker.name, broker.session, effect))
             if commit is None or not self.unknown(broker.name, commit):
                 reply = answer
         self._queue.append((broker, reply))
         self._watches()
+
+    @staticmethod
+    def _lacking(broker: Broker, effect: ev.ZkGet | ev.ZkChildren | ev.ZkCommit, answer: ev.ZkReply) -> ev.ZkReply:
+        if isinstance(effect, ev.ZkCommit):
+            if answer.outcome == "ok":
+                broker.lacks.difference_update(operation.path for operation in effect.operations)
+            return answer
+        if isinstance(effect, ev.ZkGet):
+            return ev.ZkReply(answer.request, "ok") if effect.path in broker.lacks else answer
+        there = tuple(name for name in answer.children or () if f"{effect.path}/{name}" not in broker.lacks)
+        return ev.ZkReply(answer.request, answer.outcome, children=None if answer.children is None else there)
 
     def _goes_lost(self, broker: str, effect: ev.ZkGet | ev.ZkChildren | ev.ZkCommit) -> bool:
         return self.lost(broker, effect) if isinstance(effect, ev.ZkCommit) else self.unread(broker, effect.path)

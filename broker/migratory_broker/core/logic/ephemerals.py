@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 
@@ -29,6 +30,7 @@ class Standing:
     claimed: bytes | None = None  # what this broker wrote into the ephemeral, which may still be there
     waiting: str = ""  # why the group waits
     resigned: bool = False  # let go on purpose: not restored until it stood back
+    hidden: bool = False  # it could not be made where a read showed none: others may see one that this broker does not
 
     def describe(self) -> list[str]:
         """What keeps this broker from anything else about the group, for `/v1/status`."""
@@ -37,6 +39,7 @@ class Standing:
             "unsure": self.unsure,
             "absent": self.absent_since is not None,
             "resigned": self.resigned,
+            "hidden": self.hidden,
         }
         return [word for word, holds in said.items() if holds]
 
@@ -92,7 +95,11 @@ class Ephemerals:
 
     def restore(self, number: int, reign: Reign) -> None:
         """RESTORE-EPHEMERAL, unless a request about the group is under way: the next listing tells whether it is
-        still wanted."""
+        still wanted.
+
+        HIDDEN-EPHEMERAL: servers of an ensemble were seen to disagree about the ephemerals of sessions that ended while
+        they were killed (ZOOKEEPER-4541). The server that this broker reads from may lack one that the leader has: then
+        it goes unseen, while the record is this reign's, with which nobody else's comes."""
         standing = self.standings[number]
         if standing.busy:
             return
@@ -105,6 +112,7 @@ class Ephemerals:
             if reply.outcome != "ok" or reign.phase != "active":
                 return
             operations: list[ZkOperation] = [Check(f"{GROUPS}/{number}", reign.version)]
+            hidden, standing.hidden = standing.hidden, False
             if reply.node is not None:
                 if reply.node.owner == self.zookeeper.session:
                     standing.absent_since = None
@@ -112,15 +120,21 @@ class Ephemerals:
                 if reply.node.data != mine:
                     return  # another candidate's
                 operations.append(Delete(path, reply.node.version))
+            elif hidden:
+                operations.append(Delete(path))
             standing.busy = True
-            self.zookeeper.commit([*operations, Create(path, mine, ephemeral=True)], done)
+            self.zookeeper.commit(
+                [*operations, Create(path, mine, ephemeral=True)], partial(done, len(operations) == 1)
+            )
 
-        def done(reply: ZkReply) -> None:
+        def done(unseen: bool, reply: ZkReply) -> None:
             standing.busy = False
             standing.claimed = mine
             if reply.outcome == "ok":
                 standing.absent_since = None
             elif reply.outcome == "refused":
+                standing.hidden = unseen
+                self.ctx.note("info", "ephemeral_refused", group=number, epoch=reign.epoch, error=reply.error)
                 self.superseded(number, reign)
             self.relook()
 

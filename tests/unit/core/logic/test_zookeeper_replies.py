@@ -246,6 +246,32 @@ def test_an_ephemeral_is_there_although_a_listing_lacked_it() -> None:
     assert cluster.coordinator() == old
 
 
+@pytest.mark.parametrize("healed", [False, True])
+def test_an_ephemeral_that_this_brokers_server_lacks_is_made_again(healed: bool) -> None:
+    """HIDDEN-EPHEMERAL: the other servers have one of a session that is over. Made anew it is refused; without being
+    seen it is deleted in the same transaction, unless it has gone by itself: then the one after makes it."""
+    cluster = Cluster().up()
+    old = cluster.coordinator()
+    broker = alone_with_zookeeper(cluster, old)
+    node = ephemeral_goes(cluster)
+    epoch = cluster.record().epoch
+    broker.lacks = {EPHEMERAL}
+    cluster.store.nodes[EPHEMERAL] = Stored(node.data, node.version, node.owner - 1)
+    while not broker.notes("ephemeral_refused"):
+        cluster.run(0.1)
+    standing = cluster.logic(old).candidacy.standings[0]
+    assert standing.describe() == ["absent", "hidden"]
+    if healed:
+        del cluster.store.nodes[EPHEMERAL]
+    cluster.run(2.0)
+    assert cluster.store.nodes[EPHEMERAL] == Stored(node.data, 0, broker.session)
+    cluster.run(2.0)
+    assert broker.lacks == set()
+    assert len(broker.notes("ephemeral_refused")) == 1 + healed
+    assert standing.describe() == []
+    assert (cluster.coordinator(), cluster.record().epoch) == (old, epoch)
+
+
 @pytest.mark.parametrize("carried_out", [True, False])
 def test_an_ephemeral_whose_making_had_no_reply_is_looked_for(carried_out: bool) -> None:
     """RESTORE-EPHEMERAL: unknown is neither made nor refused; the reign goes on, and the next listing tells."""
