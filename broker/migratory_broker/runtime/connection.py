@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from migratory_broker.core.edge.events import Close, Hold, Lost, Opened, Paused, Received, Resumed, Send
-from migratory_broker.runtime.direct import ClientSocket, Direct
+from migratory_broker.runtime.direct import ClientSocket, Direct, Shown, address
 from migratory_broker.runtime.pump import Pump
 
 HIGH_WATER = 65_536
@@ -28,15 +28,18 @@ CLOSE_LIMIT = 5.0
 
 
 class Connection(asyncio.Protocol):
-    """What the socket of connection `number` reports, for the edge."""
+    """What the socket of connection `number` reports, for the edge. `socket`: for fan-outs, where they may go past the
+    transport."""
 
     __slots__ = ("_table", "number", "socket", "transport")
 
-    def __init__(self, table: Connections, number: int, transport: asyncio.Transport) -> None:
+    def __init__(
+        self, table: Connections, number: int, transport: asyncio.Transport, socket: ClientSocket | None
+    ) -> None:
         self._table = table
         self.number = number
         self.transport = transport
-        self.socket: ClientSocket | None = None  # for fan-outs, where they may go past the transport
+        self.socket = socket
 
     @property
     def data_received(self) -> Callable[[bytes], None]:
@@ -86,9 +89,8 @@ class Connections:
 
     def adopt(
         self,
-        transport: asyncio.Transport,
+        transport: asyncio.Transport | Shown,
         wire: Literal["json", "msgpack"],
-        remote: str,
         deflate: bool,
         opened: float,
         early: bytes,
@@ -96,16 +98,30 @@ class Connections:
         """Take a transport over from the handshake; `early` are the bytes that came behind the request."""
         number = self._next
         self._next += 1
-        connection = Connection(self, number, transport)
+        own: ClientSocket | None = None
+        if isinstance(transport, Shown):
+            own = transport.socket
+            transport = transport.transport
+        connection = Connection(self, number, transport, own)
         transport.set_protocol(connection)
         transport.set_write_buffer_limits(HIGH_WATER, LOW_WATER)
         self._open[number] = connection
         self.none_left.clear()
-        own = connection.socket = self.direct.adopt(transport, connection)
+        if own is not None:
+            self.direct.adopt(own, connection)
         sink = transport.write if own is None else own.send
-        self.pump.to_edge(Opened(number, sink, wire, remote, deflate, opened))
+        self.pump.to_edge(Opened(number, sink, wire, self.remote(number), deflate, opened))
         if early:
             connection.data_received(early)
+
+    def remote(self, number: int) -> str:
+        """The address at the other end, as HOST:PORT; "" when it is gone."""
+        connection = self._open.get(number)
+        if connection is None:
+            return ""
+        own = connection.socket
+        found = connection.transport.get_extra_info("peername") if own is None else address(own)
+        return f"{found[0]}:{found[1]}" if found else ""
 
     def lost(self, number: int) -> None:
         connection = self._open.pop(number, None)

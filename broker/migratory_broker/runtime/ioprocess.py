@@ -124,7 +124,7 @@ class IoProcess:
             {
                 **serving.handlers(),
                 events.Observe: to_logic,
-                events.Note: to_logic,
+                events.Note: self._note,
                 edge_events.Detach: to_logic,
             }
         )
@@ -133,6 +133,10 @@ class IoProcess:
         self._ticked = time.monotonic()
         self._loop.call_later(TICK, self._tick)
         freeze()
+
+    def _note(self, effect: events.Note) -> None:
+        named: Any = self._serving.named(effect) if self._serving is not None else effect
+        self._pump.to_logic(named)
 
     def _lost(self) -> None:
         """The broker's process is gone, or wants this one to be."""
@@ -184,8 +188,9 @@ class IoProcess:
         self._end(EXIT_FAILED)
 
     def _report(self, serving: Serving) -> None:
-        assert serving.edge is not None
-        report = Report(self._batches, self._held(), serving.edge.status(), serving.counts())
+        readings = serving.readings()
+        assert readings is not None
+        report = Report(self._batches, self._held(), readings, serving.counts())
         self._ticks += 1
         if report != self._told or self._ticks % EVERY == 0:
             self._told = report

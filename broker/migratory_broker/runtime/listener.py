@@ -14,8 +14,10 @@ import resource
 import socket
 import ssl
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
+from migratory_broker.runtime.direct import Door, wrap
 from migratory_broker.runtime.errors import ListenError
 from migratory_broker.runtime.logs import Log
 
@@ -122,19 +124,19 @@ def address_of(listening: socket.socket) -> str:
 
 
 class Starting:
-    """Starts `factory()`'s protocol on accepted sockets. `wrap` may put another object in their place, where there is
-    no TLS. Its length: those that are being started."""
+    """Starts `factory()`'s protocol on accepted sockets. `direct`: those that need no TLS may be written to past their
+    transports afterwards (direct.py). Its length: those that are being started."""
 
     def __init__(
         self,
         factory: Callable[[], asyncio.BaseProtocol],
         *,
         tls: ssl.SSLContext | None = None,
-        wrap: Callable[[socket.socket], socket.socket] = lambda accepted: accepted,
+        direct: bool = False,
     ) -> None:
         self._factory = factory
         self._tls = tls
-        self._wrap = wrap
+        self._direct = direct and tls is None
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[object]] = set()
 
@@ -142,13 +144,17 @@ class Starting:
         return len(self._tasks)
 
     def __call__(self, accepted: socket.socket) -> None:
-        task = self._loop.create_task(self._start(accepted if self._tls else self._wrap(accepted)))
+        factory = self._factory
+        if self._direct:
+            accepted = own = wrap(accepted)
+            factory = partial(Door, factory, own)
+        task = self._loop.create_task(self._start(factory, accepted))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _start(self, accepted: socket.socket) -> None:
+    async def _start(self, factory: Callable[[], asyncio.BaseProtocol], accepted: socket.socket) -> None:
         try:
-            await self._loop.connect_accepted_socket(self._factory, accepted, ssl=self._tls)
+            await self._loop.connect_accepted_socket(factory, accepted, ssl=self._tls)
         except OSError:
             # gone, or no TLS: harms only its sender
             accepted.close()
@@ -242,7 +248,6 @@ class Listener(Acceptor):
         admission: Pace | None = None,
         room: Callable[[], int] = lambda: 2**31,
         tls: ssl.SSLContext | None = None,
-        wrap: Callable[[socket.socket], socket.socket] = lambda accepted: accepted,
     ) -> None:
-        starting = Starting(factory, tls=tls, wrap=wrap)
+        starting = Starting(factory, tls=tls)
         super().__init__(listening, starting, log, admission=admission, room=lambda: room() - len(starting))

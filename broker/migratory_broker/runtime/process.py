@@ -315,7 +315,8 @@ class Broker:
     # ---- effects of the logic --------------------------------------------------------------------------------------
 
     def _note(self, effect: events.Note) -> None:
-        self._log(effect.level, effect.event, **effect.fields)
+        note = self._clients.named(effect)
+        self._log(note.level, note.event, **note.fields)
 
     def _stop(self, effect: events.Stop) -> None:
         self._pump.stopped = True

@@ -212,8 +212,7 @@ class ClientServer:
         handler.transport = None
         handler.connection_lost(None)
         transport.write(accepted.answer)
-        host, port = (*(transport.get_extra_info("peername") or ("", 0)), 0)[:2]
-        self._connections.adopt(transport, accepted.wire, f"{host}:{port}", accepted.deflate, opened, early.data)
+        self._connections.adopt(transport, accepted.wire, accepted.deflate, opened, early.data)
         return _HandedOver()
 
 

@@ -85,7 +85,7 @@ class Serving:
             handshake_limit=config.limits.handshake,
             compression=config.compression,
         )
-        self.start = Starting(self.server.protocol, wrap=self.connections.direct.wrap)
+        self.start = Starting(self.server.protocol, direct=True)
         self.edge: Edge | None = None
 
     def handlers(self) -> dict[type, Callable[[Any], object]]:
@@ -97,6 +97,21 @@ class Serving:
             edge_events.Hold: self.connections.hold,
             edge_events.Later: self._later,
         }
+
+    def named(self, note: events.Note) -> events.Note:
+        """With the address of the client that it is about."""
+        if not note.connection:
+            return note
+        return events.Note(note.level, note.event, {**note.fields, "remote": self.connections.remote(note.connection)})
+
+    def readings(self) -> dict[str, Any] | None:
+        """The status of the edge, its slow clients with their addresses; None before there is one."""
+        if self.edge is None:
+            return None
+        readings: dict[str, Any] = self.edge.status()
+        for one in readings["slow"]:
+            one["remote"] = self.connections.remote(one["connection"])
+        return readings
 
     def _later(self, effect: edge_events.Later) -> None:
         delay = max(0.0, effect.at - self._clock())
@@ -147,6 +162,9 @@ class ClientSide(Protocol):
 
     def handlers(self) -> dict[type, Callable[[Any], object]]:
         """What carries out an edge's effects on connections of this process, for the pump."""
+
+    def named(self, note: events.Note) -> events.Note:
+        """A log line of the edge's, with the address of the client that it is about."""
 
     @property
     def why_not(self) -> str:
@@ -202,9 +220,6 @@ class OneProcess(Serving):
             admission=Admission(self._config.limits.connects_per_second, self._clock),
             room=lambda: room - self.load,
         )
-
-    def readings(self) -> Mapping[str, Any] | None:
-        return self.edge.status() if self.edge is not None else None
 
     pids: Sequence[int] = ()
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from migratory_broker.core.edge.events import Hold, Opened, Received
+from migratory_broker.core.logic.events import Note
+from migratory_broker.runtime.config import parse
 from migratory_broker.runtime.connection import UNREAD, Connections
+from migratory_broker.runtime.serving import Serving
 
 
 class Pump:
@@ -40,8 +45,10 @@ class Transport:
     def is_closing(self) -> bool:
         return self.closing
 
-    def get_extra_info(self, name: str) -> None:
+    def get_extra_info(self, name: str) -> tuple[str, int]:
         """There is no socket below: fan-outs are written here as well."""
+        assert name == "peername"
+        return ("10.0.0.1", 1)
 
     def write(self, data: bytes) -> None: ...
 
@@ -60,13 +67,28 @@ class Transport:
 def test_a_connection_is_adopted_and_held(early: bytes) -> None:
     pump, transport = Pump(), Transport()
     connections = Connections(pump, lambda: 1.0)  # type: ignore[arg-type]
-    connections.adopt(transport, "json", "10.0.0.1:1", False, 0.5, early)  # type: ignore[arg-type]
+    connections.adopt(transport, "json", False, 0.5, early)  # type: ignore[arg-type]
     pump.turn()
     opened = Opened(1, transport.write, "json", "10.0.0.1:1", False, 0.5)
     assert pump.events == [opened, *([Received(1, early)] if early else [])]
     for number, on in ((1, True), (2, True), (1, False), (2, False)):
         connections.hold(Hold(number, on))
     assert transport.calls == ["pause", "resume"]
+    assert [connections.remote(number) for number in (1, 2)] == ["10.0.0.1:1", ""]
+
+
+async def test_what_is_said_of_a_client_says_where_it_is() -> None:
+    config = {"cluster": "c", "brokers": ["a"], "zookeeper": {"servers": "127.0.0.1:1"}, "delivery": {"minCopies": 1}}
+    serving = Serving(parse(json.dumps(config).encode()), "a", Pump(), lambda: 1.0)  # type: ignore[arg-type]
+    serving.connections.adopt(Transport(), "json", False, 0.5, b"")  # type: ignore[arg-type]
+    assert serving.named(Note("info", "dead_client", {"client": "me"}, 1)).fields == {
+        "client": "me",
+        "remote": "10.0.0.1:1",
+    }
+    assert serving.named(Note("info", "ready")).fields == {}
+    assert serving.readings() is None
+    serving.edge = Mock(status=lambda: {"slow": [{"client": "me", "connection": 1}]})
+    assert serving.readings() == {"slow": [{"client": "me", "connection": 1, "remote": "10.0.0.1:1"}]}
 
 
 class TestChoked:
@@ -77,7 +99,7 @@ class TestChoked:
         connections = Connections(pump, lambda: 1.0)  # type: ignore[arg-type]
         transports = [Transport() for _ in range(count)]
         for transport in transports:
-            connections.adopt(transport, "json", "10.0.0.1:1", False, 0.5, b"")  # type: ignore[arg-type]
+            connections.adopt(transport, "json", False, 0.5, b"")  # type: ignore[arg-type]
         pump.events.clear()
         return pump, connections, transports
 

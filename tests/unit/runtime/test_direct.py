@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import uvloop
 from migratory_broker.core.edge.events import Multicast
-from migratory_broker.runtime.direct import ClientSocket, Direct
+from migratory_broker.runtime.direct import ClientSocket, Direct, Door, Shown, address, wrap
 
 
 class Owner(asyncio.Protocol):
@@ -26,9 +26,10 @@ class Owner(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport
 
-    def adopted(self, through: bool) -> Owner:
-        if through:
-            self.socket = self.direct.adopt(self.transport, self)
+    def adopted(self, own: ClientSocket | None) -> Owner:
+        if own is not None:
+            self.socket = own
+            self.direct.adopt(own, self)
         return self
 
     @property
@@ -85,11 +86,11 @@ async def connections() -> AsyncIterator[Make]:
             accepted.setblocking(False)
             if buffer:
                 accepted.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer)
-            wrapped = direct.wrap(accepted) if through else accepted
+            own = wrap(accepted) if through else None
             owner = Owner(direct, peer)
             made.append(owner)
-            await asyncio.get_running_loop().connect_accepted_socket(lambda: owner, wrapped)
-            return owner.adopted(through)
+            await asyncio.get_running_loop().connect_accepted_socket(lambda: owner, own or accepted)
+            return owner.adopted(own)
 
         yield build
         for owner in made:
@@ -201,3 +202,40 @@ async def test_an_error_of_a_sink_that_is_not_about_its_connection_is_not_hidden
 
     with pytest.raises(RuntimeError, match="of our own"):
         owner.direct.multicast(Multicast(b"x", (owner.sink, Wrong().write)))
+
+
+@on_both_loops
+async def test_a_handshake_sees_the_accepted_socket_itself(make: Make) -> None:
+    """And the transport's own object for it is not made; whoever comes after the handshake has the transport."""
+    loop = asyncio.get_running_loop()
+    seen: asyncio.Queue[Any] = asyncio.Queue()
+
+    class Handshake(asyncio.Protocol):
+        def connection_made(self, transport: Any) -> None:
+            seen.put_nowait(transport)
+
+        def data_received(self, data: bytes) -> None:
+            seen.put_nowait(data)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            seen.put_nowait("lost")
+
+    with socket.create_server(("127.0.0.1", 0)) as listening, socket.socket() as peer:
+        peer.connect(listening.getsockname())
+        accepted, _ = listening.accept()
+        own = wrap(accepted)
+        await loop.connect_accepted_socket(lambda: Door(Handshake, own), own)
+        shown = await asyncio.wait_for(seen.get(), 10)
+        assert isinstance(shown, Shown)
+        assert shown.get_extra_info("socket") is own
+        assert shown.get_extra_info("peername") == peer.getsockname() == address(own)
+        assert shown.get_extra_info("sslcontext", "none") == "none"
+        assert shown.is_closing() is False
+        peer.sendall(b"question")
+        assert await asyncio.wait_for(seen.get(), 10) == b"question"
+        shown.write(b"answer")
+        assert await asyncio.wait_for(asyncio.to_thread(peer.recv, 100), 10) == b"answer"
+        shown.abort()
+        assert await asyncio.wait_for(seen.get(), 10) == "lost"
+        assert address(own) is None
+        assert shown.get_extra_info("peername", "gone") == "gone"

@@ -80,7 +80,8 @@ async def test_an_io_process_carries_out_or_tells_all_that_its_edge_may_say(monk
         process._begin(Begin(1, 0, 1, "a", config(1), "error", 4.0))
         assert process._log is not None
         assert set(process._pump._edge_handlers) >= EDGE_EFFECTS
-        told = {kind for kind, handler in process._pump._edge_handlers.items() if handler == process._pump.to_logic}
+        tells = (process._pump.to_logic, process._note)
+        told = {kind for kind, handler in process._pump._edge_handlers.items() if handler in tells}
         assert told == EDGE_EFFECTS - OWN
         assert told <= set(get_args(FromIo))
         assert set(get_args(logic_events.EdgeEffect)) <= set(get_args(ToIo))

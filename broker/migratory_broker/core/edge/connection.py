@@ -144,7 +144,7 @@ class Connection:
         self.sink = sink
         self.format = format
         self.parser: FrameParser | None = None  # there while a frame is half received
-        self.remote = remote
+        self.remote = remote  # until it has said who it is; the runtime knows it for as long as the socket is open
         self.state = State.OPENING
         self.client = ""
         self.identity = ""

@@ -88,7 +88,7 @@ class Connections:
 
     def opened(self, event: Opened) -> None:
         format = self._formats.get(event.wire, event.deflate)
-        connection = Connection(event.connection, event.sink, format, event.remote, self.now)
+        connection = Connection(event.connection, event.sink, format, event.remote, self._delivery.moment)
         self.table[event.connection] = connection
         accepted = self.now if event.opened is None else event.opened
         self._wheel.set(connection, accepted + self._config.handshake)
@@ -203,6 +203,7 @@ class Connections:
             self._refuse(connection, errors.UNAUTHENTICATED, grant.text, CloseCode.UNAUTHENTICATED, "unauthenticated")
             return
         connection.client = message.client
+        connection.remote = ""
         connection.identity = grant.identity
         connection.expires = None if grant.lifetime is None else self.now + grant.lifetime
         if connection.state is State.OPENING:
@@ -252,7 +253,8 @@ class Connections:
     def _dead(self, connection: Connection, silent: float) -> None:
         """No close frame: nobody is there to read it."""
         self._count("heartbeat")
-        self._delivery.aside(Note("info", "dead_client", {**describe(connection), "silent_seconds": round(silent, 3)}))
+        fields = {**describe(connection), "silent_seconds": round(silent, 3)}
+        self._delivery.aside(Note("info", "dead_client", fields, connection.number))
         self._delivery.forget(connection)
         self._leave(connection)
         self._finish(connection, abort=True)
@@ -271,5 +273,5 @@ def nowhere(data: bytes) -> None:
 
 
 def describe(connection: Connection) -> dict[str, object]:
-    """Who it is, for a log line or the status page."""
-    return {"client": connection.client, "remote": connection.remote, "connection": connection.number}
+    """Who it is, for a log line; the runtime adds the address."""
+    return {"client": connection.client, "connection": connection.number}

@@ -100,7 +100,7 @@ class Edge:
     def _resumed(self, event: Resumed) -> None:
         connection = self._connections.table.get(event.connection)
         if connection is not None and connection.queue is not None:
-            connection.heard = self._delivery.now
+            connection.heard = self._delivery.moment
             self._delivery.resume(connection)
             self._splice.pump(connection)
             self._connections.inbox.go_on(connection)
@@ -113,7 +113,7 @@ class Edge:
             if limit == CLIENT_LIMIT
             else f"the longest queue when all together were over {self._config.queue_total} bytes"
         )
-        self._delivery.aside(Note("warning", "slow_consumer", {**waiting, "reason": reason}))
+        self._delivery.aside(Note("warning", "slow_consumer", {**waiting, "reason": reason}, connection.number))
         text = f"slow consumer: {waiting['queued_bytes']} bytes waited for {waiting['lag_seconds']} s; {reason}"
         self._connections.close(connection, CloseCode.SLOW_CONSUMER, "slow_consumer", text)
 

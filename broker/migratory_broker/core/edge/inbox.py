@@ -61,7 +61,7 @@ class Inbox:
 
     def take(self, connection: Connection, data: bytes) -> None:
         """Bytes as the socket gave them."""
-        connection.heard = self._delivery.now
+        connection.heard = self._delivery.moment
         self._take(connection, data)
         self._account(connection)
 
@@ -99,7 +99,7 @@ class Inbox:
         backlog = connection.backlog
         if backlog is None or connection.queue is not None:
             return
-        connection.heard = self._delivery.now  # while its socket is held it can't give another sign of life
+        connection.heard = self._delivery.moment  # while its socket is held it can't give another sign of life
         self._left = self._config.messages_per_turn
         self._go_on(connection, backlog)
         self._account(connection)

@@ -97,9 +97,9 @@ class Ephemerals:
         """RESTORE-EPHEMERAL, unless a request about the group is under way: the next listing tells whether it is
         still wanted.
 
-        HIDDEN-EPHEMERAL: servers of an ensemble were seen to disagree about the ephemerals of sessions that ended while
-        they were killed (ZOOKEEPER-4541). The server that this broker reads from may lack one that the leader has: then
-        it goes unseen, while the record is this reign's, with which nobody else's comes."""
+        HIDDEN-EPHEMERAL: servers that were killed may disagree about the ephemerals of sessions that ended meanwhile
+        (issue 3144 of ZooKeeper was one way to that). The one that this broker reads from may lack what the leader has:
+        then that goes unseen, while the record is this reign's, with which nobody else's comes."""
         standing = self.standings[number]
         if standing.busy:
             return

@@ -339,11 +339,13 @@ class Observe(Crossing, frozen=True, gc=False):
 
 
 class Note(Crossing, frozen=True, gc=False):
-    """A structured log line: what a person who is paged wants to read."""
+    """A structured log line: what a person who is paged wants to read. `connection`: of an edge's client that it is
+    about, 0 for none; its address is added where its socket is."""
 
     level: Literal["debug", "info", "warning", "error"]
     event: str
     fields: dict[str, object] = field(default_factory=dict)
+    connection: int = 0
 
 
 class Stop(Struct, frozen=True, gc=False):

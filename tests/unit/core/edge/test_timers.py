@@ -87,20 +87,20 @@ def dead(edge: Edge) -> None:
         edge.step(Tick(), second)
 
 
-def held(remote: str) -> int:
+def held(client: str) -> int:
     """Connections from there that are still in memory; nothing is collected for it."""
-    return sum(isinstance(thing, Connection) and thing.remote == remote for thing in gc.get_objects())
+    return sum(isinstance(thing, Connection) and thing.client == client for thing in gc.get_objects())
 
 
 @pytest.mark.parametrize("end", [ended_by_its_client, lost, dead])
 def test_no_timer_holds_a_client_that_left(end: Callable[[Edge], None]) -> None:
     """Both limits are far away: the handshake's, which `connect` replaced, and the heartbeat."""
-    remote = f"127.0.0.1:{end.__name__}"
+    client = f"reader-{end.__name__}"
     edge = Edge(EdgeConfig(handshake=100_000.0, heartbeat=3600.0))
     edge.step(Admission(True), 0.0)
-    edge.step(Opened(1, write, "json", remote), 1.0)
-    edge.step(Received(1, text_frame(JSON.encode(Connect(client="me")), MASK)), 1.0)
-    assert held(remote) == 1
+    edge.step(Opened(1, write, "json", "127.0.0.1:5000"), 1.0)
+    edge.step(Received(1, text_frame(JSON.encode(Connect(client=client)), MASK)), 1.0)
+    assert held(client) == 1
     end(edge)
     assert edge.status()["connections"] == 0
-    assert held(remote) == 0
+    assert held(client) == 0
