@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -85,6 +86,13 @@ def defaults() -> str:
     return ", ".join(words)
 
 
+def _countable(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
+    """`nan` and `inf` are in any range without an upper end."""
+    if value is not None and not math.isfinite(value):
+        raise click.BadParameter(f"{value} is no number of seconds", ctx, param)
+    return value
+
+
 REPORT = (
     click.option("--samples", type=click.Path(path_type=Path), metavar="DIR", help="Folder of the recorder's files."),
     click.option("--prometheus", metavar="URL", help="Or: a Prometheus server, or several with commas between."),
@@ -95,7 +103,7 @@ REPORT = (
     click.option("--end", type=Moment(), default="now", show_default=True, help="End of the window, likewise."),
     objectives_option("A MigratoryCluster file; its spec.sla.objectives are judged."),
     click.option("--cluster", metavar="NAME", help="Only series whose label `cluster` says so."),
-    click.option("--window", type=click.FloatRange(min=0.1), metavar="SECONDS",
+    click.option("--window", type=click.FloatRange(min=0.1), metavar="SECONDS", callback=_countable,
                  help="Length of the tables' rows. Without it: so that there are at most 240."),
     click.option("--zone", default="UTC", show_default=True, help="Time zone of the table by hour or day."),
     click.option("--replica-label", "replica_labels", multiple=True, metavar="LABEL",

@@ -6,8 +6,10 @@ their number and the sum of their values are compared before the job says that i
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -53,20 +55,42 @@ def run_compact(samples: Path, to: Path, open_session: OpenSession) -> int:
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
+    files, size = _size(samples)
     try:
-        with open_session() as session:
+        with _all_or_nothing(to), open_session() as session:
             table = source.read(session)
+            _say(f"reading {files:,} files of {size:,} bytes")
             before = content(table)
+            _say(f"writing {before.rows:,} samples to {to}")
             _write(table, to)
+            _say("comparing what was written")
             after = content(Folder(to, None).read(session))
     except (PySparkException, Py4JError) as error:
         raise Unreadable(f"Spark could not read or write: {str(error).splitlines()[0]}") from error
     if before != after:
         raise Unreadable(f"{to} holds {after.rows:,} samples, not the {before.rows:,} of {samples}: don't use it")
-    files, size = _size(samples)
     files_after, size_after = _size(to)
     click.echo(f"{before.rows:,} samples: {files:,} files of {size:,} bytes to {files_after:,} of {size_after:,}")
     return 0
+
+
+@contextmanager
+def _all_or_nothing(to: Path) -> Iterator[None]:
+    """A folder of which somebody who interrupts, or an error, leaves some days would be taken for the whole."""
+    there = to.exists()
+    try:
+        yield
+    except BaseException:
+        for day in to.glob("day=*"):
+            shutil.rmtree(day)
+        if to.exists() and not there:
+            to.rmdir()
+        raise
+
+
+def _say(text: str) -> None:
+    """A minute or more may pass: what it goes by with."""
+    click.echo(text, err=True)
 
 
 def content(table: DataFrame) -> Content:

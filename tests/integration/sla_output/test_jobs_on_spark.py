@@ -161,7 +161,9 @@ def test_compacted_samples_are_the_same_samples(
         return nullcontext(session)
 
     assert run_compact(samples, to, shared) == 0
-    assert "40 files" in capsys.readouterr().out
+    said = capsys.readouterr()
+    assert "40 files" in said.out
+    assert [line.split()[0] for line in said.err.splitlines()] == ["reading", "writing", "comparing"]
     files = list(to.rglob("*.parquet"))
     assert {file.parent.name for file in files} == {"day=2025-12-31", "day=2026-01-01"}
     assert len(files) == 2

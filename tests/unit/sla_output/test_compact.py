@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from migratory_spark.jobs.recorder_compact import _days
+from migratory_spark.jobs.recorder_compact import _all_or_nothing, _days
 from migratory_spark.prometheus.blocks import STALE
 
 ONE, OTHER = date(2026, 1, 1), date(2026, 1, 2)
@@ -46,3 +46,28 @@ def test_what_breaks_leaves_no_file_that_looks_whole(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="no more"):
         list(_days(tmp_path, broken()))  # type: ignore[arg-type]
     assert list(tmp_path.rglob("*.parquet")) == []
+
+
+@pytest.mark.parametrize("there", [True, False])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
+def test_what_is_interrupted_leaves_nothing(tmp_path: Path, there: bool, error: type[BaseException]) -> None:
+    to = tmp_path / "compact"
+    if there:
+        to.mkdir()
+
+    def compact() -> None:
+        with _all_or_nothing(to):
+            to.mkdir(exist_ok=True)
+            list(_days(to, iter([batch([ONE, OTHER], [1, 2])])))
+            raise error
+
+    with pytest.raises(error):
+        compact()
+    assert to.exists() == there
+    assert list(tmp_path.rglob("*.parquet")) == []
+
+
+def test_what_is_done_stays(tmp_path: Path) -> None:
+    with _all_or_nothing(tmp_path):
+        list(_days(tmp_path, iter([batch([ONE, OTHER], [1, 2])])))
+    assert len(list(tmp_path.rglob("*.parquet"))) == 2

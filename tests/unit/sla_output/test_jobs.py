@@ -267,6 +267,8 @@ def test_commands_end_with_two_for_wrong_options() -> None:
         ["report", "--samples", "/nowhere", *WINDOW],
         ["report", "--samples", "/nowhere", "--start", "soon", "--end", "5"],
         ["report", "--prometheus", "http://x", "--prometheus-option", "nonsense", *WINDOW],
+        ["report", "--prometheus", "http://x", "--window", "nan", *WINDOW],
+        ["report", "--prometheus", "http://x", "--window", "inf", *WINDOW],
         ["compact", "--samples", "/nowhere", "--to", "/nowhere2"],
         ["compare", "/nowhere", "/nowhere"],
     ):
