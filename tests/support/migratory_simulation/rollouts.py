@@ -127,7 +127,8 @@ class Rollouts:
         over = world.scheduler.now >= until
         if process.running:
             if process.logic.drained or (over and (not world.options.plan.safe or world.probe.may_lose(process))):
-                world.revisions[process.name] = f"revision {self._revision}"
+                if world.process_of(process.name) is process:  # else its successor runs already, as it was before
+                    world.revisions[process.name] = f"revision {self._revision}"
                 world.process_ends(process, "rolled", restart=fault.downtime)
                 world.coverage["brokers rolled"] += 1
             else:
