@@ -174,9 +174,8 @@ def heard(latencies: list[float], **more: Any) -> o.Heard:
 
 def test_failover_counts_who_lost_a_link_though_its_broker_lived() -> None:
     before, during = Totals([heard([0.01] * 100)]), Totals([heard([0.01], resumes=[0.5, 0.7, 2.0])])
-    after = Totals([heard([0.02] * 100)])
-    end = Totals([heard([], disconnected=13, subscribed=[16, 0, 17], resumes=[1.5])])
-    found = failover.summary(before, during, after, end)
+    after = Totals([heard([0.02] * 100, disconnected=13, subscribed=[16, 0, 17], resumes=[1.5])])
+    found = failover.summary(before, during, after)
     assert (found["killed_clients"], found["others_disconnected"]) == (11, 2)
     assert found["resumed"] == 4
     assert found["resume_seconds"] == {"median": 0.7, "p99": 2.0, "max": 2.0}
