@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,8 +17,8 @@ from benchmarks import machine
 from benchmarks import orders as o
 from benchmarks.audience import Totals
 from benchmarks.bench import TINY, Bench
-from benchmarks.contenders import Contender, Work
-from benchmarks.measurements import failover, memory, storm
+from benchmarks.contenders import Contender, Work, nats
+from benchmarks.measurements import failover, fanout, latency, memory, storm
 from benchmarks.processes import Broken
 
 
@@ -270,3 +273,112 @@ async def test_what_is_carried_is_the_rate_and_not_how_often_a_topic_spoke(
     assert rates == [0.25, 0.375, 0.5625]
     assert found["deliveries_per_s"] == 18_750.0
     assert found["not_carried"].startswith("28,125 deliveries/s: P99 2")
+
+
+def test_without_a_compiler_no_other_loop_stands_in_for_the_one_in_c(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loop in Python takes more: a ratio to it meets a goal that is for the one in C."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    here = bench(tmp_path)
+    assert [one.name for one in here.limits()] == ["raw loop in Python"]
+    assert here.dropped == {"raw loop in C": "no C compiler is here"}
+
+
+class Capacity:
+    """Keeps up with so many deliveries a second."""
+
+    def __init__(self, most: float) -> None:
+        self.most = most
+        self.asked: list[float] = []
+
+    async def turn(self, deliveries: float, _seconds: float) -> latency.Seen:
+        self.asked.append(deliveries)
+        return latency.Seen(1.0, 5.0) if deliveries <= self.most else latency.Seen(problem="99 of 100 deliveries came")
+
+
+@pytest.mark.parametrize(
+    ("most", "asked", "found"),
+    [
+        (250.0, [200.0, 270.0], 200.0),
+        (1000.0, [200.0, 270.0, 364.5], 364.5),
+        (60.0, [200.0, 100.0, 50.0], 50.0),
+        (10.0, [200.0, 100.0, 50.0, 25.0], 0.0),
+    ],
+)
+async def test_a_slow_peers_saturation_is_found_below_the_first_rate(
+    tmp_path: Path, most: float, asked: list[float], found: float
+) -> None:
+    peer = Capacity(most)
+    one = bench(tmp_path, highest=400.0)
+    assert await latency._saturation(one, "nats", peer) == pytest.approx(found)  # type: ignore[arg-type]
+    assert peer.asked == pytest.approx(asked)
+
+
+async def test_where_no_peer_keeps_up_latency_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def nothing(*_: Any) -> float:
+        return 0.0
+
+    monkeypatch.setattr(latency, "_saturation", nothing)
+    monkeypatch.setattr(latency, "PEERS", {"nats": Contender})
+    one = bench(tmp_path)
+    one.missing = []
+    async with one.stack:
+        with pytest.raises(Broken, match="no peer keeps up"):
+            await latency.measure(one)
+
+
+async def test_a_jetstream_server_that_is_gone_is_one_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the peer's end would be that of the whole measurement."""
+
+    async def hangs_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n")
+        writer.write(b"MSG _INBOX.setup 1 500\r\n{")
+        writer.close()
+
+    listening = await asyncio.start_server(hangs_up, "127.0.0.1", 0)
+    port = listening.sockets[0].getsockname()[1]
+    assert await nats._request(port, "$JS.API.STREAM.CREATE.bench", {}) == {}
+    listening.close()
+    await listening.wait_closed()
+    assert await nats._request(port, "$JS.API.STREAM.CREATE.bench", {}) == {}
+
+
+class Slow:
+    """A counter of system calls that takes a while to attach."""
+
+    def __init__(self, attaches_after: float) -> None:
+        self.since = 0.0
+        self.after = attaches_after
+
+    def start(self) -> None:
+        self.since = time.monotonic()
+
+    @property
+    def attached(self) -> bool:
+        return time.monotonic() > self.since + self.after
+
+    def stop(self) -> dict[str, int]:
+        return {"sendto": 40}
+
+
+@pytest.mark.parametrize(("after", "found"), [(0.7, 1.0), (99.0, None)])
+async def test_no_system_call_is_missed_while_strace_attaches(
+    monkeypatch: pytest.MonkeyPatch, after: float, found: float | None
+) -> None:
+    counter = Slow(after)
+
+    async def turn(*_: Any, **__: Any) -> tuple[Any, None]:
+        assert counter.attached
+        return SimpleNamespace(deliveries=40), None
+
+    made: Any = lambda _: counter  # noqa: E731
+    made.available = lambda: True
+    monkeypatch.setattr(machine, "CallCounter", made)
+    monkeypatch.setattr(fanout, "ATTACH", 1.0)
+    stand: Any = SimpleNamespace(contender=SimpleNamespace(pids=[1]), work=SimpleNamespace(rate=1.0), turn=turn)
+    assert await fanout._calls(stand) == found
+
+
+def test_who_is_not_traced_is_not_attached_to() -> None:
+    assert not machine.CallCounter([os.getpid()]).attached

@@ -123,7 +123,7 @@ def test_fanout_takes_ratios_to_the_limit_and_to_the_best_peer_of_the_same_round
         "quick": [turn(1000, 0.005, 0.005), turn(1000, 0.010, 0.010)],
         fanout.ALONE: [turn(0, 0.001, 0.0), turn(0, 0.002, 0.0)],
     }
-    found = fanout.summary(turns, {"product": 1.02}, ["C"], ["slow", "quick"], ["centrifugo"])
+    found = fanout.summary(turns, {"product": 1.02}, "C", ["slow", "quick"], ["centrifugo"])
     assert found["us_per_delivery"] == 9.0
     assert found["rounds"]["us_per_delivery"].values == [6.0, 12.0]
     assert found["rounds"]["user_us"].values == [1.0, 2.0]
@@ -132,8 +132,11 @@ def test_fanout_takes_ratios_to_the_limit_and_to_the_best_peer_of_the_same_round
     assert found["rounds"]["us_without_publication"].values == [5.0, 10.0]
     assert found["syscalls_per_delivery"] == 1.02
     assert found["missing_peers"] == ["centrifugo"]
-    alone = fanout.summary({k: v for k, v in turns.items() if k not in ("slow", "quick")}, {}, ["C"], [], [])
+    alone = fanout.summary({k: v for k, v in turns.items() if k not in ("slow", "quick")}, {}, "C", [], [])
     assert (alone["best_peer"], alone["ratio_best_peer"]) == (None, None)
+    without = fanout.summary({k: v for k, v in turns.items() if k != "C"}, {}, None, ["quick"], [])
+    assert (without["limit"], without["ratio_raw"], without["ratio_raw_without_publication"]) == (None, None, None)
+    assert (without["contenders"]["quick"]["ratio_raw"], without["us_per_delivery"]) == (None, 9.0)
 
 
 def test_latency_is_compared_with_the_best_peer_that_did_not_fail() -> None:
