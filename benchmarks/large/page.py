@@ -170,10 +170,11 @@ def _failover(costs: Costs, found: Mapping[str, Needs | str]) -> str:
         one = found[scenario.name]
         if isinstance(one, str):
             continue
+        idle = 1 - (one.cores - one.logic) / one.processes  # what deliveries and heartbeats leave of an I/O process
         for limit, said in ((CONNECTS, f"{CONNECTS:,} (the default)"), (4 * CONNECTS, f"{4 * CONNECTS:,}")):
             seen: Failover = failover(
                 clients=scenario.clients // one.all_brokers, brokers=one.brokers - 1, processes=one.processes,
-                connect=costs.connect, connects_per_second=limit,
+                connect=costs.connect / idle, connects_per_second=limit,
             )  # fmt: skip
             arrivals = " ".join(f"{sum(seen.arrivals[ten : ten + 10]):,}" for ten in range(0, 60, 10))
             rows.append((

@@ -20,6 +20,7 @@ from benchmarks.bench import TINY, Bench
 from benchmarks.contenders import Contender, Work, nats
 from benchmarks.measurements import failover, fanout, latency, memory, storm
 from benchmarks.processes import Broken
+from benchmarks.stand import Stand
 
 
 def heard(latencies: list[float], **more: Any) -> Totals:
@@ -382,3 +383,22 @@ async def test_no_system_call_is_missed_while_strace_attaches(
 
 def test_who_is_not_traced_is_not_attached_to() -> None:
     assert not machine.CallCounter([os.getpid()]).attached
+
+
+async def test_a_turn_lasts_until_its_last_delivery(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CPU is counted up to there: a share of a shorter time could be more than all."""
+
+    class Server(Contender):
+        async def schedule(self, *_: Any) -> o.Published:
+            return o.Published(scheduled=10, sent=10, answered=10, seconds=0.001)
+
+    class Late(Windows):
+        async def expect(self, deliveries: int, limit: float = 30.0) -> Totals:
+            await asyncio.sleep(0.2)
+            return heard([0.2], deliveries=deliveries)
+
+    stand = Stand(Server("product"), Work(subscribers=20, topics=10, payload=140, rate=1.0), pinned=False)
+    stand._audience = Late(heard([]))  # type: ignore[assignment]
+    turn, _ = await stand.turn(1.0, 1.0)
+    assert 0.2 <= turn.seconds < 10.0
+    assert turn.deliveries == 20
