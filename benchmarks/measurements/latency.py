@@ -71,6 +71,8 @@ async def measure(bench: Bench) -> dict[str, Any]:
     best = max(saturation.values())
     if not best:
         raise Broken("no peer keeps up with even the lowest rate, so there is nothing to take 25, 50 and 75% of")
+    for name in unsaturated(saturation, sizes.highest):
+        bench.say(f"{name}: carries {saturation[name]:,.0f} deliveries/s or more: the search ends there")
     places = {"product": Place(bench, Product, work), **places}
     loads = {}
     for load in LOADS:
@@ -85,6 +87,7 @@ async def measure(bench: Bench) -> dict[str, Any]:
         loads[str(load)] = {"deliveries_per_s": round(deliveries), **summary(rows)}
     return {
         "saturation_per_s": saturation,
+        "not_saturated": unsaturated(saturation, sizes.highest),
         "loads": loads,
         "worst_p99_ratio": worst(loads),
         "missing_peers": bench.missing,
@@ -116,6 +119,11 @@ async def _saturation(bench: Bench, name: str, place: Place) -> float:
         rate *= STEP
     bench.say(f"{name}: carries {kept:,.0f} deliveries/s")
     return kept
+
+
+def unsaturated(saturation: Mapping[str, float], highest: float) -> list[str]:
+    """Those for whom the search ended before they did not keep up: loads are shares of less than they carry."""
+    return [name for name, kept in saturation.items() if kept * STEP > highest]
 
 
 def worst(loads: Mapping[str, Mapping[str, Any]]) -> float | None:

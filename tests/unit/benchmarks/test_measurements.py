@@ -299,20 +299,23 @@ class Capacity:
 
 
 @pytest.mark.parametrize(
-    ("most", "asked", "found"),
+    ("most", "asked", "found", "more"),
     [
-        (250.0, [200.0, 270.0], 200.0),
-        (1000.0, [200.0, 270.0, 364.5], 364.5),
-        (60.0, [200.0, 100.0, 50.0], 50.0),
-        (10.0, [200.0, 100.0, 50.0, 25.0], 0.0),
+        (250.0, [200.0, 270.0], 200.0, False),
+        (300.0, [200.0, 270.0, 364.5], 270.0, False),
+        (1000.0, [200.0, 270.0, 364.5], 364.5, True),  # the search ended, the peer did not
+        (60.0, [200.0, 100.0, 50.0], 50.0, False),
+        (10.0, [200.0, 100.0, 50.0, 25.0], 0.0, False),
     ],
 )
 async def test_a_slow_peers_saturation_is_found_below_the_first_rate(
-    tmp_path: Path, most: float, asked: list[float], found: float
+    tmp_path: Path, most: float, asked: list[float], found: float, more: bool
 ) -> None:
     peer = Capacity(most)
     one = bench(tmp_path, highest=400.0)
-    assert await latency._saturation(one, "nats", peer) == pytest.approx(found)  # type: ignore[arg-type]
+    kept = await latency._saturation(one, "nats", peer)  # type: ignore[arg-type]
+    assert kept == pytest.approx(found)
+    assert latency.unsaturated({"nats": kept}, 400.0) == (["nats"] if more else [])
     assert peer.asked == pytest.approx(asked)
 
 
