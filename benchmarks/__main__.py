@@ -21,7 +21,7 @@ from benchmarks import machine, peers, plots, report
 from benchmarks.bench import TINY, Bench, Missing, Sizes
 from benchmarks.goals import judge
 from benchmarks.measurements import ALL
-from benchmarks.parts import MINUTES, Parts, write_json
+from benchmarks.parts import MINUTES, Parts, prepare, write_json
 
 
 @click.command(context_settings={"show_default": True})
@@ -56,6 +56,7 @@ def main(
         ]
         write_json(json_path, result)
 
+    prepare(json_path, plot_folder and plot_folder / "plot.png")
     machine.allow_descriptors()
     names = [name for name in ALL if not only or name in only]
     result = asyncio.run(measure(sizes, names, console, write, limit))

@@ -9,7 +9,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from benchmarks import peers
-from benchmarks.contenders import PEERS, Contender, Raw, c_loop, python_loop
+from benchmarks.contenders import C_LOOP, PEERS, Contender, Raw, c_loop, python_loop
+from benchmarks.processes import Broken
 from benchmarks.stand import Stand
 
 
@@ -68,9 +69,11 @@ class Bench:
         return [make() for name, make in PEERS.items() if name not in self.missing]
 
     def limits(self) -> list[Contender]:
-        """The raw loops; the first is the one that ratios are to."""
+        """The raw loops. Ratios are to the one in C: without a compiler there are none."""
         command = c_loop(self.folder)
-        loops: list[Contender] = [] if command is None else [Raw("raw loop in C", command)]
+        if command is None:
+            self.drop(C_LOOP, Broken("no C compiler is here"))
+        loops: list[Contender] = [] if command is None else [Raw(C_LOOP, command)]
         return [*loops, Raw("raw loop in Python", python_loop())]
 
     def drop(self, name: str, reason: Exception) -> None:

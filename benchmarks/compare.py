@@ -2,7 +2,8 @@
 
 A figure of several rounds is worse when its median is worse by more than `--allowed` percent *and* the two spreads
 don't overlap; a single number has no spread, and is worse by its value alone. What only one of the files has is named.
-Two results of different machines or sizes can't be compared, and that is said (2).
+Two results of different machines, sizes or peers can't be compared, and that is said (2); so is what the newer one
+failed to measure, unless something else became worse.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ Verdict = Literal["better", "worse", "same"]
 
 HIGHER_IS_BETTER = re.compile(r"(per_s|ratio_jetstream|deliveries_per_s|carried.*)$")
 LOWER_ALTHOUGH = re.compile(r"single_ratio_jetstream$|cpu_ratio_jetstream$|loads\.\d+\.deliveries_per_s$")
-# Not judged: sizes, counts that follow from them, what others (peers, raw loops) did, and what the machine is.
+# Not judged: sizes, counts that follow from them, what others (peers, raw loops) did, what the machine is, and slopes:
+# no share of a number around zero says anything.
 JUDGED = (
     "fanout.us_per_delivery", "fanout.user_us", "fanout.ratio_raw", "fanout.ratio_best_peer",
     "fanout.syscalls_per_delivery", "fanout.us_without_publication",
@@ -37,7 +39,7 @@ JUDGED = (
     "storm.seconds", "storm.resume_seconds.p99", "storm.live_ratio",
     "failover.resume_seconds.median", "failover.resume_seconds.p99", "failover.others_disconnected", "failover.lost",
     "failover.repeated", "failover.p99_ratio",
-    "cycles.kib_per_cycle", "cycles.growth_ratio",
+    "cycles.growth_ratio",
 )  # fmt: skip
 _PATTERNS = [re.compile(re.escape(name).replace(r"\*", "[^.]+") + "$") for name in JUDGED]
 
@@ -103,7 +105,7 @@ def compare(old: Mapping[str, Any], new: Mapping[str, Any], allowed: float) -> t
 def comparable(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """Why the two can't be compared; empty when they can."""
     problems = []
-    for part, names in (("machine", ("cores", "cpu")), ("sizes", None)):
+    for part, names in (("machine", ("cores", "cpu")), ("sizes", None), ("peers", None)):
         one, other = old.get(part, {}), new.get(part, {})
         for name in names or sorted(one.keys() | other.keys()):
             if one.get(name) != other.get(name):
@@ -115,7 +117,7 @@ def comparable(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 @click.argument("old", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.argument("new", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.option("--allowed", default=5.0, metavar="PERCENT", help="By which a median may be worse.")
-@click.option("--anyway", is_flag=True, help="Compare results of different machines or sizes, too.")
+@click.option("--anyway", is_flag=True, help="Compare results of different machines, sizes or peers, too.")
 def main(old: Path, new: Path, allowed: float, anyway: bool) -> None:
     """What became worse between two results of the benchmarks."""
     console = Console()
@@ -140,7 +142,10 @@ def main(old: Path, new: Path, allowed: float, anyway: bool) -> None:
         console.print(f"only in one of them: {key}", markup=False)
     worse = [change.key for change in changes if change.verdict == "worse"]
     console.print(f"{len(worse)} of {len(changes)} figures became worse" + "".join(f"\n  {key}" for key in worse))
-    sys.exit(1 if worse or not changes else 0)
+    failed = second.get("failed", {})
+    for name, reason in failed.items():
+        console.print(f"{new} failed to measure {name}: {reason}", markup=False, highlight=False, soft_wrap=True)
+    sys.exit(1 if worse or not changes else 2 if failed else 0)
 
 
 def _spread(number: Number) -> str:

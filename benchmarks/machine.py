@@ -127,6 +127,15 @@ def memory_available() -> int:
     return int(found[1]) * 1024 if found else 0
 
 
+def _tracer(pid: int) -> int:
+    """The process that traces this one; 0: none."""
+    try:
+        found = re.search(r"^TracerPid:\s+(\d+)", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return int(found[1]) if found else 0
+
+
 class CallCounter:
     """Counts system calls of processes with `strace -c` between `start` and `stop`. It slows them down several times,
     so nothing else is measured meanwhile."""
@@ -144,6 +153,11 @@ class CallCounter:
         self._process = subprocess.Popen(
             ["strace", "-c", "-f", *options], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
         )
+
+    @property
+    def attached(self) -> bool:
+        """To all of them: what they do before is not counted."""
+        return all(_tracer(pid) for pid in self._pids)
 
     def stop(self) -> dict[str, int] | None:
         """Calls by name; None when strace could not attach (it needs the right to trace)."""

@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import asyncio
 import os
+import tempfile
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+import click
 import msgspec
 
+from benchmarks import machine
 from benchmarks.bench import Missing
 from benchmarks.processes import Broken
 
@@ -52,6 +55,27 @@ def _words(error: BaseException) -> str:
     if isinstance(error, BaseExceptionGroup):
         return "; ".join(_words(one) for one in error.exceptions)
     return f"{type(error).__name__}: {error}"
+
+
+def prepare(*paths: Path | None) -> None:
+    """Makes the folders that files will be written to. Raises UsageError now, and not when all is measured."""
+    for path in filter(None, paths):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=path.parent):
+                pass
+        except OSError as error:
+            raise click.UsageError(f"{path} can't be written: {error.strerror}") from error
+
+
+def of_this_machine(described: Mapping[str, object]) -> None:
+    """What is missing in a result is measured where the rest was. Raises UsageError elsewhere."""
+    here = machine.describe()
+    for name in ("cpu", "cores"):
+        if described[name] != here[name]:
+            raise click.UsageError(
+                f"the rest was measured on a machine with {name} {described[name]!r}, and this one has {here[name]!r}"
+            )
 
 
 def write_json(path: Path | None, result: Any) -> None:

@@ -16,6 +16,7 @@ import select
 import sys
 import time
 from array import array
+from collections.abc import Callable
 from random import Random
 
 from migratory_loadtest.histogram import Histogram, bounds
@@ -96,10 +97,10 @@ class Receiver:
         self._beat, self._looked_at = 0, time.monotonic()
         self._heartbeat = self._dialect.frame(self._dialect.heartbeat) if self._dialect.heartbeat else b""
         self._orders = Orders()
-        self._opening: Struct | None = None
+        self._opening: Callable[[], Struct] | None = None  # what to answer when all are there
 
     def run(self) -> None:
-        self._open(self._audience.at_once, o.Ready())
+        self._open(self._audience.at_once, o.Ready)
         check = time.monotonic() + 1.0
         while True:
             for descriptor, events in self._poll.poll(0.01 if self._opener.busy else 0.05, 1024):
@@ -121,7 +122,7 @@ class Receiver:
             if self._opening is not None and len(self._live) == len(self._clients):
                 gc.collect()
                 gc.freeze()
-                answer(self._opening)
+                answer(self._opening())
                 self._opening = None
 
     # ---- orders ------------------------------------------------------------------------------------------------
@@ -147,11 +148,11 @@ class Receiver:
                 self._control.held.clear()
                 answer(self._report())
             case o.Open(at_once):
-                self._open(at_once, self._heard)
+                self._open(at_once, self._report)
             case _:
                 fail(f"a receiver was told {order}")
 
-    def _open(self, at_once: int, say: Struct) -> None:
+    def _open(self, at_once: int, say: Callable[[], Struct]) -> None:
         self._opener.at_once = at_once
         now = time.monotonic()
         for client in self._clients:

@@ -41,7 +41,8 @@ def _table(title: str, *columns: str) -> Table:
 def goals(judged: list[Judged]) -> Table:
     table = _table("Goals", "", "measured", "goal", "reached")
     for one in judged:
-        value = "not measured" if one.value is None else f"{one.value:,.3g}"
+        # with every digit: rounded, what missed a goal by little would look as if it had reached it
+        value = "not measured" if one.value is None else f"{one.value:,.4f}".rstrip("0").rstrip(".")
         bound = f"{'at most' if one.goal.most else 'at least'} {one.goal.bound:g}"
         table.add_row(f"{one.goal.text} ({one.goal.key})", value, bound, "yes" if one.met else "MISSED")
     return table

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -15,7 +16,8 @@ from benchmarks.processes import Broken
 
 
 class Turn(Struct, kw_only=True):
-    """What one turn of publishing was, and what it cost the contender's processes (CPU seconds)."""
+    """What one turn of publishing was, and what it cost the contender's processes (CPU seconds) in `seconds`, up to the
+    last delivery."""
 
     deliveries: int
     publications: int
@@ -96,7 +98,7 @@ class Stand:
 
     async def _turn(self, rate: float, seconds: float, limit: float) -> tuple[Turn, Totals | None]:
         before = await self.audience.heard(anew=True) if self.heard else None
-        cpu = machine.cpu(self.contender.pids)
+        cpu, begin = machine.cpu(self.contender.pids), time.monotonic()
         published = await self.contender.schedule(rate, seconds, limit)
         if published.answered != published.scheduled:
             raise Broken(f"{published.answered} of {published.scheduled} publications were answered")
@@ -104,11 +106,11 @@ class Stand:
         deliveries = published.scheduled * self.work.audience if self.heard else 0
         if before is not None:
             totals = await self.audience.expect(before.deliveries + deliveries, limit)
-        spent = machine.cpu(self.contender.pids) - cpu
+        spent, lasted = machine.cpu(self.contender.pids) - cpu, time.monotonic() - begin
         median, p99 = (totals.latency.median, totals.latency.p99) if totals is not None else (None, None)
         turn = Turn(
             deliveries=deliveries, publications=published.scheduled, user=spent.user, system=spent.system,
-            seconds=published.seconds, late=published.late,
+            seconds=lasted, late=published.late,
             receiver=totals.cpu - before.cpu if totals is not None and before is not None else 0.0,
             median_ms=median, p99_ms=p99,
         )  # fmt: skip

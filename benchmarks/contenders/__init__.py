@@ -16,9 +16,11 @@ from benchmarks.contenders.centrifugo import Centrifugo
 from benchmarks.contenders.mosquitto import Mosquitto
 from benchmarks.contenders.nats import JetStream, Nats
 from benchmarks.contenders.product import Product, Unsupported
-from benchmarks.contenders.raw import Raw, c_loop, python_loop
+from benchmarks.contenders.raw import C_LOOP, Raw, c_loop, python_loop
 
 PEERS: dict[str, Callable[[], Contender]] = {"mosquitto": Mosquitto, "nats": Nats, "centrifugo": Centrifugo}
 """By the name in `peers.py`."""
 
-__all__ = ["PEERS", "Contender", "JetStream", "Product", "Raw", "Unsupported", "Work", "c_loop", "python_loop"]
+__all__ = [
+    "C_LOOP", "PEERS", "Contender", "JetStream", "Product", "Raw", "Unsupported", "Work", "c_loop", "python_loop",
+]  # fmt: skip

@@ -95,7 +95,10 @@ class JetStream(Nats):
 
 async def _request(port: int, subject: str, body: object) -> dict[str, dict[str, str]]:
     """One request over the NATS protocol; an empty answer while nobody replies."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    except OSError:
+        return {}
     try:
         data = json.dumps(body).encode()
         writer.write(b'CONNECT {"verbose":false}\r\nSUB _INBOX.setup 1\r\n')
@@ -110,7 +113,7 @@ async def _request(port: int, subject: str, body: object) -> dict[str, dict[str,
                     return found
                 elif not line:
                     return {}
-    except TimeoutError:
+    except (OSError, EOFError):
         return {}
     finally:
         writer.close()

@@ -19,6 +19,8 @@ from benchmarks.payload import build
 from benchmarks.processes import Broken, Pipe
 
 HERE = Path(__file__).parent.parent
+C_LOOP = "raw loop in C"
+"""The limit that ratios are to."""
 
 
 def frame(work: Work) -> bytes:

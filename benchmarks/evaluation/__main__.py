@@ -17,7 +17,7 @@ from benchmarks import machine
 from benchmarks.bench import Bench, Sizes
 from benchmarks.evaluation.page import render
 from benchmarks.evaluation.runs import three, vertical
-from benchmarks.parts import Parts, write_json
+from benchmarks.parts import Parts, of_this_machine, prepare, write_json
 from benchmarks.processes import Broken
 
 MINUTES = 20.0  # for each part
@@ -44,6 +44,7 @@ def main(
 ) -> None:  # fmt: skip
     """The published evaluation's tables, by this product on this machine."""
     machine.allow_descriptors()
+    prepare(json_path, page)
     result: dict[str, Any] = {"vertical": None, "three": None, "warmup": warmup, "seconds": seconds}
     if given is not None:
         result |= msgspec.json.decode(given.read_bytes())
@@ -93,6 +94,7 @@ async def measure(
 
         for name, part in (("vertical", one_server), ("three", three_servers)):
             if not result[name]:
+                of_this_machine(described)
                 await parts.attempt(name, part)
                 write()
 

@@ -15,10 +15,11 @@ HEADS = ("median", "mean", "stdev", "P90", "P95", "P99")
 
 def render(result: Mapping[str, Any]) -> str:
     vertical, three, machine = result["vertical"], result["three"], result["machine"]
-    ended = vertical["ended"]
+    ended, largest = vertical["ended"], vertical["rows"][-1]
     return TEMPLATE.read_text().format(
         machine=f"{machine['cores']} cores of {machine['cpu']}, {machine['memory_gib']} GiB, Linux {machine['kernel']}",
         warmup=f"{result['warmup']:g}", seconds=f"{result['seconds']:g}", vertical=_vertical(vertical["rows"]),
+        per_topic=f"{largest['subscribers'] // largest['topics']:,}",
         ended=f"Not carried: {ended}." if ended else "Every size was carried.", three=_three(three),
         clients=f"{three['clients']:,}", topics=three["topics"], deliveries=f"{three['deliveries_per_s']:,.0f}",
         resumed=f"{three['resumed']:,}", killed=f"{three['killed_clients']:,}", others=three["others_disconnected"],

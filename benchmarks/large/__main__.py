@@ -18,7 +18,7 @@ from benchmarks import machine
 from benchmarks.bench import Bench, Sizes
 from benchmarks.large import cluster, points
 from benchmarks.large.page import ALLOWED, Result, render
-from benchmarks.parts import Parts, write_json
+from benchmarks.parts import Parts, of_this_machine, prepare, write_json
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "capacity.md"
 TINY = (points.Size(20, 10, 2.0), points.Size(40, 10, 5.0), points.Size(80, 20, 2.0), points.Size(100, 10, 1.0),
@@ -39,6 +39,7 @@ def main(
     seconds: float, rounds: int, tiny: bool, json_path: Path | None, given: Path | None, page: Path
 ) -> None:  # fmt: skip
     """What clusters need that don't fit onto one machine."""
+    prepare(json_path, page)
     machine.allow_descriptors()
     result = Result(machine=machine.describe())
     if given is not None:
@@ -67,6 +68,7 @@ async def measure(result: Result, seconds: float, rounds: int, tiny: bool, write
         for size in [*(TINY if tiny else points.SIZES), held_out]:
             if (size.clients, size.topics) in there:
                 continue
+            of_this_machine(result.machine)
             name = f"{size.clients} clients, {size.topics} topics"
             point = await parts.attempt(name, partial(points.measure, bench, size, seconds, rounds))
             if point is not None and size == held_out:
@@ -77,6 +79,7 @@ async def measure(result: Result, seconds: float, rounds: int, tiny: bool, write
         for brokers in cluster.BROKERS:
             if any(one.brokers == brokers for one in result.cluster):
                 continue
+            of_this_machine(result.machine)
             seen = await parts.attempt(f"{brokers} brokers", partial(cluster.measure, bench, brokers, seconds))
             if seen is not None:
                 result.cluster.append(seen)

@@ -13,6 +13,7 @@ from benchmarks import machine
 from benchmarks.bench import Bench
 from benchmarks.contenders import Product, Work
 from benchmarks.figures import slope
+from benchmarks.processes import Broken
 
 BROKERS = (1, 3, 5)
 RATE = 5.0  # publications per topic and second: 500 a second
@@ -48,6 +49,8 @@ async def measure(bench: Bench, brokers: int, seconds: float) -> Seen:
         before = machine.cpu(product.pids)
         published = await product.schedule(RATE, seconds)
         spent = (machine.cpu(product.pids) - before).total - idle_cores * published.seconds
+        if published.answered != published.scheduled:
+            raise Broken(f"{published.answered} of {published.scheduled} publications were answered")
     finally:
         await product.stop()
     seen = Seen(
@@ -62,7 +65,7 @@ async def measure(bench: Bench, brokers: int, seconds: float) -> Seen:
 
 
 async def _received(product: Product) -> int:
-    """Packets that the ZooKeeper members have received: the word `srvr` of each."""
+    """Packets that the ZooKeeper members have received: the word `srvr` of each. Raises Broken when one is silent."""
     total = 0
     for server in product.cluster.ensemble.servers.split(","):
         host, port = server.rsplit(":", 1)
@@ -74,7 +77,9 @@ async def _received(product: Product) -> int:
         finally:
             writer.close()
         found = re.search(r"^Received: (\d+)", text, re.MULTILINE)
-        total += int(found[1]) if found else 0
+        if found is None:
+            raise Broken(f"ZooKeeper at {server} does not tell what it received: {text[:200]!r}")
+        total += int(found[1])
     return total
 
 

@@ -68,7 +68,8 @@ def needs(costs: Costs, copy: float, scenario: Scenario, server: Server) -> Need
     """The fewest clusters, then the fewest brokers. `copy`: CPU seconds, over all brokers, that one more broker adds to
     a publication. Raises ValueError when not even 99 brokers do."""
     publications = scenario.topics * scenario.rate
-    clusters = max(1, math.ceil(publications * costs.publication / server.busy))
+    # with the copies that many brokers make; a few make less
+    clusters = max(1, math.ceil(publications * (costs.publication + copy) / server.busy))
     for brokers in range(LEAST, MOST + 1):
         found = _of(costs, copy, scenario, server, clusters, brokers)
         full = {
@@ -103,7 +104,8 @@ def _of(
         limited_by="the fewest that a cluster has" if brokers == LEAST else max(parts, key=lambda name: parts[name]),
         cores=cores,
         logic=logic,
-        user_gib=costs.memory(own) / 2**30,
+        # each I/O process is a Python of its own, beside the logic's
+        user_gib=(costs.memory(own) + costs.empty_bytes * processes) / 2**30,
         kernel_gib=clients * costs.kernel_bytes / 2**30,
         gbit=deliveries * wire * 8 / 1e9,
         replication_gbit=publications / brokers * (brokers - 1) * (scenario.payload + OVERHEAD) * 8 / 1e9,

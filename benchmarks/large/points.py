@@ -54,18 +54,18 @@ async def measure(bench: Bench, size: Size, seconds: float, rounds: int) -> Poin
         for _ in range(rounds):
             turn, _ = await stand.turn(size.rate, seconds)
             # what the broker takes while nothing is published belongs to the turn as well: it waits for the last
-            turns.append((turn.user + turn.system) / turn.seconds)
+            turns.append(((turn.user + turn.system) / turn.seconds, turn.seconds))
         end = await stand.audience.heard()
         wire = (end.bytes - start.bytes) / (end.deliveries - start.deliveries)
         memory = await settled(stand)
     finally:
         await stand.stop()
-    turns.sort()
+    cpu, lasted = sorted(turns)[len(turns) // 2]
     count = round(size.rate * seconds) or 1
     point = Point(
-        clients=size.clients, topics=size.topics, publications=count * size.topics / turn.seconds,
-        deliveries=count * size.clients / turn.seconds, cpu=turns[len(turns) // 2], memory=memory, connect=connect,
-        wire=wire, kernel=kernel / size.clients,
+        clients=size.clients, topics=size.topics, publications=count * size.topics / lasted,
+        deliveries=count * size.clients / lasted, cpu=cpu, memory=memory, connect=connect, wire=wire,
+        kernel=kernel / size.clients,
     )  # fmt: skip
     bench.say(
         f"{size.clients:,} clients, {size.topics:,} topics, {point.deliveries:,.0f} deliveries/s: "

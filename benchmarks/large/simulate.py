@@ -6,8 +6,9 @@ each of them busy for its own subscribers, one delivery after the other, behind 
 staggered evenly, or all speak at once (the herd that a careless publisher makes).
 
 Failover: one broker's clients come back as the product's clients do: a random wait up to `FIRST`, a random other
-broker, and when that refuses (its limit of connects per second, or a queue of its own) a wait that doubles. A broker
-takes connects one after another, each with the measured cost, on its I/O processes.
+broker, and when that has not answered for `HANDSHAKE` seconds a wait that doubles. A broker accepts so many a second;
+the others wait in the kernel's backlog, and when that is full, until their own kernel asks again. It takes connects one
+after another, each with the measured cost, on its I/O processes.
 """
 
 from __future__ import annotations
@@ -26,6 +27,10 @@ FOLLOWED = 5_000
 """Clients that are followed one by one; of more, each stands for several."""
 HANDSHAKE = 10.0
 """Seconds that a client waits for its receipt before it tries elsewhere."""
+BURST = 0.25
+"""Seconds' worth of connects that a broker accepts at once."""
+BACKLOG = 4096
+"""Connections that wait in a broker's kernel until they are accepted."""
 
 
 class Latencies(Struct, frozen=True, kw_only=True):
@@ -70,54 +75,65 @@ def queue(arrivals: FloatArray, service: float) -> FloatArray:
 
 
 class Failover(Struct, frozen=True, kw_only=True):
-    """Seconds from the lost link to the receipt; `refused` attempts; `arrivals` per tenth of a second, at all."""
+    """Seconds from the lost link to the receipt; attempts that were `given_up`; `arrivals`: attempts per tenth of a
+    second, at all."""
 
     clients: int
     median: float
     p99: float
     largest: float
-    refused: int
+    given_up: int
     arrivals: list[int]
 
 
 def failover(
-    *, clients: int, brokers: int, processes: int, connect: float, connects_per_second: float, seed: int = 1
+    *, clients: int, brokers: int, processes: int, connect: float, connects_per_second: float, backlog: float = BACKLOG,
+    seed: int = 1,
 ) -> Failover:  # fmt: skip
     """`clients` of the broker that died; `brokers` are left; `connect` is the CPU of taking one, in seconds."""
     each = -(-clients // FOLLOWED)
-    found = _followed(clients // each, brokers, connect / processes * each, connects_per_second / each, Random(seed))
+    found = _followed(
+        clients // each, brokers, connect / processes * each, connects_per_second / each, backlog / each, Random(seed)
+    )
     return structs.replace(
-        found, clients=clients, refused=found.refused * each, arrivals=[count * each for count in found.arrivals]
+        found, clients=clients, given_up=found.given_up * each, arrivals=[count * each for count in found.arrivals]
     )
 
 
-def _followed(clients: int, brokers: int, connect: float, connects_per_second: float, chance: Random) -> Failover:
-    # (time, client, attempt): ties are broken by the client's number
-    events = [(chance.random() * FIRST, number, 1) for number in range(clients)]
+def _followed(
+    clients: int, brokers: int, connect: float, connects_per_second: float, backlog: float, chance: Random
+) -> Failover:
+    # (time, client, attempt, its broker, when it began); a new attempt has no broker yet
+    events = [(chance.random() * FIRST, number, 1, -1, 0.0) for number in range(clients)]
     heapq.heapify(events)
     free = [0.0] * brokers  # when a broker's processes have taken what came before
-    tokens = [connects_per_second] * brokers  # of one second's worth
-    filled = [0.0] * brokers
+    due = [0.0] * brokers  # when the next is accepted, but for the burst
     took = np.zeros(clients)
-    refused, arrivals = 0, [0]
+    given_up, arrivals = 0, [0]
     while events:
-        now, number, attempt = heapq.heappop(events)
-        while len(arrivals) <= int(now * 10):
-            arrivals.append(0)
-        arrivals[int(now * 10)] += 1
-        broker = chance.randrange(brokers)
-        tokens[broker] = min(connects_per_second, tokens[broker] + (now - filled[broker]) * connects_per_second)
-        filled[broker] = now
-        waits = max(0.0, free[broker] - now)
-        if tokens[broker] < 1 or waits > HANDSHAKE:
-            refused += 1
-            wait = chance.random() * min(LONGEST, FIRST * 2.0**attempt)
-            heapq.heappush(events, (now + wait, number, attempt + 1))
-            continue
-        tokens[broker] -= 1
-        free[broker] = now + waits + connect
-        took[number] = free[broker]
+        now, number, attempt, broker, began = heapq.heappop(events)
+        if broker < 0:
+            broker, began = chance.randrange(brokers), now
+            while len(arrivals) <= int(now * 10):
+                arrivals.append(0)
+            arrivals[int(now * 10)] += 1
+        accepted = max(now, due[broker] - BURST)
+        until = began + HANDSHAKE
+        if (accepted - now) * connects_per_second > backlog:
+            again = began + 2 * (now - began) + 1  # the client's kernel asks again behind 1, 3, 7 seconds
+            if again < until:
+                heapq.heappush(events, (again, number, attempt, broker, began))
+                continue
+        else:
+            due[broker] = max(due[broker], now) + 1 / connects_per_second  # also for one that will not have waited
+            ready = max(accepted, free[broker]) + connect
+            if ready <= until:
+                free[broker] = took[number] = ready
+                continue
+        given_up += 1
+        wait = chance.random() * min(LONGEST, FIRST * 2.0**attempt)
+        heapq.heappush(events, (until + wait, number, attempt + 1, -1, 0.0))
     return Failover(
         clients=clients, median=float(np.median(took)), p99=float(np.quantile(took, 0.99)), largest=float(took.max()),
-        refused=refused, arrivals=arrivals,
+        given_up=given_up, arrivals=arrivals,
     )  # fmt: skip

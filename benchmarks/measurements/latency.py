@@ -20,6 +20,7 @@ from benchmarks.stand import Stand
 
 FIRST, STEP = 20_000.0, 1.35  # deliveries per second of the search for saturation
 SATURATED = 500.0  # milliseconds of P99 from which a server does not keep up
+FEWEST = 1 / 8  # of the first step: whoever does not keep up even with that carries nothing
 LOADS = (25, 50, 75)  # percent of the best peer's saturation
 
 
@@ -68,6 +69,10 @@ async def measure(bench: Bench) -> dict[str, Any]:
     places = {name: Place(bench, PEERS[name], work) for name in present}
     saturation = {name: await _saturation(bench, name, place) for name, place in places.items()}
     best = max(saturation.values())
+    if not best:
+        raise Broken("no peer keeps up with even the lowest rate, so there is nothing to take 25, 50 and 75% of")
+    for name in unsaturated(saturation, sizes.highest):
+        bench.say(f"{name}: carries {saturation[name]:,.0f} deliveries/s or more: the search ends there")
     places = {"product": Place(bench, Product, work), **places}
     loads = {}
     for load in LOADS:
@@ -82,6 +87,7 @@ async def measure(bench: Bench) -> dict[str, Any]:
         loads[str(load)] = {"deliveries_per_s": round(deliveries), **summary(rows)}
     return {
         "saturation_per_s": saturation,
+        "not_saturated": unsaturated(saturation, sizes.highest),
         "loads": loads,
         "worst_p99_ratio": worst(loads),
         "missing_peers": bench.missing,
@@ -93,19 +99,31 @@ def _turn(place: Place, deliveries: float, seconds: float) -> Callable[[], Await
 
 
 async def _saturation(bench: Bench, name: str, place: Place) -> float:
-    """Deliveries per second of the last step at which it kept up."""
-    rate, kept = min(FIRST, bench.sizes.highest / 2), 0.0
-    while rate <= bench.sizes.highest:
+    """Deliveries per second of the last step at which it kept up: upwards from the first, or downwards when that is too
+    much already. 0 when it never did."""
+    first = min(FIRST, bench.sizes.highest / 2)
+    rate, kept = first, 0.0
+    while FEWEST * first <= rate <= bench.sizes.highest:
         seen = await place.turn(rate, bench.sizes.latency_seconds)
         if seen.p99 is None or seen.p99 > SATURATED:
             bench.say(
                 f"{name}: does not keep up with {rate:,.0f} deliveries/s ({seen.problem or f'P99 {seen.p99} ms'})"
             )
-            break
+            if kept:
+                break
+            rate /= 2
+            continue
         kept = rate
+        if rate < first:
+            break
         rate *= STEP
     bench.say(f"{name}: carries {kept:,.0f} deliveries/s")
     return kept
+
+
+def unsaturated(saturation: Mapping[str, float], highest: float) -> list[str]:
+    """Those for whom the search ended before they did not keep up: loads are shares of less than they carry."""
+    return [name for name, kept in saturation.items() if kept * STEP > highest]
 
 
 def worst(loads: Mapping[str, Mapping[str, Any]]) -> float | None:

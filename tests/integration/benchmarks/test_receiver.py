@@ -24,9 +24,15 @@ class Server:
     def __init__(self) -> None:
         self.heard: asyncio.Queue[object] = asyncio.Queue()
         self.writer: asyncio.StreamWriter | None = None
+        self.ended: asyncio.Queue[None] = asyncio.Queue()
+        self.refuses = 0  # connections that it closes at once
 
     async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.writer = writer
+        if self.refuses:
+            self.refuses -= 1
+            writer.close()
+            return
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
         key = re.search(r"^Sec-WebSocket-Key: (\S+)\r$", head, re.MULTILINE | re.IGNORECASE)
         assert key is not None, head
@@ -41,6 +47,8 @@ class Server:
                     writer.write(text_frame(b'{"id":2,"subscribe":{}}'))
                 else:
                     self.heard.put_nowait(event)
+        writer.close()
+        self.ended.put_nowait(None)
 
     def say(self, data: bytes) -> None:
         assert self.writer is not None
@@ -75,4 +83,25 @@ async def test_a_ping_between_publications_is_answered_and_a_close_is_told() -> 
                 await hear_on(audience)
     finally:
         await audience.stop()
+        listening.close()
+
+
+@pytest.mark.timeout(LIMIT + 30)
+async def test_attempts_that_failed_are_told_with_those_who_came_back() -> None:
+    server = Server()
+    listening = await asyncio.start_server(server.connected, "127.0.0.1", 0)
+    address = listening.sockets[0].getsockname()
+    setup = o.Audience(dialect="centrifuge", addresses=[address], connections=1, topics=1, stays=True)
+    audience = Audience(setup, None)
+    try:
+        async with asyncio.timeout(LIMIT):
+            await audience.start()
+            await audience.close()
+            server.refuses = 2
+            back = await audience.open()
+            assert (back.refused, back.connected) == (2, 1)
+    finally:
+        await audience.stop()
+        for _ in range(2):
+            await server.ended.get()
         listening.close()

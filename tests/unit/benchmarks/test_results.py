@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import re
 import threading
 import time
 from pathlib import Path
@@ -13,9 +15,10 @@ import pytest
 from click.testing import CliRunner
 from migratory_loadtest.histogram import Histogram, bounds
 from msgspec import to_builtins
+from rich.console import Console
 
 from benchmarks import orders as o
-from benchmarks import readme
+from benchmarks import readme, report
 from benchmarks.__main__ import with_changes
 from benchmarks.audience import PER_SOURCE, Totals, sources
 from benchmarks.bench import TINY, Sizes
@@ -76,7 +79,14 @@ def test_a_median_has_its_spread_under_rounds() -> None:
 
 
 def test_the_command_tells_by_its_exit_code(tmp_path: Path) -> None:
-    for name, value in {"a": result(7.0), "b": result(9.0), "c": {**result(7.0), "sizes": {"rounds": 2}}}.items():
+    for name, value in {
+        "a": result(7.0),
+        "b": result(9.0),
+        "c": {**result(7.0), "sizes": {"rounds": 2}},
+        "d": {**result(7.0), "peers": {"nats": "2.15.2"}},
+        "e": {**result(7.0), "failed": {"failover": "4 of 9 deliveries came"}},
+        "f": {**result(9.0), "failed": {"failover": "4 of 9 deliveries came"}},
+    }.items():
         (tmp_path / name).write_text(json.dumps(value))
 
     def run(*arguments: str) -> tuple[int, str]:
@@ -91,6 +101,19 @@ def test_the_command_tells_by_its_exit_code(tmp_path: Path) -> None:
     code, output = run("a", "c")
     assert (code, "sizes.rounds: 5 and 2" in output) == (2, True)
     assert run("a", "c", "--anyway")[0] == 0
+    code, output = run("a", "d")  # the best peer of one may not be in the other
+    assert (code, "peers.nats: None and '2.15.2'" in output) == (2, True)
+    code, output = run("a", "e")
+    assert (code, "failed to measure failover: 4 of 9 deliveries came" in output) == (2, True)
+    assert run("e", "a")[0] == 0
+    assert run("a", "f")[0] == 1
+
+
+def test_a_slope_around_zero_is_not_judged() -> None:
+    """A KiB more or less of a growth that is none would be half of it."""
+    assert dict(numbers({"cycles": {"kib_per_cycle": 0.4, "growth_ratio": 1.0}})) == {
+        "cycles.growth_ratio": Number(1.0, 1.0, 1.0)
+    }
 
 
 def test_a_goal_without_a_number_is_not_met() -> None:
@@ -101,6 +124,17 @@ def test_a_goal_without_a_number_is_not_met() -> None:
     assert not judged["fanout.syscalls_per_delivery"].met
     assert all(key.startswith("fanout.") for key in judged)
     assert {goal.key.split(".")[0] for goal in GOALS} <= ALL.keys()
+
+
+def test_what_misses_a_goal_by_little_does_not_look_like_it() -> None:
+    found = {"fanout": {"ratio_raw": 1.1004, "syscalls_per_delivery": 12345.0, "ratio_best_peer": 0.65}}
+    console = Console(width=200, file=io.StringIO(), record=True)
+    console.print(report.goals(judge(found, ["fanout"])))
+    rows = [re.findall(r"[^│\s][^│]*[^│\s]", line) for line in console.export_text().splitlines() if "fanout." in line]
+    assert [row[1:] for row in rows] == [
+        ["1.1004", "at most 1.1", "MISSED"], ["0.65", "at most 0.65", "yes"],
+        ["not measured", "at most 1", "MISSED"], ["12,345", "at most 1.05", "MISSED"],
+    ]  # fmt: skip
 
 
 def test_goals_of_at_least_and_at_most_are_judged_each_their_way() -> None:
@@ -123,7 +157,7 @@ def test_fanout_takes_ratios_to_the_limit_and_to_the_best_peer_of_the_same_round
         "quick": [turn(1000, 0.005, 0.005), turn(1000, 0.010, 0.010)],
         fanout.ALONE: [turn(0, 0.001, 0.0), turn(0, 0.002, 0.0)],
     }
-    found = fanout.summary(turns, {"product": 1.02}, ["C"], ["slow", "quick"], ["centrifugo"])
+    found = fanout.summary(turns, {"product": 1.02}, "C", ["slow", "quick"], ["centrifugo"])
     assert found["us_per_delivery"] == 9.0
     assert found["rounds"]["us_per_delivery"].values == [6.0, 12.0]
     assert found["rounds"]["user_us"].values == [1.0, 2.0]
@@ -132,8 +166,11 @@ def test_fanout_takes_ratios_to_the_limit_and_to_the_best_peer_of_the_same_round
     assert found["rounds"]["us_without_publication"].values == [5.0, 10.0]
     assert found["syscalls_per_delivery"] == 1.02
     assert found["missing_peers"] == ["centrifugo"]
-    alone = fanout.summary({k: v for k, v in turns.items() if k not in ("slow", "quick")}, {}, ["C"], [], [])
+    alone = fanout.summary({k: v for k, v in turns.items() if k not in ("slow", "quick")}, {}, "C", [], [])
     assert (alone["best_peer"], alone["ratio_best_peer"]) == (None, None)
+    without = fanout.summary({k: v for k, v in turns.items() if k != "C"}, {}, None, ["quick"], [])
+    assert (without["limit"], without["ratio_raw"], without["ratio_raw_without_publication"]) == (None, None, None)
+    assert (without["contenders"]["quick"]["ratio_raw"], without["us_per_delivery"]) == (None, 9.0)
 
 
 def test_latency_is_compared_with_the_best_peer_that_did_not_fail() -> None:
@@ -174,9 +211,8 @@ def heard(latencies: list[float], **more: Any) -> o.Heard:
 
 def test_failover_counts_who_lost_a_link_though_its_broker_lived() -> None:
     before, during = Totals([heard([0.01] * 100)]), Totals([heard([0.01], resumes=[0.5, 0.7, 2.0])])
-    after = Totals([heard([0.02] * 100)])
-    end = Totals([heard([], disconnected=13, subscribed=[16, 0, 17], resumes=[1.5])])
-    found = failover.summary(before, during, after, end)
+    after = Totals([heard([0.02] * 100, disconnected=13, subscribed=[16, 0, 17], resumes=[1.5])])
+    found = failover.summary(before, during, after)
     assert (found["killed_clients"], found["others_disconnected"]) == (11, 2)
     assert found["resumed"] == 4
     assert found["resume_seconds"] == {"median": 0.7, "p99": 2.0, "max": 2.0}
