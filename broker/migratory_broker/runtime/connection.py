@@ -60,7 +60,7 @@ class Connection(asyncio.Protocol):
         table.pump.call(table.direct.forget, self)
 
     def resume_writing(self) -> None:
-        self._table.pump.call(self._table.direct.note, self)
+        self._table.pump.call(self._table.look_again, self)
         self._table.pump.to_edge(Resumed(self.number))
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -134,6 +134,11 @@ class Connections:
             if not self._open:
                 self.none_left.set()
 
+    def look_again(self, connection: Connection) -> None:
+        """Fan-outs come for it again, if it is still there."""
+        if connection.number in self._open:
+            self.direct.note(connection)
+
     def read(self, event: Received) -> None:
         """For the edge, in its place among the events."""
         self._unread += len(event.data)
@@ -149,9 +154,10 @@ class Connections:
 
     def send(self, effect: Send) -> None:
         connection = self._open.get(effect.connection)
-        # the transport may have closed in this very turn; then its `Lost` is on the way
-        if connection is not None and not connection.transport.is_closing():
-            connection.transport.write(effect.data)
+        if connection is not None:
+            # the transport may be closing: then nothing more goes to this client, of fan-outs either
+            if not connection.transport.is_closing():
+                connection.transport.write(effect.data)
             self.direct.note(connection)
 
     def hold(self, effect: Hold) -> None:

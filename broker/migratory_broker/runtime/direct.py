@@ -5,6 +5,8 @@ much more of it than a socket's `send` (docs/performance.md).
 The transports keep everything else: reading, buffering, closing, TLS. What makes it safe:
 - Order. A connection whose transport holds bytes is *behind*: until they are gone, everything goes to the transport.
   `note` is called after each `write` to a transport; what the kernel does not take of a `send` is left to it as well.
+- The end. One whose transport is closing gets nothing more, or what was left out would be a hole before what comes. Its
+  socket may take bytes for long: a client that ended its own half may go on reading what its transport holds.
 - The right socket. uvloop detaches the socket object in the moment in which it gives the descriptor back, asyncio
   closes it: a `send` then fails, and never reaches the next connection that gets the same number.
 """
@@ -100,20 +102,20 @@ class Direct:
         self.note(owner)
 
     def note(self, owner: Owner) -> None:
-        """Bytes went to the transport: is it behind?"""
-        if owner.transport.get_write_buffer_size():
+        """Bytes went to the transport, or would have gone if it were not closing: is it behind?"""
+        if owner.transport.get_write_buffer_size() or owner.transport.is_closing():
             self._behind[owner] = None
         else:
             self._behind.pop(owner, None)
 
     def forget(self, owner: Owner) -> None:
-        """It is out of every audience."""
+        """It is out of every audience, or gone."""
         self._behind.pop(owner, None)
 
     def look(self) -> None:
         """Who has caught up? While anybody is behind, each fan-out looks at each of its sockets."""
         for owner in list(self._behind):
-            if owner.transport.is_closing() or not owner.transport.get_write_buffer_size():
+            if not (owner.transport.get_write_buffer_size() or owner.transport.is_closing()):
                 del self._behind[owner]
 
     def multicast(self, effect: Multicast) -> None:
@@ -177,10 +179,10 @@ class Direct:
         if not isinstance(own, ClientSocket) or not isinstance(sent, int):
             return
         owner = own.owner
-        if owner is None or owner.transport.is_closing():
-            return  # its `Lost` is on the way
+        if owner is None:
+            return  # it is gone
         if sent < 0:
             owner.transport.abort()
-            return
-        owner.transport.write(data[sent:])
+        elif not owner.transport.is_closing():
+            owner.transport.write(data[sent:])
         self.note(owner)

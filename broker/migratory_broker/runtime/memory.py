@@ -30,14 +30,12 @@ class Reader:
 
     def pss(self, pid: int) -> int:
         now = self._clock()
-        at, found = self._read.get(pid, (now - KEPT, 0))
-        if now - at >= KEPT:
-            found = pss(pid)
-            self._read[pid] = (now, found)
-        return found
+        if pid not in self._read or now - self._read[pid][0] >= KEPT:
+            # those that are gone are asked about no more
+            self._read = {other: kept for other, kept in self._read.items() if now - kept[0] < KEPT}
+            self._read[pid] = (now, pss(pid))
+        return self._read[pid][1]
 
     def total(self, others: Iterable[int] = ()) -> int:
         """Of this process and others."""
-        pids = {os.getpid(), *others}
-        self._read = {pid: kept for pid, kept in self._read.items() if pid in pids}
-        return sum(self.pss(pid) for pid in pids)
+        return sum(self.pss(pid) for pid in {os.getpid(), *others})

@@ -7,7 +7,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from migratory_broker.core.edge.events import Hold, Opened, Received
+from migratory_broker.core.edge.events import Hold, Opened, Received, Send
 from migratory_broker.core.logic.events import Note
 from migratory_broker.runtime.config import parse
 from migratory_broker.runtime.connection import UNREAD, Connections
@@ -40,6 +40,7 @@ class Transport:
 
     def __init__(self) -> None:
         self.calls: list[str] = []
+        self.written: list[bytes] = []
         self.closing = False
 
     def is_closing(self) -> bool:
@@ -50,7 +51,11 @@ class Transport:
         assert name == "peername"
         return ("10.0.0.1", 1)
 
-    def write(self, data: bytes) -> None: ...
+    def write(self, data: bytes) -> None:
+        self.written.append(data)
+
+    def get_write_buffer_size(self) -> int:
+        return 0
 
     def set_protocol(self, protocol: Any) -> None: ...
 
@@ -89,6 +94,23 @@ async def test_what_is_said_of_a_client_says_where_it_is() -> None:
     assert serving.readings() is None
     serving.edge = Mock(status=lambda: {"slow": [{"client": "me", "connection": 1}]})
     assert serving.readings() == {"slow": [{"client": "me", "connection": 1, "remote": "10.0.0.1:1"}]}
+
+
+def test_a_reply_that_a_closing_transport_did_not_get_ends_the_fan_outs_too() -> None:
+    """Else what comes live behind a page that was left out would be taken for all there is."""
+    pump, transport = Pump(), Transport()
+    connections = Connections(pump, lambda: 1.0)  # type: ignore[arg-type]
+    connections.adopt(transport, "json", False, 0.5, b"")  # type: ignore[arg-type]
+    connection = connections._open[1]
+    connections.send(Send(1, b"reply"))
+    assert (transport.written, connections.direct._behind) == ([b"reply"], {})
+    transport.closing = True
+    connections.send(Send(1, b"page"))
+    assert (transport.written, list(connections.direct._behind)) == ([b"reply"], [connection])
+    connection.resume_writing()
+    connection.connection_lost(None)
+    pump.turn()
+    assert connections.direct._behind == {}
 
 
 class TestChoked:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -21,10 +21,17 @@ class Owner(asyncio.Protocol):
         self.direct = direct
         self.peer = peer
         self.transport: Any = None
+        self.lost = False
         self.socket: ClientSocket | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost = True
+        self.direct.forget(self)
+        if self.socket is not None:
+            self.socket.owner = None
 
     def adopted(self, own: ClientSocket | None) -> Owner:
         if own is not None:
@@ -94,7 +101,8 @@ async def connections() -> AsyncIterator[Make]:
 
         yield build
         for owner in made:
-            owner.transport.abort()
+            if not owner.lost:
+                owner.transport.abort()
             owner.peer.close()
 
 
@@ -151,6 +159,8 @@ async def test_who_has_caught_up_or_is_gone_is_noticed_without_a_fan_out(make: M
     direct.look()
     assert list(direct._behind) == [reading, gone, stuck]
     gone.transport.abort()
+    direct.look()
+    assert list(direct._behind) == [reading, gone, stuck]
     await reading.read(2_000_000)
     async with asyncio.timeout(10):
         while reading.transport.get_write_buffer_size():  # noqa: ASYNC110
@@ -174,6 +184,60 @@ async def test_a_closed_or_broken_connection_harms_nobody(make: Make) -> None:
         stranger.direct.multicast(Multicast(b"own", (stranger.sink,)))
         assert await last.read(4) == b"news"
         assert await stranger.read(3) == b"own"
+
+
+@on_both_loops
+async def test_a_client_that_ended_its_half_gets_what_its_transport_holds_and_nothing_behind_it(make: Make) -> None:
+    """Its transport closes as soon as it is empty. What would go past it meanwhile would come too early."""
+    owner, other = await make(buffer=4096), await make()
+    sent: list[bytes] = []
+
+    def fan_out() -> None:
+        sent.append(len(sent).to_bytes(4) * 25)
+        owner.direct.multicast(Multicast(sent[-1], (owner.sink, other.sink)))
+
+    for _ in range(50):  # until no more of it goes through
+        while owner.transport.get_write_buffer_size() < 30_000:
+            fan_out()
+        await asyncio.sleep(0.001)
+    before = len(sent)
+    owner.peer.shutdown(socket.SHUT_WR)
+    async with asyncio.timeout(10):
+        while not owner.transport.is_closing():  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        assert owner.transport.get_write_buffer_size()
+        owner.peer.setblocking(False)
+        got = b""
+        while owner.socket.fileno() >= 0 and len(sent) < 20_000:
+            with suppress(BlockingIOError):
+                got += owner.peer.recv(1000)
+            fan_out()
+            await asyncio.sleep(0)
+        owner.peer.settimeout(1)
+        while found := owner.peer.recv(65_536):
+            got += found
+    in_order = got == b"".join(sent[:before])  # as a word: pytest would compare what is torn for minutes
+    assert in_order
+    assert before < len(sent)
+    others = await other.read(100 * len(sent)) == b"".join(sent)
+    assert others
+    assert owner.direct._behind == {}
+
+
+@on_both_loops
+async def test_what_a_closing_connection_did_not_get_is_not_left_out_of_the_middle(make: Make) -> None:
+    """Neither of a reply nor of the rest of a fan-out that the kernel took in part."""
+    for part in (0, 50):
+        owner = await make()
+        owner.transport.close()
+        if part:
+            owner.direct._rest(owner.sink, b"x" * 100, part)
+        else:
+            owner.direct.note(owner)
+        for _ in range(2):
+            owner.direct.multicast(Multicast(b"later", (owner.sink,)))
+        assert await owner.read(5) == b""
+        assert owner.direct._behind == {}
 
 
 @on_both_loops

@@ -26,7 +26,8 @@ class Refusal:
 
 
 class Authorizer(Protocol):
-    def connect(self, client: str, token: str | None, remote: str) -> Grant | Refusal: ...
+    def connect(self, client: str, token: str | None, remote: str) -> Grant | Refusal:
+        """`remote`: the client's address as HOST:PORT; "" when it was let in already and brings a fresh token."""
 
     def subscribe(self, identity: str, topic: str) -> bool: ...
 

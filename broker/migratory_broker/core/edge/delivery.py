@@ -34,7 +34,8 @@ CLIENT_LIMIT: Final = "queue of this client"
 TOTAL_LIMIT: Final = "queues of all clients"
 
 MOMENT = 0.1
-"""Seconds in which whoever is heard has been heard at the same time: a float of its own would take 32 bytes of each."""
+"""Seconds in which whoever is heard has been heard at the same time: a float of its own would take 32 bytes of each. A
+tenth of the heartbeat's interval, where that is less."""
 
 
 class Delivery:
@@ -53,6 +54,7 @@ class Delivery:
         self.paused: dict[Connection, None] = {}
         self.now = 0.0
         self._moment = 0.0
+        self._together = min(MOMENT, config.heartbeat / 10)
         self.delivered = 0  # publications, times subscribers
         self.sent_bytes = 0
         self.queue_bytes = 0
@@ -60,7 +62,7 @@ class Delivery:
     @property
     def moment(self) -> float:
         """`now`, or what it was less than `MOMENT` ago."""
-        if not self._moment <= self.now < self._moment + MOMENT:
+        if not self._moment <= self.now < self._moment + self._together:
             self._moment = self.now
         return self._moment
 

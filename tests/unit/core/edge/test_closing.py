@@ -56,6 +56,19 @@ class TestHeartbeat:
             assert len(reader.controls) == pings
             reader.raw(frames.pong_frame(b"", MASK))
 
+    def test_a_short_interval_is_not_shortened_by_when_others_were_heard(self) -> None:
+        """Those that are heard at nearly the same time share the moment of the first."""
+        bench = Bench(EdgeConfig(heartbeat=0.1))
+        one, other = bench.client(), bench.client()
+        begin = bench.now
+        for passed, heard in ((0.15, other), (0.24, one), (0.3, None), (0.41, None)):
+            bench.now = begin + passed
+            if heard is None:
+                bench.step(Tick())
+            else:
+                heard.raw(frames.pong_frame(b"", MASK))
+        assert (one.socket, other.socket) == ("open", "aborted")
+
     def test_a_full_transport_that_empties_is_a_sign_of_life(self) -> None:
         bench = Bench(EdgeConfig(heartbeat=10.0))
         reader, stuck = bench.client(), bench.client()
