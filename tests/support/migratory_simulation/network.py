@@ -218,6 +218,8 @@ class Network:
         key = (low.number, high.number) if low.number < high.number else (high.number, low.number)
         if low.name == high.name or not (low.wants(high) or high.wants(low)):
             return
+        if not (low.running and high.running):
+            return  # an ambush has just ended it, at what it said on another link that came up
         if low.frozen or high.frozen or key in self.blocked or (key[1], key[0]) in self.blocked:
             return
         old = self.links.get(key)
@@ -237,7 +239,8 @@ class Network:
                 if other.incarnation < stale.ends[1 - stale.side(one)].incarnation:
                     return
                 self._give_up(stale, stale.side(one))
-        self.links[key] = Link(self.processes[key[0]], self.processes[key[1]], self.scheduler.now)
+        link = self.links[key] = Link(self.processes[key[0]], self.processes[key[1]], self.scheduler.now)
         self._routes.clear()
         for one, other in ((low, high), (high, low)):
-            one.peer_up(other.name, other.incarnation)
+            if one.running and link.up[link.side(one)]:  # the other one's first word may have been its last
+                one.peer_up(other.name, other.incarnation)
