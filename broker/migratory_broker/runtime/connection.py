@@ -11,7 +11,9 @@ from collections.abc import Callable
 from typing import Literal
 
 from migratory_broker.core.edge.events import Close, Hold, Lost, Opened, Paused, Received, Resumed, Send
-from migratory_broker.runtime.direct import ClientSocket, Direct, Shown, address
+from migratory_broker.runtime.direct import ClientSocket, Direct, address
+from migratory_broker.runtime.door import Shown
+from migratory_broker.runtime.newcomers import Newcomers
 from migratory_broker.runtime.pump import Pump
 
 HIGH_WATER = 65_536
@@ -55,13 +57,14 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         table = self._table
-        table.pump.to_edge(Paused(self.number))
+        table.newcomers.post(self.number, table.pump.step_edge, Paused(self.number))
         # once the edge has taken that, no fan-out comes for this one any more
-        table.pump.call(table.direct.forget, self)
+        table.newcomers.post(self.number, table.direct.forget, self)
 
     def resume_writing(self) -> None:
-        self._table.pump.call(self._table.look_again, self)
-        self._table.pump.to_edge(Resumed(self.number))
+        table = self._table
+        table.newcomers.post(self.number, table.look_again, self)
+        table.newcomers.post(self.number, table.pump.step_edge, Resumed(self.number))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._table.lost(self.number)
@@ -73,6 +76,7 @@ class Connections:
     def __init__(self, pump: Pump, clock: Callable[[], float]) -> None:
         self.pump = pump
         self.direct = Direct()
+        self.newcomers = Newcomers(pump)
         self._now = clock
         self._open: dict[int, Connection] = {}
         self._next = 1
@@ -101,6 +105,7 @@ class Connections:
         own: ClientSocket | None = None
         if isinstance(transport, Shown):
             own = transport.socket
+            early += transport.rest()
             transport = transport.transport
         connection = Connection(self, number, transport, own)
         transport.set_protocol(connection)
@@ -110,7 +115,7 @@ class Connections:
         if own is not None:
             self.direct.adopt(own, connection)
         sink = transport.write if own is None else own.send
-        self.pump.to_edge(Opened(number, sink, wire, self.remote(number), deflate, opened))
+        self.newcomers.add(Opened(number, sink, wire, self.remote(number), deflate, opened))
         if early:
             connection.data_received(early)
 
@@ -130,7 +135,7 @@ class Connections:
             self._held.discard(number)
             if connection.socket is not None:
                 connection.socket.owner = None
-            self.pump.to_edge(Lost(number))
+            self.newcomers.post(number, self.pump.step_edge, Lost(number))
             if not self._open:
                 self.none_left.set()
 
@@ -142,7 +147,7 @@ class Connections:
     def read(self, event: Received) -> None:
         """For the edge, in its place among the events."""
         self._unread += len(event.data)
-        self.pump.call(self._give, event)
+        self.newcomers.post(event.connection, self._give, event)
         if self._unread > UNREAD:
             self.choke("flood", True)
 

@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import socket
 
-AT_ONCE = 64
-"""Sockets that are taken in one turn."""
-
 
 def pair() -> tuple[socket.socket, socket.socket]:
     one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -29,11 +26,12 @@ def give(way: socket.socket, accepted: socket.socket) -> bool:
     return True
 
 
-def take(way: socket.socket) -> tuple[int, list[socket.socket]]:
-    """Those that have come. How many were given may be more: the kernel drops what there is no descriptor for."""
+def take(way: socket.socket, most: int) -> tuple[int, list[socket.socket]]:
+    """Of those that have come. `most` that were given are looked for, and not all may be there: the kernel drops what
+    there is no descriptor for."""
     given = 0
     taken: list[socket.socket] = []
-    while given < AT_ONCE:
+    while given < most:
         try:
             data, descriptors, _, _ = socket.recv_fds(way, 1, 1)
         except (BlockingIOError, InterruptedError):

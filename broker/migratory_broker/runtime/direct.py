@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable
 from typing import Any, Protocol
 
 from migratory_broker.core.edge.events import Multicast, Sink
@@ -48,46 +47,12 @@ def wrap(accepted: socket.socket) -> ClientSocket:
     return own
 
 
-class Shown:
-    """A transport as the handshake sees it, which shows its accepted socket itself. uvloop makes an object of its own
-    for who asks for the socket, or for the address at its other end, and keeps it: 72 bytes for each client."""
-
-    __slots__ = ("socket", "transport")
-
-    def __init__(self, transport: asyncio.Transport, socket: ClientSocket) -> None:
-        self.transport = transport
-        self.socket = socket
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        if name == "socket":
-            return self.socket
-        if name == "peername":
-            return address(self.socket) or default
-        return self.transport.get_extra_info(name, default)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.transport, name)
-
-
 def address(socket: socket.socket) -> Any:
     """Of its other end, as Python gives it; None when it is gone."""
     try:
         return socket.getpeername()
     except OSError:
         return None
-
-
-class Door(asyncio.Protocol):
-    """Lets the protocol that `factory` makes in, and is out of the way then."""
-
-    def __init__(self, factory: Callable[[], asyncio.BaseProtocol], socket: ClientSocket) -> None:
-        self._factory = factory
-        self._socket = socket
-
-    def connection_made(self, transport: Any) -> None:
-        protocol = self._factory()
-        transport.set_protocol(protocol)
-        protocol.connection_made(Shown(transport, self._socket))  # type: ignore[arg-type]
 
 
 class Direct:

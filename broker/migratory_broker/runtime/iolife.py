@@ -89,7 +89,7 @@ class IoLife:
         )
         self._ask: Callable[[Any], None] = partial(ask, self)
         self._requests = HeldBack(pump.call, self._full, self._ask)
-        self._pages = HeldBack(pump.call_for_page, self._full, self._ask)
+        self._pages = HeldBack(pump.call_late, self._full, self._ask)
         mine, other = socket.socketpair()
         self._way, other_way = descriptors.pair()
         try:

@@ -29,6 +29,7 @@ from migratory_broker.runtime.channel import Channel
 from migratory_broker.runtime.config import parse
 from migratory_broker.runtime.crossing import Beat, Begin, Held, Hello, Report, ToIo, decoder, encode
 from migratory_broker.runtime.errors import EXIT_FAILED
+from migratory_broker.runtime.intake import Intake
 from migratory_broker.runtime.listener import descriptor_room
 from migratory_broker.runtime.logs import LibraryLog, Log
 from migratory_broker.runtime.pump import Pump
@@ -74,6 +75,7 @@ class IoProcess:
         self._log: Log | None = None
         self._fencing = 0.0
         self._heard = self._ticked = time.monotonic()
+        self._intake = Intake(time.monotonic)
         self._batches = 0
         self._given = 0
         self._ticks = 0
@@ -144,7 +146,9 @@ class IoProcess:
 
     def _accepted(self) -> None:
         assert self._serving is not None
-        given, taken = descriptors.take(self._way)
+        most = self._intake.most()
+        given, taken = descriptors.take(self._way, most)
+        self._intake.left(given == most)
         if not given:  # the other end is gone
             self._loop.remove_reader(self._way)
             return

@@ -17,15 +17,16 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from migratory_broker.runtime.direct import Door, wrap
+from migratory_broker.runtime.direct import wrap
+from migratory_broker.runtime.door import Door, Late
 from migratory_broker.runtime.errors import ListenError
+from migratory_broker.runtime.intake import Intake
 from migratory_broker.runtime.logs import Log
 
 RESERVE = 128
 """Descriptors kept for peers, ZooKeeper, administration and for refusing."""
 
 BACKLOG = 4096
-ACCEPTS_PER_TURN = 64
 RETRY = 0.2
 """Seconds until accepting is tried again after the system refused."""
 
@@ -124,19 +125,20 @@ def address_of(listening: socket.socket) -> str:
 
 
 class Starting:
-    """Starts `factory()`'s protocol on accepted sockets. `direct`: those that need no TLS may be written to past their
-    transports afterwards (direct.py). Its length: those that are being started."""
+    """Starts `factory()`'s protocol on accepted sockets. `late`: where there is no TLS, it is told in its turn of what
+    comes (door.py), and the socket may be written to past its transport afterwards (direct.py). Its length: those that
+    are being started."""
 
     def __init__(
         self,
         factory: Callable[[], asyncio.BaseProtocol],
         *,
         tls: ssl.SSLContext | None = None,
-        direct: bool = False,
+        late: Late | None = None,
     ) -> None:
         self._factory = factory
         self._tls = tls
-        self._direct = direct and tls is None
+        self._late = late
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[object]] = set()
 
@@ -145,9 +147,9 @@ class Starting:
 
     def __call__(self, accepted: socket.socket) -> None:
         factory = self._factory
-        if self._direct:
+        if self._late is not None and self._tls is None:
             accepted = own = wrap(accepted)
-            factory = partial(Door, factory, own)
+            factory = partial(Door, factory, own, self._late)
         task = self._loop.create_task(self._start(factory, accepted))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -181,6 +183,7 @@ class Acceptor:
         self._admission = admission
         self._room = room
         self._loop = asyncio.get_running_loop()
+        self._intake = Intake(self._loop.time)
         self._timer: asyncio.TimerHandle | None = None
         self._logged = -60.0
         self.refused = 0
@@ -193,25 +196,30 @@ class Acceptor:
         self._socket.close()
 
     def _accept(self) -> None:
-        for _ in range(ACCEPTS_PER_TURN):
+        self._intake.left(self._accept_some(self._intake.most()))
+
+    def _accept_some(self, most: int) -> bool:
+        """Whether others wait, who could be accepted at once."""
+        for _ in range(most):
             if self._admission is not None and not self._admission.take():
                 self._rest(self._admission.wait())
-                return
+                return False
             try:
                 accepted, _ = self._socket.accept()
             except (BlockingIOError, InterruptedError):
-                return
+                return False
             except OSError as error:
                 if error.errno in _NO_ROOM:
                     self._complain(error.strerror or str(error))
                     self._rest(RETRY)
-                    return
+                    return False
                 continue  # the one at the head of the backlog went away
             accepted.setblocking(False)
             if self._room() <= 0:
                 self._refuse(accepted)
             else:
                 self._take(accepted)
+        return True
 
     def _refuse(self, accepted: socket.socket) -> None:
         self.refused += 1

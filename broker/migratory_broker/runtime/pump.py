@@ -7,7 +7,8 @@ carried out before the next event is looked at, each in the order it was given:
 - the logic's effects for the edge are stepped into the edge at once, so that `Attached` is before the `Fanout` that
   follows it;
 - the edge's requests to the logic go to the end of the queue, behind what is there already; those for the next page of
-  a replay into one of their own, of which little is worked off in a turn.
+  a replay into one of their own, of which little is worked off in a turn. What connections say that have just come
+  stands there as well.
 
 Where edges are in processes of their own, each side has a pump whose other core is a stand-in: it sends what it is told
 (`manyprocesses.py`, `ioprocess.py`).
@@ -27,9 +28,10 @@ SLICE = 0.02
 """Events, and seconds, that one turn works off at most; the rest waits for the next, after the sockets had their
 turn. An event that was begun is ended."""
 
-REPLAYS = 0.005
-"""Seconds of a turn for pages of replays, one of them at least. However many clients come back at once, and however
-much they have missed, what is published now waits for no more of that."""
+LATE = 0.005
+"""Seconds of a turn for what may come late: the first words of those who have just come, and pages of replays; one of
+these at least. However many clients come back at once, and however much they have missed, what is published now waits
+for no more of that."""
 
 
 class Core(Protocol):
@@ -65,7 +67,7 @@ class Pump:
         self._soon = soon
         self._clock = clock
         self._queue: deque[Entry] = deque()
-        self._pages: deque[Entry] = deque()
+        self._late: deque[Entry] = deque()
         self._scheduled = False
         self._flushed = True
         self.stopped = False
@@ -100,7 +102,7 @@ class Pump:
 
     def to_logic(self, event: logic_events.Event) -> None:
         if type(event) is logic_events.NextPage:
-            self.call_for_page(self._step_logic, event)
+            self.call_late(self._step_logic, event)
         else:
             self._post((self._step_logic, event))
 
@@ -111,10 +113,9 @@ class Pump:
         """Run `action(argument)` in its place among the events."""
         self._post((action, argument))
 
-    def call_for_page(self, action: Callable[[Any], None], argument: Any) -> None:
-        """Run `action(argument)`, which tells the logic of one `NextPage`, in what a turn has for pages of replays. It
-        may come late: it says itself where it goes on."""
-        self._pages.append((action, argument))
+    def call_late(self, action: Callable[[Any], None], argument: Any) -> None:
+        """Run `action(argument)` in what a turn has for what may come late, in the order of these calls."""
+        self._late.append((action, argument))
         self._schedule()
 
     def step_logic(self, event: logic_events.Event) -> None:
@@ -137,9 +138,9 @@ class Pump:
             # a core that broke its own rules must not go on: the state it holds is what acknowledgements rest on
             self.stopped = True
             self._queue.clear()
-            self._pages.clear()
+            self._late.clear()
             self._failed(error)
-        self._scheduled = bool(self._queue or self._pages)
+        self._scheduled = bool(self._queue or self._late)
         if self._scheduled:
             self._soon(self._turn)
 
@@ -152,11 +153,11 @@ class Pump:
                 break
             step, event = entries.popleft()
             step(event)
-        if self._pages:
-            self._replay(clock() + REPLAYS)
+        if self._late:
+            self._work_late(clock() + LATE)
         if self.stopped:
             entries.clear()
-            self._pages.clear()
+            self._late.clear()
             return
         if not self._flushed:
             self._step_logic(_FLUSH)
@@ -164,10 +165,10 @@ class Pump:
         for action in self._over:
             action()
 
-    def _replay(self, end: float) -> None:
-        """A page at least, and more until then."""
-        while self._pages and not self.stopped:
-            action, argument = self._pages.popleft()
+    def _work_late(self, end: float) -> None:
+        """One at least, and more until then."""
+        while self._late and not self.stopped:
+            action, argument = self._late.popleft()
             action(argument)
             if self._clock() > end:
                 return

@@ -85,7 +85,7 @@ class Serving:
             handshake_limit=config.limits.handshake,
             compression=config.compression,
         )
-        self.start = Starting(self.server.protocol, direct=True)
+        self.start = Starting(self.server.protocol, late=pump.call_late)
         self.edge: Edge | None = None
 
     def handlers(self) -> dict[type, Callable[[Any], object]]:

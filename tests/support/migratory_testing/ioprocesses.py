@@ -62,7 +62,7 @@ class Io:
         self.channel.flush()
 
     def take_sockets(self, connections: int | None = None) -> int:
-        given, taken = descriptors.take(self.way)
+        given, taken = descriptors.take(self.way, 64)
         self.given += given
         self.sockets += taken
         load = len(self.sockets) if connections is None else connections

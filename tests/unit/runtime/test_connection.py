@@ -29,6 +29,8 @@ class Pump:
     def call(self, action: Any, argument: Any) -> None:
         self.waiting.append(lambda: action(argument))
 
+    call_late = call
+
     def turn(self, most: int = 1000) -> None:
         """The edge takes what was read, or some of it."""
         for _ in range(min(most, len(self.waiting))):
@@ -122,6 +124,7 @@ class TestChoked:
         transports = [Transport() for _ in range(count)]
         for transport in transports:
             connections.adopt(transport, "json", False, 0.5, b"")  # type: ignore[arg-type]
+        pump.turn()
         pump.events.clear()
         return pump, connections, transports
 

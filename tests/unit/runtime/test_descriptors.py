@@ -20,7 +20,7 @@ def test_the_same_connection_goes_on_at_the_other_end() -> None:
     for _, accepted in pairs:
         assert descriptors.give(here, accepted)
         assert accepted.fileno() == -1
-    given, taken = descriptors.take(there)
+    given, taken = descriptors.take(there, 64)
     assert given == len(taken) == 3
     for (client, _), accepted in zip(pairs, taken, strict=True):
         assert not accepted.getblocking()
@@ -28,9 +28,9 @@ def test_the_same_connection_goes_on_at_the_other_end() -> None:
         assert client.recv(10) == b"hello"
         accepted.close()
         client.close()
-    assert descriptors.take(there) == (0, [])
+    assert descriptors.take(there, 64) == (0, [])
     here.close()
-    assert descriptors.take(there) == (0, [])
+    assert descriptors.take(there, 64) == (0, [])
     there.close()
 
 

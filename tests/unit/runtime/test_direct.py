@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import uvloop
 from migratory_broker.core.edge.events import Multicast
-from migratory_broker.runtime.direct import ClientSocket, Direct, Door, Shown, address, wrap
+from migratory_broker.runtime.direct import ClientSocket, Direct, wrap
 
 
 class Owner(asyncio.Protocol):
@@ -266,40 +266,3 @@ async def test_an_error_of_a_sink_that_is_not_about_its_connection_is_not_hidden
 
     with pytest.raises(RuntimeError, match="of our own"):
         owner.direct.multicast(Multicast(b"x", (owner.sink, Wrong().write)))
-
-
-@on_both_loops
-async def test_a_handshake_sees_the_accepted_socket_itself(make: Make) -> None:
-    """And the transport's own object for it is not made; whoever comes after the handshake has the transport."""
-    loop = asyncio.get_running_loop()
-    seen: asyncio.Queue[Any] = asyncio.Queue()
-
-    class Handshake(asyncio.Protocol):
-        def connection_made(self, transport: Any) -> None:
-            seen.put_nowait(transport)
-
-        def data_received(self, data: bytes) -> None:
-            seen.put_nowait(data)
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            seen.put_nowait("lost")
-
-    with socket.create_server(("127.0.0.1", 0)) as listening, socket.socket() as peer:
-        peer.connect(listening.getsockname())
-        accepted, _ = listening.accept()
-        own = wrap(accepted)
-        await loop.connect_accepted_socket(lambda: Door(Handshake, own), own)
-        shown = await asyncio.wait_for(seen.get(), 10)
-        assert isinstance(shown, Shown)
-        assert shown.get_extra_info("socket") is own
-        assert shown.get_extra_info("peername") == peer.getsockname() == address(own)
-        assert shown.get_extra_info("sslcontext", "none") == "none"
-        assert shown.is_closing() is False
-        peer.sendall(b"question")
-        assert await asyncio.wait_for(seen.get(), 10) == b"question"
-        shown.write(b"answer")
-        assert await asyncio.wait_for(asyncio.to_thread(peer.recv, 100), 10) == b"answer"
-        shown.abort()
-        assert await asyncio.wait_for(seen.get(), 10) == "lost"
-        assert address(own) is None
-        assert shown.get_extra_info("peername", "gone") == "gone"

@@ -1,0 +1,79 @@
+"""Handshakes that wait for their turn: what a socket says before it is a client's.
+
+Thousands of requests may come in one turn of the loop, when a broker has died. The loop would answer all of them before
+it looks at anything else, and what is published now would wait for that. So a request is taken from its socket, which
+costs little, and stands in the line of what may come late (`pump.py`) until HTTP is told of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from migratory_broker.runtime.direct import ClientSocket, address
+
+Late = Callable[[Callable[[Any], None], Any], None]
+
+
+class Door(asyncio.Protocol):
+    """Before the protocol that `factory` makes for HTTP, which sees a `Shown` for its transport. `late` runs a call in
+    its turn."""
+
+    def __init__(self, factory: Callable[[], asyncio.BaseProtocol], socket: ClientSocket, late: Late) -> None:
+        self._factory = factory
+        self._socket = socket
+        self._late = late
+        self._http: Any = None
+        self._chunks: list[bytes] = []
+
+    def connection_made(self, transport: Any) -> None:
+        self._http = self._factory()
+        self._http.connection_made(Shown(transport, self._socket, self.rest))
+
+    def data_received(self, data: bytes) -> None:
+        if not self._chunks:
+            self._late(self._tell, None)
+        self._chunks.append(data)
+
+    def _tell(self, nothing: None) -> None:
+        data = self.rest()
+        if data and self._http is not None:
+            self._http.data_received(data)
+
+    def rest(self) -> bytes:
+        """What HTTP has not been told yet: of who has a new protocol by now, that is the new one's."""
+        data, self._chunks = b"".join(self._chunks), []
+        return data
+
+    def pause_writing(self) -> None:
+        self._http.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._http.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        http, self._http = self._http, None
+        http.connection_lost(exc)
+
+
+class Shown:
+    """A transport as HTTP sees it, which shows its accepted socket itself. uvloop makes an object of its own for who
+    asks for the socket, or for the address at its other end, and keeps it: 72 bytes for each client."""
+
+    __slots__ = ("rest", "socket", "transport")
+
+    def __init__(self, transport: asyncio.Transport, socket: ClientSocket, rest: Callable[[], bytes]) -> None:
+        self.transport = transport
+        self.socket = socket
+        self.rest = rest
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        if name == "socket":
+            return self.socket
+        if name == "peername":
+            return address(self.socket) or default
+        return self.transport.get_extra_info(name, default)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.transport, name)
