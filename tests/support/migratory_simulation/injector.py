@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from migratory_broker.core.logic.records import GROUPS, decode_group
+
 from migratory_simulation import faults
 from migratory_simulation.rollouts import Rollouts
 
@@ -321,6 +323,9 @@ class Injector:
             # A whole cluster that is cut off and replaced as a whole cannot know it (docs/replication.md, Fencing).
             # (Those that were replaced before lack one of theirs already.)
             together.remove(world.random.choice([process for process in old if not process.replaced]))
+        for members in self._lists():
+            if together.issuperset(members):  # the same, though a broker that has only just come is left
+                together.remove(world.random.choice(members))
         for process in old:
             process.zk.set_cut(True)
             process.replaced = True
@@ -336,6 +341,13 @@ class Injector:
                 world.network.block(other.number, fresh.number)
             world.scheduler.after(fault.lasts, world.process_ends, process, "a replaced process ends")
         return True
+
+    def _lists(self) -> list[list[Process]]:
+        """Of each group whose whole list runs: those on it."""
+        nodes = self.world.ensemble.nodes
+        records = [decode_group(node.data) for path, node in nodes.items() if path.startswith(f"{GROUPS}/")]
+        lives = {(process.name, process.incarnation): process for process in self.world.running()}
+        return [[lives[member] for member in one.members] for one in records if lives.keys() >= set(one.members)]
 
     def _burst(self, fault: faults.Burst) -> bool:
         world = self.world
