@@ -4,7 +4,8 @@
     memory (bytes)           = empty + client x clients + topic x topics
 
 Both are fitted to several sizes by least squares of the *relative* error, so that small sizes count as much as large
-ones, with no cost below zero; and checked against a size that the fit has not seen.
+ones, with no cost below zero; and checked against a size that the fit has not seen. `idle` is small beside what any
+size takes, and was seen to swallow what the heartbeats of thousands of clients cost: it is measured by itself.
 """
 
 from __future__ import annotations
@@ -58,8 +59,8 @@ class Costs(Struct, frozen=True, kw_only=True):
         return self.empty_bytes + self.client_bytes * point.clients + self.topic_bytes * point.topics
 
 
-def relative_fit(rows: Sequence[Sequence[float]], values: Sequence[float]) -> list[float]:
-    """Non-negative coefficients that make the relative errors of `rows @ coefficients` least.
+def relative_fit(rows: Sequence[Sequence[float]], values: Sequence[float], known: float = 0.0) -> list[float]:
+    """Non-negative coefficients that make the relative errors of `known + rows @ coefficients` least.
 
     Every set of coefficients that may be zero is tried: there are a handful. Raises ValueError for fewer values than
     coefficients, or a value that is not above 0.
@@ -67,15 +68,15 @@ def relative_fit(rows: Sequence[Sequence[float]], values: Sequence[float]) -> li
     table, target = np.asarray(rows, dtype=float), np.asarray(values, dtype=float)
     if len(target) < table.shape[1] or not np.all(target > 0):
         raise ValueError("a fit needs as many values as coefficients, each above 0")
-    weighted = table / target[:, None]
+    weighted, wanted = table / target[:, None], 1 - known / target
     count = table.shape[1]
     best, least = np.zeros(count), np.inf
     for chosen in range(1, 2**count):
         columns = [column for column in range(count) if chosen >> column & 1]
-        found = np.linalg.lstsq(weighted[:, columns], np.ones(len(target)), rcond=None)[0]
+        found = np.linalg.lstsq(weighted[:, columns], wanted, rcond=None)[0]
         if np.any(found < 0):
             continue
-        error = float(np.sum((weighted[:, columns] @ found - 1) ** 2))
+        error = float(np.sum((weighted[:, columns] @ found - wanted) ** 2))
         if error < least - 1e-12:
             least = error
             best = np.zeros(count)
@@ -83,12 +84,12 @@ def relative_fit(rows: Sequence[Sequence[float]], values: Sequence[float]) -> li
     return [float(value) for value in best]
 
 
-def fit(points: Sequence[Point]) -> Costs:
-    """Raises ValueError for fewer than five sizes."""
+def fit(points: Sequence[Point], idle: float) -> Costs:
+    """`idle`: cores that a broker without clients takes. Raises ValueError for fewer than five sizes."""
     if len(points) < 5:
         raise ValueError(f"{len(points)} sizes are too few for a fit; five or more are needed")
-    idle, client, publication, delivery = relative_fit(
-        [(1.0, point.clients, point.publications, point.deliveries) for point in points], [p.cpu for p in points]
+    client, publication, delivery = relative_fit(
+        [(point.clients, point.publications, point.deliveries) for point in points], [p.cpu for p in points], idle
     )
     empty, client_bytes, topic_bytes = relative_fit(
         [(1.0, point.clients, point.topics) for point in points], [point.memory for point in points]

@@ -39,7 +39,11 @@ class Result(msgspec.Struct, kw_only=True):
 
     @property
     def costs(self) -> Costs:
-        return fit(self.points)
+        """Raises ValueError when too little was measured."""
+        idle = [seen.idle_cores for seen in self.cluster if seen.brokers == 1]
+        if not idle:
+            raise ValueError("a broker without clients has not been measured")
+        return fit(self.points, idle[0])
 
     def checks(self) -> dict[str, Check]:
         """At the size that the fit has not seen. Raises ValueError when that is missing."""

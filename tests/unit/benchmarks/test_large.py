@@ -46,7 +46,7 @@ POINTS = [measured(*size) for size in SIZES]
 
 
 def test_the_sizes_tell_every_cost_apart() -> None:
-    found = structs.asdict(fit(POINTS))
+    found = structs.asdict(fit(POINTS, TRUE.idle))
     for name, right in structs.asdict(TRUE).items():
         assert found[name] == pytest.approx(right, rel=1e-3), name
 
@@ -54,7 +54,7 @@ def test_the_sizes_tell_every_cost_apart() -> None:
 def test_noise_in_what_is_measured_stays_small_at_the_held_out_size() -> None:
     noisy = [measured(*size, noise=1.05 if place % 2 else 0.95) for place, size in enumerate(SIZES)]
     held_out = measured(*HELD_OUT)
-    costs = fit(noisy)
+    costs = fit(noisy, TRUE.idle)
     assert check(held_out.cpu, costs.cpu(held_out)).error < 0.1
     assert check(held_out.memory, costs.memory(held_out)).error < 0.1
     assert check(10.0, 12.0).error == pytest.approx(0.2)
@@ -70,7 +70,7 @@ def test_no_cost_is_below_zero_and_too_little_is_no_fit() -> None:
     with pytest.raises(ValueError, match="above 0"):
         relative_fit([(1,), (1,)], [1.0, 0.0])
     with pytest.raises(ValueError, match="five or more"):
-        fit(POINTS[:4])
+        fit(POINTS[:4], TRUE.idle)
 
 
 def scenario(clients: int, topics: int, rate: float = 1.0, payload: int = 140) -> Scenario:
