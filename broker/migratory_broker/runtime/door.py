@@ -15,6 +15,9 @@ from migratory_broker.runtime.direct import ClientSocket, address
 
 Late = Callable[[Callable[[Any], None], Any], None]
 
+MOST = 65_536
+"""Bytes that a socket may say before its turn, a read more or less; the rest stays in the kernel."""
+
 
 class Door(asyncio.Protocol):
     """Before the protocol that `factory` makes for HTTP, which sees a `Shown` for its transport. `late` runs a call in
@@ -25,9 +28,13 @@ class Door(asyncio.Protocol):
         self._socket = socket
         self._late = late
         self._http: Any = None
+        self._transport: Any = None
         self._chunks: list[bytes] = []
+        self._size = 0
+        self._held = False
 
     def connection_made(self, transport: Any) -> None:
+        self._transport = transport
         self._http = self._factory()
         self._http.connection_made(Shown(transport, self._socket, self.rest))
 
@@ -35,6 +42,10 @@ class Door(asyncio.Protocol):
         if not self._chunks:
             self._late(self._tell, None)
         self._chunks.append(data)
+        self._size += len(data)
+        if self._size > MOST and not self._held:
+            self._held = True
+            self._transport.pause_reading()
 
     def _tell(self, nothing: None) -> None:
         data = self.rest()
@@ -43,7 +54,10 @@ class Door(asyncio.Protocol):
 
     def rest(self) -> bytes:
         """What HTTP has not been told yet: of who has a new protocol by now, that is the new one's."""
-        data, self._chunks = b"".join(self._chunks), []
+        data, self._chunks, self._size = b"".join(self._chunks), [], 0
+        if self._held and not self._transport.is_closing():
+            self._held = False
+            self._transport.resume_reading()
         return data
 
     def pause_writing(self) -> None:

@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 import uvloop
 from migratory_broker.runtime.direct import ClientSocket, address, wrap
-from migratory_broker.runtime.door import Door, Shown
+from migratory_broker.runtime.door import MOST, Door, Shown
 from migratory_testing.waiting import until
+
+READ = 262_144  # bytes that a loop reads at once
 
 
 class Http(asyncio.Protocol):
@@ -86,6 +88,22 @@ def test_a_request_waits_for_its_turn(run: Any) -> None:
         await site.says(b"more")
         site.turn()
         assert site.http.told[1:] == [b"more"]
+
+    run(test)
+
+
+def test_who_says_much_before_its_turn_is_not_read_until_then(run: Any) -> None:
+    async def test(site: Site) -> None:
+        flood = b"x" * 20_000_000
+        sending = asyncio.create_task(asyncio.to_thread(site.peer.sendall, flood))
+        await until(lambda: site.door._held)
+        assert MOST < sum(map(len, site.door._chunks)) <= MOST + READ
+        while sum(map(len, site.http.told)) < len(flood):
+            await until(lambda: site.late)
+            assert sum(map(len, site.door._chunks)) <= MOST + READ
+            site.turn()
+        await sending
+        assert b"".join(site.http.told) == flood
 
     run(test)
 
