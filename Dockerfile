@@ -35,9 +35,12 @@ COPY docker/requirements.py docker/install /build/docker/
 COPY pyproject.toml /build/
 RUN python3 -m venv /opt/migratory && /build/docker/install broker loadtest
 COPY README.md LICENSE /build/
+COPY protocol /build/protocol
 COPY broker /build/broker
 COPY clients /build/clients
 COPY loadtest /build/loadtest
+COPY resources /build/resources
+COPY local /build/local
 COPY operator /build/operator
 COPY spark /build/spark
 COPY cli /build/cli
@@ -57,9 +60,12 @@ COPY docker/requirements.py docker/install /build/docker/
 COPY pyproject.toml /build/
 RUN python3 -m venv /opt/migratory && /build/docker/install operator
 COPY README.md LICENSE /build/
+COPY protocol /build/protocol
 COPY broker /build/broker
 COPY clients /build/clients
 COPY loadtest /build/loadtest
+COPY resources /build/resources
+COPY local /build/local
 COPY operator /build/operator
 COPY spark /build/spark
 COPY cli /build/cli
@@ -74,9 +80,12 @@ ENTRYPOINT ["python3", "-m", "migratory_operator"]
 FROM build-zookeeper AS build-spark
 RUN /build/docker/install spark
 COPY README.md LICENSE /build/
+COPY protocol /build/protocol
 COPY broker /build/broker
 COPY clients /build/clients
 COPY loadtest /build/loadtest
+COPY resources /build/resources
+COPY local /build/local
 COPY operator /build/operator
 COPY spark /build/spark
 COPY cli /build/cli

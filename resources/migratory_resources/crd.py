@@ -116,7 +116,7 @@ def write(folder: Path) -> list[Path]:
 
 
 def text(crd: dict[str, Any]) -> str:
-    head = "# Generated from operator/migratory_resources by `make crds`; change it there.\n"
+    head = "# Generated from resources/migratory_resources by `make crds`; change it there.\n"
     return head + yaml.safe_dump(crd, sort_keys=False, width=120, allow_unicode=True)
 
 
