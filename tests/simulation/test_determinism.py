@@ -37,7 +37,7 @@ SHORT = tuple(f"short:{seed}" for seed in range(1, 25))
 
 
 def traced(words: tuple[str, ...], hash_seed: str) -> list[str]:
-    environment = dict(os.environ, PYTHONHASHSEED=hash_seed, PYTHONPATH=str(planted.ROOT / "tests" / "support"))
+    environment = planted.environment(PYTHONHASHSEED=hash_seed)
     line = [sys.executable, "-c", DIGEST, *words]
     done = subprocess.run(line, env=environment, capture_output=True, text=True, check=True, timeout=300)
     return done.stdout.splitlines()

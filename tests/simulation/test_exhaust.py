@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
-import sys
 from collections.abc import Callable
 
 import pytest
@@ -17,9 +15,7 @@ from migratory_simulation.small import Choice, Small
 
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = dict(os.environ, PYTHONPATH=str(planted.ROOT / "tests" / "support"))
-    line = [sys.executable, "-m", "migratory_simulation", "exhaust", *arguments]
-    return subprocess.run(line, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    return planted.run_command("exhaust", *arguments, timeout=300)
 
 
 def begun(publications: int = 2) -> Small:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from migratory_mutation import sampling
 from migratory_mutation.sites import sites
-from migratory_simulation import planted, planted_unit
+from migratory_simulation import patches, planted
 
 SOURCE = '''
 def f(a: int, b: int = 3) -> int:
@@ -39,7 +39,7 @@ def test_what_can_be_changed() -> None:
 
 
 def test_each_changes_one_place_and_compiles() -> None:
-    for path in (planted.ROOT / sampling.CORES["logic"]).glob("d*.py"):
+    for path in (patches.ROOT / sampling.CORES["logic"]).glob("d*.py"):
         source = path.read_text()
         found = sites(source)
         assert found
@@ -59,7 +59,7 @@ def test_a_sample_is_drawn_from_its_seed_and_grows() -> None:
 
 def test_explanations_are_of_sites_that_exist() -> None:
     for file, line, change in sampling.explained():
-        keys = {(site.text, site.title) for site in sites((planted.ROOT / file).read_text())}
+        keys = {(site.text, site.title) for site in sites((patches.ROOT / file).read_text())}
         assert (line, change) in keys, f"{file}: {line}: {change} is no site any more"
 
 
@@ -69,26 +69,9 @@ def test_survivors_without_a_reason_are_no_explanation(tmp_path: Path) -> None:
 
 
 def test_the_lines_of_a_fault() -> None:
-    fault = planted.named("promise quorum n - q")
-    ((file, lines),) = planted_unit.lines_of(fault).items()
-    (line,) = lines
-    assert "len(self.members) - self.copies + 1" in (planted.ROOT / file).read_text().splitlines()[line - 1]
-
-
-def test_some_planted_faults_pass_the_unit_tests() -> None:
-    """Kept results, of faults that are still the same: a fault that was changed since is to be run again."""
-    kept = planted_unit.load()
-    current = {fault.name: fault.digest for fault in planted.load()}
-    changed = sorted(name for name, result in kept.items() if current.get(name) != result.digest)
-    assert changed == [], f"python -m migratory_simulation planted --unit --new: {changed}"
-    assert len(kept) >= 80
-    assert sum(not result.failed for result in kept.values()) >= 4
-
-
-def test_a_changed_fault_is_noticed() -> None:
-    fault = planted.named("promise quorum n - q")
-    edit = planted.Edit(fault.edits[0].file, fault.edits[0].old, "another")
-    assert planted.PlantedFault(fault.name, fault.area, fault.breaks, (edit,)).digest != fault.digest
+    (edit,) = planted.named("promise quorum n - q").edits
+    (line,) = edit.lines()
+    assert "len(self.members) - self.copies + 1" in (patches.ROOT / edit.file).read_text().splitlines()[line - 1]
 
 
 @pytest.mark.parametrize("core", sampling.CORES)

@@ -2,49 +2,97 @@
 
 from __future__ import annotations
 
-import os
-import re
+import ast
 import subprocess
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
-from migratory_simulation import hunt, planted, planted_unit, schedules
-from migratory_simulation.hunt import Found, Trial, Verdict
+from migratory_simulation import detection, patches, planted, schedules
+from migratory_simulation.detection import Trial, Verdict
 
 NAME = "coordinator delivers before a confirmation"
 
 
 def simulation(*arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = dict(os.environ, PYTHONPATH=str(planted.ROOT / "tests" / "support"))
-    command = [sys.executable, "-m", "migratory_simulation", *arguments]
-    return subprocess.run(
-        command, cwd=planted.ROOT, env=environment, capture_output=True, text=True, check=False, timeout=100
-    )
+    return planted.run_command(*arguments, timeout=300)
 
 
 def test_every_planted_fault_still_applies() -> None:
-    found = planted.load()
-    assert len(found) >= 60
-    assert len({fault.name for fault in found}) == len(found)
-    assert hunt.stale(found) == []
-    for fault in found:
+    faults = planted.load()
+    assert len(faults) >= 169
+    assert len({fault.name for fault in faults}) == len(faults)
+    assert detection.stale(faults) == []
+    for fault in faults:
         assert fault.breaks
         assert set(fault.breaks) <= set(range(1, 8))
-        sources: dict[str, str] = {}
-        for edit in fault.edits:
-            source = sources.get(edit.file) or edit.applied()
-            sources[edit.file] = source.replace(edit.old, edit.new)
-            compile(sources[edit.file], edit.file, "exec")
+        assert fault.hint == "" or Trial.parse(fault.hint).schedule in ("", *schedules.ALL)
+        for module, source in patches.patched(fault.edits).items():
+            compile(source, module, "exec")
 
 
-def test_a_stale_edit_is_refused() -> None:
-    edit = planted.Edit("broker/migratory_broker/core/logic/records.py", "no such text", "")
-    with pytest.raises(ValueError, match="occurs 0 times"):
+@pytest.mark.parametrize(
+    ("at", "old", "message"),
+    [
+        ("GroupRecord.as_source", "no_such_text", "occurs 0 times"),
+        ("records.Source", "self", "occurs [1-9][0-9]* times"),
+        ("Source.no_such_method", "x", "0 symbols"),
+        ("__init__", "x", "symbols of the product have this name, not one"),
+    ],
+)
+def test_a_stale_edit_is_refused(at: str, old: str, message: str) -> None:
+    edit = patches.Edit(at, old, "")
+    with pytest.raises(ValueError, match=message):
         edit.applied()
     fault = planted.PlantedFault("stale", "takeover", (1,), (edit,))
-    assert [text.split(":")[0] for text in hunt.stale([fault])] == ["stale"]
+    assert [text.split(":")[0] for text in detection.stale([fault])] == ["stale"]
+
+
+SOURCE = '''
+LIMIT = 5
+class Gate:
+    """A gate."""
+    def check(self, name: str) -> int:
+        """Check."""
+        if name in self.names and (
+            len(name) < LIMIT  # a comment
+        ):
+            a = 1
+            self.note("x")
+        elif name:
+            return 3
+        return 2
+'''
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "line", "becomes"),
+    [
+        ("LIMIT", None, "6", "LIMIT = 5", "LIMIT = 6"),
+        ("LIMIT", None, "A = 1\nLIMIT = A", "LIMIT = 5", "A = 1\nLIMIT = A"),
+        ("Gate.check", "len(name)<LIMIT", "True", "(\n            len(name) < LIMIT  # a comment\n        )", "True"),
+        ("Gate.check", "a = 1\nself.note('x')", "", "a = 1\n            self.note(\"x\")", "pass"),
+        ("Gate.check", "self.note('x')", "", "            self.note(\"x\")\n", ""),
+        ("Gate", "elif_ = 0", "", "", ""),
+        ("Gate.check", "if name: ...", "if self: ...", "elif name", "elif self"),
+        ("Gate.check", "if name in self.names and len(name) < LIMIT: ...", "if LIMIT: ...",
+         "name in self.names and (\n            len(name) < LIMIT  # a comment\n        )", "LIMIT"),
+        ("Gate.check", "if name: ...", "...", "elif name:\n            return 3", "else:\n            return 3"),
+    ],
+)  # fmt: skip
+def test_an_edit_compares_syntax_trees(name: str, old: str | None, new: str, line: str, becomes: str) -> None:
+    tree = ast.parse(SOURCE)
+    if not line:
+        with pytest.raises(ValueError, match="occurs 0 times"):
+            patches.replace(tree, name, patches.Edit(name, old, new))
+        return
+    assert patches.replace(tree, name, patches.Edit(name, old, new))
+    assert ast.unparse(tree) == ast.unparse(ast.parse(SOURCE.replace(line, becomes, 1)))
+
+
+def test_a_function_s_body_is_replaced_below_its_docstring() -> None:
+    tree = ast.parse(SOURCE)
+    patches.replace(tree, "Gate.check", patches.Edit("Gate.check", None, "return 7"))
+    assert ast.unparse(tree).endswith('"""Check."""\n        return 7')
 
 
 def test_the_assertions_can_be_taken_out() -> None:
@@ -67,22 +115,21 @@ def test_the_verdict_names_the_invariant_and_the_trial() -> None:
 
 
 def test_right_code_is_not_caught() -> None:
-    harmless = planted.PlantedFault("harmless", "edge", (1,), ())
-    verdict = hunt.judge(harmless, [Trial("", 1)], 0)
+    verdict = detection.search([Trial("", 1)], 0)
     assert (verdict.by, verdict.trials) == (None, 1)
-    assert verdict.said == "SURVIVED 1 trials"
+    assert verdict.message == "SURVIVED 1 trials"
 
 
 def test_a_fault_that_survives_fails_the_run(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def survives(fault: planted.PlantedFault, hints: Sequence[Trial], limit: int) -> Verdict:
-        return Verdict(fault, limit, None, 0, "SURVIVED")
+        return Verdict(limit, None, 0, "SURVIVED")
 
-    monkeypatch.setattr(hunt, "_apart", survives)
-    assert hunt.show([planted.named(NAME)], 3, 1, find=False) == 1
+    monkeypatch.setattr(detection, "_search_in_process", survives)
+    assert detection.run([planted.named(NAME)], 3, 1) == 1
     assert "NOT CAUGHT" in capsys.readouterr().out
-    assert hunt.show([], 3, 1, find=False) == 1
+    assert detection.run([], 3, 1) == 1
 
 
 def test_trials_are_text_and_back() -> None:
@@ -92,37 +139,12 @@ def test_trials_are_text_and_back() -> None:
 
 
 def test_the_search_brings_the_schedules_behind_the_first_seeds() -> None:
-    trials = list(hunt.order(40, ("a", "b")))
+    trials = list(detection.order(40, ("a", "b")))
     assert trials[:6] == [Trial("", seed) for seed in range(1, 7)]
     assert trials[6:9] == [Trial("a", 1), Trial("b", 1), Trial("", 7)]
     assert [trial.seed for trial in trials if trial.schedule == "b"] == [1, 2, 3, 4]
     assert [trial.seed for trial in trials if not trial.schedule] == list(range(1, 41))
-    assert list(hunt.order(0, ("a",))) == []
-
-
-def test_what_was_found_is_kept(tmp_path: Path) -> None:
-    path = tmp_path / "found.toml"
-    assert hunt.load_found(path) == {}
-    _, second = planted.load()[:2]
-    found = {second.name: Found(Trial("tail cut", 3), 4, 31), "gone": Found(Trial("", 1), 1, 1)}
-    hunt.save_found(found, path)
-    assert hunt.load_found(path) == {second.name: found[second.name]}
-
-
-def test_every_fault_has_a_trial_to_begin_with() -> None:
-    found = hunt.load_found()
-    for fault in planted.load():
-        assert fault.name in found, f"python -m migratory_simulation planted --find --new: {fault.name}"
-        assert found[fault.name].trial.schedule in ("", *schedules.ALL)
-        assert found[fault.name].broke in range(1, 8)
-
-
-def test_a_unit_test_that_is_said_to_catch_a_fault_is_there() -> None:
-    for fault, result in planted_unit.load().items():
-        if result.failed:
-            file, *inner = re.split(r"::|\[| ", result.failed)
-            text = (planted.ROOT / file).read_text()
-            assert any(re.search(rf"(def|class) {name}\b", text) for name in inner), f"{fault}: no {result.failed}"
+    assert list(detection.order(0, ("a",))) == []
 
 
 @pytest.mark.parametrize("name", schedules.ALL)

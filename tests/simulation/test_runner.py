@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,9 +15,7 @@ from migratory_simulation.summary import Outcome, Summary
 
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = dict(os.environ, PYTHONPATH=str(planted.ROOT / "tests" / "support"))
-    line = [sys.executable, "-m", "migratory_simulation", "run", *arguments]
-    return subprocess.run(line, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    return planted.run_command("run", *arguments, timeout=300)
 
 
 def outcome(seed: int, *, events: int = 1000, faults: int = 5, violation: str = "") -> Outcome:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 from random import Random
 
@@ -16,9 +14,7 @@ from migratory_simulation.shrink import minimise, only, shrink
 
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = dict(os.environ, PYTHONPATH=str(planted.ROOT / "tests" / "support"))
-    line = [sys.executable, "-m", "migratory_simulation", "run", *arguments]
-    return subprocess.run(line, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    return planted.run_command("run", *arguments, timeout=300)
 
 
 @pytest.mark.parametrize("culprits", [(), (3,), (0, 9), (2, 5, 6)])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import subprocess
 import sys
 
@@ -36,7 +35,7 @@ def test_a_seed_is_a_run() -> None:
     digest = hashlib.sha256()
     run_seed(3, lambda line: digest.update(line.encode()))
     for hash_seed in ("1", "2"):
-        environment = dict(os.environ, PYTHONHASHSEED=hash_seed, PYTHONPATH=str(planted.ROOT / "tests" / "support"))
+        environment = planted.environment(PYTHONHASHSEED=hash_seed)
         done = subprocess.run(
             [sys.executable, "-c", DIGEST], env=environment, capture_output=True, text=True, check=True
         )

@@ -8,24 +8,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from coverage import CoverageData
-from migratory_simulation.planted import ROOT
+from migratory_simulation.patches import ROOT
+from migratory_simulation.planted import environment
 
 TESTS = ("tests/unit/core", "tests/unit/client", "tests/scenarios")
 MEASURED = ("broker/migratory_broker/core", "clients/python/migratory_client")
-SUPPORT = ROOT / "tests" / "support"
 TIME_LIMIT = 600.0  # seconds for one mutant's tests: a wrong loop may never end
-
-
-def environment(**more: str) -> dict[str, str]:
-    paths = [str(SUPPORT), *filter(None, [os.environ.get("PYTHONPATH", "")])]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), **more}
 
 
 def fingerprint() -> str:

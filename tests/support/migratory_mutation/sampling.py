@@ -18,9 +18,10 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from migratory_simulation.planted import ROOT, Edit
+from migratory_simulation.patches import ROOT, module_name
+from migratory_simulation.planted import environment
 
-from migratory_mutation.covering import Covering, environment, fails
+from migratory_mutation.covering import Covering, fails
 from migratory_mutation.sites import Site, sites
 
 CORES = {"logic": "broker/migratory_broker/core/logic", "edge": "broker/migratory_broker/core/edge"}
@@ -42,7 +43,7 @@ class Mutant(NamedTuple):
         return self.file, self.site.text, self.site.title
 
     def sources(self) -> dict[str, str]:
-        return {Edit(self.file, "", "").module: self.site.applied((ROOT / self.file).read_text())}
+        return {module_name(ROOT / self.file): self.site.applied((ROOT / self.file).read_text())}
 
 
 class Outcome(NamedTuple):

@@ -15,9 +15,9 @@ def main() -> int:
     given = json.load(sys.stdin)
     planted.install_sources(given["sources"])
     # Only now: the mutant must be there before the cores are imported.
-    from migratory_simulation import hunt, schedules
+    from migratory_simulation import detection, schedules
 
-    for trial in hunt.first_trials(given["seeds"]):
+    for trial in detection.first_trials(given["seeds"]):
         report = schedules.run_trial(trial.schedule, trial.seed)
         if report.violation:
             print(f"{trial}: {report.violation.splitlines()[0]}")

@@ -19,8 +19,8 @@ Start with `world.py`, which puts everything together and runs one seed. Below i
     shrink       makes a failing schedule small
     small        a cluster without time (`smallnode`), of which `exhaust` tries every run within bounds
     command      what can be asked for; `runner` runs seeds in several processes, `summary` adds up
-    planted      deliberate mistakes, read from tests/planted; `hunt` looks for who catches them, `planted_unit` for the
-                 unit tests that do
+    planted      deliberate mistakes, read from tests/planted, as structural `patches` of the source; `detection`
+                 searches for a trial that detects each
 
 docs/simulation.md says how to run it and how to read a failure. Nothing here reads a clock or shared randomness.
 """

@@ -1,91 +1,57 @@
-"""Planted faults: small deliberate mistakes in the cores, which the simulation must catch.
+"""Planted faults: small deliberate mistakes in the cores, each of which the simulation must detect.
 
-They are data, in tests/planted/*.toml: the file, the exact text, and the text that replaces it. A fault is applied
-while its module is imported, in a process of its own; the tree is never edited. A text that is not found exactly once
-fails loudly: the fault has gone stale and must be brought in step with the code.
-
-`hunt.py` tries the faults, `planted_unit.py` shows which of them the unit tests let pass.
+They are data, in tests/planted/*.toml: structural edits of the product's source (patches.py). A fault is applied while
+its module is imported, in a process of its own; the working tree is never edited. An edit that does not match exactly
+once is an error: the code has changed, and the fault must follow it.
 """
 
 from __future__ import annotations
 
-import hashlib
 import importlib.abc
 import importlib.machinery
+import os
+import subprocess
 import sys
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from types import CodeType, ModuleType
 
-ROOT = Path(__file__).resolve().parents[3]
+from migratory_simulation.patches import ROOT, Edit, patched
+
 PLANTED = ROOT / "tests" / "planted"
 
-
-@dataclass(frozen=True)
-class Edit:
-    """`file` is relative to the repository; `old` occurs in it exactly once."""
-
-    file: str
-    old: str
-    new: str
-
-    @property
-    def module(self) -> str:
-        parts = Path(self.file).with_suffix("").parts
-        start = next(index for index, part in enumerate(parts) if part.startswith("migratory_"))
-        return ".".join(parts[start:])
-
-    def applied(self) -> str:
-        """The patched source. Raises ValueError when the edit no longer applies."""
-        source = (ROOT / self.file).read_text()
-        count = source.count(self.old)
-        if count != 1:
-            raise ValueError(f"{self.file}: the text to replace occurs {count} times, not once:\n{self.old}")
-        return source.replace(self.old, self.new)
-
-
-WITHOUT_ASSERTIONS = Edit(
-    "broker/migratory_broker/core/logic/context.py",
-    "    if not condition:\n        raise InvariantError(rule)\n",
-    "",
-)
-"""The cores' own assertions taken out: then a wrong version must be caught by the invariants, from outside."""
+WITHOUT_ASSERTIONS = Edit("context.must", "if not condition: ...", "")
+"""Takes out the cores' own assertions, so that the invariants must detect a fault from outside."""
 
 
 @dataclass(frozen=True)
 class PlantedFault:
-    """`breaks` are the invariants that it should break, as docs/replication.md numbers them. `assertions`: the cores'
-    own assertions stay, because without them the fault is none that an invariant speaks of."""
+    """A deliberate mistake: its edits and the invariants that it should break, as docs/replication.md numbers them."""
 
     name: str
     area: str
     breaks: tuple[int, ...]
     edits: tuple[Edit, ...]
     assertions: bool = False
-
-    @property
-    def digest(self) -> str:
-        """Of what is planted: results that were kept are of this very fault."""
-        text = "\0".join(part for edit in self.edits for part in (edit.file, edit.old, edit.new))
-        return hashlib.sha256(text.encode()).hexdigest()[:12]
+    """The cores' own assertions stay: without them no invariant speaks of this fault."""
+    hint: str = ""
+    """The trial to begin with, such as "tail cut 2", where the search alone takes long."""
 
 
 def load() -> tuple[PlantedFault, ...]:
-    """All faults, in the order of the files. The area is the file's name."""
+    """Return all faults, in the order of the files. The area is the file's name."""
     faults = []
     for path in sorted(PLANTED.glob("faults-*.toml")):
         for entry in tomllib.loads(path.read_text())["fault"]:
-            edits = tuple(Edit(edit["file"], edit["old"], edit["new"]) for edit in entry["edit"])
-            area = path.stem.removeprefix("faults-")
-            faults.append(
-                PlantedFault(entry["name"], area, tuple(entry["breaks"]), edits, entry.get("assertions", False))
-            )
+            entry["breaks"] = tuple(entry["breaks"])
+            edits = tuple(Edit(edit["at"], edit.get("old"), edit["new"]) for edit in entry.pop("edit"))
+            faults.append(PlantedFault(area=path.stem.removeprefix("faults-"), edits=edits, **entry))
     return tuple(faults)
 
 
 def named(name: str) -> PlantedFault:
+    """Return the fault of this name; exit with the list of names when there is none."""
     for fault in load():
         if fault.name == name:
             return fault
@@ -93,7 +59,7 @@ def named(name: str) -> PlantedFault:
 
 
 class _Loader(importlib.machinery.SourceFileLoader):
-    """Compiles the patched source, past every cache of byte code."""
+    """A loader that compiles the patched source and bypasses every cache of byte code."""
 
     def __init__(self, fullname: str, path: str, source: str) -> None:
         super().__init__(fullname, path)
@@ -120,31 +86,26 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 def plant(fault: PlantedFault) -> None:
-    """From now on the modules of `fault` are imported with its edits. Raises ValueError when one does not apply."""
-    install([*fault.edits, *(() if fault.assertions else (WITHOUT_ASSERTIONS,))])
-
-
-def install(edits: Iterable[Edit]) -> None:
-    """The same for any edits."""
-    install_sources(patched(edits))
-
-
-def patched(edits: Iterable[Edit]) -> dict[str, str]:
-    """Module -> source with the edits, several of one file one after the other. Raises ValueError as `applied`."""
-    sources: dict[str, str] = {}
-    for edit in edits:
-        if edit.module not in sources:
-            sources[edit.module] = edit.applied()
-        elif sources[edit.module].count(edit.old) != 1:
-            raise ValueError(f"{edit.file}: the second edit does not apply:\n{edit.old}")
-        else:
-            sources[edit.module] = sources[edit.module].replace(edit.old, edit.new)
-    return sources
+    """Import the modules of `fault` with its edits from now on. Raise ValueError when one does not apply."""
+    install_sources(patched([*fault.edits, *(() if fault.assertions else (WITHOUT_ASSERTIONS,))]))
 
 
 def install_sources(sources: dict[str, str]) -> None:
-    """From now on these modules are imported from these sources."""
+    """Import these modules (name -> source) from these sources from now on."""
     for module in sources:
         if module in sys.modules:
             raise RuntimeError(f"{module} was imported before the fault was planted")
     sys.meta_path.insert(0, _Finder(sources))
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Return the environment of a child process that imports what this process imports."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **more}
+
+
+def run_command(*words: str, timeout: float | None = None) -> subprocess.CompletedProcess[str]:
+    """Run `python -m migratory_simulation` with these arguments in a process of its own, at most `timeout` seconds."""
+    command = [sys.executable, "-m", "migratory_simulation", *words]
+    return subprocess.run(
+        command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False, timeout=timeout
+    )
