@@ -16,7 +16,7 @@ from collections.abc import Callable
 from random import Random
 
 from migratory_protocol.frames import FrameParser, MessageReceived, PingReceived, pong_frame
-from migratory_protocol.handshake import HandshakeError, client_request, parse_response
+from migratory_protocol.handshake import HandshakeError, build_request, parse_response
 from migratory_protocol.positions import Position
 
 from benchmarks.dialects import Dialect, Refused, Speaker
@@ -181,7 +181,7 @@ class Opener:
             return
         host, port = self._addresses[attempt.client.address]
         dialect = self._dialect
-        attempt.socket.sendall(client_request(f"{host}:{port}", dialect.path, attempt.nonce, dialect.subprotocols))
+        attempt.socket.sendall(build_request(f"{host}:{port}", dialect.path, attempt.nonce, dialect.subprotocols))
 
     def _readable(self, attempt: Attempt) -> None:
         count = attempt.socket.recv_into(self._buffer)

@@ -14,7 +14,7 @@ import time
 
 from migratory_loadtest.schedule import Schedule
 from migratory_protocol.frames import CloseReceived, FrameParser, MessageReceived, PingReceived, pong_frame
-from migratory_protocol.handshake import client_request, parse_response
+from migratory_protocol.handshake import build_request, parse_response
 
 from benchmarks import orders as o
 from benchmarks.dialects import Refused, named
@@ -42,7 +42,7 @@ class Connection:
         self.next_beat = time.monotonic() + HEARTBEAT
         nonce = os.urandom(16)
         host, port = address
-        self.socket.sendall(client_request(f"{host}:{port}", dialect.path, nonce, dialect.subprotocols))
+        self.socket.sendall(build_request(f"{host}:{port}", dialect.path, nonce, dialect.subprotocols))
         head, response = b"", None
         while response is None:
             data = self.socket.recv(WHOLE)

@@ -24,7 +24,7 @@ from migratory_protocol.frames import (
     encode_frame,
     pong_frame,
 )
-from migratory_protocol.handshake import HandshakeError, client_request, parse_response
+from migratory_protocol.handshake import HandshakeError, build_request, parse_response
 from migratory_protocol.messages import BrokerMessage, ClientMessage
 
 LARGEST_MESSAGE = 64 * 1024 * 1024  # bytes; a replay's frame may hold many publications
@@ -75,7 +75,7 @@ class LinkProtocol(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
-        self.transport.write(client_request(self._host, self._path, self._nonce, (self._codec.subprotocol,)))
+        self.transport.write(build_request(self._host, self._path, self._nonce, (self._codec.subprotocol,)))
 
     def data_received(self, data: bytes) -> None:
         size = len(data)

@@ -1,7 +1,7 @@
-"""The wire protocol without I/O: what brokers and clients say to each other, and brokers among themselves.
+"""The wire protocol without I/O: between clients and brokers, and between brokers.
 
-Begin with `messages.py`, the one table that both formats of the client protocol are made from; `codec.py` turns
-messages into bytes and back, `diagnosis.py` says what was wrong with those that are none. Below them are WebSocket's
-`handshake.py`, `frames.py` and `deflate.py`; `peer.py` is what brokers say to each other. docs/protocol.md is for
-people who write a client.
+Begin with `messages.py`, which defines every client message once for both wire formats. `codec.py` encodes and decodes
+them, and `diagnosis.py` explains what was wrong with a frame that cannot be decoded. Below them is WebSocket:
+`handshake.py`, `origins.py` and `frames.py`. `errors.py` has the error codes and close codes, `limits.py` the default
+limits. `peer.py` defines the messages between brokers. docs/protocol.md is the reference for authors of clients.
 """

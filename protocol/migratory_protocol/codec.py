@@ -1,7 +1,7 @@
-"""Messages to bytes and back, in both wire formats. A frame holds one message or an array of messages.
+"""Encoding and decoding of messages in both wire formats. A frame holds one message or an array of messages.
 
-Good frames take a short way: one call of a msgspec decoder, then a few checks that types alone can't make. Only when
-that fails, `diagnosis.py` looks for what was wrong, message by message.
+A valid frame takes the fast path: one call of a msgspec decoder, then a few checks that types cannot express. Only
+when that fails, `diagnosis.py` examines the frame message by message to explain the error.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from msgspec import Raw, Struct
 
 from migratory_protocol import limits
 from migratory_protocol import messages as m
-from migratory_protocol.diagnosis import UNDECODABLE, Side, check_count, diagnose_json, diagnose_msgpack
+from migratory_protocol.diagnosis import DECODE_ERRORS, Operations, check_count, diagnose_json, diagnose_msgpack
 from migratory_protocol.errors import BAD_MESSAGE, BadMessage
-from migratory_protocol.jsonwire import FieldError, JsonKind, family
+from migratory_protocol.jsonwire import FieldError, JsonKind, build_kinds
 from migratory_protocol.messages import BrokerMessage, ClientMessage, Publish
 
-__all__ = ["CODECS", "JSON", "MSGPACK", "BadMessage", "Codec", "codec_named"]
+__all__ = ["CODECS", "JSON", "MSGPACK", "BadMessage", "Codec", "find_codec"]
 
 Data: TypeAlias = bytes | bytearray
 
 
 class Codec(ABC):
-    """One wire format. `binary` says which kind of WebSocket frame carries it."""
+    """One wire format. `binary` tells which kind of WebSocket frame carries it."""
 
     name: str
     subprotocol: str
@@ -34,51 +34,56 @@ class Codec(ABC):
 
     @abstractmethod
     def encode(self, message: ClientMessage | BrokerMessage) -> bytes:
-        """One message, without a frame. Raises UnicodeEncodeError for text with lone surrogates, which no decoder of
-        this package ever lets in."""
+        """Return one message, without a frame.
+
+        Raises UnicodeEncodeError for text with lone surrogates, which no decoder of this package accepts.
+        """
 
     @abstractmethod
     def encode_all(self, messages: Sequence[ClientMessage | BrokerMessage]) -> bytes:
-        """Several messages, 1 to 4096, as the content of one frame: `join` of each one's `encode`."""
+        """Return 1 to 4096 messages as the content of one frame."""
 
     @abstractmethod
     def join(self, encoded: Sequence[bytes]) -> bytes:
-        """Several encoded messages, 1 to 4096, as the content of one frame."""
+        """Return 1 to 4096 encoded messages as the content of one frame."""
 
     @abstractmethod
     def decode_client(self, data: Data) -> list[ClientMessage]:
-        """The messages of a frame that a client sent, at least one. Raises BadMessage. A frame of over `limits.MESSAGE`
-        bytes must be one publication: of short messages, or parts of one, it would make gigabytes of objects."""
+        """Return the messages of a client's frame, at least one. Raises BadMessage.
+
+        A frame of over `limits.MESSAGE` bytes must be one publication: decoded as many short messages, or as one with
+        many parts, it would become gigabytes of objects.
+        """
 
     @abstractmethod
     def decode_broker(self, data: Data) -> list[BrokerMessage]:
-        """The messages of a frame that a broker sent, at least one. Raises BadMessage."""
+        """Return the messages of a broker's frame, at least one. Raises BadMessage."""
 
 
-def _check(found: list[Any]) -> None:
-    """What types can't say: a QoS 1 publication has a publisher, an id, and a mark that is not above the id."""
-    for message in found:
+def _check_publications(messages: list[Any]) -> None:
+    """Raise FieldError for a QoS 1 publication without a publisher, an id, or a mark that is at most the id."""
+    for message in messages:
         if type(message) is not Publish or not message.qos:
             continue
         if not (message.publisher and 1 <= message.mark <= message.id):
-            raise _wrong(message)
+            raise _qos1_error(message)
 
 
-def _wrong(message: Publish) -> FieldError:
-    """Which of the three it is, of a publication that has not all of them."""
+def _qos1_error(message: Publish) -> FieldError:
+    """Return the error for the first field that an invalid QoS 1 publication lacks."""
     if not message.publisher:
         return FieldError("publisher", "empty: QoS 1 needs the publisher's id")
     if message.id < 1:
         return FieldError("id", "expected a whole number from 1, the message id: QoS 1 needs one")
-    return FieldError("mark", f"expected 1 to {message.id}, the lowest id that waits for an answer, at most `id`")
+    return FieldError("mark", f"expected 1 to {message.id}: the lowest unanswered id, at most `id`")
 
 
 def _check_large(data: Data, decoder: msgspec.msgpack.Decoder[Any] | msgspec.json.Decoder[Any]) -> None:
-    """`decoder` takes any publication, and makes nothing of it."""
+    """Raise BadMessage unless `data` are one publication. `decoder` accepts any publication and ignores its fields."""
     try:
         decoder.decode(data)
-    except UNDECODABLE:
-        text = f"a frame of {len(data)} bytes: over {limits.MESSAGE} it must be one publication and nothing else"
+    except DECODE_ERRORS:
+        text = f"a frame of {len(data)} bytes: a frame over {limits.MESSAGE} bytes must be a single publication"
         raise BadMessage(BAD_MESSAGE, text, closes=True) from None
 
 
@@ -97,8 +102,8 @@ class _Msgpack(Codec):
 
     def __init__(self) -> None:
         self._encoder = msgspec.msgpack.Encoder()
-        self._client = _MsgpackSide(ClientMessage, get_args(ClientMessage))
-        self._broker = _MsgpackSide(BrokerMessage, get_args(BrokerMessage))
+        self._client = _MsgpackDecoders(ClientMessage, get_args(ClientMessage))
+        self._broker = _MsgpackDecoders(BrokerMessage, get_args(BrokerMessage))
         self._publication = msgspec.msgpack.Decoder(_MsgpackPublication)
 
     def encode(self, message: ClientMessage | BrokerMessage) -> bytes:
@@ -121,82 +126,86 @@ class _Msgpack(Codec):
         return self._broker.decode(data)
 
 
-def _holds_array(data: Data) -> bool:
-    """A MessagePack array whose first item is an array as well: several messages, not one."""
+def _holds_several(data: Data) -> bool:
+    """Return whether `data` are a MessagePack array whose first item is an array: several messages, not one."""
     first = data[0] if data else 0
-    at = 1 if first & 0xF0 == 0x90 else 3 if first == 0xDC else 5 if first == 0xDD else len(data)
-    if at >= len(data):
+    start = 1 if first & 0xF0 == 0x90 else 3 if first == 0xDC else 5 if first == 0xDD else len(data)
+    if start >= len(data):
         return False
-    second = data[at]
+    second = data[start]
     return second & 0xF0 == 0x90 or 0xDC <= second <= 0xDD
 
 
-class _AnyTopicRequest(Struct, array_like=True):
-    """A topic request with whatever stands in the place of its position."""
+class _LenientTopicRequest(Struct, array_like=True):
+    """A topic request with any value as its position."""
 
     topic: str
     after: Raw = Raw(b"\xc0")
     snapshot: bool = False
 
 
-class _AnySubscribe(Struct, array_like=True, tag_field="op", tag=m.Subscribe.__struct_config__.tag):
+class _LenientSubscribe(Struct, array_like=True, tag_field="op", tag=m.Subscribe.__struct_config__.tag):
     request: m.RequestId
-    topics: list[_AnyTopicRequest]
+    topics: list[_LenientTopicRequest]
 
 
-_any_subscribe = msgspec.msgpack.Decoder(_AnySubscribe)
-_any_after = msgspec.msgpack.Decoder(bool | int | float | str | list[bool | int | float | str | None] | None)
+_lenient_subscribe = msgspec.msgpack.Decoder(_LenientSubscribe)
+_lenient_after = msgspec.msgpack.Decoder(bool | int | float | str | list[bool | int | float | str | None] | None)
 
 
-def _subscribe(raw: Raw) -> m.Subscribe | None:
-    """The request whose positions alone are malformed: what can be told of them is for `parse_position`."""
+def _decode_lenient_subscribe(raw: Raw) -> m.Subscribe | None:
+    """Return a subscribe request with malformed positions as they are, for `parse_position` to refuse one by one.
+
+    Returns None when something else is wrong with the request.
+    """
     try:
-        found = _any_subscribe.decode(raw)
-    except UNDECODABLE:
+        lenient = _lenient_subscribe.decode(raw)
+    except DECODE_ERRORS:
         return None
-    return m.Subscribe(
-        found.request, [m.TopicRequest(topic.topic, _after(topic.after), topic.snapshot) for topic in found.topics]
-    )
+    topics = [
+        m.TopicRequest(topic.topic, _decode_lenient_after(topic.after), topic.snapshot) for topic in lenient.topics
+    ]
+    return m.Subscribe(lenient.request, topics)
 
 
-def _after(raw: Raw) -> Any:
+def _decode_lenient_after(raw: Raw) -> Any:
     try:
-        return _any_after.decode(raw)
-    except UNDECODABLE:
-        return raw  # in any case no position
+        return _lenient_after.decode(raw)
+    except DECODE_ERRORS:
+        return raw  # not a position in any case
 
 
-class _MsgpackSide:
-    """The decoders of what one end sends."""
+class _MsgpackDecoders:
+    """The decoders for the messages of one end."""
 
     def __init__(self, union: Any, kinds: tuple[type[Struct], ...]) -> None:
         self._one = msgspec.msgpack.Decoder(union)
         self._many = msgspec.msgpack.Decoder(list[union])
-        self._side = Side({kind.__struct_config__.tag: kind for kind in kinds})
-        self._checks = Publish in kinds
+        self._operations = Operations({kind.__struct_config__.tag: kind for kind in kinds})
+        self._from_client = Publish in kinds
 
     def decode(self, data: Data) -> list[Any]:
-        several = _holds_array(data)
+        several = _holds_several(data)
         try:
             if several:
-                found: list[Any] = self._many.decode(data)
-                check_count(len(found))
+                messages: list[Any] = self._many.decode(data)
+                check_count(len(messages))
             else:
-                found = [self._one.decode(data)]
-            if self._checks:
-                _check(found)
-        except (*UNDECODABLE, FieldError) as error:
-            return diagnose_msgpack(data, several, self._side, self._read, error)
-        return found
+                messages = [self._one.decode(data)]
+            if self._from_client:
+                _check_publications(messages)
+        except (*DECODE_ERRORS, FieldError) as error:
+            return diagnose_msgpack(data, several, self._operations, self._read, error)
+        return messages
 
     def _read(self, raw: Raw) -> Any:
         try:
             message = self._one.decode(raw)
         except msgspec.ValidationError:
-            message = _subscribe(raw) if self._checks else None
+            message = _decode_lenient_subscribe(raw) if self._from_client else None
             if message is None:
                 raise
-        _check([message])
+        _check_publications([message])
         return message
 
 
@@ -207,10 +216,10 @@ class _Json(Codec):
 
     def __init__(self) -> None:
         parts = (m.Server, m.TopicRequest, m.Limits, m.TopicReceipt)
-        self._kinds = family(get_args(ClientMessage) + get_args(BrokerMessage), parts)
+        self._kinds = build_kinds(get_args(ClientMessage) + get_args(BrokerMessage), parts)
         self._encoder = msgspec.json.Encoder()
-        self._client = _JsonSide([self._kinds[kind] for kind in get_args(ClientMessage)])
-        self._broker = _JsonSide([self._kinds[kind] for kind in get_args(BrokerMessage)])
+        self._client = _JsonDecoders([self._kinds[kind] for kind in get_args(ClientMessage)])
+        self._broker = _JsonDecoders([self._kinds[kind] for kind in get_args(BrokerMessage)])
         self._publication = msgspec.json.Decoder(_JsonPublication)
 
     def encode(self, message: ClientMessage | BrokerMessage) -> bytes:
@@ -232,8 +241,8 @@ class _Json(Codec):
         return self._broker.decode(data)
 
 
-class _JsonSide:
-    """The decoders of what one end sends."""
+class _JsonDecoders:
+    """The decoders for the messages of one end."""
 
     def __init__(self, kinds: list[JsonKind]) -> None:
         union: Any = kinds[0].wire
@@ -243,25 +252,25 @@ class _JsonSide:
         self._one = msgspec.json.Decoder(union)
         self._many = msgspec.json.Decoder(list[union])
         self._kinds = {kind.wire: kind for kind in kinds}
-        self._side = Side({kind.wire.__struct_config__.tag: kind.message for kind in kinds})
+        self._operations = Operations({kind.wire.__struct_config__.tag: kind.message for kind in kinds})
 
     def decode(self, data: Data) -> list[Any]:
         several = data.lstrip(b" \t\r\n")[:1] == b"["
         try:
             wires = self._many.decode(data) if several else [self._one.decode(data)]
             check_count(len(wires))
-            found = [self._kinds[type(wire)].from_wire(wire) for wire in wires]
-            _check(found)
-        except (*UNDECODABLE, FieldError) as error:
-            found = diagnose_json(data, several, self._side, self._read, error)
-        if not found:
-            raise BadMessage(BAD_MESSAGE, "an empty array: a frame holds one message, or an array of them")
-        return found
+            messages = [self._kinds[type(wire)].from_wire(wire) for wire in wires]
+            _check_publications(messages)
+        except (*DECODE_ERRORS, FieldError) as error:
+            messages = diagnose_json(data, several, self._operations, self._read, error)
+        if not messages:
+            raise BadMessage(BAD_MESSAGE, "an empty array: a frame holds one message, or an array of messages")
+        return messages
 
     def _read(self, value: object) -> Any:
         wire = msgspec.convert(value, self._union)
         message = self._kinds[type(wire)].from_wire(wire)
-        _check([message])
+        _check_publications([message])
         return message
 
 
@@ -270,9 +279,9 @@ MSGPACK: Final[Codec] = _Msgpack()
 CODECS: Final = (MSGPACK, JSON)
 
 
-def codec_named(name: str) -> Codec:
-    """The codec of this name ("json", "msgpack") or subprotocol. Raises ValueError."""
+def find_codec(name: str) -> Codec:
+    """Return the codec with this name ("json", "msgpack") or subprotocol. Raises ValueError."""
     for codec in CODECS:
         if name in (codec.name, codec.subprotocol):
             return codec
-    raise ValueError(f"{name!r} is no wire format: expected json or msgpack")
+    raise ValueError(f"{name!r} is not a wire format; use json or msgpack")

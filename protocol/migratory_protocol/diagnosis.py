@@ -1,7 +1,7 @@
-"""What was wrong with a frame that could not be decoded: slow, thorough, and only run for bad frames.
+"""Diagnosis of frames that cannot be decoded: slow and thorough, and only run for bad frames.
 
-A frame that is no JSON or no MessagePack closes the connection. Everything else refuses single messages: each is
-looked at on its own, with an error that names the field, and the good ones beside it are kept.
+A frame that is not JSON or not MessagePack closes the connection. Otherwise each message is examined on its own: a bad
+one is refused with an error that names the field, and the valid ones in the same frame are delivered.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from migratory_protocol.errors import BAD_MESSAGE, BAD_POSITION, BAD_TOPIC, UNKN
 from migratory_protocol.jsonwire import FieldError
 from migratory_protocol.messages import LARGEST_INTEGER
 
-UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What msgspec raises for input that it can't decode: errors of its own, ill-formed UTF-8, too deep nesting."""
+DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""The exceptions of msgspec for undecodable input: its own errors, ill-formed UTF-8, nesting that is too deep."""
 
-REFUSALS = 16
-"""Bad messages of one frame that are answered one by one; a frame with more is hostile or garbage, and answers to all
-of them would be longer than the frame."""
+MAX_BAD_MESSAGES = 16
+"""Bad messages of one frame that are answered one by one. A frame with more is hostile or garbage, and the answers
+would be longer than the frame."""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_PLACE = re.compile(r" - at `(?:key in )?\$([^`]*)`$")
+_PATH = re.compile(r" - at `(?:key in )?\$([^`]*)`$")
 _STEP = re.compile(r"\[(\d+|\.\.\.)\]")
-_BEGINNING = "expected an array that begins with the number of an operation, or an array of such arrays"
+_EXPECTED_ARRAY = "expected an array that begins with the number of an operation, or an array of such arrays"
 
 Read = Callable[[Any], Any]
 
-fields = lru_cache(maxsize=64)(all_fields)  # asked for once per message, and slow to make
+fields = lru_cache(maxsize=64)(all_fields)  # called once per message, and slow
 
 
-class Side:
-    """The messages that one end may send, by operation: a number in MessagePack, a name in JSON."""
+class Operations:
+    """The message classes that one end may send, by operation: a number in MessagePack, a name in JSON."""
 
     def __init__(self, kinds: dict[Any, type[Struct]]) -> None:
         self._kinds = kinds
@@ -48,46 +48,48 @@ class Side:
             tag if isinstance(tag, str) else f"{tag} ({_name(kind)})" for tag, kind in kinds.items()
         )
 
-    def kind(self, op: object) -> type[Struct]:
-        """Raises BadMessage for an operation that is none."""
-        found = self._kinds.get(op) if type(op) in (int, str) else None
-        if found is None:
+    def find(self, op: object) -> type[Struct]:
+        """Return the message class of an operation. Raises BadMessage for an unknown one."""
+        kind = self._kinds.get(op) if type(op) in (int, str) else None
+        if kind is None:
             shown = f'"{op[:40]}"' if isinstance(op, str) else str(op) if type(op) is int else "of another type"
             raise BadMessage(UNKNOWN_OP, f"unknown operation {shown}; expected one of {self._known}")
-        return found
+        return kind
 
 
 def check_count(count: int) -> None:
-    """Raises BadMessage when a frame holds too many messages."""
+    """Raise BadMessage when a frame holds too many messages."""
     if count > limits.MESSAGES:
         text = f"the frame holds {count} messages, expected at most {limits.MESSAGES}"
         raise BadMessage(BAD_MESSAGE, text, closes=True)
 
 
-def each(values: list[Any], read: Callable[[Any], Any]) -> list[Any]:
-    """All messages of a frame. Raises the first BadMessage, with everything of the frame on it."""
+def read_all(values: list[Any], read: Callable[[Any], Any]) -> list[Any]:
+    """Return all messages of a frame. Raises the first BadMessage, with all messages and errors in its `frame`."""
     check_count(len(values))
-    found: list[Any] = []
+    messages: list[Any] = []
     errors: list[BadMessage] = []
     for value in values:
         try:
-            found.append(read(value))
+            messages.append(read(value))
         except BadMessage as error:
-            found.append(error)
+            messages.append(error)
             errors.append(error)
-            if len(errors) > REFUSALS:
+            if len(errors) > MAX_BAD_MESSAGES:
                 raise BadMessage(
-                    BAD_MESSAGE, f"more than {REFUSALS} bad messages in one frame, the first: {errors[0]}", closes=True
+                    BAD_MESSAGE,
+                    f"more than {MAX_BAD_MESSAGES} bad messages in one frame, the first: {errors[0]}",
+                    closes=True,
                 ) from None
     if errors:
-        errors[0].frame = tuple(found)
+        errors[0].frame = tuple(messages)
         raise errors[0]
-    return found
+    return messages
 
 
 def _check_length(data: bytes | bytearray, error: Exception) -> None:
-    """What is longer than other messages than publications may be is not looked into: that makes an object of each of
-    its parts."""
+    """Raise BadMessage for a frame longer than any message but a publication: a diagnosis would make an object of
+    each of its parts."""
     if len(data) > limits.MESSAGE:
         where = f"{error.field}: " if isinstance(error, FieldError) else ""
         closes = not isinstance(error, msgspec.ValidationError | FieldError)
@@ -97,41 +99,43 @@ def _check_length(data: bytes | bytearray, error: Exception) -> None:
 # ---- JSON ------------------------------------------------------------------------------------------------------
 
 
-def diagnose_json(data: bytes | bytearray, several: bool, side: Side, read: Read, error: Exception) -> list[Any]:
-    """The messages, when each of them alone is good; raises BadMessage otherwise."""
+def diagnose_json(
+    data: bytes | bytearray, several: bool, operations: Operations, read: Read, error: Exception
+) -> list[Any]:
+    """Return the messages when each of them is valid alone. Raises BadMessage."""
     _check_length(data, error)
     try:
-        # this decoder lets lone surrogates through, so that they harm one message and not the frame
-        value = json.loads(data.decode(), parse_int=_clamped, parse_constant=_not_json)
+        # this decoder accepts lone surrogates, so that they fail one message and not the frame
+        value = json.loads(data.decode(), parse_int=_clamp_integer, parse_constant=_refuse_constant)
     except RecursionError:
         raise BadMessage(BAD_MESSAGE, "the frame is nested too deeply", closes=True) from None
     except ValueError:
         raise BadMessage(BAD_MESSAGE, f"the frame is not JSON: {error}", closes=True) from None
-    return each(value if several else [value], lambda item: _json_message(item, side, read))
+    return read_all(value if several else [value], lambda item: _read_json(item, operations, read))
 
 
-def _clamped(digits: str) -> int:
-    """Integers are exact up to 64 bits; no field takes larger ones, and thousands of digits take long to convert."""
+def _clamp_integer(digits: str) -> int:
+    """Return an integer, exact up to 64 bits. No field allows larger ones, and thousands of digits convert slowly."""
     return int(digits) if len(digits) < 20 else -(2**64) if digits[0] == "-" else 2**64
 
 
-def _not_json(name: str) -> NoReturn:
+def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
-def _json_message(value: object, side: Side, read: Read) -> Any:
+def _read_json(value: object, operations: Operations, read: Read) -> Any:
     if not isinstance(value, dict):
-        raise BadMessage(BAD_MESSAGE, 'expected an object with the field "op", or an array of such')
+        raise BadMessage(BAD_MESSAGE, 'expected an object with the field "op", or an array of such objects')
     if "op" not in value:
-        raise BadMessage(BAD_MESSAGE, 'missing field "op": the operation')
-    kind = side.kind(value["op"])
-    refuse = _Refuse(kind, value)
-    ill_formed = _ill_formed_json(kind, value)
+        raise BadMessage(BAD_MESSAGE, 'missing field "op", the operation')
+    kind = operations.find(value["op"])
+    refuse = _Refusal(kind, value)
+    ill_formed = _find_surrogate(kind, value)
     if ill_formed:
         refuse(ill_formed, "holds a lone surrogate, expected well-formed text", ill_formed=True)
     try:
         return read(value)
-    except UNDECODABLE as error:
+    except DECODE_ERRORS as error:
         refuse(*_split(error))
     except FieldError as error:
         refuse(error.field, str(error))
@@ -139,39 +143,42 @@ def _json_message(value: object, side: Side, read: Read) -> Any:
         refuse("", "the name of a field holds a lone surrogate, expected well-formed text")
 
 
-def _ill_formed_json(kind: type[Struct], value: dict[str, Any], place: str = "") -> str:
-    """Where a text of the message holds a lone surrogate; "" where none does. What a topic request has as `after` is
-    nobody's text yet. Of parts there may be hundreds of thousands: those whose texts are plain are passed over."""
+def _find_surrogate(kind: type[Struct], value: dict[str, Any], prefix: str = "") -> str:
+    """Return the path of a text with a lone surrogate in the message, "" when there is none.
+
+    `after` of a topic request is skipped: it may be any value. There may be hundreds of thousands of structs in a list:
+    those with well-formed texts are skipped without building their paths.
+    """
     for field in fields(kind):
         if field.name == "after":
             continue
-        part = _part(field.type)
+        part = _struct_in(field.type)
         for name in ("data", "data64") if field.type is bytes else (field.name,):
             item = value.get(name)
             if isinstance(item, str):
-                if _ill_formed_text(item):
-                    return f"{place}{name}"
+                if _has_surrogate(item):
+                    return f"{prefix}{name}"
             elif isinstance(item, dict):
-                if part is not None and (found := _ill_formed_json(part, item, f"{place}{name}.")):
-                    return found
+                if part is not None and (path := _find_surrogate(part, item, f"{prefix}{name}.")):
+                    return path
             elif isinstance(item, list):
                 for index, inner in enumerate(item):
                     if isinstance(inner, str):
-                        if _ill_formed_text(inner):
-                            return f"{place}{name}[{index}]"
-                    elif part is not None and isinstance(inner, dict) and any(map(_ill_formed_text, inner.values())):
-                        found = _ill_formed_json(part, inner, f"{place}{name}[{index}].")
-                        if found:
-                            return found
+                        if _has_surrogate(inner):
+                            return f"{prefix}{name}[{index}]"
+                    elif part is not None and isinstance(inner, dict) and any(map(_has_surrogate, inner.values())):
+                        path = _find_surrogate(part, inner, f"{prefix}{name}[{index}].")
+                        if path:
+                            return path
     return ""
 
 
-def _ill_formed_text(value: object) -> bool:
+def _has_surrogate(value: object) -> bool:
     return isinstance(value, str) and not value.isascii() and _SURROGATE.search(value) is not None
 
 
-def _part(kind: Any) -> type[Struct] | None:
-    """The struct in a field, or in the list in a field."""
+def _struct_in(kind: Any) -> type[Struct] | None:
+    """Return the struct in a field, or in the list of a field."""
     inner = get_args(kind)[0] if get_origin(kind) is list else kind
     return inner if isinstance(inner, type) and issubclass(inner, Struct) else None
 
@@ -179,8 +186,10 @@ def _part(kind: Any) -> type[Struct] | None:
 # ---- MessagePack -----------------------------------------------------------------------------------------------
 
 
-def diagnose_msgpack(data: bytes | bytearray, several: bool, side: Side, read: Read, error: Exception) -> list[Any]:
-    """The messages, when each of them alone is good; raises BadMessage otherwise."""
+def diagnose_msgpack(
+    data: bytes | bytearray, several: bool, operations: Operations, read: Read, error: Exception
+) -> list[Any]:
+    """Return the messages when each of them is valid alone. Raises BadMessage."""
     _check_length(data, error)
     try:
         msgspec.msgpack.decode(data, type=Raw)
@@ -189,55 +198,55 @@ def diagnose_msgpack(data: bytes | bytearray, several: bool, side: Side, read: R
     except msgspec.DecodeError:
         raise BadMessage(BAD_MESSAGE, f"the frame is not MessagePack: {error}", closes=True) from None
     raws = msgspec.msgpack.decode(data, type=list[Raw]) if several else [Raw(bytes(data))]
-    return each(raws, lambda raw: _msgpack_message(raw, side, read))
+    return read_all(raws, lambda raw: _read_msgpack(raw, operations, read))
 
 
-def _msgpack_message(raw: Raw, side: Side, read: Read) -> Any:
+def _read_msgpack(raw: Raw, operations: Operations, read: Read) -> Any:
     items = _items(raw)
     if not items:
-        raise BadMessage(BAD_MESSAGE, _BEGINNING)
-    kind = side.kind(_value(items[0]))
+        raise BadMessage(BAD_MESSAGE, _EXPECTED_ARRAY)
+    kind = operations.find(_value(items[0]))
     given = list(zip(fields(kind), items[1:], strict=False))
-    refuse = _Refuse(kind, {field.name: _value(item) for field, item in given})
+    refuse = _Refusal(kind, {field.name: _value(item) for field, item in given})
     try:
         return read(raw)
     except UnicodeDecodeError:
-        refuse(_ill_formed(given), "holds text that is not UTF-8", ill_formed=True)
-    except UNDECODABLE as error:
+        refuse(_find_ill_formed(given), "holds text that is not UTF-8", ill_formed=True)
+    except DECODE_ERRORS as error:
         missing = [field.name for field in fields(kind) if field.required][len(given) :]
         if missing:
             refuse(missing[0], "missing")
-        place, text = _split(error)
-        refuse(_named(kind, place), text)
+        path, text = _split(error)
+        refuse(_name_path(kind, path), text)
     except FieldError as error:
         refuse(error.field, str(error))
 
 
-# Never just anything: see `messages.After`.
+# not any object, see `messages.After`
 _name_or_number = msgspec.msgpack.Decoder(int | str)
 _text = msgspec.msgpack.Decoder(str | list[str])
 
 
 def _value(raw: Raw) -> object:
-    """A number or a text; None for everything else."""
+    """Return a number or a text, None for every other value."""
     try:
         return _name_or_number.decode(raw)
-    except UNDECODABLE:
+    except DECODE_ERRORS:
         return None
 
 
-def _ill_formed(given: list[tuple[FieldInfo, Raw]]) -> str:
-    """Where the text that is not UTF-8 stands; "" if that cannot be told."""
+def _find_ill_formed(given: list[tuple[FieldInfo, Raw]]) -> str:
+    """Return the path of a text that is not UTF-8, "" when it cannot be located."""
     for field, raw in given:
         items = _items(raw) if field.name == "topics" else []
-        if not items and _holds_ill_formed(raw):
+        if not items and _is_ill_formed(raw):
             return field.name
         for index, item in enumerate(items):
             parts = _items(item)
-            if not parts and _holds_ill_formed(item):
+            if not parts and _is_ill_formed(item):
                 return f"topics[{index}]"
             for name, part in zip(("topic", "after"), parts, strict=False):
-                if _holds_ill_formed(part):
+                if _is_ill_formed(part):
                     return f"topics[{index}].{name}"
     return ""
 
@@ -249,23 +258,23 @@ def _items(raw: Raw) -> list[Raw]:
         return []
 
 
-def _holds_ill_formed(raw: Raw) -> bool:
+def _is_ill_formed(raw: Raw) -> bool:
     try:
         _text.decode(raw)
     except UnicodeDecodeError:
         return True
-    except UNDECODABLE:
+    except DECODE_ERRORS:
         return False
     return False
 
 
-def _named(kind: type[Struct], place: str) -> str:
-    """A place in MessagePack, `[2][0][1]`, by the names of the fields: `topics[0].after`."""
+def _name_path(kind: type[Struct], path: str) -> str:
+    """Return a path of array indexes, `[2][0][1]`, with the names of the fields: `topics[0].after`."""
     named = ""
     at: Any = kind
-    for depth, step in enumerate(_STEP.finditer(place)):
+    for depth, step in enumerate(_STEP.finditer(path)):
         if isinstance(at, type) and issubclass(at, Struct) and step[1].isdigit():
-            field = fields(at)[int(step[1]) - (0 if depth else 1)]  # a message has its operation before the fields
+            field = fields(at)[int(step[1]) - (0 if depth else 1)]  # a message begins with its operation
             named += f".{field.name}" if named else field.name
             at = field.type
         else:
@@ -277,8 +286,8 @@ def _named(kind: type[Struct], place: str) -> str:
 # ---- both ------------------------------------------------------------------------------------------------------
 
 
-class _Refuse:
-    """Raises the BadMessage for a message of this kind, with the request and the topic that the message named."""
+class _Refusal:
+    """The class, request and topic of a bad message. A call raises the BadMessage for one of its fields."""
 
     def __init__(self, kind: type[Struct], given: dict[str, Any]) -> None:
         self._kind = kind
@@ -286,14 +295,14 @@ class _Refuse:
         self._request = request if type(request) is int and 0 <= request <= LARGEST_INTEGER else None
         self._topic = topic if isinstance(topic, str) and not _SURROGATE.search(topic) else None
 
-    def __call__(self, place: str, text: str, *, ill_formed: bool = False) -> NoReturn:
-        """`place` as in `topics[0].after`, "" for the message as a whole."""
+    def __call__(self, path: str, text: str, *, ill_formed: bool = False) -> NoReturn:
+        """Raise the error for the field at `path`, such as `topics[0].after`, or "" for the message as a whole."""
         code = BAD_MESSAGE
-        if ill_formed and re.fullmatch(r"topic|topics\[\d+\](\.topic)?", place):
+        if ill_formed and re.fullmatch(r"topic|topics\[\d+\](\.topic)?", path):
             code = BAD_TOPIC
-        elif ill_formed and place.endswith(".after"):
+        elif ill_formed and path.endswith(".after"):
             code = BAD_POSITION
-        where = f"{_name(self._kind)}.{place}" if place else _name(self._kind)
+        where = f"{_name(self._kind)}.{path}" if path else _name(self._kind)
         raise BadMessage(code, f"{where}: {text}", self._request, self._topic)
 
 
@@ -302,9 +311,9 @@ def _name(kind: type[Struct]) -> str:
 
 
 def _split(error: Exception) -> tuple[str, str]:
-    """msgspec's error as (place, what is wrong there)."""
+    """Return an error of msgspec as (path, what is wrong there)."""
     text = str(error)
-    found = _PLACE.search(text)
-    if found is None:
+    match = _PATH.search(text)
+    if match is None:
         return "", text
-    return found[1].lstrip("."), text[: found.start()]
+    return match[1].lstrip("."), text[: match.start()]

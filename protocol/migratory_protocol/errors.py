@@ -1,8 +1,11 @@
-"""Error codes of `error`, `nack` and topic receipts, and the exception that carries one out of the codec."""
+"""Error codes, close codes, and the exception that reports a bad message. docs/protocol.md lists the codes."""
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import Final
+
+# ---- error codes: in `error`, `nack` and topic receipts ---------------------------------------------------------
 
 BAD_MESSAGE: Final = "bad_message"
 UNKNOWN_OP: Final = "unknown_op"
@@ -19,25 +22,76 @@ ID_REUSED: Final = "id_reused"
 GAP: Final = "gap"
 RETRY: Final = "retry"
 
+MAX_ERROR_TEXT: Final = 300
+"""Characters of an error's text. A hostile message must not make its answer longer than itself."""
+
 
 class BadMessage(ValueError):
-    """A message that a peer sent and this side cannot take.
+    """A message from a peer that is not acceptable, with the error to send back.
 
-    `code` and `text` are meant for the sender: the text names the field and what is allowed, never holds a lone
-    surrogate and has at most 300 characters. `request` and `topic` name what is refused, where the message still told.
-    `closes`: nothing of the frame could be made out, so that the connection ends with 4000. Otherwise only this
-    message is refused, and `frame` holds everything that came in the same frame, in order, this error included: the
-    messages beside a bad one are good.
+    code      the error code
+    text      for the sender: names the field and what is allowed, in at most `MAX_ERROR_TEXT` well-formed characters
+    request   the request that is refused, None when the message does not name one
+    topic     the topic that is refused, None when the message does not name one
+    closes    the whole frame is unreadable, so the connection ends with close code 4000
+    frame     all messages of the same frame in order, this error in place of the bad message; the others are valid
     """
 
     def __init__(
         self, code: str, text: str, request: int | None = None, topic: str | None = None, *, closes: bool = False
     ) -> None:
         text = text.encode("utf-8", "backslashreplace").decode()
-        self.text = text if len(text) <= 300 else text[:297] + "..."
+        self.text = text if len(text) <= MAX_ERROR_TEXT else text[: MAX_ERROR_TEXT - 3] + "..."
         super().__init__(self.text)
         self.code = code
         self.request = request
         self.topic = topic
         self.closes = closes
         self.frame: tuple[object, ...] = (self,)
+
+
+# ---- close codes ------------------------------------------------------------------------------------------------
+
+
+class CloseCode(IntEnum):
+    """The close codes that a broker sends. 1000 to 1013 are registered with IANA; 4000 to 4004 are this protocol's own
+    (RFC 6455, 7.4.2)."""
+
+    NORMAL = 1000
+    DRAINING = 1001  # "going away": the broker shuts down, or its drain period has ended
+    PROTOCOL_ERROR = 1002
+    UNSUPPORTED_DATA = 1003  # a binary frame on a JSON connection, or a text frame on a MessagePack connection
+    INVALID_TEXT = 1007  # text that is not UTF-8, or compressed data that cannot be inflated
+    NOT_ALLOWED = 1008  # forbidden, or over a limit
+    TOO_LARGE = 1009
+    INTERNAL_ERROR = 1011
+    RESTARTING = 1012
+    TRY_ANOTHER = 1013  # the broker accepts no clients at present
+    BAD_MESSAGE = 4000
+    UNAUTHENTICATED = 4001
+    TOKEN_EXPIRED = 4002
+    SLOW_CONSUMER = 4003
+    FENCED = 4004  # the broker is cut off from the cluster
+
+
+FATAL = frozenset(
+    {
+        CloseCode.PROTOCOL_ERROR,
+        CloseCode.UNSUPPORTED_DATA,
+        CloseCode.INVALID_TEXT,
+        CloseCode.NOT_ALLOWED,
+        CloseCode.TOO_LARGE,
+        CloseCode.BAD_MESSAGE,
+        CloseCode.UNAUTHENTICATED,
+    }
+)
+"""The client is at fault: a retry with the same input fails in the same way at every broker."""
+
+SAME_BROKER = frozenset({CloseCode.TOKEN_EXPIRED, CloseCode.SLOW_CONSUMER})
+"""The broker is healthy: the client may reconnect to it at once. After other codes it tries another broker first."""
+
+
+def is_valid_close_code(code: int) -> bool:
+    """Return whether a close frame may carry `code`: the registered codes but 1004 to 1006 and 1015, and 3000 to 4999
+    (RFC 6455, 7.4)."""
+    return 1000 <= code <= 1003 or 1007 <= code <= 1014 or 3000 <= code <= 4999

@@ -1,18 +1,21 @@
-"""WebSocket frames (RFC 6455) without I/O, for both ends: bytes in, events out.
+"""WebSocket frames (RFC 6455) and permessage-deflate (RFC 7692) without I/O, for both ends: bytes in, events out.
 
-A broker holds one parser per connection, tens of thousands of them. So a parser has a few slots, keeps no buffer while
-nothing is half received, and reads whole frames straight from the bytes that it is fed. A long masked frame is unmasked
-as it comes: at its end, that of the largest payloads would keep a broker from all others for a second.
+A broker holds tens of thousands of connections. So a parser has few slots, holds no buffer while no frame is
+incomplete, and reads complete frames directly from the bytes that it is fed. A long masked frame is unmasked as its
+bytes arrive: unmasking the largest payload in one go would block the event loop for a second.
+
+Every message is compressed on its own, without context takeover in either direction: an idle connection holds no
+deflate window, and a publication is compressed once for all its subscribers.
 """
 
 from __future__ import annotations
 
+import zlib
 from typing import Final, Literal
 
 from msgspec import Struct
 
-from migratory_protocol import deflate as compression
-from migratory_protocol.closecodes import CloseCode, may_be_sent
+from migratory_protocol.errors import CloseCode, is_valid_close_code
 
 CONTINUATION: Final = 0
 TEXT: Final = 1
@@ -21,6 +24,9 @@ CLOSE: Final = 8
 PING: Final = 9
 PONG: Final = 10
 
+STREAMED_BYTES = 65_536
+"""Bytes of payload from which on a masked frame is unmasked piece by piece, as its bytes arrive."""
+
 _FIN = 0x80
 _PLAIN_BINARY = _FIN | BINARY
 _WHOLE = (_PLAIN_BINARY, _FIN | TEXT)  # first bytes of an uncompressed message in one frame
@@ -28,18 +34,20 @@ _RSV1 = 0x40
 _RSV23 = 0x30
 _MASKED = 0x80
 _CONTROL_LIMIT = 125
-LONG = 65_536  # bytes of a frame that is unmasked piece by piece
+
+_SYNC_TAIL = b"\x00\x00\xff\xff"  # ends a deflate block that is flushed; not sent (RFC 7692, 7.2.1)
+_FINAL_TAILS = (b"", _SYNC_TAIL, b"\x00" + _SYNC_TAIL)
 
 
 class MessageReceived(Struct, frozen=True, gc=False):
-    """A whole message, unmasked, put together and inflated. Bytes of a `text` one are valid UTF-8."""
+    """A complete message: unmasked, defragmented and inflated. The data of a `text` message are valid UTF-8."""
 
     data: bytes
     text: bool
 
 
 class PingReceived(Struct, frozen=True, gc=False):
-    """Answer it with a pong of the same data, before anything that answers later events."""
+    """A ping. Answer with a pong of the same data before anything that answers later events."""
 
     data: bytes
 
@@ -49,8 +57,8 @@ class PongReceived(Struct, frozen=True, gc=False):
 
 
 class CloseReceived(Struct, frozen=True, gc=False):
-    """The last event: what comes behind it is ignored. `code` is None when the frame had none. Answer with the same
-    code unless a close frame was sent before."""
+    """A close frame, the last event of a connection: later bytes are ignored. `code` is None when the frame has none.
+    Answer with the same code, unless a close frame was sent before."""
 
     code: int | None
     reason: str
@@ -60,7 +68,7 @@ FrameEvent = MessageReceived | PingReceived | PongReceived | CloseReceived
 
 
 class ProtocolError(Exception):
-    """The peer broke the protocol or a limit: close with `code`. `events` came whole before the mistake."""
+    """A violation of the protocol or of a limit by the peer. Close with `code`. `events` are those before it."""
 
     def __init__(self, code: CloseCode, text: str) -> None:
         super().__init__(text)
@@ -69,69 +77,69 @@ class ProtocolError(Exception):
         self.events: list[FrameEvent] = []
 
 
-class _Long:
-    """A masked frame on its way: its first byte, how many bytes of it are still to come, the mask for the next of them,
-    and what has come, unmasked."""
+class _StreamedFrame:
+    """A long masked frame that is still incomplete: its first byte, the number of bytes to come, the mask rotated for
+    the next of them, and the unmasked payload so far."""
 
-    __slots__ = ("first", "left", "mask", "payload")
+    __slots__ = ("first", "mask", "payload", "remaining")
 
     def __init__(self, first: int, length: int, mask: bytes | bytearray) -> None:
         self.first = first
-        self.left = length
+        self.remaining = length
         self.mask = mask
         self.payload = bytearray()
 
-    def take(self, data: bytes | bytearray) -> None:
-        """Not more than is to come."""
+    def append(self, data: bytes | bytearray) -> None:
+        """Unmask and store `data`, which must not be longer than `remaining`."""
         self.payload += apply_mask(data, self.mask)
-        self.left -= len(data)
+        self.remaining -= len(data)
         turn = len(data) & 3
         self.mask = self.mask[turn:] + self.mask[:turn]
 
 
 class FrameParser:
-    """Feed it what the socket gave; it answers with what was received whole.
+    """An incremental parser for one direction of a connection. Feed it the socket's bytes; it returns complete events.
 
-    role          which end this is: a server takes only masked frames, a client only unmasked ones (5.1)
-    max_message   bytes of the largest message, after defragmentation and inflation; one more closes with 1009
-    deflate       permessage-deflate was agreed on, without context takeover by the sender
+    role          this end: a server accepts only masked frames, a client only unmasked ones (5.1)
+    max_message   bytes of the largest message, after defragmentation and inflation; a larger one closes with 1009
+    deflate       permessage-deflate was negotiated, without context takeover by the sender
     """
 
-    __slots__ = ("_buffer", "_deflate", "_fragments", "_long", "_mask", "_opcode", "_over", "max_message")
+    __slots__ = ("_buffer", "_closed", "_deflate", "_fragments", "_mask", "_opcode", "_streamed", "max_message")
 
     def __init__(self, role: Literal["server", "client"], max_message: int, deflate: bool = False) -> None:
         self.max_message = max_message
         self._mask = _MASKED if role == "server" else 0
         self._deflate = deflate
-        self._over = False
-        self._buffer: bytearray | None = None  # the begin of a frame,
-        self._long: _Long | None = None  # or that of a long one
-        self._fragments: bytearray | None = None  # the begin of a message
+        self._closed = False  # after a close frame or an error
+        self._buffer: bytearray | None = None  # an incomplete frame,
+        self._streamed: _StreamedFrame | None = None  # or a long one
+        self._fragments: bytearray | None = None  # an incomplete message,
         self._opcode = 0  # and the first byte of its first frame
 
     @property
-    def idle(self) -> bool:
-        """Nothing is half received."""
-        return self._buffer is None and self._long is None and self._fragments is None
+    def is_idle(self) -> bool:
+        """Whether no frame and no message is incomplete."""
+        return self._buffer is None and self._streamed is None and self._fragments is None
 
     @property
-    def as_new(self) -> bool:
-        """Idle, and not finished: another connection may use it."""
-        return self.idle and not self._over
+    def is_reusable(self) -> bool:
+        """Whether another connection may use the parser: it is idle and not closed."""
+        return self.is_idle and not self._closed
 
     @property
-    def held(self) -> int:
-        """Bytes that are half received."""
-        parts = (self._buffer, self._fragments, None if self._long is None else self._long.payload)
+    def buffered_bytes(self) -> int:
+        """Bytes of incomplete frames and messages."""
+        parts = (self._buffer, self._fragments, None if self._streamed is None else self._streamed.payload)
         return sum(len(part) for part in parts if part is not None)
 
     def feed(self, data: bytes | bytearray) -> list[FrameEvent]:
-        """The events that `data` completes, in order.
+        """Return the events that `data` completes, in order.
 
-        Raises ProtocolError; it and a close frame are final: everything after them is ignored.
+        Raises ProtocolError. After an error or a close frame all further bytes are ignored.
         """
         events: list[FrameEvent] = []
-        if self._over:
+        if self._closed:
             return events
         buffer = self._buffer
         if buffer is not None:
@@ -140,19 +148,19 @@ class FrameParser:
         start = 0
         size = len(data)
         try:
-            if self._long is not None:
-                start = self._go_on(self._long, data, events)
+            if self._streamed is not None:
+                start = self._continue_streamed(self._streamed, data, events)
             while start < size:
-                end = self._frame(data, start, size, events)
+                end = self._parse_frame(data, start, size, events)
                 if end == 0:
                     break
                 start = end
-                if self._over:
+                if self._closed:
                     self._buffer = None
                     return events
         except ProtocolError as error:
-            self._over = True
-            self._buffer = self._long = self._fragments = None
+            self._closed = True
+            self._buffer = self._streamed = self._fragments = None
             error.events = events
             raise
         if start == size:
@@ -163,10 +171,10 @@ class FrameParser:
             del buffer[:start]
         return events
 
-    def _frame(self, data: bytes | bytearray, start: int, size: int, events: list[FrameEvent]) -> int:
-        """Takes the frame that begins at `start`. Returns where it ends, 0 when it is not all there."""
+    def _parse_frame(self, data: bytes | bytearray, start: int, size: int, events: list[FrameEvent]) -> int:
+        """Parse the frame that begins at `start`. Return where it ends, or 0 when it is incomplete."""
         first = data[start]
-        # nearly every frame is a message of its own, not compressed: for those the checks below have nothing to say
+        # nearly every frame is an uncompressed message of its own, for which the checks below have nothing to find
         plain = first in _WHOLE and self._fragments is None
         if not plain:
             self._check_first(first)
@@ -193,10 +201,10 @@ class FrameParser:
             body += 4
             end = body + length
             if size < end:
-                if length <= LONG or size < body:
+                if length <= STREAMED_BYTES or size < body:
                     return 0
-                self._long = _Long(first, length, bytes(data[body - 4 : body]))
-                self._long.take(data[body:size])
+                self._streamed = _StreamedFrame(first, length, bytes(data[body - 4 : body]))
+                self._streamed.append(data[body:size])
                 return size
             payload = apply_mask(data[body:end], data[body - 4 : body])
         else:
@@ -207,31 +215,31 @@ class FrameParser:
         if first == _PLAIN_BINARY and plain:
             events.append(MessageReceived(payload, False))
         elif plain:
-            self._message(first, payload, events)
+            self._add_message(first, payload, events)
         elif first & 0x08:
-            self._control(first & 0x0F, payload, events)
+            self._add_control(first & 0x0F, payload, events)
         else:
-            self._part(first, payload, events)
+            self._add_data(first, payload, events)
         return end
 
-    def _go_on(self, long: _Long, data: bytes | bytearray, events: list[FrameEvent]) -> int:
-        """More of a long frame. Returns where what belongs to it ends."""
-        end = min(long.left, len(data))
-        long.take(data if end == len(data) else data[:end])
-        if not long.left:
-            self._long = None
-            self._part(long.first, bytes(long.payload), events)
+    def _continue_streamed(self, frame: _StreamedFrame, data: bytes | bytearray, events: list[FrameEvent]) -> int:
+        """Append the bytes of `data` that belong to the frame. Return where they end."""
+        end = min(frame.remaining, len(data))
+        frame.append(data if end == len(data) else data[:end])
+        if not frame.remaining:
+            self._streamed = None
+            self._add_data(frame.first, bytes(frame.payload), events)
         return end
 
-    def _part(self, first: int, payload: bytes, events: list[FrameEvent]) -> None:
-        """Of a message: all of it, the end of it, or not the end."""
+    def _add_data(self, first: int, payload: bytes, events: list[FrameEvent]) -> None:
+        """Handle a data frame: a whole message, its last fragment, or another fragment."""
         if first & _FIN:
-            self._last(first, payload, events)
+            self._finish_message(first, payload, events)
         else:
-            self._fragment(first, payload)
+            self._add_fragment(first, payload)
 
     def _check_first(self, first: int) -> None:
-        """Everything that the first byte alone can be wrong in."""
+        """Raise ProtocolError for an error that the first byte of a frame shows."""
         opcode = first & 0x0F
         if first & _RSV23:
             raise ProtocolError(CloseCode.PROTOCOL_ERROR, "RSV2 and RSV3 are reserved")
@@ -241,10 +249,10 @@ class FrameParser:
             )
         if opcode in (TEXT, BINARY):
             if self._fragments is not None:
-                raise ProtocolError(CloseCode.PROTOCOL_ERROR, "a new message inside of a fragmented one")
+                raise ProtocolError(CloseCode.PROTOCOL_ERROR, "a new message inside a fragmented one")
         elif opcode == CONTINUATION:
             if self._fragments is None:
-                raise ProtocolError(CloseCode.PROTOCOL_ERROR, "a continuation of no message")
+                raise ProtocolError(CloseCode.PROTOCOL_ERROR, "a continuation frame without a message to continue")
         elif opcode in (CLOSE, PING, PONG):
             if not first & _FIN:
                 raise ProtocolError(CloseCode.PROTOCOL_ERROR, "a control frame must not be fragmented")
@@ -252,24 +260,24 @@ class FrameParser:
             raise ProtocolError(CloseCode.PROTOCOL_ERROR, f"opcode {opcode} is reserved")
 
     def _check_size(self, first: int, length: int) -> None:
-        """By the header alone, so that a message over the limit is never stored."""
+        """Raise ProtocolError by the header alone, so that a message over the limit is never buffered."""
         if first & 0x08:
             return
         if self._fragments is not None:
             length += len(self._fragments)
             first = self._opcode
-        limit = compression.compressed_limit(self.max_message) if first & _RSV1 else self.max_message
+        limit = max_compressed_size(self.max_message) if first & _RSV1 else self.max_message
         if length > limit:
             raise ProtocolError(CloseCode.TOO_LARGE, f"the message is larger than {self.max_message} bytes")
 
-    def _fragment(self, first: int, payload: bytes) -> None:
+    def _add_fragment(self, first: int, payload: bytes) -> None:
         if self._fragments is None:
             self._opcode = first
             self._fragments = bytearray(payload)
         else:
             self._fragments += payload
 
-    def _last(self, first: int, payload: bytes, events: list[FrameEvent]) -> None:
+    def _finish_message(self, first: int, payload: bytes, events: list[FrameEvent]) -> None:
         if self._fragments is not None:
             self._fragments += payload
             payload = bytes(self._fragments)
@@ -277,56 +285,61 @@ class FrameParser:
             first = self._opcode
         if first & _RSV1:
             try:
-                payload = compression.inflate(payload, self.max_message)
-            except compression.TooLarge as error:
+                payload = inflate(payload, self.max_message)
+            except InflatedTooLarge as error:
                 raise ProtocolError(CloseCode.TOO_LARGE, str(error)) from None
             except ValueError as error:
                 raise ProtocolError(CloseCode.INVALID_TEXT, str(error)) from None
-        self._message(first, payload, events)
+        self._add_message(first, payload, events)
 
-    def _message(self, first: int, payload: bytes, events: list[FrameEvent]) -> None:
+    def _add_message(self, first: int, payload: bytes, events: list[FrameEvent]) -> None:
         text = first & 0x0F == TEXT
         if text and not payload.isascii():
-            _utf8(payload, "a text message")
+            _decode_utf8(payload, "a text message")
         events.append(MessageReceived(payload, text))
 
-    def _control(self, opcode: int, payload: bytes, events: list[FrameEvent]) -> None:
+    def _add_control(self, opcode: int, payload: bytes, events: list[FrameEvent]) -> None:
         if opcode == PING:
             events.append(PingReceived(payload))
         elif opcode == PONG:
             events.append(PongReceived(payload))
         else:
-            events.append(_close(payload))
-            self._over = True
+            events.append(_parse_close(payload))
+            self._closed = True
             self._fragments = None
 
 
-def _utf8(payload: bytes, what: str) -> str:
+def _decode_utf8(payload: bytes, name: str) -> str:
     try:
         return payload.decode()
     except UnicodeDecodeError:
-        raise ProtocolError(CloseCode.INVALID_TEXT, f"{what} is not UTF-8") from None
+        raise ProtocolError(CloseCode.INVALID_TEXT, f"{name} is not UTF-8") from None
 
 
-def _close(payload: bytes) -> CloseReceived:
+def _parse_close(payload: bytes) -> CloseReceived:
     if not payload:
         return CloseReceived(None, "")
     code = int.from_bytes(payload[:2], "big")
-    if len(payload) < 2 or not may_be_sent(code):
+    if len(payload) < 2 or not is_valid_close_code(code):
         raise ProtocolError(CloseCode.PROTOCOL_ERROR, "a close frame with a code that may not be sent")
-    return CloseReceived(code, _utf8(payload[2:], "the reason of a close frame"))
+    return CloseReceived(code, _decode_utf8(payload[2:], "the reason of a close frame"))
+
+
+# ---- writing ----------------------------------------------------------------------------------------------------
 
 
 def apply_mask(payload: bytes | bytearray, mask: bytes | bytearray) -> bytes:
-    """`payload` masked, or unmasked, with the 4 bytes of `mask` (5.3). One XOR of two long integers is the fastest way
-    without native code of our own."""
+    """Return `payload` masked, or unmasked, with the 4 bytes of `mask` (5.3).
+
+    One XOR of two long integers is the fastest way without an extension module.
+    """
     size = len(payload)
     pattern = (mask * ((size + 3) >> 2))[:size]
     return (int.from_bytes(payload, "little") ^ int.from_bytes(pattern, "little")).to_bytes(size, "little")
 
 
 def encode_frame(opcode: int, payload: bytes, mask: bytes | None = None, fin: bool = True, rsv1: bool = False) -> bytes:
-    """One frame with the shortest header. A client gives 4 random bytes as `mask`, new ones for each frame."""
+    """Return one frame with the shortest header. A client gives 4 random bytes as `mask`, new ones for each frame."""
     first = opcode | _FIN if fin else opcode
     if rsv1:
         first |= _RSV1
@@ -360,7 +373,7 @@ def pong_frame(payload: bytes = b"", mask: bytes | None = None) -> bytes:
 
 
 def close_frame(code: int | None = CloseCode.NORMAL, reason: str = "", mask: bytes | None = None) -> bytes:
-    """A close frame; the reason is cut, between characters, to the 123 bytes that fit."""
+    """Return a close frame. The reason is cut, between characters, to the 123 bytes that fit."""
     if code is None:
         return encode_frame(CLOSE, b"", mask)
     text = reason.encode("utf-8", "replace")[: _CONTROL_LIMIT - 2].decode("utf-8", "ignore")
@@ -368,5 +381,41 @@ def close_frame(code: int | None = CloseCode.NORMAL, reason: str = "", mask: byt
 
 
 def deflated_frame(opcode: int, payload: bytes, mask: bytes | None = None) -> bytes:
-    """A message compressed on its own, once for all receivers that agreed on permessage-deflate."""
-    return encode_frame(opcode, compression.compress(payload), mask, rsv1=True)
+    """Return a compressed message in one frame, for every receiver that negotiated permessage-deflate."""
+    return encode_frame(opcode, compress(payload), mask, rsv1=True)
+
+
+# ---- permessage-deflate (RFC 7692) ------------------------------------------------------------------------------
+
+
+class InflatedTooLarge(ValueError):
+    """A message that is over the limit after inflation."""
+
+
+def max_compressed_size(limit: int) -> int:
+    """Return the bytes that a compressed message of `limit` bytes needs at most: incompressible data grow a little."""
+    return limit + (limit >> 5) + 64
+
+
+def compress(payload: bytes, level: int = 6) -> bytes:
+    """Return the compressed payload for a frame with RSV1 set (7.2.1)."""
+    deflater = zlib.compressobj(level, zlib.DEFLATED, -15)
+    return (deflater.compress(payload) + deflater.flush(zlib.Z_SYNC_FLUSH))[:-4]
+
+
+def inflate(payload: bytes, limit: int) -> bytes:
+    """Return the message in `payload` (7.2.2). At most one byte over `limit` is inflated.
+
+    Raises InflatedTooLarge, and ValueError for invalid deflate data.
+    """
+    inflater = zlib.decompressobj(-15)
+    try:
+        message = inflater.decompress(payload + _SYNC_TAIL, limit + 1)
+    except zlib.error:
+        raise ValueError("the compressed message cannot be inflated") from None
+    if len(message) > limit:
+        raise InflatedTooLarge(f"the inflated message is larger than {limit} bytes")
+    # a sender may set BFINAL on its last block (7.2.3.5): then only the tail of the message may remain
+    if inflater.eof and inflater.unused_data not in _FINAL_TAILS:
+        raise ValueError("the compressed message continues behind its final block")
+    return message

@@ -1,7 +1,7 @@
-"""The opening handshake (RFC 6455, 4): what a client writes and reads, and what a server decides. Pure functions.
+"""The opening handshake (RFC 6455, 4): the client's request and response, and the server's negotiation.
 
-The server's side of HTTP belongs to its HTTP library; here are only the decisions: subprotocol and permessage-deflate.
-Who may connect at all is decided in `origins.py`.
+Pure functions. The HTTP of the server's side belongs to its HTTP library; this module only negotiates subprotocol and
+permessage-deflate. `origins.py` checks Origin and Host.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DEFLATE_OFFER = "permessage-deflate; server_no_context_takeover; client_no_conte
 
 
 class HandshakeError(Exception):
-    """The server did not open a WebSocket. `status` is its HTTP status, 0 when it did not speak HTTP."""
+    """A handshake that failed. `status` is the server's HTTP status, 0 when its response was not HTTP."""
 
     def __init__(self, text: str, status: int = 0) -> None:
         super().__init__(text)
@@ -37,8 +37,8 @@ class HandshakeError(Exception):
         self.status = status
 
 
-class Response(Struct, frozen=True):
-    """The server agreed. `rest` are bytes that came behind the response: the first frames."""
+class HandshakeResponse(Struct, frozen=True):
+    """A response that opens the WebSocket. `rest` are the bytes behind it: the beginning of the first frames."""
 
     subprotocol: str | None
     deflate: bool
@@ -46,19 +46,19 @@ class Response(Struct, frozen=True):
 
 
 def accept_key(key: str) -> str:
-    """The server's proof that it has read `key` and speaks WebSocket (4.2.2)."""
+    """Return the Sec-WebSocket-Accept for a client's Sec-WebSocket-Key (4.2.2)."""
     return b64encode(sha1(key.encode("ascii") + _GUID, usedforsecurity=False).digest()).decode("ascii")
 
 
-def valid_key(key: str) -> bool:
-    """Whether a client's Sec-WebSocket-Key is 16 bytes in base64."""
+def is_valid_key(key: str) -> bool:
+    """Return whether a client's Sec-WebSocket-Key is 16 bytes in base64."""
     try:
         return len(b64decode(key.encode("ascii"), validate=True)) == 16
     except (NotBase64, UnicodeEncodeError):
         return False
 
 
-def client_request(
+def build_request(
     host: str,
     path: str,
     nonce: bytes,
@@ -67,9 +67,9 @@ def client_request(
     deflate: bool = False,
     headers: Iterable[tuple[str, str]] = (),
 ) -> bytes:
-    """The client's request. `host` is "name:port", `nonce` 16 random bytes that were not used before.
+    """Return the client's request. `host` is "name:port", `nonce` 16 random bytes, new for each request.
 
-    Raises ValueError for text that would break out of its line.
+    Raises ValueError for text that is not allowed in a header or path, such as a line break.
     """
     if len(nonce) != 16:
         raise ValueError(f"the nonce has {len(nonce)} bytes, expected 16")
@@ -96,10 +96,10 @@ def client_request(
 
 def parse_response(
     data: bytes | bytearray, nonce: bytes, subprotocols: Sequence[str] = (), *, deflate: bool = False
-) -> Response | None:
-    """What the server answered to the request with `nonce`; None while the answer is not all there.
+) -> HandshakeResponse | None:
+    """Return the server's response to the request with `nonce`, or None while it is incomplete.
 
-    Raises HandshakeError for everything but an agreement to what was asked for.
+    Raises HandshakeError when the server does not agree to the request.
     """
     end = data.find(b"\r\n\r\n", 0, _HEAD_LIMIT)
     if end < 0:
@@ -107,12 +107,12 @@ def parse_response(
             raise HandshakeError(f"the server's response has more than {_HEAD_LIMIT} bytes of headers")
         return None
     first, *lines = bytes(data[:end]).split(b"\r\n")
-    found = _STATUS.fullmatch(first)
-    if found is None:
+    match = _STATUS.fullmatch(first)
+    if match is None:
         raise HandshakeError(f"the server did not answer with HTTP/1.1 but with {first[:60].decode('latin-1')!a}")
-    status = int(found[1])
+    status = int(match[1])
     if status != 101:
-        # as ASCII: what a terminal would take for a command must not get there by way of an error
+        # as ASCII, so that a server cannot send control sequences to a terminal by way of an error
         shown = ascii(first.decode("latin-1").removeprefix("HTTP/1.1 ")[:100])[1:-1]
         raise HandshakeError(f"the server refused the WebSocket: {shown}", status)
     headers = _headers(lines)
@@ -124,8 +124,10 @@ def parse_response(
         raise HandshakeError("Sec-WebSocket-Accept does not answer the key that was sent", status)
     chosen = headers.get("sec-websocket-protocol")
     if chosen is not None and chosen not in subprotocols:
-        raise HandshakeError(f"the server chose the subprotocol {chosen[:60]!a}, which was not asked for", status)
-    return Response(chosen, _agreed(headers.get("sec-websocket-extensions"), deflate), bytes(data[end + 4 :]))
+        raise HandshakeError(f"the server chose the subprotocol {chosen[:60]!a}, which was not requested", status)
+    return HandshakeResponse(
+        chosen, _accepted_deflate(headers.get("sec-websocket-extensions"), deflate), bytes(data[end + 4 :])
+    )
 
 
 def _headers(lines: list[bytes]) -> dict[str, str]:
@@ -140,43 +142,45 @@ def _headers(lines: list[bytes]) -> dict[str, str]:
     return headers
 
 
-def _agreed(extensions: str | None, offered: bool) -> bool:
-    """Whether the server took the one extension that was offered, as it was offered."""
+def _accepted_deflate(extensions: str | None, offered: bool) -> bool:
+    """Return whether the server accepted permessage-deflate. Raises HandshakeError when it differs from the offer."""
     if extensions is None:
         return False
-    parsed = _extension(extensions)
+    parsed = _parse_extension(extensions)
     if not offered or parsed is None or parsed[0] != "permessage-deflate":
-        raise HandshakeError(f"the server uses {extensions[:60]!a}, which was not asked for", 101)
+        raise HandshakeError(f"the server uses the extension {extensions[:60]!a}, which was not requested", 101)
     parameters = parsed[1]
     for name, value in parameters.items():
         plain = name in ("server_no_context_takeover", "client_no_context_takeover") and value is None
-        # any window of the server's can be inflated with the largest; ours was not offered to be limited
+        # a server may limit its own window, as the largest one inflates it; no limit of the client's was offered
         window = name == "server_max_window_bits" and value is not None and _WINDOW_BITS.fullmatch(value)
         if not plain and not window:
-            raise HandshakeError(f"the server answers permessage-deflate with {name[:60]!a}", 101)
+            raise HandshakeError(
+                f"the server answers permessage-deflate with the parameter {name[:60]!a}, which was not requested", 101
+            )
     if "server_no_context_takeover" not in parameters:
-        raise HandshakeError("the server keeps its deflate context, against what was asked for", 101)
+        raise HandshakeError("the server does not agree to server_no_context_takeover", 101)
     return True
 
 
-def agree_deflate(offers: str) -> str | None:
-    """The server's answer to the client's Sec-WebSocket-Extensions (joined with commas), None to go without.
+def negotiate_deflate(offers: str) -> str | None:
+    """Return the server's answer to the client's Sec-WebSocket-Extensions (joined with commas), None for no extension.
 
-    The first offer that can be met is taken: neither side keeps a context, and the window is the largest one, because
-    a publication is compressed once for all of its subscribers (RFC 7692, 7.1).
+    The first acceptable offer is accepted. Neither side keeps a context and the server's window is the largest one,
+    because a publication is compressed once for all its subscribers (RFC 7692, 7.1).
     """
     for offer in offers.split(","):
-        parsed = _extension(offer)
+        parsed = _parse_extension(offer)
         if parsed is None or parsed[0] != "permessage-deflate":
             continue
         parameters = parsed[1]
-        if all(_can_meet(name, value) for name, value in parameters.items()):
+        if all(_is_acceptable(name, value) for name, value in parameters.items()):
             window = "; server_max_window_bits=15" if "server_max_window_bits" in parameters else ""
             return DEFLATE_OFFER + window
     return None
 
 
-def _can_meet(name: str, value: str | None) -> bool:
+def _is_acceptable(name: str, value: str | None) -> bool:
     if name in ("server_no_context_takeover", "client_no_context_takeover"):
         return value is None
     if name == "client_max_window_bits":
@@ -184,22 +188,22 @@ def _can_meet(name: str, value: str | None) -> bool:
     return name == "server_max_window_bits" and value == "15"
 
 
-def _extension(text: str) -> tuple[str, dict[str, str | None]] | None:
-    """One extension with its parameters; None when it is malformed or names a parameter twice."""
+def _parse_extension(text: str) -> tuple[str, dict[str, str | None]] | None:
+    """Return an extension's name and parameters, or None when it is malformed or repeats a parameter."""
     parameters: dict[str, str | None] = {}
     name, *rest = text.split(";")
     for item in rest:
-        found = _PARAMETER.fullmatch(item)
-        if found is None or found[1] in parameters:
+        match = _PARAMETER.fullmatch(item)
+        if match is None or match[1] in parameters:
             return None
-        parameters[found[1]] = found[2] or found[3]
+        parameters[match[1]] = match[2] or match[3]
     return name.strip(), parameters
 
 
-def choose_codec(offered: str | None) -> Codec | None:
-    """The codec for the client's Sec-WebSocket-Protocol, the first that is known in the client's own order.
+def negotiate_codec(offered: str | None) -> Codec | None:
+    """Return the codec for the client's Sec-WebSocket-Protocol: the first known one in the client's order.
 
-    None asked for means JSON. None is returned when only unknown ones are asked for: then the server must refuse.
+    `offered` None, no header, means JSON. Returns None when all are unknown: then the server must refuse.
     """
     if offered is None:
         return JSON

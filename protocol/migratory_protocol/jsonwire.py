@@ -1,11 +1,11 @@
-"""The JSON family of wire structs, made from the classes in `messages.py`.
+"""The JSON wire format, derived from the message classes in `messages.py`.
 
-An object for every array; `op`, the class's name in lower case, for the number. Fields keep their names and types, with
-three exceptions:
+A message is an object in place of an array, and its `op` is the class's name in lower case in place of the number.
+Fields keep their names and types, with three exceptions:
 
 - a payload is `data`, text, when its bytes are UTF-8, and `data64`, base64, when they are not;
-- a position is the text "epoch:sequence", a lone sequence number the text of its digits: JavaScript's numbers would
-  lose digits above 2**53;
+- a position is the string "epoch:sequence", a single sequence number a string of its digits, because JavaScript's
+  numbers lose digits above 2**53;
 - a field with its default value is left out.
 """
 
@@ -28,7 +28,7 @@ Convert = Callable[[Any], Any]
 
 
 class FieldError(ValueError):
-    """A field that has the right type and a wrong value; `field` is its name."""
+    """A field with the right type and a wrong value. `field` is its name."""
 
     def __init__(self, field: str, text: str) -> None:
         super().__init__(text)
@@ -36,9 +36,9 @@ class FieldError(ValueError):
 
 
 class JsonKind:
-    """The wire struct of one class of messages, and the way there and back."""
+    """The JSON struct of one message class, and the conversion in both directions."""
 
-    __slots__ = ("_fields", "_payload", "_same", "message", "wire")
+    __slots__ = ("_copied", "_fields", "_payload", "message", "wire")
 
     def __init__(self, message: type[Struct], wires: dict[type[Struct], JsonKind]) -> None:
         self.message = message
@@ -53,16 +53,17 @@ class JsonKind:
             wire_type, write, read = _convert(field.type, field.name, wires)
             shape.append(_shape(field, wire_type, write))
             self._fields.append((field.name, field.default, write, read))
-        # Of parts that look alike in both forms there may be tens of thousands in one message: all fields at once.
+        # A message may hold tens of thousands of structs that need no conversion: copy all fields of one at once.
         names = [name for name, *_ in self._fields]
         converted = self._payload or any(read is not None for *_, read in self._fields)
-        self._same = None if converted or len(names) < 2 else attrgetter(*names)
+        self._copied = None if converted or len(names) < 2 else attrgetter(*names)
         op = message.__name__.lower() if message.__struct_config__.tag is not None else None
         self.wire: type[Struct] = msgspec.defstruct(
             message.__name__, shape, kw_only=True, omit_defaults=True, tag=op, tag_field="op" if op else None
         )
 
     def to_wire(self, message: Struct) -> Struct:
+        """Return the JSON struct of a message."""
         values: dict[str, Any] = {}
         for name, default, write, _ in self._fields:
             value = getattr(message, name)
@@ -77,20 +78,20 @@ class JsonKind:
         return self.wire(**values)
 
     def from_wire(self, wire: Any) -> Any:
-        """Raises FieldError for a value that its type alone does not rule out."""
-        if self._same is not None:
-            return self.message(*self._same(wire))
+        """Return the message. Raises FieldError for an invalid value that has the right type."""
+        if self._copied is not None:
+            return self.message(*self._copied(wire))
         values = {
             name: getattr(wire, name) if read is None else read(getattr(wire, name))
             for name, _, _, read in self._fields
         }
         if self._payload:
-            values["payload"] = _payload(wire.data, wire.data64)
+            values["payload"] = _read_payload(wire.data, wire.data64)
         return self.message(**values)
 
 
-def family(messages: tuple[type[Struct], ...], parts: tuple[type[Struct], ...]) -> dict[type[Struct], JsonKind]:
-    """The kinds of `messages` by their class; `parts` are the structs inside of them."""
+def build_kinds(messages: tuple[type[Struct], ...], parts: tuple[type[Struct], ...]) -> dict[type[Struct], JsonKind]:
+    """Return the kinds of `messages` by class. `parts` are the structs inside the messages."""
     known: dict[type[Struct], JsonKind] = {}
     for part in parts:
         known[part] = JsonKind(part, known)
@@ -103,29 +104,29 @@ def _shape(field: FieldInfo, wire_type: Any, write: Convert | None) -> tuple[Any
     return (field.name, wire_type, field.default if write is None else write(field.default))
 
 
-def _payload(text: str | UnsetType, binary: bytes | UnsetType) -> bytes:
+def _read_payload(text: str | UnsetType, binary: bytes | UnsetType) -> bytes:
     if text is UNSET and binary is UNSET:
-        raise FieldError("data", "missing: a payload is `data`, text, or `data64`, base64")
+        raise FieldError("data", "missing: give the payload as `data`, text, or as `data64`, base64")
     if text is not UNSET and binary is not UNSET:
-        raise FieldError("data64", "both `data` and `data64` are there: a payload is one of them")
+        raise FieldError("data64", "`data` and `data64` are both given; use one of them")
     if isinstance(binary, bytes):
         return binary
     return str(text).encode()
 
 
 def _convert(kind: Any, name: str, wires: dict[type[Struct], JsonKind]) -> tuple[Any, Convert | None, Convert | None]:
-    """The wire type of a field, and how its values get there and back (None: as they are)."""
+    """Return the JSON type of a field, and how to write and read its values (None: unchanged)."""
     if kind == After:
-        return object, None, None  # in JSON anything does no harm
+        return object, None, None  # any JSON value is harmless, see `messages.After`
     if kind is Position:
-        return str, str, lambda text: _position(name, text)
+        return str, str, lambda text: _read_position(name, text)
     if kind is SequenceNumber:
-        return str, str, lambda text: _sequence(name, text)
+        return str, str, lambda text: _read_sequence(name, text)
     if get_origin(kind) in (Union, UnionType) and Position in get_args(kind):
         return (
             str | None,
             lambda position: None if position is None else str(position),
-            lambda text: None if text is None else _position(name, text),
+            lambda text: None if text is None else _read_position(name, text),
         )
     if get_origin(kind) is list and (part := wires.get(get_args(kind)[0])) is not None:
         return (
@@ -138,14 +139,14 @@ def _convert(kind: Any, name: str, wires: dict[type[Struct], JsonKind]) -> tuple
     return kind, None, None
 
 
-def _position(name: str, text: str) -> Position:
+def _read_position(name: str, text: str) -> Position:
     try:
         return parse_position(text)
     except ValueError as error:
         raise FieldError(name, str(error)) from None
 
 
-def _sequence(name: str, text: str) -> int:
+def _read_sequence(name: str, text: str) -> int:
     if text.isascii() and text.isdigit() and len(text) <= 19 and int(text) <= LARGEST:
         return int(text)
-    raise FieldError(name, f"expected a sequence number as text, decimal digits, from 0 to {LARGEST}")
+    raise FieldError(name, f"expected a sequence number from 0 to {LARGEST}, as a string of decimal digits")

@@ -1,9 +1,9 @@
-"""The messages between a client and a broker: the one table that both wire formats are made from.
+"""The messages between clients and brokers, defined once for both wire formats.
 
-Written as they stand, the classes are the MessagePack format: arrays that begin with the number in `tag`, fields in
-the order given here. `jsonwire.py` derives the JSON format from the same fields: objects whose `op` is the class's name
-in lower case. docs/protocol.md describes every field. New fields go to the end and have a default, so that an older
-reader ignores them and an older writer may leave them out.
+The classes are the MessagePack format: arrays that begin with the number in `tag`, with the fields in the order given
+here. `jsonwire.py` derives the JSON format from the same fields: objects whose `op` is the class's name in lower case.
+docs/protocol.md describes every field. Add new fields at the end and with a default, so that an older reader ignores
+them and an older writer omits them.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ Receipt = Literal["complete", "truncated", "reset"]
 
 LARGEST_INTEGER = 2**53 - 1
 Integer = Annotated[int, Meta(ge=0, le=LARGEST_INTEGER)]
-"""Request and message ids and counts: whole numbers that every client's language holds exactly."""
+"""Request ids, message ids and counts: whole numbers that every client's language represents exactly."""
 
 RequestId = Annotated[int, Meta(ge=1, le=LARGEST_INTEGER)]
 
 Qos = Annotated[int, Meta(ge=0, le=1)]
 
 SequenceNumber = Annotated[int, Meta(ge=0, le=LARGEST)]
-"""Text of decimal digits in JSON, as in positions."""
+"""A string of decimal digits in JSON, as in positions."""
 
 Seconds = Annotated[float, Meta(ge=0, le=1e12)]
-"""A duration, or a wall clock time since 1970 in UTC. Finite: a NaN could not be said in JSON."""
+"""A duration, or a wall clock time since 1970 in UTC. Finite, because JSON has no NaN."""
 
 
 class Server(Struct, frozen=True, array_like=True):
-    """One entry of the server list. Weight 0 takes no new clients."""
+    """An entry of the server list. A broker with weight 0 accepts no new clients."""
 
     url: str
     weight: Integer = 100
@@ -44,8 +44,12 @@ class Server(Struct, frozen=True, array_like=True):
 
 
 class Connect(Struct, array_like=True, tag_field="op", tag=1):
-    """The first message of a connection. `client` names the client in logs; `token` says who it is; `moves` is how
-    often it changed its broker lately: those that did so least are asked first to move."""
+    """The first message of a connection.
+
+    client   the client's name in logs
+    token    the client's credential; a later `connect` on the same connection renews it
+    moves    how often the client changed its broker recently; brokers move clients with the fewest moves first
+    """
 
     version: Integer = 1
     client: str = ""
@@ -54,13 +58,16 @@ class Connect(Struct, array_like=True, tag_field="op", tag=1):
 
 
 After = str | Position | None
-"""A position in one of its forms, or none. Not just any object: a map with arrays for keys, which MessagePack allows,
-becomes a dict of tuples, whose hashes anybody can make collide: decoding a megabyte of it would take a minute."""
+"""A position in one of its forms, or None. Not any object: MessagePack allows maps with arrays as keys, which become a
+dict of tuples. Their hashes can be made to collide, so that decoding a megabyte of them takes a minute."""
 
 
 class TopicRequest(Struct, array_like=True):
-    """`after` is not looked into further, and may be something else altogether where the codec found it malformed: so
-    that this harms this topic only (`positions.parse_position`)."""
+    """A topic of a subscribe request.
+
+    The codec does not check `after`, which may be any value: `positions.parse_position` refuses a malformed position,
+    so that it fails one topic and not the whole request.
+    """
 
     topic: str
     after: After = None
@@ -78,9 +85,12 @@ class Unsubscribe(Struct, array_like=True, tag_field="op", tag=3):
 
 
 class Publish(Struct, array_like=True, tag_field="op", tag=4):
-    """QoS 1 carries the publisher's id, the message id (from 1, rising by one per publisher and topic) and the mark:
-    the lowest id of this publisher and topic that is neither answered nor given up, at this sending. `sent` is the
-    publisher's wall clock in seconds."""
+    """A publication from a client.
+
+    With QoS 1 it has the publisher's id, the message id (from 1, rising by one per publisher and topic) and the mark:
+    the lowest id of this publisher and topic that is neither answered nor given up at the time of sending. `sent` is
+    the publisher's wall clock in seconds.
+    """
 
     topic: str
     payload: bytes
@@ -103,8 +113,8 @@ class Bye(Struct, array_like=True, tag_field="op", tag=6):
 
 
 class Limits(Struct, array_like=True):
-    """Limits in force at this broker: largest payload and longest topic name in bytes, subscriptions per client, bytes
-    that may wait for one client."""
+    """The limits in force at a broker: bytes of the largest payload and of the longest topic name, subscriptions per
+    client, bytes that are queued for one client."""
 
     payload: Integer
     topic: Integer
@@ -113,7 +123,7 @@ class Limits(Struct, array_like=True):
 
 
 class Welcome(Struct, array_like=True, tag_field="op", tag=32):
-    """Answers `connect`. `heartbeat` is the interval in seconds."""
+    """The answer to `connect`. `heartbeat` is the interval in seconds."""
 
     version: Integer
     cluster: str
@@ -125,8 +135,12 @@ class Welcome(Struct, array_like=True, tag_field="op", tag=32):
 
 
 class TopicReceipt(Struct, array_like=True):
-    """`receipt` is None when the topic was refused: then `code` and `text` say why. `first`..`last` are the missing
-    sequence numbers of `truncated`. `position` is where the topic stands."""
+    """The result of a subscription to one topic.
+
+    receipt      None when the topic was refused: then `code` and `text` give the reason
+    position     the topic's current position
+    first, last  with "truncated": the range of missing sequence numbers
+    """
 
     topic: str
     receipt: Receipt | None
@@ -138,8 +152,7 @@ class TopicReceipt(Struct, array_like=True):
 
 
 class Subscribed(Struct, array_like=True, tag_field="op", tag=33):
-    """Answers a part of a subscribe request, or all of it. `request` 0: a receipt nobody asked for, because a live
-    subscription lost something."""
+    """The answer to a subscribe request, or to a part of it. `request` is 0 for a loss in a live subscription."""
 
     request: Integer
     topics: list[TopicReceipt]
@@ -151,9 +164,11 @@ class Unsubscribed(Struct, array_like=True, tag_field="op", tag=34):
 
 
 class Message(Struct, array_like=True, tag_field="op", tag=35):
-    """`sent` is the publisher's wall clock, `time` the coordinator's when it numbered the publication, in seconds.
-    `first` is not 0 where the topic is conflated and QoS 0 publications were left out: the message stands for all from
-    that sequence number on."""
+    """A publication for a subscriber.
+
+    `sent` is the publisher's wall clock and `time` the coordinator's at the assignment of the position, in seconds.
+    `first` is not 0 when conflation left out QoS 0 publications: the message replaces all from that sequence number on.
+    """
 
     topic: str
     position: Position
@@ -165,7 +180,7 @@ class Message(Struct, array_like=True, tag_field="op", tag=35):
 
 
 class Ack(Struct, array_like=True, tag_field="op", tag=36):
-    """`position` is None for a duplicate whose publication is no longer cached."""
+    """The acknowledgement of a QoS 1 publication. `position` is None for a duplicate that is no longer cached."""
 
     topic: str
     publisher: str
@@ -174,8 +189,11 @@ class Ack(Struct, array_like=True, tag_field="op", tag=36):
 
 
 class Nack(Struct, array_like=True, tag_field="op", tag=37):
-    """`gap`: send all waiting ids again from the lowest. `retry`: again after `retry_after` seconds. Any other code
-    is final."""
+    """The refusal of a QoS 1 publication.
+
+    On `gap` the publisher sends all unanswered ids again from the lowest. On `retry` it sends this one again after
+    `retry_after` seconds. Every other code is final.
+    """
 
     topic: str
     publisher: str
@@ -186,15 +204,17 @@ class Nack(Struct, array_like=True, tag_field="op", tag=37):
 
 
 class Servers(Struct, array_like=True, tag_field="op", tag=38):
-    """The server list has changed. In JSON also the answer to `GET /v1/servers`."""
+    """A changed server list. In JSON also the answer to `GET /v1/servers`."""
 
     servers: list[Server]
 
 
 class Drain(Struct, array_like=True, tag_field="op", tag=39):
-    """Go to one of `servers`, picked by weight, at a random moment within `period` seconds. `closes`: this broker
-    leaves, and closes what is still here then. Otherwise it stays, and asks for the sake of balance: a client that
-    can't get to any of them goes on where it is."""
+    """The request to move to one of `servers`, picked by weight, at a random moment within `period` seconds.
+
+    With `closes` the broker shuts down and closes the remaining connections then. Without it the broker rebalances its
+    clients, and a client that cannot connect to any of `servers` stays.
+    """
 
     period: Seconds
     servers: list[Server]
@@ -202,7 +222,7 @@ class Drain(Struct, array_like=True, tag_field="op", tag=39):
 
 
 class Error(Struct, array_like=True, tag_field="op", tag=40):
-    """`request` or `topic` name what was refused, where one can be named. `closes`: the connection ends."""
+    """An error. `request` or `topic` name what is refused, when it can be named. `closes`: the connection ends."""
 
     code: str
     text: str

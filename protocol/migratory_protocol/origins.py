@@ -1,7 +1,7 @@
-"""Who may open a connection, by the request's Origin and Host: one rule for WebSocket and its HTTP fallback.
+"""The Origin and Host check of a connection request, for WebSocket and its HTTP fallback.
 
-WebSocket is exempt from the same-origin policy, so that any page that a user visits could connect with the user's
-cookies; and a page whose DNS name was rebound to the broker's address arrives with a foreign Host.
+WebSocket is exempt from the same-origin policy. Without this check any page that a user visits could connect with the
+user's cookies (cross-site WebSocket hijacking). By DNS rebinding a page could reach the broker with a foreign Host.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ _DEFAULT_PORTS = {"http": "80", "ws": "80", "https": "443", "wss": "443"}
 
 
 @dataclass(slots=True, frozen=True)
-class Refusal:
-    """An HTTP status and its reason, for the client's eyes."""
+class OriginRefusal:
+    """The HTTP status and reason to answer a forbidden request with."""
 
     status: int
     text: str
@@ -38,13 +38,13 @@ class _Pattern:
 
 
 class OriginPolicy:
-    """What is allowed, parsed once.
+    """The allowed origins and hosts of a listener, parsed once.
 
     origins          "https://app.example.com", "https://*.example.org" (names below it), "*" for all
     hosts            "push.example.com" (with any port), "localhost:8080", "*.example.org", "*" for all
-    without_origin   whether requests without Origin are allowed: those of programs; browsers always send one
+    without_origin   whether requests without Origin are allowed: programs send none, browsers always send one
 
-    Raises ValueError for an entry that can't match anything, naming it as `allowed[0]` or `hosts[0]`.
+    Raises ValueError for an entry that cannot match anything, named as `allowed[0]` or `hosts[0]`.
     """
 
     __slots__ = ("_any_host", "_any_origin", "_hosts", "_origins", "_without_origin")
@@ -56,54 +56,55 @@ class OriginPolicy:
         self._hosts = [_host_pattern(index, entry) for index, entry in enumerate(hosts) if entry != "*"]
         self._without_origin = without_origin
 
-    def check(self, origins: Sequence[str], hosts: Sequence[str]) -> Refusal | None:
-        """None when a request with these Origin and Host headers (all of them, as they came) is allowed."""
+    def check(self, origins: Sequence[str], hosts: Sequence[str]) -> OriginRefusal | None:
+        """Return None when a request with these Origin and Host headers is allowed. Give all headers, unmerged."""
         if len(hosts) != 1:
-            return Refusal(400, "expected one Host header")
+            return OriginRefusal(400, "expected one Host header")
         if len(origins) > 1:
-            return Refusal(400, "more than one Origin header")
+            return OriginRefusal(400, "more than one Origin header")
         if not self._any_host and not _matches(_split_host(hosts[0]), self._hosts):
-            return Refusal(421, "this Host is not served here: see `hosts` in the broker's configuration")
+            return OriginRefusal(421, "this Host is not served here: see `hosts` in the broker's configuration")
         if not origins:
-            return None if self._without_origin else Refusal(403, "an Origin header is required here")
+            return None if self._without_origin else OriginRefusal(403, "an Origin header is required here")
         if not self._any_origin and not _matches(_split_origin(origins[0]), self._origins):
-            return Refusal(403, "this Origin is not allowed: see `allowed` in the broker's configuration of origins")
+            text = "this Origin is not allowed: see `allowed` in the broker's configuration of origins"
+            return OriginRefusal(403, text)
         return None
 
 
-def _matches(found: tuple[str, str, str] | None, patterns: list[_Pattern]) -> bool:
-    return found is not None and any(pattern.matches(*found) for pattern in patterns)
+def _matches(address: tuple[str, str, str] | None, patterns: list[_Pattern]) -> bool:
+    return address is not None and any(pattern.matches(*address) for pattern in patterns)
 
 
 def _split_origin(text: str) -> tuple[str, str, str] | None:
-    found = _ORIGIN.fullmatch(text.strip(" \t").lower())
-    if found is None:
+    match = _ORIGIN.fullmatch(text.strip(" \t").lower())
+    if match is None:
         return None
-    scheme, name, port = found.groups()
+    scheme, name, port = match.groups()
     return scheme, name, port or _DEFAULT_PORTS.get(scheme, "")
 
 
 def _split_host(text: str) -> tuple[str, str, str] | None:
-    found = _HOST.fullmatch(text.strip(" \t").lower())
-    if found is None:
+    match = _HOST.fullmatch(text.strip(" \t").lower())
+    if match is None:
         return None
-    name, port = found.groups()
+    name, port = match.groups()
     return "", name.removesuffix("."), port or ""
 
 
 def _origin_pattern(index: int, entry: str) -> _Pattern:
-    found = _split_origin(entry.replace("://*.", "://", 1))
-    if found is None:
+    origin = _split_origin(entry.replace("://*.", "://", 1))
+    if origin is None:
         raise ValueError(
-            f'allowed[{index}]: {entry!a} is no origin; expected "https://NAME[:PORT]", "https://*.NAME[:PORT]" or "*"'
+            f'allowed[{index}]: {entry!a} is not an origin; use "https://NAME[:PORT]", "https://*.NAME[:PORT]" or "*"'
         )
-    scheme, name, port = found
+    scheme, name, port = origin
     return _Pattern(scheme, f"*.{name}" if "://*." in entry else name, port)
 
 
 def _host_pattern(index: int, entry: str) -> _Pattern:
-    found = _split_host(entry.removeprefix("*."))
-    if found is None:
-        raise ValueError(f'hosts[{index}]: {entry!a} is no host; expected "NAME", "NAME:PORT", "*.NAME" or "*"')
-    _, name, port = found
+    host = _split_host(entry.removeprefix("*."))
+    if host is None:
+        raise ValueError(f'hosts[{index}]: {entry!a} is not a host; use "NAME", "NAME:PORT", "*.NAME" or "*"')
+    _, name, port = host
     return _Pattern("", f"*.{name}" if entry.startswith("*.") else name, port)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Struct
 
-from migratory_protocol.diagnosis import UNDECODABLE
+from migratory_protocol.diagnosis import DECODE_ERRORS
 from migratory_protocol.positions import Position
 
 PEER_VERSION = 1
@@ -343,7 +343,7 @@ def decode_peer(data: bytes | bytearray | memoryview) -> PeerMessage:
         raise BadPeerMessage(f"a peer message of {len(data)} bytes, the limit is {MAX_PEER_MESSAGE}")
     try:
         return _decoder.decode(data)
-    except UNDECODABLE as error:
+    except DECODE_ERRORS as error:
         raise BadPeerMessage(f"not a message of peer protocol {PEER_VERSION}: {error}") from None
 
 
@@ -358,7 +358,7 @@ def decode_peers(data: bytes | bytearray | memoryview) -> Sequence[PeerMessage]:
         return [decode_peer(data)]
     try:
         found = _several.decode(data)
-    except UNDECODABLE as error:
+    except DECODE_ERRORS as error:
         raise BadPeerMessage(f"not messages of peer protocol {PEER_VERSION}: {error}") from None
     if not found:
         raise BadPeerMessage("a frame without a message")

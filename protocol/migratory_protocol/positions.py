@@ -1,8 +1,8 @@
-"""Positions: where a publication stands in its topic.
+"""Positions: the place of a publication in its topic.
 
-A position is (epoch, sequence number); positions of one topic compare as tuples do. On the wire it is
-`[epoch, sequence]` in MessagePack and the string `"epoch:sequence"` in JSON, so that no digit is lost above 2**53
-(docs/decisions/0001-positions-on-the-wire.md).
+A position is (epoch, sequence number). Positions of one topic compare as tuples do. On the wire a position is
+`[epoch, sequence]` in MessagePack and the string `"epoch:sequence"` in JSON, because JavaScript's numbers lose digits
+above 2**53 (docs/decisions/0001-positions-on-the-wire.md).
 """
 
 from __future__ import annotations
@@ -13,12 +13,15 @@ from typing import Annotated, NamedTuple
 from msgspec import Meta
 
 LARGEST = 2**63 - 1
+"""The largest epoch and sequence number: they fit into a signed 64-bit integer."""
+
 _Part = Annotated[int, Meta(ge=0, le=LARGEST)]
 _TEXT = re.compile(r"([0-9]{1,19}):([0-9]{1,19})")
 
 
 class Position(NamedTuple):
-    """`sequence` 0 stands before a topic's first publication; both are whole numbers in 0..2**63 - 1."""
+    """The epoch and sequence number of a publication, each from 0 to 2**63 - 1. Sequence number 0 is before the first
+    publication."""
 
     epoch: _Part
     sequence: _Part
@@ -28,26 +31,26 @@ class Position(NamedTuple):
 
 
 def parse_position(value: object) -> Position:
-    """The position that a client sent, in either wire form.
+    """Return the position that a client sent, in either wire form.
 
-    Raises ValueError, naming what is wrong, for everything that is not one.
+    Raises ValueError that names what is wrong.
     """
     if isinstance(value, str):
-        found = _TEXT.fullmatch(value)
-        if found is None:
+        match = _TEXT.fullmatch(value)
+        if match is None:
             raise ValueError(f'position {value[:60]!a} is not "epoch:sequence", two whole numbers of up to 19 digits')
-        parts: list[object] = [int(found[1]), int(found[2])]
+        parts: list[object] = [int(match[1]), int(match[2])]
     elif isinstance(value, (list, tuple)):
         parts = list(value)
     else:
-        raise ValueError('a position is "epoch:sequence" in JSON and [epoch, sequence] in MessagePack')
+        raise ValueError('a position must be "epoch:sequence" in JSON, [epoch, sequence] in MessagePack')
     if len(parts) != 2:
-        raise ValueError("a position has two parts, epoch and sequence")
+        raise ValueError(f"a position must have two parts, epoch and sequence; this one has {len(parts)}")
     epoch, sequence = parts
     for part in parts:
         # `type`, not `isinstance`: true is an int in Python and not a number on the wire
         if type(part) is not int or not 0 <= part <= LARGEST:
-            raise ValueError(f"epoch and sequence of a position are whole numbers from 0 to {LARGEST}")
+            raise ValueError(f"epoch and sequence of a position must be whole numbers from 0 to {LARGEST}")
     assert isinstance(epoch, int)
     assert isinstance(sequence, int)
     return Position(epoch, sequence)

@@ -1,7 +1,7 @@
-"""Topic names, and the topic group that a name falls into.
+"""Topic names: which are valid, which a pattern matches, and which topic group a name belongs to.
 
-A name is what it is, byte for byte: nothing is normalised. Two spellings of an accented letter make two topics, and a
-name that begins with a byte order mark is not the one without.
+Names are compared byte for byte and never normalised. Composed and decomposed accents are two topics, and a byte order
+mark is part of the name.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ _FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 class BadTopic(ValueError):
-    """A name that no topic can have; `code` is the error code that a client gets."""
+    """An invalid topic name. `code` is the error code for the client."""
 
     code = "bad_topic"
 
 
 def check_topic(name: str, limit: int = limits.TOPIC) -> str:
-    """`name`, when it is 1 to `limit` bytes of UTF-8 without control characters (C0, DEL, C1) or lone surrogates.
+    """Return `name` when it has 1 to `limit` bytes of UTF-8, no control characters (C0, DEL, C1), no lone surrogates.
 
-    Raises BadTopic, naming what is wrong, otherwise. The text holds the name as ASCII, cut to 40 characters.
+    Raises BadTopic that names what is wrong. Its text shows the name as ASCII, cut to 40 characters.
     """
-    if name.isprintable():  # neither controls nor surrogates are; a few harmless characters are not, either
+    if name.isprintable():  # fast path: a printable name has neither control characters nor surrogates
         pass
-    elif found := _FORBIDDEN.search(name):
-        kind = "a lone surrogate" if found[0] >= "\ud800" else "the control character"
+    elif match := _FORBIDDEN.search(name):
+        kind = "a lone surrogate" if match[0] >= "\ud800" else "the control character"
         raise BadTopic(
-            f"topic {name[:40]!a} holds {kind} U+{ord(found[0]):04X} at character {found.start()}; "
+            f"topic {name[:40]!a} holds {kind} U+{ord(match[0]):04X} at character {match.start()}; "
             "names are well-formed text without control characters"
         )
     size = len(name) if name.isascii() else len(name.encode())
@@ -43,11 +43,11 @@ def check_topic(name: str, limit: int = limits.TOPIC) -> str:
 
 
 class TopicPattern:
-    """Which topics a rule is for: `*` stands for any characters but "/", `**` for any at all, everything else for
-    itself. Rules are the configuration's; clients subscribe to whole names.
+    """A pattern for topic names in the configuration. `*` matches any characters but "/", `**` any characters at all,
+    everything else itself. Clients subscribe to whole names only.
 
-    Clients choose the names, and nobody may choose one that takes long: a regular expression with a few stars tries
-    every way to divide a name between them, for hours. Here each part of the pattern goes through the name once.
+    Clients choose the names that are matched, so the time must be bounded: a regular expression with a few stars
+    backtracks for hours on a hostile name. Here each part of the pattern passes over the name once.
     """
 
     __slots__ = ("_parts", "text")
@@ -57,14 +57,15 @@ class TopicPattern:
         self._parts = re.split(r"(\*\*|\*)", text)
 
     def matches(self, topic: str) -> bool:
-        ends = [0]  # where the parts so far may end
+        """Return whether the pattern matches the whole name."""
+        ends = [0]
         for part in self._parts:
-            ends = list(_ends(part, topic, ends))
+            ends = list(_match_ends(part, topic, ends))
         return len(topic) in ends
 
 
-def _ends(part: str, topic: str, starts: list[int]) -> Iterator[int]:
-    """Where a part of a pattern may end that begins at one of `starts`; these rise, and so do those."""
+def _match_ends(part: str, topic: str, starts: list[int]) -> Iterator[int]:
+    """Yield where a match of `part` that begins at one of `starts` can end, in ascending order as `starts` is."""
     reached = -1
     for start in starts:
         if part not in ("*", "**"):
@@ -77,6 +78,9 @@ def _ends(part: str, topic: str, starts: list[int]) -> Iterator[int]:
 
 
 def topic_group(topic: str, groups: int) -> int:
-    """The group, 0 to `groups` - 1, of a topic: CRC-32 (the one of zlib, polynomial 0xEDB88320) of its UTF-8 bytes,
-    modulo the number of groups. The same for ever and in every language: it decides who numbers the topic."""
+    """Return the topic group, 0 to `groups` - 1: CRC-32 (zlib's, polynomial 0xEDB88320) of the name's UTF-8 bytes,
+    modulo the number of groups.
+
+    The hash never changes and is the same in every language, because it decides which broker coordinates the topic.
+    """
     return crc32(topic.encode()) % groups

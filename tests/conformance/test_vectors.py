@@ -152,7 +152,7 @@ def test_frames(case: Case, step: int) -> None:
             close = int(error.code)
     assert [shown(event) for event in events] == case["events"]
     assert close == case["close"]
-    assert parser.idle
+    assert parser.is_idle
 
 
 @pytest.mark.parametrize("case", cases("headers.json"))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol, cast
 
 from migratory_protocol.codec import CODECS
-from migratory_protocol.handshake import accept_key, agree_deflate, choose_codec, valid_key
+from migratory_protocol.handshake import accept_key, is_valid_key, negotiate_codec, negotiate_deflate
 from migratory_protocol.origins import OriginPolicy
 
 Wire = Literal["json", "msgpack"]
@@ -54,15 +54,15 @@ def negotiate(
     if headers.getall("Sec-WebSocket-Version", []) != ["13"]:
         return Refused(426, "only version 13 of WebSocket is spoken here", {"Sec-WebSocket-Version": "13"})
     keys = headers.getall("Sec-WebSocket-Key", [])
-    if len(keys) != 1 or not valid_key(keys[0].strip()):
+    if len(keys) != 1 or not is_valid_key(keys[0].strip()):
         return Refused(400, "Sec-WebSocket-Key must be 16 bytes in base64")
     offered = headers.getall("Sec-WebSocket-Protocol", [])
-    codec = choose_codec(",".join(offered) if offered else None)
+    codec = negotiate_codec(",".join(offered) if offered else None)
     if codec is None:
         known = ", ".join(codec.subprotocol for codec in CODECS)
         return Refused(400, f"none of these subprotocols is spoken here; known are {known}")
     extensions = headers.getall("Sec-WebSocket-Extensions", [])
-    deflate = agree_deflate(",".join(extensions)) if compression and extensions else None
+    deflate = negotiate_deflate(",".join(extensions)) if compression and extensions else None
     lines = [
         "HTTP/1.1 101 Switching Protocols",
         "Upgrade: websocket",

@@ -13,7 +13,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self, assert_never
 
-from migratory_protocol.codec import codec_named
+from migratory_protocol.codec import find_codec
 from migratory_protocol.messages import Message, Server
 from migratory_protocol.positions import Position
 
@@ -91,9 +91,9 @@ class Client:
             **_identity(name),
             token=token if isinstance(token, str) else None,
             settings=settings,
-            codec=codec_named(wire),
+            codec=find_codec(wire),
         )
-        self._driver = Driver(self._core, codec_named(wire), self._told, source, ssl_context, headers)
+        self._driver = Driver(self._core, find_codec(wire), self._told, source, ssl_context, headers)
         self._reports = Reports(on_status, on_receipt, on_delivery)
         self._open_timeout = open_timeout
         self._queue = queue

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import inf
 
-from migratory_protocol.closecodes import FATAL, SAME_BROKER
+from migratory_protocol.errors import FATAL, SAME_BROKER
 from migratory_protocol.messages import Drain, Server
 
 from migratory_client.links import Link

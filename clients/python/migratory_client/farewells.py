@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from http import HTTPStatus
 
-from migratory_protocol.closecodes import CloseCode
+from migratory_protocol.errors import CloseCode
 
 _SAID: dict[int, str] = {
     CloseCode.NORMAL: "the broker closed it",

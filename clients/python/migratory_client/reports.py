@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import assert_never
 
-from migratory_protocol.closecodes import CloseCode
+from migratory_protocol.errors import CloseCode
 from migratory_protocol.messages import Message
 
 from migratory_client import events as ev

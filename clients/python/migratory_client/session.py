@@ -22,8 +22,8 @@ from math import inf
 from typing import assert_never
 
 from migratory_protocol import messages as wire
-from migratory_protocol.closecodes import FATAL, SAME_BROKER, CloseCode
 from migratory_protocol.codec import MSGPACK, Codec
+from migratory_protocol.errors import FATAL, SAME_BROKER, CloseCode
 from migratory_protocol.messages import BrokerMessage, Message, Server
 
 from migratory_client import events as ev

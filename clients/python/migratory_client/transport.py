@@ -15,8 +15,8 @@ from contextlib import suppress
 from http import HTTPStatus
 
 import aiohttp
-from migratory_protocol.closecodes import CloseCode
 from migratory_protocol.codec import BadMessage, Codec
+from migratory_protocol.errors import CloseCode
 from migratory_protocol.messages import ClientMessage
 
 from migratory_client.events import Connected, Event, Lost, Received

@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from migratory_protocol import deflate, frames
+from migratory_protocol import frames
 from migratory_protocol.frames import BINARY, CLOSE, CONTINUATION, PING, PONG, TEXT, apply_mask, encode_frame
 from migratory_testing.frameoracle import CODES, LIMIT, Role, assert_alike, cut, ours, theirs
 
@@ -19,7 +19,7 @@ ROLES: tuple[Role, ...] = get_args(Role)
 def some_frames_are_long() -> Iterator[None]:
     """Those that no control frame can be as long as."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(frames, "LONG", 125)
+        patch.setattr(frames, "STREAMED_BYTES", 125)
         yield
 
 
@@ -37,7 +37,7 @@ def good_messages(draw: st.DrawFn, with_deflate: bool) -> list[bytes]:
     text = draw(st.booleans())
     payload = draw(st.text(max_size=60)).encode() if text else draw(payloads)
     rsv1 = with_deflate and draw(st.booleans())
-    body = deflate.compress(payload) if rsv1 else payload
+    body = frames.compress(payload) if rsv1 else payload
     cuts = sorted(draw(st.lists(st.integers(0, len(body)), max_size=3)))
     out: list[bytes] = []
     for index, (start, end) in enumerate(zip([0, *cuts], [*cuts, len(body)], strict=True)):

@@ -392,5 +392,5 @@ class Client:
         return ledger.history_of(topic, one.epoch) == ledger.history_of(topic, other.epoch)
 
 
-def codec_named(name: str) -> Codec:
+def find_codec(name: str) -> Codec:
     return next((codec for codec in CODECS if codec.name == name), JSON)

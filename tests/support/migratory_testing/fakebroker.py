@@ -14,7 +14,7 @@ from typing import Self, TypeVar
 
 import websockets
 from migratory_protocol import messages as wire
-from migratory_protocol.codec import CODECS, Codec, codec_named
+from migratory_protocol.codec import CODECS, Codec, find_codec
 from migratory_protocol.messages import BrokerMessage, ClientMessage
 from migratory_protocol.positions import Position, parse_position
 from websockets.asyncio.server import Server, ServerConnection, serve
@@ -133,7 +133,7 @@ class FakeBroker:
                 await connection.send(message)
 
     async def _serve(self, connection: ServerConnection) -> None:
-        client = FakeConnection(self, connection, codec_named(str(connection.subprotocol)))
+        client = FakeConnection(self, connection, find_codec(str(connection.subprotocol)))
         self.connections.append(client)
         try:
             async for frame in connection:

@@ -68,15 +68,15 @@ def ours(chunks: Sequence[bytes], deflate: bool, role: Role = "server", limit: i
 
 
 def _state(parser: FrameParser) -> tuple[object, ...]:
-    long = parser._long
+    long = parser._streamed
     held = [parser._buffer, parser._fragments, None if long is None else long.payload]
     return (
-        parser.idle,
-        parser.as_new,
-        parser._over,
+        parser.is_idle,
+        parser.is_reusable,
+        parser._closed,
         *(None if part is None else bytes(part) for part in held),
         parser._opcode if parser._fragments is not None else None,
-        None if long is None else (long.first, long.left, bytes(long.mask)),
+        None if long is None else (long.first, long.remaining, bytes(long.mask)),
     )
 
 

@@ -21,8 +21,8 @@ def test_a_position_as_it_was_printed_or_stored(text: str) -> None:
     ("text", "says"),
     [
         ("17", """position '17' is not "epoch:sequence\""""),
-        ("[1, 2, 3]", "a position has two parts, epoch and sequence"),
-        ("[1, -2]", "epoch and sequence of a position are whole numbers"),
+        ("[1, 2, 3]", "a position must have two parts, epoch and sequence"),
+        ("[1, -2]", "epoch and sequence of a position must be whole numbers"),
         ("[1", "'[1' is neither \"epoch:sequence\" nor [epoch, sequence]"),
     ],
 )

@@ -29,8 +29,8 @@ def test_topics_without_a_position_may_be_left_out() -> None:
     ("after", "error", "says"),
     [
         ("1", ValueError, "after is '1': position '1' is not \"epoch:sequence\""),
-        ([1], ValueError, r"after is '\[1\]': a position has two parts"),
-        ((1, -2), ValueError, "epoch and sequence of a position are whole numbers"),
+        ([1], ValueError, r"after is '\[1\]': a position must have two parts"),
+        ((1, -2), ValueError, "epoch and sequence of a position must be whole numbers"),
         ([1, True], ValueError, "whole numbers"),
         ({"t": "x:y"}, ValueError, r"after\['t'\] is 'x:y'"),
         ({"t": 5}, TypeError, r"after\['t'\] is a Position, \"epoch:sequence\" or \[epoch, sequence\], not int"),

@@ -11,7 +11,7 @@ import pytest
 from migratory_client import Client, Subscription, SyncClient
 from migratory_client.farewells import describe_end
 from migratory_client.sync import SyncSubscription
-from migratory_protocol.closecodes import CloseCode
+from migratory_protocol.errors import CloseCode
 
 WITHIN = {"step", "start", "lose", "put"}
 """Public names that are for the other parts of the package: their docstrings or their headings say so."""

@@ -9,7 +9,7 @@ from migratory_client import events as ev
 from migratory_client.session import ClientCore
 from migratory_client.settings import Settings
 from migratory_protocol import messages as wire
-from migratory_protocol.closecodes import CloseCode
+from migratory_protocol.errors import CloseCode
 from migratory_protocol.messages import Server
 from migratory_testing.clientcore import CoreDriver, complete, message, welcome
 

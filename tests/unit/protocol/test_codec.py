@@ -8,10 +8,10 @@ import msgspec
 import pytest
 from migratory_protocol import diagnosis, limits
 from migratory_protocol import messages as m
-from migratory_protocol.codec import CODECS, JSON, MSGPACK, BadMessage, Codec, codec_named
-from migratory_protocol.diagnosis import REFUSALS
+from migratory_protocol.codec import CODECS, JSON, MSGPACK, BadMessage, Codec, find_codec
+from migratory_protocol.diagnosis import MAX_BAD_MESSAGES
 from migratory_protocol.errors import BAD_MESSAGE, BAD_TOPIC, UNKNOWN_OP
-from migratory_protocol.jsonwire import family
+from migratory_protocol.jsonwire import build_kinds
 from migratory_protocol.messages import (
     BrokerMessage,
     Bye,
@@ -36,11 +36,11 @@ def refusal(codec: Codec, data: bytes, side: str = "client") -> BadMessage:
 
 
 def test_names() -> None:
-    assert [codec_named(codec.name) for codec in CODECS] == list(CODECS)
-    assert [codec_named(codec.subprotocol) for codec in CODECS] == list(CODECS)
+    assert [find_codec(codec.name) for codec in CODECS] == list(CODECS)
+    assert [find_codec(codec.subprotocol) for codec in CODECS] == list(CODECS)
     assert (JSON.binary, MSGPACK.binary) == (False, True)
-    with pytest.raises(ValueError, match="'yaml' is no wire format"):
-        codec_named("yaml")
+    with pytest.raises(ValueError, match="'yaml' is not a wire format"):
+        find_codec("yaml")
 
 
 def test_every_bytearray_is_read_like_bytes() -> None:
@@ -99,7 +99,7 @@ def test_integers_of_any_length_are_safe(digits: int, sign: str) -> None:
         b'{"op":"subscribe","request":1,"topics":[{"topic":"t","after":' + sign.encode() + b"7" * digits + b"}]}"
     )
     assert isinstance(message, Subscribe)
-    with pytest.raises(ValueError, match="a position is"):
+    with pytest.raises(ValueError, match="a position must be"):
         parse_position(message.topics[0].after)
 
 
@@ -215,8 +215,8 @@ def test_nesting_beyond_the_interpreter_closes(codec: Codec, place: str) -> None
 
 def test_a_frame_of_many_bad_messages_is_answered_once() -> None:
     for codec, bad in ((JSON, b'{"op":"x"}'), (MSGPACK, b"\x91\x63")):
-        assert not refusal(codec, codec.join([bad] * REFUSALS)).closes
-        error = refusal(codec, codec.join([bad] * (REFUSALS + 1)))
+        assert not refusal(codec, codec.join([bad] * MAX_BAD_MESSAGES)).closes
+        error = refusal(codec, codec.join([bad] * (MAX_BAD_MESSAGES + 1)))
         assert error.closes
         assert error.text.startswith("more than 16 bad messages in one frame, the first: unknown operation")
 
@@ -237,7 +237,10 @@ def test_texts_are_cut() -> None:
 
 
 def test_arrays_in_arrays_are_no_messages() -> None:
-    assert refusal(JSON, b'[[{"op":"ping"}]]').text == 'expected an object with the field "op", or an array of such'
+    assert (
+        refusal(JSON, b'[[{"op":"ping"}]]').text
+        == 'expected an object with the field "op", or an array of such objects'
+    )
     assert refusal(MSGPACK, pack([[[5]]])).code == UNKNOWN_OP
     assert refusal(MSGPACK, pack([[5], 7])).text.startswith("expected an array that begins")
 
@@ -263,7 +266,7 @@ def test_a_bad_message_of_a_broker_is_named_too() -> None:
     for number in ("-1", "x", "9223372036854775808", "1" * 20, "\u0661"):
         receipt = {"topic": "t", "receipt": "truncated", "position": "1:1", "first": number}
         data = json.dumps({"op": "subscribed", "request": 1, "topics": [receipt]}).encode()
-        assert refusal(JSON, data, "broker").text.startswith("subscribed.first: expected a sequence number as text")
+        assert refusal(JSON, data, "broker").text.startswith("subscribed.first: expected a sequence number from 0")
     error = refusal(MSGPACK, pack([35, "t", [1, -1], b""]), "broker")
     assert error.text == "message.position[1]: Expected `int` >= 0"
     assert refusal(MSGPACK, pack([32, 1, "c", "b", 1, [], 15, [1, 2, 3, "x"]]), "broker").text == (
@@ -314,7 +317,7 @@ def test_tags_and_names_are_never_given_twice() -> None:
 
 
 def test_a_payload_that_is_not_bytes_is_a_field_like_any_other() -> None:
-    (kind,) = family((m.Limits,), ()).values()
+    (kind,) = build_kinds((m.Limits,), ()).values()
     assert msgspec.to_builtins(kind.to_wire(m.Limits(1, 2, 3, 4))) == {
         "payload": 1,
         "topic": 2,
@@ -356,7 +359,7 @@ def test_a_map_in_the_place_of_a_position_is_not_made_into_one() -> None:
     assert isinstance(message, Subscribe)
     bad, good = message.topics
     assert not isinstance(bad.after, dict)
-    with pytest.raises(ValueError, match="a position is"):
+    with pytest.raises(ValueError, match="a position must be"):
         parse_position(bad.after)
     assert parse_position(good.after) == Position(5, 6)
 
@@ -382,18 +385,16 @@ class TestLargeFrames:
         for data in (codec.encode(subscribe), codec.encode_all([Publish("t", b"x" * 60)] * 2), b" " * 101):
             error = refusal(codec, data)
             assert (error.code, error.closes) == (BAD_MESSAGE, True)
-            assert error.text == f"a frame of {len(data)} bytes: over 100 it must be one publication and nothing else"
+            assert error.text == f"a frame of {len(data)} bytes: a frame over 100 bytes must be a single publication"
         assert codec.decode_broker(codec.encode(m.Unsubscribed(1, ["t" * 200])))
 
     def test_a_wrong_publication_is_refused_by_what_was_found_first(
         self, codec: Codec, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(diagnosis, "each", None)  # no message by message
+        monkeypatch.setattr(diagnosis, "read_all", None)  # no message by message
         error = refusal(codec, codec.encode(Publish("t", b"x" * 200, 1, "p", 1, 7)))
         assert (error.code, error.closes) == (BAD_MESSAGE, False)
-        assert error.text.endswith(
-            " bytes: mark: expected 1 to 1, the lowest id that waits for an answer, at most `id`"
-        )
+        assert error.text.endswith(" bytes: mark: expected 1 to 1: the lowest unanswered id, at most `id`")
         error = refusal(codec, codec.encode(Publish("t", b"x" * 200, 7)))
         assert (error.code, error.closes) == (BAD_MESSAGE, False)
         assert "Expected `int` <= 1" in error.text

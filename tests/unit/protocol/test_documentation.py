@@ -11,9 +11,9 @@ from zlib import crc32
 import pytest
 from migratory_broker.core.edge.config import EdgeConfig
 from migratory_protocol import errors, limits
-from migratory_protocol.closecodes import FATAL, SAME_BROKER, CloseCode
 from migratory_protocol.codec import JSON, BadMessage
-from migratory_protocol.diagnosis import REFUSALS
+from migratory_protocol.diagnosis import MAX_BAD_MESSAGES
+from migratory_protocol.errors import FATAL, SAME_BROKER, CloseCode
 from migratory_protocol.messages import BrokerMessage, ClientMessage, Error
 from msgspec import NODEFAULT, Struct
 from msgspec.structs import fields
@@ -81,7 +81,7 @@ def test_the_limits_are_the_defaults() -> None:
     assert table["WebSocket message, after defragmentation and inflation"].endswith(f"{limits.ENVELOPE // 1024} KiB")
     assert table["subscriptions of a client"] == f"{limits.SUBSCRIPTIONS:,}"
     assert table["bytes that wait for a client"] == f"{limits.QUEUE // 2**20} MiB"
-    assert table["messages in one frame, bad ones among them"] == f"{limits.MESSAGES:,}, {REFUSALS}"
+    assert table["messages in one frame, bad ones among them"] == f"{limits.MESSAGES:,}, {MAX_BAD_MESSAGES}"
     assert table["from TCP accept to `connect`"] == f"{limits.HANDSHAKE:g} s"
     assert table["heartbeat interval"] == f"{limits.HEARTBEAT:g} s"
     ahead = f"{limits.RESUME_WAIT:g} s with a coordinator, {limits.RESUME_LIMIT:g} s without"

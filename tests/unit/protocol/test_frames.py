@@ -8,9 +8,9 @@ import tracemalloc
 import zlib
 
 import pytest
-from migratory_protocol import deflate, frames
-from migratory_protocol.closecodes import CloseCode
+from migratory_protocol import frames
 from migratory_protocol.codec import MSGPACK
+from migratory_protocol.errors import CloseCode
 from migratory_protocol.frames import (
     BINARY,
     CLOSE,
@@ -127,21 +127,21 @@ def test_the_largest_message_and_one_byte_more(count: int) -> None:
 @pytest.mark.parametrize("payload", [b"z" * M, bytes(range(256)) * (M // 256), zlib.compress(b"q" * 10)])
 def test_the_largest_message_compressed(payload: bytes) -> None:
     for data in (payload, bytes(reversed(payload))):
-        frame = encode_frame(BINARY, deflate.compress(data), KEY, rsv1=True)
+        frame = encode_frame(BINARY, frames.compress(data), KEY, rsv1=True)
         assert server(len(data), deflate=True).feed(frame) == [MessageReceived(data, False)]
         assert error_of(server(len(data) - 1, deflate=True), frame).code == CloseCode.TOO_LARGE
 
 
 def test_stored_blocks_of_the_largest_message_fit() -> None:
     payload = b"s" * M
-    compressed = deflate.compress(payload, level=0)
+    compressed = frames.compress(payload, level=0)
     assert len(compressed) > M
     frame = encode_frame(BINARY, compressed, KEY, rsv1=True)
     assert server(deflate=True).feed(frame) == [MessageReceived(payload, False)]
 
 
 def test_a_bomb_is_not_inflated() -> None:
-    bomb = encode_frame(BINARY, deflate.compress(b"\0" * (200 * M)), KEY, rsv1=True)
+    bomb = encode_frame(BINARY, frames.compress(b"\0" * (200 * M)), KEY, rsv1=True)
     assert len(bomb) < M
     tracemalloc.start()
     assert error_of(server(deflate=True), bomb).code == CloseCode.TOO_LARGE
@@ -154,7 +154,7 @@ def test_a_giant_is_refused_by_its_header() -> None:
     for header in ("82ff000000000010000137fa213d", "82ff7fffffffffffffff", "c2ff0000010000000000"):
         parser = server(deflate=True)
         assert error_of(parser, bytes.fromhex(header)).code == CloseCode.TOO_LARGE
-        assert parser.idle
+        assert parser.is_idle
         assert parser.feed(b"\x81\x80....") == []
 
 
@@ -174,11 +174,11 @@ def test_many_empty_fragments_take_no_memory() -> None:
 def test_what_is_at_the_end_of_one_deflate_stream() -> None:
     final = zlib.compressobj(9, zlib.DEFLATED, -15)
     ended = final.compress(b"Hello") + final.flush(zlib.Z_FINISH)
-    assert deflate.inflate(ended, 5) == deflate.inflate(ended + b"\0", 5) == b"Hello"
-    with pytest.raises(ValueError, match="more behind its end"):
-        deflate.inflate(ended + b"more", 5)
-    with pytest.raises(deflate.TooLarge):
-        deflate.inflate(ended, 4)
+    assert frames.inflate(ended, 5) == frames.inflate(ended + b"\0", 5) == b"Hello"
+    with pytest.raises(ValueError, match="continues behind its final block"):
+        frames.inflate(ended + b"more", 5)
+    with pytest.raises(frames.InflatedTooLarge):
+        frames.inflate(ended, 4)
 
 
 # memory per connection ----------------------------------------------------------------------------------------------
@@ -188,9 +188,9 @@ def test_an_idle_parser_is_small_and_holds_nothing() -> None:
     parsers = [server() for _ in range(100)]
     for parser in parsers:
         parser.feed(text_frame(b"x" * 1000, KEY)[:-1])
-        assert not parser.idle
+        assert not parser.is_idle
         assert parser.feed(text_frame(b"x" * 1000, KEY)[-1:]) == [MessageReceived(b"x" * 1000, True)]
-        assert parser.idle
+        assert parser.is_idle
     assert not hasattr(parsers[0], "__dict__")
     assert sys.getsizeof(parsers[0]) <= 128
 
@@ -203,7 +203,7 @@ def test_a_frame_and_a_half() -> None:
     assert parser.feed(first[1:2]) == []
     assert parser.feed(first[2:] + second + first[:4]) == [MessageReceived(b"one", True), MessageReceived(b"two", True)]
     assert parser.feed(bytearray(first[4:])) == [MessageReceived(b"one", True)]
-    assert parser.idle
+    assert parser.is_idle
 
 
 def test_the_fed_buffer_may_be_used_again() -> None:
@@ -221,7 +221,7 @@ def test_after_a_close_everything_is_ignored() -> None:
     parser = server()
     half = encode_frame(TEXT, b"half", KEY, fin=False)
     assert parser.feed(half + close_frame(1000, "", KEY) + b"rest") == [CloseReceived(1000, "")]
-    assert parser.idle
+    assert parser.is_idle
     assert parser.feed(text_frame(b"more", KEY)) == []
 
 
@@ -281,13 +281,18 @@ class TestLongFrames:
         monkeypatch.setattr(frames, "apply_mask", counted)
         parser = FrameParser("server", M)
         assert self.read(data, parser) == [MessageReceived(payload, False), PingReceived(b"k")]
-        assert (sum(sizes), max(sizes) <= self.PIECE, parser.as_new, parser.held) == (len(payload) + 1, True, True, 0)
+        assert (sum(sizes), max(sizes) <= self.PIECE, parser.is_reusable, parser.buffered_bytes) == (
+            len(payload) + 1,
+            True,
+            True,
+            0,
+        )
 
     def test_it_counts_as_held_and_is_nobody_elses(self) -> None:
         parser = FrameParser("server", M)
         header = len(binary_frame(bytes(100_000), KEY)) - 100_000
         parser.feed(binary_frame(bytes(100_000), KEY)[: header + 500])
-        assert (parser.held, parser.idle, parser.as_new) == (500, False, False)
+        assert (parser.buffered_bytes, parser.is_idle, parser.is_reusable) == (500, False, False)
 
     def test_texts_fragments_and_compressed_ones_as_well(self) -> None:
         text = "grün" * 30_000
@@ -303,4 +308,4 @@ class TestLongFrames:
         parser = FrameParser("server", M)
         with pytest.raises(ProtocolError, match="not UTF-8") as caught:
             self.read(text_frame(b"x" * 100_000 + b"\xff", KEY), parser)
-        assert (caught.value.events, parser.held, parser.feed(ping_frame(b"", KEY))) == ([], 0, [])
+        assert (caught.value.events, parser.buffered_bytes, parser.feed(ping_frame(b"", KEY))) == ([], 0, [])

@@ -9,13 +9,13 @@ from migratory_protocol.codec import JSON, MSGPACK
 from migratory_protocol.handshake import (
     DEFLATE_OFFER,
     HandshakeError,
-    Response,
+    HandshakeResponse,
     accept_key,
-    agree_deflate,
-    choose_codec,
-    client_request,
+    build_request,
+    is_valid_key,
+    negotiate_codec,
+    negotiate_deflate,
     parse_response,
-    valid_key,
 )
 from websockets.client import ClientProtocol
 from websockets.extensions.permessage_deflate import ClientPerMessageDeflateFactory
@@ -39,13 +39,13 @@ def answer(*headers: str, status: str = "101 Switching Protocols", accept: str =
 
 def test_the_keys_of_the_rfc() -> None:
     assert accept_key("dGhlIHNhbXBsZSBub25jZQ==") == ACCEPT
-    assert valid_key("dGhlIHNhbXBsZSBub25jZQ==")
+    assert is_valid_key("dGhlIHNhbXBsZSBub25jZQ==")
     for key in ("", "dGhlIHNhbXBsZSBub25jZQ", "AAAA", "dGhlIHNhbXBsZSBub25j!Q==", "\u00e9"):
-        assert not valid_key(key)
+        assert not is_valid_key(key)
 
 
 def test_a_request_in_full() -> None:
-    request = client_request(
+    request = build_request(
         "push.example.com:8080",
         "/ws?x=1",
         NONCE,
@@ -60,13 +60,13 @@ def test_a_request_in_full() -> None:
         b"Sec-WebSocket-Extensions: permessage-deflate; server_no_context_takeover; client_no_context_takeover\r\n"
         b"Origin: https://a.b\r\n\r\n"
     )
-    assert b"Extensions" not in client_request("h", "/", NONCE)
+    assert b"Extensions" not in build_request("h", "/", NONCE)
 
 
 @pytest.mark.parametrize("path", ["", "ws", "/a b", "/\r\nX: y", "/\u00e9"])
 def test_a_path_that_would_break_out_is_refused(path: str) -> None:
     with pytest.raises(ValueError, match="cannot be requested"):
-        client_request("h", path, NONCE)
+        build_request("h", path, NONCE)
 
 
 @pytest.mark.parametrize(
@@ -74,12 +74,12 @@ def test_a_path_that_would_break_out_is_refused(path: str) -> None:
 )
 def test_a_header_that_would_break_out_is_refused(header: tuple[str, str]) -> None:
     with pytest.raises(ValueError, match="cannot be sent as a header"):
-        client_request("h", "/", NONCE, headers=[header])
+        build_request("h", "/", NONCE, headers=[header])
 
 
 def test_a_nonce_has_16_bytes() -> None:
     with pytest.raises(ValueError, match="15 bytes, expected 16"):
-        client_request("h", "/", NONCE[:15])
+        build_request("h", "/", NONCE[:15])
 
 
 def test_an_answer_byte_by_byte() -> None:
@@ -88,9 +88,9 @@ def test_an_answer_byte_by_byte() -> None:
     )
     for size in range(len(data) - 2):
         assert parse_response(data[:size], NONCE, ["migratory.v1.json"], deflate=True) is None
-    expected = Response("migratory.v1.json", True, b"\x81\x00")
+    expected = HandshakeResponse("migratory.v1.json", True, b"\x81\x00")
     assert parse_response(bytearray(data), NONCE, ["migratory.v1.json"], deflate=True) == expected
-    assert parse_response(answer(), NONCE) == Response(None, False, b"")
+    assert parse_response(answer(), NONCE) == HandshakeResponse(None, False, b"")
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_an_answer_byte_by_byte() -> None:
         (answer("X: a\nb"), r"malformed header line 'X: a\nb'", 101),
         (answer("X: \x00"), "malformed header line", 101),
         (answer(f"Sec-WebSocket-Accept: {ACCEPT}"), "Sec-WebSocket-Accept", 101),
-        (answer("Sec-WebSocket-Extensions: permessage-deflate"), "was not asked for", 101),
+        (answer("Sec-WebSocket-Extensions: permessage-deflate"), "was not requested", 101),
     ],
 )
 def test_answers_that_open_nothing(data: bytes, text: str, status: int) -> None:
@@ -127,15 +127,15 @@ def test_answers_that_open_nothing(data: bytes, text: str, status: int) -> None:
 @pytest.mark.parametrize(
     ("extensions", "text"),
     [
-        ("x-other", "'x-other', which was not asked for"),
-        ("permessage-deflate", "keeps its deflate context"),
+        ("x-other", "'x-other', which was not requested"),
+        ("permessage-deflate", "does not agree to server_no_context_takeover"),
         ("permessage-deflate; server_no_context_takeover=1", "answers permessage-deflate with"),
         ("permessage-deflate; server_no_context_takeover; x", "'x'"),
         ("permessage-deflate; server_no_context_takeover; client_max_window_bits=9", "'client_max_window_bits'"),
         ("permessage-deflate; server_no_context_takeover; server_max_window_bits", "'server_max_window_bits'"),
         ("permessage-deflate; server_no_context_takeover; server_max_window_bits=16", "'server_max_window_bits'"),
-        ("permessage-deflate; server_no_context_takeover, x", "was not asked for"),
-        ("permessage-deflate; x; x", "was not asked for"),
+        ("permessage-deflate; server_no_context_takeover, x", "was not requested"),
+        ("permessage-deflate; x; x", "was not requested"),
     ],
 )
 def test_extensions_that_were_not_agreed(extensions: str, text: str) -> None:
@@ -149,7 +149,7 @@ def test_extensions_that_were_not_agreed(extensions: str, text: str) -> None:
 )
 def test_extensions_as_agreed(parameters: str) -> None:
     extensions = f"Sec-WebSocket-Extensions: permessage-deflate; server_no_context_takeover{parameters}"
-    assert parse_response(answer(extensions), NONCE, deflate=True) == Response(None, True, b"")
+    assert parse_response(answer(extensions), NONCE, deflate=True) == HandshakeResponse(None, True, b"")
 
 
 AGREED = DEFLATE_OFFER
@@ -180,31 +180,33 @@ AGREED = DEFLATE_OFFER
     ],
 )
 def test_offers_of_compression(offers: str, agreed: str | None) -> None:
-    assert agree_deflate(offers) == agreed
+    assert negotiate_deflate(offers) == agreed
 
 
 def test_subprotocols() -> None:
-    assert choose_codec(None) is JSON
-    assert choose_codec("migratory.v1.msgpack, migratory.v1.json") is MSGPACK
-    assert choose_codec("chat,migratory.v1.json") is JSON
-    assert choose_codec("chat") is None
-    assert choose_codec("") is None
+    assert negotiate_codec(None) is JSON
+    assert negotiate_codec("migratory.v1.msgpack, migratory.v1.json") is MSGPACK
+    assert negotiate_codec("chat,migratory.v1.json") is JSON
+    assert negotiate_codec("chat") is None
+    assert negotiate_codec("") is None
 
 
 def test_an_independent_server_takes_the_request_and_its_answer_is_taken() -> None:
     server = ServerProtocol(subprotocols=["migratory.v1.msgpack"])  # type: ignore[list-item]
-    server.receive_data(client_request("localhost:1", "/ws", NONCE, ["migratory.v1.msgpack"]))
+    server.receive_data(build_request("localhost:1", "/ws", NONCE, ["migratory.v1.msgpack"]))
     (request,) = server.events_received()
     assert isinstance(request, Request)
     server.send_response(server.accept(request))
     (data,) = server.data_to_send()
-    assert parse_response(data, NONCE, ["migratory.v1.msgpack"]) == Response("migratory.v1.msgpack", False, b"")
+    assert parse_response(data, NONCE, ["migratory.v1.msgpack"]) == HandshakeResponse(
+        "migratory.v1.msgpack", False, b""
+    )
 
 
 def test_an_independent_client_takes_the_agreement() -> None:
     client = ClientProtocol(parse_uri("ws://localhost/"), extensions=[ClientPerMessageDeflateFactory()])
     request = client.connect()
-    agreed = agree_deflate(request.headers["Sec-WebSocket-Extensions"])
+    agreed = negotiate_deflate(request.headers["Sec-WebSocket-Extensions"])
     client.send_request(request)
     client.receive_data(
         b"HTTP/1.1 101 x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"

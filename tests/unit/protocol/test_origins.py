@@ -86,11 +86,11 @@ def test_patterns_with_ports_and_addresses() -> None:
     "entry", ["app.example.com", "https://", "https://a/", "https://a.*.b", "https://*", "null", ""]
 )
 def test_malformed_origins_are_named(entry: str) -> None:
-    with pytest.raises(ValueError, match=r"allowed\[0\]: .* is no origin; expected"):
+    with pytest.raises(ValueError, match=r"allowed\[0\]: .* is not an origin; use"):
         OriginPolicy([entry], ["*"])
 
 
 @pytest.mark.parametrize("entry", ["https://a", "a/b", "*a", "a.*", "", "a:port"])
 def test_malformed_hosts_are_named(entry: str) -> None:
-    with pytest.raises(ValueError, match=r"hosts\[1\]: .* is no host; expected"):
+    with pytest.raises(ValueError, match=r"hosts\[1\]: .* is not a host; use"):
         OriginPolicy(["*"], ["*", entry])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from migratory_broker.core.edge.config import EdgeConfig
 from migratory_protocol import limits
-from migratory_protocol.closecodes import FATAL, SAME_BROKER, CloseCode, may_be_sent
+from migratory_protocol.errors import FATAL, SAME_BROKER, CloseCode, is_valid_close_code
 from migratory_protocol.positions import LARGEST, Position, parse_position
 from migratory_protocol.topics import BadTopic, check_topic, topic_group
 
@@ -86,7 +86,7 @@ def test_topics_spread_over_the_groups() -> None:
 
 
 def test_close_codes_are_such_that_may_be_sent() -> None:
-    assert all(may_be_sent(code) for code in CloseCode)
+    assert all(is_valid_close_code(code) for code in CloseCode)
     assert set(CloseCode) > FATAL
     assert set(CloseCode) > SAME_BROKER
     assert not FATAL & SAME_BROKER

@@ -1,13 +1,13 @@
 """Who is let in: whether this broker takes clients now, what it tells them of others, and its drain.
 
-A refusal carries the close code that tells a client where to go next (`migratory_protocol.closecodes`).
+A refusal carries the close code that tells a client where to go next (`migratory_protocol.errors`).
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from migratory_protocol.closecodes import CloseCode
+from migratory_protocol.errors import CloseCode
 from migratory_protocol.messages import VERSION, Limits, Server, Welcome
 
 from migratory_broker.core.edge.config import EdgeConfig

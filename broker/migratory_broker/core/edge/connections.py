@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections import Counter
 
 from migratory_protocol import errors, frames
-from migratory_protocol.closecodes import CloseCode
 from migratory_protocol.codec import BadMessage
+from migratory_protocol.errors import CloseCode
 from migratory_protocol.messages import (
     VERSION,
     Connect,

@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from migratory_protocol import frames
-from migratory_protocol.closecodes import CloseCode
 from migratory_protocol.codec import BadMessage
+from migratory_protocol.errors import CloseCode
 
 from migratory_broker.core.edge.config import EdgeConfig
 from migratory_broker.core.edge.connection import Backlog, Connection, State
@@ -159,7 +159,7 @@ class Inbox:
         except frames.ProtocolError as error:
             self._keep(connection, parser, deflate)  # it is finished, and ignores what still comes
             return self._events(connection, iter([*error.events, error]))
-        if not parser.as_new:
+        if not parser.is_reusable:
             self._keep(connection, parser, deflate)
         elif connection.parser is not None:
             connection.parser = None  # an idle connection holds no parser

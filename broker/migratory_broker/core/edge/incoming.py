@@ -24,7 +24,7 @@ class Incoming:
             if connection in self._held:
                 self.total -= self._held.pop(connection)
             return
-        held = (parser.held if parser is not None else 0) + (backlog.size if backlog is not None else 0)
+        held = (parser.buffered_bytes if parser is not None else 0) + (backlog.size if backlog is not None else 0)
         self.total += held - self._held.get(connection, 0)
         self._held[connection] = held
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Annotated, TypeVar
 
 import msgspec
-from migratory_protocol.diagnosis import UNDECODABLE
+from migratory_protocol.diagnosis import DECODE_ERRORS
 from migratory_protocol.peer import Broker
 from msgspec import Meta, Struct
 
@@ -113,7 +113,7 @@ def decode_cluster(data: bytes) -> ClusterRecord:
 def _decode(data: bytes, kind: type[R]) -> R:
     try:
         return msgspec.json.decode(data, type=kind)
-    except UNDECODABLE as error:
+    except DECODE_ERRORS as error:
         raise BadRecord(str(error)) from None
 
 

@@ -28,7 +28,7 @@ class Target:
 
 
 PRODUCT: dict[str, tuple[str, ...]] = {
-    "frames": ("migratory_protocol.frames", "migratory_protocol.deflate", "migratory_protocol.closecodes"),
+    "frames": ("migratory_protocol.frames", "migratory_protocol.errors"),
     "codec": (
         "migratory_protocol.codec",
         "migratory_protocol.diagnosis",

@@ -13,7 +13,7 @@ from typing import Any
 
 from migratory_protocol import errors
 from migratory_protocol import messages as m
-from migratory_protocol.codec import CODECS, JSON, MSGPACK, BadMessage, Codec, _holds_array
+from migratory_protocol.codec import CODECS, JSON, MSGPACK, BadMessage, Codec, _holds_several
 from migratory_protocol.diagnosis import diagnose_json, diagnose_msgpack
 from migratory_protocol.positions import LARGEST, Position, parse_position
 
@@ -88,7 +88,7 @@ def _thorough(codec: Codec, frame: bytes, found: list[Any], broker: bool) -> Non
         several = frame.lstrip(b" \t\r\n")[:1] == b"["
         again = diagnose_json(frame, several, side._side, side._read, _NOTHING_WRONG)
     else:
-        again = diagnose_msgpack(frame, _holds_array(frame), side._side, side._read, _NOTHING_WRONG)
+        again = diagnose_msgpack(frame, _holds_several(frame), side._side, side._read, _NOTHING_WRONG)
     assert [_with_positions(item) for item in again] == [_with_positions(item) for item in found]
 
 

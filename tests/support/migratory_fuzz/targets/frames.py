@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from migratory_protocol import deflate, frames
+from migratory_protocol import frames
 from migratory_testing.frameoracle import CODES, LIMIT, Event, Read, Role, assert_alike, cut, ours, theirs
 
 from migratory_fuzz.reader import Reader
@@ -81,7 +81,7 @@ def _scripted(source: Reader, mask: bytes | None) -> Iterator[bytes]:
             payload += b"p" * source.choose((0, 65, 124, 125, 126, LIMIT - 1, LIMIT, LIMIT + 1))
         rsv1 = bool(how & 0x80) and opcode in (frames.TEXT, frames.BINARY)
         if rsv1:
-            payload = deflate.compress(payload, 1)
+            payload = frames.compress(payload, 1)
         frame = frames.encode_frame(opcode, payload, mask, fin=not how & 0x20, rsv1=rsv1)
         if source.chance(16):
             at = source.number(len(frame) - 1)

@@ -22,12 +22,12 @@ from migratory_broker.runtime.upgrade import Accepted, Headers, Refused, check_s
 from migratory_protocol.codec import CODECS
 from migratory_protocol.handshake import (
     HandshakeError,
-    Response,
+    HandshakeResponse,
     accept_key,
-    agree_deflate,
-    client_request,
+    build_request,
+    is_valid_key,
+    negotiate_deflate,
     parse_response,
-    valid_key,
 )
 from migratory_protocol.origins import OriginPolicy
 from websockets.client import ClientProtocol
@@ -103,7 +103,7 @@ def _server(data: bytes, policy: OriginPolicy, compression: bool) -> None:
 def _accepted(answer: Accepted, path: str, headers: list[tuple[str, str]]) -> None:
     request = TheirHeaders(headers)
     key = request["Sec-WebSocket-Key"].strip()
-    assert valid_key(key)
+    assert is_valid_key(key)
     _not_refused_there(lambda: ServerProtocol().process_request(TheirRequest(path, request)))
     asked = tuple(name.strip() for value in request.get_all("Sec-WebSocket-Protocol") for name in value.split(","))
     extensions = ",".join(request.get_all("Sec-WebSocket-Extensions"))
@@ -114,7 +114,7 @@ def _accepted(answer: Accepted, path: str, headers: list[tuple[str, str]]) -> No
     assert agreed is not None
     assert agreed.rest == b"rest"
     assert agreed.deflate == answer.deflate
-    assert agreed.deflate <= (agree_deflate(extensions) is not None)
+    assert agreed.deflate <= (negotiate_deflate(extensions) is not None)
     assert agreed.subprotocol == (f"migratory.v1.{answer.wire}" if asked else None)
     assert asked or answer.wire == "json"
     seen(f"accepted {answer.wire} {answer.deflate} {len(asked)} {len(extensions) // 8}")
@@ -127,17 +127,17 @@ def _client(data: bytes, deflate: bool, place: int) -> None:
     whole = _parsed(data, deflate)
     before = data[: place * 3 % (len(data) + 1)]
     early = _parsed(before, deflate)
-    if isinstance(early, Response):
-        assert isinstance(whole, Response)
+    if isinstance(early, HandshakeResponse):
+        assert isinstance(whole, HandshakeResponse)
         assert early.rest + data[len(before) :] == whole.rest
         assert (early.subprotocol, early.deflate) == (whole.subprotocol, whole.deflate)
     elif early is not None:
         assert early == whole
-    if isinstance(whole, Response):
+    if isinstance(whole, HandshakeResponse):
         _agreed(data, whole, deflate)
 
 
-def _parsed(data: bytes, deflate: bool) -> Response | tuple[str, int] | None:
+def _parsed(data: bytes, deflate: bool) -> HandshakeResponse | tuple[str, int] | None:
     try:
         found = parse_response(data, NONCE, OFFERED, deflate=deflate)
     except HandshakeError as error:
@@ -154,7 +154,7 @@ def _says_why(text: str, status: int) -> tuple[str, int]:
     return text, status
 
 
-def _agreed(data: bytes, response: Response, deflate: bool) -> None:
+def _agreed(data: bytes, response: HandshakeResponse, deflate: bool) -> None:
     head = data[: data.index(b"\r\n\r\n")].split(b"\r\n")
     headers = [line.decode("latin-1").partition(":")[::2] for line in head[1:]]
     extension = ClientPerMessageDeflateFactory(server_no_context_takeover=True, client_no_context_takeover=True)
@@ -186,7 +186,7 @@ def _not_refused_there(process: Callable[[], object]) -> bool:
 
 def seeds() -> Iterator[bytes]:
     def request(flags: int, headers: list[tuple[str, str]] = (), **more: Any) -> bytes:  # type: ignore[assignment]
-        return bytes((flags, 0)) + client_request("push.example.com", "/ws", NONCE, headers=headers, **more)
+        return bytes((flags, 0)) + build_request("push.example.com", "/ws", NONCE, headers=headers, **more)
 
     origin = [("Origin", "https://app.example.com")]
     yield request(_WITHOUT_ORIGIN)

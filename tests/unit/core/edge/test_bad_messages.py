@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from migratory_broker.core.edge import EdgeConfig
 from migratory_protocol import frames
-from migratory_protocol.closecodes import CloseCode
+from migratory_protocol.errors import CloseCode
 from migratory_protocol.messages import (
     Error,
     Ping,

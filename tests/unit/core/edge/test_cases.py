@@ -8,7 +8,7 @@ import pytest
 from migratory_broker.core.edge import EdgeConfig
 from migratory_broker.core.logic.events import Attach, Attached, NextPage
 from migratory_protocol import frames
-from migratory_protocol.closecodes import CloseCode
+from migratory_protocol.errors import CloseCode
 from migratory_protocol.messages import (
     Ack,
     Error,

@@ -7,7 +7,7 @@ from migratory_broker.core.edge import EdgeConfig
 from migratory_broker.core.edge.events import Send
 from migratory_broker.core.logic.events import Admission, DrainClients, ServerList
 from migratory_protocol import frames
-from migratory_protocol.closecodes import CloseCode
+from migratory_protocol.errors import CloseCode
 from migratory_protocol.messages import (
     Bye,
     Connect,

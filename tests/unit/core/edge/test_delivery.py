@@ -7,7 +7,7 @@ import json
 from migratory_broker.core.edge import EdgeConfig
 from migratory_broker.core.edge.events import Multicast, Send
 from migratory_broker.core.logic.events import ServerList
-from migratory_protocol.closecodes import CloseCode
+from migratory_protocol.errors import CloseCode
 from migratory_protocol.messages import Bye, Message, Ping, Pong, Server, Servers
 from migratory_protocol.positions import Position
 from migratory_testing.edges import Bench, Reader, publication, publications

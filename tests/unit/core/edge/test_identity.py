@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from migratory_broker.core.edge.authorizer import Grant, Refusal
 from migratory_protocol import frames
-from migratory_protocol.closecodes import CloseCode
+from migratory_protocol.errors import CloseCode
 from migratory_protocol.messages import (
     Connect,
     Error,

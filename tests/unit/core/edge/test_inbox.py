@@ -8,7 +8,7 @@ from migratory_broker.core.edge.events import More
 from migratory_broker.core.edge.inbox import PIECE
 from migratory_broker.core.logic.events import Attach, NextPage, PublishRequest
 from migratory_protocol import frames
-from migratory_protocol.closecodes import CloseCode
+from migratory_protocol.errors import CloseCode
 from migratory_protocol.messages import (
     Error,
     Message,

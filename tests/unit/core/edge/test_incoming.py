@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from migratory_broker.core.edge import EdgeConfig
 from migratory_broker.core.logic.events import Attach
-from migratory_protocol.closecodes import CloseCode
+from migratory_protocol.errors import CloseCode
 from migratory_protocol.messages import (
     Publish,
     Subscribe,
