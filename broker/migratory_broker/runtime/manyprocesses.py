@@ -18,7 +18,7 @@ import msgspec
 from migratory_protocol.messages import Server
 
 from migratory_broker.core.edge.events import Detach
-from migratory_broker.core.edge.interest import Interest
+from migratory_broker.core.edge.subscriptions import TopicInterest
 from migratory_broker.core.logic.events import Admission, Attach, Clients, NextPage, Note, Observe, ServerList
 from migratory_broker.runtime import listener, memory
 from migratory_broker.runtime.config import BrokerConfig
@@ -72,7 +72,7 @@ class ManyProcesses:
         self._observe = observe
         self._start = start
         self._most = MOST + 4 * config.limits.max_payload
-        self._interest = Interest()
+        self._interest = TopicInterest()
         self._lives: dict[int, IoLife] = {}  # by number: those that are alive
         self._numbers = 0
         self._due: dict[int, float] = dict.fromkeys(range(config.io_processes), 0.0)  # process -> when to start it
@@ -101,7 +101,7 @@ class ManyProcesses:
             self.servers = event.servers
         route = ROUTES[kind]
         if route == "topic":
-            numbers = self._interest.edges(event.topic)
+            numbers = self._interest.edges_of(event.topic)
             if numbers:
                 data = encode(event)
                 for number in numbers:
@@ -163,10 +163,10 @@ class ManyProcesses:
         if not life.alive:
             return
         if isinstance(message, Detach):
-            self._interest.leave(message.edge, message.topic)
+            self._interest.remove(message.edge, message.topic)
             return
         if isinstance(message, Attach):
-            self._interest.ask(message.edge, message.topic)
+            self._interest.add(message.edge, message.topic)
         self._pump.step_logic(message)
 
     # ---- lives ---------------------------------------------------------------------------------------------------
@@ -200,7 +200,7 @@ class ManyProcesses:
         """It is gone, and its clients with it: they resume."""
         now = self._clock()
         del self._lives[life.number]
-        self._interest.gone(life.number)
+        self._interest.remove_edge(life.number)
         self._pump.to_logic(Clients(life.number, ()))  # behind what it had said itself
         self._ended.append((life, now + END_LIMIT))
         clients = self._counts.bury(life, closing=self._closing)
@@ -285,7 +285,7 @@ class ManyProcesses:
         return {
             **self._counts.together(self._lives.values()),
             "admission": "open" if self._admission.open else self._admission.reason or "closed",
-            "topics": self._interest.topics,
+            "topics": len(self._interest),
         }
 
     def status(self) -> dict[str, Any]:

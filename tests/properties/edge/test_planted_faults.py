@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from migratory_broker.core.edge.connection import Topic
+from migratory_broker.core.edge.connection import Replay, Topic
 from migratory_broker.core.edge.delivery import Delivery
 from migratory_broker.core.edge.splice import Splice
 from migratory_broker.core.logic.events import Attached
@@ -26,22 +26,22 @@ def replay_and_live_not_merged(patch: pytest.MonkeyPatch) -> None:
 
 
 def live_before_the_fanouts_under_way_are_over(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Splice, "_join", lambda self, replay, cursor: self._live(replay))
+    patch.setattr(Splice, "_finish", lambda self, replay, cursor: self._join_live(replay))
 
 
 def live_subscriber_skipped_over_a_gap(patch: pytest.MonkeyPatch) -> None:
-    def gap(self: Splice, event: Any) -> None:
+    def handle_gap(self: Splice, event: Any) -> None:
         topic = self.topics.get(event.topic)
         if topic is not None:
             topic.last = event.position
 
-    patch.setattr(Splice, "gap", gap)
+    patch.setattr(Splice, "handle_gap", handle_gap)
 
 
 def gap_not_told_to_the_paused(patch: pytest.MonkeyPatch) -> None:
-    whole = Splice.gap
+    whole = Splice.handle_gap
 
-    def gap(self: Splice, event: Any) -> None:
+    def handle_gap(self: Splice, event: Any) -> None:
         topic = self.topics.get(event.topic)
         kept = dict(topic.paused) if topic is not None else {}
         if topic is not None:
@@ -50,7 +50,7 @@ def gap_not_told_to_the_paused(patch: pytest.MonkeyPatch) -> None:
         if topic is not None:
             topic.paused.update(kept)
 
-    patch.setattr(Splice, "gap", gap)
+    patch.setattr(Splice, "handle_gap", handle_gap)
 
 
 def stale_answers_taken(patch: pytest.MonkeyPatch) -> None:
@@ -61,12 +61,10 @@ def stale_answers_taken(patch: pytest.MonkeyPatch) -> None:
 
 
 def replay_without_its_receipt(patch: pytest.MonkeyPatch) -> None:
-    def attached(self: Splice, event: Attached) -> None:
-        replay = self._waiting.pop(event.reference, None)
-        if replay is not None:
-            self._go_on(replay, event, event.position)
+    def begin_replay(self: Splice, replay: Replay, event: Attached) -> None:
+        self._continue(replay, event, event.position)
 
-    patch.setattr(Splice, "attached", attached)
+    patch.setattr(Splice, "begin_replay", begin_replay)
 
 
 def queue_lost(patch: pytest.MonkeyPatch) -> None:

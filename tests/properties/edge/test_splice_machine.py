@@ -47,7 +47,7 @@ class Follower:
 class SpliceMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.bench = Bench(EdgeConfig(page=40, queue_per_client=600, encodings=300, attaches_per_client=1))
+        self.bench = Bench(EdgeConfig(page=40, queue_per_client=600, replay_cache=300, attaches_per_client=1))
         self.logic = OneLogic()
         self.channel: deque[Event] = deque()  # from logic to edge
         self.followers = [Follower() for _ in range(CLIENTS)]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, get_args
 
 from migratory_broker.core.edge import events as edge_events
 from migratory_broker.core.edge.core import Edge
-from migratory_broker.core.edge.interest import Interest
+from migratory_broker.core.edge.subscriptions import TopicInterest
 from migratory_broker.core.logic import events as logic_events
 from migratory_broker.core.logic.core import Logic
 from migratory_protocol.messages import Ack
@@ -95,10 +95,10 @@ class EdgeLife:
         if not self.running:
             return
         if isinstance(event, edge_events.Detach):
-            self.process.interest.leave(event.edge, event.topic)
+            self.process.interest.remove(event.edge, event.topic)
             return
         if isinstance(event, logic_events.Attach):
-            self.process.interest.ask(event.edge, event.topic)
+            self.process.interest.add(event.edge, event.topic)
             self.process.told.asks(event)
         self.process.step(event)
 
@@ -106,11 +106,11 @@ class EdgeLife:
         """Whether what goes to all edges is worth a crossing to this one."""
         if self.delay == 0.0 or not isinstance(effect, (logic_events.Fanout, logic_events.Gap)):
             return True
-        return self.number in self.process.interest.edges(effect.topic)
+        return self.number in self.process.interest.edges_of(effect.topic)
 
     def stop(self, *, abort: bool) -> None:
         self.running = False
-        self.process.interest.gone(self.number)
+        self.process.interest.remove_edge(self.number)
         for connection in list(self.connections.values()):
             connection.closed_by_broker(abort)
         self.connections.clear()
@@ -139,7 +139,7 @@ class Process:
         self.fenced = False
         self.draining = False
         self.told = Told(self)
-        self.interest = Interest()
+        self.interest = TopicInterest()
         self.replaced = False  # a newer process of this name was started while this one runs
         self._ticks = 0
         self._busy_until = 0.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal, TypeVar
 
 from migratory_broker.core.edge import Edge, EdgeConfig
-from migratory_broker.core.edge.authorizer import Authorizer
+from migratory_broker.core.edge.admission import ClientAuthorizer
 from migratory_broker.core.edge.events import (
     Close,
     Detach,
@@ -159,7 +159,9 @@ class Bench:
     """`requests`, `detached`, `notes` and `observed` collect what the edge says to others than its clients; `counted`
     is what it said last of how many there are."""
 
-    def __init__(self, config: EdgeConfig | None = None, authorizer: Authorizer | None = None, *, open: bool = True):
+    def __init__(
+        self, config: EdgeConfig | None = None, authorizer: ClientAuthorizer | None = None, *, open: bool = True
+    ):
         self.edge = Edge(config or EdgeConfig(), 0, authorizer)
         self.now = 1000.0
         self.readers: dict[int, Reader] = {}

@@ -1,4 +1,4 @@
-"""The limits of an edge and what it says of itself. Seconds, bytes and counts; every default is justified beside it."""
+"""The configuration of an edge: limits and identity. Times are seconds, sizes bytes; comments justify the defaults."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from migratory_protocol import limits
 
 @dataclass(slots=True, frozen=True)
 class ConflationRule:
-    """Topics (a pattern, see `TopicPattern`) of which live subscribers get the latest of each `interval` only."""
+    """A pattern of topics (see `TopicPattern`) whose live subscribers get only the latest publication of each
+    `interval`, in seconds."""
 
     topics: str
     interval: float
@@ -21,38 +22,40 @@ class ConflationRule:
 
 @dataclass(slots=True, frozen=True)
 class EdgeConfig:
-    """One for all edges of a broker. Raises ValueError for a limit that can't work."""
+    """The configuration of all edges of a broker. Raises ValueError for an invalid limit."""
 
     cluster: str = "cluster"
     broker: str = "broker"
     incarnation: int = 0
 
-    handshake: float = limits.HANDSHAKE  # from TCP accept to `connect`: a silent peer holds no descriptor
-    heartbeat: float = limits.HEARTBEAT  # silent for one: pinged; for two: dead. Proxies cut idle links at 60 s
-    closing: float = 2.0  # for the peer's half of the closing handshake, and to take what is still in the transport
-    max_clients: int = 100_000  # per edge; a process usually meets its descriptor limit first
+    handshake: float = limits.HANDSHAKE  # from TCP accept to `connect`: a silent peer must not hold a descriptor
+    heartbeat: float = (
+        limits.HEARTBEAT
+    )  # pinged after one silent interval, dead after two; proxies cut idle links at 60 s
+    closing: float = 2.0  # for the peer's half of the closing handshake, and for the transport to drain
+    max_clients: int = 100_000  # per edge; a process usually reaches its descriptor limit first
 
     max_payload: int = limits.PAYLOAD
-    envelope: int = limits.ENVELOPE  # a frame may be this much longer than the largest payload
+    envelope: int = limits.ENVELOPE  # a frame may be longer than the largest payload by this
     max_topic: int = limits.TOPIC  # bytes of UTF-8
     max_name: int = 255  # bytes of UTF-8 of a client id or a publisher id
 
     subscriptions_per_client: int = limits.SUBSCRIPTIONS
-    publishes_per_client: int = 10_000  # QoS 1 publications without an answer yet; more are told to come again
-    messages_per_turn: int = 1000  # of one client, then others have their turn: 40 ms, if all of them are wrong
-    attaches_per_client: int = 256  # under way at the logic: some 20 ms of its time, which all other clients wait for
-    backlog_per_client: int = 16_777_216  # bytes behind a request that waits: one turn reads 8 MB at most, then `Hold`
-    incoming_total: int = 268_435_456  # over all clients: half received, behind requests; who holds most goes first
-    repeats: int = 8  # requests that may wait for one topic's receipt: repeating a subscribe must not grow memory
+    publishes_per_client: int = 10_000  # unanswered QoS 1 publications; further ones are refused with `retry`
+    messages_per_turn: int = 1000  # of one client before others have their turn: at most 40 ms, if all are invalid
+    attaches_per_client: int = 256  # pending at the logic: some 20 ms of its time, which delays all other clients
+    backlog_per_client: int = 16_777_216  # bytes behind a pending request: a turn reads 8 MB at most before `Hold`
+    incoming_total: int = 268_435_456  # unprocessed bytes of all clients; the largest holders are closed first
+    requests_per_topic: int = 8  # pending requests for one subscription: repeating a subscribe must not grow memory
 
-    queue_per_client: int = limits.QUEUE  # what waits for a paused connection, besides the last write
-    queue_total: int = 268_435_456  # over all clients of this edge: the longest queue goes first
-    first_page: int = 8192  # bytes of payload that come with a receipt: what is asked for next waits for live ones
-    page: int = 65_536  # bytes of payload in one page of a replay: a replay never fills a queue by itself
-    conflation: tuple[ConflationRule, ...] = ()  # the first rule that fits a topic counts
-    batch_delay: float = 0.0  # 0: every publication leaves at once, in a write of its own
-    batch_bytes: int = 16_384  # a batch that holds so many leaves before its time: more would save little
-    encodings: int = 4_194_304  # bytes of replayed publications kept encoded: many clients resume from one place
+    queue_per_client: int = limits.QUEUE  # bytes queued for a paused connection, besides the last write
+    queue_total: int = 268_435_456  # bytes queued for all clients of the edge; the longest queue is closed first
+    first_page: int = 8192  # bytes of payload that come with a receipt: small, because live publications wait for it
+    page: int = 65_536  # bytes of payload in one page of a replay: a replay alone must never fill a queue
+    conflation: tuple[ConflationRule, ...] = ()  # the first rule that matches a topic applies
+    batch_delay: float = 0.0  # 0: every publication is written at once, on its own
+    batch_bytes: int = 16_384  # a batch of this size is written early: a larger one would save little more
+    replay_cache: int = 4_194_304  # bytes of encoded replay messages: many clients resume from the same position
 
     @property
     def max_message(self) -> int:
@@ -62,7 +65,7 @@ class EdgeConfig:
     def __post_init__(self) -> None:
         for name in ("handshake", "heartbeat", "closing"):
             if not getattr(self, name) > 0:
-                raise ValueError(f"{name} is {getattr(self, name)!r}, must be more than 0 seconds")
+                raise ValueError(f"{name} is {getattr(self, name)!r}, must be above 0 seconds")
         if not self.batch_delay >= 0:
             raise ValueError(f"batch_delay is {self.batch_delay!r}, must be at least 0 seconds")
         if self.max_payload < 0:
@@ -78,13 +81,13 @@ class EdgeConfig:
             "attaches_per_client",
             "backlog_per_client",
             "incoming_total",
-            "repeats",
+            "requests_per_topic",
             "queue_per_client",
             "queue_total",
             "first_page",
             "page",
             "batch_bytes",
-            "encodings",
+            "replay_cache",
         ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)!r}, must be at least 1")

@@ -1,13 +1,13 @@
-"""Conflation: of a topic's QoS 0 publications only the latest of each interval is sent on, and says what it stands for.
+"""Conflation: of a topic's QoS 0 publications only the latest of each interval is sent, and it names those it replaces.
 
-The first publication after a quiet time leaves at once. From there on an interval runs in which QoS 0 publications
-take each other's place; at its end the latest leaves, and the next interval begins. It is the same for all live
-subscribers of the topic, so it costs nothing per subscriber. What it leaves out is never hidden: the message that comes
-next names the first sequence number that it stands for.
+The first publication after a quiet interval is sent at once and begins an interval. During an interval the latest QoS 0
+publication replaces the one before; at the end it is sent and the next interval begins. All live subscribers of a topic
+share the interval, so conflation costs nothing per subscriber. Nothing is left out silently: the next message names the
+first sequence number that it replaces.
 
-A QoS 1 publication is never left out and never waits: it was acknowledged, and somebody counts on it. It stands for the
-QoS 0 publications that waited before it. Replays bring all that is cached: what waits here leaves before another
-subscriber joins, and before a gap is told, so that for nobody two things come in the wrong order.
+A QoS 1 publication is never delayed or left out, because it was acknowledged. It replaces the QoS 0 publications that
+were pending before it. Replays bring everything that is cached. The pending publication is sent before another
+subscriber joins and before a gap is reported, so that every subscriber gets messages in order.
 """
 
 from __future__ import annotations
@@ -22,13 +22,16 @@ from migratory_broker.core.edge.config import EdgeConfig
 from migratory_broker.core.edge.connection import Conflated, Topic
 from migratory_broker.core.edge.delivery import Delivery
 
-TOGETHER = 0.005
-"""Seconds: intervals that end so soon end along, so that a clock wakes nobody for each of them."""
+SLACK = 0.005
+"""Seconds. Intervals that end within it end together, so that one timer serves many topics."""
 
 
 class Conflation:
-    """`_running`: the topics whose interval runs and when it ends, by its length: all of one length end in the order in
-    which they began."""
+    """The conflated topics of an edge.
+
+    `_running` holds the end of each topic's current interval, by the interval's length: intervals of one length end in
+    the order in which they began.
+    """
 
     def __init__(self, config: EdgeConfig, delivery: Delivery) -> None:
         self._delivery = delivery
@@ -37,49 +40,51 @@ class Conflation:
             rule.interval: OrderedDict() for rule in config.conflation
         }
 
-    def begin(self, topic: Topic) -> None:
-        """Somebody subscribes to a topic that nobody was subscribed to."""
+    def add_topic(self, topic: Topic) -> None:
+        """Conflate a topic with its first subscriber, if a rule matches it."""
         for pattern, interval in self._rules:
             if pattern.matches(topic.name):
                 topic.conflated = Conflated(interval)
                 return
 
-    def end(self, topic: Topic) -> None:
-        """Nobody is subscribed any more: what waits goes now, and not when its interval ends. Who comes and goes often
-        would leave that of many behind."""
+    def remove_topic(self, topic: Topic) -> None:
+        """Drop the pending publication of a topic without subscribers.
+
+        It is dropped now and not at the end of the interval: clients that subscribe and leave would pile up many.
+        """
         if topic.conflated is not None:
             self._running[topic.conflated.interval].pop(topic, None)
             topic.conflated = None
 
-    def take(self, topic: Topic, conflated: Conflated, publications: Sequence[Publication]) -> None:
-        """What was committed, for the live subscribers."""
+    def fanout(self, topic: Topic, conflated: Conflated, publications: Sequence[Publication]) -> None:
+        """Send or hold committed publications for the live subscribers."""
         for publication in publications:
             if not conflated.first:
                 conflated.first = publication.sequence
-            conflated.held = publication
+            conflated.pending = publication
             if publication.id:
-                self.release(topic)
-        if conflated.held is not None and not conflated.running:
+                self.flush(topic)
+        if conflated.pending is not None and not conflated.running:
             self._send(topic, conflated)
 
-    def release(self, topic: Topic) -> None:
-        """What waits in the topic leaves now."""
+    def flush(self, topic: Topic) -> None:
+        """Send the topic's pending publication now, if it has one."""
         conflated = topic.conflated
-        if conflated is not None and conflated.held is not None:
-            self._out(topic, conflated, conflated.held)
+        if conflated is not None and conflated.pending is not None:
+            self._multicast(topic, conflated, conflated.pending)
 
-    def time_has_come(self) -> None:
-        """Intervals are over: the latest publication leaves, and where there was none the topic is quiet."""
-        for topic, conflated in self._over():
+    def handle_timer(self) -> None:
+        """End the intervals that are due: send the pending publication, or leave the topic quiet."""
+        for topic, conflated in self._ended():
             conflated.running = False
-            if conflated.held is not None:
+            if conflated.pending is not None:
                 self._send(topic, conflated)
         for running in self._running.values():
             if running:
                 self._delivery.wake(next(iter(running.values())))
 
-    def _over(self) -> Iterator[tuple[Topic, Conflated]]:
-        until = self._delivery.now + TOGETHER
+    def _ended(self) -> Iterator[tuple[Topic, Conflated]]:
+        until = self._delivery.now + SLACK
         for running in self._running.values():
             while running and next(iter(running.values())) <= until:
                 topic, _ = running.popitem(last=False)
@@ -87,14 +92,14 @@ class Conflation:
                 yield topic, topic.conflated
 
     def _send(self, topic: Topic, conflated: Conflated) -> None:
-        """The latest leaves, and an interval begins."""
-        self.release(topic)
+        """Send the pending publication and begin an interval."""
+        self.flush(topic)
         conflated.running = True
         due = self._delivery.now + conflated.interval
         self._running[conflated.interval][topic] = due
         self._delivery.wake(due)
 
-    def _out(self, topic: Topic, conflated: Conflated, publication: Publication) -> None:
+    def _multicast(self, topic: Topic, conflated: Conflated, publication: Publication) -> None:
         first = conflated.first if conflated.first < publication.sequence else 0
-        conflated.held, conflated.first = None, 0
+        conflated.pending, conflated.first = None, 0
         self._delivery.multicast(topic, lambda format: format.conflated(topic.name, publication, first), 1)

@@ -66,14 +66,14 @@ class Batch:
 
 class Conflated:
     """A topic of whose QoS 0 publications only the latest of each `interval` seconds leaves (conflation.py). `running`:
-    an interval is. `held` waits for its end, and stands for everything from the sequence number `first` on."""
+    an interval is. `pending` waits for its end, and stands for everything from the sequence number `first` on."""
 
-    __slots__ = ("first", "held", "interval", "running")
+    __slots__ = ("first", "interval", "pending", "running")
 
     def __init__(self, interval: float) -> None:
         self.interval = interval
         self.running = False
-        self.held: Publication | None = None
+        self.pending: Publication | None = None
         self.first = 0
 
 
@@ -179,9 +179,9 @@ class Replay:
     """A subscription that is not live yet. `requests` wait for the receipt, that may bring `page` bytes of
     publications with it; once it came, or is not wanted any more, there are none. `cursor` is the last position sent.
     `ahead`: all was sent that there is, but `Fanout`s that are still on their way would repeat the end of it.
-    `told`: the sequence number that the receipt named while the publication there, a snapshot, is still to come."""
+    `snapshot`: the sequence number of a snapshot that the receipt names and that is still to be sent, else 0."""
 
-    __slots__ = ("ahead", "connection", "cursor", "page", "reference", "requests", "told", "topic")
+    __slots__ = ("ahead", "connection", "cursor", "page", "reference", "requests", "snapshot", "topic")
 
     def __init__(self, connection: Connection, topic: Topic, request: int, cursor: Position | None) -> None:
         self.connection = connection
@@ -191,7 +191,7 @@ class Replay:
         self.cursor = cursor
         self.page = 0
         self.ahead = False
-        self.told = 0
+        self.snapshot = 0
 
 
 class Topic:

@@ -29,18 +29,16 @@ from migratory_protocol.messages import (
     Unsubscribe,
 )
 
-from migratory_broker.core.edge.admission import Gate
-from migratory_broker.core.edge.authorizer import Authorizer, Refusal
+from migratory_broker.core.edge.admission import AdmissionGate, ClientAuthorizer, Denial, Rebalancer
 from migratory_broker.core.edge.config import EdgeConfig
 from migratory_broker.core.edge.connection import Connection, State
 from migratory_broker.core.edge.delivery import Delivery
 from migratory_broker.core.edge.events import Close, Lost, More, Opened, Received
 from migratory_broker.core.edge.formats import Formats
 from migratory_broker.core.edge.inbox import Inbox
-from migratory_broker.core.edge.moving import Moving
 from migratory_broker.core.edge.publishing import Publishing
 from migratory_broker.core.edge.subscriptions import Subscriptions
-from migratory_broker.core.edge.timers import Wheel
+from migratory_broker.core.edge.timers import TimerWheel
 from migratory_broker.core.logic.events import Note, Observe
 
 PING = frames.ping_frame()
@@ -56,20 +54,20 @@ class Connections:
         delivery: Delivery,
         subscriptions: Subscriptions,
         publishing: Publishing,
-        gate: Gate,
-        moving: Moving,
-        authorizer: Authorizer,
+        gate: AdmissionGate,
+        rebalancer: Rebalancer,
+        authorizer: ClientAuthorizer,
     ) -> None:
         self._config = config
         self._delivery = delivery
         self._subscriptions = subscriptions
         self._publishing = publishing
         self._gate = gate
-        self._moving = moving
+        self._rebalancer = rebalancer
         self._authorizer = authorizer
-        self._formats = Formats(config.encodings)
+        self._formats = Formats(config.replay_cache)
         self.inbox = Inbox(config, delivery, subscriptions, self._message, self.close, self._closed_by_peer)
-        self._wheel = Wheel()
+        self._wheel = TimerWheel()
         self._ticked: float | None = None
         self._woke = 0.0
         self.table: dict[int, Connection] = {}
@@ -91,18 +89,18 @@ class Connections:
         connection = Connection(event.connection, event.sink, format, event.remote, self._delivery.moment)
         self.table[event.connection] = connection
         accepted = self.now if event.opened is None else event.opened
-        self._wheel.set(connection, accepted + self._config.handshake)
+        self._wheel.schedule(connection, accepted + self._config.handshake)
         self._admit(connection)
 
     def received(self, event: Received) -> None:
         connection = self.table.get(event.connection)
         if connection is not None:
-            self.inbox.take(connection, event.data)
+            self.inbox.receive(connection, event.data)
 
     def more(self, event: More) -> None:
         connection = self.table.get(event.connection)
         if connection is not None:
-            self.inbox.go_on(connection)
+            self.inbox.resume(connection)
 
     def _closed_by_peer(self, connection: Connection, event: frames.CloseReceived) -> None:
         if connection.state is not State.CLOSING:
@@ -118,8 +116,8 @@ class Connections:
             if connection.state is not State.CLOSING:
                 self._count("lost")
                 self._leave(connection)
-            self.inbox.forget(connection)
-            self._wheel.remove(connection)
+            self.inbox.release(connection)
+            self._wheel.cancel(connection)
             connection.state = State.GONE
 
     def close(self, connection: Connection, code: CloseCode, reason: str, text: str) -> None:
@@ -129,12 +127,12 @@ class Connections:
             self._leave(connection)
             self._delivery.write_at_once(connection, frames.close_frame(code, text))
             connection.state = State.CLOSING
-            self._wheel.set(connection, self.now + self._config.closing)
+            self._wheel.schedule(connection, self.now + self._config.closing)
 
     def _finish(self, connection: Connection, *, abort: bool) -> None:
         del self.table[connection.number]
-        self.inbox.forget(connection)
-        self._wheel.remove(connection)
+        self.inbox.release(connection)
+        self._wheel.cancel(connection)
         connection.state = State.GONE
         self._delivery.put(Close(connection.number, abort))
 
@@ -146,9 +144,9 @@ class Connections:
         """Nothing but a close frame is sent from here on."""
         if connection.state is State.OPEN:
             self.clients -= 1
-            self._moving.left(connection)
-        self._subscriptions.leave(connection)
-        self.inbox.leave(connection)
+            self._rebalancer.remove(connection)
+        self._subscriptions.drop_all(connection)
+        self.inbox.drop_backlog(connection)
         connection.sink = nowhere  # CLOSING may last for a while; the transport is free
         if connection.queue is not None:
             self._delivery.drop_queue(connection)
@@ -199,7 +197,7 @@ class Connections:
         if connection.state is State.OPENING and not self._admit(connection):
             return
         grant = self._authorizer.connect(message.client, message.token, connection.remote)
-        if isinstance(grant, Refusal):
+        if isinstance(grant, Denial):
             self._refuse(connection, errors.UNAUTHENTICATED, grant.text, CloseCode.UNAUTHENTICATED, "unauthenticated")
             return
         connection.client = message.client
@@ -209,7 +207,7 @@ class Connections:
         if connection.state is State.OPENING:
             connection.state = State.OPEN
             self.clients += 1
-            self._moving.came(connection, message.moves)
+            self._rebalancer.add(connection, message.moves)
         self._watch(connection)
         self._delivery.write(connection, self._gate.welcome(connection.format))
 
@@ -226,7 +224,7 @@ class Connections:
             self._woke = self.now
         self._ticked = self.now
         silent: list[Connection] = []
-        for connection in self._wheel.turn(self.now):
+        for connection in self._wheel.expire(self.now):
             if connection.state is State.OPENING:
                 # not the code for a client at fault: a crowded network or broker can be the reason as well
                 text = f"no `connect` within {self._config.handshake:g} s"
@@ -264,7 +262,7 @@ class Connections:
         heard = max(connection.heard, self._woke)
         intervals = 1 if self.now - heard < self._config.heartbeat else 2
         due = heard + intervals * self._config.heartbeat
-        self._wheel.set(connection, due if connection.expires is None else min(due, connection.expires))
+        self._wheel.schedule(connection, due if connection.expires is None else min(due, connection.expires))
 
 
 def nowhere(data: bytes) -> None:

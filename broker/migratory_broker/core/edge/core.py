@@ -17,14 +17,12 @@ from typing import Any
 from migratory_protocol.errors import CloseCode
 from migratory_protocol.messages import Drain, Servers
 
-from migratory_broker.core.edge.admission import Gate
-from migratory_broker.core.edge.authorizer import AllowAll, Authorizer
+from migratory_broker.core.edge.admission import AdmissionGate, AllowAllClients, ClientAuthorizer, Rebalancer
 from migratory_broker.core.edge.config import EdgeConfig
 from migratory_broker.core.edge.connection import Connection, State
 from migratory_broker.core.edge.connections import Connections, describe
 from migratory_broker.core.edge.delivery import CLIENT_LIMIT, Delivery, waiting_bytes
 from migratory_broker.core.edge.events import Effect, Event, Later, Lost, More, Opened, Paused, Received, Resumed
-from migratory_broker.core.edge.moving import Moving
 from migratory_broker.core.edge.publishing import Publishing
 from migratory_broker.core.edge.splice import Splice
 from migratory_broker.core.edge.subscriptions import Subscriptions
@@ -48,18 +46,18 @@ SLOWEST = 20  # slow clients that the status names
 class Edge:
     """One edge of a broker. The properties are for /metrics; closed connections are observed as they happen, too."""
 
-    def __init__(self, config: EdgeConfig, number: int = 0, authorizer: Authorizer | None = None) -> None:
-        authorizer = authorizer if authorizer is not None else AllowAll()
+    def __init__(self, config: EdgeConfig, number: int = 0, authorizer: ClientAuthorizer | None = None) -> None:
+        authorizer = authorizer if authorizer is not None else AllowAllClients()
         self.number = number
         self._config = config
         self._delivery = Delivery(config)
         self._splice = Splice(config, number, self._delivery)
         self._subscriptions = Subscriptions(config, self._delivery, self._splice, authorizer)
         self._publishing = Publishing(config, number, self._delivery, authorizer)
-        self._gate = Gate(config)
-        self._moving = Moving(number, self._delivery)
+        self._gate = AdmissionGate(config)
+        self._rebalancer = Rebalancer(number, self._delivery)
         self._connections = Connections(
-            config, self._delivery, self._subscriptions, self._publishing, self._gate, self._moving, authorizer
+            config, self._delivery, self._subscriptions, self._publishing, self._gate, self._rebalancer, authorizer
         )
         self._handlers: dict[type, Any] = {
             Opened: self._connections.opened,
@@ -71,9 +69,9 @@ class Edge:
             Resumed: self._resumed,
             Tick: self._tick,
             Fanout: self._splice.fanout,
-            Gap: self._splice.gap,
+            Gap: self._splice.handle_gap,
             Attached: self._attached,
-            Page: self._splice.page,
+            Page: self._splice.handle_page,
             PublishAnswers: self._answer,
             Admission: self._admission,
             ServerList: self._server_list,
@@ -102,8 +100,8 @@ class Edge:
         if connection is not None and connection.queue is not None:
             connection.heard = self._delivery.moment
             self._delivery.resume(connection)
-            self._splice.pump(connection)
-            self._connections.inbox.go_on(connection)
+            self._splice.request_page(connection)
+            self._connections.inbox.resume(connection)
 
     def _slow(self, connection: Connection, limit: str) -> None:
         """A client that doesn't keep up ends before it costs the others anything; it can resume."""
@@ -129,9 +127,9 @@ class Edge:
         }
 
     def _attached(self, event: Attached) -> None:
-        connection = self._subscriptions.attached(event)
+        connection = self._subscriptions.handle_attached(event)
         if connection is not None:
-            self._connections.inbox.go_on(connection)
+            self._connections.inbox.resume(connection)
 
     def _answer(self, event: PublishAnswers) -> None:
         connection = self._connections.table.get(event.reference)
@@ -140,7 +138,7 @@ class Edge:
 
     def _time_has_come(self, event: Later) -> None:
         self._delivery.time_has_come(event)
-        self._splice.conflation.time_has_come()
+        self._splice.conflation.handle_timer()
 
     # ---- the broker ------------------------------------------------------------------------------------------
 
@@ -157,16 +155,16 @@ class Edge:
         self._delivery.broadcast(self._connections.open(), Drain(event.period, list(event.servers)))
 
     def _move(self, event: MoveClients) -> None:
-        self._moving.ask(self._connections.table.values(), event)
+        self._rebalancer.move(self._connections.table.values(), event)
 
     def _tick(self, event: Tick) -> None:
         self._connections.tick()
-        self._moving.tell()
+        self._rebalancer.report()
         self._end()
 
     def _end(self) -> None:
         """Of all clients, when they must go."""
-        ending = self._gate.ending(self._delivery.now)
+        ending = self._gate.closing(self._delivery.now)
         if ending is None:
             return
         code, text, reason = ending
@@ -227,7 +225,7 @@ class Edge:
             "clients": self.clients,
             "subscriptions": self.subscriptions,
             "topics": self.topics,
-            "replays": self._splice.waiting,
+            "replays": self._splice.pending_requests,
             "queue_bytes": self.queue_bytes,
             "published": self.published,
             "delivered": self.delivered,

@@ -1,9 +1,8 @@
-"""Wire formats: how a message becomes the bytes that every connection of one kind gets.
+"""Wire formats: encoding a message into the bytes that every connection of one format gets.
 
-There are four: JSON or MessagePack, plain or compressed. A publication is encoded, compressed and framed once in each
-format that somebody listens in, however many listen. Compressed messages are written without a context from one to the
-next (RFC 7692, 7.1.1: a sender may always do so): that is why they can be shared, and why a connection that has
-negotiated compression costs no window here.
+There are four: JSON or MessagePack, plain or compressed. A publication is encoded, compressed and framed once for each
+format with a subscriber, however many subscribers there are. Messages are compressed without context takeover
+(RFC 7692, 7.1.1 allows that to every sender), so that connections can share them and need no deflate window here.
 """
 
 from __future__ import annotations
@@ -15,64 +14,68 @@ from migratory_protocol import codec, frames
 from migratory_protocol.messages import BrokerMessage, Message
 from migratory_protocol.peer import Publication
 
-TOGETHER = 500  # messages in a frame: answers to a publisher, at most 400 KB of them with the longest names
-SHORTEST = 128  # bytes: shorter messages don't get smaller by compression
+MESSAGES_PER_FRAME = 500
+"""Messages joined into one frame, such as the answers to a publisher: at most 400 KB with the longest names."""
+
+MIN_DEFLATE_BYTES = 128
+"""Bytes of the shortest message that is compressed. Shorter ones do not get smaller."""
 
 
 class Format:
-    """One per wire format; connections share it. Encoded replays are kept, as many clients resume from one place."""
+    """A wire format, shared by its connections, with a cache of encoded replay messages: many clients resume from the
+    same position."""
 
-    def __init__(self, wire: codec.Codec, deflate: bool, kept: int) -> None:
+    def __init__(self, wire: codec.Codec, deflate: bool, replay_cache: int) -> None:
         self.codec = wire
         self.deflate = deflate
         self.name = f"{wire.name}+deflate" if deflate else wire.name
         self._opcode = frames.BINARY if wire.binary else frames.TEXT
-        self._kept = kept
-        self._size = 0
+        self._replay_limit = replay_cache
+        self._replay_bytes = 0
         self._replays: dict[tuple[str, int, int], bytes] = {}
 
     def frame(self, message: BrokerMessage) -> bytes:
-        """The message as one WebSocket frame of a server."""
-        return self._framed(self.codec.encode(message))
+        """Return the message as one WebSocket frame of a server."""
+        return self._frame_payload(self.codec.encode(message))
 
-    def _framed(self, payload: bytes) -> bytes:
-        if self.deflate and len(payload) >= SHORTEST:
+    def _frame_payload(self, payload: bytes) -> bytes:
+        if self.deflate and len(payload) >= MIN_DEFLATE_BYTES:
             return frames.deflated_frame(self._opcode, payload)
         return frames.encode_frame(self._opcode, payload)
 
     def frame_all(self, messages: Sequence[BrokerMessage]) -> bytes:
-        """Several messages, in as few frames as they fit into."""
+        """Return several messages in as few frames as possible."""
         encode = self.codec.encode_all
-        parts = [messages[start : start + TOGETHER] for start in range(0, len(messages), TOGETHER)]
-        return b"".join([self._framed(encode(part)) for part in parts])
+        parts = [messages[start : start + MESSAGES_PER_FRAME] for start in range(0, len(messages), MESSAGES_PER_FRAME)]
+        return b"".join([self._frame_payload(encode(part)) for part in parts])
 
     def live(self, topic: str, publications: Sequence[Publication]) -> bytes:
-        """A frame for each publication, joined: one write."""
+        """Return one frame per publication, joined for a single write."""
         if len(publications) == 1:
-            return self._publication(topic, publications[0], replayed=False)
-        return b"".join([self._publication(topic, publication, replayed=False) for publication in publications])
+            return self._frame_publication(topic, publications[0], replayed=False)
+        return b"".join([self._frame_publication(topic, publication, replayed=False) for publication in publications])
 
     def conflated(self, topic: str, publication: Publication, first: int) -> bytes:
-        """As `live`, of one that stands for all from the sequence number `first` on (0: for itself alone)."""
-        return self._publication(topic, publication, replayed=False, first=first)
+        """Return the frame of a live publication that replaces all from sequence number `first` on (0: only itself)."""
+        return self._frame_publication(topic, publication, replayed=False, first=first)
 
     def replay(self, topic: str, publications: Iterable[Publication]) -> bytes:
-        """As `live`, marked as replayed."""
-        return b"".join([self._replayed(topic, publication) for publication in publications])
+        """Return one frame per publication, marked as replayed and joined for a single write."""
+        return b"".join([self._cached_replay(topic, publication) for publication in publications])
 
-    def _replayed(self, topic: str, publication: Publication) -> bytes:
+    def _cached_replay(self, topic: str, publication: Publication) -> bytes:
         key = (topic, publication.epoch, publication.sequence)
         data = self._replays.get(key)
         if data is None:
-            data = self._publication(topic, publication, replayed=True)
-            self._size += len(data)
-            if self._size > self._kept:  # simpler than an order of use: a storm of resumes fills it again at once
+            data = self._frame_publication(topic, publication, replayed=True)
+            self._replay_bytes += len(data)
+            if self._replay_bytes > self._replay_limit:  # simpler than LRU: a storm of resumes refills it at once
                 self._replays.clear()
-                self._size = len(data)
+                self._replay_bytes = len(data)
             self._replays[key] = data
         return data
 
-    def _publication(self, topic: str, publication: Publication, *, replayed: bool, first: int = 0) -> bytes:
+    def _frame_publication(self, topic: str, publication: Publication, *, replayed: bool, first: int = 0) -> bytes:
         return self.frame(
             Message(
                 topic, publication.position, publication.payload, publication.sent, publication.time, replayed, first
@@ -81,15 +84,15 @@ class Format:
 
 
 class Formats:
-    """The formats of one edge, made when the first connection asks for one."""
+    """The formats of one edge, each created for the first connection that negotiates it."""
 
-    def __init__(self, kept: int) -> None:
-        self._kept = kept
+    def __init__(self, replay_cache: int) -> None:
+        self._replay_cache = replay_cache
         self._formats: dict[tuple[str, bool], Format] = {}
 
     def get(self, wire: Literal["json", "msgpack"], deflate: bool) -> Format:
-        found = self._formats.get((wire, deflate))
-        if found is None:
-            found = Format(codec.JSON if wire == "json" else codec.MSGPACK, deflate, self._kept)
-            self._formats[wire, deflate] = found
-        return found
+        format = self._formats.get((wire, deflate))
+        if format is None:
+            format = Format(codec.JSON if wire == "json" else codec.MSGPACK, deflate, self._replay_cache)
+            self._formats[wire, deflate] = format
+        return format

@@ -1,14 +1,14 @@
-"""The inbox: from the bytes of a socket to messages, worked off in the order in which they were sent.
+"""The inbox: parses the bytes of a socket into messages and handles them in the order in which they were sent.
 
-While a subscribe request waits for the logic (subscriptions.py), everything that its client sends behind it waits as
-well, unread: who subscribes and then publishes never overtakes himself, and a close frame comes last. `Hold` stops the
-socket meanwhile, so that little comes; what had been read before is bounded by `EdgeConfig.backlog_per_client`.
+While a subscribe request is pending at the logic (subscriptions.py), everything that its client sends behind it waits
+in the connection's backlog, unparsed: a publication never overtakes the subscription before it, and a close frame comes
+last. `Hold` stops reading from the socket meanwhile. `EdgeConfig.backlog_per_client` bounds what was read before.
 
-Whatever waits goes on with the answers, or when a full transport takes bytes again, and not before: receipts must not
-fill the queue of their client. Each step works off a piece, the rest of one read; `More` brings the next.
+A backlog resumes with the logic's answers, or when a full transport accepts bytes again, and not before: receipts must
+not fill their client's queue. Each step handles a part, the rest of one read; `More` asks for the next step.
 
-A read can bring tens of thousands of frames. After `EdgeConfig.messages_per_turn` messages the rest of them waits as
-well, until everybody else had a turn: a flood slows its sender down, and nobody else.
+One read can hold tens of thousands of frames. After `EdgeConfig.messages_per_turn` messages the rest waits as well
+until the other connections had their turn: a flood slows down its sender and nobody else.
 """
 
 from __future__ import annotations
@@ -23,22 +23,61 @@ from migratory_broker.core.edge.config import EdgeConfig
 from migratory_broker.core.edge.connection import Backlog, Connection, State
 from migratory_broker.core.edge.delivery import Delivery
 from migratory_broker.core.edge.events import Hold, More
-from migratory_broker.core.edge.incoming import Incoming
 from migratory_broker.core.edge.subscriptions import Subscriptions
 
-PIECE = 32_768
-"""Bytes that are taken apart at once: of a read of 256 KiB there may be 40,000 frames, each an object while it waits,
-or two hundred messages that inflate to a megabyte."""
+PIECE_BYTES = 32_768
+"""Bytes that are parsed at once. A read of 256 KiB may hold 40,000 frames, each an object while it waits, or 200
+messages that inflate to a megabyte."""
 
-LONG = 4096
-"""Bytes of a message that count for one more: a long one that says little takes its time as well."""
+BYTES_PER_MESSAGE = 4096
+"""Bytes of a message that count as another message of a turn: parsing a long one takes time as well."""
 
-Close = Callable[[Connection, CloseCode, str, str], None]
+CloseConnection = Callable[[Connection, CloseCode, str, str], None]
+
+
+class UnprocessedBytes:
+    """The bytes received from all clients that are not processed yet: incomplete frames and messages, and backlogs.
+
+    Each client alone may hold one message of the largest size and a backlog. Thousands of them that never complete a
+    message would hold gigabytes. Over `limit` the largest holders are closed until an eighth is free, so that the
+    search for them is not repeated for every read.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._held: dict[Connection, int] = {}
+        self.total = 0
+
+    def update(self, connection: Connection) -> None:
+        """Count the connection's bytes anew. Call after every change."""
+        parser, backlog = connection.parser, connection.backlog
+        if parser is None and backlog is None:
+            if connection in self._held:
+                self.total -= self._held.pop(connection)
+            return
+        held = (parser.buffered_bytes if parser is not None else 0) + (backlog.size if backlog is not None else 0)
+        self.total += held - self._held.get(connection, 0)
+        self._held[connection] = held
+
+    def over_limit(self) -> list[Connection]:
+        """Return the connections to close, largest first, when the total is over the limit."""
+        total = self.total
+        closing = []
+        for connection in sorted(self._held, key=self._held.__getitem__, reverse=True):
+            if total <= self._limit - self._limit // 8:
+                break
+            total -= self._held[connection]
+            closing.append(connection)
+        return closing
 
 
 class Inbox:
-    """Of all connections of an edge. `handle` takes a message, or what is wrong with one; `close` is our half of the
-    closing handshake, `closed` is told of the peer's."""
+    """The received bytes of all connections of an edge.
+
+    handle           handles a message, or the error of a bad one
+    close            begins the closing handshake
+    closed_by_peer   handles a close frame
+    """
 
     def __init__(
         self,
@@ -46,165 +85,169 @@ class Inbox:
         delivery: Delivery,
         subscriptions: Subscriptions,
         handle: Callable[[Connection, object], None],
-        close: Close,
-        closed: Callable[[Connection, frames.CloseReceived], None],
+        close: CloseConnection,
+        closed_by_peer: Callable[[Connection, frames.CloseReceived], None],
     ) -> None:
         self._config = config
         self._delivery = delivery
         self._subscriptions = subscriptions
         self._handle = handle
         self._close = close
-        self._closed = closed
-        self.incoming = Incoming(config.incoming_total)
-        self._left = 0  # messages that this step still works off
-        self._parsers = {deflate: self._parser(deflate) for deflate in (False, True)}  # for whom holds no own one
+        self._closed_by_peer = closed_by_peer
+        self.unprocessed = UnprocessedBytes(config.incoming_total)
+        self._budget = 0  # messages that this step may still handle
+        self._idle_parsers = {deflate: self._new_parser(deflate) for deflate in (False, True)}  # shared
 
-    def take(self, connection: Connection, data: bytes) -> None:
-        """Bytes as the socket gave them."""
+    def receive(self, connection: Connection, data: bytes) -> None:
+        """Handle bytes from the socket, or add them to the connection's backlog."""
         connection.heard = self._delivery.moment
-        self._take(connection, data)
-        self._account(connection)
+        self._receive(connection, data)
+        self._enforce_total(connection)
 
-    def _take(self, connection: Connection, data: bytes) -> None:
+    def _receive(self, connection: Connection, data: bytes) -> None:
         backlog = connection.backlog
         if backlog is None:
-            self._left = self._config.messages_per_turn
-            if len(data) > PIECE:
-                self._pieces(connection, data)
+            self._budget = self._config.messages_per_turn
+            if len(data) > PIECE_BYTES:
+                self._parse_pieces(connection, data)
             else:
-                self._feed(connection, data)
+                self._parse(connection, data)
             return
         backlog.size += len(data)
         backlog.chunks.append(data)
         limit = self._config.backlog_per_client
         if backlog.size > limit:
-            text = f"over {limit} bytes behind a subscribe request that is not carried out yet"
+            text = f"over {limit} bytes behind a subscribe request that is still pending"
             self._close(connection, CloseCode.NOT_ALLOWED, "backlog", text)
 
-    def _pieces(self, connection: Connection, data: bytes) -> None:
-        for start in range(0, len(data), PIECE):
-            done = self._feed(connection, data[start : start + PIECE])
+    def _parse_pieces(self, connection: Connection, data: bytes) -> None:
+        for start in range(0, len(data), PIECE_BYTES):
+            done = self._parse(connection, data[start : start + PIECE_BYTES])
             if connection.state is State.GONE:
                 return
             backlog = connection.backlog
             if not done and backlog is not None:
-                rest = data[start + PIECE :]
+                rest = data[start + PIECE_BYTES :]
                 if rest:
                     backlog.size += len(rest)
                     backlog.chunks.append(rest)
                 return
 
-    def go_on(self, connection: Connection) -> None:
-        """Something that the connection's request waited for has happened, if it has one that waits."""
+    def resume(self, connection: Connection) -> None:
+        """Continue with the connection's backlog, if it has one: an event that it may wait for has happened."""
         backlog = connection.backlog
         if backlog is None or connection.queue is not None:
             return
-        connection.heard = self._delivery.moment  # while its socket is held it can't give another sign of life
-        self._left = self._config.messages_per_turn
-        self._go_on(connection, backlog)
-        self._account(connection)
+        connection.heard = self._delivery.moment  # while `Hold` stops its socket it cannot show that it is alive
+        self._budget = self._config.messages_per_turn
+        self._resume(connection, backlog)
+        self._enforce_total(connection)
 
-    def _go_on(self, connection: Connection, backlog: Backlog) -> None:
+    def _resume(self, connection: Connection, backlog: Backlog) -> None:
         if connection.request is not None:
-            self._subscriptions.go_on(connection, connection.request)
+            self._subscriptions.resume(connection, connection.request)
         if connection.request is None:
-            self._work(connection, backlog.messages)
-        if connection.request is not None or not self._events(connection, backlog.frames):
+            self._handle_messages(connection, backlog.messages)
+        if connection.request is not None or not self._handle_events(connection, backlog.frames):
             return
         if connection.backlog is not None and backlog.chunks:
             data = backlog.chunks.popleft()
-            if len(data) > PIECE:
-                backlog.chunks.appendleft(data[PIECE:])
-                data = data[:PIECE]
+            if len(data) > PIECE_BYTES:
+                backlog.chunks.appendleft(data[PIECE_BYTES:])
+                data = data[:PIECE_BYTES]
             backlog.size -= len(data)
-            if not self._feed(connection, data):
+            if not self._parse(connection, data):
                 return
         if connection.backlog is not None:
             if backlog.chunks:
                 self._delivery.aside(More(connection.number))
             else:
-                self.leave(connection)
+                self.drop_backlog(connection)
 
-    def leave(self, connection: Connection) -> None:
-        """Nothing waits any more: all was worked off, or the connection ends."""
+    def drop_backlog(self, connection: Connection) -> None:
+        """Drop the connection's backlog: it is handled completely, or the connection ends."""
         if connection.backlog is not None:
             connection.backlog = None
             self._delivery.aside(Hold(connection.number, False))
-            self.incoming.note(connection)
+            self.unprocessed.update(connection)
 
-    def forget(self, connection: Connection) -> None:
-        """It is gone, or is to hold nothing any more."""
+    def release(self, connection: Connection) -> None:
+        """Drop everything that is held for the connection."""
         connection.parser = None
-        self.leave(connection)
-        self.incoming.note(connection)
+        self.drop_backlog(connection)
+        self.unprocessed.update(connection)
 
-    def _account(self, connection: Connection) -> None:
-        """Keep the limit over all clients."""
-        incoming = self.incoming
-        incoming.note(connection)
-        if incoming.total > self._config.incoming_total:
-            for largest in incoming.largest():
-                text = f"holds most when all clients together were over {self._config.incoming_total} bytes unread"
+    def _enforce_total(self, connection: Connection) -> None:
+        """Count the connection's bytes, and close the largest holders when all together are over the limit."""
+        unprocessed = self.unprocessed
+        unprocessed.update(connection)
+        if unprocessed.total > self._config.incoming_total:
+            for largest in unprocessed.over_limit():
+                text = f"limit of unprocessed bytes of all clients reached ({self._config.incoming_total})"
                 self._close(largest, CloseCode.TRY_ANOTHER, "incoming", text)
-                self.forget(largest)
+                self.release(largest)
 
     # ---- frames ----------------------------------------------------------------------------------------------
 
-    def _feed(self, connection: Connection, data: bytes) -> bool:
-        """Takes the frames apart and does what they say. Returns whether all of it was done."""
+    def _parse(self, connection: Connection, data: bytes) -> bool:
+        """Parse frames and handle them. Return whether all of them were handled."""
         deflate = connection.format.deflate
-        parser = connection.parser or self._parsers[deflate]
+        parser = connection.parser or self._idle_parsers[deflate]
         try:
-            found = parser.feed(data)
+            events = parser.feed(data)
         except frames.ProtocolError as error:
-            self._keep(connection, parser, deflate)  # it is finished, and ignores what still comes
-            return self._events(connection, iter([*error.events, error]))
+            self._assign_parser(connection, parser, deflate)  # it is closed, and ignores all further bytes
+            return self._handle_events(connection, iter([*error.events, error]))
         if not parser.is_reusable:
-            self._keep(connection, parser, deflate)
+            self._assign_parser(connection, parser, deflate)
         elif connection.parser is not None:
             connection.parser = None  # an idle connection holds no parser
-        return self._events(connection, iter(found))
+        return self._handle_events(connection, iter(events))
 
-    def _parser(self, deflate: bool) -> frames.FrameParser:
+    def _new_parser(self, deflate: bool) -> frames.FrameParser:
         return frames.FrameParser("server", self._config.max_message, deflate)
 
-    def _keep(self, connection: Connection, parser: frames.FrameParser, deflate: bool) -> None:
-        """The parser holds something of this connection: it is no longer anybody's."""
+    def _assign_parser(self, connection: Connection, parser: frames.FrameParser, deflate: bool) -> None:
+        """Give the connection the parser that holds its incomplete frame. It is not shared any more."""
         if connection.parser is None:
             connection.parser = parser
-            self._parsers[deflate] = self._parser(deflate)
+            self._idle_parsers[deflate] = self._new_parser(deflate)
 
-    def _events(self, connection: Connection, found: Iterator[frames.FrameEvent | frames.ProtocolError]) -> bool:
-        """Whether all were worked off; the rest waits otherwise."""
-        for event in found:
+    def _handle_events(
+        self, connection: Connection, events: Iterator[frames.FrameEvent | frames.ProtocolError]
+    ) -> bool:
+        """Handle frame events. Return whether all were handled; the rest goes to the backlog otherwise."""
+        for event in events:
             if isinstance(event, frames.MessageReceived):
-                self._left -= len(event.data) // LONG
+                self._budget -= len(event.data) // BYTES_PER_MESSAGE
                 if connection.state <= State.OPEN:
-                    self._work(connection, self._messages(connection, event))
+                    self._handle_messages(connection, self._decode(connection, event))
             elif isinstance(event, frames.CloseReceived):
-                self._closed(connection, event)
+                self._closed_by_peer(connection, event)
             elif isinstance(event, frames.ProtocolError):
                 reason = "too_large" if event.code == CloseCode.TOO_LARGE else "protocol"
                 self._close(connection, event.code, reason, event.text)
             elif isinstance(event, frames.PingReceived) and connection.state <= State.OPEN:
                 self._delivery.write(connection, frames.pong_frame(event.data))
             if connection.request is not None:
-                self._behind(connection).frames = found
+                self._backlog_of(connection).frames = events
                 return False
-            self._left -= 1
-            if self._left <= 0 and connection.state <= State.OPEN:
-                self._behind(connection).frames = found
+            self._budget -= 1
+            if self._budget <= 0 and connection.state <= State.OPEN:
+                self._backlog_of(connection).frames = events
                 self._delivery.aside(More(connection.number))
                 return False
         return True
 
     # ---- messages --------------------------------------------------------------------------------------------
 
-    def _messages(self, connection: Connection, event: frames.MessageReceived) -> Iterator[object]:
+    def _decode(self, connection: Connection, event: frames.MessageReceived) -> Iterator[object]:
         codec = connection.format.codec
         if event.text is codec.binary:
             kind = "binary" if codec.binary else "text"
-            self._close(connection, CloseCode.UNSUPPORTED_DATA, "protocol", f"{codec.subprotocol} takes {kind} frames")
+            self._close(
+                connection, CloseCode.UNSUPPORTED_DATA, "protocol", f"{codec.subprotocol} requires {kind} frames"
+            )
             return iter(())
         messages: Sequence[object]
         try:
@@ -213,18 +256,18 @@ class Inbox:
             messages = error.frame
         return iter(messages)
 
-    def _work(self, connection: Connection, messages: Iterator[object]) -> None:
+    def _handle_messages(self, connection: Connection, messages: Iterator[object]) -> None:
         for message in messages:
             if connection.state > State.OPEN:
                 return
             self._handle(connection, message)
-            self._left -= 1
+            self._budget -= 1
             if connection.request is not None:
-                self._behind(connection).messages = messages
+                self._backlog_of(connection).messages = messages
                 return
 
-    def _behind(self, connection: Connection) -> Backlog:
-        """Where what came behind the connection's request waits."""
+    def _backlog_of(self, connection: Connection) -> Backlog:
+        """Return the connection's backlog. A new one stops reading from the socket."""
         if connection.backlog is None:
             connection.backlog = Backlog()
             self._delivery.aside(Hold(connection.number, True))

@@ -1,6 +1,7 @@
-"""Publishing: what a client may publish goes to the logic, and the logic's answer back to it.
+"""Publishing: valid publications of clients go to the logic, and the logic's answers back to the clients.
 
-A refused publication harms only its sender. QoS 1 is refused with `nack`, that names the message, QoS 0 with `error`.
+A refused publication affects only its sender. QoS 1 is refused with `nack`, which names the message, QoS 0 with
+`error`.
 """
 
 from __future__ import annotations
@@ -10,19 +11,20 @@ from migratory_protocol.messages import Error, Nack, Publish
 from migratory_protocol.peer import Forwarded
 from migratory_protocol.topics import BadTopic, check_topic
 
-from migratory_broker.core.edge.authorizer import Authorizer
+from migratory_broker.core.edge.admission import ClientAuthorizer
 from migratory_broker.core.edge.config import EdgeConfig
 from migratory_broker.core.edge.connection import Connection
 from migratory_broker.core.edge.delivery import Delivery
 from migratory_broker.core.logic.events import PublishAnswers
 
-BUSY_WAIT = 0.1  # seconds after which a client with too many unanswered publications may come again
+BUSY_RETRY_AFTER = 0.1
+"""Seconds after which a client with too many unanswered publications may retry."""
 
 
 class Publishing:
-    """`published` is for /metrics: publications that were taken from clients."""
+    """The publications of all clients of an edge. `published` counts the accepted ones, for /metrics."""
 
-    def __init__(self, config: EdgeConfig, number: int, delivery: Delivery, authorizer: Authorizer) -> None:
+    def __init__(self, config: EdgeConfig, number: int, delivery: Delivery, authorizer: ClientAuthorizer) -> None:
         self._config = config
         self._number = number
         self._delivery = delivery
@@ -30,15 +32,18 @@ class Publishing:
         self.published = 0
 
     def publish(self, connection: Connection, message: Publish) -> None:
-        """On to the logic. The reference is the connection's number: topic, publisher and id say the rest."""
-        fault = self._fault(connection, message)
-        if fault is not None:
-            self._refuse(connection, message, *fault)
+        """Forward a publication to the logic, or refuse it.
+
+        The request's reference is the connection's number: topic, publisher and id of an answer identify the message.
+        """
+        error = self._validate(connection, message)
+        if error is not None:
+            self._refuse(connection, message, *error)
             return
         if message.qos == 1:
             if connection.publishing >= self._config.publishes_per_client:
-                text = f"{connection.publishing} publications have no answer yet"
-                self._refuse(connection, message, errors.RETRY, text, BUSY_WAIT)
+                text = f"limit of unanswered publications reached ({self._config.publishes_per_client})"
+                self._refuse(connection, message, errors.RETRY, text, BUSY_RETRY_AFTER)
                 return
             connection.publishing += 1
             publisher, number, mark = message.publisher, message.id, message.mark
@@ -52,12 +57,12 @@ class Publishing:
         )
 
     def answer(self, connection: Connection, event: PublishAnswers) -> None:
-        """All of them in one frame."""
+        """Send the logic's answers to the client, in as few frames as possible."""
         connection.publishing -= len(event.answers)
         self._delivery.reply_all(connection, event.answers)
 
-    def _fault(self, connection: Connection, message: Publish) -> tuple[str, str] | None:
-        """Code and text of what is wrong with a publication; the codec has seen to its ids."""
+    def _validate(self, connection: Connection, message: Publish) -> tuple[str, str] | None:
+        """Return code and text of a publication's error, or None. The codec has checked the ids."""
         config = self._config
         try:
             check_topic(message.topic, config.max_topic)
@@ -73,9 +78,10 @@ class Publishing:
         return None
 
     def _refuse(
-        self, connection: Connection, message: Publish, code: str, text: str, wait: float | None = None
+        self, connection: Connection, message: Publish, code: str, text: str, retry_after: float | None = None
     ) -> None:
         if message.qos == 1:
-            self._delivery.reply(connection, Nack(message.topic, message.publisher, message.id, code, text, wait))
+            nack = Nack(message.topic, message.publisher, message.id, code, text, retry_after)
+            self._delivery.reply(connection, nack)
         else:
             self._delivery.reply(connection, Error(code, text, topic=message.topic))

@@ -1,18 +1,18 @@
-"""The splice: from a resume position over the replay into the live stream, without a seam.
+"""The splice: joins the replay of a resumed subscription to the live stream, without a gap or a repetition.
 
 A subscription's life:
 
     Attach ── Attached: its receipt, then publications ──┬── done ─> live
                                                          └── NextPage ── Page ── ... ── done ─> live
 
-The logic's effects arrive in order, and what a `Fanout` brings while a replay goes on is in one of its later pages. So
-nothing is held back and nothing merged: what is fanned out passes a replaying subscriber by, until the answer that is
-`done` says that only fan-outs follow. Every step of that is checked by sequence number: what a subscriber has is not
-sent again, and a hole that nobody reported becomes a receipt and an error in the log.
+The logic's effects arrive in order, and a `Fanout` that arrives during a replay is also part of one of its later pages.
+So nothing is buffered and nothing merged: fan-outs skip a replaying subscriber until the answer that is `done`, behind
+which only fan-outs follow. Sequence numbers check every step: a publication is never sent twice, and a gap that the
+logic did not report becomes a receipt for the subscriber and an error in the log.
 
-Pages are asked for one at a time for each connection, in turn over its topics, and none while its transport is paused:
-a replay of any length holds one page in memory. Answers that nobody waits for any more (unsubscribed, closed,
-overtaken by a reset) are ignored.
+Each connection has one page pending at a time, in turn over its topics, and none while its transport is paused: a
+replay of any length holds one page in memory. Answers that nobody waits for any more (unsubscribed, closed, replaced by
+a reset) are ignored.
 """
 
 from __future__ import annotations
@@ -34,112 +34,113 @@ from migratory_broker.core.logic.events import Attach, Attached, Fanout, Gap, Ne
 
 
 class Splice:
-    """All replays of an edge, and the order of what its topics are given."""
+    """The topics of an edge with all replays in progress."""
 
     def __init__(self, config: EdgeConfig, number: int, delivery: Delivery) -> None:
         self._config = config
         self._number = number
         self._delivery = delivery
         self.conflation = Conflation(config, delivery)
-        self._references = 0
-        self._waiting: dict[int, Replay] = {}  # by the reference of the request that is under way
+        self._last_reference = 0
+        self._pending: dict[int, Replay] = {}  # by the reference of the request to the logic
         self.topics: dict[str, Topic] = {}
 
     @property
-    def waiting(self) -> int:
-        """Requests to the logic that are under way."""
-        return len(self._waiting)
+    def pending_requests(self) -> int:
+        """The number of requests to the logic without an answer."""
+        return len(self._pending)
 
-    # ---- asking ----------------------------------------------------------------------------------------------
+    # ---- requests to the logic -------------------------------------------------------------------------------
 
     def attach(
         self, connection: Connection, topic: Topic, request: int, after: Position | None, snapshot: bool, page: int
     ) -> None:
-        """Begins a subscription; `page` is how many bytes of publications its first answer may bring."""
+        """Begin a subscription. Its first answer may bring `page` bytes of publications."""
         replay = topic.replays[connection] = Replay(connection, topic, request, after)
         replay.page = page
         connection.replaying += 1
         connection.attaching += 1
-        reference = self._expect(replay)
+        reference = self._register(replay)
         self._delivery.aside(Attach(self._number, reference, topic.name, after, snapshot, page))
 
-    def pump(self, connection: Connection) -> None:
-        """Asks for the connection's next page, if it wants one and can take it."""
+    def request_page(self, connection: Connection) -> None:
+        """Request the connection's next page, unless one is pending or its transport is paused."""
         if connection.pages and connection.paging is None and connection.queue is None:
             replay, _ = connection.pages.popitem(last=False)
             connection.paging = replay
             assert replay.cursor is not None
-            reference = self._expect(replay)
+            reference = self._register(replay)
             self._delivery.aside(NextPage(self._number, reference, replay.topic.name, replay.cursor, self._config.page))
 
     def cancel(self, replay: Replay) -> None:
-        """What was asked for is not wanted any more."""
+        """End a replay that is not needed any more. Its pending answer will be ignored."""
         connection = replay.connection
         if replay.requests:
-            replay.requests = ()  # its `Attached` is still to come, and counts until then
+            replay.requests = ()  # its `Attached` is still to come, and counts in `attaching` until then
         else:
-            self._waiting.pop(replay.reference, None)
+            self._pending.pop(replay.reference, None)
         del replay.topic.replays[connection]
         connection.replaying -= 1
         if connection.pages is not None:
             connection.pages.pop(replay, None)
         if connection.paging is replay:
             connection.paging = None
-            self.pump(connection)
+            self.request_page(connection)
 
-    def begin(self, name: str) -> Topic:
-        """Somebody subscribes to a topic that nobody was subscribed to."""
+    def add_topic(self, name: str) -> Topic:
+        """Create a topic for its first subscriber."""
         topic = self.topics[name] = Topic(name)
-        self.conflation.begin(topic)
+        self.conflation.add_topic(topic)
         return topic
 
-    def forget(self, topic: Topic) -> None:
-        """Nobody is subscribed to it any more."""
+    def remove_topic(self, topic: Topic) -> None:
+        """Remove a topic without subscribers, and tell the logic."""
         del self.topics[topic.name]
-        self.conflation.end(topic)
+        self.conflation.remove_topic(topic)
         self._delivery.aside(Detach(self._number, topic.name))
 
-    def _expect(self, replay: Replay) -> int:
-        self._references += 1
-        replay.reference = self._references
-        self._waiting[replay.reference] = replay
+    def _register(self, replay: Replay) -> int:
+        """Return a new reference, with which the logic's answer finds the replay."""
+        self._last_reference += 1
+        replay.reference = self._last_reference
+        self._pending[replay.reference] = replay
         return replay.reference
 
-    # ---- answers ---------------------------------------------------------------------------------------------
+    # ---- answers of the logic --------------------------------------------------------------------------------
 
-    def answered(self, event: Attached) -> Replay | None:
-        """Who it is for."""
-        replay = self._waiting.pop(event.reference, None)
+    def match_attached(self, event: Attached) -> Replay | None:
+        """Return the replay that an answer belongs to."""
+        replay = self._pending.pop(event.reference, None)
         if replay is not None:
             replay.connection.attaching -= 1
         return replay
 
-    def attached(self, replay: Replay, event: Attached) -> None:
-        """The receipt, before anything that it speaks of, and the begin of the replay."""
-        self._answer(replay, TopicReceipt(event.topic, event.receipt, event.position, event.first, event.last))
+    def begin_replay(self, replay: Replay, event: Attached) -> None:
+        """Send the receipt, before everything that it covers, and the first publications."""
+        self._send_receipt(replay, TopicReceipt(event.topic, event.receipt, event.position, event.first, event.last))
         first = event.publications
         if sum(len(publication.payload) for publication in first) > replay.page:
-            # The logic gives one at least. A thousand topics with a large one each would fill the queue at once: they
-            # come page by page.
+            # The logic sends at least one publication. A large one for each of a thousand topics would fill the queue
+            # at once, so they come in pages.
             if replay.cursor is None:
                 replay.cursor = Position(first[0].epoch, first[0].sequence - 1)
-                replay.told = first[0].sequence
+                replay.snapshot = first[0].sequence
             event = replace(event, publications=(), done=False)
-        self._go_on(replay, event, event.position)
+        self._continue(replay, event, event.position)
 
-    def refused(self, replay: Replay, event: Attached) -> None:
-        """The logic refuses the topic, and the receipt says why. The replay is to end with that."""
-        self._answer(replay, TopicReceipt(event.topic, None, code=event.code, text=event.text))
+    def refuse(self, replay: Replay, event: Attached) -> None:
+        """Send the receipt of a topic that the logic refuses. The caller ends the replay."""
+        self._send_receipt(replay, TopicReceipt(event.topic, None, code=event.code, text=event.text))
 
-    def _answer(self, replay: Replay, receipt: TopicReceipt) -> None:
-        """To every request that waits for it."""
+    def _send_receipt(self, replay: Replay, receipt: TopicReceipt) -> None:
+        """Answer every request that waits for the receipt."""
         for request in replay.requests:
             self._delivery.reply(replay.connection, Subscribed(request, [receipt]))
         replay.requests = ()
 
-    def page(self, event: Page) -> None:
-        """More of a replay, or word that it was overtaken."""
-        replay = self._waiting.pop(event.reference, None)
+    def handle_page(self, event: Page) -> None:
+        """Send the next page of a replay, or the receipt for what the cache has lost meanwhile."""
+        replay = self._pending.pop(event.reference, None)
         if replay is None:
             return
         replay.connection.paging = None
@@ -147,16 +148,16 @@ class Splice:
         assert position is not None
         if event.receipt != "complete":
             position = event.position
-            # A snapshot that was evicted before it could be sent is no gap: its subscriber stands there already.
-            first = max(event.first, replay.told + 1) if event.receipt == "truncated" else event.first
+            # A snapshot that was evicted before it could be sent is no gap: the receipt already names its position.
+            first = max(event.first, replay.snapshot + 1) if event.receipt == "truncated" else event.first
             if first <= event.last or event.receipt == "reset":
                 receipt = TopicReceipt(event.topic, event.receipt, position, first, event.last)
                 self._delivery.reply(replay.connection, Subscribed(0, [receipt]))
-        self._go_on(replay, event, position)
+        self._continue(replay, event, position)
 
-    def _go_on(self, replay: Replay, answer: Attached | Page, position: Position) -> None:
-        """Sends what the subscriber lacks of the answer. When that is done, it is live from `position` on, or from
-        the last publication."""
+    def _continue(self, replay: Replay, answer: Attached | Page, position: Position) -> None:
+        """Send the publications of an answer that the subscriber lacks. When it is `done`, the subscriber is live from
+        `position` or the last publication on."""
         connection = replay.connection
         if answer.receipt == "truncated":
             replay.cursor = Position(position.epoch, answer.last)
@@ -171,120 +172,130 @@ class Splice:
         if answer.done:
             if replay.cursor is None or replay.cursor.sequence < position.sequence:
                 replay.cursor = position
-            self._join(replay, replay.cursor)
+            self._finish(replay, replay.cursor)
         else:
             if replay.cursor is None:
                 replay.cursor = position
             if connection.pages is None:
                 connection.pages = OrderedDict()
             connection.pages[replay] = None
-        self.pump(connection)
+        self.request_page(connection)
 
-    def _join(self, replay: Replay, cursor: Position) -> None:
-        """The subscriber has everything up to its cursor, and only fan-outs follow."""
+    def _finish(self, replay: Replay, cursor: Position) -> None:
+        """End a replay: the subscriber has everything up to `cursor`, and only fan-outs follow."""
         topic = replay.topic
         if topic.last is None:
             topic.last = cursor
         if cursor.sequence > topic.last.sequence:
-            replay.ahead = True  # what is on its way to all others, it has already
+            replay.ahead = True  # fan-outs that are still to come would repeat the end of the replay
             return
-        self._live(replay)
+        self._join_live(replay)
         if cursor.sequence < topic.last.sequence:
-            self._fault(topic, "unreported_hole", cursor, topic.last)
+            self._log_fault(topic, "unreported_hole", cursor, topic.last)
             missed = Gap(topic.name, "truncated", topic.last, cursor.sequence + 1, topic.last.sequence)
             self._delivery.reply(replay.connection, _truncated(missed, cursor.sequence))
 
-    def _live(self, replay: Replay) -> None:
-        self.conflation.release(replay.topic)  # to those before it: it has that already
+    def _join_live(self, replay: Replay) -> None:
+        """Make a replaying subscriber live."""
+        self.conflation.flush(replay.topic)  # to the subscribers before it: this one has that publication already
         del replay.topic.replays[replay.connection]
         replay.connection.replaying -= 1
         self._delivery.join(replay.topic, replay.connection)
 
-    # ---- live ------------------------------------------------------------------------------------------------
+    # ---- the live stream -------------------------------------------------------------------------------------
 
     def fanout(self, event: Fanout) -> None:
-        """To the live subscribers; those that replay get it in a page.
+        """Send committed publications to the live subscribers. Replaying ones get them in a page.
 
-        Before anybody is live all of it is in answers that are still to come. It must not be taken for the begin of the
-        live stream: it may have been on its way since before this edge left the topic, and what followed was not sent.
+        While no subscriber was ever live, all publications are part of answers that are still to come. The fan-out must
+        not count as the begin of the live stream: it may have been sent before this edge left the topic, and what
+        followed it was not sent.
         """
         topic = self.topics.get(event.topic)
         if topic is None or topic.last is None:
             return
-        publications = self._new(topic, topic.last, event.publications)
+        publications = self._new_publications(topic, topic.last, event.publications)
         if not publications:
             return
         topic.last = publications[-1].position
         if topic.conflated is None:
             self._delivery.fanout(topic, publications, len(publications))
         else:
-            self.conflation.take(topic, topic.conflated, publications)
-        for replay, reached in ahead(topic) if topic.replays else ():
+            self.conflation.fanout(topic, topic.conflated, publications)
+        for replay, reached in replays_ahead(topic) if topic.replays else ():
             fresh = [publication for publication in publications if publication.sequence > reached]
             if fresh or publications[-1].sequence == reached:
-                self._live(replay)
+                self._join_live(replay)
             if fresh:
                 data = replay.connection.format.live(topic.name, fresh)
                 self._delivery.write(replay.connection, data, len(fresh))
 
-    def _new(self, topic: Topic, last: Position, publications: Sequence[Publication]) -> Sequence[Publication]:
-        """What the topic's subscribers don't have yet. When the logic left something out without saying so, which is
-        a fault of this broker, they are told: nothing is lost silently."""
+    def _new_publications(
+        self, topic: Topic, last: Position, publications: Sequence[Publication]
+    ) -> Sequence[Publication]:
+        """Return the publications that the topic's subscribers do not have.
+
+        When the logic left out others without a report, which is a fault of this broker, the subscribers get a receipt:
+        nothing is lost silently.
+        """
         first = publications[0]
-        unknown = last.epoch == 0 and first.sequence > 1  # nobody knew a history when the topic was attached
+        unknown = last.epoch == 0 and first.sequence > 1  # no history was known when the topic was attached
         if unknown or (first.sequence <= last.sequence and first.epoch > last.epoch):
             if not unknown:
-                self._fault(topic, "unreported_reset", last, first.position)
-            self.gap(Gap(topic.name, "reset", Position(first.epoch, first.sequence - 1)))
+                self._log_fault(topic, "unreported_reset", last, first.position)
+            self.handle_gap(Gap(topic.name, "reset", Position(first.epoch, first.sequence - 1)))
             return publications
         if first.sequence <= last.sequence:
             return [publication for publication in publications if publication.sequence > last.sequence]
         if first.sequence > last.sequence + 1:
-            self._fault(topic, "unreported_hole", last, first.position)
+            self._log_fault(topic, "unreported_hole", last, first.position)
             until = Position(last.epoch, first.sequence - 1)
-            self.gap(Gap(topic.name, "truncated", until, last.sequence + 1, first.sequence - 1))
+            self.handle_gap(Gap(topic.name, "truncated", until, last.sequence + 1, first.sequence - 1))
         return publications
 
-    def _fault(self, topic: Topic, event: str, last: Position, next_: Position) -> None:
+    def _log_fault(self, topic: Topic, event: str, last: Position, next_: Position) -> None:
         self._delivery.aside(
             Note("error", event, {"edge": self._number, "topic": topic.name, "last": str(last), "next": str(next_)})
         )
 
-    def gap(self, event: Gap) -> None:
-        """Live subscribers lost something. Those that replay are told by their next page what they miss of the same
-        history, but a new history ends their replay here: what comes is live."""
+    def handle_gap(self, event: Gap) -> None:
+        """Report missing publications to the live subscribers.
+
+        The next page of a replaying subscriber reports what it misses of the same history. A new history ends its
+        replay here: everything that follows is live.
+        """
         topic = self.topics.get(event.topic)
         if topic is None:
             return
         if topic.last is None and all(replay.requests for replay in topic.replays.values()):
-            return  # nobody was answered yet, and the answers know of it
-        self.conflation.release(topic)
+            return  # no subscriber has an answer yet, and the answers will include it
+        self.conflation.flush(topic)
         if event.receipt == "reset":
             topic.last = event.position
             receipt = TopicReceipt(topic.name, "reset", event.position)
-            told = Subscribed(0, [receipt])
-            self._delivery.multicast(topic, lambda format: format.frame(told))
+            report = Subscribed(0, [receipt])
+            self._delivery.multicast(topic, lambda format: format.frame(report))
             for replay in list(topic.replays.values()):
-                if not replay.requests:  # else its `Attached` is to come and knows of the new history
+                if not replay.requests:  # else its `Attached` is still to come and includes the new history
                     self.cancel(replay)
                     self._delivery.join(topic, replay.connection)
-                    self._delivery.reply(replay.connection, told)
+                    self._delivery.reply(replay.connection, report)
             return
         last = 0 if topic.last is None else topic.last.sequence
         if event.last <= last:
-            return  # they have it
+            return  # the subscribers have these publications
         topic.last = Position(event.position.epoch, event.last)
-        told = _truncated(event, last)
-        self._delivery.multicast(topic, lambda format: format.frame(told))
-        for replay, reached in ahead(topic):
+        report = _truncated(event, last)
+        self._delivery.multicast(topic, lambda format: format.frame(report))
+        for replay, reached in replays_ahead(topic):
             if event.last >= reached:
-                self._live(replay)
+                self._join_live(replay)
             if event.last > reached:
                 self._delivery.reply(replay.connection, _truncated(event, reached))
 
 
-def ahead(topic: Topic) -> list[tuple[Replay, int]]:
-    """The subscribers that have more than was fanned out, and up to which sequence number."""
+def replays_ahead(topic: Topic) -> list[tuple[Replay, int]]:
+    """Return the finished replays that are ahead of the fan-outs, with the sequence numbers that they have reached."""
     return [
         (replay, replay.cursor.sequence)
         for replay in topic.replays.values()
@@ -293,5 +304,5 @@ def ahead(topic: Topic) -> list[tuple[Replay, int]]:
 
 
 def _truncated(gap: Gap, has: int) -> Subscribed:
-    """The receipt for a subscriber that has everything up to sequence number `has`."""
+    """Return the report of a gap to a subscriber that has everything up to sequence number `has`."""
     return Subscribed(0, [TopicReceipt(gap.topic, "truncated", gap.position, max(gap.first, has + 1), gap.last)])

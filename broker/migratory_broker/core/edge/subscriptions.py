@@ -1,13 +1,13 @@
-"""Subscriptions: which connection follows which topic.
+"""Subscriptions: which connections follow which topics, and which edges need which topics.
 
-A request is taken whole or not at all where the limit of subscriptions is concerned; a topic that can't be had is
-refused alone, in the receipt. Subscribing again to what one has is answered again and changes nothing, so that clients
-may repeat themselves without growing memory or getting publications twice.
+A request is accepted or refused as a whole by the limit of subscriptions; an invalid or forbidden topic is refused
+alone, in its receipt. Subscribing again to a subscribed topic is answered again and changes nothing, so that a client
+can repeat a request without growing memory or getting publications twice.
 
-A request names hardly more topics than a client may have, and is carried out in pieces. The logic is asked for as many
-topics of one connection at a time as the window has (`EdgeConfig.attaches_per_client`), and for another with each
-answer: what all other clients want waits behind those only. Refusals leave by the window as well: each is many times as
-long as the name that it is about. Until the last topic was asked for, what the same client sends waits (inbox.py).
+A request names little more topics than a client may have, and is carried out in pieces. At most
+`EdgeConfig.attaches_per_client` topics of one connection are pending at the logic, and each answer frees a place: other
+clients' requests wait behind those only. Refusals count as well, because each is many times as long as the topic's
+name. What the client sends behind the request waits until its last topic is requested (inbox.py).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from migratory_protocol.messages import (
 from migratory_protocol.positions import Position, parse_position
 from migratory_protocol.topics import BadTopic, check_topic
 
-from migratory_broker.core.edge.authorizer import Authorizer
+from migratory_broker.core.edge.admission import ClientAuthorizer
 from migratory_broker.core.edge.config import EdgeConfig
 from migratory_broker.core.edge.connection import Connection, Request, Topic
 from migratory_broker.core.edge.delivery import Delivery
@@ -37,9 +37,9 @@ from migratory_broker.core.logic.events import Attached
 
 
 class Subscriptions:
-    """`count` is for /metrics: subscriptions of all clients."""
+    """The subscriptions of all clients of an edge. `count` is their number, for /metrics."""
 
-    def __init__(self, config: EdgeConfig, delivery: Delivery, splice: Splice, authorizer: Authorizer) -> None:
+    def __init__(self, config: EdgeConfig, delivery: Delivery, splice: Splice, authorizer: ClientAuthorizer) -> None:
         self._config = config
         self._delivery = delivery
         self._splice = splice
@@ -47,39 +47,40 @@ class Subscriptions:
         self.count = 0
 
     def subscribe(self, connection: Connection, message: Subscribe) -> None:
-        """Checks the whole request and begins with it. Other receipts than of what is known at once come as the logic
-        attaches the topics."""
+        """Check a whole request and begin it. Most receipts are sent later, as the logic attaches the topics."""
         limit = self._config.subscriptions_per_client
-        if len(message.topics) > limit + self._config.attaches_per_client:  # some may be there twice, or refused
-            self._too_many(connection, message, f"{len(message.topics)} topics in one request")
+        if len(message.topics) > limit + self._config.attaches_per_client:  # some may be repeated or refused
+            self._refuse_request(connection, message, f"{len(message.topics)} topics in one request")
             return
         wanted: dict[str, tuple[str, Position | None, bool]] = {}
         refused: dict[str, TopicReceipt] = {}
         for request in message.topics:
             if request.topic not in wanted and request.topic not in refused:
                 try:
-                    wanted[request.topic] = request.topic, self._check(connection, request), request.snapshot
-                except Refused as error:
+                    wanted[request.topic] = request.topic, self._check_topic(connection, request), request.snapshot
+                except TopicRefused as error:
                     refused[request.topic] = TopicReceipt(request.topic, None, code=error.code, text=error.text)
-        new = sum(not has(connection, self._splice.topics.get(name)) for name in wanted)
+        new = sum(not is_subscribed(connection, self._splice.topics.get(name)) for name in wanted)
         if len(connection.topics) + new > limit:
-            self._too_many(connection, message, f"{len(connection.topics)} subscriptions and {new} more")
+            self._refuse_request(connection, message, f"{len(connection.topics)} subscriptions and {new} more")
             return
-        # The first pages that are under way together are one page: many topics must not fill the queue at once.
+        # All first pages that are pending together are as large as one: many topics must not fill the queue at once.
         page = self._config.page // max(1, min(new, self._config.attaches_per_client))
         page = min(page, self._config.first_page)
         connection.request = Request(message.request, deque(wanted.values()), deque(refused.values()), page)
         if not message.topics:
             self._delivery.reply(connection, Subscribed(message.request, []))
-        self.go_on(connection, connection.request)
+        self.resume(connection, connection.request)
 
-    def _too_many(self, connection: Connection, message: Subscribe, text: str) -> None:
-        text = f"{text}: a client has {self._config.subscriptions_per_client} at most"
+    def _refuse_request(self, connection: Connection, message: Subscribe, text: str) -> None:
+        text = f"{text}; the limit of subscriptions is {self._config.subscriptions_per_client} per client"
         self._delivery.reply(connection, Error(errors.TOO_MANY_SUBSCRIPTIONS, text, request=message.request))
 
-    def go_on(self, connection: Connection, request: Request) -> None:
-        """Another piece of the connection's request. Afterwards the connection has none, or an answer of the logic is
-        to come, or `More`."""
+    def resume(self, connection: Connection, request: Request) -> None:
+        """Carry out another piece of the connection's request.
+
+        Afterwards the request is finished, or an answer of the logic or `More` will resume it.
+        """
         window = self._config.attaches_per_client
         refused = request.refused
         receipts = [refused.popleft() for _ in range(min(window, len(refused)))]
@@ -89,9 +90,9 @@ class Subscriptions:
             name, after, snapshot = request.topics.popleft()
             topic = self._splice.topics.get(name)
             if topic is None:
-                topic = self._splice.begin(name)
-            if has(connection, topic):
-                receipt = self._again(connection, topic, request.number)
+                topic = self._splice.add_topic(name)
+            if is_subscribed(connection, topic):
+                receipt = self._repeat_receipt(connection, topic, request.number)
                 if receipt is not None:
                     receipts.append(receipt)
             else:
@@ -104,60 +105,63 @@ class Subscriptions:
         elif not connection.attaching:
             self._delivery.aside(More(connection.number))
 
-    def _check(self, connection: Connection, request: TopicRequest) -> Position | None:
-        """The position to resume from. Raises Refused when the client can't have this topic."""
+    def _check_topic(self, connection: Connection, request: TopicRequest) -> Position | None:
+        """Return the position to resume from. Raises TopicRefused."""
         try:
             check_topic(request.topic, self._config.max_topic)
         except BadTopic as error:
-            raise Refused(errors.BAD_TOPIC, str(error)) from None
+            raise TopicRefused(errors.BAD_TOPIC, str(error)) from None
         if not self._authorizer.subscribe(connection.identity, request.topic):
-            raise Refused(errors.NOT_ALLOWED, "this client may not subscribe to the topic")
+            raise TopicRefused(errors.NOT_ALLOWED, "this client may not subscribe to the topic")
         if request.after is None:
             return None
         try:
             return parse_position(request.after)
         except ValueError as error:
-            raise Refused(errors.BAD_POSITION, str(error)) from None
+            raise TopicRefused(errors.BAD_POSITION, str(error)) from None
 
-    def _again(self, connection: Connection, topic: Topic, request: int) -> TopicReceipt | None:
-        """A topic that the connection has already: nothing changes. None: the receipt comes with the first one."""
+    def _repeat_receipt(self, connection: Connection, topic: Topic, request: int) -> TopicReceipt | None:
+        """Return the receipt for a topic that is subscribed already, or None while its first receipt is pending: the
+        request is then answered with it."""
         replay = topic.replays.get(connection)
         if replay is None:
-            self._splice.conflation.release(topic)  # nothing comes behind the receipt that it has named
+            self._splice.conflation.flush(topic)  # a pending publication must come before a receipt that covers it
             return TopicReceipt(topic.name, "complete", topic.last)
         if not replay.requests:
             return TopicReceipt(topic.name, "complete", replay.cursor)
-        if len(replay.requests) >= self._config.repeats:
-            text = "the same request waits for its receipt already"
+        if len(replay.requests) >= self._config.requests_per_topic:
+            text = f"{len(replay.requests)} requests for this topic are pending; wait for their receipts"
             return TopicReceipt(topic.name, None, code=errors.RETRY, text=text)
         replay.requests += (request,)
         return None
 
-    def attached(self, event: Attached) -> Connection | None:
-        """The logic's answer, and to whom. A topic that it refuses is not subscribed any more behind the receipt that
-        says so."""
-        replay = self._splice.answered(event)
+    def handle_attached(self, event: Attached) -> Connection | None:
+        """Handle the logic's answer to an attach. Return its connection, or None when nobody waits for it.
+
+        A refused topic is not subscribed any more behind the receipt that refuses it.
+        """
+        replay = self._splice.match_attached(event)
         if replay is None:
             return None
         if not replay.requests:
-            pass  # not wanted any more
+            pass  # unsubscribed meanwhile
         elif event.code:
-            self._splice.refused(replay, event)
+            self._splice.refuse(replay, event)
             self._drop(replay.connection, replay.topic)
         else:
-            self._splice.attached(replay, event)
+            self._splice.begin_replay(replay, event)
         return replay.connection
 
     def unsubscribe(self, connection: Connection, message: Unsubscribe) -> None:
-        """From here on nothing of these topics is sent, whatever is still under way."""
+        """End subscriptions. Nothing of their topics is sent behind the answer, whatever is still pending."""
         for name in message.topics:
             topic = self._splice.topics.get(name)
-            if topic is not None and has(connection, topic):
+            if topic is not None and is_subscribed(connection, topic):
                 self._drop(connection, topic)
         self._delivery.reply(connection, Unsubscribed(message.request, message.topics))
 
-    def leave(self, connection: Connection) -> None:
-        """The connection ends, and all its subscriptions with it."""
+    def drop_all(self, connection: Connection) -> None:
+        """End all subscriptions of a connection that ends."""
         connection.pages = None
         connection.request = None
         for topic in connection.topics:
@@ -188,12 +192,12 @@ class Subscriptions:
         else:
             self._delivery.part(topic, connection)
         if topic.is_empty():
-            self._splice.forget(topic)
-            topic.alone = ()  # no cycle is left behind for the garbage collector
+            self._splice.remove_topic(topic)
+            topic.alone = ()  # break the reference cycle, so that no garbage collection is needed
 
 
-class Refused(Exception):
-    """One topic of a request is refused."""
+class TopicRefused(Exception):
+    """The refusal of one topic of a request."""
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(text)
@@ -201,6 +205,49 @@ class Refused(Exception):
         self.text = text
 
 
-def has(connection: Connection, topic: Topic | None) -> bool:
-    """Whether the connection is subscribed to the topic."""
+def is_subscribed(connection: Connection, topic: Topic | None) -> bool:
+    """Return whether the connection is subscribed to the topic."""
     return topic is not None and topic in connection.topics
+
+
+class TopicInterest:
+    """The edges that need the publications of each topic. Used where edges run in processes of their own: a
+    publication crosses only to the edges that need it.
+
+    An edge registers with its `Attach`, before the logic has answered it, because everything behind that answer is
+    needed. It leaves with `Detach`. Both must be applied in the order in which the edge sent them.
+    """
+
+    def __init__(self) -> None:
+        self._edges: dict[str, tuple[int, ...]] = {}
+        self._alone: dict[int, tuple[int, ...]] = {}  # one shared tuple for all topics that only this edge needs
+
+    def __len__(self) -> int:
+        """Return the number of topics that any edge needs."""
+        return len(self._edges)
+
+    def add(self, edge: int, topic: str) -> None:
+        edges = self._edges.get(topic)
+        if edges is None:
+            self._edges[topic] = self._alone.setdefault(edge, (edge,))
+        elif edge not in edges:
+            self._edges[topic] = (*edges, edge)
+
+    def remove(self, edge: int, topic: str) -> None:
+        edges = self._edges.get(topic)
+        if edges is None or edge not in edges:
+            return
+        if len(edges) == 1:
+            del self._edges[topic]
+        else:
+            self._edges[topic] = tuple(other for other in edges if other != edge)
+
+    def remove_edge(self, edge: int) -> None:
+        """Remove an edge from all topics."""
+        for topic in [topic for topic, edges in self._edges.items() if edge in edges]:
+            self.remove(edge, topic)
+        self._alone.pop(edge, None)
+
+    def edges_of(self, topic: str) -> tuple[int, ...]:
+        """Return the edges that need the topic."""
+        return self._edges.get(topic, ())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from migratory_broker.core.edge.authorizer import Grant, Refusal
+from migratory_broker.core.edge.admission import Denial, Grant
 from migratory_protocol import frames
 from migratory_protocol.errors import CloseCode
 from migratory_protocol.messages import (
@@ -20,9 +20,9 @@ from migratory_testing.edges import MASK, Bench, publication
 class Guard:
     """Tokens are "name" or "name:seconds"; without one, nobody comes in."""
 
-    def connect(self, client: str, token: str | None, remote: str) -> Grant | Refusal:
+    def connect(self, client: str, token: str | None, remote: str) -> Grant | Denial:
         if not token:
-            return Refusal(f"{client} brought no token")
+            return Denial(f"{client} brought no token")
         name, _, seconds = token.partition(":")
         return Grant(name, float(seconds) if seconds else None)
 

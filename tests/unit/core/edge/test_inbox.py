@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from migratory_broker.core.edge import EdgeConfig
 from migratory_broker.core.edge.events import More
-from migratory_broker.core.edge.inbox import PIECE
+from migratory_broker.core.edge.inbox import PIECE_BYTES
 from migratory_broker.core.logic.events import Attach, NextPage, PublishRequest
 from migratory_protocol import frames
 from migratory_protocol.errors import CloseCode
@@ -304,11 +304,11 @@ def test_a_long_read_is_taken_apart_in_pieces() -> None:
     flood = bench.client()
     bench.put_off = True
     one = flood.frame(Publish("x", b"p" * 1000, 1, "p", 1, 1))
-    count = 3 * PIECE // len(one)
+    count = 3 * PIECE_BYTES // len(one)
     flood.raw(b"".join(flood.frame(Publish("x", b"p" * 1000, 1, "p", id, 1)) for id in range(1, count + 1)))
     backlog = bench.edge._connections.table[flood.number].backlog
     assert backlog is not None
-    assert backlog.size == sum(map(len, backlog.chunks)) > PIECE  # not taken apart yet
+    assert backlog.size == sum(map(len, backlog.chunks)) > PIECE_BYTES  # not taken apart yet
     while bench.more:
         bench.step(bench.more.pop(0))
     assert [request.id for request in bench.published()] == list(range(1, count + 1))
@@ -318,7 +318,7 @@ def test_a_long_read_is_taken_apart_in_pieces() -> None:
 def test_what_comes_behind_a_close_frame_in_a_long_read_is_ignored() -> None:
     bench = Bench()
     reader, other = bench.client(), bench.client()
-    reader.raw(frames.close_frame(1000, "", MASK) + reader.frame(Publish("x", b"p")) * PIECE)
+    reader.raw(frames.close_frame(1000, "", MASK) + reader.frame(Publish("x", b"p")) * PIECE_BYTES)
     assert reader.close_code == 1000
     assert not bench.published()
     other.say(Ping())
@@ -328,9 +328,9 @@ def test_what_comes_behind_a_close_frame_in_a_long_read_is_ignored() -> None:
 def test_a_long_message_in_one_read_comes_whole() -> None:
     bench = Bench()
     reader = bench.client()
-    reader.raw(reader.frame(Publish("x", bytes(5 * PIECE))) + reader.frame(Ping()))
+    reader.raw(reader.frame(Publish("x", bytes(5 * PIECE_BYTES))) + reader.frame(Ping()))
     (request,) = bench.published()
-    assert request.payload == bytes(5 * PIECE)
+    assert request.payload == bytes(5 * PIECE_BYTES)
     assert reader.take(Pong) == [Pong()]
 
 
@@ -348,7 +348,7 @@ def test_long_messages_count_for_several() -> None:
 
 def test_a_turn_that_ends_in_the_last_piece_leaves_nothing_unread() -> None:
     one = frames.binary_frame(b"\x91\x05", MASK)
-    in_a_piece = PIECE // len(one)
+    in_a_piece = PIECE_BYTES // len(one)
     bench = Bench(EdgeConfig(messages_per_turn=2 * in_a_piece + 4))
     reader = bench.client()
     bench.put_off = True

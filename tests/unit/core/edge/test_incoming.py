@@ -25,7 +25,7 @@ def test_half_sent_messages_of_all_clients_are_bounded_and_the_largest_go() -> N
     readers[0].raw(half(readers[0], 2000))
     readers[1].raw(half(readers[1], 5000))
     readers[2].raw(half(readers[2], 1500))
-    incoming = bench.edge._connections.inbox.incoming
+    incoming = bench.edge._connections.inbox.unprocessed
     assert 8500 < incoming.total < 9000
     readers[3].raw(half(readers[3], 1800))
     assert [reader.close_code for reader in readers] == [None, CloseCode.TRY_ANOTHER, None, None]
@@ -49,7 +49,7 @@ def test_several_go_until_there_is_room_again() -> None:
     closed = [reader for reader in readers if reader.close_code is not None]
     assert {reader.close_code for reader in closed} == {CloseCode.TRY_ANOTHER}
     assert len(closed) == 2  # to seven eighths
-    assert bench.edge._connections.inbox.incoming.total <= 8750
+    assert bench.edge._connections.inbox.unprocessed.total <= 8750
 
 
 def test_what_waits_behind_a_request_counts_until_it_is_worked_off() -> None:
@@ -57,7 +57,7 @@ def test_what_waits_behind_a_request_counts_until_it_is_worked_off() -> None:
     reader = bench.client()
     reader.say(Subscribe(1, [TopicRequest("a"), TopicRequest("b")]))
     reader.raw(reader.frame(Publish("x", bytes(1000))))
-    incoming = bench.edge._connections.inbox.incoming
+    incoming = bench.edge._connections.inbox.unprocessed
     assert incoming.total > 1000
     for attach in bench.asked(Attach):
         bench.attached(attach, Position(1, 0))

@@ -3,44 +3,44 @@
 from __future__ import annotations
 
 from migratory_broker.core.edge.events import Detach
-from migratory_broker.core.edge.interest import Interest
+from migratory_broker.core.edge.subscriptions import TopicInterest
 from migratory_protocol.messages import Unsubscribe
 from migratory_testing.edges import Bench
 
 
 class TestInterest:
     def test_nobody_asked(self) -> None:
-        interest = Interest()
-        assert interest.edges("t") == ()
-        interest.leave(1, "t")
-        interest.gone(1)
-        assert interest.topics == 0
+        interest = TopicInterest()
+        assert interest.edges_of("t") == ()
+        interest.remove(1, "t")
+        interest.remove_edge(1)
+        assert len(interest) == 0
 
     def test_asking_again_changes_nothing(self) -> None:
-        interest = Interest()
+        interest = TopicInterest()
         for _ in range(3):
-            interest.ask(1, "t")
-        assert interest.edges("t") == (1,)
-        interest.leave(1, "t")
-        assert interest.edges("t") == ()
+            interest.add(1, "t")
+        assert interest.edges_of("t") == (1,)
+        interest.remove(1, "t")
+        assert interest.edges_of("t") == ()
 
     def test_each_edge_leaves_by_itself(self) -> None:
-        interest = Interest()
+        interest = TopicInterest()
         for edge in (1, 2, 3):
-            interest.ask(edge, "t")
-        interest.leave(2, "t")
-        interest.leave(4, "t")
-        assert interest.edges("t") == (1, 3)
-        assert interest.topics == 1
+            interest.add(edge, "t")
+        interest.remove(2, "t")
+        interest.remove(4, "t")
+        assert interest.edges_of("t") == (1, 3)
+        assert len(interest) == 1
 
     def test_an_edge_that_is_gone_wants_nothing(self) -> None:
-        interest = Interest()
+        interest = TopicInterest()
         for topic in ("a", "b"):
-            interest.ask(1, topic)
-        interest.ask(2, "b")
-        interest.gone(1)
-        assert (interest.edges("a"), interest.edges("b")) == ((), (2,))
-        assert interest.topics == 1
+            interest.add(1, topic)
+        interest.add(2, "b")
+        interest.remove_edge(1)
+        assert (interest.edges_of("a"), interest.edges_of("b")) == ((), (2,))
+        assert len(interest) == 1
 
 
 class TestDetach:

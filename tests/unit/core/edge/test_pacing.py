@@ -136,7 +136,7 @@ class TestWindow:
         (error,) = reader.received
         assert isinstance(error, Error)
         assert (error.code, error.request) == ("too_many_subscriptions", 1)
-        assert error.text == "10 topics in one request: a client has 7 at most"
+        assert error.text == "10 topics in one request; the limit of subscriptions is 7 per client"
         reader.say(request(2, bad[:9]))
         assert answered(reader) == bad[:9]
 

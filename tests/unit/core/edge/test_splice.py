@@ -138,7 +138,7 @@ def test_answers_to_nobody() -> None:
 
 @pytest.mark.parametrize("kept", [150, 100_000])
 def test_replayed_publications_are_encoded_once_for_all(kept: int) -> None:
-    bench = Bench(EdgeConfig(encodings=kept))
+    bench = Bench(EdgeConfig(replay_cache=kept))
     readers = [bench.client() for _ in range(3)]
     for reader in readers:
         bench.attached(reader.subscribe("t", (1, 0)), Position(1, 9), publications=publications(1, 9))

@@ -73,7 +73,7 @@ class TestAgain:
         assert bench.edge.subscriptions == 1
 
     def test_one_that_waits_shares_the_receipt(self) -> None:
-        bench = Bench(EdgeConfig(repeats=3))
+        bench = Bench(EdgeConfig(requests_per_topic=3))
         reader = bench.client()
         attach = reader.subscribe("t", request=1)
         for request in (2, 3, 4):

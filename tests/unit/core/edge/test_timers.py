@@ -10,7 +10,7 @@ from migratory_broker.core.edge import Edge, EdgeConfig
 from migratory_broker.core.edge.connection import Connection
 from migratory_broker.core.edge.events import Lost, Opened, Received
 from migratory_broker.core.edge.formats import Formats
-from migratory_broker.core.edge.timers import GRAIN, Wheel
+from migratory_broker.core.edge.timers import GRAIN, TimerWheel
 from migratory_broker.core.logic.events import Admission, Tick
 from migratory_protocol.codec import JSON
 from migratory_protocol.frames import close_frame, text_frame
@@ -26,13 +26,13 @@ def connection(number: int = 1) -> Connection:
     return Connection(number, write, Formats(1).get("json", False), "127.0.0.1:1", 0.0)
 
 
-def fired(wheel: Wheel, now: float) -> list[int]:
-    return [found.number for found in wheel.turn(now)]
+def fired(wheel: TimerWheel, now: float) -> list[int]:
+    return [found.number for found in wheel.expire(now)]
 
 
 def test_a_timer_fires_once_behind_its_time() -> None:
-    wheel, one = Wheel(), connection()
-    wheel.set(one, 5.0)
+    wheel, one = TimerWheel(), connection()
+    wheel.schedule(one, 5.0)
     assert fired(wheel, 5.0) == []
     assert fired(wheel, 5.0 + 2 * GRAIN) == [1]
     assert fired(wheel, 100.0) == []
@@ -40,36 +40,36 @@ def test_a_timer_fires_once_behind_its_time() -> None:
 
 @pytest.mark.parametrize("due", [2.0, 9.0])
 def test_the_last_time_that_was_set_counts(due: float) -> None:
-    wheel, one = Wheel(), connection()
+    wheel, one = TimerWheel(), connection()
     for moment in (5.0, due, due):
-        wheel.set(one, moment)
+        wheel.schedule(one, moment)
     assert fired(wheel, due) == []
     assert fired(wheel, due + 2 * GRAIN) == [1]
     assert fired(wheel, 100.0) == []
 
 
 def test_a_removed_timer_never_fires_and_can_be_set_again() -> None:
-    wheel, one, other = Wheel(), connection(1), connection(2)
-    wheel.set(one, 5.0)
-    wheel.set(other, 5.0)
-    wheel.remove(one)
-    wheel.remove(one)
+    wheel, one, other = TimerWheel(), connection(1), connection(2)
+    wheel.schedule(one, 5.0)
+    wheel.schedule(other, 5.0)
+    wheel.cancel(one)
+    wheel.cancel(one)
     assert fired(wheel, 6.0) == [2]
-    wheel.set(one, 7.0)
+    wheel.schedule(one, 7.0)
     assert fired(wheel, 8.0) == [1]
 
 
 def test_what_one_timer_does_may_move_or_end_the_others_that_are_due() -> None:
-    wheel = Wheel()
+    wheel = TimerWheel()
     first, moved, ended, later = (connection(number) for number in range(1, 5))
     for due, one in ((1.0, first), (1.0, moved), (1.0, ended), (2.0, later)):
-        wheel.set(one, due)
+        wheel.schedule(one, due)
     seen = []
-    for found in wheel.turn(10.0):
+    for found in wheel.expire(10.0):
         seen.append(found.number)
-        wheel.set(moved, 11.0)
-        wheel.remove(ended)
-        wheel.remove(later)
+        wheel.schedule(moved, 11.0)
+        wheel.cancel(ended)
+        wheel.cancel(later)
     assert seen == [1]
     assert fired(wheel, 12.0) == [2]
 
