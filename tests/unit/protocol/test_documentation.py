@@ -71,7 +71,7 @@ def test_every_close_code_is_described() -> None:
 
 
 def test_how_long_a_closing_handshake_may_take() -> None:
-    assert f"a broker waits {EdgeConfig().closing:g} s for the client's half" in PAGE
+    assert f"A broker waits {EdgeConfig().closing:g} s for the client's half" in PAGE
 
 
 def test_the_limits_are_the_defaults() -> None:
@@ -79,9 +79,9 @@ def test_the_limits_are_the_defaults() -> None:
     assert table["topic name"] == f"{limits.TOPIC} bytes of UTF-8"
     assert table["payload"] == f"{limits.PAYLOAD // 2**20} MiB"
     assert table["WebSocket message, after defragmentation and inflation"].endswith(f"{limits.ENVELOPE // 1024} KiB")
-    assert table["subscriptions of a client"] == f"{limits.SUBSCRIPTIONS:,}"
-    assert table["bytes that wait for a client"] == f"{limits.QUEUE // 2**20} MiB"
-    assert table["messages in one frame, bad ones among them"] == f"{limits.MESSAGES:,}, {MAX_BAD_MESSAGES}"
+    assert table["subscriptions per client"] == f"{limits.SUBSCRIPTIONS:,}"
+    assert table["bytes queued for a client"] == f"{limits.QUEUE // 2**20} MiB"
+    assert table["messages in one frame; bad messages among them"] == f"{limits.MESSAGES:,}; {MAX_BAD_MESSAGES}"
     assert table["from TCP accept to `connect`"] == f"{limits.HANDSHAKE:g} s"
     assert table["heartbeat interval"] == f"{limits.HEARTBEAT:g} s"
     ahead = f"{limits.RESUME_WAIT:g} s with a coordinator, {limits.RESUME_LIMIT:g} s without"
