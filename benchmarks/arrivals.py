@@ -18,10 +18,10 @@ from random import Random
 from typing import Literal
 
 import click
-from migratory_client import events as ev
-from migratory_client.servers import parse_servers
-from migratory_client.session import ClientCore
-from migratory_client.settings import DEFAULTS
+from migratory_client.core import events as ev
+from migratory_client.core.servers import parse_servers
+from migratory_client.core.session import ClientCore
+from migratory_client.core.settings import DEFAULTS
 from migratory_protocol import messages as wire
 
 URLS = ("ws://a/ws", "ws://b/ws", "ws://c/ws")
@@ -48,7 +48,7 @@ class Client:
         self.core.step(ev.Received(self.link, [wire.Welcome(wire.VERSION, "q", "b", 1, servers, 15.0, limits)]), now)
 
     def lose(self, now: float) -> ev.Dial | None:
-        return self._dial(self.core.step(ev.Lost(self.link, 1006, "gone"), now))
+        return self._dial(self.core.step(ev.Disconnected(self.link, 1006, "gone"), now))
 
     def tick(self, now: float) -> ev.Dial | None:
         return self._dial(self.core.step(ev.Tick(), now))

@@ -7,7 +7,7 @@ import json
 
 import click
 from migratory_client import LinkDown, LinkUp, Problem, Ready, Receipt
-from migratory_client.farewells import describe_end
+from migratory_client.core.links import describe_close
 
 Status = LinkUp | LinkDown | Ready | Problem
 
@@ -58,7 +58,7 @@ def _status(status: Status) -> tuple[str, dict[str, object]]:
             return f"moved: the broker before {why}", {"status": "moved", "cause": status.cause}
         case LinkDown():
             fields = {"status": "lost", "code": status.code, "reason": status.reason}
-            return describe_end(status.code, status.reason), fields
+            return describe_close(status.code, status.reason), fields
         case Ready(seconds=float() as seconds) if seconds > 0:
             return f"resumed after {seconds:.3f} s", {"status": "resumed", "seconds": round(seconds, 6)}
         case Problem():

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from math import inf
 from urllib.parse import urlsplit
 
-from migratory_client import events as ev
-from migratory_client.session import ClientCore
-from migratory_client.settings import Settings
+from migratory_client.core import events as ev
+from migratory_client.core.session import ClientCore
+from migratory_client.core.settings import Settings
 from migratory_protocol.codec import Codec
 from migratory_protocol.messages import BrokerMessage, Server
 
@@ -101,7 +101,7 @@ class LoadClient:
     def on_receipt(self, effect: ev.Receipt) -> None:
         raise NotImplementedError
 
-    def on_answer(self, effect: ev.Answered | ev.Failed) -> None:
+    def on_answer(self, effect: ev.Acknowledged | ev.PublishFailed) -> None:
         raise NotImplementedError
 
     # ---- reports of links --------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ class LoadClient:
 
     def link_down(self, number: int, code: int, reason: str) -> None:
         self._links.pop(number, None)
-        self.step(ev.Lost(number, code, reason))
+        self.step(ev.Disconnected(number, code, reason))
 
     # ---- effects -----------------------------------------------------------------------------------------------
 
@@ -127,16 +127,16 @@ class LoadClient:
                     link.send(effect.messages)
             case ev.Receipt():
                 self.on_receipt(effect)
-            case ev.Answered() | ev.Failed():
+            case ev.Acknowledged() | ev.PublishFailed():
                 self.on_answer(effect)
             case ev.Dial():
                 task = self.world.loop.create_task(self._dial(effect.link, effect.url))
                 self.world.dialling.add(task)
                 task.add_done_callback(self.world.dialling.discard)
-            case ev.HangUp():
+            case ev.Disconnect():
                 link = self._links.get(effect.link)
                 if link is not None:
-                    link.hang_up(effect.abort)
+                    link.disconnect(effect.abort)
             case ev.LinkUp():
                 self.broker = effect.broker
             case ev.LinkDown():
@@ -145,9 +145,9 @@ class LoadClient:
                 self._ready(effect)
             case ev.Problem():
                 self._trouble(f"{effect.code}: {effect.text}")
-            case ev.Refused():
+            case ev.SubscribeRefused():
                 self._trouble(f"subscription of {effect.topic} refused: {effect.code}: {effect.text}")
-            case ev.AskToken() | ev.Deliver():
+            case ev.RequestToken() | ev.Deliver():
                 raise AssertionError(f"{effect} can't come here")
 
     def _trouble(self, text: str) -> None:

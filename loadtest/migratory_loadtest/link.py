@@ -9,8 +9,7 @@ import asyncio
 import os
 from typing import Protocol, cast
 
-from migratory_client.farewells import refusal
-from migratory_client.outgoing import contents
+from migratory_client.core.links import describe_refusal, frame_contents
 from migratory_protocol.codec import BadMessage, Codec
 from migratory_protocol.frames import (
     BINARY,
@@ -83,7 +82,7 @@ class LinkProtocol(asyncio.Protocol):
             try:
                 response = parse_response(self._head + data, self._nonce, (self._codec.subprotocol,))
             except HandshakeError as error:
-                self._fail(1006, error.text if error.status in (0, 101) else refusal(error.status))
+                self._fail(1006, error.text if error.status in (0, 101) else describe_refusal(error.status))
                 return
             if response is None:
                 self._head += data
@@ -129,10 +128,10 @@ class LinkProtocol(asyncio.Protocol):
         waiting, self._waiting = self._waiting, None
         if waiting:
             opcode = BINARY if self._codec.binary else TEXT
-            frames = [encode_frame(opcode, content, os.urandom(4)) for content in contents(self._codec, waiting)]
+            frames = [encode_frame(opcode, content, os.urandom(4)) for content in frame_contents(self._codec, waiting)]
             self._write(b"".join(frames))
 
-    def hang_up(self, abort: bool) -> None:
+    def disconnect(self, abort: bool) -> None:
         """Closes; `link_down` follows, but whoever hangs up has forgotten the link."""
         if self.transport is None:
             return

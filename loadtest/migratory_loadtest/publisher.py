@@ -6,7 +6,7 @@ import random
 import time
 from collections.abc import Mapping
 
-from migratory_client import events as ev
+from migratory_client.core import events as ev
 from migratory_protocol.topics import topic_group
 from msgspec import Struct
 
@@ -74,13 +74,13 @@ class Publisher(LoadClient):
         self.waiting[id(ticket)] = ticket
         self.step(ev.Submit(ticket, self.topics[due.topic], payload, scenario.qos, time.time()))
 
-    def on_answer(self, effect: ev.Answered | ev.Failed) -> None:
+    def on_answer(self, effect: ev.Acknowledged | ev.PublishFailed) -> None:
         ticket = effect.ticket
         assert isinstance(ticket, Ticket)
         self.waiting.pop(id(ticket))
         outcome = self.outcome[ticket.topic]
         meter = self.world.meter
-        if isinstance(effect, ev.Failed):
+        if isinstance(effect, ev.PublishFailed):
             self.failed += 1
             meter.errors[(self.broker, effect.code)] += 1
             self._trouble(f"publication {ticket.number} of {outcome.topic}: {effect.code}: {effect.text}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import time
 
-from migratory_client import events as ev
+from migratory_client.core import events as ev
 from migratory_protocol.messages import Message
 from migratory_protocol.positions import Position
 
@@ -74,7 +74,7 @@ class Subscriber(LoadClient):
         self._ends: list[int] = []
         self._brokers: list[str] = []
         self._notices: list[Notice] = []
-        self.step(ev.WantTopic(transcript.topic))
+        self.step(ev.SubscribeTopic(transcript.topic))
 
     def on_deliver(self, effect: ev.Deliver) -> None:
         now = time.monotonic_ns()
@@ -99,7 +99,7 @@ class Subscriber(LoadClient):
             missing = effect.last - effect.first + 1 if effect.kind == "truncated" else 0
             self.world.meter.gaps[self.broker] += missing
 
-    def on_answer(self, effect: ev.Answered | ev.Failed) -> None:
+    def on_answer(self, effect: ev.Acknowledged | ev.PublishFailed) -> None:
         raise AssertionError("a subscriber does not publish")
 
     def account(self, transcript: int) -> SubscriberAccount:

@@ -17,8 +17,8 @@ from collections import Counter
 from collections.abc import Coroutine
 from typing import Any
 
-from migratory_client.servers import parse_servers
-from migratory_client.settings import Settings
+from migratory_client.core.servers import parse_servers
+from migratory_client.core.settings import Settings
 from migratory_protocol.codec import JSON, MSGPACK
 
 from migratory_loadtest.account import TopicAccount

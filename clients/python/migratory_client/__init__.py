@@ -1,12 +1,12 @@
-"""The Python client. Start with `client.py`; scripts without an event loop take `sync.py`.
+"""The Python client. Start with `client.py`; scripts without an event loop use `sync_client.py`.
 
     async with Client(["ws://127.0.0.1:8800/ws"]) as client:
         async for message in client.subscribe("quotes/eur"):
             print(message.position, message.payload)
 
-Below the two faces lies a core without I/O, `session.ClientCore`, that others may drive with a transport of their
-own: its events and effects are in `events.py`. Names are loaded when they are used, so that the core does not import
-aiohttp.
+`core/` is the sans-I/O core, which decides everything: reconnects, positions, gaps, resends. `driver.py` and
+`transport.py` run it on asyncio and aiohttp; other programs may run it with a driver of their own. Names are imported
+when they are first used, so that the core can be imported without aiohttp.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from migratory_protocol.positions import Position, parse_position
 
     from migratory_client.client import Client, Subscription
+    from migratory_client.core.events import LinkDown, LinkUp, Problem, Ready, Receipt
+    from migratory_client.core.session import ClientCore
+    from migratory_client.core.settings import Settings
     from migratory_client.errors import (
         Closed,
         ConnectError,
@@ -30,32 +33,29 @@ if TYPE_CHECKING:
         SubscribeError,
         TooManyWaiting,
     )
-    from migratory_client.events import LinkDown, LinkUp, Problem, Ready, Receipt
-    from migratory_client.session import ClientCore
-    from migratory_client.settings import Settings
-    from migratory_client.sync import SyncClient
+    from migratory_client.sync_client import SyncClient
 
-_HOME = {
+_MODULES = {
     "Client": "migratory_client.client",
-    "ClientCore": "migratory_client.session",
+    "ClientCore": "migratory_client.core.session",
     "Closed": "migratory_client.errors",
     "ConnectError": "migratory_client.errors",
     "GapError": "migratory_client.errors",
-    "LinkDown": "migratory_client.events",
-    "LinkUp": "migratory_client.events",
+    "LinkDown": "migratory_client.core.events",
+    "LinkUp": "migratory_client.core.events",
     "Message": "migratory_protocol.messages",
     "MigratoryError": "migratory_client.errors",
     "NotConnected": "migratory_client.errors",
     "Position": "migratory_protocol.positions",
-    "Problem": "migratory_client.events",
+    "Problem": "migratory_client.core.events",
     "PublishError": "migratory_client.errors",
     "PublishTimeout": "migratory_client.errors",
-    "Ready": "migratory_client.events",
-    "Receipt": "migratory_client.events",
-    "Settings": "migratory_client.settings",
+    "Ready": "migratory_client.core.events",
+    "Receipt": "migratory_client.core.events",
+    "Settings": "migratory_client.core.settings",
     "SubscribeError": "migratory_client.errors",
     "Subscription": "migratory_client.client",
-    "SyncClient": "migratory_client.sync",
+    "SyncClient": "migratory_client.sync_client",
     "TooManyWaiting": "migratory_client.errors",
     "parse_position": "migratory_protocol.positions",
 }
@@ -87,12 +87,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    home = _HOME.get(name)
-    if home is None:
+    module = _MODULES.get(name)
+    if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(home), name)
+    return getattr(import_module(module), name)
 
 
 def __dir__() -> list[str]:
-    """For who looks around: the names, whether they were loaded or not."""
+    """Return all names, including those that are not imported yet."""
     return sorted({*globals(), *__all__})

@@ -1,4 +1,5 @@
-"""What an application hands to a client, checked when it is given: later nobody could say whose mistake it was."""
+"""Checks and conversions of the application's arguments, at the call that gives them, so that a mistake is reported
+where it was made."""
 
 from __future__ import annotations
 
@@ -7,24 +8,26 @@ from collections.abc import Iterable, Mapping, Sequence
 from migratory_protocol.messages import Server
 from migratory_protocol.positions import Position, parse_position
 
-from migratory_client.servers import parse_servers
+from migratory_client.core.servers import parse_servers
 
 Payload = bytes | bytearray | memoryview | str
-Place = Position | str | Sequence[int]
-"""A position in any of its forms: `Position`, its text "epoch:sequence", the pair that JSON makes of it."""
+
+PositionLike = Position | str | Sequence[int]
+"""A `Position`, its text "epoch:sequence", or the pair [epoch, sequence] that JSON makes of it."""
 
 
 def as_servers(servers: Iterable[str | Server]) -> tuple[tuple[Server, ...], tuple[str, ...]]:
-    """The usable servers, and one line for each that is malformed.
+    """Return the usable servers, and one line for each malformed one.
 
-    Raises TypeError, and ValueError when none is left. A single str would be a list of its characters."""
+    Raise TypeError for an argument of another kind, such as a single str, whose characters would be taken for URLs.
+    Raise ValueError when all servers are malformed."""
     if isinstance(servers, str | bytes | Server):
         raise TypeError(f"servers is a list of URLs, not one {type(servers).__name__}: write [{servers!r}]")
-    given = list(servers)
-    for entry in given:
+    entries = list(servers)
+    for entry in entries:
         if not isinstance(entry, str | Server):
             raise TypeError(f"a server is a URL as str, not {type(entry).__name__}: {entry!r}")
-    usable, malformed = parse_servers(given)
+    usable, malformed = parse_servers(entries)
     if not usable and malformed:
         more = f", and {len(malformed) - 3} more" if len(malformed) > 3 else ""
         raise ValueError(f"no usable server: {'; '.join(malformed[:3])}{more}")
@@ -32,7 +35,9 @@ def as_servers(servers: Iterable[str | Server]) -> tuple[tuple[Server, ...], tup
 
 
 def as_bytes(topic: object, payload: object) -> bytes:
-    """What to send of `payload`. Checked, because `bytes(5)` would publish five zeros."""
+    """Return the payload as bytes, text as UTF-8.
+
+    Raise TypeError for another kind of topic or payload: `bytes(5)` would publish five zeros."""
     if not isinstance(topic, str):
         raise TypeError(f"the topic is a str, not {type(topic).__name__}")
     if isinstance(payload, str):
@@ -42,26 +47,28 @@ def as_bytes(topic: object, payload: object) -> bytes:
     raise TypeError(f"the payload is bytes, bytearray, memoryview or str, not {type(payload).__name__}")
 
 
-def as_after(after: object, topics: tuple[str, ...]) -> dict[str, Position]:
-    """Where to go on: a place for the one topic, or a mapping from topics to places. Such a mapping may hold other
-    topics as well: it was stored, say, when more were read.
+def as_positions(after: object, topics: tuple[str, ...]) -> dict[str, Position]:
+    """Return the position to resume from for each topic that has one.
 
-    Raises ValueError for what is no position, TypeError for another kind."""
+    `after` is a position for a single topic, or a mapping from topics to positions. The mapping may contain other
+    topics: it may have been stored when more were subscribed.
+
+    Raise ValueError for a malformed position, TypeError for another kind of argument."""
     if after is None:
         return {}
     if isinstance(after, Mapping):
         return {topic: as_position(after[topic], f"after[{topic!r}]") for topic in topics if topic in after}
-    place = as_position(after, "after")
+    position = as_position(after, "after")
     if len(set(topics)) != 1:
         raise ValueError("one position for several topics: give a mapping from topic to position")
-    return {topics[0]: place}
+    return {topics[0]: position}
 
 
-def as_position(place: object, name: str) -> Position:
-    """`name` is what the application calls it."""
-    if not isinstance(place, str | list | tuple):
-        raise TypeError(f'{name} is a Position, "epoch:sequence" or [epoch, sequence], not {type(place).__name__}')
+def as_position(value: object, name: str) -> Position:
+    """Return the position of the argument that the application knows as `name`."""
+    if not isinstance(value, str | list | tuple):
+        raise TypeError(f'{name} is a Position, "epoch:sequence" or [epoch, sequence], not {type(value).__name__}')
     try:
-        return parse_position(place)
+        return parse_position(value)
     except ValueError as error:
-        raise ValueError(f"{name} is {str(place)[:60]!r}: {error}") from None
+        raise ValueError(f"{name} is {str(value)[:60]!r}: {error}") from None

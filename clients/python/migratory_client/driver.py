@@ -1,14 +1,16 @@
-"""The core, driven by an event loop: its clock, its timers, the links of transport.py, the application's tokens.
+"""The asyncio driver: it runs the sans-I/O core (`core/`) on an event loop and decides nothing itself.
 
-What concerns the application (deliveries, receipts, answers, reports) is handed on, in the order in which the core gave
-it.
+It provides the clock, the timer, the connections (`transport.py`) and the application's tokens. Effects that concern
+the application (deliveries, receipts, answers, status) are passed on in the order in which the core returned them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 import ssl
+import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from math import inf
@@ -16,18 +18,17 @@ from math import inf
 from migratory_protocol.codec import Codec
 
 from migratory_client import errors
-from migratory_client import events as ev
-from migratory_client.home import Home
-from migratory_client.session import ClientCore
+from migratory_client.core import events as ev
+from migratory_client.core.session import ClientCore
 from migratory_client.transport import Transport
 
 TokenSource = Callable[[], str | Awaitable[str]]
-Told = (
+ApplicationEffect = (
     ev.Deliver
     | ev.Receipt
-    | ev.Refused
-    | ev.Answered
-    | ev.Failed
+    | ev.SubscribeRefused
+    | ev.Acknowledged
+    | ev.PublishFailed
     | ev.LinkUp
     | ev.LinkDown
     | ev.Ready
@@ -35,61 +36,92 @@ Told = (
 )  # fmt: skip
 
 
+class LoopGuard:
+    """The event loop, thread and process that a client belongs to. Create it within the running loop.
+
+    asyncio objects must not be used from anywhere else: this would mostly work, and now and then hang or send half of
+    a message."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._process = os.getpid()
+
+    def is_usable(self) -> bool:
+        """Return False when the loop is closed, with all its links and timers, or belongs to the parent of a forked
+        process. Raise RuntimeError when called from another loop or thread of this process."""
+        if os.getpid() != self._process:
+            return False
+        try:
+            running = asyncio.get_running_loop()
+        except RuntimeError:
+            running = None  # between two runs of the loop, for example
+        if threading.get_ident() == self._thread and running in (None, self.loop):
+            return not self.loop.is_closed()
+        if not self.loop.is_closed():
+            raise RuntimeError(
+                "the client belongs to the event loop that opened it, and can't be used from another one or another "
+                "thread; use loop.call_soon_threadsafe or SyncClient"
+            )
+        return False
+
+
 class Driver:
-    """Closed until `begin`, and after `close`. `tell` takes what concerns the application; it may call `step`."""
+    """The driver of one client. Closed until `start`, and after `close`. `notify` receives the effects that concern the
+    application, and may call `step`."""
 
     def __init__(
         self,
         core: ClientCore,
         codec: Codec,
-        tell: Callable[[Told], None],
+        notify: Callable[[ApplicationEffect], None],
         token_source: TokenSource | None,
         ssl_context: ssl.SSLContext | None,
         headers: Mapping[str, str] | None,
     ) -> None:
         self.core = core
         self._codec = codec
-        self._tell = tell
+        self._notify = notify
         self._token_source = token_source
         self._ssl_context = ssl_context
         self._headers = headers
-        self.home: Home | None = None
+        self.guard: LoopGuard | None = None
         self.transport: Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = 0.0
         self._effects: deque[ev.Effect] = deque()
         self._performing = False
-        self._tokens: set[asyncio.Task[None]] = set()
+        self._token_tasks: set[asyncio.Task[None]] = set()
 
-    # ---- life --------------------------------------------------------------------------------------------------
+    # ---- lifecycle ---------------------------------------------------------------------------------------------
 
-    def begin(self) -> None:
-        """In the event loop that this belongs to until `close`."""
-        self.home = Home()
+    def start(self) -> None:
+        """Bind the driver to the running event loop until `close`."""
+        self.guard = LoopGuard()
         self.transport = Transport(self._codec, self.step, ssl_context=self._ssl_context, headers=self._headers)
 
-    def lives(self) -> bool:
-        """Raises RuntimeError in another event loop or thread than the client's, where it can't be used.
+    def is_open(self) -> bool:
+        """Return whether the client is open. Raise RuntimeError in another event loop or thread than the client's.
 
-        A loop that ended without `close` took links and timers with it, and a forked process has none of them: then the
-        core is closed, and nobody is left to be told."""
-        if self.transport is None or self.home is None:
+        A loop that ended without `close` took links and timers with it, and a forked process has none of them: then
+        close the core, and notify nobody."""
+        if self.transport is None or self.guard is None:
             return False
-        if self.home.lives():
+        if self.guard.is_usable():
             return True
         self.transport = self._timer = None
-        self._tokens.clear()
-        self.core.step(ev.Close(), self.home.loop.time())
+        self._token_tasks.clear()
+        self.core.step(ev.Close(), self.guard.loop.time())
         return False
 
     def close(self) -> list[asyncio.Task[None]]:
-        """The core leaves its brokers. Returns tasks that were cancelled and are to be waited for."""
+        """Leave the brokers. Return the cancelled tasks, which the caller must await."""
         self.step(ev.Close())
         self.transport = None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        tasks = list(self._tokens)
+        tasks = list(self._token_tasks)
         for task in tasks:
             task.cancel()
         return tasks
@@ -97,10 +129,10 @@ class Driver:
     # ---- events and effects ------------------------------------------------------------------------------------
 
     def step(self, event: ev.Event) -> None:
-        """Give the core an event and do what it answers. Effects are done in order, also when doing one calls back."""
-        if self.home is None:
+        """Give an event to the core and carry out its effects, in order even when one of them calls `step` again."""
+        if self.guard is None:
             raise errors.Closed
-        self._effects.extend(self.core.step(event, self.home.loop.time()))
+        self._effects.extend(self.core.step(event, self.guard.loop.time()))
         if self._performing:
             return
         self._performing = True
@@ -120,28 +152,28 @@ class Driver:
             case ev.Dial():
                 if transport is not None:
                     transport.dial(effect.link, effect.url)
-            case ev.HangUp():
+            case ev.Disconnect():
                 if transport is not None:
-                    transport.hang_up(effect.link, effect.abort)
-            case ev.AskToken():
-                for earlier in self._tokens:  # for a link that was given up
+                    transport.disconnect(effect.link, effect.abort)
+            case ev.RequestToken():
+                for earlier in self._token_tasks:  # for a link that was given up
                     earlier.cancel()
                 task = asyncio.create_task(self._get_token(effect.link), name=f"migratory-token-{effect.link}")
-                self._tokens.add(task)
-                task.add_done_callback(self._tokens.discard)
+                self._token_tasks.add(task)
+                task.add_done_callback(self._token_tasks.discard)
             case _:
-                self._tell(effect)
+                self._notify(effect)
 
     async def _get_token(self, link: int) -> None:
         if self._token_source is None:
             raise TypeError("no token source")
         try:
-            found = self._token_source()
-            token = await found if inspect.isawaitable(found) else found
+            returned = self._token_source()
+            token = await returned if inspect.isawaitable(returned) else returned
             if not isinstance(token, str):
                 raise TypeError(f"a token is a str, not {type(token).__name__}")
-        except Exception as error:  # noqa: BLE001 - the application's code; the reason is reported, and tried again
-            self.step(ev.NoToken(link, f"the token callback raised {error!r}"))
+        except Exception as error:  # noqa: BLE001 - the application's code; the core reports it and retries
+            self.step(ev.TokenFailed(link, f"the token callback raised {error!r}"))
         else:
             self.step(ev.Token(link, token))
 
@@ -151,13 +183,13 @@ class Driver:
         deadline = self.core.deadline
         if self._timer is not None:
             if self._timer_due <= deadline and not self._timer.cancelled():
-                return  # early is harmless
+                return  # an early tick is harmless
             self._timer.cancel()
             self._timer = None
-        if deadline != inf and self.home is not None and self.transport is not None:
-            # Kept beside it: what uvloop gives for a moment that has passed is a handle without `when`.
+        if deadline != inf and self.guard is not None and self.transport is not None:
+            # Stored here because uvloop returns a handle without `when` for a time that has passed.
             self._timer_due = deadline
-            self._timer = self.home.loop.call_at(deadline, self._tick)
+            self._timer = self.guard.loop.call_at(deadline, self._tick)
 
     def _tick(self) -> None:
         self._timer = None

@@ -1,12 +1,12 @@
-"""What a client raises. Each error says who is at fault and what the caller can do."""
+"""Exceptions of the client. Each says whose fault it is and what the caller can do."""
 
 from __future__ import annotations
 
-from migratory_client.events import Failed, Receipt
+from migratory_client.core.events import PublishFailed, Receipt
 
 
 class MigratoryError(Exception):
-    """Any failure of this client. `code` is the protocol's error code, or one of the client's own."""
+    """Base class of the client's exceptions. `code` is an error code of the protocol or of the client itself."""
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(text)
@@ -14,38 +14,38 @@ class MigratoryError(Exception):
 
 
 class ConnectError(MigratoryError):
-    """No broker could be reached within the time given, or all refused; the text names the last reason."""
+    """No broker was reached in time, or all refused. The text contains the last reason."""
 
 
 class PublishError(MigratoryError):
-    """The broker refused this publication for good: it was not published. Change it before trying again."""
+    """The broker refused the publication, which was not published. Change it before trying again."""
 
 
 class PublishTimeout(PublishError):
-    """No answer within the time limit, or the client was closed first. The publication may still appear, but never
-    after a later one of this client; publishing it again may double it."""
+    """No answer arrived within the time limit. The publication may still appear, but never after a later one of this
+    client. Publishing it again may duplicate it."""
 
 
 class TooManyWaiting(PublishError):
-    """The bound on unanswered publications is reached: await earlier ones first. It was not published."""
+    """The limit of unanswered publications is reached. This one was not published; await earlier ones first."""
 
 
 class NotConnected(PublishError):
-    """QoS 0 and no broker at this moment. It was not published."""
+    """A publication with QoS 0 was submitted while no broker was connected. It was not published."""
 
 
 class SubscribeError(MigratoryError):
-    """The broker refused a subscription. The client's other subscriptions are not touched."""
+    """The broker refused a subscription, or a newer subscription took its topic over. Others are not affected."""
 
 
 class GapError(MigratoryError):
-    """Publications are missing at this place of the stream; `receipt` says which. The subscription goes on: iterate
-    again to take what follows. With `on_gap` the stream is not interrupted."""
+    """Publications are missing at this point of the stream; `receipt` says which. The subscription continues: iterate
+    again to receive the following ones. A stream with `on_gap` calls it instead of raising this error."""
 
     def __init__(self, receipt: Receipt) -> None:
         if receipt.kind == "reset":
-            where = f"; you were at {receipt.before}" if receipt.before is not None else ""
-            text = f"{receipt.topic}: the history before {receipt.position} is lost; the topic goes on behind it{where}"
+            last = f"; you were at {receipt.before}" if receipt.before is not None else ""
+            text = f"{receipt.topic}: the history before {receipt.position} is lost; the topic continues after it{last}"
         else:
             text = f"{receipt.topic}: the publications {receipt.first} to {receipt.last} are missing ({receipt.kind})"
         super().__init__(receipt.kind, text)
@@ -53,7 +53,8 @@ class GapError(MigratoryError):
 
 
 class Closed(MigratoryError):
-    """The client is closed; open it, or use another one."""
+    """The client is closed. Open it, or use another one. A publication that was waiting for its answer may still
+    appear."""
 
     def __init__(
         self,
@@ -63,8 +64,8 @@ class Closed(MigratoryError):
         super().__init__("closed", text)
 
 
-def publish_error(failed: Failed) -> MigratoryError:
-    """The error that a publication ends with."""
+def publish_error(failed: PublishFailed) -> MigratoryError:
+    """Return the exception of a publication that failed."""
     match failed.code:
         case "timeout":
             return PublishTimeout(failed.code, failed.text)

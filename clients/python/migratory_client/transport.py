@@ -1,7 +1,7 @@
-"""Links over aiohttp: the one file of the client that imports it.
+"""WebSocket connections over aiohttp: the only module of the client that imports it.
 
-A link is two tasks: one dials and reads, one writes. What happens is posted as events of the core; nothing is
-decided here.
+A connection is two tasks: one connects and reads, one writes. The transport posts what happens as events of the core,
+and decides nothing itself.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from migratory_protocol.codec import BadMessage, Codec
 from migratory_protocol.errors import CloseCode
 from migratory_protocol.messages import ClientMessage
 
-from migratory_client.events import Connected, Event, Lost, Received
-from migratory_client.farewells import refusal
-from migratory_client.outgoing import contents
+from migratory_client.core.events import Connected, Disconnected, Event, Received
+from migratory_client.core.links import describe_refusal, frame_contents
 
 _MAX_FRAME = 6 * 64 * 1024 * 1024 + 64 * 1024
-"""Bytes: the largest payload that any cluster takes, all of it escaped in JSON. A broker may send long frames, but not
-without end."""
+"""Bytes of a frame: the largest payload that a cluster can allow, with every byte escaped in JSON, and its envelope.
+Brokers may send long frames; the limit bounds the memory."""
 
-_CLOSE_TIMEOUT = 2.0  # seconds for the closing handshake
+_CLOSE_TIMEOUT = 2.0
+"""Seconds that the closing handshake may take. The connection has no use any more, so nothing is lost after it."""
 
 
 def why_not_connected(error: Exception) -> str:
-    """The system's own few words for a failed connection, such as "connection refused", where it has any."""
+    """Return the reason of a failed connection in a few words, such as "connection refused"."""
     if isinstance(error, aiohttp.WSServerHandshakeError) and error.status != HTTPStatus.SWITCHING_PROTOCOLS:
-        return refusal(error.status)
+        return describe_refusal(error.status)
     tls = isinstance(error, ssl.SSLError | aiohttp.ClientSSLError)  # their numbers are OpenSSL's
     number = error.errno if isinstance(error, OSError) and not tls else None
     if number is not None and number > 0:  # aiohttp's text repeats the address, and says "ssl:default" for plain links
@@ -43,8 +43,8 @@ def why_not_connected(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-class _Link:
-    """One WebSocket connection."""
+class _Connection:
+    """One WebSocket connection, known to the core as the link `number`."""
 
     def __init__(self, number: int, url: str, transport: Transport) -> None:
         self.number = number
@@ -52,33 +52,34 @@ class _Link:
         self._transport = transport
         self._queue: list[bytes] = []
         self._wake = asyncio.Event()
-        self._ending = False  # hung up: nothing is posted any more
+        self._ending = False  # the core has disconnected: post no more events
         self._socket: aiohttp.ClientWebSocketResponse | None = None
         self.task = asyncio.create_task(self._run(), name=f"migratory-link-{number}")
 
     def send(self, data: list[bytes]) -> None:
+        """Queue encoded messages for the writer."""
         self._queue.extend(data)
         self._wake.set()
 
-    def hang_up(self, abort: bool) -> None:
-        """Forget the link. `abort`: at once; else after what is queued, with a closing handshake."""
+    def disconnect(self, abort: bool) -> None:
+        """End the connection: at once with `abort`, else with a closing handshake after the queued messages."""
         self._ending = True
         if self._socket is None:
             self.task.cancel()
         elif abort:
-            self._shut()
+            self._shut_down()
             self.task.cancel()
         else:
             self._wake.set()
 
-    def _shut(self) -> None:
+    def _shut_down(self) -> None:
         """End the TCP connection without waiting for a peer that does not answer."""
         plain = self._socket.get_extra_info("socket") if self._socket is not None else None
         if plain is not None:
-            # Through a second descriptor: the sockets that some loops show (uvloop's) can't be shut down themselves.
-            # It may be gone already, which is what is wanted.
-            with suppress(OSError), socket.socket(fileno=os.dup(plain.fileno())) as twin:
-                twin.shutdown(socket.SHUT_RDWR)
+            # Through a second descriptor, because the socket objects of uvloop have no `shutdown`. The socket may be
+            # closed already, which is the aim.
+            with suppress(OSError), socket.socket(fileno=os.dup(plain.fileno())) as duplicate:
+                duplicate.shutdown(socket.SHUT_RDWR)
 
     async def _run(self) -> None:
         code, reason = 1006, ""
@@ -87,11 +88,12 @@ class _Link:
         except (aiohttp.ClientError, OSError, ValueError) as error:
             reason = why_not_connected(error)
         finally:
-            self._transport.forget(self)
+            self._transport.remove(self)
         if not self._ending:
-            self._transport.post(Lost(self.number, code, reason))
+            self._transport.post(Disconnected(self.number, code, reason))
 
     async def _connect(self) -> tuple[int, str]:
+        """Connect, and read until the end. Return the close code and the reason."""
         transport = self._transport
         async with transport.session.ws_connect(
             self.url,
@@ -123,7 +125,7 @@ class _Link:
                     messages = codec.decode_broker(data)
                 except BadMessage as error:
                     await connection.close(code=CloseCode.BAD_MESSAGE)
-                    return CloseCode.TRY_ANOTHER, f"the broker sent what is not a message: {error}"
+                    return CloseCode.TRY_ANOTHER, f"the broker sent an invalid message: {error}"
                 if not self._ending:
                     self._transport.post(Received(self.number, messages))
             elif frame.type in (aiohttp.WSMsgType.TEXT, aiohttp.WSMsgType.BINARY):
@@ -137,12 +139,12 @@ class _Link:
         text = not self._transport.codec.binary
         while True:
             while self._queue:
-                queue, self._queue = self._queue, []  # what comes while these are sent leaves together, behind them
-                for data in contents(self._transport.codec, queue):
+                queue, self._queue = self._queue, []  # messages queued during the sends leave together afterwards
+                for data in frame_contents(self._transport.codec, queue):
                     try:
                         await send(data.decode() if text else data)  # type: ignore[arg-type]
                     except (aiohttp.ClientError, ConnectionError):
-                        return  # the reader sees the end as well, and tells
+                        return  # the reader sees the end as well, and posts it
             if self._ending:
                 await connection.close(code=CloseCode.NORMAL)  # the reader ends with it
                 return
@@ -151,7 +153,7 @@ class _Link:
 
 
 class Transport:
-    """All links of one client; to be made and used within one running event loop."""
+    """All connections of one client, created and used within one running event loop."""
 
     def __init__(
         self,
@@ -164,35 +166,38 @@ class Transport:
         self.codec = codec
         self.post = post
         self.ssl: ssl.SSLContext | bool = True if ssl_context is None else ssl_context
-        timeout = aiohttp.ClientTimeout(total=None)  # the core watches the time
+        timeout = aiohttp.ClientTimeout(total=None)  # the core enforces the time limits
         self.session = aiohttp.ClientSession(headers=headers, timeout=timeout)
-        self._links: dict[int, _Link] = {}
-        self._ending: set[_Link] = set()
+        self._connections: dict[int, _Connection] = {}
+        self._ending: set[_Connection] = set()
 
     def dial(self, number: int, url: str) -> None:
-        self._links[number] = _Link(number, url, self)
+        """Start to connect the link `number`."""
+        self._connections[number] = _Connection(number, url, self)
 
     def send(self, number: int, messages: list[ClientMessage]) -> None:
-        """No effect on a link that has ended: its `Lost` was posted."""
-        link = self._links.get(number)
-        if link is not None:
-            link.send([self.codec.encode(message) for message in messages])
+        """Send messages on a link. No effect when it has ended: `Disconnected` was posted."""
+        connection = self._connections.get(number)
+        if connection is not None:
+            connection.send([self.codec.encode(message) for message in messages])
 
-    def hang_up(self, number: int, abort: bool) -> None:
-        link = self._links.pop(number, None)
-        if link is not None:
-            self._ending.add(link)
-            link.hang_up(abort)
+    def disconnect(self, number: int, abort: bool) -> None:
+        """End a link: at once with `abort`, else with a closing handshake. No effect when it has ended."""
+        connection = self._connections.pop(number, None)
+        if connection is not None:
+            self._ending.add(connection)
+            connection.disconnect(abort)
 
-    def forget(self, link: _Link) -> None:
-        self._links.pop(link.number, None)
-        self._ending.discard(link)
+    def remove(self, connection: _Connection) -> None:
+        """Forget a connection that has ended."""
+        self._connections.pop(connection.number, None)
+        self._ending.discard(connection)
 
     async def close(self) -> None:
-        """Wait for links that were hung up, a bounded time; then nothing is left, no task and no socket."""
-        for number in list(self._links):
-            self.hang_up(number, abort=False)
-        tasks = [link.task for link in self._ending]
+        """End all links, waiting for closing handshakes for a bounded time. No task and no socket is left."""
+        for number in list(self._connections):
+            self.disconnect(number, abort=False)
+        tasks = [connection.task for connection in self._ending]
         try:
             if tasks:
                 await asyncio.wait(tasks, timeout=2 * _CLOSE_TIMEOUT)

@@ -18,7 +18,7 @@ from migratory_client import (
     Settings,
     SubscribeError,
 )
-from migratory_client import events as ev
+from migratory_client.core import events as ev
 from migratory_protocol import messages as wire
 from migratory_testing.fakebroker import FakeBroker, Memory
 from migratory_testing.oneclient import QUICK, take

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 from migratory_client import Client, Message, Position
-from migratory_client import events as ev
+from migratory_client.core import events as ev
 from migratory_local.cluster import LocalCluster
 from migratory_resources.validation import load_cluster
 from migratory_testing.waiting import until

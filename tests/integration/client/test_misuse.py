@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from migratory_client import Client, Closed, ConnectError, Position, SubscribeError
-from migratory_client import events as ev
+from migratory_client.core import events as ev
 from migratory_protocol import messages as wire
 from migratory_testing.fakebroker import FakeBroker
 from migratory_testing.oneclient import QUICK, take
@@ -262,7 +262,7 @@ async def test_token_functions_that_never_end_do_not_pile_up(broker: FakeBroker)
     down: list[object] = []
     async with Client([broker.url], token=slow, settings=settings, on_status=down.append) as client:
         assert len(asked) == 4
-        assert not client._driver._tokens
+        assert not client._driver._token_tasks
     assert sum(isinstance(status, ev.Problem) for status in down) == 3
 
 

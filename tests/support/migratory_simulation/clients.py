@@ -11,10 +11,10 @@ from math import inf
 from random import Random
 from typing import TYPE_CHECKING
 
-from migratory_client import events as ev
-from migratory_client.servers import parse_servers
-from migratory_client.session import ClientCore
-from migratory_client.settings import Settings
+from migratory_client.core import events as ev
+from migratory_client.core.servers import parse_servers
+from migratory_client.core.session import ClientCore
+from migratory_client.core.settings import Settings
 from migratory_protocol import frames
 from migratory_protocol import messages as wire
 from migratory_protocol.codec import CODECS, JSON, Codec
@@ -94,9 +94,9 @@ class Client:
                 receipt_timeout=4.0 * tempo,
                 ack_timeout=2.0 * tempo,
                 publish_timeout=world.options.give_up,
-                stable=2.0 * tempo,
+                stable_after=2.0 * tempo,
                 resend_cap=4.0 * tempo,
-                lately=LATELY * tempo,
+                recent_changes=LATELY * tempo,
             ),
         )
 
@@ -112,7 +112,7 @@ class Client:
         snapshot = chance > 0.0 and self.random.random() < chance
         if snapshot:
             self.world.ledger.wants_snapshot(self.name, topic)
-        self.step(ev.WantTopic(topic, None, snapshot, fresh))
+        self.step(ev.SubscribeTopic(topic, None, snapshot, fresh))
 
     def publish(self, topic: str, *, qos: int = 1, final: bool = False) -> None:
         waiting = self.waiting[topic]
@@ -141,7 +141,7 @@ class Client:
 
     def toggle(self, topic: str) -> None:
         """Leave a topic for a while; the core resumes where it left, or begins anew."""
-        self.step(ev.DropTopic(topic))
+        self.step(ev.UnsubscribeTopic(topic))
         away = self.random.uniform(0.0, 3.0) * self.world.options.hurry
         self.world.scheduler.after(away, self._want_again, topic)
 
@@ -205,21 +205,21 @@ class Client:
             self.world.ledger.received(self.name, got.topic, got.position, got.payload, got.replayed, got.first)
         elif isinstance(effect, ev.Receipt):
             self._receipt(effect)
-        elif isinstance(effect, ev.Answered):
+        elif isinstance(effect, ev.Acknowledged):
             key = effect.ticket
             assert isinstance(key, Key)
             if key.id:
                 self._settle(key)
                 self.world.ledger.acknowledges(key, effect.position, self.world.probe.is_committed(key))
-        elif isinstance(effect, ev.Failed):
+        elif isinstance(effect, ev.PublishFailed):
             self._failed(effect)
         elif isinstance(effect, ev.Dial):
             self._dial(effect)
-        elif isinstance(effect, ev.HangUp):
+        elif isinstance(effect, ev.Disconnect):
             link = self.links.pop(effect.link, None)
             if link is not None and link.connection is not None:
                 link.connection.close_by_client()
-        elif isinstance(effect, ev.Refused):
+        elif isinstance(effect, ev.SubscribeRefused):
             raise Violation(7, f"{self.name}: subscribing to {effect.topic} is refused: {effect.code} {effect.text}")
         elif isinstance(effect, ev.LinkDown):
             self.world.coverage["links lost"] += 1
@@ -238,7 +238,7 @@ class Client:
             raise Violation(2, f"{self.name} {receipt.topic}: a receipt without a position")
         self.world.ledger.receipt(self.name, receipt.topic, receipt.kind, receipt.position, receipt.first, receipt.last)
 
-    def _failed(self, failed: ev.Failed) -> None:
+    def _failed(self, failed: ev.PublishFailed) -> None:
         key = failed.ticket
         assert isinstance(key, Key)
         if failed.code not in FINAL:
@@ -314,7 +314,7 @@ class Client:
 
     def _lost(self, link: ClientLink, code: int, reason: str) -> None:
         if self.links.pop(link.number, None) is not None:
-            self.step(ev.Lost(link.number, code, reason))
+            self.step(ev.Disconnected(link.number, code, reason))
 
     def _write(self, link: ClientLink, message: wire.ClientMessage) -> None:
         if link.connection is not None:

@@ -15,7 +15,7 @@ from random import Random
 from migratory_broker.core.edge.config import ConflationRule, EdgeConfig
 from migratory_broker.core.logic.config import LogicConfig
 from migratory_broker.core.logic.events import Flush, Observe, PeerReceived, SendPeer, Tick
-from migratory_client.events import Tick as ClientTick
+from migratory_client.core.events import Tick as ClientTick
 from migratory_protocol.peer import Heartbeat
 from migratory_protocol.topics import topic_group
 
@@ -260,9 +260,11 @@ class World:
     def _stays_even(self) -> None:
         """Clients have come to rest: nobody is moved any more, but for who is just arriving."""
         self.scheduler.run_until(self.scheduler.now + aftermath.ARRIVE * self.options.tempo)
-        before = {client.name: client.core.changes.by_cause() for client in self.clients}
+        before = {client.name: client.core.reconnect_counter.by_cause() for client in self.clients}
         self.scheduler.run_until(self.scheduler.now + aftermath.EVEN * self.options.tempo)
-        moved = [client.name for client in self.clients if client.core.changes.by_cause() != before[client.name]]
+        moved = [
+            client.name for client in self.clients if client.core.reconnect_counter.by_cause() != before[client.name]
+        ]
         if moved:
             raise Violation(7, f"{', '.join(moved)} moved though all was even\n{aftermath.crews(self)}")
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable
 from math import inf
 from typing import TypeVar
 
-from migratory_client import events as ev
-from migratory_client.servers import parse_servers
-from migratory_client.session import ClientCore
-from migratory_client.settings import DEFAULTS, Settings
+from migratory_client.core import events as ev
+from migratory_client.core.servers import parse_servers
+from migratory_client.core.session import ClientCore
+from migratory_client.core.settings import DEFAULTS, Settings
 from migratory_protocol import messages as wire
 from migratory_protocol.codec import MSGPACK, Codec
 from migratory_protocol.messages import BrokerMessage, ClientMessage, Message, Server

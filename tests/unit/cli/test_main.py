@@ -49,7 +49,7 @@ def test_the_table_names_what_exists(name: str) -> None:
 
 
 def test_the_core_of_the_client_loads_neither_aiohttp_nor_asyncio() -> None:
-    code = "import migratory_client.session\nassert 'asyncio' not in sys.modules"
+    code = "import migratory_client.core.session\nassert 'asyncio' not in sys.modules"
     assert imported_after(code) == set()
 
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 from migratory_client import Position, parse_position
-from migratory_client.arguments import as_after
+from migratory_client.arguments import as_positions
 
 AT = Position(7, 2)
 
@@ -14,15 +14,15 @@ AT = Position(7, 2)
 @pytest.mark.parametrize("place", [AT, "7:2", [7, 2], (7, 2), str(AT), json.loads(json.dumps(AT))], ids=repr)
 def test_a_position_in_each_of_its_forms(place: object) -> None:
     for after in (place, {"t": place}, {"t": place, "left since": "1:1"}):
-        found = as_after(after, ("t",))
+        found = as_positions(after, ("t",))
         assert found == {"t": AT}
         assert isinstance(found["t"], Position)
-    assert as_after(place, ("t", "t")) == {"t": AT}
+    assert as_positions(place, ("t", "t")) == {"t": AT}
 
 
 def test_topics_without_a_position_may_be_left_out() -> None:
-    assert as_after({"b": "7:2"}, ("a", "b")) == {"b": AT}
-    assert as_after({}, ("a",)) == as_after(None, ("a",)) == {}
+    assert as_positions({"b": "7:2"}, ("a", "b")) == {"b": AT}
+    assert as_positions({}, ("a",)) == as_positions(None, ("a",)) == {}
 
 
 @pytest.mark.parametrize(
@@ -40,12 +40,12 @@ def test_topics_without_a_position_may_be_left_out() -> None:
 )
 def test_what_is_no_position_is_named(after: object, error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says):
-        as_after(after, ("t",))
+        as_positions(after, ("t",))
 
 
 def test_one_position_is_for_one_topic() -> None:
     with pytest.raises(ValueError, match="one position for several topics: give a mapping"):
-        as_after("1:2", ("a", "b"))
+        as_positions("1:2", ("a", "b"))
 
 
 def test_the_text_of_a_position_is_read_back() -> None:

@@ -7,7 +7,7 @@ import random
 import tracemalloc
 
 import pytest
-from migratory_client import events as ev
+from migratory_client.core import events as ev
 from migratory_protocol import messages as wire
 from migratory_protocol.messages import Server
 from migratory_protocol.positions import Position
@@ -18,10 +18,10 @@ from migratory_testing.clientcore import CoreDriver, complete, message
 def test_a_client_dropped_before_its_first_message_resumes_at_what_the_receipt_said(start: Position) -> None:
     """socket.io#5538: 0 is a position, not its absence."""
     driver = CoreDriver()
-    driver.step(ev.WantTopic("t"))
+    driver.step(ev.SubscribeTopic("t"))
     link = driver.open()
     driver.answer(link, wire.TopicReceipt("t", "complete", start))
-    driver.step(ev.Lost(link, 1006))
+    driver.step(ev.Disconnected(link, 1006))
     link = driver.greet(driver.next_dial())
     assert driver.request(link).topics == [wire.TopicRequest("t", start)]
     epoch, sequence = start
@@ -35,18 +35,18 @@ def test_a_client_dropped_before_its_first_message_resumes_at_what_the_receipt_s
 def test_resubscribing_while_a_message_is_handled_neither_repeats_nor_skips(reopen: bool) -> None:
     """centrifuge-js#425."""
     driver = CoreDriver()
-    driver.step(ev.WantTopic("t"))
+    driver.step(ev.SubscribeTopic("t"))
     link = driver.open()
     driver.answer(link, complete("t", 1, 0))
     for effect in driver.receive(link, *(message("t", 1, number) for number in range(1, 6))):
         if isinstance(effect, ev.Deliver) and effect.message.position == (1, 5):
             if reopen:
                 driver.step(ev.Close())
-                driver.step(ev.WantTopic("t"))
+                driver.step(ev.SubscribeTopic("t"))
                 link = driver.open()
             else:
-                driver.step(ev.DropTopic("t"))
-                driver.step(ev.WantTopic("t"))
+                driver.step(ev.UnsubscribeTopic("t"))
+                driver.step(ev.SubscribeTopic("t"))
     assert driver.request(link).topics == [wire.TopicRequest("t", Position(1, 5))]
     driver.receive(link, message("t", 1, 6))  # on its way from before
     driver.answer(link, complete("t", 1, 6))
@@ -72,7 +72,7 @@ def test_a_long_list_with_one_live_server_is_searched_to_its_end(seed: int) -> N
         if dial.url == live:
             driver.greet(dial)
             break
-        driver.step(ev.Lost(dial.link, 1006, "connection refused"))
+        driver.step(ev.Disconnected(dial.link, 1006, "connection refused"))
     urls = [url for _, url in driver.dials]
     assert driver.core.connected
     assert len(urls) == len(set(urls))  # none twice before each was tried
@@ -84,19 +84,19 @@ def test_a_long_list_with_one_live_server_is_searched_to_its_end(seed: int) -> N
 def test_a_list_that_is_down_for_many_rounds_is_tried_for_ever_and_resumes(seed: int) -> None:
     """nats.rb#87, second run: whatever moment the server comes up, it is met within the longest backoff."""
     driver = CoreDriver(seed=seed)
-    driver.step(ev.WantTopic("t"))
+    driver.step(ev.SubscribeTopic("t"))
     link = driver.open()
     driver.answer(link, complete("t", 3, 8))
     driver.wait(10)
-    driver.step(ev.Lost(link))
+    driver.step(ev.Disconnected(link))
     driver.dials.clear()
     for _ in range(10 * 3 + seed % 3):
-        driver.step(ev.Lost(driver.next_dial().link, 1006))
+        driver.step(ev.Disconnected(driver.next_dial().link, 1006))
     for start in range(2, 29, 3):  # from the second round on: each once a round
         assert {url for _, url in driver.dials[start : start + 3]} == {"ws://a/ws", "ws://b/ws", "ws://c/ws"}
     up = driver.now
     while (dial := driver.next_dial()).url != "ws://b/ws":
-        driver.step(ev.Lost(dial.link, 1006))
+        driver.step(ev.Disconnected(dial.link, 1006))
     assert driver.now - up <= 30 + 1
     link = driver.greet(dial)
     assert driver.request(link).topics == [wire.TopicRequest("t", Position(3, 8))]
@@ -109,7 +109,7 @@ def test_failed_rounds_use_no_memory() -> None:
 
     def rounds(count: int) -> None:
         for _ in range(3 * count):
-            driver.step(ev.Lost(driver.next_dial().link, 1006))
+            driver.step(ev.Disconnected(driver.next_dial().link, 1006))
             driver.history.clear()
             driver.dials.clear()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import inf
 
-from migratory_client import events as ev
+from migratory_client.core import events as ev
 from migratory_protocol import messages as wire
 from migratory_protocol.messages import Server
 from migratory_protocol.positions import Position
@@ -14,7 +14,7 @@ from migratory_testing.clientcore import CoreDriver, complete, message, welcome
 def following() -> tuple[CoreDriver, int]:
     """A client that follows `t`, and its link."""
     driver = CoreDriver()
-    driver.step(ev.WantTopic("t"))
+    driver.step(ev.SubscribeTopic("t"))
     link = driver.open()
     driver.answer(link, complete("t", 1, 0))
     return driver, link
@@ -33,7 +33,7 @@ def test_drain_is_make_before_break() -> None:
     driver.receive(old, message("t", 1, 1))  # the old one serves until the new one does
     new = driver.greet(dial, welcome(broker="broker-1"))
     assert driver.request(new).topics == [wire.TopicRequest("t", Position(1, 1))]
-    assert driver.of(ev.HangUp) == []
+    assert driver.of(ev.Disconnect) == []
     driver.receive(old, message("t", 1, 2))
     assert driver.delivered() == [(1, 1), (1, 2)]
     driver.receive(new, message("t", 1, 2))  # before its receipt nothing counts from the new one
@@ -41,7 +41,7 @@ def test_drain_is_make_before_break() -> None:
     assert driver.effects == [
         ev.Receipt("t", "complete", Position(1, 2), Position(1, 2), resumed=True),
         ev.Send(old, [wire.Bye()]),
-        ev.HangUp(old),
+        ev.Disconnect(old),
         ev.LinkDown(old, 1001, "moved away", "drained", True),
         ev.Ready(new, 0.0),
     ]
@@ -59,7 +59,7 @@ def test_publishing_moves_with_the_welcome_and_answers_of_both_links_count() -> 
     assert [(item.id, item.mark) for item in driver.published()] == [(1, 1), (2, 1)]
     driver.receive(old, wire.Ack("t", "p", 1, Position(1, 1)))
     driver.receive(new, wire.Ack("t", "p", 1, Position(1, 1)), wire.Ack("t", "p", 2, Position(1, 2)))
-    assert [item.ticket for item in driver.history if isinstance(item, ev.Answered)] == ["a", "b"]
+    assert [item.ticket for item in driver.history if isinstance(item, ev.Acknowledged)] == ["a", "b"]
 
 
 def test_clients_leave_at_random_moments_of_the_period() -> None:
@@ -74,11 +74,11 @@ def test_clients_leave_at_random_moments_of_the_period() -> None:
     assert 16 < max(moments) <= 18
 
 
-def test_a_failed_move_is_tried_again_and_the_old_link_goes_on_serving() -> None:
+def test_a_failed_move_is_tried_again_and_the_old_link_goes_on_current_number() -> None:
     driver = CoreDriver()
     old = driver.open()
     dial = drained(driver, old)
-    driver.step(ev.Lost(dial.link, 1013, "busy"))
+    driver.step(ev.Disconnected(dial.link, 1013, "busy"))
     assert [item.code for item in driver.of(ev.Problem)] == ["connect_failed"]
     assert driver.of(ev.LinkDown) == []
     again = driver.next_dial()
@@ -91,7 +91,7 @@ def test_a_drain_without_another_server_waits_until_one_comes_or_the_link_ends()
     driver.receive(old, wire.Drain(1.0, [Server("ws://a")]))
     driver.wait(5)
     assert driver.of(ev.Problem) == []  # nothing is wrong yet
-    driver.step(ev.Lost(old, 1001))
+    driver.step(ev.Disconnected(old, 1001))
     assert driver.next_dial().url == "ws://a"
 
 
@@ -99,7 +99,7 @@ def test_the_old_link_may_end_before_the_move_is_done() -> None:
     driver, old = following()
     dial = drained(driver, old)
     at = driver.now
-    driver.step(ev.Lost(old, 1001, "drained"))  # while dialling: the attempt goes on, no second one
+    driver.step(ev.Disconnected(old, 1001, "drained"))  # while dialling: the attempt goes on, no second one
     assert driver.of(ev.LinkDown) != []
     driver.wait(0.5)
     assert driver.of(ev.Dial) == []
@@ -111,7 +111,7 @@ def test_the_old_link_may_end_before_the_move_is_done() -> None:
 def test_the_old_link_may_end_after_the_welcome_of_the_new_one() -> None:
     driver, old = following()
     new = driver.greet(drained(driver, old))
-    assert driver.step(ev.Lost(old, 1001)) == [ev.LinkDown(old, 1001, "moved away", "drained", True)]
+    assert driver.step(ev.Disconnected(old, 1001)) == [ev.LinkDown(old, 1001, "moved away", "drained", True)]
     driver.answer(new, complete("t", 1, 0))
     assert [type(item) for item in driver.effects] == [ev.Receipt, ev.Ready]
 
@@ -119,15 +119,15 @@ def test_the_old_link_may_end_after_the_welcome_of_the_new_one() -> None:
 def test_losing_the_new_link_half_moved_begins_anew_from_the_positions() -> None:
     driver = CoreDriver()
     for topic in ("t", "u"):
-        driver.step(ev.WantTopic(topic))
+        driver.step(ev.SubscribeTopic(topic))
     old = driver.open()
     driver.answer(old, complete("t", 1, 0), complete("u", 1, 0))
     new = driver.greet(drained(driver, old))
     driver.answer(new, complete("t", 1, 0))
     driver.receive(new, message("t", 1, 1))
     driver.receive(old, message("u", 1, 1), message("t", 1, 1))
-    driver.step(ev.Lost(new))
-    assert ev.HangUp(old) in driver.effects
+    driver.step(ev.Disconnected(new))
+    assert ev.Disconnect(old) in driver.effects
     last = driver.greet(driver.next_dial())
     assert [item.after for item in driver.request(last).topics] == [Position(1, 1), Position(1, 1)]
     assert driver.delivered() == [(1, 1), (1, 1)]
@@ -145,16 +145,16 @@ def test_a_second_drain_while_moving_is_one_move() -> None:
 
 def test_a_drain_of_the_new_broker_before_the_move_is_done() -> None:
     driver = CoreDriver()
-    driver.step(ev.WantTopic("t"))
+    driver.step(ev.SubscribeTopic("t"))
     first = driver.open()
     driver.answer(first, complete("t", 1, 0))
     second = driver.greet(drained(driver, first))
     driver.receive(first, wire.Drain(1.0, []))  # of the one that is left: known
     third = driver.greet(drained(driver, second))
-    assert ev.HangUp(first) in driver.effects
+    assert ev.Disconnect(first) in driver.effects
     driver.answer(third, complete("t", 1, 0))
-    assert ev.HangUp(second) in driver.effects
-    assert driver.core.changes.by_cause() == {"broken": 0, "drained": 2, "moved": 0}
+    assert ev.Disconnect(second) in driver.effects
+    assert driver.core.reconnect_counter.by_cause() == {"broken": 0, "drained": 2, "moved": 0}
 
 
 def test_messages_behind_a_hang_up_are_not_taken() -> None:
@@ -162,7 +162,13 @@ def test_messages_behind_a_hang_up_are_not_taken() -> None:
     new = driver.greet(drained(driver, old))
     refusal = wire.TopicReceipt("t", None, code="not_allowed", text="no longer")
     driver.receive(old, wire.Subscribed(0, [refusal]), wire.Servers([Server("ws://late")]))
-    assert [type(item) for item in driver.effects] == [ev.Refused, ev.Send, ev.HangUp, ev.LinkDown, ev.Ready]
+    assert [type(item) for item in driver.effects] == [
+        ev.SubscribeRefused,
+        ev.Send,
+        ev.Disconnect,
+        ev.LinkDown,
+        ev.Ready,
+    ]
     assert driver.of(ev.Ready) == [ev.Ready(new, 0.0)]
     assert driver.core.servers.learned == ()
 
@@ -172,8 +178,8 @@ def test_closing_leaves_every_link() -> None:
     new = driver.greet(drained(driver, old))
     third = drained(driver, new)
     driver.step(ev.Close())
-    assert {item.link for item in driver.of(ev.HangUp)} == {old, new, third.link}
+    assert {item.link for item in driver.of(ev.Disconnect)} == {old, new, third.link}
     assert {item.link for item in driver.of(ev.Send)} == {old, new}
     assert driver.core.deadline == inf
     assert driver.step(ev.Tick()) == []
-    assert driver.step(ev.Lost(new)) == []
+    assert driver.step(ev.Disconnected(new)) == []

@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from migratory_client import events as ev
-from migratory_client.links import Changes
-from migratory_client.settings import Settings
+from migratory_client.core import events as ev
+from migratory_client.core.failover import ReconnectCounter
+from migratory_client.core.settings import Settings
 from migratory_protocol import messages as wire
 from migratory_protocol.messages import Server
 from migratory_protocol.positions import Position
@@ -20,7 +20,7 @@ def served(seed: int = 1, *topics: str) -> tuple[CoreDriver, int]:
     """A client at `HERE`, and its link."""
     driver = CoreDriver([HERE], seed=seed)
     for topic in topics:
-        driver.step(ev.WantTopic(topic))
+        driver.step(ev.SubscribeTopic(topic))
     link = driver.open(welcome(Server(HERE), Server(THERE), Server("ws://c/ws")))
     if topics:
         driver.answer(link, *(complete(topic, 1, 0) for topic in topics))
@@ -42,16 +42,16 @@ def test_a_move_is_make_before_break() -> None:
     assert dial.url == THERE
     new = driver.greet(dial)
     driver.receive(old, message("t", 1, 1))
-    assert driver.of(ev.HangUp) == []
+    assert driver.of(ev.Disconnect) == []
     driver.answer(new, complete("t", 1, 1))
     assert driver.effects[1:] == [
         ev.Send(old, [wire.Bye()]),
-        ev.HangUp(old),
+        ev.Disconnect(old),
         ev.LinkDown(old, 1000, "moved away", "moved", True),
         ev.Ready(new, 0.0),
     ]
     assert driver.delivered() == [(1, 1)]
-    assert driver.core.changes.by_cause() == {"broken": 0, "drained": 0, "moved": 1}
+    assert driver.core.reconnect_counter.by_cause() == {"broken": 0, "drained": 0, "moved": 1}
     assert driver.core.reconnects == 1
 
 
@@ -70,7 +70,7 @@ def test_clients_move_at_random_moments_of_the_period() -> None:
 def test_who_is_refused_stays_where_it_is() -> None:
     driver, old = served(1, "t")
     asked(driver, old, THERE)
-    driver.step(ev.Lost(driver.next_dial(within=5.0).link, 1013, "no room"))
+    driver.step(ev.Disconnected(driver.next_dial(within=5.0).link, 1013, "no room"))
     assert [item.code for item in driver.of(ev.Problem)] == ["connect_failed"]
     for _ in range(40):
         driver.receive(old, wire.Pong())
@@ -90,7 +90,7 @@ def test_each_of_the_named_servers_is_tried_once() -> None:
     for _ in range(2):
         dial = driver.next_dial(within=5.0)
         tried.add(dial.url)
-        driver.step(ev.Lost(dial.link))
+        driver.step(ev.Disconnected(dial.link))
     assert tried == {THERE, "ws://c/ws"}
     driver.receive(old, wire.Pong())
     driver.wait(14.0)
@@ -138,11 +138,11 @@ def test_a_broker_that_leaves_is_left_for_a_named_server_by_weight() -> None:
 def test_when_no_named_server_takes_it_others_are_tried_until_the_broker_has_left() -> None:
     driver, old = served()
     asked(driver, old, THERE, closes=True, period=10.0)
-    driver.step(ev.Lost(driver.next_dial(within=10.0).link, 1013))
+    driver.step(ev.Disconnected(driver.next_dial(within=10.0).link, 1013))
     again = driver.next_dial(within=5.0)
     assert again.url == "ws://c/ws"
     assert driver.core.connected
-    driver.step(ev.Lost(old, 1001, "its time is over"))
+    driver.step(ev.Disconnected(old, 1001, "its time is over"))
     assert driver.of(ev.LinkDown) == [ev.LinkDown(old, 1001, "its time is over", "drained")]
 
 
@@ -154,7 +154,7 @@ def test_a_broker_that_leaves_matters_more_than_balance() -> None:
     dial = driver.next_dial(within=1.0)
     assert dial.url == THERE
     driver.greet(dial)
-    assert driver.core.changes.by_cause() == {"broken": 0, "drained": 1, "moved": 0}
+    assert driver.core.reconnect_counter.by_cause() == {"broken": 0, "drained": 1, "moved": 0}
 
 
 def test_a_move_becomes_a_drain_while_it_is_under_way() -> None:
@@ -164,20 +164,20 @@ def test_a_move_becomes_a_drain_while_it_is_under_way() -> None:
     dial = driver.next_dial(within=5.0)
     asked(driver, old, "ws://c/ws", closes=True)
     assert driver.of(ev.Dial) == []
-    driver.step(ev.Lost(dial.link))
+    driver.step(ev.Disconnected(dial.link))
     assert driver.next_dial(within=5.0).url == "ws://c/ws"
 
 
 def test_a_link_that_breaks_while_a_move_is_awaited_is_a_broken_one() -> None:
     driver, old = served()
     asked(driver, old, THERE, period=60.0)
-    driver.step(ev.Lost(old, 1006, "reset"))
+    driver.step(ev.Disconnected(old, 1006, "reset"))
     assert driver.of(ev.LinkDown) == [ev.LinkDown(old, 1006, "reset", "broken")]
     driver.greet(driver.next_dial())
     for _ in range(12):
         driver.wait(5.0)
         assert driver.of(ev.Dial) == []
-        driver.receive(driver.core._serving(), wire.Pong())
+        driver.receive(driver.core._current_number(), wire.Pong())
 
 
 def test_what_waits_for_its_answer_is_sent_again_on_the_new_link_once() -> None:
@@ -193,14 +193,14 @@ def test_what_waits_for_its_answer_is_sent_again_on_the_new_link_once() -> None:
     for number in range(1, 7):
         for link in (old, new):
             driver.receive(link, wire.Ack("t", "p", number, Position(1, number)))
-    assert [item.ticket for item in driver.history if isinstance(item, ev.Answered)] == [0, 1, 2, 3, 4, 5]
+    assert [item.ticket for item in driver.history if isinstance(item, ev.Acknowledged)] == [0, 1, 2, 3, 4, 5]
 
 
 def test_connect_says_how_often_the_broker_changed_lately() -> None:
-    driver = CoreDriver([HERE, THERE], settings=Settings(lately=100.0))
+    driver = CoreDriver([HERE, THERE], settings=Settings(recent_changes=100.0))
     link = driver.open()
     said = [connects(driver, link)[0].moves]
-    driver.step(ev.Lost(link))
+    driver.step(ev.Disconnected(link))
     link = driver.greet(driver.next_dial())  # a broken link counts,
     said.append(connects(driver, link)[0].moves)
     asked(driver, link, HERE, THERE, "ws://c/ws")
@@ -210,17 +210,17 @@ def test_connect_says_how_often_the_broker_changed_lately() -> None:
     for _ in range(12):
         driver.wait(10.0)
         driver.receive(link, wire.Pong())
-    driver.step(ev.Lost(link))
+    driver.step(ev.Disconnected(link))
     link = driver.greet(driver.next_dial())  # those before are too long ago
     said.append(connects(driver, link)[0].moves)
     assert said == [0, 1, 2, 1]
 
 
 def test_moments_that_are_remembered_are_bounded() -> None:
-    changes = Changes()
+    changes = ReconnectCounter()
     for moment in range(100):
-        changes.note("broken", float(moment))
-    assert (changes.total, changes.since(0.0), changes.since(97.0)) == (100, 16, 3)
+        changes.add("broken", float(moment))
+    assert (changes.total, changes.count_since(0.0), changes.count_since(97.0)) == (100, 16, 3)
 
 
 def test_every_link_that_served_ends_once() -> None:
@@ -233,10 +233,10 @@ def test_every_link_that_served_ends_once() -> None:
     driver.answer(third, complete("t", 1, 0))
     driver.receive(third, wire.Drain(1.0, [Server(THERE)]))
     fourth = driver.greet(driver.next_dial(within=1.0))
-    driver.step(ev.Lost(fourth))  # half moved
+    driver.step(ev.Disconnected(fourth))  # half moved
     fifth = driver.greet(driver.next_dial())
     driver.answer(fifth, complete("t", 1, 0))
     ends = [item.link for item in driver.history if isinstance(item, ev.LinkDown)]
     assert sorted(ends) == [link, second, third, fourth]
-    assert driver.core.changes.by_cause() == {"broken": 1, "drained": 3, "moved": 0}
+    assert driver.core.reconnect_counter.by_cause() == {"broken": 1, "drained": 3, "moved": 0}
     assert all(one <= other for one, other in pairwise(ends))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from math import inf
 
 import pytest
-from migratory_client import events as ev
-from migratory_client.publishing import RESENT
-from migratory_client.settings import Settings
+from migratory_client.core import events as ev
+from migratory_client.core.publishing import RESEND_WINDOW
+from migratory_client.core.settings import Settings
 from migratory_protocol import limits
 from migratory_protocol import messages as wire
 from migratory_protocol.codec import JSON
@@ -50,7 +50,7 @@ def test_the_mark_is_taken_anew_at_every_sending() -> None:
         submit(driver, ticket)
     assert ids(driver) == [(3, 1)]
     driver.receive(link, ack(1))
-    assert driver.of(ev.Answered) == [ev.Answered("a", Position(1, 1))]
+    assert driver.of(ev.Acknowledged) == [ev.Acknowledged("a", Position(1, 1))]
     driver.receive(link, nack(3, "gap"))
     assert ids(driver) == [(2, 2), (3, 2)]
     driver.receive(link, ack(2))
@@ -142,7 +142,7 @@ def test_silence_sends_all_again_with_growing_pauses_until_given_up() -> None:
             times.append(driver.now - start)
     assert times == [2, 4, 8, 16, 24]
     assert driver.now - start == 30
-    (failed,) = driver.of(ev.Failed)
+    (failed,) = driver.of(ev.PublishFailed)
     assert (failed.ticket, failed.code) == ("a", "timeout")
     assert driver.core.publisher.deadline == inf
     assert driver.receive(link, ack(1)) == []  # giving up is final
@@ -156,12 +156,12 @@ def test_giving_up_is_final_and_the_next_id_goes_with_a_fresh_mark() -> None:
         submit(driver, ticket)
     driver.step(ev.GiveUp(tickets[0]))
     assert ids(driver) == [(2, 2), (3, 2)]
-    assert driver.of(ev.Answered) == []
+    assert driver.of(ev.Acknowledged) == []
     driver.receive(link, ack(1))
     driver.receive(link, nack(1, "gap"))
     assert driver.effects == []
     driver.receive(link, ack(2))
-    assert driver.of(ev.Answered) == [ev.Answered(tickets[1], Position(1, 2))]
+    assert driver.of(ev.Acknowledged) == [ev.Acknowledged(tickets[1], Position(1, 2))]
     assert driver.step(ev.GiveUp("unknown")) == []
     driver.step(ev.GiveUp(tickets[2]))
     assert driver.core.publisher.waiting == 0
@@ -176,7 +176,7 @@ def test_a_time_out_of_the_lowest_frees_the_later_ones() -> None:
     driver.wait(4)
     submit(driver, "b")
     driver.wait(6)
-    assert [item.ticket for item in driver.of(ev.Failed)] == ["a"]
+    assert [item.ticket for item in driver.of(ev.PublishFailed)] == ["a"]
     assert ids(driver) == [(2, 2)]
     driver.receive(link, ack(2))
     assert driver.core.publisher.queues == {}
@@ -188,7 +188,7 @@ def test_a_final_refusal_fails_one_and_sends_the_later_ones_again() -> None:
     submit(driver, "a")
     submit(driver, "b")
     driver.receive(link, nack(1, "id_reused"))
-    assert driver.of(ev.Failed) == [ev.Failed("a", "id_reused", "because")]
+    assert driver.of(ev.PublishFailed) == [ev.PublishFailed("a", "id_reused", "because")]
     assert ids(driver) == [(2, 2)]
 
 
@@ -207,7 +207,7 @@ def test_publications_survive_reconnects_with_their_ids() -> None:
     driver = CoreDriver()
     link = driver.open()
     submit(driver, "a")
-    driver.step(ev.Lost(link))
+    driver.step(ev.Disconnected(link))
     submit(driver, "b")
     assert ids(driver) == []
     driver.greet(driver.next_dial())
@@ -226,14 +226,14 @@ def test_what_was_published_before_the_first_link_goes_with_it() -> None:
 def test_without_a_link_publications_are_given_up_in_time_but_not_sent() -> None:
     driver = CoreDriver(settings=Settings(publish_timeout=3.0))
     driver.open()
-    driver.step(ev.Lost(1))
+    driver.step(ev.Disconnected(1))
     submit(driver, "a")
     while driver.core.publisher.waiting:
         driver.until(driver.core.deadline)
         assert ids(driver) == []
         for dial in driver.of(ev.Dial):
-            driver.step(ev.Lost(dial.link))
-    assert [item.code for item in driver.history if isinstance(item, ev.Failed)] == ["timeout"]
+            driver.step(ev.Disconnected(dial.link))
+    assert [item.code for item in driver.history if isinstance(item, ev.PublishFailed)] == ["timeout"]
 
 
 def test_the_number_that_may_wait_is_bounded() -> None:
@@ -241,7 +241,7 @@ def test_the_number_that_may_wait_is_bounded() -> None:
     link = driver.open()
     for ticket in "abc":
         submit(driver, ticket)
-    assert [(item.ticket, item.code) for item in driver.of(ev.Failed)] == [("c", "too_many_waiting")]
+    assert [(item.ticket, item.code) for item in driver.of(ev.PublishFailed)] == [("c", "too_many_waiting")]
     driver.receive(link, ack(1))
     submit(driver, "d")
     assert ids(driver) == [(3, 2)]  # the refused one had no id
@@ -250,15 +250,15 @@ def test_the_number_that_may_wait_is_bounded() -> None:
 def test_qos_0_goes_at_once_or_not_at_all() -> None:
     driver = CoreDriver()
     submit(driver, "a", qos=0)
-    assert [item.code for item in driver.of(ev.Failed)] == ["closed"]
+    assert [item.code for item in driver.of(ev.PublishFailed)] == ["closed"]
     driver.step(ev.Open())
     dial = driver.next_dial()
     submit(driver, "b", qos=0)
-    assert [item.code for item in driver.of(ev.Failed)] == ["not_connected"]
+    assert [item.code for item in driver.of(ev.PublishFailed)] == ["not_connected"]
     driver.greet(dial)
     submit(driver, "c", qos=0)
     assert driver.published() == [wire.Publish("t", b"x", sent=5.0)]
-    assert driver.of(ev.Answered) == [ev.Answered("c", None)]
+    assert driver.of(ev.Acknowledged) == [ev.Acknowledged("c", None)]
 
 
 def test_payloads_over_the_limit_in_force_are_refused_here() -> None:
@@ -266,9 +266,9 @@ def test_payloads_over_the_limit_in_force_are_refused_here() -> None:
     driver.step(ev.Open())
     submit(driver, "big", payload=bytes(1001))
     driver.greet(driver.of(ev.Dial)[0] if driver.of(ev.Dial) else ev.Dial(1, ""))
-    assert [(item.ticket, item.code) for item in driver.of(ev.Failed)] == [("big", "too_large")]
+    assert [(item.ticket, item.code) for item in driver.of(ev.PublishFailed)] == [("big", "too_large")]
     submit(driver, "bigger", payload=bytes(1001))
-    assert [(item.ticket, item.code) for item in driver.of(ev.Failed)] == [("bigger", "too_large")]
+    assert [(item.ticket, item.code) for item in driver.of(ev.PublishFailed)] == [("bigger", "too_large")]
     submit(driver, "fits", payload=bytes(1000))
     assert ids(driver) == [(2, 2)]
 
@@ -280,7 +280,7 @@ def test_what_is_too_long_in_json_is_refused_here() -> None:
     driver.step(ev.Open())
     for ticket, payload in (("binary", b"\xff" * 500_000), ("escapes", b"\x01" * 200_000), ("text", b"x" * 600_000)):
         submit(driver, ticket, payload=payload)
-        failed = driver.of(ev.Failed)
+        failed = driver.of(ev.PublishFailed)
         assert [item.ticket for item in failed] == ([] if ticket == "text" else [ticket])
         if failed:
             assert (failed[0].code, "bytes in JSON" in failed[0].text) == ("too_large", True)
@@ -288,7 +288,7 @@ def test_what_is_too_long_in_json_is_refused_here() -> None:
     submit(driver, "nearly", payload=b"\xff" * 400_000)
     submit(driver, "fits", payload=b"\xff" * 300_000)
     driver.greet(driver.next_dial(), welcome(limits=wire.Limits(400_000, 255, 1000, 400_000)))
-    assert [item.ticket for item in driver.of(ev.Failed)] == ["text", "nearly"]
+    assert [item.ticket for item in driver.of(ev.PublishFailed)] == ["text", "nearly"]
     assert [item.payload[:1] for item in driver.published()] == [b"\xff"]
 
 
@@ -296,7 +296,7 @@ def test_bad_topics_are_refused_here() -> None:
     driver = CoreDriver()
     driver.open()
     submit(driver, "a", topic="a\0b")
-    assert [item.code for item in driver.of(ev.Failed)] == ["bad_topic"]
+    assert [item.code for item in driver.of(ev.PublishFailed)] == ["bad_topic"]
 
 
 def test_a_lost_acknowledgement_is_not_ambiguous() -> None:
@@ -304,11 +304,11 @@ def test_a_lost_acknowledgement_is_not_ambiguous() -> None:
     driver = CoreDriver()
     link = driver.open()
     submit(driver, "a")
-    driver.step(ev.Lost(link))
+    driver.step(ev.Disconnected(link))
     again = driver.greet(driver.next_dial())
     assert ids(driver) == [(1, 1)]
     driver.receive(again, wire.Ack("t", "p", 1, None))
-    assert driver.of(ev.Answered) == [ev.Answered("a", None)]
+    assert driver.of(ev.Acknowledged) == [ev.Acknowledged("a", None)]
 
 
 def test_closing_fails_what_waits_and_ids_go_on_after_reopening() -> None:
@@ -316,9 +316,9 @@ def test_closing_fails_what_waits_and_ids_go_on_after_reopening() -> None:
     driver.open()
     submit(driver, "a")
     driver.step(ev.Close())
-    assert [(item.ticket, item.code) for item in driver.of(ev.Failed)] == [("a", "closed")]
+    assert [(item.ticket, item.code) for item in driver.of(ev.PublishFailed)] == [("a", "closed")]
     submit(driver, "b")
-    assert [item.code for item in driver.of(ev.Failed)] == ["closed"]
+    assert [item.code for item in driver.of(ev.PublishFailed)] == ["closed"]
     driver.open()
     submit(driver, "c")
     assert ids(driver) == [(2, 2)]
@@ -342,22 +342,22 @@ def test_a_resend_sends_the_first_ones_and_each_answer_two_more() -> None:
     driver, link = many_waiting()
     driver.receive(link, nack(500, "retry", 0.2))
     driver.wait(0.21)
-    assert ids(driver) == [(number, 1) for number in range(1, RESENT + 1)]
+    assert ids(driver) == [(number, 1) for number in range(1, RESEND_WINDOW + 1)]
     driver.receive(link, ack(1))
-    assert ids(driver) == [(RESENT + 1, 2), (RESENT + 2, 2)]
-    driver.receive(link, ack(RESENT + 4))  # from the first sending: it need not go again
-    assert ids(driver) == [(RESENT + 3, 2), (RESENT + 5, 2)]
+    assert ids(driver) == [(RESEND_WINDOW + 1, 2), (RESEND_WINDOW + 2, 2)]
+    driver.receive(link, ack(RESEND_WINDOW + 4))  # from the first sending: it need not go again
+    assert ids(driver) == [(RESEND_WINDOW + 3, 2), (RESEND_WINDOW + 5, 2)]
     driver.receive(link, ack(2))
-    assert ids(driver) == [(RESENT + 6, 3), (RESENT + 7, 3)]
+    assert ids(driver) == [(RESEND_WINDOW + 6, 3), (RESEND_WINDOW + 7, 3)]
 
 
 def test_what_is_submitted_meanwhile_goes_behind_what_waits() -> None:
     driver, link = many_waiting()
     driver.receive(link, nack(1, "gap"))
-    assert len(ids(driver)) == RESENT
+    assert len(ids(driver)) == RESEND_WINDOW
     submit(driver, "new")
     assert ids(driver) == []
-    sent = list(range(1, RESENT + 1))
+    sent = list(range(1, RESEND_WINDOW + 1))
     for number in range(1, MANY + 1):
         driver.receive(link, ack(number))
         sent += [identity for identity, _ in ids(driver)]
@@ -374,20 +374,20 @@ def test_refusals_of_very_many_are_met_with_few() -> None:
         driver.receive(link, nack(1, "retry", 0.2))
         driver.wait(0.21)
         sent += len(ids(driver))
-    assert sent == 20 * RESENT
+    assert sent == 20 * RESEND_WINDOW
 
 
 def test_without_answers_the_first_ones_go_again() -> None:
     driver, link = many_waiting()
     driver.receive(link, nack(1, "gap"))
-    assert len(ids(driver)) == RESENT
+    assert len(ids(driver)) == RESEND_WINDOW
     driver.wait(2.1)
-    assert ids(driver) == [(number, 1) for number in range(1, RESENT + 1)]
+    assert ids(driver) == [(number, 1) for number in range(1, RESEND_WINDOW + 1)]
 
 
 def test_an_answer_while_nobody_is_connected_sends_nothing_and_a_new_link_begins_with_the_first() -> None:
     driver, link = many_waiting()
     driver.receive(link, nack(1, "gap"))
-    driver.step(ev.Lost(link))
+    driver.step(ev.Disconnected(link))
     driver.greet(driver.next_dial())
-    assert [identity for identity, _ in ids(driver)] == list(range(1, RESENT + 1))
+    assert [identity for identity, _ in ids(driver)] == list(range(1, RESEND_WINDOW + 1))

@@ -15,8 +15,8 @@ from collections import deque
 from itertools import pairwise
 
 import pytest
-from migratory_client import events as ev
-from migratory_client.settings import Settings
+from migratory_client.core import events as ev
+from migratory_client.core.settings import Settings
 from migratory_protocol import messages as wire
 from migratory_protocol.messages import BrokerMessage, ClientMessage, Server
 from migratory_protocol.positions import Position, parse_position
@@ -58,14 +58,14 @@ class Model:
             match effect:
                 case ev.Dial():
                     if self.faults and self.chance.random() < 0.3:
-                        self.step(ev.Lost(effect.link, 1006))
+                        self.step(ev.Disconnected(effect.link, 1006))
                     else:
                         self.up[effect.link] = deque()
                         self.down[effect.link] = deque()
                         self.step(ev.Connected(effect.link))
                 case ev.Send():
                     self.up[effect.link].extend(effect.messages)
-                case ev.HangUp():
+                case ev.Disconnect():
                     self.cut(effect.link)
                 case ev.Deliver():
                     sequence = effect.message.position.sequence
@@ -75,11 +75,11 @@ class Model:
                     self.stream.append((effect.kind, effect.first, effect.last))
                 case ev.Receipt():
                     assert effect.kind == "complete", "the model has one history and no holes"
-                case ev.Answered(ticket=int() as ticket):
+                case ev.Acknowledged(ticket=int() as ticket):
                     assert ticket not in self.given_up
                     assert ticket not in self.answered
                     self.answered[ticket] = effect.position
-                case ev.Failed(ticket=int() as ticket):
+                case ev.PublishFailed(ticket=int() as ticket):
                     assert effect.code == "timeout"
                     self.failed.add(ticket)
                 case _:
@@ -176,7 +176,7 @@ class Model:
         elif choice < 0.91 and links:
             link = self.chance.choice(links)
             self.cut(link)
-            self.step(ev.Lost(link, 1006))
+            self.step(ev.Disconnected(link, 1006))
         elif choice < 0.93 and links:
             self.down[self.chance.choice(links)].append(wire.Drain(1.0, [Server(f"ws://{name}/ws") for name in "abc"]))
         elif choice < 0.95 and self.stray:
@@ -190,9 +190,9 @@ class Model:
         elif choice < 0.97:
             self.cached_from = max(self.cached_from, len(self.log) - self.chance.randrange(10))
         elif choice < 0.985:
-            self.step(ev.DropTopic(TOPIC))
+            self.step(ev.UnsubscribeTopic(TOPIC))
         else:
-            self.step(ev.WantTopic(TOPIC))
+            self.step(ev.SubscribeTopic(TOPIC))
 
     def check(self) -> None:
         for (_, _, before), (kind, first, _) in pairwise(self.stream):
@@ -202,7 +202,7 @@ class Model:
 
     def heal(self) -> None:
         self.faults = False
-        self.step(ev.WantTopic(TOPIC))
+        self.step(ev.SubscribeTopic(TOPIC))
         for _ in range(20_000):
             self.turn()
             if self.quiet():
@@ -217,7 +217,7 @@ class Model:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_nothing_is_lost_doubled_or_reordered(seed: int) -> None:
     model = Model(seed)
-    model.step(ev.WantTopic(TOPIC))
+    model.step(ev.SubscribeTopic(TOPIC))
     model.step(ev.Open())
     for _ in range(1500):
         model.turn()
@@ -234,7 +234,7 @@ def test_the_runs_exercise_what_they_are_for() -> None:
     seen = {"truncated": 0, "given up": 0, "reconnects": 0, "resends": 0, "dropped": 0, "timeouts": 0, "messages": 0}
     for seed in range(8):
         model = Model(seed)
-        model.step(ev.WantTopic(TOPIC))
+        model.step(ev.SubscribeTopic(TOPIC))
         model.step(ev.Open())
         for _ in range(1500):
             model.turn()

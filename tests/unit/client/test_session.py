@@ -5,9 +5,9 @@ from __future__ import annotations
 from math import inf
 
 import pytest
-from migratory_client import events as ev
-from migratory_client.session import ClientCore
-from migratory_client.settings import Settings
+from migratory_client.core import events as ev
+from migratory_client.core.session import ClientCore
+from migratory_client.core.settings import Settings
 from migratory_protocol import messages as wire
 from migratory_protocol.errors import CloseCode
 from migratory_protocol.messages import Server
@@ -18,7 +18,7 @@ def test_nothing_happens_before_open() -> None:
     driver = CoreDriver()
     assert driver.core.deadline == inf
     assert driver.step(ev.Tick()) == []
-    assert driver.step(ev.WantTopic("t")) == []
+    assert driver.step(ev.SubscribeTopic("t")) == []
     assert driver.core.closed
     assert not driver.core.connected
 
@@ -47,28 +47,28 @@ def test_events_of_unknown_links_are_ignored() -> None:
     driver = CoreDriver()
     link = driver.open()
     for event in (
-        ev.Connected(99), ev.Token(99, "x"), ev.NoToken(99, "x"), ev.Lost(99),
-        ev.Received(99, [message("t", 1, 1)]), ev.Connected(link), ev.NoToken(link, "x"), ev.Token(link, "x"),
+        ev.Connected(99), ev.Token(99, "x"), ev.TokenFailed(99, "x"), ev.Disconnected(99),
+        ev.Received(99, [message("t", 1, 1)]), ev.Connected(link), ev.TokenFailed(link, "x"), ev.Token(link, "x"),
     ):  # fmt: skip
         assert driver.step(event) == []
     assert driver.receive(link, welcome()) == []  # a second one says nothing new
 
 
 def test_a_token_is_asked_for_before_every_connect() -> None:
-    driver = CoreDriver(settings=Settings(asks_token=True))
+    driver = CoreDriver(settings=Settings(request_token=True))
     driver.step(ev.Open())
     link = driver.next_dial().link
     driver.step(ev.Connected(link))
-    assert driver.effects == [ev.AskToken(link)]
+    assert driver.effects == [ev.RequestToken(link)]
     driver.step(ev.Token(link, "fresh"))
     assert driver.effects == [ev.Send(link, [wire.Connect(1, "c", "fresh")])]
     driver.receive(link, welcome())
-    driver.step(ev.Lost(link, CloseCode.TOKEN_EXPIRED, "expired"))
+    driver.step(ev.Disconnected(link, CloseCode.TOKEN_EXPIRED, "expired"))
     link = driver.next_dial().link
     driver.step(ev.Connected(link))
-    assert driver.effects == [ev.AskToken(link)]
-    driver.step(ev.NoToken(link, "no network"))
-    assert driver.effects == [ev.Problem("no_token", "no network"), ev.HangUp(link)]
+    assert driver.effects == [ev.RequestToken(link)]
+    driver.step(ev.TokenFailed(link, "no network"))
+    assert driver.effects == [ev.Problem("no_token", "no network"), ev.Disconnect(link)]
     assert driver.next_dial().link > link
 
 
@@ -80,7 +80,7 @@ def test_a_lost_link_is_replaced_within_a_random_second_at_another_server() -> N
         left = driver.dials[-1][1]
         driver.wait(10)
         at = driver.now
-        driver.step(ev.Lost(link, 1006, "reset by peer"))
+        driver.step(ev.Disconnected(link, 1006, "reset by peer"))
         assert driver.of(ev.LinkDown) == [ev.LinkDown(link, 1006, "reset by peer")]
         dial = driver.next_dial()
         waits.append(driver.now - at)
@@ -97,21 +97,21 @@ def test_an_attempt_has_a_time_limit() -> None:
     driver.wait(9.9)
     assert driver.effects == []
     driver.wait(0.2)
-    assert driver.of(ev.HangUp) == [ev.HangUp(first.link, True)]
+    assert driver.of(ev.Disconnect) == [ev.Disconnect(first.link, True)]
     assert "no welcome within 10 s" in driver.of(ev.Problem)[0].text
     assert driver.next_dial().url != first.url
 
 
 def test_ready_tells_how_long_the_resume_took() -> None:
     driver = CoreDriver()
-    driver.step(ev.WantTopic("t"))
+    driver.step(ev.SubscribeTopic("t"))
     link = driver.open()
     assert driver.of(ev.Ready) == []
     driver.answer(link, complete("t", 1, 0))
     assert driver.of(ev.Ready) == [ev.Ready(link, None)]
     lost = driver.now
-    driver.step(ev.Lost(link))
-    driver.step(ev.Lost(driver.next_dial().link, 1006))  # a failed attempt counts into it
+    driver.step(ev.Disconnected(link))
+    driver.step(ev.Disconnected(driver.next_dial().link, 1006))  # a failed attempt counts into it
     link = driver.greet(driver.next_dial())
     driver.wait(0.25)
     driver.answer(link, complete("t", 1, 0))
@@ -130,7 +130,7 @@ def test_a_dead_link_is_noticed_within_two_intervals() -> None:
     while not driver.of(ev.LinkDown):
         driver.until(driver.core.deadline)
     assert driver.now - died <= 30
-    assert driver.of(ev.HangUp) == [ev.HangUp(link, True)]
+    assert driver.of(ev.Disconnect) == [ev.Disconnect(link, True)]
     assert driver.sent(link).count(wire.Ping()) >= 9
 
 
@@ -148,8 +148,8 @@ def test_pings_come_every_interval_so_that_a_quiet_link_stays() -> None:
 def test_an_unanswered_subscribe_is_tried_at_another_broker() -> None:
     driver = CoreDriver(chance=lambda: 0.9)
     link = driver.open()
-    driver.step(ev.WantTopic("t"))
-    driver.step(ev.WantTopic("u"))
+    driver.step(ev.SubscribeTopic("t"))
+    driver.step(ev.SubscribeTopic("u"))
     driver.wait(9)
     driver.answer(link, complete("u", 1, 0))  # progress
     driver.wait(9)
@@ -161,9 +161,9 @@ def test_an_unanswered_subscribe_is_tried_at_another_broker() -> None:
 
 def test_unsubscribing_the_last_unanswered_topic_ends_the_wait_for_it() -> None:
     driver = CoreDriver(chance=lambda: 0.9)
-    driver.step(ev.WantTopic("t"))
+    driver.step(ev.SubscribeTopic("t"))
     link = driver.open()
-    driver.step(ev.DropTopic("t"))
+    driver.step(ev.UnsubscribeTopic("t"))
     assert driver.of(ev.Ready) == [ev.Ready(link, None)]
     driver.wait(12)
     assert driver.core.connected
@@ -174,18 +174,18 @@ def test_the_last_words_of_the_broker_are_the_reason() -> None:
     link = driver.open()
     driver.receive(link, wire.Error("slow_consumer", "2 MiB waited", closes=True))
     assert driver.of(ev.Problem) == [ev.Problem("slow_consumer", "2 MiB waited", True)]
-    driver.step(ev.Lost(link, CloseCode.SLOW_CONSUMER, ""))
+    driver.step(ev.Disconnected(link, CloseCode.SLOW_CONSUMER, ""))
     assert driver.of(ev.LinkDown)[0].reason == "slow_consumer: 2 MiB waited"
 
 
 def test_closes_that_are_not_the_brokers_fault_do_not_blacklist_it() -> None:
     driver = CoreDriver(["ws://a"])
     link = driver.open()
-    driver.step(ev.Lost(link, CloseCode.SLOW_CONSUMER))
-    assert driver.core.servers._avoided == {}
+    driver.step(ev.Disconnected(link, CloseCode.SLOW_CONSUMER))
+    assert driver.core.servers._blacklist == {}
     driver.greet(driver.next_dial())
-    driver.step(ev.Lost(driver.core._current.number, 1006))  # type: ignore[union-attr]
-    assert list(driver.core.servers._avoided) == ["ws://a"]
+    driver.step(ev.Disconnected(driver.core._current.number, 1006))  # type: ignore[union-attr]
+    assert list(driver.core.servers._blacklist) == ["ws://a"]
 
 
 def test_links_that_our_own_fault_ends_at_once_are_tried_less_and_less_often() -> None:
@@ -194,7 +194,7 @@ def test_links_that_our_own_fault_ends_at_once_are_tried_less_and_less_often() -
     waits = []
     for _ in range(9):
         at = driver.now
-        driver.step(ev.Lost(link, CloseCode.NOT_ALLOWED))
+        driver.step(ev.Disconnected(link, CloseCode.NOT_ALLOWED))
         dial = driver.next_dial()
         waits.append(driver.now - at)
         link = driver.greet(dial)
@@ -202,7 +202,7 @@ def test_links_that_our_own_fault_ends_at_once_are_tried_less_and_less_often() -
     assert waits == sorted(waits)
     assert waits[-1] == 15  # half of the cap
     driver.wait(6)  # a link that stood
-    driver.step(ev.Lost(link, CloseCode.NOT_ALLOWED))
+    driver.step(ev.Disconnected(link, CloseCode.NOT_ALLOWED))
     at = driver.now
     driver.next_dial()
     assert driver.now - at == 0.5
@@ -214,14 +214,14 @@ def test_the_server_list_is_kept_fresh() -> None:
     assert [item.code for item in driver.of(ev.Problem)] == ["bad_server"]
     driver.receive(link, wire.Servers([Server("ws://y"), Server("ws://:0")]))
     assert driver.of(ev.Problem) == []
-    driver.step(ev.Lost(link))
+    driver.step(ev.Disconnected(link))
     assert driver.next_dial().url == "ws://y"
 
 
 def test_when_no_server_takes_clients_it_says_so_and_tries_again() -> None:
     driver = CoreDriver(["ws://a"])
     link = driver.open(welcome(Server("ws://a", 0)))
-    driver.step(ev.Lost(link))
+    driver.step(ev.Disconnected(link))
     for _ in range(3):
         driver.until(driver.core.deadline)
         assert driver.of(ev.Problem)[0].code == "no_servers"

@@ -96,7 +96,7 @@ async def test_what_is_sent_in_one_turn_is_one_frame() -> None:
 async def test_what_was_sent_leaves_before_the_close_frame() -> None:
     link, transport = _greeted()
     link.send([Bye()])
-    link.hang_up(abort=False)
+    link.disconnect(abort=False)
     await asyncio.sleep(0)
     said, closed = _events(b"".join(transport.written))
     assert isinstance(said, MessageReceived)
@@ -107,6 +107,6 @@ async def test_what_was_sent_leaves_before_the_close_frame() -> None:
 async def test_of_a_connection_that_is_gone_nothing_is_written() -> None:
     link, transport = _greeted()
     link.send([Ping()])
-    link.hang_up(abort=True)
+    link.disconnect(abort=True)
     await asyncio.sleep(0)
     assert transport.written == []

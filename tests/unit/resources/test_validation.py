@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from migratory_client.settings import Settings
+from migratory_client.core.settings import Settings
 from migratory_resources import ClusterFileError, MigratoryCluster, broker_config, load_cluster, load_cluster_file
 from migratory_resources.rules import RESENDING_SECONDS
 from migratory_resources.validation import KUBERNETES_ONLY

@@ -9,11 +9,11 @@ import sys
 import migratory_client
 import pytest
 from migratory_client import Client, Subscription, SyncClient
-from migratory_client.farewells import describe_end
-from migratory_client.sync import SyncSubscription
+from migratory_client.core.links import describe_close
+from migratory_client.sync_client import SyncSubscription
 from migratory_protocol.errors import CloseCode
 
-WITHIN = {"step", "start", "lose", "put"}
+WITHIN = {"step", "start", "release", "put"}
 """Public names that are for the other parts of the package: their docstrings or their headings say so."""
 
 
@@ -54,4 +54,4 @@ def test_every_name_is_there_and_is_shown() -> None:
     ],
 )  # fmt: skip
 def test_the_end_of_a_link_in_words(code: int, reason: str, line: str) -> None:
-    assert describe_end(code, reason) == line
+    assert describe_close(code, reason) == line

@@ -1,4 +1,4 @@
-"""What the application and the log hear of a client: its callbacks, and a line for what a person should read."""
+"""Notifications of a client: the application's callbacks, and log lines for conditions that a person should read."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ from typing import assert_never
 from migratory_protocol.errors import CloseCode
 from migratory_protocol.messages import Message
 
-from migratory_client import events as ev
-from migratory_client.farewells import describe_end
+from migratory_client.core import events as ev
+from migratory_client.core.links import describe_close
 
 Status = ev.LinkUp | ev.LinkDown | ev.Ready | ev.Problem
 
 _log = logging.getLogger("migratory_client")
-_LOGGED = 100  # problems that are remembered as logged: texts may differ for ever
+
+_MAX_LOGGED_PROBLEMS = 100
+"""Distinct problems that are remembered as logged. Bounds the memory: texts may contain changing values."""
 
 
-class Reports:
-    """Used within the client's event loop. `last_problem` is the newest, of whatever kind."""
+class Notifier:
+    """The callbacks and the log of one client, for use in its event loop. `last_problem` is the latest problem."""
 
     def __init__(
         self,
@@ -32,19 +34,22 @@ class Reports:
         self._on_status = on_status
         self._on_receipt = on_receipt
         self._on_delivery = on_delivery
-        self._logged: set[str] = set()  # problems, since the last connection: attempts repeat, and fail alike
+        self._logged: set[str] = set()  # problems logged since the last connection: repeated attempts fail alike
         self.last_problem: ev.Problem | None = None
 
     def delivery(self, message: Message) -> None:
+        """Call `on_delivery` with the message and its latency in seconds."""
         if self._on_delivery is not None:
             latency = None if message.sent is None else time.time() - message.sent
             _call(self._on_delivery, message, latency)
 
     def receipt(self, receipt: ev.Receipt) -> None:
+        """Call `on_receipt`."""
         if self._on_receipt is not None:
             _call(self._on_receipt, receipt)
 
     def status(self, status: Status) -> None:
+        """Log a status, a repeated problem only at level DEBUG, and call `on_status`."""
         match status:
             case ev.LinkUp():
                 self._logged.clear()
@@ -53,12 +58,12 @@ class Reports:
                 _log.info("moved to another broker (%s)", status.cause)
             case ev.LinkDown():
                 level = logging.WARNING if status.code == CloseCode.SLOW_CONSUMER else logging.INFO
-                _log.log(level, "left the broker: %s (%s)", describe_end(status.code, status.reason), status.code)
+                _log.log(level, "left the broker: %s (%s)", describe_close(status.code, status.reason), status.code)
             case ev.Problem():
                 self.last_problem = status
                 line = f"{status.code}: {status.text}"
                 _log.log(logging.DEBUG if line in self._logged else logging.WARNING, "%s", line)
-                if len(self._logged) < _LOGGED:
+                if len(self._logged) < _MAX_LOGGED_PROBLEMS:
                     self._logged.add(line)
             case ev.Ready():
                 pass
@@ -69,9 +74,9 @@ class Reports:
 
 
 def _call(function: Callable[..., None], *args: object) -> None:
-    """The application's code: what it raises must not stop the client, and must not be hidden."""
+    """Call the application's code. An exception goes to the loop's handler, and does not stop the client."""
     try:
         function(*args)
-    except Exception as error:  # noqa: BLE001 - handed to the loop's handler, which reports it
+    except Exception as error:  # noqa: BLE001 - reported by the loop's handler
         context = {"message": f"{function!r} raised", "exception": error}
         asyncio.get_running_loop().call_exception_handler(context)

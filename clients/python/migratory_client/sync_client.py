@@ -1,4 +1,4 @@
-"""The client for scripts without an event loop: the same client, in a thread with a loop of its own."""
+"""The blocking client for scripts without an event loop: `Client`, run by an event loop in a thread of its own."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from migratory_protocol.messages import Message, Server
 from migratory_protocol.positions import Position
 
 from migratory_client import errors
-from migratory_client import events as ev
-from migratory_client.arguments import Payload, Place, as_bytes
+from migratory_client.arguments import Payload, PositionLike, as_bytes
 from migratory_client.client import Client
-from migratory_client.events import Cause
+from migratory_client.core import events as ev
+from migratory_client.core.events import Cause
 from migratory_client.subscription import Subscription
 
 T = TypeVar("T")
 
 
 class SyncSubscription:
-    """An iterator of `Message`, with the errors of `Subscription`. `with` closes it."""
+    """An iterator of `Message` that raises the errors of `Subscription`. `with` closes it."""
 
     def __init__(self, client: SyncClient, inner: Subscription) -> None:
         self._client = client
@@ -41,21 +41,21 @@ class SyncSubscription:
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """As `Subscription.topics`."""
+        """The topics, as `Subscription.topics`."""
         return self._inner.topics
 
     @property
     def positions(self) -> dict[str, Position]:
-        """As `Subscription.positions`; also when closed."""
+        """The positions, as `Subscription.positions`; also when closed."""
         return self._inner.positions
 
     def next(self, timeout: float | None = None) -> Message | None:
-        """The next message, or None at the end. Raises TimeoutError when none came within `timeout` seconds: nothing
-        is lost by that."""
+        """Return the next message, or None at the end. Raise TimeoutError when none arrived within `timeout` seconds;
+        no message is lost by that."""
         try:
             return self._client._run(self._next(timeout))
         except errors.Closed:
-            return None  # by another thread, between two messages: the end, as for those that wait
+            return None  # closed by another thread between two messages: the stream ends, as for waiting threads
 
     async def _next(self, seconds: float | None) -> Message | None:
         try:
@@ -63,9 +63,9 @@ class SyncSubscription:
                 return await anext(self._inner, None)
         except TimeoutError:
             if not limit.expired():
-                raise  # the application's own, of its `on_gap`
+                raise  # raised by the application's `on_gap`
             topics = ", ".join(self.topics[:3]) + (", ..." if len(self.topics) > 3 else "")
-            raise TimeoutError(f"no message of {topics} within {seconds:g} s; nothing is lost, ask again") from None
+            raise TimeoutError(f"no message of {topics} within {seconds:g} s; no message is lost, call again") from None
 
     def close(self) -> None:
         """Unsubscribe, as `Subscription.close`."""
@@ -82,78 +82,79 @@ class SyncSubscription:
 
 
 class SyncClient:
-    """`Client` with blocking methods; takes the same arguments.
+    """A client with blocking methods, and the arguments of `Client`.
 
         with SyncClient(["ws://127.0.0.1:8800/ws"]) as client:
             client.publish("quotes/eur", "1.0842")
             for message in client.subscribe("quotes/eur"):
                 ...
 
-    May be used from several threads. Callbacks run in the client's own thread: there a method that waits raises
-    RuntimeError, for it would wait for itself; `submit` does not wait. A forked process does not have the thread:
-    there the client is closed. It is closed by `close`, by leaving the `with` block, and at the latest when the
+    Several threads may use it. Callbacks run in the client's own thread, where a blocking method raises RuntimeError,
+    because it would wait for itself; `submit` does not block. In a forked process, which does not have the thread, the
+    client is closed. The client is closed by `close`, by leaving the `with` block, and at the latest when the
     interpreter ends; its thread ends with it.
     """
 
     def __init__(self, servers: Iterable[str | Server], **options: Any) -> None:
         self._client = Client(servers, **options)
-        self._lock = threading.Lock()  # of the two below; never held while waiting
+        self._lock = threading.Lock()  # guards the two below; never held while waiting
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
     @property
     def closed(self) -> bool:
+        """Whether the client is closed."""
         return self._thread is None or not self._thread.is_alive()
 
     @property
     def connected(self) -> bool:
-        """As `Client.connected`."""
+        """Whether a broker serves this client now, as `Client.connected`."""
         return self._client.connected
 
     @property
     def reconnects(self) -> int:
-        """As `Client.reconnects`."""
+        """The number of changes of broker, as `Client.reconnects`."""
         return self._client.reconnects
 
     @property
     def reconnect_causes(self) -> dict[Cause, int]:
-        """As `Client.reconnect_causes`."""
+        """The number of changes of broker by cause, as `Client.reconnect_causes`."""
         return self._client.reconnect_causes
 
     def open(self) -> None:
-        """Raises ConnectError, after which no thread is left."""
+        """Connect, as `Client.open`. Raise ConnectError, after which no thread is left."""
         with self._lock:
-            begins = self.closed
-            if begins:
+            opens = self.closed
+            if opens:
                 self._loop = asyncio.new_event_loop()
                 self._thread = threading.Thread(
-                    target=self._serve, args=(self._loop,), name="migratory-client", daemon=True
+                    target=self._run_loop, args=(self._loop,), name="migratory-client", daemon=True
                 )
                 self._thread.start()
                 atexit.register(self.close)
         try:
             self._run(self._client.open())
         except BaseException:
-            if begins:
+            if opens:
                 self.close(flush=0.0)
             raise
 
     def close(self, flush: float = 5.0) -> None:
-        """As `Client.close`; then the thread is ended. From now on the other methods raise Closed. No effect when
+        """Close the client, as `Client.close`, and end its thread. Other methods then raise Closed. No effect when
         closed."""
-        self._not_within()
+        self._check_thread()
         with self._lock:
-            gone = self.closed
+            was_closed = self.closed
             loop, thread = self._loop, self._thread
             self._loop = self._thread = None
             atexit.unregister(self.close)
-        if gone or loop is None or thread is None:
+        if was_closed or loop is None or thread is None:
             return
         closing = asyncio.run_coroutine_threadsafe(self._client.close(flush), loop)
         try:
             closing.result()
         finally:
-            closing.cancel()  # after a Ctrl-C here: it leaves without waiting
+            closing.cancel()  # after a Ctrl-C: disconnect without waiting
             loop.call_soon_threadsafe(loop.stop)
             thread.join()
 
@@ -167,37 +168,38 @@ class SyncClient:
         self.close(flush=5.0 if kind is None else 0.0)
 
     def publish(self, topic: str, payload: Payload, *, qos: int = 1) -> Position | None:
-        """As `Client.publish`."""
+        """Publish and wait for the answer, as `Client.publish`."""
         return self._run(self._client.publish(topic, payload, qos=qos))
 
     def submit(self, topic: str, payload: Payload, *, qos: int = 1) -> Future[Position | None]:
-        """As `Client.submit`, with a future for threads. Calls from one thread keep their order."""
+        """Publish without waiting, as `Client.submit`; return a future for threads. Calls from one thread keep their
+        order."""
         return self._start(self._client.publish(topic, as_bytes(topic, payload), qos=qos))
 
     def subscribe(
         self,
         *topics: str,
-        after: Place | Mapping[str, Place] | None = None,
+        after: PositionLike | Mapping[str, PositionLike] | None = None,
         snapshot: bool = False,
         fresh: bool = False,
         on_gap: Callable[[ev.Receipt], None] | None = None,
     ) -> SyncSubscription:
-        """As `Client.subscribe`."""
+        """Return a stream of the topics' publications, as `Client.subscribe`."""
 
         def subscribe() -> Subscription:
             return self._client.subscribe(*topics, after=after, snapshot=snapshot, fresh=fresh, on_gap=on_gap)
 
         return SyncSubscription(self, self._run(_call(subscribe)))
 
-    def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _run_loop(self, loop: asyncio.AbstractEventLoop) -> None:
         asyncio.set_event_loop(loop)
         try:
             loop.run_forever()
         finally:
-            left = asyncio.all_tasks(loop)  # calls that other threads still wait for
-            for task in left:
+            unfinished = asyncio.all_tasks(loop)  # calls that other threads still wait for
+            for task in unfinished:
                 task.cancel()
-            loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+            loop.run_until_complete(asyncio.gather(*unfinished, return_exceptions=True))
             loop.run_until_complete(loop.shutdown_asyncgens())
             loop.close()
 
@@ -210,7 +212,7 @@ class SyncClient:
 
     def _run(self, call: Coroutine[Any, Any, T]) -> T:
         try:
-            self._not_within()
+            self._check_thread()
         except RuntimeError:
             call.close()
             raise
@@ -223,11 +225,12 @@ class SyncClient:
             future.cancel()
             raise
 
-    def _not_within(self) -> None:
+    def _check_thread(self) -> None:
+        """Raise RuntimeError in the client's own thread."""
         if threading.current_thread() is self._thread:
             raise RuntimeError(
-                "this runs in the client's own thread (a callback, a token function), which must not wait for itself: "
-                "use submit, or hand the work to a thread of yours"
+                "blocking methods are not allowed in the client's own thread, which runs callbacks and token "
+                "functions; use submit, or another thread"
             )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from migratory_client.outgoing import LONGEST, MOST, contents
+from migratory_client.core.links import MAX_FRAME_BYTES, MAX_FRAME_MESSAGES, frame_contents
 from migratory_protocol.codec import CODECS, JSON, MSGPACK, Codec
 from migratory_protocol.limits import ENVELOPE
 from migratory_protocol.messages import ClientMessage, Ping, Publish
@@ -16,45 +16,45 @@ def publication(number: int, size: int = 140) -> Publish:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-@given(sizes=st.lists(st.sampled_from([0, 140, 3000, LONGEST - 60, LONGEST, 100_000]), max_size=40))
+@given(sizes=st.lists(st.sampled_from([0, 140, 3000, MAX_FRAME_BYTES - 60, MAX_FRAME_BYTES, 100_000]), max_size=40))
 def test_nothing_is_lost_repeated_or_overtaken(codec: Codec, sizes: list[int]) -> None:
     sent = [publication(number, size) for number, size in enumerate(sizes, 1)]
-    frames = list(contents(codec, [codec.encode(message) for message in sent]))
+    frames = list(frame_contents(codec, [codec.encode(message) for message in sent]))
     taken = [codec.decode_client(frame) for frame in frames]
     assert [message for frame in taken for message in frame] == sent
     for frame, messages in zip(frames, taken, strict=True):
         # a list costs a few bytes, and in JSON one for each message
-        assert len(messages) == 1 or len(frame) <= LONGEST + 5 + len(messages)
+        assert len(messages) == 1 or len(frame) <= MAX_FRAME_BYTES + 5 + len(messages)
 
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_one_message_leaves_as_it_is(codec: Codec) -> None:
     for message in (Ping(), publication(1), publication(1, 100_000)):
         encoded = codec.encode(message)
-        assert list(contents(codec, [encoded])) == [encoded]
-    assert list(contents(codec, [])) == []
+        assert list(frame_contents(codec, [encoded])) == [encoded]
+    assert list(frame_contents(codec, [])) == []
 
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_thousand_small_ones_are_a_frame(codec: Codec) -> None:
-    pings: list[ClientMessage] = [Ping()] * (2 * MOST + 1)
-    frames = contents(codec, [codec.encode(ping) for ping in pings])
-    assert [len(codec.decode_client(frame)) for frame in frames] == [MOST, MOST, 1]
+    pings: list[ClientMessage] = [Ping()] * (2 * MAX_FRAME_MESSAGES + 1)
+    frames = frame_contents(codec, [codec.encode(ping) for ping in pings])
+    assert [len(codec.decode_client(frame)) for frame in frames] == [MAX_FRAME_MESSAGES, MAX_FRAME_MESSAGES, 1]
 
 
 def test_frames_are_full_but_not_over() -> None:
     encoded = [JSON.encode(publication(number)) for number in range(100, 999)]
     size = len(encoded[0])
-    counts = [len(JSON.decode_client(frame)) for frame in contents(JSON, encoded)]
-    assert counts[:-1] == [LONGEST // size] * (len(counts) - 1)
+    counts = [len(JSON.decode_client(frame)) for frame in frame_contents(JSON, encoded)]
+    assert counts[:-1] == [MAX_FRAME_BYTES // size] * (len(counts) - 1)
 
 
 def test_a_long_one_is_alone_between_others() -> None:
-    sent = [publication(1), publication(2), publication(3, LONGEST), publication(4)]
-    frames = contents(MSGPACK, [MSGPACK.encode(message) for message in sent])
+    sent = [publication(1), publication(2), publication(3, MAX_FRAME_BYTES), publication(4)]
+    frames = frame_contents(MSGPACK, [MSGPACK.encode(message) for message in sent])
     assert [[message.id for message in MSGPACK.decode_client(frame)] for frame in frames] == [[1, 2], [3], [4]]  # type: ignore[union-attr]
 
 
 def test_every_broker_takes_the_longest_frame_of_several() -> None:
     """A broker's limit for a frame is that for payloads, which may be small, and the envelope."""
-    assert LONGEST + 5 + MOST <= ENVELOPE
+    assert MAX_FRAME_BYTES + 5 + MAX_FRAME_MESSAGES <= ENVELOPE

@@ -1,0 +1,270 @@
+"""Publishing with QoS 1: publications that await their answers, and when they are sent again.
+
+The publisher's side of docs/replication.md, "Normal case", 1 and 2:
+- Ids rise by one per topic, from 1. An id is issued once and stands for one payload.
+- Every publication carries the *mark*: the lowest issued id of its topic that is neither answered nor given up, at the
+  time of this sending. It is the first key of `TopicQueue.pending`. `_publish` computes it, and nothing stores it.
+- After `gap`, `retry`, a timeout, a new link, a give-up or a final refusal, all pending ids of the topic are sent again
+  from the lowest, because the coordinator accepts an id only after the one before it, or as the mark. The first ones
+  are sent at once, and each answer sends two more. To send thousands again at each `retry` would keep a busy broker
+  from ever answering.
+- Giving up is final: the id leaves `pending`, and answers to ids that are not pending are ignored.
+- The last id of a topic is kept for ever: an id used twice would be answered as a repeat, and its payload lost.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import islice
+from math import inf
+
+from migratory_protocol import limits
+from migratory_protocol.codec import JSON, Codec
+from migratory_protocol.errors import GAP, RETRY, TOO_LARGE
+from migratory_protocol.messages import LARGEST_INTEGER, Ack, ClientMessage, Nack, Publish
+from migratory_protocol.topics import BadTopic, check_topic
+from msgspec import Struct
+
+from migratory_client.core.events import Acknowledged, Effect, PublishFailed, Send, Submit
+from migratory_client.core.settings import Settings
+
+_DEFAULT_RETRY_AFTER = 0.1
+"""Seconds until a resend when a `retry` names none."""
+
+_MIN_RETRY_AFTER = 0.01
+"""Seconds until a resend, at least, whatever a `retry` names."""
+
+RESEND_WINDOW = 64
+"""Ids that a resend sends at once. The others follow with the answers."""
+
+_GAP_RESEND_INTERVAL = 0.2
+"""Seconds between two resends for `gap`. More `gap` answers within it belong to the sending before the resend."""
+
+_JSON_GROWTH = 6
+"""Largest factor by which a payload grows in JSON: a control character becomes an escape of six characters."""
+
+
+class PendingPublication(Struct):
+    """A publication that has an id and no answer."""
+
+    ticket: object
+    payload: bytes
+    sent: float | None
+    expires_at: float  # then it is given up
+
+
+class TopicQueue:
+    """The pending publications of one topic, by id in rising order."""
+
+    __slots__ = (
+        "ack_timeout", "backing_off", "deferred", "gap_resend_after", "must_resend", "pending", "resend_at", "topic",
+    )  # fmt: skip
+
+    def __init__(self, topic: str, resend_at: float, ack_timeout: float) -> None:
+        self.topic = topic
+        self.pending: dict[int, PendingPublication] = {}
+        self.resend_at = resend_at
+        self.ack_timeout = ack_timeout  # the current wait for an answer; doubles while none arrives
+        self.backing_off = False  # after `retry`: new publications wait for the resend, too
+        self.must_resend = False  # after `gap`: an answer must not postpone the resend
+        self.deferred: deque[int] = deque()  # ids that the last resend left for its answers, rising; new ones follow
+        self.gap_resend_after = 0.0  # no resend for `gap` before
+
+
+class Publisher:
+    """All topics of one publisher. Methods append effects to `out`. `deadline` is the earliest time at which `tick` may
+    have something to do. `codec` encodes the messages, whose size depends on it."""
+
+    __slots__ = ("_codec", "_last", "_settings", "deadline", "name", "queues", "resends", "waiting")
+
+    def __init__(self, name: str, settings: Settings, codec: Codec) -> None:
+        self.name = name
+        self._settings = settings
+        self._codec = codec
+        self._last: dict[str, int] = {}  # topic -> last issued id
+        self.queues: dict[str, TopicQueue] = {}  # topics with a pending publication
+        self.waiting = 0  # pending publications of all topics
+        self.resends = 0
+        self.deadline = inf
+
+    def submit(self, event: Submit, link: int, max_payload: int, now: float, out: list[Effect]) -> None:
+        """Accept a publication of the application, or answer it at once. `max_payload` is the broker's limit in
+        bytes; `link` is 0 without a connection."""
+        try:
+            check_topic(event.topic)
+        except BadTopic as error:
+            out.append(PublishFailed(event.ticket, error.code, str(error)))
+            return
+        if too_large := self._too_large(event.topic, event.payload, max_payload):
+            out.append(PublishFailed(event.ticket, TOO_LARGE, too_large))
+        elif event.qos == 0 and link:
+            out.append(Send(link, [Publish(event.topic, event.payload, sent=event.sent)]))
+            out.append(Acknowledged(event.ticket, None))
+        elif event.qos == 0:
+            text = "not connected to a broker, and QoS 0 publications are not stored; retry, or publish with QoS 1"
+            out.append(PublishFailed(event.ticket, "not_connected", text))
+        elif self.waiting >= self._settings.max_waiting:
+            text = f"{self.waiting} publications await their answers, which is the limit; await some of them first"
+            out.append(PublishFailed(event.ticket, "too_many_waiting", text))
+        else:
+            self._enqueue(event, link, now, out)
+
+    def _enqueue(self, event: Submit, link: int, now: float, out: list[Effect]) -> None:
+        """Issue an id, and send the publication unless there is no link or the topic waits for a resend."""
+        topic = event.topic
+        number = self._last[topic] = self._last.get(topic, 0) + 1
+        queue = self.queues.get(topic)
+        if queue is None:
+            ack_timeout = self._settings.ack_timeout
+            queue = self.queues[topic] = TopicQueue(topic, now + ack_timeout, ack_timeout)
+            self.deadline = min(self.deadline, queue.resend_at)
+        expires_at = now + self._settings.publish_timeout
+        self.deadline = min(self.deadline, expires_at)
+        queue.pending[number] = publication = PendingPublication(event.ticket, event.payload, event.sent, expires_at)
+        self.waiting += 1
+        if queue.deferred:
+            queue.deferred.append(number)
+        elif link and not queue.backing_off:
+            out.append(Send(link, [self._publish(queue, number, publication)]))
+
+    def accept_ack(self, ack: Ack, link: int, now: float, out: list[Effect]) -> None:
+        """Complete a publication that the broker stored."""
+        queue = self.queues.get(ack.topic)
+        if queue is None or ack.publisher != self.name or ack.id not in queue.pending:
+            return  # given up, or a second answer to a second sending
+        out.append(Acknowledged(self._remove(queue, ack.id).ticket, ack.position))
+        queue.ack_timeout = self._settings.ack_timeout
+        if not queue.backing_off and not queue.must_resend:
+            queue.resend_at = now + queue.ack_timeout
+            if queue.deferred and link:
+                self._send_deferred(queue, link, out)
+
+    def accept_nack(self, nack: Nack, link: int, now: float, out: list[Effect]) -> None:
+        """Schedule a resend after `gap` or `retry`; end the publication after any other code."""
+        queue = self.queues.get(nack.topic)
+        if queue is None or nack.publisher != self.name or nack.id not in queue.pending:
+            return
+        if nack.code == GAP:
+            # Everything that was sent after a missing id is answered with `gap`: one resend serves them all.
+            queue.must_resend = True
+            self._schedule_resend(queue, max(now, queue.gap_resend_after))
+        elif nack.code == RETRY:
+            queue.backing_off = True
+            retry_after = _DEFAULT_RETRY_AFTER if nack.retry_after is None else nack.retry_after
+            self._schedule_resend(queue, now + min(max(retry_after, _MIN_RETRY_AFTER), self._settings.resend_cap))
+        else:
+            out.append(PublishFailed(self._remove(queue, nack.id).ticket, nack.code, nack.text))
+            self._schedule_resend(queue, now)  # the later ids wait behind one that will never be published
+        self.tick(link, now, out)
+
+    def give_up(self, ticket: object, link: int, now: float, out: list[Effect]) -> None:
+        """Forget a publication on behalf of the application. No effect when the ticket is not pending."""
+        for queue in self.queues.values():
+            for number, publication in queue.pending.items():
+                if publication.ticket is ticket:
+                    self._remove(queue, number)
+                    self._schedule_resend(queue, now)
+                    self.tick(link, now, out)
+                    return
+
+    def resend_all(self, link: int, max_payload: int, now: float, out: list[Effect]) -> None:
+        """Send all pending publications on a new link. Fail those above its broker's limit in bytes."""
+        for queue in list(self.queues.values()):
+            for number, publication in list(queue.pending.items()):
+                if too_large := self._too_large(queue.topic, publication.payload, max_payload):
+                    self._remove(queue, number)
+                    out.append(PublishFailed(publication.ticket, TOO_LARGE, too_large))
+            queue.ack_timeout = self._settings.ack_timeout
+            self._schedule_resend(queue, now)
+        self.tick(link, now, out)
+
+    def fail_all(self, code: str, text: str, out: list[Effect]) -> None:
+        """End all pending publications with this error."""
+        for queue in self.queues.values():
+            out.extend(PublishFailed(publication.ticket, code, text) for publication in queue.pending.values())
+        self.queues.clear()
+        self.waiting = 0
+        self.deadline = inf
+
+    def tick(self, link: int, now: float, out: list[Effect]) -> None:
+        """Give up expired publications and, when there is a link, send again what is due."""
+        if now < self.deadline:
+            return
+        self.deadline = inf
+        for queue in list(self.queues.values()):
+            self._expire(queue, now, out)
+            if not queue.pending:
+                continue
+            if link and queue.resend_at <= now:
+                self._resend(queue, link, now, out)
+            self.deadline = min(self.deadline, next(iter(queue.pending.values())).expires_at)
+            if link:
+                self.deadline = min(self.deadline, queue.resend_at)
+
+    def _expire(self, queue: TopicQueue, now: float, out: list[Effect]) -> None:
+        expired = []
+        for number, publication in queue.pending.items():
+            if publication.expires_at > now:
+                break
+            expired.append(number)
+        for number in expired:
+            ticket = self._remove(queue, number).ticket
+            seconds = self._settings.publish_timeout
+            text = f"no answer within {seconds:g} s; the publication may still appear, never after a later one"
+            out.append(PublishFailed(ticket, "timeout", text))
+        if expired:
+            queue.resend_at = now
+
+    def _resend(self, queue: TopicQueue, link: int, now: float, out: list[Effect]) -> None:
+        messages: list[ClientMessage] = [
+            self._publish(queue, number, publication) for number, publication in queue.pending.items()
+        ]
+        del messages[RESEND_WINDOW:]
+        out.append(Send(link, messages))
+        queue.deferred = deque(islice(queue.pending, RESEND_WINDOW, None))
+        self.resends += 1
+        queue.backing_off = queue.must_resend = False
+        queue.gap_resend_after = now + _GAP_RESEND_INTERVAL
+        queue.resend_at = now + queue.ack_timeout
+        queue.ack_timeout = min(queue.ack_timeout * 2, self._settings.resend_cap)
+
+    def _send_deferred(self, queue: TopicQueue, link: int, out: list[Effect]) -> None:
+        """Send the next two publications that a resend deferred."""
+        messages: list[ClientMessage] = []
+        while queue.deferred and len(messages) < 2:
+            number = queue.deferred.popleft()
+            if (publication := queue.pending.get(number)) is not None:  # else answered, from an earlier sending
+                messages.append(self._publish(queue, number, publication))
+        if messages:
+            out.append(Send(link, messages))
+
+    def _publish(self, queue: TopicQueue, number: int, publication: PendingPublication) -> Publish:
+        mark = next(iter(queue.pending))
+        return Publish(queue.topic, publication.payload, 1, self.name, number, mark, publication.sent)
+
+    def _remove(self, queue: TopicQueue, number: int) -> PendingPublication:
+        publication = queue.pending.pop(number)
+        self.waiting -= 1
+        if not queue.pending:
+            del self.queues[queue.topic]
+        return publication
+
+    def _schedule_resend(self, queue: TopicQueue, time: float) -> None:
+        queue.resend_at = time
+        self.deadline = min(self.deadline, time)
+
+    def _too_large(self, topic: str, payload: bytes, max_payload: int) -> str:
+        """Return the error when the broker would refuse the message as too long, else "".
+
+        Checked here because the broker would close the link, and the message would be sent again on the next one."""
+        if len(payload) > max_payload:
+            return f"the payload has {len(payload)} bytes; this cluster takes at most {max_payload}"
+        max_message = max_payload + limits.ENVELOPE
+        if self._codec is JSON and len(payload) * _JSON_GROWTH > max_payload:
+            size = len(JSON.encode(Publish(topic, payload, 1, self.name, LARGEST_INTEGER, LARGEST_INTEGER, 1e12)))
+            if size > max_message:
+                return (
+                    f"the publication has {size} bytes in JSON, where payloads that are no plain text grow; this "
+                    f"cluster takes at most {max_message}"
+                )
+        return ""

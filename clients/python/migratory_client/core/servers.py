@@ -1,0 +1,170 @@
+"""The server list: the brokers' addresses, which of them to try next, and the backoff before an attempt.
+
+A server that failed is blacklisted for a while. When no server is left to try, the blacklist is emptied and a new
+*round* begins. The backoff grows with the rounds and not with the attempts, so that a long list with one live broker at
+its end is searched at a steady rate. Time and random numbers (0 <= r < 1) are arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from urllib.parse import urlsplit
+
+from migratory_protocol.messages import Server
+
+from migratory_client.core.settings import Settings
+
+_PORTS = {"ws": 80, "wss": 443}
+
+_DEFAULT_WEIGHT = 100
+"""Weight of a server given as a URL alone, as a broker's list has it by default."""
+
+_MAX_REPORTED = 100
+"""Malformed entries that are remembered as reported. Bounds the memory when a broker keeps sending new ones."""
+
+
+def normalise_url(text: str) -> str:
+    """Return the canonical form of a server's URL: no surrounding spaces, scheme and host in lower case, no default
+    port, no slash at the end.
+
+    Raise ValueError, with the reason, when it is not a WebSocket URL."""
+    url = text.strip()
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise ValueError(f"server {text[:100]!r}: {error}") from None
+    scheme = parts.scheme.lower()
+    if scheme not in _PORTS:
+        raise ValueError(f"server {text[:100]!r}: a URL that begins with ws:// or wss:// is needed{_suggestion(url)}")
+    if not parts.hostname or port == 0:
+        raise ValueError(f"server {text[:100]!r}: a host and, if given, a port from 1 to 65535 are needed")
+    if parts.username is not None or parts.fragment or any(character.isspace() for character in url):
+        raise ValueError(f"server {text[:100]!r}: a user name, a fragment or a space is not allowed")
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    authority = host if port in (None, _PORTS[scheme]) else f"{host}:{port}"
+    query = f"?{parts.query}" if parts.query else ""
+    return f"{scheme}://{authority}{parts.path.rstrip('/')}{query}"
+
+
+def _suggestion(url: str) -> str:
+    """Return a corrected URL for `127.0.0.1:8800` or an http:// URL, as the end of an error's text, or ""."""
+    scheme, _, rest = url.rpartition("://")
+    authority = rest.partition("/")[0]
+    if scheme not in ("", "http", "https") or not authority or any(character.isspace() for character in authority):
+        return ""
+    return f", such as {'wss' if scheme == 'https' else 'ws'}://{authority[:100]}/ws"
+
+
+def parse_servers(servers: Iterable[str | Server]) -> tuple[tuple[Server, ...], tuple[str, ...]]:
+    """Return the distinct valid servers in their order, and one line for each malformed one.
+
+    A URL that occurs twice keeps its first weight. The result is immutable and may be shared by many clients."""
+    valid: dict[str, Server] = {}
+    problems: dict[str, None] = {}
+    for entry in servers:
+        text, weight = (entry, _DEFAULT_WEIGHT) if isinstance(entry, str) else (entry.url, entry.weight)
+        try:
+            url = normalise_url(text)
+        except ValueError as error:
+            problems[str(error)] = None
+            continue
+        valid.setdefault(url, Server(url, weight))
+    return tuple(valid.values()), tuple(problems)
+
+
+class ServerList:
+    """The servers of one client: the configured ones, and those that a broker advertised (`learned`).
+
+    `rounds` counts the rounds since the last success."""
+
+    __slots__ = ("_blacklist", "_configured", "_reported", "_settings", "_tried", "learned", "rounds")
+
+    def __init__(self, configured: tuple[Server, ...], settings: Settings) -> None:
+        self._configured = configured
+        self._settings = settings
+        self._blacklist: dict[str, float] = {}  # URL -> end of the blacklisting
+        self._tried: set[str] = set()  # in this round
+        self._reported: frozenset[str] = frozenset()
+        self.learned: tuple[Server, ...] = ()  # preferred: a broker knows more than the configuration
+        self.rounds = 0
+
+    def learn(self, servers: Sequence[Server]) -> list[str]:
+        """Replace the learned list by the one that a broker sent. Return malformed entries as `parse` does."""
+        valid, new_problems = self.parse(servers)
+        if valid:
+            self.learned = valid
+            urls = {server.url for server in (*valid, *self._configured)}
+            self._blacklist = {url: until for url, until in self._blacklist.items() if url in urls}
+        return new_problems
+
+    def parse(self, servers: Sequence[Server]) -> tuple[tuple[Server, ...], list[str]]:
+        """Return the valid servers that a broker sent, and one line for each malformed one that is not yet reported."""
+        valid, problems = parse_servers(servers)
+        new_problems = [line for line in problems if line not in self._reported]
+        if new_problems:
+            self._reported = frozenset([*self._reported, *new_problems][:_MAX_REPORTED])
+        return valid, new_problems
+
+    def avoid(self, url: str, now: float) -> None:
+        """Blacklist a server that failed or that leaves."""
+        self._blacklist[url] = now + self._settings.blacklist
+
+    def reset_rounds(self) -> None:
+        """Start again with the first round and its short backoff, after a stable link."""
+        self._tried.clear()
+        self.rounds = 0
+
+    def backoff(self, random: float, penalty: int = 0) -> float:
+        """Return the seconds before the next attempt: full jitter below a bound that doubles with each round, and with
+        each `penalty`, up to `Settings.backoff_cap`.
+
+        The bound covers two whole rounds, because a server that is tried first in one round and last in the next must
+        be tried again within the cap. With n servers one wait has a share of 1 / (2n - 1) of it, but the bound is never
+        below `Settings.first_retry`, so that a long list is not searched too fast."""
+        settings = self._settings
+        bound = min(settings.backoff_cap, settings.first_retry * 2.0 ** min(self.rounds + penalty, 30))
+        urls = {server.url for server in (*self.learned, *self._configured) if server.weight > 0}
+        return random * max(settings.first_retry, bound / max(1, 2 * len(urls) - 1))
+
+    def pick(
+        self, now: float, random: Callable[[], float], exclude: str = "", move_targets: Sequence[Server] = ()
+    ) -> str | None:
+        """Return the URL to try now, chosen by weight, never `exclude`. None when no server takes clients.
+
+        `move_targets`, which a broker proposed for a move, come first: they take clients now, whatever the blacklist
+        says. The others in order of preference: untried servers of the learned list; untried servers of the configured
+        list, because a broker may advertise addresses that can't be reached from here; then the next round."""
+        if move_targets:
+            return self._choose(list(move_targets), random())
+        learned = {server.url for server in self.learned}
+        others = tuple(server for server in self._configured if server.url not in learned)
+        for candidates in (self.learned, others):
+            pool = [
+                server
+                for server in candidates
+                if server.weight > 0
+                and server.url != exclude
+                and server.url not in self._tried
+                and self._blacklist.get(server.url, now) <= now
+            ]
+            if pool:
+                return self._choose(pool, random())
+        pool = [server for server in (*self.learned, *others) if server.weight > 0 and server.url != exclude]
+        if not pool:
+            return None
+        self._blacklist.clear()
+        self._tried.clear()
+        self.rounds += 1
+        return self._choose(pool, random())
+
+    def _choose(self, pool: list[Server], random: float) -> str:
+        remainder = random * sum(server.weight for server in pool)
+        url = pool[-1].url
+        for server in pool:
+            remainder -= server.weight
+            if remainder < 0:
+                url = server.url
+                break
+        self._tried.add(url)
+        return url

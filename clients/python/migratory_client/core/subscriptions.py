@@ -1,0 +1,238 @@
+"""Subscriptions: the position of each topic, gaps and duplicates, and subscribe requests that await their receipts.
+
+The rules:
+- The position advances before the application sees a publication. Whatever the application does next (unsubscribe,
+  subscribe again, raise, close), the position is never behind what it was given.
+- Publications of a topic are accepted only from the link whose receipt came last. While a client moves to another
+  broker, the old link delivers until the new link's receipt. A publication that arrives twice has a position that is
+  not above the last one, and is dropped.
+- Between two publications no sequence number may be missing, unless a receipt named it or a message says that it
+  stands for it (conflation). The client checks this, and reports a `hole` when a broker breaks it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+
+from migratory_protocol import messages as wire
+from migratory_protocol.messages import Message, TopicReceipt, TopicRequest
+from migratory_protocol.positions import Position
+from migratory_protocol.topics import BadTopic, check_topic
+
+from migratory_client.core.events import (
+    Deliver,
+    Effect,
+    Receipt,
+    Send,
+    SubscribeRefused,
+    SubscribeTopic,
+    UnsubscribeTopic,
+)
+from migratory_client.core.settings import Settings
+
+
+class TopicStream:
+    """The stream of one topic. `next` is the sequence number expected next, 0 while unknown. `floor` is the last one
+    that was reported missing; `position` may stay behind it, because the epoch of missing publications is unknown."""
+
+    __slots__ = ("floor", "link", "next", "position", "request", "snapshot", "topic")
+
+    def __init__(self, topic: str, position: Position | None, snapshot: bool) -> None:
+        self.topic = topic
+        self.position = position
+        self.next = 0 if position is None else position.sequence + 1
+        self.floor = 0
+        self.snapshot = snapshot  # the latest publication is still awaited
+        self.link = 0  # the link whose publications are accepted
+        self.request = 0  # the number of the unanswered request, 0 after its receipt
+
+    def accept_message(self, link: int, message: Message, out: list[Effect]) -> bool:
+        """Deliver a publication that arrived on `link`. Return False when it was dropped as a duplicate."""
+        position = message.position
+        last = self.position
+        if link != self.link:
+            return False
+        if last is not None and position <= last:
+            if not self.snapshot or position != last:
+                return False
+            self.snapshot = False
+            out.append(Deliver(link, message))
+            return True
+        sequence = position.sequence
+        first = message.first or sequence  # conflated: the message stands for all from `first` on
+        if not first <= self.next <= sequence:
+            if sequence <= self.floor:
+                return False  # from before a reported gap, which can't be taken back
+            if first > self.next > 0:
+                out.append(Receipt(self.topic, "hole", position, last, self.next, first - 1, True))
+            elif self.next:
+                out.append(Receipt(self.topic, "reset", position, last, 0, 0, True, last))
+        self.snapshot = False
+        self.position = position
+        self.next = sequence + 1
+        out.append(Deliver(link, message))
+        return True
+
+    def accept_receipt(self, link: int, receipt: TopicReceipt, out: list[Effect]) -> None:
+        """Apply the receipt that the broker of `link` sent, and report it to the application."""
+        self.link = link
+        resumed = self.position is not None
+        kind = receipt.receipt
+        position = receipt.position
+        if kind == "reset":
+            before = self.position
+            self._restart_at(position)
+            self.snapshot = False
+            out.append(Receipt(self.topic, "reset", position, position, 0, 0, resumed, before))
+            return
+        if not resumed:
+            self._restart_at(position)
+            self.snapshot = self.snapshot and position is not None and position.sequence > 0
+        if kind == "truncated" and receipt.last >= max(self.next, receipt.first):
+            first = max(self.next, receipt.first)
+            self.floor = receipt.last
+            self.next = receipt.last + 1
+            out.append(Receipt(self.topic, "truncated", position, self.position, first, receipt.last, resumed))
+        else:  # complete, or truncated below what the other link delivered or what was reported meanwhile
+            out.append(Receipt(self.topic, "complete", position, self.position, 0, 0, resumed))
+
+    def _restart_at(self, position: Position | None) -> None:
+        self.position = position
+        self.next = 0 if position is None else position.sequence + 1
+        self.floor = 0
+
+
+class TopicStreams:
+    """The topics that one client is subscribed to (`active`), and the positions of those that it left."""
+
+    __slots__ = ("_inactive", "_remembered", "active", "dropped", "unanswered")
+
+    def __init__(self, remembered: int) -> None:
+        """`remembered` limits the positions kept of topics that were left."""
+        self.active: dict[str, TopicStream] = {}
+        self.unanswered = 0  # topics that await their receipt
+        self.dropped = 0  # publications that arrived twice, or after their topic was left
+        self._inactive: dict[str, TopicStream] = {}  # the most recently left last
+        self._remembered = remembered
+
+    def add(self, topic: str, after: Position | None, snapshot: bool, fresh: bool) -> TopicStream:
+        """Start a subscription. The caller sends the request."""
+        inactive = self._inactive.pop(topic, None)
+        if inactive is None or fresh or (after is not None and after != inactive.position):
+            stream = TopicStream(topic, after, snapshot and after is None)
+        else:
+            stream = inactive
+        self.active[topic] = stream
+        return stream
+
+    def remove(self, topic: str, seen: Position | None) -> bool:
+        """End a subscription and remember its position. Return False when there is none; `seen` is stored anyway."""
+        stream = self.active.pop(topic, None)
+        if stream is None:
+            if seen is not None and topic in self._inactive and self._inactive[topic].position != seen:
+                self._inactive[topic] = TopicStream(topic, seen, False)
+            return False
+        self.set_request(stream, 0)
+        stream.link = 0
+        if seen is not None and seen != stream.position:
+            stream = TopicStream(topic, seen, False)
+        self._inactive.pop(topic, None)
+        if stream.position is not None and self._remembered:
+            self._inactive[topic] = stream
+            if len(self._inactive) > self._remembered:
+                del self._inactive[next(iter(self._inactive))]
+        return True
+
+    def remove_refused(self, topic: str) -> None:
+        """End a subscription that the broker refused. Its position is not kept."""
+        self.set_request(self.active.pop(topic), 0)
+
+    def set_request(self, stream: TopicStream, request: int) -> None:
+        """Set the request that the stream awaits, 0 for none, and count the streams that await one."""
+        self.unanswered += (request != 0) - (stream.request != 0)
+        stream.request = request
+
+    def topic_request(self, stream: TopicStream) -> TopicRequest:
+        """Return the entry of a subscribe request that resumes the stream at its position."""
+        return TopicRequest(stream.topic, stream.position, stream.snapshot)
+
+
+class SubscribeRequests:
+    """The subscribe requests of one client. At `deadline` the link counts as failed: a repeated request on the same
+    link might be answered without a replay."""
+
+    __slots__ = ("_last_request", "_settings", "deadline", "streams")
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._last_request = 0
+        self.streams = TopicStreams(settings.remembered_positions)
+        self.deadline = inf
+
+    def subscribe(self, event: SubscribeTopic, link: int, now: float, out: list[Effect]) -> None:
+        """Start a subscription, and request it on `link`. With `link` 0 the next link requests it."""
+        if event.topic in self.streams.active:
+            return
+        try:
+            check_topic(event.topic)
+        except BadTopic as error:
+            out.append(SubscribeRefused(event.topic, error.code, str(error)))
+            return
+        stream = self.streams.add(event.topic, event.after, event.snapshot, event.fresh)
+        if link:
+            self.request(link, [stream], now, out)
+
+    def unsubscribe(self, event: UnsubscribeTopic, link: int, out: list[Effect]) -> None:
+        """End a subscription, and tell the broker when there is a link."""
+        if self.streams.remove(event.topic, event.seen) and link:
+            self._last_request += 1
+            out.append(Send(link, [wire.Unsubscribe(self._last_request, [event.topic])]))
+
+    def request(self, link: int, streams: Sequence[TopicStream], now: float, out: list[Effect]) -> None:
+        """Send subscribe requests for these streams, each from its position."""
+        size = self._settings.subscribe_batch
+        for start in range(0, len(streams), size):
+            batch = streams[start : start + size]
+            self._last_request += 1
+            for stream in batch:
+                self.streams.set_request(stream, self._last_request)
+            topics = [self.streams.topic_request(stream) for stream in batch]
+            out.append(Send(link, [wire.Subscribe(self._last_request, topics)]))
+        if streams and self.deadline == inf:
+            self.deadline = now + self._settings.receipt_timeout
+
+    def accept_receipts(self, link: int, message: wire.Subscribed, now: float, out: list[Effect]) -> None:
+        """Apply receipts that arrived on `link`: answers to requests, or news of topics that it serves."""
+        streams = self.streams
+        for receipt in message.topics:
+            stream = streams.active.get(receipt.topic)
+            if stream is None:
+                continue
+            if message.request:
+                is_current = stream.request == message.request
+            else:
+                is_current = stream.link == link
+            if not is_current:
+                continue  # the answer to an earlier request, or from a link that does not serve this topic
+            if receipt.receipt is None:
+                streams.remove_refused(receipt.topic)
+                out.append(SubscribeRefused(receipt.topic, receipt.code, receipt.text))
+                continue
+            if message.request:
+                streams.set_request(stream, 0)
+            stream.accept_receipt(link, receipt, out)
+        if streams.unanswered:  # the time limit is for progress
+            self.deadline = now + self._settings.receipt_timeout
+
+    def accept_error(self, message: wire.Error, out: list[Effect]) -> bool:
+        """End the subscriptions of a request that the broker refused as a whole. Return whether there were any."""
+        topics = [
+            topic
+            for topic, stream in self.streams.active.items()
+            if message.request and stream.request == message.request
+        ]
+        for topic in topics:
+            self.streams.remove_refused(topic)
+            out.append(SubscribeRefused(topic, message.code, message.text))
+        return bool(topics)
