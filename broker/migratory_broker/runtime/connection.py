@@ -6,12 +6,13 @@ There are very many of these: each holds a few references and nothing else (1.5 
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections import deque
 from collections.abc import Callable
 from typing import Literal
 
 from migratory_broker.core.edge.events import Close, Hold, Lost, Opened, Paused, Received, Resumed, Send
-from migratory_broker.runtime.direct import ClientSocket, Direct, address
+from migratory_broker.runtime.direct import Multicaster, address
 from migratory_broker.runtime.door import Shown
 from migratory_broker.runtime.newcomers import Newcomers
 from migratory_broker.runtime.pump import Pump
@@ -30,18 +31,19 @@ CLOSE_LIMIT = 5.0
 
 
 class Connection(asyncio.Protocol):
-    """What the socket of connection `number` reports, for the edge. `socket`: for fan-outs, where they may go past the
-    transport."""
+    """The socket of connection `number`: what it reports becomes events for the edge. `socket` is None where multicasts
+    must go through the transport; `send` is the method that they call."""
 
-    __slots__ = ("_table", "number", "socket", "transport")
+    __slots__ = ("_table", "number", "send", "socket", "transport")
 
     def __init__(
-        self, table: Connections, number: int, transport: asyncio.Transport, socket: ClientSocket | None
+        self, table: Connections, number: int, transport: asyncio.Transport, socket: socket.socket | None
     ) -> None:
         self._table = table
         self.number = number
         self.transport = transport
         self.socket = socket
+        self.send: Callable[[bytes], int | None] = transport.write if socket is None else socket.send
 
     @property
     def data_received(self) -> Callable[[bytes], None]:
@@ -59,7 +61,7 @@ class Connection(asyncio.Protocol):
         table = self._table
         table.newcomers.post(self.number, table.pump.step_edge, Paused(self.number))
         # once the edge has taken that, no fan-out comes for this one any more
-        table.newcomers.post(self.number, table.direct.forget, self)
+        table.newcomers.post(self.number, table.multicaster.forget, self)
 
     def resume_writing(self) -> None:
         table = self._table
@@ -75,10 +77,10 @@ class Connections:
 
     def __init__(self, pump: Pump, clock: Callable[[], float]) -> None:
         self.pump = pump
-        self.direct = Direct()
+        self._open: dict[int, Connection] = {}
+        self.multicaster = Multicaster(self._open)
         self.newcomers = Newcomers(pump)
         self._now = clock
-        self._open: dict[int, Connection] = {}
         self._next = 1
         self._closing: deque[tuple[float, int]] = deque()
         self._held: set[int] = set()
@@ -102,7 +104,7 @@ class Connections:
         """Take a transport over from the handshake; `early` are the bytes that came behind the request."""
         number = self._next
         self._next += 1
-        own: ClientSocket | None = None
+        own: socket.socket | None = None
         if isinstance(transport, Shown):
             own = transport.socket
             early += transport.rest()
@@ -113,9 +115,8 @@ class Connections:
         self._open[number] = connection
         self.none_left.clear()
         if own is not None:
-            self.direct.adopt(own, connection)
-        sink = transport.write if own is None else own.send
-        self.newcomers.add(Opened(number, sink, wire, self.remote(number), deflate, opened))
+            self.multicaster.note(connection)  # the handshake's answer went to its transport
+        self.newcomers.add(Opened(number, wire, self.remote(number), deflate, opened))
         if early:
             connection.data_received(early)
 
@@ -131,10 +132,8 @@ class Connections:
     def lost(self, number: int) -> None:
         connection = self._open.pop(number, None)
         if connection is not None:
-            self.direct.forget(connection)
+            self.multicaster.forget(connection)
             self._held.discard(number)
-            if connection.socket is not None:
-                connection.socket.owner = None
             self.newcomers.post(number, self.pump.step_edge, Lost(number))
             if not self._open:
                 self.none_left.set()
@@ -142,7 +141,7 @@ class Connections:
     def look_again(self, connection: Connection) -> None:
         """Fan-outs come for it again, if it is still there."""
         if connection.number in self._open:
-            self.direct.note(connection)
+            self.multicaster.note(connection)
 
     def read(self, event: Received) -> None:
         """For the edge, in its place among the events."""
@@ -163,7 +162,7 @@ class Connections:
             # the transport may be closing: then nothing more goes to this client, of fan-outs either
             if not connection.transport.is_closing():
                 connection.transport.write(effect.data)
-            self.direct.note(connection)
+            self.multicaster.note(connection)
 
     def hold(self, effect: Hold) -> None:
         number = effect.connection
@@ -208,7 +207,7 @@ class Connections:
 
     def tick(self, now: float) -> None:
         """Drop connections that do not take what is pending: a client that stands still must not hold them."""
-        self.direct.look()
+        self.multicaster.review()
         while self._closing and self._closing[0][0] + CLOSE_LIMIT <= now:
             _, number = self._closing.popleft()
             connection = self._open.get(number)

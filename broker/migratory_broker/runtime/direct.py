@@ -1,153 +1,164 @@
-"""A fan-out's way past the transports: `send` straight on the clients' sockets. A delivery is one system call and
-waiting for memory: what is touched for each of thousands of clients is in no cache, and a transport's `write` touches
-much more of it than a socket's `send` (docs/performance.md).
+"""Multicasts: write the same bytes to many connections, with `send` straight on the clients' sockets.
 
-The transports keep everything else: reading, buffering, closing, TLS. What makes it safe:
+A delivery is one system call and the wait for memory: what is touched for each of thousands of clients is in no cache,
+and a transport's `write` touches much more memory than a socket's `send` (docs/performance.md). So an audience's send
+methods are looked up once, and kept for as long as the edge gives the same `Recipients`.
+
+The transports keep everything else: reading, buffering, closing, TLS. Three rules make it safe:
 - Order. A connection whose transport holds bytes is *behind*: until they are gone, everything goes to the transport.
   `note` is called after each `write` to a transport; what the kernel does not take of a `send` is left to it as well.
-- The end. One whose transport is closing gets nothing more, or what was left out would be a hole before what comes. Its
-  socket may take bytes for long: a client that ended its own half may go on reading what its transport holds.
+- The end. A connection whose transport is closing gets nothing more, or what was left out would be a hole before what
+  follows. Its socket may take bytes for long: a client that ended its own half may go on reading what its transport
+  holds.
 - The right socket. uvloop detaches the socket object in the moment in which it gives the descriptor back, asyncio
-  closes it: a `send` then fails, and never reaches the next connection that gets the same number.
+  closes it: a `send` then fails, and never reaches the next connection that gets the same descriptor.
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable, Mapping
+from operator import length_hint
 from typing import Any, Protocol
+from weakref import WeakKeyDictionary
 
-from migratory_broker.core.edge.events import Multicast, Sink
-from migratory_broker.runtime.pump import is_closed, multicast
+from migratory_broker.core.edge.events import Multicast, Recipients
 
-FEW = 32
-"""So many are looked at before each fan-out: mostly they were answered in this turn or the one before, and a transport
-writes only at the end of a turn. More, which read slowly, are looked at once a tick."""
+FEW_BEHIND = 32
+"""Connections behind that are looked at before each fan-out: mostly they were answered in this turn or the one before,
+and a transport writes only at the end of a turn. More than these, which read slowly, are looked at once a tick."""
+
+SMALL_AUDIENCE = 8
+"""Recipients up to which their send methods are looked up for each multicast. Keeping them would cost a topic with one
+subscriber 300 bytes and save it no time."""
+
+Send = Callable[[bytes], int | None]
+"""A socket's `send`, which returns the number of bytes taken, or a transport's `write`, which returns None."""
+
+BROKEN = -1
+"""In place of the number of bytes taken: the socket is closed or its connection broken."""
 
 
-class Owner(Protocol):
-    """A connection, as its socket knows it."""
+class Target(Protocol):
+    """A connection. `send` is the bound `send` of its socket, or where `socket` is None its transport's `write`."""
 
     transport: asyncio.Transport
-
-
-class ClientSocket(socket.socket):
-    """An accepted socket that knows its connection, once there is one."""
-
-    __slots__ = ("owner",)
-
-    owner: Owner | None
-
-
-def wrap(accepted: socket.socket) -> ClientSocket:
-    """For the listener, before the socket gets its transport; not for TLS."""
-    own = ClientSocket(accepted.family, accepted.type, accepted.proto, fileno=accepted.detach())
-    own.setblocking(False)
-    own.owner = None
-    return own
+    socket: socket.socket | None
+    send: Send
 
 
 def address(socket: socket.socket) -> Any:
-    """Of its other end, as Python gives it; None when it is gone."""
+    """Return the address of the other end as Python gives it, None when the connection is gone."""
     try:
         return socket.getpeername()
     except OSError:
         return None
 
 
-class Direct:
-    """All sockets of this process's clients that may be written to directly."""
+class Multicaster:
+    """Writes multicasts to the connections in `table`, by number."""
 
-    def __init__(self) -> None:
-        self._behind: dict[Owner, None] = {}
+    def __init__(self, table: Mapping[int, Target]) -> None:
+        self._table = table
+        self._sends: WeakKeyDictionary[Recipients, tuple[Send, ...]] = WeakKeyDictionary()
+        self._behind: dict[Target, None] = {}
 
-    def adopt(self, own: ClientSocket, owner: Owner) -> None:
-        """The socket is `owner`'s now, to whose transport bytes went already."""
-        own.owner = owner
-        self.note(owner)
-
-    def note(self, owner: Owner) -> None:
-        """Bytes went to the transport, or would have gone if it were not closing: is it behind?"""
-        if owner.transport.get_write_buffer_size() or owner.transport.is_closing():
-            self._behind[owner] = None
+    def note(self, target: Target) -> None:
+        """Note whether the connection is behind: bytes went to its transport, or would have if it were not closing."""
+        if target.transport.get_write_buffer_size() or target.transport.is_closing():
+            self._behind[target] = None
         else:
-            self._behind.pop(owner, None)
+            self._behind.pop(target, None)
 
-    def forget(self, owner: Owner) -> None:
-        """It is out of every audience, or gone."""
-        self._behind.pop(owner, None)
+    def forget(self, target: Target) -> None:
+        """Drop a connection that is in no audience any more, or gone."""
+        self._behind.pop(target, None)
 
-    def look(self) -> None:
-        """Who has caught up? While anybody is behind, each fan-out looks at each of its sockets."""
-        for owner in list(self._behind):
-            if not (owner.transport.get_write_buffer_size() or owner.transport.is_closing()):
-                del self._behind[owner]
+    def review(self) -> None:
+        """Drop those that have caught up. While any is behind, each multicast checks each of its recipients."""
+        for target in list(self._behind):
+            if not (target.transport.get_write_buffer_size() or target.transport.is_closing()):
+                del self._behind[target]
 
     def multicast(self, effect: Multicast) -> None:
-        """Write the same bytes to every sink: what a fan-out costs is this loop."""
-        if 0 < len(self._behind) <= FEW:
-            self.look()
+        """Write the bytes to every recipient that is still connected. The cost of a fan-out is this loop."""
+        if 0 < len(self._behind) <= FEW_BEHIND:
+            self.review()
         data = effect.data
         size = len(data)
+        numbers = effect.recipients.connections
         if self._behind:
-            self._careful(data, effect)
+            self._multicast_checked(data, numbers)
             return
-        sinks = iter(effect.sinks)
+        sends = self._sends_of(effect.recipients)
+        pending = iter(sends)
         while True:
-            sink: Sink | None = None
-            sent: object = size
+            taken: int | None = size
             try:
-                for sink in sinks:
-                    if (sent := sink(data)) != size:
+                for send in pending:
+                    if (taken := send(data)) != size:
                         break
                 else:
                     return
             except BlockingIOError:
-                sent = 0
+                taken = 0
             except OSError:
-                sent = -1
+                taken = BROKEN
             except RuntimeError:
-                if not is_closed(sink):
+                if not self._is_closing(numbers[len(sends) - length_hint(pending) - 1]):
                     raise
-                sent = None  # a transport that was closed in this turn; its `Lost` is on the way
-            assert sink is not None
-            self._rest(sink, data, sent)
+                taken = None  # a transport that was closed in this turn; its `Lost` is on the way
+            target = self._table.get(numbers[len(sends) - length_hint(pending) - 1])
+            if target is not None and target.socket is not None and taken is not None:
+                self._write_rest(target, data, taken)
 
-    def _careful(self, data: bytes, effect: Multicast) -> None:
-        """Somebody is behind: look at each."""
-        for sink in effect.sinks:
-            own = getattr(sink, "__self__", None)
-            owner = own.owner if isinstance(own, ClientSocket) else None
-            if owner is None or owner not in self._behind:
-                self._one(sink, data)
-            elif not owner.transport.is_closing():
-                owner.transport.write(data)
-                self.note(owner)
+    def _sends_of(self, recipients: Recipients) -> tuple[Send, ...]:
+        """Return the recipients' send methods, in their order."""
+        if len(recipients.connections) <= SMALL_AUDIENCE:
+            return self._look_up(recipients.connections)
+        sends = self._sends.get(recipients)
+        if sends is None:
+            sends = self._sends[recipients] = self._look_up(recipients.connections)
+        return sends
 
-    def _one(self, sink: Sink, data: bytes) -> None:
-        own = getattr(sink, "__self__", None)
-        if not isinstance(own, ClientSocket):
-            multicast(Multicast(data, (sink,)))
-            return
+    def _look_up(self, numbers: tuple[int, ...]) -> tuple[Send, ...]:
+        table = self._table
+        # For a connection lost in this turn `len` stands in, which discards the bytes and returns how many they are.
+        # The edge will hear of the loss and give other `Recipients`.
+        return tuple([table[number].send if number in table else len for number in numbers])
+
+    def _is_closing(self, number: int) -> bool:
+        target = self._table.get(number)
+        return target is None or target.transport.is_closing()
+
+    def _multicast_checked(self, data: bytes, numbers: tuple[int, ...]) -> None:
+        """Write to the transports of connections that are behind, and to the sockets of all others."""
+        for number in numbers:
+            target = self._table.get(number)
+            if target is None:
+                continue
+            if target not in self._behind and target.socket is not None:
+                self._send(target, data)
+            elif not target.transport.is_closing():
+                target.transport.write(data)
+                if target.socket is not None:
+                    self.note(target)
+
+    def _send(self, target: Target, data: bytes) -> None:
         try:
-            sent: object = sink(data)
+            taken = target.send(data)
         except BlockingIOError:
-            sent = 0
+            taken = 0
         except OSError:
-            sent = -1
-        if sent != len(data):
-            self._rest(sink, data, sent)
+            taken = BROKEN
+        if taken is not None and taken != len(data):
+            self._write_rest(target, data, taken)
 
-    def _rest(self, sink: Sink, data: bytes, sent: object) -> None:
-        """`sent` is how much of `data` the kernel took; -1: the connection is broken; None: a transport took it."""
-        own = getattr(sink, "__self__", None)
-        if not isinstance(own, ClientSocket) or not isinstance(sent, int):
-            return
-        owner = own.owner
-        if owner is None:
-            return  # it is gone
-        if sent < 0:
-            owner.transport.abort()
-        elif not owner.transport.is_closing():
-            owner.transport.write(data[sent:])
-        self.note(owner)
+    def _write_rest(self, target: Target, data: bytes, taken: int) -> None:
+        """Leave to the transport what the socket has not taken."""
+        if taken == BROKEN:
+            target.transport.abort()
+        elif not target.transport.is_closing():
+            target.transport.write(data[taken:])
+        self.note(target)

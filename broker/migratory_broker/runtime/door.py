@@ -8,10 +8,11 @@ costs little, and stands in the line of what may come late (`pump.py`) until HTT
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable
 from typing import Any
 
-from migratory_broker.runtime.direct import ClientSocket, address
+from migratory_broker.runtime.direct import address
 
 Late = Callable[[Callable[[Any], None], Any], None]
 
@@ -23,7 +24,7 @@ class Door(asyncio.Protocol):
     """Before the protocol that `factory` makes for HTTP, which sees a `Shown` for its transport. `late` runs a call in
     its turn."""
 
-    def __init__(self, factory: Callable[[], asyncio.BaseProtocol], socket: ClientSocket, late: Late) -> None:
+    def __init__(self, factory: Callable[[], asyncio.BaseProtocol], socket: socket.socket, late: Late) -> None:
         self._factory = factory
         self._socket = socket
         self._late = late
@@ -77,7 +78,7 @@ class Shown:
 
     __slots__ = ("rest", "socket", "transport")
 
-    def __init__(self, transport: asyncio.Transport, socket: ClientSocket, rest: Callable[[], bytes]) -> None:
+    def __init__(self, transport: asyncio.Transport, socket: socket.socket, rest: Callable[[], bytes]) -> None:
         self.transport = transport
         self.socket = socket
         self.rest = rest

@@ -17,7 +17,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from migratory_broker.runtime.direct import wrap
 from migratory_broker.runtime.door import Door, Late
 from migratory_broker.runtime.errors import ListenError
 from migratory_broker.runtime.intake import Intake
@@ -148,8 +147,7 @@ class Starting:
     def __call__(self, accepted: socket.socket) -> None:
         factory = self._factory
         if self._late is not None and self._tls is None:
-            accepted = own = wrap(accepted)
-            factory = partial(Door, factory, own, self._late)
+            factory = partial(Door, factory, accepted, self._late)
         task = self._loop.create_task(self._start(factory, accepted))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -76,14 +76,14 @@ class Pump:
 
     def carry_out(self, handlers: dict[type, Handler]) -> None:
         """What takes the effects that leave both cores, by class: all of `logic_events.Effect` but those for the edge,
-        and the edge's `Send`, `Close` and `Hold`. One for an effect meant for the edge must `step_edge` it itself.
+        and the edge's `Multicast`, `Send`, `Close` and `Hold`. One for an effect meant for the edge must `step_edge`
+        it itself.
         """
         self._logic_handlers.update(dict.fromkeys(get_args(logic_events.EdgeEffect), self.step_edge))
         self._logic_handlers.update(handlers)
         self._edge_handlers.update(dict.fromkeys(get_args(edge_events.LogicRequest), self.to_logic))
         self._edge_handlers[edge_events.Detach] = _nobody
         self._edge_handlers.update(handlers)
-        self._edge_handlers.setdefault(edge_events.Multicast, multicast)
         self._edge_handlers[edge_events.More] = self.to_edge
 
     def attach(self, edge: Core, over: Callable[[], None] | None = None) -> None:
@@ -192,30 +192,3 @@ class Pump:
 
 def _nobody(effect: edge_events.Detach) -> None:
     """In one process the edge hears of every topic anyway."""
-
-
-def multicast(effect: edge_events.Multicast) -> None:
-    """Write the same bytes to every sink. What a fan-out costs is this loop.
-
-    A transport that was closed in this turn refuses the write; its `Lost` is on the way, and the others get theirs.
-    """
-    data = effect.data
-    sinks = iter(effect.sinks)
-    failed: edge_events.Sink | None = None
-    sink: edge_events.Sink | None = None
-    while True:
-        try:
-            for sink in sinks:
-                sink(data)
-            return
-        except RuntimeError:
-            # the same sink twice: the iterator itself failed, not a transport
-            if sink is failed or not is_closed(sink):
-                raise
-            failed = sink
-
-
-def is_closed(sink: edge_events.Sink | None) -> bool:
-    """Whether the transport behind a sink is closing."""
-    transport = getattr(sink, "__self__", None)
-    return transport is not None and bool(transport.is_closing())

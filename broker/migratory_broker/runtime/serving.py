@@ -91,7 +91,7 @@ class Serving:
     def handlers(self) -> dict[type, Callable[[Any], object]]:
         """What carries out the edge's effects on its connections, for the pump."""
         return {
-            edge_events.Multicast: self.connections.direct.multicast,
+            edge_events.Multicast: self.connections.multicaster.multicast,
             edge_events.Send: self.connections.send,
             edge_events.Close: self.connections.close,
             edge_events.Hold: self.connections.hold,

@@ -89,14 +89,14 @@ def paused_stays_in_the_audience(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Delivery, "pause", pause)
 
 
-def sinks_not_made_anew(patch: pytest.MonkeyPatch) -> None:
+def recipients_not_made_anew(patch: pytest.MonkeyPatch) -> None:
     whole = Topic.add_live
 
     def add_live(self: Topic, connection: Any) -> None:
-        sinks = {format: audience.sinks for format, audience in self.audiences.items()}
+        recipients = {format: audience._recipients for format, audience in self.audiences.items()}
         whole(self, connection)
         for format, audience in self.audiences.items():
-            audience.sinks = sinks.get(format)
+            audience._recipients = recipients.get(format)
 
     patch.setattr(Topic, "add_live", add_live)
 
@@ -112,7 +112,7 @@ def sinks_not_made_anew(patch: pytest.MonkeyPatch) -> None:
         replay_without_its_receipt,
         queue_lost,
         paused_stays_in_the_audience,
-        sinks_not_made_anew,
+        recipients_not_made_anew,
     ],
 )
 def test_a_planted_fault_is_caught(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,7 +44,7 @@ class Connection:
         self._silent_out: deque[tuple[Callable[..., None], tuple[object, ...]]] | None = None
         self._last_in = self._last_out = world.scheduler.now
         edge.connections[number] = self
-        opened = Opened(number, self.to_client, "json" if wire == "json" else "msgpack", f"client:{number}")
+        opened = Opened(number, "json" if wire == "json" else "msgpack", f"client:{number}")
         edge.process.run(edge.step, opened)
 
     # ---- from the client

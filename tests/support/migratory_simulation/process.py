@@ -62,8 +62,10 @@ class EdgeLife:
         process = self.process
         for effect in self.core.step(event, process.world.scheduler.now + process.offset):
             if isinstance(effect, edge_events.Multicast):
-                for sink in effect.sinks:
-                    sink(effect.data)
+                for number in effect.recipients.connections:
+                    connection = self.connections.get(number)
+                    if connection is not None:
+                        connection.to_client(effect.data)
             elif isinstance(effect, edge_events.Send):
                 connection = self.connections.get(effect.connection)
                 if connection is not None:

@@ -87,7 +87,7 @@ class Reader:
         self.socket: Literal["open", "closed", "aborted"] = "open"
         self.paused = False  # the transport is full, and the edge knows it
 
-    def sink(self, data: bytes) -> None:
+    def write(self, data: bytes) -> None:
         """What the edge writes. Nothing may come behind a close frame, or after the socket was closed."""
         assert self.socket == "open", f"written to a socket that is {self.socket}: {data!r}"
         assert self.close_code is None, f"written after the close frame: {data!r}"
@@ -181,10 +181,10 @@ class Bench:
         effects = self.edge.step(event, self.now)
         for effect in effects:
             if isinstance(effect, Send):
-                self.readers[effect.connection].sink(effect.data)
+                self.readers[effect.connection].write(effect.data)
             elif isinstance(effect, Multicast):
-                for sink in effect.sinks:
-                    sink(effect.data)
+                for number in effect.recipients.connections:
+                    self.readers[number].write(effect.data)
             elif isinstance(effect, Close):
                 self.readers[effect.connection].socket = "aborted" if effect.abort else "closed"
             elif isinstance(effect, Detach):
@@ -214,7 +214,7 @@ class Bench:
     ) -> Reader:
         number = len(self.readers) + 1
         reader = self.readers[number] = Reader(self, number, wire, deflate)
-        self.step(Opened(number, reader.sink, wire, f"10.0.0.{number}:5000", deflate, opened))
+        self.step(Opened(number, wire, f"10.0.0.{number}:5000", deflate, opened))
         return reader
 
     def client(self, name: str = "", wire: Literal["json", "msgpack"] = "msgpack", *, deflate: bool = False) -> Reader:

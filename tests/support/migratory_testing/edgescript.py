@@ -79,9 +79,6 @@ class Client:
         self.codec = codec
         self.deflate = deflate
 
-    def sink(self, data: bytes) -> None:
-        """Bytes are shown where the effect is."""
-
     def show(self, data: bytes) -> list[str]:
         lines = []
         for event in frames.FrameParser("client", 2**30, self.deflate).feed(data):
@@ -134,9 +131,8 @@ class EdgeScript:
             name = self.names[effect.connection]
             return [f"  {name} < {line}" for line in self.clients[name].show(effect.data)]
         if isinstance(effect, Multicast):
-            found = [sink.__self__ for sink in effect.sinks]  # type: ignore[attr-defined]
-            names = ", ".join(client.name for client in found)
-            return [f"  {names} << {line}" for line in found[0].show(effect.data)]
+            names = [self.names[number] for number in effect.recipients.connections]
+            return [f"  {', '.join(names)} << {line}" for line in self.clients[names[0]].show(effect.data)]
         if isinstance(effect, Close):
             return [f"  {self.names[effect.connection]} socket {'aborted' if effect.abort else 'closed'}"]
         if isinstance(effect, Hold):
@@ -169,9 +165,9 @@ class EdgeScript:
 
     def do_open(self, name: str, wire: str = "json", deflate: str = "") -> list[str]:
         number = len(self.names) + 1
-        client = self.clients[name] = Client(name, number, JSON if wire == "json" else MSGPACK, bool(deflate))
+        self.clients[name] = Client(name, number, JSON if wire == "json" else MSGPACK, bool(deflate))
         self.names[number] = name
-        return self.step(Opened(number, client.sink, wire, f"10.0.0.{number}:1", bool(deflate)))  # type: ignore[arg-type]
+        return self.step(Opened(number, wire, f"10.0.0.{number}:1", bool(deflate)))  # type: ignore[arg-type]
 
     def do_connect(self, name: str, version: str = "1") -> list[str]:
         lines = [] if name in self.clients else self.do_open(name)

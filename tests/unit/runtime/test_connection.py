@@ -76,7 +76,7 @@ def test_a_connection_is_adopted_and_held(early: bytes) -> None:
     connections = Connections(pump, lambda: 1.0)  # type: ignore[arg-type]
     connections.adopt(transport, "json", False, 0.5, early)  # type: ignore[arg-type]
     pump.turn()
-    opened = Opened(1, transport.write, "json", "10.0.0.1:1", False, 0.5)
+    opened = Opened(1, "json", "10.0.0.1:1", False, 0.5)
     assert pump.events == [opened, *([Received(1, early)] if early else [])]
     for number, on in ((1, True), (2, True), (1, False), (2, False)):
         connections.hold(Hold(number, on))
@@ -105,14 +105,14 @@ def test_a_reply_that_a_closing_transport_did_not_get_ends_the_fan_outs_too() ->
     connections.adopt(transport, "json", False, 0.5, b"")  # type: ignore[arg-type]
     connection = connections._open[1]
     connections.send(Send(1, b"reply"))
-    assert (transport.written, connections.direct._behind) == ([b"reply"], {})
+    assert (transport.written, connections.multicaster._behind) == ([b"reply"], {})
     transport.closing = True
     connections.send(Send(1, b"page"))
-    assert (transport.written, list(connections.direct._behind)) == ([b"reply"], [connection])
+    assert (transport.written, list(connections.multicaster._behind)) == ([b"reply"], [connection])
     connection.resume_writing()
     connection.connection_lost(None)
     pump.turn()
-    assert connections.direct._behind == {}
+    assert connections.multicaster._behind == {}
 
 
 class TestChoked:

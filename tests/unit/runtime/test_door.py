@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import uvloop
-from migratory_broker.runtime.direct import ClientSocket, address, wrap
+from migratory_broker.runtime.direct import address
 from migratory_broker.runtime.door import MOST, Door, Shown
 from migratory_testing.waiting import until
 
@@ -35,7 +35,7 @@ class Http(asyncio.Protocol):
 
 
 class Site:
-    def __init__(self, peer: socket.socket, own: ClientSocket) -> None:
+    def __init__(self, peer: socket.socket, own: socket.socket) -> None:
         self.http = Http()
         self.peer = peer
         self.late: list[tuple[Callable[[Any], None], Any]] = []
@@ -56,7 +56,8 @@ class Site:
 async def connected() -> AsyncIterator[Site]:
     with socket.create_server(("127.0.0.1", 0)) as listening, socket.socket() as peer:
         peer.connect(listening.getsockname())
-        own = wrap(listening.accept()[0])
+        own = listening.accept()[0]
+        own.setblocking(False)
         site = Site(peer, own)
         await asyncio.get_running_loop().connect_accepted_socket(lambda: site.door, own)
         yield site

@@ -36,7 +36,7 @@ class Pump:
 
 
 def opened(number: int) -> Opened:
-    return Opened(number, print, "json", "10.0.0.1:1")
+    return Opened(number, "json", "10.0.0.1:1")
 
 
 def site() -> tuple[Pump, Newcomers]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 from migratory_broker.core.edge import events as edge_events
 from migratory_broker.core.logic import events
-from migratory_broker.runtime.pump import BATCH, SLICE, Pump, multicast
+from migratory_broker.runtime.pump import BATCH, SLICE, Pump
 from migratory_protocol.positions import Position
 
 
@@ -224,49 +223,6 @@ def test_a_core_that_raises_is_stepped_no_more(core: Any) -> None:
     loop.turn()
     assert pump._logic.events == [events.Tick()]
     assert len(errors) == 1
-
-
-class Transport:
-    """A sink as the runtime has them: the bound `write` of a transport."""
-
-    def __init__(self, closing: bool = False) -> None:
-        self.data = b""
-        self.closing = closing
-
-    def write(self, data: bytes) -> None:
-        if self.closing:
-            raise RuntimeError("the handler is closed")
-        self.data += data
-
-    def is_closing(self) -> bool:
-        return self.closing
-
-
-def test_a_transport_that_closed_costs_the_others_nothing() -> None:
-    transports = [Transport(), Transport(closing=True), Transport(closing=True), Transport(), Transport(closing=True)]
-    multicast(edge_events.Multicast(b"x", [transport.write for transport in transports]))
-    assert [transport.data for transport in transports] == [b"x", b"", b"", b"x", b""]
-
-
-def test_a_failure_that_is_no_closed_transport_is_not_hidden() -> None:
-    class Wrong(Transport):
-        def is_closing(self) -> bool:
-            return False
-
-    with pytest.raises(RuntimeError):
-        multicast(edge_events.Multicast(b"x", [Transport().write, Wrong(closing=True).write]))
-
-
-def test_an_iterator_that_fails_does_not_spin() -> None:
-    sinks = {1: Transport(closing=True).write, 2: Transport().write}
-
-    def changing() -> Any:
-        for sink in sinks.values():
-            sinks[len(sinks) + 1] = sink
-            yield sink
-
-    with pytest.raises(RuntimeError, match="changed size"):
-        multicast(edge_events.Multicast(b"x", changing()))
 
 
 def test_pages_of_replays_wait_for_what_is_live_and_take_little_of_a_turn(core: Any) -> None:

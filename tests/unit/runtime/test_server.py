@@ -250,9 +250,9 @@ async def test_a_client_that_takes_nothing_pauses_and_a_close_has_a_limit(sites:
     site = sites()
     _, writer, _ = await site.request(REQUEST + "\r\n")
     writer.transport.pause_reading()
-    opened = (await until(lambda: site.edge.of(edge_events.Opened)))[0]
+    await until(lambda: site.edge.of(edge_events.Opened))
     for _ in range(200):
-        opened.sink(b"x" * 65536)
+        site.connections._open[1].send(b"x" * 65536)
     await until(lambda: edge_events.Paused(1) in site.edge.events)
     site.connections.close(edge_events.Close(1))
     site.connections.send(edge_events.Send(1, b"too late"))
@@ -268,9 +268,9 @@ async def test_a_client_that_reads_again_resumes(sites: Any) -> None:
     site = sites()
     reader, writer, _ = await site.request(REQUEST + "\r\n")
     writer.transport.pause_reading()
-    opened = (await until(lambda: site.edge.of(edge_events.Opened)))[0]
+    await until(lambda: site.edge.of(edge_events.Opened))
     while edge_events.Paused(1) not in site.edge.events:
-        opened.sink(b"x" * 65536)
+        site.connections._open[1].send(b"x" * 65536)
         await asyncio.sleep(0)
     writer.transport.resume_reading()
     reader_task = asyncio.ensure_future(reader.read())

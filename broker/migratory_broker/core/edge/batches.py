@@ -20,7 +20,7 @@ from operator import attrgetter
 
 from migratory_broker.core.edge.config import EdgeConfig
 from migratory_broker.core.edge.connection import Batch, Chunk, Connection, Topic
-from migratory_broker.core.edge.events import Sink
+from migratory_broker.core.edge.events import Recipients
 from migratory_broker.core.edge.formats import Format
 
 EARLY = 0.1
@@ -101,31 +101,33 @@ class Batches:
             if _holds(topic, number):
                 yield topic, number
 
-    def leave(self, topic: Topic, number: int | None = None) -> list[tuple[bytes, tuple[Sink, ...], int]]:
+    def leave(self, topic: Topic, number: int | None = None) -> list[tuple[bytes, Recipients, int]]:
         """All that waits for those subscribers of a topic that wait for its chunk `number` (None: for any of it):
         bytes, all who get just these, and how many publications they are."""
         batch = topic.batch
         assert batch is not None
         if number is None:
             number = batch.chunks[-1].number
-        leaving: list[tuple[bytes, tuple[Sink, ...], int]] = []
+        leaving: list[tuple[bytes, Recipients, int]] = []
         had = self._number  # what all of them have
         for format, audience in topic.audiences.items():
             members = audience.members
             lowest = min(map(_taken, members), default=had)
             if lowest < number:  # else all of it left along with other topics
-                for chunks, sinks in self._alike(members, number):
+                for chunks, numbers in self._alike(members, number):
                     data = b"".join([chunk.data[format] for chunk in chunks])
-                    leaving.append((data, tuple(sinks), sum([chunk.publications for chunk in chunks])))
+                    everyone = len(numbers) == len(members)
+                    recipients = audience.recipients if everyone else Recipients(tuple(numbers))
+                    leaving.append((data, recipients, sum([chunk.publications for chunk in chunks])))
                 lowest = min(map(_taken, members))
             had = min(had, lowest)
         self._drop(topic, batch, had)
         return leaving
 
-    def _alike(self, members: dict[Connection, Sink], number: int) -> Iterable[tuple[list[Chunk], list[Sink]]]:
+    def _alike(self, members: Iterable[Connection], number: int) -> Iterable[tuple[list[Chunk], list[int]]]:
         """What waits for those that wait for chunk `number`, and for whom the same waits. They have it then."""
-        alike: dict[object, tuple[list[Chunk], list[Sink]]] = {}
-        for connection, sink in members.items():
+        alike: dict[object, tuple[list[Chunk], list[int]]] = {}
+        for connection in members:
             taken = connection.taken
             if taken < number:
                 # all that had the same and follow the same topics, live in each of them
@@ -134,7 +136,7 @@ class Batches:
                 group = alike.get(key)
                 if group is None:
                     group = alike[key] = (self._waiting(connection, busy), [])
-                group[1].append(sink)
+                group[1].append(connection.number)
                 connection.taken = self._number
         return alike.values()
 

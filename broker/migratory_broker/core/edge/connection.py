@@ -17,7 +17,7 @@ from migratory_protocol.messages import TopicReceipt
 from migratory_protocol.peer import Publication
 from migratory_protocol.positions import Position
 
-from migratory_broker.core.edge.events import Sink
+from migratory_broker.core.edge.events import Recipients
 from migratory_broker.core.edge.formats import Format
 
 
@@ -132,16 +132,14 @@ class Connection:
         "remote",
         "replaying",
         "request",
-        "sink",
         "slot",
         "state",
         "taken",
         "topics",
     )
 
-    def __init__(self, number: int, sink: Sink, format: Format, remote: str, now: float) -> None:
+    def __init__(self, number: int, format: Format, remote: str, now: float) -> None:
         self.number = number
-        self.sink = sink
         self.format = format
         self.parser: FrameParser | None = None  # there while a frame is half received
         self.remote = remote  # until it has said who it is; the runtime knows it for as long as the socket is open
@@ -165,14 +163,33 @@ class Connection:
 
 
 class Audience:
-    """The live, writable subscribers of a topic in one format. `sinks` is made when a fan-out needs it: it never
-    changes afterwards, so that an effect that holds it stays right."""
+    """The live, writable subscribers of a topic in one format."""
 
-    __slots__ = ("members", "sinks")
+    __slots__ = ("_recipients", "members")
 
     def __init__(self) -> None:
-        self.members: dict[Connection, Sink] = {}
-        self.sinks: tuple[Sink, ...] | None = None
+        self.members: dict[Connection, None] = {}
+        self._recipients: Recipients | None = None
+
+    @property
+    def recipients(self) -> Recipients:
+        """The members' numbers. The same object until a member is added or removed, and itself immutable, so that an
+        effect that holds it stays right."""
+        if self._recipients is None:
+            self._recipients = Recipients(tuple([member.number for member in self.members]))
+        return self._recipients
+
+    def add(self, connection: Connection) -> None:
+        self.members[connection] = None
+        self._recipients = None
+
+    def remove(self, connection: Connection) -> bool:
+        """Return whether the connection was a member."""
+        if connection not in self.members:
+            return False
+        del self.members[connection]
+        self._recipients = None
+        return True
 
 
 class Replay:
@@ -216,20 +233,19 @@ class Topic:
 
     def add_live(self, connection: Connection) -> None:
         """The connection gets what is fanned out from now on."""
+        assert connection.state is State.OPEN, "a connection that left gets nothing more"
         if connection.queue is not None:
             self.paused[connection] = None
             return
         audience = self.audiences.get(connection.format)
         if audience is None:
             audience = self.audiences[connection.format] = Audience()
-        audience.members[connection] = connection.sink
-        audience.sinks = None
+        audience.add(connection)
 
     def remove_live(self, connection: Connection) -> bool:
         """Whether it was live."""
         audience = self.audiences.get(connection.format)
-        if audience is not None and audience.members.pop(connection, None) is not None:
-            audience.sinks = None
+        if audience is not None and audience.remove(connection):
             return True
         if connection in self.paused:
             del self.paused[connection]

@@ -86,7 +86,7 @@ class Connections:
 
     def opened(self, event: Opened) -> None:
         format = self._formats.get(event.wire, event.deflate)
-        connection = Connection(event.connection, event.sink, format, event.remote, self._delivery.moment)
+        connection = Connection(event.connection, format, event.remote, self._delivery.moment)
         self.table[event.connection] = connection
         accepted = self.now if event.opened is None else event.opened
         self._wheel.schedule(connection, accepted + self._config.handshake)
@@ -147,7 +147,6 @@ class Connections:
             self._rebalancer.remove(connection)
         self._subscriptions.drop_all(connection)
         self.inbox.drop_backlog(connection)
-        connection.sink = nowhere  # CLOSING may last for a while; the transport is free
         if connection.queue is not None:
             self._delivery.drop_queue(connection)
 
@@ -263,11 +262,6 @@ class Connections:
         intervals = 1 if self.now - heard < self._config.heartbeat else 2
         due = heard + intervals * self._config.heartbeat
         self._wheel.schedule(connection, due if connection.expires is None else min(due, connection.expires))
-
-
-def nowhere(data: bytes) -> None:
-    """The sink of those that left."""
-    raise AssertionError("written to a connection that left")
 
 
 def describe(connection: Connection) -> dict[str, object]:

@@ -1,7 +1,7 @@
 """Delivery: from a committed publication to bytes for every subscriber, and what waits for those that read slowly.
 
 The fast path. `Fanout(topic, publications)` becomes one `Multicast` per wire format: encoded once, framed once, joined
-into one write, to a tuple of sinks that is only made anew after somebody came, went, or changed between writable and
+into one write, to `Recipients` that are only made anew after a subscriber came, went, or changed between writable and
 paused. Nothing is done or allocated per subscriber here.
 
 With batching (batches.py) what is fanned out waits in its topic instead, and leaves as one `Multicast` for all that get
@@ -26,7 +26,7 @@ from migratory_protocol.peer import Forwarded, Publication
 from migratory_broker.core.edge.batches import Batches
 from migratory_broker.core.edge.config import EdgeConfig
 from migratory_broker.core.edge.connection import Connection, Queue, Topic
-from migratory_broker.core.edge.events import Close, Detach, Effect, Hold, Later, More, Multicast, Send, Sink
+from migratory_broker.core.edge.events import Close, Detach, Effect, Hold, Later, More, Multicast, Recipients, Send
 from migratory_broker.core.edge.formats import Format
 from migratory_broker.core.logic.events import Attach, Clients, NextPage, Note, Observe, PublishRequest
 
@@ -160,10 +160,8 @@ class Delivery:
             data = encoded[format] = encode(format)
             if self._batches.delay:
                 continue
-            if audience.sinks is None:
-                audience.sinks = tuple(audience.members.values())
-            self._effects.append(Multicast(data, audience.sinks))
-            subscribers = len(audience.sinks)
+            self._effects.append(Multicast(data, audience.recipients))
+            subscribers = len(audience.members)
             self.delivered += publications * subscribers
             self.sent_bytes += len(data) * subscribers
         if self._batches.delay and encoded:
@@ -176,16 +174,16 @@ class Delivery:
 
     def write_to_all(self, connections: Iterable[Connection], data: bytes) -> None:
         """The same bytes to each connection, to those for whom nothing waits past their transports."""
-        sinks: list[Sink] = []
+        numbers: list[int] = []
         for connection in connections:
             if connection.queue is None and not self._batches.waiting(connection):
-                sinks.append(connection.sink)
+                numbers.append(connection.number)
             else:
                 self.write(connection, data)
-        if sinks:
+        if numbers:
             self._join()
-            self._effects.append(Multicast(data, tuple(sinks)))
-            self.sent_bytes += len(data) * len(sinks)
+            self._effects.append(Multicast(data, Recipients(tuple(numbers))))
+            self.sent_bytes += len(data) * len(numbers)
 
     def broadcast(self, connections: Iterable[Connection], message: BrokerMessage) -> None:
         """The same message to each connection."""
@@ -222,10 +220,10 @@ class Delivery:
 
     def _leave(self, topic: Topic, number: int | None = None) -> None:
         """What waits in a topic leaves. Nothing is being written just now."""
-        for data, sinks, publications in self._batches.leave(topic, number):
-            self._effects.append(Multicast(data, sinks))
-            self.delivered += publications * len(sinks)
-            self.sent_bytes += len(data) * len(sinks)
+        for data, recipients, publications in self._batches.leave(topic, number):
+            self._effects.append(Multicast(data, recipients))
+            self.delivered += publications * len(recipients.connections)
+            self.sent_bytes += len(data) * len(recipients.connections)
 
     def join(self, topic: Topic, connection: Connection) -> None:
         """The connection gets what is fanned out from now on."""

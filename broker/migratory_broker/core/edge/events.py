@@ -7,8 +7,7 @@ says besides what it wants to hear of (`Attach`, `Detach`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Literal, Protocol
+from typing import Literal
 
 from msgspec import Struct
 
@@ -25,18 +24,11 @@ from migratory_broker.core.logic.events import (
 )
 
 
-class Sink(Protocol):
-    """Where bytes for one connection go: the transport's `write` in production. Never called inside the core."""
-
-    def __call__(self, data: bytes, /) -> object: ...
-
-
 class Opened(Struct, frozen=True, gc=False):
     """A WebSocket handshake was finished (subprotocol `wire`); the connection has until the handshake limit to send
     `connect`. `connection` is never used twice in the life of an edge. `opened` is when TCP accepted it."""
 
     connection: int
-    sink: Sink
     wire: Literal["json", "msgpack"]
     remote: str
     deflate: bool = False
@@ -80,11 +72,21 @@ class Later(Struct, frozen=True, gc=False):
 Event = Opened | Received | Paused | Resumed | Lost | More | Later | Tick | EdgeEffect
 
 
+class Recipients(Struct, frozen=True, eq=False, weakref=True):
+    """The numbers of the connections that a multicast goes to.
+
+    An edge gives the same object for every fan-out to the same subscribers of a topic and a new one after a change, so
+    that the runtime can keep what it looked up for these numbers for as long as the object lives.
+    """
+
+    connections: tuple[int, ...]
+
+
 class Multicast(Struct, frozen=True, gc=False):
-    """The same bytes to every sink: what a fan-out costs is this loop."""
+    """Write the same bytes to every recipient."""
 
     data: bytes
-    sinks: Iterable[Sink]
+    recipients: Recipients
 
 
 class Send(Struct, frozen=True, gc=False):

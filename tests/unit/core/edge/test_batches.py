@@ -58,7 +58,7 @@ def test_clients_that_get_the_same_are_one_effect() -> None:
     table.later.clear()
     table.now = later.at
     effects = table.step(later)
-    assert [len(list(effect.sinks)) for effect in effects if isinstance(effect, Multicast)] == [2, 1]
+    assert [len(effect.recipients.connections) for effect in effects if isinstance(effect, Multicast)] == [2, 1]
     assert [len(reader.writes) for reader in readers] == [1, 1, 1]
     assert not table.later  # nothing waits: nobody is to be woken
 
@@ -291,7 +291,7 @@ def test_pings_of_one_tick_are_one_effect_and_keep_their_place() -> None:
     table.fan("t", publication(1))
     table.now += 0.2
     effects = table.step(Tick())
-    assert [len(list(effect.sinks)) for effect in effects if isinstance(effect, Multicast)] == [1]
+    assert [len(effect.recipients.connections) for effect in effects if isinstance(effect, Multicast)] == [1]
     assert len(idle.controls) == 1
     assert busy.sequences("t") == [1]  # it was written before the ping
     assert len(busy.controls) == 1

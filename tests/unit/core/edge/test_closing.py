@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 from migratory_broker.core.edge import EdgeConfig
-from migratory_broker.core.edge.connections import nowhere
+from migratory_broker.core.edge.connection import Connection, State, Topic
 from migratory_broker.core.edge.events import Close, Lost, Paused, Received, Resumed, Send
+from migratory_broker.core.edge.formats import Formats
 from migratory_broker.core.logic.events import PublishAnswers, PublishRequest, Tick
 from migratory_protocol import frames
 from migratory_protocol.messages import (
@@ -196,6 +197,8 @@ class TestClosing:
         assert reader.take(Pong) == [Pong()]
 
 
-def test_nothing_can_be_written_to_those_that_left() -> None:
-    with pytest.raises(AssertionError):
-        nowhere(b"")
+def test_a_connection_that_left_is_added_to_no_audience() -> None:
+    connection = Connection(1, Formats(1).get("json", False), "127.0.0.1:1", 0.0)
+    connection.state = State.CLOSING
+    with pytest.raises(AssertionError, match="gets nothing more"):
+        Topic("t").add_live(connection)

@@ -42,18 +42,18 @@ class TestFanout:
         plain, packed = (len(effects[n].data) for n in (2, 3))  # type: ignore[union-attr]
         assert packed < plain
 
-    def test_the_sinks_of_an_effect_never_change(self) -> None:
+    def test_the_recipients_of_an_effect_never_change(self) -> None:
         bench = Bench()
         one, other = followers(bench, 2)
         (effect,) = bench.fan("t", publication(1))
         assert isinstance(effect, Multicast)
-        sinks = list(effect.sinks)
+        numbers = effect.recipients.connections
         (again,) = bench.fan("t", publication(2))
         assert isinstance(again, Multicast)
-        assert again.sinks is effect.sinks  # nothing is made anew while nobody comes or goes
+        assert again.recipients is effect.recipients  # nothing is made anew while nobody comes or goes
         one.lose()
         followers(bench, 1)
-        assert list(effect.sinks) == sinks
+        assert effect.recipients.connections == numbers
         bench.fan("t", publication(3))
         assert (one.sequences("t"), other.sequences("t")) == ([1, 2], [1, 2, 3])
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import tracemalloc
 from collections.abc import Iterator
-from weakref import ref
 
 import pytest
 from migratory_broker.core.edge import Edge, EdgeConfig
@@ -20,14 +19,10 @@ from migratory_testing.edges import MASK, publication
 IDLE = 600  # bytes per idle subscribed connection; 500 were measured with Python 3.11
 
 
-def write(data: bytes) -> None:
-    """A transport that takes everything."""
-
-
 def connect(edge: Edge, first: int, count: int, start: float = 1.0) -> None:
     for number in range(first, first + count):
         now = start + (number - first) / 1000
-        edge.step(Opened(number, write, "msgpack", f"127.0.0.1:{10_000 + number}"), now)
+        edge.step(Opened(number, "msgpack", f"127.0.0.1:{10_000 + number}"), now)
         topic = f"quotes/{number % 20:03}"
         data = b"".join(
             binary_frame(MSGPACK.encode(message), MASK)
@@ -81,19 +76,6 @@ def test_nothing_is_kept_of_those_that_left(traced: None) -> None:
         sizes.append(held())
     assert max(sizes[1:]) - min(sizes[1:]) < 20_000
     assert (edge.clients, edge.status()["connections"]) == (100, 100)
-
-
-def test_a_transport_is_let_go_with_its_connection() -> None:
-    class Transport:
-        def write(self, data: bytes) -> None: ...
-
-    edge = ready()
-    transport = Transport()
-    gone = ref(transport)
-    edge.step(Opened(5000, transport.write, "msgpack", "127.0.0.1:1"), 2.0)
-    edge.step(Lost(5000), 2.0)
-    del transport
-    assert gone() is None
 
 
 def test_a_fan_out_allocates_nothing_per_subscriber(traced: None) -> None:

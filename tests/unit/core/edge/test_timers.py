@@ -18,12 +18,8 @@ from migratory_protocol.messages import Connect
 from migratory_testing.edges import MASK
 
 
-def write(data: bytes) -> None:
-    """A transport that takes everything."""
-
-
 def connection(number: int = 1) -> Connection:
-    return Connection(number, write, Formats(1).get("json", False), "127.0.0.1:1", 0.0)
+    return Connection(number, Formats(1).get("json", False), "127.0.0.1:1", 0.0)
 
 
 def fired(wheel: TimerWheel, now: float) -> list[int]:
@@ -98,7 +94,7 @@ def test_no_timer_holds_a_client_that_left(end: Callable[[Edge], None]) -> None:
     client = f"reader-{end.__name__}"
     edge = Edge(EdgeConfig(handshake=100_000.0, heartbeat=3600.0))
     edge.step(Admission(True), 0.0)
-    edge.step(Opened(1, write, "json", "127.0.0.1:5000"), 1.0)
+    edge.step(Opened(1, "json", "127.0.0.1:5000"), 1.0)
     edge.step(Received(1, text_frame(JSON.encode(Connect(client=client)), MASK)), 1.0)
     assert held(client) == 1
     end(edge)
