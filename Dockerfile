@@ -1,7 +1,7 @@
 # Images of Migratory: `docker build --target broker|operator|zookeeper|spark .`, or all of them with `make images`.
 #
 # BASE is any Debian with Python 3.11 or newer and its venv module. It is an argument so that the images can be built
-# where no registry is reached, on a base that was made from packages (docs/kubernetes.md shows how).
+# where no registry is reached, on a base that was made from packages (docs/start/kubernetes.md shows how).
 # Behind a proxy that signs for everybody, put its certificates into docker/certificates/extra.crt.
 ARG BASE=python:3.13-slim-trixie
 

@@ -111,10 +111,10 @@ bench-peers: $(VENV)/.tests ## get Mosquitto, NATS and Centrifugo into a folder 
 bench-readme: $(VENV)/.tests ## the README's table from one result of the benchmarks (JSON=FILE)
 	$(BIN)/python -m benchmarks.readme $(JSON)
 
-evaluation: $(VENV)/.tests ## the published evaluation's tables from runs on this machine: docs/evaluation.md (JSON=FILE)
+evaluation: $(VENV)/.tests ## the published evaluation's tables from runs on this machine: docs/reference/evaluation.md (JSON=FILE)
 	$(BIN)/python -m benchmarks.evaluation $(if $(JSON),--json $(JSON)) $(EVALUATION)
 
-capacity: $(VENV)/.tests ## costs fitted to runs at several sizes, and what larger clusters need: docs/capacity.md (JSON=FILE)
+capacity: $(VENV)/.tests ## costs fitted to runs at several sizes, and what larger clusters need: docs/reference/capacity.md (JSON=FILE)
 	$(BIN)/python -m benchmarks.large $(if $(JSON),--json $(JSON)) $(CAPACITY)
 
 bench-compare: $(VENV)/.tests ## what became worse between two results (OLD=a.json NEW=b.json)
@@ -129,7 +129,7 @@ NODE := PYTHONPATH=tests/support $(BIN)/python -m migratory_node
 debian-cluster: $(VENV)/.tests
 	@packages="$$($(NODE) missing)" && { [ -z "$$packages" ] || $(MAKE) --no-print-directory debian DEBIAN_PACKAGES="$$packages"; }
 
-cluster: $(VENV)/.cluster debian-cluster ## a Kubernetes for the tests, and its kubeconfig's path (docs/kubernetes.md)
+cluster: $(VENV)/.cluster debian-cluster ## a Kubernetes for the tests, and its kubeconfig's path (docs/start/kubernetes.md)
 	$(NODE) up
 
 cluster-down: $(VENV)/.tests ## end it

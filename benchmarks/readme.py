@@ -53,7 +53,7 @@ def table(result: Mapping[str, Any]) -> str:
         f"{sizes['subscribers']:,} subscribers on {sizes['topics']} topics, {sizes['payload']} bytes, WebSocket over "
         f"loopback, {machine['cores']} cores shared with the clients; medians of {sizes['rounds']} interleaved rounds, "
         f"ratios within each round, beside {versions}{missing}. `make bench` measures it again "
-        "([docs/loadtest.md](docs/loadtest.md#benchmarks))."
+        "([how](docs/how-to/loadtest.md#benchmarks))."
     )
     return "\n".join(lines)
 

@@ -21,7 +21,7 @@ from benchmarks.parts import Parts, of_this_machine, prepare, write_json
 from benchmarks.processes import Broken
 
 MINUTES = 20.0  # for each part
-PAGE = Path(__file__).parent.parent.parent / "docs" / "evaluation.md"
+PAGE = Path(__file__).parent.parent.parent / "docs" / "reference" / "evaluation.md"
 
 
 @click.command(context_settings={"show_default": True})

@@ -20,7 +20,7 @@ from benchmarks.large import cluster, points
 from benchmarks.large.page import ALLOWED, Result, render
 from benchmarks.parts import Parts, of_this_machine, prepare, write_json
 
-PAGE = Path(__file__).parent.parent.parent / "docs" / "capacity.md"
+PAGE = Path(__file__).parent.parent.parent / "docs" / "reference" / "capacity.md"
 TINY = (points.Size(20, 10, 2.0), points.Size(40, 10, 5.0), points.Size(80, 20, 2.0), points.Size(100, 10, 1.0),
         points.Size(60, 60, 1.0))  # fmt: skip
 HELD_OUT = points.Size(50, 10, 3.0)  # of the tiny ones

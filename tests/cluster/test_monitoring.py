@@ -75,7 +75,7 @@ def scraped(kube: Kubectl, prometheus: Prometheus, *pods: str) -> None:
 
 def names_in_docs() -> set[str]:
     """Of the brokers' and clients' tables, but for what brokers with I/O processes alone have."""
-    text = (ROOT / "docs" / "metrics.md").read_text()
+    text = (ROOT / "docs" / "reference" / "metrics.md").read_text()
     names = {name for row in re.findall(r"^\| (`.+?) \|", text, re.M) for name in re.findall(r"`([a-z_]+)", row)}
     return {name for name in names if not name.startswith("migratory_io_")}
 

@@ -13,7 +13,7 @@ import pytest
 from migratory_testing.fakebroker import FakeBroker
 from migratory_testing.waiting import until
 
-PAGE = Path(__file__).parents[3] / "docs" / "client-python.md"
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "client-python.md"
 PROGRAMS = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
 AFTER_A_RESTART = PROGRAMS[3]
 

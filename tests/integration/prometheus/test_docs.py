@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(1200)]
 
-PAGE = Path(__file__).parents[3] / "docs" / "prometheus-source.md"
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "prometheus-source.md"
 DAY, HALF_HOUR = 1_793_491_200, 1800  # 2026-11-01T00:00:00Z
 UP = 1_767_225_600
 

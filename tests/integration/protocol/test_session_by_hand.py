@@ -15,7 +15,7 @@ import websockets
 from migratory_testing.processes import Brokers
 from migratory_testing.zookeeper import ensemble
 
-PAGE = Path(__file__).parents[3] / "docs" / "protocol.md"
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "protocol.md"
 WRITTEN_EPOCH = "1700000000000"  # in the page; a real one is the clock of the cluster's start
 LIMIT = 20.0
 

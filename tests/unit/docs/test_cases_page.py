@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs" / "cases.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "contributing" / "cases.md").read_text("utf-8")
 
 
 def test_every_test_that_is_named_exists() -> None:

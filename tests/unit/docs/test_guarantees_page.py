@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs" / "guarantees.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "concepts" / "guarantees.md").read_text("utf-8")
 PROMISES = re.split(r"^## ", PAGE, flags=re.M)[1].split("\n\n**")[1:]
 NAMED = sorted({name for text in PROMISES for name in re.findall(r"`([a-z_/0-9]+/[a-z_/.:0-9]+)`", text)})
 

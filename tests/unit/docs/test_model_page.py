@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
 MODEL = ROOT / "tests" / "model"
-PAGE = (ROOT / "docs" / "replication.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "concepts" / "replication.md").read_text("utf-8")
 ROWS = [line.split("\t") for line in (MODEL / "rules.tsv").read_text("utf-8").splitlines() if line[:1] not in ("", "#")]
 # Not rules: sizes of what is explored, and what is asked of it.
 SIZES = {

@@ -11,7 +11,9 @@ import pytest
 ROOT = Path(__file__).parents[3]
 TESTS = ROOT / "tests"
 IGNORED = {line.strip("/") for line in (ROOT / ".gitignore").read_text("utf-8").split()}
-WITH_MODULES = ("broker", "clients", "loadtest", "operator", "spark", "cli", "benchmarks", "tests")
+WITH_MODULES = (
+    "protocol", "broker", "clients", "loadtest", "resources", "local", "operator", "spark", "cli", "benchmarks", "tests"
+)  # fmt: skip
 MODULES = [str(path) for folder in (*WITH_MODULES, "docker") for path in (ROOT / folder).rglob("*.py")]
 PACKAGES = [path for folder in WITH_MODULES for path in sorted((ROOT / folder).rglob("__init__.py"))]
 

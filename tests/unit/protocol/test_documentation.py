@@ -18,7 +18,7 @@ from migratory_protocol.messages import BrokerMessage, ClientMessage, Error
 from msgspec import NODEFAULT, Struct
 from msgspec.structs import fields
 
-PAGE = (Path(__file__).parents[3] / "docs" / "protocol.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "protocol.md").read_text("utf-8")
 KINDS: list[type[Struct]] = [*get_args(ClientMessage), *get_args(BrokerMessage)]
 SESSION = [line for block in re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
 
