@@ -1,4 +1,4 @@
-"""The vectors in `vectors/`, which every implementation of the client protocol is held to, against this one."""
+"""This implementation against the conformance vectors of the client protocol, `vectors/`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def wire(case: Case) -> tuple[Codec, bytes]:
 
 
 @pytest.mark.parametrize("case", cases("messages.json"))
-def test_a_message_is_the_same_in_both_formats(case: Case) -> None:
+def test_message_is_the_same_in_both_formats(case: Case) -> None:
     text, packed = case["json"].encode(), bytes.fromhex(case["msgpack"])
     (message,) = decode(JSON, text, case["from"])
     assert decode(MSGPACK, packed, case["from"]) == [message]
@@ -52,7 +52,7 @@ def test_a_message_is_the_same_in_both_formats(case: Case) -> None:
 
 
 @pytest.mark.parametrize("side", ["client", "broker"])
-def test_a_frame_holds_several_messages(side: str) -> None:
+def test_frame_holds_several_messages(side: str) -> None:
     chosen = [case.values[0] for case in cases("messages.json") if case.values[0]["from"] == side]
     messages = [decode(JSON, case["json"].encode(), side)[0] for case in chosen]
     for codec in (JSON, MSGPACK):
@@ -61,14 +61,14 @@ def test_a_frame_holds_several_messages(side: str) -> None:
 
 
 @pytest.mark.parametrize("case", cases("accepted.json"))
-def test_other_spellings_are_understood(case: Case) -> None:
+def test_other_encodings_are_accepted(case: Case) -> None:
     codec, data = wire(case)
     same = next(item.values[0] for item in cases("messages.json") if item.values[0]["name"] == case["same_as"])
     assert decode(codec, data, case["from"]) == decode(JSON, same["json"].encode(), case["from"])
 
 
 @pytest.mark.parametrize("case", cases("positions.json"))
-def test_a_malformed_position_harms_its_topic_only(case: Case) -> None:
+def test_malformed_position_fails_one_topic(case: Case) -> None:
     frames = [(JSON, case["json"].encode())]
     if case["msgpack"] is not None:
         frames.append((MSGPACK, bytes.fromhex(case["msgpack"])))
@@ -86,7 +86,7 @@ def test_a_malformed_position_harms_its_topic_only(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", cases("refused.json"))
-def test_a_bad_message_is_named(case: Case) -> None:
+def test_bad_message_is_refused_with_code_and_field(case: Case) -> None:
     codec, data = wire(case)
     with pytest.raises(BadMessage) as caught:
         codec.decode_client(data)
@@ -101,7 +101,7 @@ ALONE = [case for case in cases("refused.json") if not case.values[0]["closes"]]
 
 
 @pytest.mark.parametrize("case", [case for case in ALONE if "array" not in case.values[0]["name"]])
-def test_a_bad_message_harms_no_message_beside_it(case: Case) -> None:
+def test_bad_message_leaves_its_neighbours(case: Case) -> None:
     codec, data = wire(case)
     before, after = JSON.decode_client(b'{"op":"ping"}'), JSON.decode_client(b'{"op":"bye"}')
     with pytest.raises(BadMessage) as caught:
@@ -111,7 +111,7 @@ def test_a_bad_message_harms_no_message_beside_it(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", cases("topics.json"))
-def test_topic_names_and_their_groups(case: Case) -> None:
+def test_topic_name_and_group(case: Case) -> None:
     topic = case["topic"]
     if not case["ok"]:
         with pytest.raises(BadTopic):
@@ -139,7 +139,7 @@ def shown(event: FrameEvent) -> list[object]:
 
 @pytest.mark.parametrize("step", [0, 1, 2, 3, 7])
 @pytest.mark.parametrize("case", cases("frames.json"))
-def test_frames(case: Case, step: int) -> None:
+def test_frame_parser_events_and_close_code(case: Case, step: int) -> None:
     data = bytes.fromhex(case["data"])
     parser = FrameParser(case["role"], case["limit"], case["deflate"])
     events: list[FrameEvent] = []
@@ -156,7 +156,7 @@ def test_frames(case: Case, step: int) -> None:
 
 
 @pytest.mark.parametrize("case", cases("headers.json"))
-def test_headers_are_the_shortest(case: Case) -> None:
+def test_frame_header_is_the_shortest(case: Case) -> None:
     payload = bytes(index % 251 for index in range(case["size"]))
     mask = bytes.fromhex("37fa213d")
     from_client, from_server = encode_frame(BINARY, payload, mask), encode_frame(BINARY, payload)
@@ -166,5 +166,5 @@ def test_headers_are_the_shortest(case: Case) -> None:
     assert FrameParser("client", 2**20).feed(from_server) == [MessageReceived(payload, False)]
 
 
-def test_positions_as_text() -> None:
+def test_position_as_text() -> None:
     assert str(Position(3, 2**53 + 1)) == "3:9007199254740993"

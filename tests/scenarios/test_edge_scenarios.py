@@ -12,11 +12,11 @@ FILES = sorted(Path(__file__).parent.joinpath("edge").glob("*.txt"))
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_the_transcript_is_as_expected(path: Path, request: pytest.FixtureRequest) -> None:
+def test_transcript_is_as_expected(path: Path, request: pytest.FixtureRequest) -> None:
     check(path, EdgeScript(), rewrite=request.config.getoption("--rewrite"))
 
 
-def test_a_changed_transcript_fails_and_can_be_taken_over(tmp_path: Path) -> None:
+def test_changed_transcript_fails_and_can_be_rewritten(tmp_path: Path) -> None:
     path = tmp_path / "one.txt"
     path.write_text("# a comment\n> config heartbeat=3\n\n> admission fenced\n  something else\n> open a\n")
     with pytest.raises(AssertionError, match="something else"):

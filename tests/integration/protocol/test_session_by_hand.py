@@ -1,4 +1,4 @@
-"""The session of docs/protocol.md, typed line by line at a real broker through an independent WebSocket library."""
+"""The session of docs/protocol.md, sent line by line to a real broker with an independent WebSocket library."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from migratory_testing.processes import Brokers
 from migratory_testing.zookeeper import ensemble
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "protocol.md"
-WRITTEN_EPOCH = "1700000000000"  # in the page; a real one is the clock of the cluster's start
+WRITTEN_EPOCH = "1700000000000"  # of the page; a real one is the time of the cluster's start
 LIMIT = 20.0
 
 pytestmark = pytest.mark.real
@@ -25,7 +25,7 @@ Message = dict[str, Any]
 
 
 def steps() -> list[tuple[list[str], list[Message]]]:
-    """What is typed, and what then comes back."""
+    """Return the typed lines, each group with its answers."""
     blocks = re.findall(r"```json\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
     lines = [line for block in blocks for line in block.splitlines()]
     found: list[tuple[list[str], list[Message]]] = []
@@ -39,14 +39,14 @@ def steps() -> list[tuple[list[str], list[Message]]]:
 
 
 def parts(message: Message) -> list[Message]:
-    """Receipts come one by one or together."""
+    """Return one message per receipt: receipts may come one by one or together."""
     if message["op"] != "subscribed":
         return [message]
     return [{**message, "topics": [topic]} for topic in message["topics"]]
 
 
 class Session:
-    """Compares what comes with what is written, but for what differs from run to run."""
+    """A session that compares answers with the page, except for values that differ from run to run."""
 
     def __init__(self, socket: websockets.ClientConnection) -> None:
         self._socket = socket
@@ -87,7 +87,7 @@ class Session:
         return message
 
 
-async def test_the_session_of_the_page(tmp_path: Path) -> None:
+async def test_documented_session_works_with_a_real_broker(tmp_path: Path) -> None:
     with (
         ensemble(tmp_path / "zookeeper", 1) as zookeeper,
         Brokers(tmp_path / "brokers", zookeeper.servers, size=1, delivery={"minCopies": 1}) as brokers,

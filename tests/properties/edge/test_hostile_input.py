@@ -1,4 +1,4 @@
-"""Nothing that a client sends makes the edge raise or harms another client; whoever is refused is told."""
+"""Hostile input: the edge never raises, no other client is affected, and every refusal is answered."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def ready(wire: str) -> tuple[Bench, Any, Any]:
 
 
 def finish(bench: Bench, hostile: Any, other: Any) -> None:
-    """The logic answers what was let through, and the other client notices nothing of it all."""
+    """Answer the requests of the edge, and check that the other client is not affected."""
     logic = OneLogic()
     while bench.requests:
         request = bench.requests.pop(0)
@@ -68,7 +68,7 @@ def finish(bench: Bench, hostile: Any, other: Any) -> None:
 
 
 @given(objects=st.lists(OBJECTS, min_size=1, max_size=4), together=st.booleans())
-def test_json(objects: list[Any], together: bool) -> None:
+def test_json_input_does_not_affect_another_client(objects: list[Any], together: bool) -> None:
     bench, hostile, other = ready("json")
     for value in [objects] if together else objects:
         hostile.raw(frames.text_frame(json.dumps(value).encode(), MASK))
@@ -76,7 +76,7 @@ def test_json(objects: list[Any], together: bool) -> None:
 
 
 @given(arrays=st.lists(ARRAYS, min_size=1, max_size=4), together=st.booleans())
-def test_messagepack(arrays: list[Any], together: bool) -> None:
+def test_messagepack_input_does_not_affect_another_client(arrays: list[Any], together: bool) -> None:
     bench, hostile, other = ready("msgpack")
     for value in [arrays] if together else arrays:
         try:
@@ -89,7 +89,7 @@ def test_messagepack(arrays: list[Any], together: bool) -> None:
 
 @pytest.mark.parametrize("wire", ["json", "msgpack"])
 @given(chunks=st.lists(st.binary(max_size=200), max_size=6), welcomed=st.booleans())
-def test_any_bytes(wire: str, chunks: list[bytes], welcomed: bool) -> None:
+def test_random_bytes_do_not_affect_another_client(wire: str, chunks: list[bytes], welcomed: bool) -> None:
     bench, hostile, other = ready(wire)
     if not welcomed:
         hostile.lose()

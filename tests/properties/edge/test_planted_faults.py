@@ -1,4 +1,4 @@
-"""The state machine can fail: each of these small mistakes in the edge is caught by it."""
+"""The splice machine detects each of these planted faults in the edge."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def live_subscriber_skipped_over_a_gap(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Splice, "handle_gap", handle_gap)
 
 
-def gap_not_told_to_the_paused(patch: pytest.MonkeyPatch) -> None:
+def gap_not_reported_to_paused_subscribers(patch: pytest.MonkeyPatch) -> None:
     whole = Splice.handle_gap
 
     def handle_gap(self: Splice, event: Any) -> None:
@@ -53,7 +53,7 @@ def gap_not_told_to_the_paused(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Splice, "handle_gap", handle_gap)
 
 
-def stale_answers_taken(patch: pytest.MonkeyPatch) -> None:
+def stale_answers_accepted(patch: pytest.MonkeyPatch) -> None:
     def cancel(self: Splice, replay: Any) -> None:
         del replay.topic.replays[replay.connection]
 
@@ -107,14 +107,14 @@ def recipients_not_made_anew(patch: pytest.MonkeyPatch) -> None:
         replay_and_live_not_merged,
         live_before_the_fanouts_under_way_are_over,
         live_subscriber_skipped_over_a_gap,
-        gap_not_told_to_the_paused,
-        stale_answers_taken,
+        gap_not_reported_to_paused_subscribers,
+        stale_answers_accepted,
         replay_without_its_receipt,
         queue_lost,
         paused_stays_in_the_audience,
         recipients_not_made_anew,
     ],
 )
-def test_a_planted_fault_is_caught(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_fault_is_caught(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
     assert_caught(load_machine(__file__, "test_splice_machine", "SpliceMachine"))

@@ -1,4 +1,4 @@
-"""Whatever happens in whatever order, a subscriber sees strictly rising positions without an unreported hole.
+"""A subscriber sees strictly rising positions without an unreported gap, for any order of events.
 
 Publications, held-back fan-outs, evictions, lost histories, full transports, unsubscribes and reconnects in any order;
 both directions between edge and logic are queues that are worked off as the machine likes. Of each client one attach
@@ -33,7 +33,7 @@ CLIENTS = 3
 
 
 class Follower:
-    """One client over its reconnects, as a client library keeps its place."""
+    """A client over its reconnects, with the positions that a client library keeps."""
 
     def __init__(self) -> None:
         self.reader: Reader | None = None
@@ -97,7 +97,7 @@ class SpliceMachine(RuleBasedStateMachine):
 
     @rule()
     def settle(self) -> None:
-        """All that is under way arrives."""
+        """Deliver everything that is pending between logic and edge."""
         while self.bench.requests or self.channel or any(log.pending for log in self.logic.logs.values()):
             self.flush()
             while self.bench.requests:
@@ -223,7 +223,7 @@ class SpliceMachine(RuleBasedStateMachine):
         follower.last[topic] = follower.seen[topic] = has
 
     def unsubscribed(self, follower: Follower, message: Unsubscribed) -> None:
-        """What was asked for before is not answered any more."""
+        """Forget earlier requests for the topics: they are not answered any more."""
         for topic in message.topics:
             follower.last.pop(topic, None)
             for request, (asked, _) in list(follower.asked.items()):
@@ -244,7 +244,7 @@ class SpliceMachine(RuleBasedStateMachine):
         follower.last.clear()
 
     def teardown(self) -> None:
-        """When all is quiet, everybody has everything, and nothing is kept for anybody else."""
+        """At rest, every subscriber has every publication and the edge holds nothing else."""
         for client in range(CLIENTS):
             self.resume(client)
         self.settle()

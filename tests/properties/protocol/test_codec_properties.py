@@ -1,4 +1,4 @@
-"""The codec under whatever a peer may send: one kind of error, and nothing that cannot be written again."""
+"""The codec decodes any input or raises BadMessage, and can encode everything that it decodes."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ near_objects = st.fixed_dictionaries(
 
 
 def read(codec: Codec, data: bytes) -> None:
-    """Whatever comes out can be answered, and written again."""
+    """Decode `data`, and check that every message and error can be encoded again."""
     found: list[Any]
     try:
         found = list(codec.decode_client(data))
@@ -97,24 +97,24 @@ def read(codec: Codec, data: bytes) -> None:
 
 
 @given(st.lists(client_messages, min_size=1, max_size=20))
-def test_client_messages_come_back(messages: list[ClientMessage]) -> None:
+def test_client_messages_round_trip(messages: list[ClientMessage]) -> None:
     for codec in CODECS:
         assert codec.decode_client(codec.join([codec.encode(message) for message in messages])) == messages
 
 
 @given(st.lists(broker_messages, min_size=1, max_size=20))
-def test_broker_messages_come_back(messages: list[BrokerMessage]) -> None:
+def test_broker_messages_round_trip(messages: list[BrokerMessage]) -> None:
     for codec in CODECS:
         assert codec.decode_broker(codec.join([codec.encode(message) for message in messages])) == messages
 
 
 @given(values | near_objects | st.lists(near_objects, max_size=3))
-def test_any_json_is_taken_or_refused(value: object) -> None:
+def test_any_json_is_decoded_or_refused(value: object) -> None:
     read(JSON, json.dumps(value).encode())
 
 
 @given(values | st.tuples(st.integers(1, 4), st.lists(values, max_size=9)).map(lambda pair: [pair[0], *pair[1]]))
-def test_any_messagepack_is_taken_or_refused(value: object) -> None:
+def test_any_messagepack_is_decoded_or_refused(value: object) -> None:
     try:
         data = msgspec.msgpack.encode(value)
     except UnicodeEncodeError:  # a lone surrogate: sent as the bytes that a careless peer would send
@@ -124,13 +124,13 @@ def test_any_messagepack_is_taken_or_refused(value: object) -> None:
 
 
 @given(st.binary(max_size=60))
-def test_noise_is_refused(data: bytes) -> None:
+def test_random_bytes_are_decoded_or_refused(data: bytes) -> None:
     for codec in CODECS:
         read(codec, data)
 
 
 @given(st.lists(client_messages, min_size=1, max_size=3), st.data())
-def test_damaged_messages_are_taken_or_refused(messages: list[ClientMessage], data: st.DataObject) -> None:
+def test_damaged_messages_are_decoded_or_refused(messages: list[ClientMessage], data: st.DataObject) -> None:
     for codec in CODECS:
         good = bytearray(codec.join([codec.encode(message) for message in messages]))
         for _ in range(data.draw(st.integers(1, 3))):
@@ -140,7 +140,7 @@ def test_damaged_messages_are_taken_or_refused(messages: list[ClientMessage], da
 
 
 @given(st.text(max_size=300), st.integers(1, 1000))
-def test_a_topic_is_taken_as_it_is_or_refused(name: str, groups: int) -> None:
+def test_topic_is_accepted_unchanged_or_refused(name: str, groups: int) -> None:
     try:
         assert check_topic(name) == name
     except BadTopic:

@@ -1,4 +1,4 @@
-"""The frame parser against an independent one (websockets), and against itself on other cuts of the same bytes."""
+"""The frame parser compared with an independent one (websockets), and with itself on other cuts of the same bytes."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ ROLES: tuple[Role, ...] = get_args(Role)
 
 
 @pytest.fixture(autouse=True, scope="module")
-def some_frames_are_long() -> Iterator[None]:
-    """Those that no control frame can be as long as."""
+def short_streaming_threshold() -> Iterator[None]:
+    """Stream every frame that is longer than a control frame may be."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(frames, "STREAMED_BYTES", 125)
         yield
@@ -32,8 +32,8 @@ payloads = st.one_of(
 
 
 @st.composite
-def good_messages(draw: st.DrawFn, with_deflate: bool) -> list[bytes]:
-    """The frames of a message in fragments, with control frames between them."""
+def valid_messages(draw: st.DrawFn, with_deflate: bool) -> list[bytes]:
+    """Draw the frames of a message in fragments, with control frames between them."""
     text = draw(st.booleans())
     payload = draw(st.text(max_size=60)).encode() if text else draw(payloads)
     rsv1 = with_deflate and draw(st.booleans())
@@ -51,7 +51,7 @@ def good_messages(draw: st.DrawFn, with_deflate: bool) -> list[bytes]:
 
 @st.composite
 def any_frames(draw: st.DrawFn) -> bytes:
-    """A frame that may break every rule, but has a header in its shortest form."""
+    """Draw a frame that may break every rule, with a header in its shortest form."""
     opcode = draw(st.one_of(st.sampled_from([CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG]), st.integers(0, 15)))
     payload = draw(payloads)
     if opcode == CLOSE and draw(st.booleans()):
@@ -65,7 +65,7 @@ def any_frames(draw: st.DrawFn) -> bytes:
 
 
 def unmasked(frame: bytes) -> bytes:
-    """The frame as a server would have sent it; one without a mask gets the bit, which is a client's mistake then."""
+    """Return the frame as a server sends it. A frame without a mask gets the mask bit, an error to a client."""
     if not frame[1] & 0x80:
         return frame[:1] + bytes((frame[1] | 0x80,)) + frame[2:]
     wide = {126: 2, 127: 8}.get(frame[1] & 0x7F, 0)
@@ -78,12 +78,14 @@ places = st.lists(st.integers(0, 10**6), max_size=8)
 
 
 def for_role(data: list[bytes], role: Role) -> bytes:
-    """Frames drawn for a server; a client takes the same ones without their masks."""
+    """Return frames drawn for a server, without their masks for a client."""
     return b"".join(data) if role == "server" else b"".join(map(unmasked, data))
 
 
-@given(st.booleans().flatmap(lambda on: st.tuples(st.just(on), st.lists(good_messages(on), max_size=4))), roles, places)
-def test_good_messages_are_read_like_by_an_independent_parser(
+@given(
+    st.booleans().flatmap(lambda on: st.tuples(st.just(on), st.lists(valid_messages(on), max_size=4))), roles, places
+)
+def test_valid_messages_are_read_as_by_an_independent_parser(
     case: tuple[bool, list[list[bytes]]], role: Role, at: list[int]
 ) -> None:
     with_deflate, messages = case
@@ -97,7 +99,7 @@ def test_good_messages_are_read_like_by_an_independent_parser(
 
 
 @given(
-    st.lists(st.one_of(any_frames().map(lambda frame: [frame]), good_messages(False)), min_size=1, max_size=5),
+    st.lists(st.one_of(any_frames().map(lambda frame: [frame]), valid_messages(False)), min_size=1, max_size=5),
     st.booleans(),
     roles,
     places,
@@ -105,27 +107,27 @@ def test_good_messages_are_read_like_by_an_independent_parser(
 @example(
     [[encode_frame(TEXT, b"\xff", b"abcd", fin=False), encode_frame(CONTINUATION, b"", b"abcd")]], False, "server", []
 )
-def test_bad_frames_end_like_by_an_independent_parser(
+def test_invalid_frames_close_as_by_an_independent_parser(
     frames: list[list[bytes]], with_deflate: bool, role: Role, at: list[int]
 ) -> None:
     data = for_role([frame for message in frames for frame in message], role)
     assert_alike(ours(cut(data, at), with_deflate, role), theirs(data, with_deflate, role), with_deflate)
 
 
-@given(st.lists(st.one_of(any_frames().map(lambda frame: [frame]), good_messages(True)), max_size=4), places)
-def test_cuts_change_nothing(frames: list[list[bytes]], at: list[int]) -> None:
+@given(st.lists(st.one_of(any_frames().map(lambda frame: [frame]), valid_messages(True)), max_size=4), places)
+def test_events_do_not_depend_on_cuts(frames: list[list[bytes]], at: list[int]) -> None:
     data = for_role([frame for message in frames for frame in message], "server")
     assert ours(cut(data, at), True) == ours([data], True)
 
 
-@given(st.lists(st.one_of(any_frames().map(lambda frame: [frame]), good_messages(True)), max_size=3))
-def test_byte_by_byte_changes_nothing(frames: list[list[bytes]]) -> None:
+@given(st.lists(st.one_of(any_frames().map(lambda frame: [frame]), valid_messages(True)), max_size=3))
+def test_events_are_the_same_byte_by_byte(frames: list[list[bytes]]) -> None:
     data = for_role([frame for message in frames for frame in message], "server")[:3000]
     assert ours([data[at : at + 1] for at in range(len(data))], True) == ours([data], True)
 
 
 @given(st.binary(max_size=200), st.booleans(), roles)
-def test_noise_ends_in_a_close_code_or_in_nothing(data: bytes, with_deflate: bool, role: Role) -> None:
+def test_random_bytes_close_with_a_valid_code(data: bytes, with_deflate: bool, role: Role) -> None:
     mine = ours([data], with_deflate, role)
     assert mine.code in (None, *CODES)
     assert_alike(mine, theirs(data, with_deflate, role), with_deflate)

@@ -1,4 +1,4 @@
-"""The codec beyond the vectors: batches, hostile input, and what the JSON family is made of."""
+"""The codec beyond the conformance vectors: several messages, hostile input, and the derived JSON format."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def refusal(codec: Codec, data: bytes, side: str = "client") -> BadMessage:
     return caught.value
 
 
-def test_names() -> None:
+def test_find_codec_accepts_names_and_subprotocols() -> None:
     assert [find_codec(codec.name) for codec in CODECS] == list(CODECS)
     assert [find_codec(codec.subprotocol) for codec in CODECS] == list(CODECS)
     assert (JSON.binary, MSGPACK.binary) == (False, True)
@@ -43,7 +43,7 @@ def test_names() -> None:
         find_codec("yaml")
 
 
-def test_every_bytearray_is_read_like_bytes() -> None:
+def test_codec_decodes_bytearray_like_bytes() -> None:
     for codec in CODECS:
         assert codec.decode_client(bytearray(codec.encode(Ping()))) == [Ping()]
         assert codec.decode_client(bytearray(codec.join([codec.encode(Ping())] * 2))) == [Ping(), Ping()]
@@ -52,7 +52,7 @@ def test_every_bytearray_is_read_like_bytes() -> None:
 # A5: integers and numbers ------------------------------------------------------------------------------------------
 
 
-def test_digits_in_a_payload_survive_the_way_between_the_formats() -> None:
+def test_payload_keeps_its_digits_between_formats() -> None:
     typed = '{"v":[9007199254740993,18446744073709551615,18446744073709551616,1e400,-0,1.0]}'
     (publish,) = JSON.decode_client(json.dumps({"op": "publish", "topic": "t", "data": typed}).encode())
     assert isinstance(publish, Publish)
@@ -64,7 +64,7 @@ def test_digits_in_a_payload_survive_the_way_between_the_formats() -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_three_positions_around_2_to_the_53_stay_apart(codec: Codec) -> None:
+def test_positions_around_2_to_the_53_stay_distinct(codec: Codec) -> None:
     sent = [Message("t", Position(LARGEST, number), b"") for number in range(2**53 - 1, 2**53 + 2)]
     received = codec.decode_broker(codec.join([codec.encode(message) for message in sent]))
     assert received == sent
@@ -78,7 +78,7 @@ def test_three_positions_around_2_to_the_53_stay_apart(codec: Codec) -> None:
 
 @pytest.mark.parametrize("number", [2**53, 2**63, 2**64 - 1])
 @pytest.mark.parametrize("codec", CODECS)
-def test_integers_that_not_every_client_holds_are_refused(codec: Codec, number: int) -> None:
+def test_integer_is_refused_above_2_to_the_53(codec: Codec, number: int) -> None:
     if codec is JSON:
         data = json.dumps({"op": "unsubscribe", "request": number, "topics": []}).encode()
     else:
@@ -90,7 +90,7 @@ def test_integers_that_not_every_client_holds_are_refused(codec: Codec, number: 
 
 @pytest.mark.parametrize("digits", [20, 5000, 100_000])
 @pytest.mark.parametrize("sign", ["", "-"])
-def test_integers_of_any_length_are_safe(digits: int, sign: str) -> None:
+def test_integer_of_any_length_is_refused_or_ignored(digits: int, sign: str) -> None:
     error = refusal(JSON, b'{"op":"unsubscribe","topics":[],"request":' + sign.encode() + b"7" * digits + b"}")
     assert error.text.startswith("unsubscribe.request: Expected `int` ")
     ignored = b'{"op":"ping","unknown":' + sign.encode() + b"7" * digits + b"}"
@@ -107,7 +107,7 @@ def test_integers_of_any_length_are_safe(digits: int, sign: str) -> None:
 
 
 @pytest.mark.parametrize("field", ['"publisher":"\\udfff"', '"topic":"a\\ud800b"'])
-def test_text_of_an_error_can_always_be_sent(field: str) -> None:
+def test_error_text_can_be_encoded_when_message_is_ill_formed(field: str) -> None:
     base = {"op": "publish", "topic": "t", "data": "", "qos": 1, "id": 1, "mark": 1, "publisher": "p"}
     data = json.dumps(base).encode()[:-1] + b"," + field.encode() + b"}"
     error = refusal(JSON, data)
@@ -117,13 +117,13 @@ def test_text_of_an_error_can_always_be_sent(field: str) -> None:
         assert codec.decode_broker(codec.encode(reply)) == [reply]
 
 
-def test_an_unknown_operation_with_a_surrogate_is_named_in_ascii() -> None:
+def test_unknown_operation_with_surrogate_is_named_in_ascii() -> None:
     error = refusal(JSON, b'{"op":"\\ud800"}')
     assert error.code == UNKNOWN_OP
     assert '"\\ud800"' in error.text
 
 
-def test_a_surrogate_in_an_unknown_field_is_ignored_like_the_field() -> None:
+def test_surrogate_in_unknown_field_is_ignored() -> None:
     assert JSON.decode_client(b'[{"op":"ping","x":"\\ud800"},{"op":"bye"}]') == [Ping(), Bye()]
 
 
@@ -138,32 +138,32 @@ def test_a_surrogate_in_an_unknown_field_is_ignored_like_the_field() -> None:
         (b'{"op":"ping","\\ud800":1}', "client", "ping: the name of a field"),
     ],
 )
-def test_a_surrogate_is_named_wherever_it_stands(data: bytes, side: str, place: str) -> None:
+def test_surrogate_error_names_its_path(data: bytes, side: str, place: str) -> None:
     error = refusal(JSON, data, side)
     assert (error.code, error.closes) == (BAD_MESSAGE, False)
     assert error.text.startswith(place)
     assert "lone surrogate" in error.text
 
 
-def test_a_surrogate_is_found_behind_structures_of_the_wrong_kind() -> None:
+def test_surrogate_is_found_behind_fields_of_wrong_type() -> None:
     odd = b'"cluster":{"a":"\\ud800"},"limits":{"payload":1},"servers":[{"x":"\\ud800"},7]'
     data = b'{"op":"welcome",' + odd + b',"broker":"\\ud800"}'
     assert refusal(JSON, data, "broker").text.startswith("welcome.broker: holds a lone surrogate")
 
 
-def test_a_surrogate_is_found_behind_what_is_no_text() -> None:
+def test_surrogate_is_found_behind_items_of_wrong_type() -> None:
     error = refusal(JSON, b'{"op":"unsubscribe","request":1,"topics":[{"x":1},"\\ud800"]}')
     assert (error.code, error.text[:22]) == (BAD_TOPIC, "unsubscribe.topics[1]:")
 
 
-def test_a_surrogate_in_a_position_harms_its_topic_only() -> None:
+def test_surrogate_in_position_fails_one_topic() -> None:
     (message,) = JSON.decode_client(b'{"op":"subscribe","request":1,"topics":[{"topic":"t","after":"\\ud800"}]}')
     assert message == Subscribe(1, [TopicRequest("t", "\ud800")])
     with pytest.raises(ValueError, match=r"position '\\ud800' is not"):
         parse_position("\ud800")
 
 
-def test_ill_formed_utf_8_is_found_past_other_oddities() -> None:
+def test_ill_formed_utf_8_is_located_behind_other_errors() -> None:
     # the unknown field of the first entry cannot be read by itself, the text of the second is at fault
     ill = bytes.fromhex("9226" + "92" + "93a17501" + "8181010203" + "92a1ff01")
     error = refusal(MSGPACK, ill, "broker")
@@ -181,7 +181,7 @@ def test_ill_formed_utf_8_is_found_past_other_oddities() -> None:
 
 @pytest.mark.parametrize("depth", [10, 100, 400])
 @pytest.mark.parametrize("codec", CODECS)
-def test_nesting_that_can_be_read_is_a_malformed_position(codec: Codec, depth: int) -> None:
+def test_nested_position_is_malformed(codec: Codec, depth: int) -> None:
     if codec is JSON:
         data = b'{"op":"subscribe","request":1,"topics":[{"topic":"t","after":' + b"[" * depth + b"]" * depth + b"}]}"
     else:
@@ -194,7 +194,7 @@ def test_nesting_that_can_be_read_is_a_malformed_position(codec: Codec, depth: i
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("place", ["frame", "position", "unknown field"])
-def test_nesting_beyond_the_interpreter_closes(codec: Codec, place: str) -> None:
+def test_frame_closes_when_nested_too_deeply(codec: Codec, place: str) -> None:
     deep = b"[" * 200_000 if codec is JSON else b"\x91" * 200_000 + b"\xc0"
     if codec is JSON:
         deep += b"]" * 200_000
@@ -213,7 +213,7 @@ def test_nesting_beyond_the_interpreter_closes(codec: Codec, place: str) -> None
     assert "nested too deeply" in error.text
 
 
-def test_a_frame_of_many_bad_messages_is_answered_once() -> None:
+def test_frame_closes_when_it_has_many_bad_messages() -> None:
     for codec, bad in ((JSON, b'{"op":"x"}'), (MSGPACK, b"\x91\x63")):
         assert not refusal(codec, codec.join([bad] * MAX_BAD_MESSAGES)).closes
         error = refusal(codec, codec.join([bad] * (MAX_BAD_MESSAGES + 1)))
@@ -222,7 +222,7 @@ def test_a_frame_of_many_bad_messages_is_answered_once() -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_a_frame_holds_4096_messages(codec: Codec) -> None:
+def test_frame_holds_at_most_4096_messages(codec: Codec) -> None:
     ping = codec.encode(Ping())
     assert len(codec.decode_client(codec.join([ping] * 4096))) == 4096
     for last in (ping, codec.join([])):
@@ -231,12 +231,12 @@ def test_a_frame_holds_4096_messages(codec: Codec) -> None:
         assert error.text == "the frame holds 4097 messages, expected at most 4096"
 
 
-def test_texts_are_cut() -> None:
+def test_error_text_is_cut_to_its_limit() -> None:
     assert len(BadMessage("x", "y" * 1000).text) == 300
     assert "k" * 41 not in refusal(JSON, b'{"op":"' + b"k" * 1000 + b'"}').text
 
 
-def test_arrays_in_arrays_are_no_messages() -> None:
+def test_nested_array_is_refused_as_message() -> None:
     assert (
         refusal(JSON, b'[[{"op":"ping"}]]').text
         == 'expected an object with the field "op", or an array of such objects'
@@ -247,17 +247,17 @@ def test_arrays_in_arrays_are_no_messages() -> None:
 
 @pytest.mark.parametrize("header", ["92", "dc0002", "dd00000002"])
 @pytest.mark.parametrize("inner", ["91", "dc0001", "dd00000001"])
-def test_every_array_header_begins_several_messages(header: str, inner: str) -> None:
+def test_array_header_of_any_form_begins_several_messages(header: str, inner: str) -> None:
     assert MSGPACK.decode_client(bytes.fromhex(header + (inner + "05") * 2)) == [Ping(), Ping()]
     assert MSGPACK.decode_client(bytes.fromhex(inner + "05")) == [Ping()]
 
 
 @pytest.mark.parametrize("data", ["90", "dc0000", "dd00000000", "05", "dc", "dd0000"])
-def test_frames_without_a_message(data: str) -> None:
+def test_frame_without_message_is_refused(data: str) -> None:
     assert refusal(MSGPACK, bytes.fromhex(data)).code == BAD_MESSAGE
 
 
-def test_a_bad_message_of_a_broker_is_named_too() -> None:
+def test_bad_message_from_broker_names_its_field() -> None:
     for position, text in (("1", "is not"), ("1:99999999999999999999", "is not"), ("9223372036854775808:1", "from 0")):
         data = json.dumps({"op": "message", "topic": "t", "data": "", "position": position}).encode()
         error = refusal(JSON, data, "broker")
@@ -274,7 +274,7 @@ def test_a_bad_message_of_a_broker_is_named_too() -> None:
     )
 
 
-def test_client_and_broker_messages_are_not_mixed_up() -> None:
+def test_codec_refuses_operations_of_the_other_end() -> None:
     for codec in CODECS:
         assert refusal(codec, codec.encode(Ping()), "broker").code == UNKNOWN_OP
         assert refusal(codec, codec.encode(m.Pong())).code == UNKNOWN_OP
@@ -293,7 +293,7 @@ def test_client_and_broker_messages_are_not_mixed_up() -> None:
         (Publish("t", b"", 1, "p", 1, 2), "mark"),
     ],
 )
-def test_an_acknowledged_publication_has_all_it_needs(codec: Codec, publish: Publish, field: str) -> None:
+def test_qos_1_publication_requires_publisher_id_and_mark(codec: Codec, publish: Publish, field: str) -> None:
     for data in (codec.encode(publish), codec.join([codec.encode(Ping()), codec.encode(publish)])):
         error = refusal(codec, data)
         assert error.text.startswith(f"publish.{field}: ")
@@ -301,22 +301,22 @@ def test_an_acknowledged_publication_has_all_it_needs(codec: Codec, publish: Pub
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_empty_payloads_are_payloads(codec: Codec) -> None:
+def test_empty_payload_is_accepted(codec: Codec) -> None:
     for publish in (Publish("t", b""), Publish("t", b"", 1, "p", 1, 1)):
         assert codec.decode_client(codec.encode(publish)) == [publish]
 
 
-# how the formats are made -------------------------------------------------------------------------------------------
+# the derivation of the formats ----------------------------------------------------------------------------------------
 
 
-def test_tags_and_names_are_never_given_twice() -> None:
+def test_message_tags_are_unique() -> None:
     kinds = [kind for kind in vars(m).values() if isinstance(kind, type) and issubclass(kind, Struct)]
     tags = [kind.__struct_config__.tag for kind in kinds if kind.__struct_config__.tag is not None]
     assert len(tags) == len(set(tags)) == 16
     assert all(kind.__struct_config__.array_like for kind in kinds if kind is not Struct)
 
 
-def test_a_payload_that_is_not_bytes_is_a_field_like_any_other() -> None:
+def test_json_kind_keeps_payload_field_that_is_not_bytes() -> None:
     (kind,) = build_kinds((m.Limits,), ()).values()
     assert msgspec.to_builtins(kind.to_wire(m.Limits(1, 2, 3, 4))) == {
         "payload": 1,
@@ -326,19 +326,19 @@ def test_a_payload_that_is_not_bytes_is_a_field_like_any_other() -> None:
     }
 
 
-def test_what_encodes_nothing_is_not_hidden() -> None:
+def test_encode_raises_for_surrogates() -> None:
     for codec in CODECS:
         with pytest.raises(UnicodeEncodeError):
             codec.encode(m.Unsubscribed(1, ["\ud800"]))
 
 
 @pytest.mark.parametrize("union", [ClientMessage, BrokerMessage, PeerMessage], ids=["client", "broker", "peer"])
-def test_no_message_has_a_place_for_just_anything(union: object) -> None:
-    """MessagePack's maps may have arrays for keys: tuples, whose hashes are not salted. A dict of tuples whose hashes
-    all collide takes a minute to build out of one megabyte."""
+def test_messages_have_no_field_of_any_type(union: object) -> None:
+    """MessagePack's maps may have arrays as keys, decoded to tuples, whose hashes are not salted. A dict of tuples
+    whose hashes all collide takes a minute to build from one megabyte."""
     kinds: set[type] = set()
     seen: set[int] = set()
-    kept: list[object] = []  # or else an id may be another's
+    kept: list[object] = []  # keeps the ids unique
     waiting: list[object] = [msgspec.inspect.type_info(union)]
     while waiting:
         found = waiting.pop()
@@ -353,7 +353,7 @@ def test_no_message_has_a_place_for_just_anything(union: object) -> None:
     assert not kinds & {msgspec.inspect.AnyType, msgspec.inspect.DictType, msgspec.inspect.RawType}
 
 
-def test_a_map_in_the_place_of_a_position_is_not_made_into_one() -> None:
+def test_map_as_position_is_not_decoded() -> None:
     data = b"\x93\x02\x01\x92\x92\xa1t\x82\x92\x01\x02\x00\x92\x03\x04\x00\x92\xa1u\x92\x05\x06"
     (message,) = MSGPACK.decode_client(data)
     assert isinstance(message, Subscribe)
@@ -364,7 +364,7 @@ def test_a_map_in_the_place_of_a_position_is_not_made_into_one() -> None:
     assert parse_position(good.after) == Position(5, 6)
 
 
-# Frames that are longer than any message but a publication may be ---------------------------------------------------
+# frames longer than any message but a publication ------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -375,12 +375,12 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("short")
 @pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name)
 class TestLargeFrames:
-    def test_one_publication_is_taken(self, codec: Codec) -> None:
+    def test_large_frame_with_one_publication_is_accepted(self, codec: Codec) -> None:
         publication = Publish("t", b"x" * 200, 1, "p", 1, 1)
         assert codec.decode_client(codec.encode(publication)) == [publication]
 
-    def test_anything_else_closes_and_is_not_looked_into(self, codec: Codec) -> None:
-        """Of 64 MiB of the shortest topic requests a decoder makes gigabytes of objects."""
+    def test_large_frame_with_other_messages_closes_undecoded(self, codec: Codec) -> None:
+        """A decoder makes gigabytes of objects from 64 MiB of the shortest topic requests."""
         subscribe = Subscribe(1, [TopicRequest("t")] * 100)
         for data in (codec.encode(subscribe), codec.encode_all([Publish("t", b"x" * 60)] * 2), b" " * 101):
             error = refusal(codec, data)
@@ -388,7 +388,7 @@ class TestLargeFrames:
             assert error.text == f"a frame of {len(data)} bytes: a frame over 100 bytes must be a single publication"
         assert codec.decode_broker(codec.encode(m.Unsubscribed(1, ["t" * 200])))
 
-    def test_a_wrong_publication_is_refused_by_what_was_found_first(
+    def test_large_bad_publication_is_refused_without_diagnosis(
         self, codec: Codec, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(diagnosis, "read_all", None)  # no message by message

@@ -1,4 +1,4 @@
-"""docs/protocol.md says what the code does: every message, field, code and limit, and each line of the session."""
+"""docs/protocol.md matches the code: every message, field, code and limit, and each line of the session."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def section(title: str) -> str:
 
 
 def rows(text: str) -> list[list[str]]:
-    """The tables' rows without their heads."""
+    """Return the rows of the tables, without their headers."""
     lines = [line for line in text.splitlines() if line.startswith("|")]
     found = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     return [row for row in found if row[0].split()[:1] not in ([], ["---"], ["field"], ["code"])]
 
 
 def described(kind: type[Struct]) -> list[list[str]]:
-    """What a message's section must have, one table after the other: its fields, then those of the structs inside."""
+    """Return the rows that a message's section must have: its fields, then those of the structs inside."""
     inner: list[type[Struct]] = []
     wanted = []
     for field in fields(kind):
@@ -51,17 +51,17 @@ def described(kind: type[Struct]) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_every_field_is_described_in_its_order(kind: type[Struct]) -> None:
+def test_page_describes_every_field_in_order(kind: type[Struct]) -> None:
     text = section(f"### {kind.__name__.lower()}, {kind.__struct_config__.tag}").split("\n### ")[0]
     assert [[row[0], row[2]] for row in rows(text)] == described(kind)
 
 
-def test_every_error_code_is_described() -> None:
+def test_page_describes_every_error_code() -> None:
     codes = {value for name, value in vars(errors).items() if name.isupper() and isinstance(value, str)}
     assert {row[0].strip("`") for row in rows(section("## Error codes"))} == codes
 
 
-def test_every_close_code_is_described() -> None:
+def test_page_describes_every_close_code() -> None:
     table = {int(row[0]): row for row in rows(section("## Close codes"))}
     assert {code: row[1] for code, row in table.items()} == {
         int(code): code.name.lower().replace("_", " ") for code in CloseCode
@@ -70,11 +70,11 @@ def test_every_close_code_is_described() -> None:
     assert {code for code, row in table.items() if "same broker" in row[2]} == SAME_BROKER
 
 
-def test_how_long_a_closing_handshake_may_take() -> None:
+def test_page_has_the_closing_timeout() -> None:
     assert f"A broker waits {EdgeConfig().closing:g} s for the client's half" in PAGE
 
 
-def test_the_limits_are_the_defaults() -> None:
+def test_page_has_the_default_limits() -> None:
     table = {row[0]: row[1] for row in rows(section("## Limits"))}
     assert table["topic name"] == f"{limits.TOPIC} bytes of UTF-8"
     assert table["payload"] == f"{limits.PAYLOAD // 2**20} MiB"
@@ -89,12 +89,12 @@ def test_the_limits_are_the_defaults() -> None:
     assert table["new connections of a broker"] == f"{limits.CONNECTS_PER_SECOND:,}/s"
 
 
-def test_the_hash_in_the_page() -> None:
+def test_page_has_the_hash_of_the_example_topic() -> None:
     value = crc32(b"quotes/eur")
     assert f"has CRC-32 {value}, and of 100 groups it is in number {value % 100}." in PAGE
 
 
-def test_every_line_of_the_session_is_what_the_codec_writes() -> None:
+def test_page_session_is_what_the_codec_writes() -> None:
     assert len(SESSION) > 20
     sent = [line[2:] for line in SESSION if line.startswith("> ")]
     received = [line[2:] for line in SESSION if line.startswith("< ")]

@@ -1,4 +1,4 @@
-"""WebSocket frames beyond the vectors: limits, memory, compression, and what is written."""
+"""WebSocket frames beyond the conformance vectors: limits, memory, compression, writing."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ TWO_FRAGMENTS = bytes.fromhex("418737fa213d9daceb12674873" + "898137fa213d5c" + 
 EXPECTED: list[FrameEvent] = [PingReceived(b"k"), MessageReceived(b'{"op":"ping"}', True)]
 
 
-def test_a_pong_before_the_first_compressed_text() -> None:
+def test_pong_before_compressed_text() -> None:
     parser = server(deflate=True)
     assert parser.feed(bytes.fromhex("8a8037fa213d")) == [PongReceived(b"")]
     assert parser.feed(bytes.fromhex("c18f37fa213d9daceb1267487317ff366a6a9dff21")) == [EXPECTED[1]]
 
 
 @pytest.mark.parametrize("step", [1, 5, len(TWO_FRAGMENTS)])
-def test_a_ping_between_compressed_fragments(step: int) -> None:
+def test_ping_between_compressed_fragments(step: int) -> None:
     parser = server(deflate=True)
     events = [
         event
@@ -73,13 +73,13 @@ def test_a_ping_between_compressed_fragments(step: int) -> None:
     assert pong_frame(b"k") == bytes.fromhex("8a016b")
 
 
-def test_a_compression_bit_on_a_continuation() -> None:
+def test_continuation_with_rsv1_is_refused() -> None:
     error = error_of(server(deflate=True), TWO_FRAGMENTS.replace(b"\x80\x88", b"\xc0\x88"))
     assert error.code == 1002
     assert error.events == EXPECTED[:1]
 
 
-def test_compressed_and_plain_messages_take_turns() -> None:
+def test_compressed_and_plain_messages_alternate() -> None:
     parser = server(deflate=True)
     texts = [b"a" * 500, b"b", b"", "\u20ac".encode() * 40]
     for text in texts:
@@ -101,8 +101,8 @@ def fragments(payload: bytes, count: int, opcode: int = BINARY) -> bytes:
 
 
 @pytest.mark.parametrize("size", [125, 126, 127, 65535, 65536, 65537])
-def test_publications_of_every_form_of_length(size: int) -> None:
-    """The whole payload of the frame, envelope included, has `size` bytes, from the client and to a subscriber."""
+def test_publication_of_every_length_form_is_read(size: int) -> None:
+    """The payload of the frame, envelope included, has `size` bytes, from a client and to a subscriber."""
     for message in (Publish("t", b"", 1, "p", 1, 1), Message("t", Position(1, 1), b"")):
         room = size - len(MSGPACK.encode(message))
         message.payload = b"x" * room
@@ -118,21 +118,21 @@ def test_publications_of_every_form_of_length(size: int) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_the_largest_message_and_one_byte_more(count: int) -> None:
+def test_message_is_refused_one_byte_over_the_limit(count: int) -> None:
     payload = b"y" * M
     assert server().feed(fragments(payload, count)) == [MessageReceived(payload, False)]
     assert error_of(server(), fragments(payload + b"y", count)).code == CloseCode.TOO_LARGE
 
 
 @pytest.mark.parametrize("payload", [b"z" * M, bytes(range(256)) * (M // 256), zlib.compress(b"q" * 10)])
-def test_the_largest_message_compressed(payload: bytes) -> None:
+def test_compressed_message_is_refused_one_byte_over_the_limit(payload: bytes) -> None:
     for data in (payload, bytes(reversed(payload))):
         frame = encode_frame(BINARY, frames.compress(data), KEY, rsv1=True)
         assert server(len(data), deflate=True).feed(frame) == [MessageReceived(data, False)]
         assert error_of(server(len(data) - 1, deflate=True), frame).code == CloseCode.TOO_LARGE
 
 
-def test_stored_blocks_of_the_largest_message_fit() -> None:
+def test_incompressible_message_of_the_limit_is_read() -> None:
     payload = b"s" * M
     compressed = frames.compress(payload, level=0)
     assert len(compressed) > M
@@ -140,7 +140,7 @@ def test_stored_blocks_of_the_largest_message_fit() -> None:
     assert server(deflate=True).feed(frame) == [MessageReceived(payload, False)]
 
 
-def test_a_bomb_is_not_inflated() -> None:
+def test_decompression_bomb_is_not_inflated() -> None:
     bomb = encode_frame(BINARY, frames.compress(b"\0" * (200 * M)), KEY, rsv1=True)
     assert len(bomb) < M
     tracemalloc.start()
@@ -150,7 +150,7 @@ def test_a_bomb_is_not_inflated() -> None:
     assert peak < 8 * M
 
 
-def test_a_giant_is_refused_by_its_header() -> None:
+def test_oversized_frame_is_refused_by_its_header() -> None:
     for header in ("82ff000000000010000137fa213d", "82ff7fffffffffffffff", "c2ff0000010000000000"):
         parser = server(deflate=True)
         assert error_of(parser, bytes.fromhex(header)).code == CloseCode.TOO_LARGE
@@ -158,7 +158,7 @@ def test_a_giant_is_refused_by_its_header() -> None:
         assert parser.feed(b"\x81\x80....") == []
 
 
-def test_many_empty_fragments_take_no_memory() -> None:
+def test_empty_fragments_need_no_memory() -> None:
     parser = server()
     parser.feed(encode_frame(TEXT, b"", KEY, fin=False))
     chunk = encode_frame(CONTINUATION, b"", KEY, fin=False) * 1000
@@ -171,7 +171,7 @@ def test_many_empty_fragments_take_no_memory() -> None:
     assert parser.feed(encode_frame(CONTINUATION, b"end", KEY)) == [MessageReceived(b"end", True)]
 
 
-def test_what_is_at_the_end_of_one_deflate_stream() -> None:
+def test_inflate_accepts_a_final_block_only_at_the_end() -> None:
     final = zlib.compressobj(9, zlib.DEFLATED, -15)
     ended = final.compress(b"Hello") + final.flush(zlib.Z_FINISH)
     assert frames.inflate(ended, 5) == frames.inflate(ended + b"\0", 5) == b"Hello"
@@ -184,7 +184,7 @@ def test_what_is_at_the_end_of_one_deflate_stream() -> None:
 # memory per connection ----------------------------------------------------------------------------------------------
 
 
-def test_an_idle_parser_is_small_and_holds_nothing() -> None:
+def test_idle_parser_is_small_and_holds_nothing() -> None:
     parsers = [server() for _ in range(100)]
     for parser in parsers:
         parser.feed(text_frame(b"x" * 1000, KEY)[:-1])
@@ -195,7 +195,7 @@ def test_an_idle_parser_is_small_and_holds_nothing() -> None:
     assert sys.getsizeof(parsers[0]) <= 128
 
 
-def test_a_frame_and_a_half() -> None:
+def test_parser_reads_frames_cut_anywhere() -> None:
     first, second = text_frame(b"one", KEY), text_frame(b"two", KEY)
     parser = server()
     assert parser.feed(first + second[:3]) == [MessageReceived(b"one", True)]
@@ -206,7 +206,7 @@ def test_a_frame_and_a_half() -> None:
     assert parser.is_idle
 
 
-def test_the_fed_buffer_may_be_used_again() -> None:
+def test_parser_does_not_keep_the_fed_buffer() -> None:
     buffer = bytearray(text_frame(b"one", KEY) + text_frame(b"two", KEY)[:5])
     parser = server()
     events = parser.feed(buffer)
@@ -217,7 +217,7 @@ def test_the_fed_buffer_may_be_used_again() -> None:
     ]
 
 
-def test_after_a_close_everything_is_ignored() -> None:
+def test_parser_ignores_bytes_after_close() -> None:
     parser = server()
     half = encode_frame(TEXT, b"half", KEY, fin=False)
     assert parser.feed(half + close_frame(1000, "", KEY) + b"rest") == [CloseReceived(1000, "")]
@@ -225,7 +225,7 @@ def test_after_a_close_everything_is_ignored() -> None:
     assert parser.feed(text_frame(b"more", KEY)) == []
 
 
-def test_events_before_a_mistake_are_kept() -> None:
+def test_protocol_error_keeps_earlier_events() -> None:
     error = error_of(server(), text_frame(b"good", KEY) + b"\x83\x80")
     assert error.events == [MessageReceived(b"good", True)]
     assert (error.code, str(error)) == (CloseCode.PROTOCOL_ERROR, "opcode 3 is reserved")
@@ -234,7 +234,7 @@ def test_events_before_a_mistake_are_kept() -> None:
 # writing ------------------------------------------------------------------------------------------------------------
 
 
-def test_frames_of_every_kind() -> None:
+def test_encode_writes_frames_of_every_kind() -> None:
     assert text_frame(b"Hello") == bytes.fromhex("810548656c6c6f")
     assert text_frame(b"Hello", KEY) == bytes.fromhex("818537fa213d7f9f4d5158")
     assert binary_frame(b"") == bytes.fromhex("8200")
@@ -248,7 +248,7 @@ def test_frames_of_every_kind() -> None:
 
 
 @pytest.mark.parametrize("reason", ["x" * 200, "\u20ac" * 100, "x" + "\u20ac" * 100, "\U0001f389" * 40, "\ud800" * 200])
-def test_a_long_reason_is_cut_between_characters(reason: str) -> None:
+def test_close_reason_is_cut_between_characters(reason: str) -> None:
     (event,) = FrameParser("client", M).feed(close_frame(4000, reason))
     assert isinstance(event, CloseReceived)
     assert event.code == 4000
@@ -257,7 +257,7 @@ def test_a_long_reason_is_cut_between_characters(reason: str) -> None:
 
 
 class TestLongFrames:
-    """Unmasked as they come: at its end, one of 64 MiB kept a broker from all others for 0.7 s."""
+    """Unmasking a frame of 64 MiB in one go would block a broker for 0.7 s."""
 
     PIECE = 10_001
 
@@ -268,7 +268,7 @@ class TestLongFrames:
             events += parser.feed(data[start : start + self.PIECE])
         return events
 
-    def test_no_step_unmasks_more_than_has_come(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_long_frame_is_unmasked_as_it_arrives(self, monkeypatch: pytest.MonkeyPatch) -> None:
         sizes: list[int] = []
         unmask = frames.apply_mask
 
@@ -288,13 +288,13 @@ class TestLongFrames:
             0,
         )
 
-    def test_it_counts_as_held_and_is_nobody_elses(self) -> None:
+    def test_parser_with_long_frame_is_not_reusable(self) -> None:
         parser = FrameParser("server", M)
         header = len(binary_frame(bytes(100_000), KEY)) - 100_000
         parser.feed(binary_frame(bytes(100_000), KEY)[: header + 500])
         assert (parser.buffered_bytes, parser.is_idle, parser.is_reusable) == (500, False, False)
 
-    def test_texts_fragments_and_compressed_ones_as_well(self) -> None:
+    def test_long_frame_may_be_text_fragment_or_compressed(self) -> None:
         text = "grün" * 30_000
         noise = random.Random(1).randbytes(200_000)
         half = len(noise) // 2
@@ -304,7 +304,7 @@ class TestLongFrames:
         assert self.read(parts, parser) == [MessageReceived(noise, False)]
         assert self.read(deflated_frame(BINARY, noise, KEY), parser) == [MessageReceived(noise, False)]
 
-    def test_a_mistake_at_its_end_is_final(self) -> None:
+    def test_error_at_the_end_of_a_long_frame_is_final(self) -> None:
         parser = FrameParser("server", M)
         with pytest.raises(ProtocolError, match="not UTF-8") as caught:
             self.read(text_frame(b"x" * 100_000 + b"\xff", KEY), parser)

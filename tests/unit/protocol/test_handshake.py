@@ -1,4 +1,4 @@
-"""The opening handshake: the client's request and what it takes as an answer; the server's decisions."""
+"""The opening handshake: the client's request, its check of the response, and the server's negotiation."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def answer(*headers: str, status: str = "101 Switching Protocols", accept: str =
     return "\r\n".join([*lines, *headers, "", ""]).encode("latin-1")
 
 
-def test_the_keys_of_the_rfc() -> None:
+def test_accept_key_matches_the_rfc() -> None:
     assert accept_key("dGhlIHNhbXBsZSBub25jZQ==") == ACCEPT
     assert is_valid_key("dGhlIHNhbXBsZSBub25jZQ==")
     for key in ("", "dGhlIHNhbXBsZSBub25jZQ", "AAAA", "dGhlIHNhbXBsZSBub25j!Q==", "\u00e9"):
         assert not is_valid_key(key)
 
 
-def test_a_request_in_full() -> None:
+def test_build_request_writes_all_headers() -> None:
     request = build_request(
         "push.example.com:8080",
         "/ws?x=1",
@@ -64,7 +64,7 @@ def test_a_request_in_full() -> None:
 
 
 @pytest.mark.parametrize("path", ["", "ws", "/a b", "/\r\nX: y", "/\u00e9"])
-def test_a_path_that_would_break_out_is_refused(path: str) -> None:
+def test_build_request_refuses_unsafe_path(path: str) -> None:
     with pytest.raises(ValueError, match="cannot be requested"):
         build_request("h", path, NONCE)
 
@@ -72,17 +72,17 @@ def test_a_path_that_would_break_out_is_refused(path: str) -> None:
 @pytest.mark.parametrize(
     "header", [("X", "a\r\nY: b"), ("X y", "a"), ("", "a"), ("X", ""), ("X", "\u20ac"), ("X", " a")]
 )
-def test_a_header_that_would_break_out_is_refused(header: tuple[str, str]) -> None:
+def test_build_request_refuses_unsafe_header(header: tuple[str, str]) -> None:
     with pytest.raises(ValueError, match="cannot be sent as a header"):
         build_request("h", "/", NONCE, headers=[header])
 
 
-def test_a_nonce_has_16_bytes() -> None:
+def test_build_request_requires_nonce_of_16_bytes() -> None:
     with pytest.raises(ValueError, match="15 bytes, expected 16"):
         build_request("h", "/", NONCE[:15])
 
 
-def test_an_answer_byte_by_byte() -> None:
+def test_parse_response_waits_for_all_headers() -> None:
     data = (
         answer("Sec-WebSocket-Protocol: migratory.v1.json", f"Sec-WebSocket-Extensions: {DEFLATE_OFFER}") + b"\x81\x00"
     )
@@ -116,7 +116,7 @@ def test_an_answer_byte_by_byte() -> None:
         (answer("Sec-WebSocket-Extensions: permessage-deflate"), "was not requested", 101),
     ],
 )
-def test_answers_that_open_nothing(data: bytes, text: str, status: int) -> None:
+def test_parse_response_refuses_other_responses(data: bytes, text: str, status: int) -> None:
     with pytest.raises(HandshakeError) as caught:
         parse_response(data, NONCE)
     assert text in caught.value.text
@@ -138,7 +138,7 @@ def test_answers_that_open_nothing(data: bytes, text: str, status: int) -> None:
         ("permessage-deflate; x; x", "was not requested"),
     ],
 )
-def test_extensions_that_were_not_agreed(extensions: str, text: str) -> None:
+def test_parse_response_refuses_extensions_not_offered(extensions: str, text: str) -> None:
     with pytest.raises(HandshakeError) as caught:
         parse_response(answer(f"Sec-WebSocket-Extensions: {extensions}"), NONCE, deflate=True)
     assert text in caught.value.text
@@ -147,7 +147,7 @@ def test_extensions_that_were_not_agreed(extensions: str, text: str) -> None:
 @pytest.mark.parametrize(
     "parameters", ["", "; client_no_context_takeover", "; server_max_window_bits=8", '; server_max_window_bits="15"']
 )
-def test_extensions_as_agreed(parameters: str) -> None:
+def test_parse_response_accepts_the_offered_extension(parameters: str) -> None:
     extensions = f"Sec-WebSocket-Extensions: permessage-deflate; server_no_context_takeover{parameters}"
     assert parse_response(answer(extensions), NONCE, deflate=True) == HandshakeResponse(None, True, b"")
 
@@ -179,11 +179,11 @@ AGREED = DEFLATE_OFFER
         ("permessage-deflate; =", None),
     ],
 )
-def test_offers_of_compression(offers: str, agreed: str | None) -> None:
+def test_negotiate_deflate_accepts_first_possible_offer(offers: str, agreed: str | None) -> None:
     assert negotiate_deflate(offers) == agreed
 
 
-def test_subprotocols() -> None:
+def test_negotiate_codec_accepts_first_known_subprotocol() -> None:
     assert negotiate_codec(None) is JSON
     assert negotiate_codec("migratory.v1.msgpack, migratory.v1.json") is MSGPACK
     assert negotiate_codec("chat,migratory.v1.json") is JSON
@@ -191,7 +191,7 @@ def test_subprotocols() -> None:
     assert negotiate_codec("") is None
 
 
-def test_an_independent_server_takes_the_request_and_its_answer_is_taken() -> None:
+def test_handshake_with_an_independent_server() -> None:
     server = ServerProtocol(subprotocols=["migratory.v1.msgpack"])  # type: ignore[list-item]
     server.receive_data(build_request("localhost:1", "/ws", NONCE, ["migratory.v1.msgpack"]))
     (request,) = server.events_received()
@@ -203,7 +203,7 @@ def test_an_independent_server_takes_the_request_and_its_answer_is_taken() -> No
     )
 
 
-def test_an_independent_client_takes_the_agreement() -> None:
+def test_handshake_with_an_independent_client() -> None:
     client = ClientProtocol(parse_uri("ws://localhost/"), extensions=[ClientPerMessageDeflateFactory()])
     request = client.connect()
     agreed = negotiate_deflate(request.headers["Sec-WebSocket-Extensions"])

@@ -1,4 +1,4 @@
-"""Case A4: look-alikes of allowed origins, foreign hosts, and what must still get in."""
+"""Case A4: allowed origins and their look-alikes, served and foreign hosts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def status(policy: OriginPolicy, origins: list[str], hosts: list[str]) -> int:
     ["https://app.example.com", "HTTPS://APP.EXAMPLE.COM", "https://app.example.com:443", "https://a.example.org",
      "https://b.a.example.org"],
 )  # fmt: skip
-def test_allowed(origin: str) -> None:
+def test_allowed_origin_is_accepted(origin: str) -> None:
     assert status(POLICY, [origin], HOST) == 101
 
 
@@ -36,44 +36,44 @@ def test_allowed(origin: str) -> None:
      "https://app.example.com/", "https://app.example.com.", "https://app.example.com:", "app.example.com", "*",
      "https://*.example.org", "https://app.example.com, https://evil.test", "https://app.example.com\n", "\u212a"],
 )  # fmt: skip
-def test_look_alikes_are_refused(origin: str) -> None:
+def test_look_alike_origin_is_refused(origin: str) -> None:
     assert status(POLICY, [origin], HOST) == 403
 
 
-def test_two_origins_are_a_bad_request() -> None:
+def test_two_origins_are_refused() -> None:
     assert status(POLICY, ["https://app.example.com", "https://app.example.com"], HOST) == 400
 
 
 @pytest.mark.parametrize("host", ["push.example.com", "PUSH.example.com:8080", "localhost:80", "push.example.com."])
-def test_hosts_served_here(host: str) -> None:
+def test_served_host_is_accepted(host: str) -> None:
     assert status(POLICY, ["https://app.example.com"], [host]) == 101
 
 
 @pytest.mark.parametrize(
     "host", ["evil.test:8080", "push.example.com.evil.test", "", "push.example.com:x", "a@localhost", "[::1]"]
 )
-def test_a_foreign_host_is_misdirected(host: str) -> None:
+def test_foreign_host_is_refused(host: str) -> None:
     assert status(POLICY, ["https://app.example.com"], [host]) == 421
     assert status(POLICY, [], [host]) == 421
 
 
 @pytest.mark.parametrize("hosts", [[], ["localhost", "localhost"]])
-def test_one_host_is_expected(hosts: list[str]) -> None:
+def test_request_without_exactly_one_host_is_refused(hosts: list[str]) -> None:
     assert status(POLICY, [], hosts) == 400
 
 
-def test_requests_without_origin_go_by_the_switch() -> None:
+def test_request_without_origin_follows_configuration() -> None:
     assert status(POLICY, [], HOST) == 101
     assert status(OriginPolicy(["*"], ["*"], without_origin=False), [], HOST) == 403
 
 
-def test_everything_can_be_allowed() -> None:
+def test_star_allows_everything() -> None:
     policy = OriginPolicy(["*"], ["*"])
     assert status(policy, ["null"], ["evil.test"]) == 101
     assert status(policy, ["https://x", "https://x"], ["evil.test"]) == 400
 
 
-def test_patterns_with_ports_and_addresses() -> None:
+def test_patterns_may_have_ports_and_addresses() -> None:
     policy = OriginPolicy(["http://[::1]:8080", "http://localhost"], ["[::1]:8080", "*.example.org"])
     assert status(policy, ["http://[::1]:8080"], ["[::1]:8080"]) == 101
     assert status(policy, ["http://[::1]:8081"], ["[::1]:8080"]) == 403
@@ -85,12 +85,12 @@ def test_patterns_with_ports_and_addresses() -> None:
 @pytest.mark.parametrize(
     "entry", ["app.example.com", "https://", "https://a/", "https://a.*.b", "https://*", "null", ""]
 )
-def test_malformed_origins_are_named(entry: str) -> None:
+def test_malformed_origin_entry_is_named(entry: str) -> None:
     with pytest.raises(ValueError, match=r"allowed\[0\]: .* is not an origin; use"):
         OriginPolicy([entry], ["*"])
 
 
 @pytest.mark.parametrize("entry", ["https://a", "a/b", "*a", "a.*", "", "a:port"])
-def test_malformed_hosts_are_named(entry: str) -> None:
+def test_malformed_host_entry_is_named(entry: str) -> None:
     with pytest.raises(ValueError, match=r"hosts\[1\]: .* is not a host; use"):
         OriginPolicy(["*"], ["*", entry])

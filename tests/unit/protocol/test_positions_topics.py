@@ -1,4 +1,4 @@
-"""Positions, topic names, close codes and limits beyond the vectors."""
+"""Positions, topic names, close codes and limits beyond the conformance vectors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_positions_compare_by_epoch_then_sequence() -> None:
 
 
 @pytest.mark.parametrize("value", ["0:0", "3:12", f"{LARGEST}:{LARGEST}"])
-def test_a_position_is_its_text(value: str) -> None:
+def test_position_text_is_parsed_back(value: str) -> None:
     assert str(parse_position(value)) == value
     assert parse_position([int(part) for part in value.split(":")]) == parse_position(value)
     assert parse_position(tuple(parse_position(value))) == parse_position(value)
@@ -27,7 +27,7 @@ def test_a_position_is_its_text(value: str) -> None:
     ["", ":", "1", "1:", ":1", "1:2:3", "-1:2", "1:-2", "1.5:2", "+1:2", "1_0:2", " 1:2", "1:2\n", "1e3:2", "\u0661:2",
      f"{LARGEST + 1}:0", "1" * 5000 + ":1"],
 )  # fmt: skip
-def test_text_that_is_no_position(value: str) -> None:
+def test_malformed_position_text_is_refused(value: str) -> None:
     with pytest.raises(ValueError, match=r"position|epoch") as caught:
         parse_position(value)
     assert str(caught.value).isascii()
@@ -36,13 +36,13 @@ def test_text_that_is_no_position(value: str) -> None:
 
 @pytest.mark.parametrize("value", [None, 5, 1.5, True, b"1:2", {}, [], [1], [1, 2, 3], [1, None], [True, 1], [1, 2.0],
                                    [-1, 0], [0, LARGEST + 1], ["1", "2"]])  # fmt: skip
-def test_values_that_are_no_position(value: object) -> None:
+def test_malformed_position_value_is_refused(value: object) -> None:
     with pytest.raises(ValueError, match=r"position|epoch"):
         parse_position(value)
 
 
 @pytest.mark.parametrize("limit", [255, 512])
-def test_the_length_of_a_name_is_counted_in_bytes(limit: int) -> None:
+def test_topic_length_is_counted_in_bytes(limit: int) -> None:
     """Case A3: 256 two-byte characters at a limit of 512."""
     half = "\u00e9" * (limit // 2)
     assert check_topic(half + "x" * (limit % 2), limit)
@@ -63,14 +63,14 @@ def test_the_length_of_a_name_is_counted_in_bytes(limit: int) -> None:
         ("", "is empty"),
     ],
 )
-def test_names_that_no_topic_has(name: str, text: str) -> None:
+def test_invalid_topic_name_is_refused(name: str, text: str) -> None:
     with pytest.raises(BadTopic, match=text) as caught:
         check_topic(name)
     assert caught.value.code == "bad_topic"
     assert str(caught.value).isascii()
 
 
-def test_names_are_not_normalised() -> None:
+def test_topic_names_are_not_normalised() -> None:
     names = ["caf\u00e9", "cafe\u0301", "\ufefft", "t", "T", " t", "t "]
     assert [check_topic(name) for name in names] == names
     assert topic_group(names[0], 10**9) != topic_group(names[1], 10**9)
@@ -85,14 +85,14 @@ def test_topics_spread_over_the_groups() -> None:
     assert max(counts) < 150
 
 
-def test_close_codes_are_such_that_may_be_sent() -> None:
+def test_close_codes_are_valid() -> None:
     assert all(is_valid_close_code(code) for code in CloseCode)
     assert set(CloseCode) > FATAL
     assert set(CloseCode) > SAME_BROKER
     assert not FATAL & SAME_BROKER
 
 
-def test_a_broker_and_a_client_start_from_the_same_limits() -> None:
+def test_edge_defaults_are_the_protocol_limits() -> None:
     edge = EdgeConfig()
     assert (edge.max_payload, edge.envelope, edge.max_message) == (limits.PAYLOAD, limits.ENVELOPE, limits.MESSAGE)
     assert (edge.max_topic, edge.subscriptions_per_client) == (limits.TOPIC, limits.SUBSCRIPTIONS)

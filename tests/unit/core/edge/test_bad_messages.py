@@ -1,4 +1,4 @@
-"""What a client must not send: which close code or error it gets, and that good messages beside a bad one count."""
+"""Bad input of clients: its close code or error, and the valid messages beside it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from migratory_testing.edges import MASK, Bench
 
 
 class TestBadInput:
-    def test_an_unmasked_frame_closes_with_1002_after_what_came_before(self) -> None:
+    def test_unmasked_frame_closes_with_1002_behind_earlier_messages(self) -> None:
         bench = Bench()
         reader = bench.client()
         reader.raw(reader.frame(Ping()) + b"\x82\x00" + reader.frame(Ping()))
@@ -26,7 +26,7 @@ class TestBadInput:
         reader.raw(reader.frame(Ping()))
         assert reader.received == []
 
-    def test_a_message_over_the_limit_closes_with_1009(self) -> None:
+    def test_message_over_the_limit_closes_with_1009(self) -> None:
         bench = Bench(EdgeConfig(max_payload=1000, envelope=100))
         fits, over = bench.client(), bench.client()
         rest = 1100 - len(fits.codec.encode(Publish("t" * 40, b"\x00" * 1000)))
@@ -41,7 +41,7 @@ class TestBadInput:
         assert len(bench.requests) == 1
 
     @pytest.mark.parametrize("wire", ["json", "msgpack"])
-    def test_the_wrong_kind_of_frame_closes_with_1003(self, wire: str) -> None:
+    def test_frame_of_wrong_kind_closes_with_1003(self, wire: str) -> None:
         bench = Bench()
         reader = bench.client(wire=wire)  # type: ignore[arg-type]
         opcode = frames.BINARY if wire == "json" else frames.TEXT
@@ -49,13 +49,13 @@ class TestBadInput:
         assert reader.close_code == CloseCode.UNSUPPORTED_DATA
         assert f"migratory.v1.{wire}" in reader.close_reason
 
-    def test_text_that_is_no_utf8_closes_with_1007(self) -> None:
+    def test_text_that_is_not_utf8_closes_with_1007(self) -> None:
         bench = Bench()
         reader = bench.client(wire="json")
         reader.raw(frames.encode_frame(frames.TEXT, b'{"op":"\xff"}', MASK))
         assert reader.close_code == CloseCode.INVALID_TEXT
 
-    def test_an_unreadable_frame_closes_with_4000(self) -> None:
+    def test_unreadable_frame_closes_with_4000(self) -> None:
         bench = Bench()
         reader = bench.client(wire="json")
         reader.text("hello")
@@ -63,7 +63,7 @@ class TestBadInput:
         assert error.closes
         assert reader.close_code == CloseCode.BAD_MESSAGE
 
-    def test_a_bad_message_is_refused_alone_and_its_neighbours_are_taken(self) -> None:
+    def test_bad_message_is_refused_and_its_neighbours_accepted(self) -> None:
         bench = Bench()
         reader = bench.client(wire="json")
         reader.text('[{"op":"ping"},{"op":"fly"},{"op":"subscribe","request":"x","topics":[]},{"op":"ping"}]')
@@ -73,7 +73,7 @@ class TestBadInput:
         assert "request" in second.text
         assert reader.close_code is None
 
-    def test_a_compressed_message_is_taken_when_that_was_agreed(self) -> None:
+    def test_compressed_message_is_accepted_when_negotiated(self) -> None:
         bench = Bench()
         reader = bench.client(wire="json", deflate=True)
         reader.raw(frames.deflated_frame(frames.TEXT, b'{"op":"ping"}', MASK))

@@ -1,4 +1,4 @@
-"""Batching: several publications in one write, none lost, none behind what was written later."""
+"""Batching: several publications in one write, without loss, and in order with other writes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def live(bench: Bench, *topics: str, wire: Literal["json", "msgpack"] = "msgpack
 
 @pytest.mark.parametrize("wire", ["json", "msgpack"])
 @pytest.mark.parametrize("deflate", [False, True])
-def test_what_comes_within_the_delay_leaves_in_one_write(wire: Literal["json", "msgpack"], deflate: bool) -> None:
+def test_publications_within_the_delay_are_one_write(wire: Literal["json", "msgpack"], deflate: bool) -> None:
     table = bench()
     reader = live(table, "t", "u", wire=wire, deflate=deflate)
     table.fan("t", publication(1, b"x" * 300))
@@ -48,7 +48,7 @@ def test_what_comes_within_the_delay_leaves_in_one_write(wire: Literal["json", "
     assert reader.sequences("t") == [3]
 
 
-def test_clients_that_get_the_same_are_one_effect() -> None:
+def test_clients_with_the_same_batch_share_one_effect() -> None:
     table = bench()
     readers = [live(table, "t"), live(table, "t"), live(table, "t", "u")]
     table.fan("t", publication(1))
@@ -60,10 +60,10 @@ def test_clients_that_get_the_same_are_one_effect() -> None:
     effects = table.step(later)
     assert [len(effect.recipients.connections) for effect in effects if isinstance(effect, Multicast)] == [2, 1]
     assert [len(reader.writes) for reader in readers] == [1, 1, 1]
-    assert not table.later  # nothing waits: nobody is to be woken
+    assert not table.later  # no batch is left, so no timer
 
 
-def test_a_batch_that_is_large_enough_leaves_before_its_time() -> None:
+def test_batch_is_written_early_at_its_size_limit() -> None:
     table = bench(batch_bytes=300)
     reader = live(table, "t")
     table.fan("t", publication(1, b"x" * 200))
@@ -73,8 +73,8 @@ def test_a_batch_that_is_large_enough_leaves_before_its_time() -> None:
     assert len(reader.writes) == 1
 
 
-def test_one_clock_for_many_batches() -> None:
-    """Those whose time is up a little later leave along; others have a `Later` of their own, one at a time."""
+def test_batches_due_together_share_one_timer() -> None:
+    """Batches that are due a little later are written together; the others need another `Later`, one at a time."""
     table = bench()
     first, second, third = live(table, "t"), live(table, "u"), live(table, "v")
     table.fan("t", publication(1))
@@ -87,13 +87,13 @@ def test_one_clock_for_many_batches() -> None:
     table.step(table.later.pop())
     assert (len(first.writes), len(second.writes), len(third.writes)) == (1, 1, 0)
     assert [round(later.at, 3) for later in table.later] == [1000.155]
-    table.step(Later(1.0))  # one that was asked for before is late: nothing happens
+    table.step(Later(1.0))  # an earlier timer comes late: nothing happens
     assert not third.writes
     table.wait(0.1)
     assert len(third.writes) == 1
 
 
-def test_whatever_else_is_written_takes_the_batch_along_before_itself() -> None:
+def test_other_writes_flush_the_batch_first() -> None:
     table = bench()
     reader = live(table, "t")
     table.fan("t", publication(1))
@@ -108,7 +108,7 @@ def test_whatever_else_is_written_takes_the_batch_along_before_itself() -> None:
     assert len(reader.received) == 2
 
 
-def test_a_receipt_of_a_live_gap_keeps_its_place() -> None:
+def test_gap_receipt_keeps_its_place_among_publications() -> None:
     table = bench()
     reader = live(table, "t")
     table.fan("t", publication(1))
@@ -118,7 +118,7 @@ def test_a_receipt_of_a_live_gap_keeps_its_place() -> None:
     assert [type(message) for message in reader.received] == [Message, Subscribed, Message]
 
 
-def test_nothing_is_lost_at_a_close() -> None:
+def test_close_flushes_the_batch() -> None:
     table = bench()
     left, closed, lost = live(table, "t"), live(table, "t"), live(table, "t")
     table.fan("t", publication(1))
@@ -131,7 +131,7 @@ def test_nothing_is_lost_at_a_close() -> None:
     assert lost.writes == []
 
 
-def test_a_dead_client_holds_no_batch() -> None:
+def test_dead_client_holds_no_batch() -> None:
     table = bench(heartbeat=1.0)
     reader = live(table, "t")
     table.now += 2.0
@@ -142,7 +142,7 @@ def test_a_dead_client_holds_no_batch() -> None:
     table.wait(1.0)
 
 
-def test_a_full_transport_takes_the_batch_into_its_queue() -> None:
+def test_pause_moves_the_batch_to_the_queue() -> None:
     table = bench()
     reader = live(table, "t")
     table.fan("t", publication(1))
@@ -158,8 +158,8 @@ def test_a_full_transport_takes_the_batch_into_its_queue() -> None:
     assert table.edge.queue_bytes == 0
 
 
-def test_a_client_that_others_are_not_in_step_with_gets_each_once_and_in_time() -> None:
-    """What it followed first decides when its batches leave; of a topic that is held for it the others have had it."""
+def test_client_of_two_topics_gets_each_publication_once_and_in_time() -> None:
+    """Its oldest chunk decides when its batches are written, even if the topic's other subscribers have them."""
     table = bench()
     alone, both = live(table, "t"), live(table, "t", "u")
     table.fan("u", publication(1))
@@ -180,7 +180,7 @@ def test_a_client_that_others_are_not_in_step_with_gets_each_once_and_in_time() 
     assert [len(reader.writes) for reader in (alone, both)] == [2, 2]
 
 
-def test_who_joins_gets_nothing_that_waited_before() -> None:
+def test_new_subscriber_gets_no_earlier_batch() -> None:
     table = bench()
     first, second = live(table, "t"), live(table, "u")
     table.fan("t", publication(1))
@@ -195,7 +195,7 @@ def test_who_joins_gets_nothing_that_waited_before() -> None:
     assert first.sequences("t") == [1, 2, 3]
 
 
-def test_a_topic_that_is_replayed_waits_in_no_batch() -> None:
+def test_replaying_subscriber_has_no_batch() -> None:
     table = bench()
     live_in_both, replaying = live(table, "t", "u"), live(table, "t")
     attach = replaying.subscribe("u", Position(1, 0))
@@ -209,7 +209,7 @@ def test_a_topic_that_is_replayed_waits_in_no_batch() -> None:
     assert replaying.sequences("u") == [1]
 
 
-def test_more_than_the_queue_of_a_client_holds_waits_in_no_case() -> None:
+def test_batches_are_written_early_at_the_queue_limit() -> None:
     table = bench(queue_per_client=500)
     readers = [live(table, "t", "u", "v"), live(table, "t"), live(table, "w")]
     for topic in "tu":
@@ -222,7 +222,7 @@ def test_more_than_the_queue_of_a_client_holds_waits_in_no_case() -> None:
     assert not table.later
 
 
-def test_a_client_whose_transport_was_full_for_a_moment_gets_each_once() -> None:
+def test_briefly_paused_client_gets_each_publication_once() -> None:
     table = bench()
     reader, other = live(table, "t", wire="json"), live(table, "t")
     table.fan("t", publication(1))
@@ -235,7 +235,7 @@ def test_a_client_whose_transport_was_full_for_a_moment_gets_each_once() -> None
     assert table.edge.delivered == 6
 
 
-def test_a_topic_that_all_left_is_forgotten() -> None:
+def test_batch_of_topic_without_subscribers_is_dropped() -> None:
     table = bench()
     left, lost = live(table, "t"), live(table, "t")
     table.fan("t", publication(1))
@@ -251,7 +251,7 @@ def test_a_topic_that_all_left_is_forgotten() -> None:
 
 
 @pytest.mark.parametrize("reset", [False, True])
-def test_what_was_conflated_and_waits_is_not_for_who_joins(reset: bool) -> None:
+def test_new_subscriber_gets_no_pending_conflated_publication(reset: bool) -> None:
     table = bench(conflation=(ConflationRule("t", 1.0),))
     before, joining = live(table, "t", "u"), live(table, "u")
     table.fan("t", publication(1))
@@ -264,7 +264,7 @@ def test_what_was_conflated_and_waits_is_not_for_who_joins(reset: bool) -> None:
     assert before.sequences("t") == joining.sequences("t") == [1, 2]
 
 
-def test_a_replay_stands_before_what_is_fanned_out_behind_it() -> None:
+def test_replay_comes_before_later_fanouts() -> None:
     table = bench()
     other = live(table, "t")
     reader = table.client()
@@ -276,14 +276,14 @@ def test_a_replay_stands_before_what_is_fanned_out_behind_it() -> None:
     assert reader.sequences("t") == other.sequences("t") == [1, 2]
 
 
-def test_limits_that_cannot_work() -> None:
+def test_invalid_batch_limits_are_refused() -> None:
     with pytest.raises(ValueError, match="batch_delay"):
         EdgeConfig(batch_delay=-1.0)
     with pytest.raises(ValueError, match="batch_bytes"):
         EdgeConfig(batch_bytes=0)
 
 
-def test_pings_of_one_tick_are_one_effect_and_keep_their_place() -> None:
+def test_pings_of_one_tick_are_one_effect_behind_batches() -> None:
     table = Bench(EdgeConfig(batch_delay=1.0, heartbeat=2.0))
     idle, busy, slow = live(table), live(table, "t"), live(table)
     slow.pause()

@@ -1,4 +1,4 @@
-"""Faults that users of similar systems met, as far as an edge decides how they end. Reference in each docstring."""
+"""Regression tests for faults reported of similar systems, as far as an edge handles them. Each names its report."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SIZES = {
 
 
 def serve(bench: Bench, logic: OneLogic) -> None:
-    """Answers all that the edge asks until it asks nothing more, and fans out."""
+    """Answer all requests of the edge, then fan out."""
     while bench.requests:
         for event in logic.answer(bench.requests.pop(0)):
             bench.step(event)
@@ -50,7 +50,7 @@ class TestFrameSizes:
     """emqx#643: publishes of about 64 KiB over WebSocket vanish and the socket closes."""
 
     @pytest.mark.parametrize("size", SIZES)
-    def test_published_frames_of_every_header_form(self, size: int) -> None:
+    def test_publication_of_every_header_form_is_accepted(self, size: int) -> None:
         bench, logic = Bench(), OneLogic()
         reader = bench.client()
         message = Publish("t", b"", 1, "p", 1, 1)
@@ -67,7 +67,7 @@ class TestFrameSizes:
 
     @pytest.mark.parametrize("size", SIZES)
     @pytest.mark.parametrize("replayed", [True, False])
-    def test_delivered_headers_are_minimal(self, size: int, replayed: bool) -> None:
+    def test_delivered_frame_has_the_shortest_header(self, size: int, replayed: bool) -> None:
         bench = Bench(EdgeConfig(first_page=65_536))
         reader = bench.client()
         for length in range(max(0, size - 64), size):
@@ -87,7 +87,7 @@ class TestFrameSizes:
         assert reader.take(Message) == [delivered]
 
     @pytest.mark.parametrize("pieces", [1, 3])
-    def test_the_largest_message_is_taken_and_one_byte_more_is_not(self, pieces: int) -> None:
+    def test_message_is_refused_one_byte_over_the_limit(self, pieces: int) -> None:
         largest = 1_048_576
         bench = Bench(EdgeConfig(max_payload=largest - 65_536))
         for over in (0, 1):
@@ -109,7 +109,7 @@ class TestTopicText:
     """mosquitto#693: a subscribe with U+0000 in the topic is acknowledged."""
 
     @pytest.mark.parametrize("topic", ["a\x00b", "", "é" * 256 + "x"])
-    def test_bad_names_are_refused_for_both_verbs(self, topic: str) -> None:
+    def test_bad_topic_is_refused_for_subscribe_and_publish(self, topic: str) -> None:
         bench, logic = Bench(EdgeConfig(max_topic=512)), OneLogic()
         reader = bench.client(wire="json")
         reader.say(Subscribe(1, [TopicRequest(topic)]), Publish(topic, b"x", 1, "p", 1, 1), Publish(topic, b"x"))
@@ -132,7 +132,7 @@ class TestTopicText:
             '{"op":"publish","topic":"\\ud800","data":"x"}',
         ],
     )
-    def test_a_lone_surrogate_is_an_error_and_the_connection_lives(self, text: str) -> None:
+    def test_lone_surrogate_is_an_error_and_the_connection_stays(self, text: str) -> None:
         bench = Bench()
         reader = bench.client(wire="json")
         reader.text(text)
@@ -142,7 +142,7 @@ class TestTopicText:
         reader.say(Ping())
         assert reader.take(Pong)
 
-    def test_ill_formed_utf8_in_messagepack(self) -> None:
+    def test_ill_formed_utf8_in_messagepack_is_an_error(self) -> None:
         bench = Bench()
         reader = bench.client()
         good = reader.codec.encode(Publish("axb", b"x"))
@@ -151,7 +151,7 @@ class TestTopicText:
         assert not error.closes
         assert bench.requests == []
 
-    def test_names_are_compared_byte_for_byte(self) -> None:
+    def test_topic_names_are_compared_byte_for_byte(self) -> None:
         bench, logic = Bench(EdgeConfig(max_topic=512)), OneLogic()
         names = ["caf\u00e9", "cafe\u0301", "\ufefft", "t", "é" * 256]
         readers = [bench.client(wire=wire) for wire in ("json", "msgpack") for _ in names]
@@ -168,7 +168,7 @@ class TestTopicText:
 class TestIntegers:
     """msgspec#377: integers beyond 64 bits fail or decode as floats."""
 
-    def test_a_payload_keeps_its_digits_in_both_encodings(self) -> None:
+    def test_payload_keeps_its_digits_in_both_formats(self) -> None:
         bench, logic = Bench(), OneLogic()
         json, msgpack = bench.client(wire="json"), bench.client()
         for reader in (json, msgpack):
@@ -198,7 +198,7 @@ class TestResumeFromTheFuture:
     """nats-server#5412: a consumer position ahead of the stream waits quietly and loses what comes between."""
 
     @pytest.mark.parametrize("after", [(3, 1000), (9, 1)])
-    def test_reset_then_live(self, after: tuple[int, int]) -> None:
+    def test_future_position_is_reset_then_live(self, after: tuple[int, int]) -> None:
         bench = Bench()
         reader = bench.client()
         bench.client().live("t", Position(3, 940))
@@ -210,7 +210,7 @@ class TestResumeFromTheFuture:
         bench.fan("t", publication(942, epoch=3))
         assert reader.sequences("t") == [942]
 
-    def test_what_is_fanned_out_while_it_waits_is_not_sent_before_the_receipt(self) -> None:
+    def test_fanout_is_not_sent_before_the_receipt(self) -> None:
         bench = Bench()
         reader = bench.client()
         attach = reader.subscribe("t", (3, 942))
@@ -221,7 +221,7 @@ class TestResumeFromTheFuture:
         assert [type(m) for m in reader.received] == [Subscribed, Message]
         assert reader.sequences("t") == [943]
 
-    def test_malformed_positions_harm_their_topic_only(self) -> None:
+    def test_malformed_position_fails_one_topic(self) -> None:
         bench = Bench()
         reader = bench.client(wire="json")
         bad = ["[3,-1]", "[3,1.5]", '[3,"12"]', "[3,18446744073709551616]", "[null,5]", '"3"', "true", '"3:-1"']
@@ -238,7 +238,7 @@ class TestDroppedBeforeTheFirstMessage:
     """socket.io#5538: a client that received nothing before the drop cannot recover what it missed."""
 
     @pytest.mark.parametrize("head", [0, 17])
-    def test_the_position_of_the_receipt_resumes(self, head: int) -> None:
+    def test_position_of_the_receipt_resumes(self, head: int) -> None:
         bench, logic = Bench(), OneLogic(epoch=4)
         logic.publish("t", *[b"old"] * head)
         logic.flush()
@@ -261,7 +261,7 @@ class TestDroppedBeforeTheFirstMessage:
 class TestStalledReader:
     """aiohttp#1367: a client that stops reading makes the server buffer without limit."""
 
-    def test_the_others_get_all_and_it_is_closed_at_its_limit(self) -> None:
+    def test_stalled_reader_is_closed_at_its_limit_and_others_get_all(self) -> None:
         limit = 4 * 1024 * 1024
         bench, logic = Bench(EdgeConfig(queue_per_client=limit)), OneLogic()
         readers = [bench.client(f"reader-{n}") for n in range(20)]
@@ -300,7 +300,7 @@ class TestVeryManySubscriptions:
     def request(self, number: int) -> Subscribe:
         return Subscribe(number, [TopicRequest(topic) for topic in self.TOPICS])
 
-    def test_repeated_and_delivered_once(self) -> None:
+    def test_repeated_request_delivers_once(self) -> None:
         bench, logic = Bench(EdgeConfig(subscriptions_per_client=50_000)), OneLogic()
         reader = bench.client()
         for number in (1, 2, 3):
@@ -316,7 +316,7 @@ class TestVeryManySubscriptions:
         reader.lose()
         assert (bench.edge.subscriptions, bench.edge.topics) == (0, 0)
 
-    def test_over_the_limit_none_is_active(self) -> None:
+    def test_request_over_the_limit_subscribes_nothing(self) -> None:
         bench = Bench(EdgeConfig(subscriptions_per_client=10_000))
         reader = bench.client(wire="json")
         reader.say(self.request(1))
@@ -327,9 +327,9 @@ class TestVeryManySubscriptions:
 
 
 class TestReplayBursts:
-    """home-assistant#89905: a limit that a replay alone exceeds makes a client reconnect for ever."""
+    """home-assistant#89905: a limit that a replay alone exceeds makes a client reconnect forever."""
 
-    def test_a_replay_far_above_the_queue_limit_ends(self) -> None:
+    def test_replay_far_above_the_queue_limit_finishes(self) -> None:
         bench, logic = Bench(EdgeConfig(queue_per_client=2000, page=1000)), OneLogic()
         topics = [f"t{n}" for n in range(20)]
         for topic in topics:
@@ -358,7 +358,7 @@ class TestReplayBursts:
 class TestReplayedOnce:
     """socket.io#5419: a second reconnect replays again. socket.io#4888: recovery fails when nothing was missed."""
 
-    def test_resuming_from_the_last_replayed_position_replays_nothing(self) -> None:
+    def test_resume_from_the_last_replayed_position_replays_nothing(self) -> None:
         bench, logic = Bench(), OneLogic()
         logic.publish("t", b"1", b"2", b"3")
         logic.flush()
@@ -376,7 +376,7 @@ class TestFragments:
     """Fragmented frames with pings between; frames of one byte at a time (aiohttp#13274)."""
 
     @pytest.mark.parametrize("piecewise", [False, True])
-    def test_a_ping_between_compressed_fragments(self, piecewise: bool) -> None:
+    def test_ping_between_compressed_fragments(self, piecewise: bool) -> None:
         bench = Bench()
         reader = bench.client(wire="json", deflate=True)
         data = bytes.fromhex("418737fa213d9daceb12674873898137fa213d5c808837fa213d1d32ed766050243d")
@@ -386,7 +386,7 @@ class TestFragments:
         assert reader.take(Pong) == [Pong()]
         assert b"".join(reader.writes).index(b"\x8a\x01k") < b"".join(reader.writes).rindex(b"pong")
 
-    def test_an_empty_payload_is_a_payload(self) -> None:
+    def test_empty_payload_is_accepted(self) -> None:
         bench = Bench()
         for wire in ("json", "msgpack"):
             reader: Reader = bench.client(wire=wire)

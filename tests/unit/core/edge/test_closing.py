@@ -1,4 +1,4 @@
-"""Heartbeat, both halves of the closing handshake, lost sockets: how a connection ends, and nothing comes behind it."""
+"""The end of a connection: heartbeat, closing handshake, lost socket. Nothing is sent behind it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from migratory_testing.edges import MASK, Bench, publication
 
 
 class TestHeartbeat:
-    def test_a_silent_client_is_pinged_once_then_dead(self) -> None:
+    def test_silent_client_is_pinged_once_then_dead(self) -> None:
         bench = Bench(EdgeConfig(heartbeat=10.0))
         reader = bench.client("mute")
         reader.live("t")
@@ -40,7 +40,7 @@ class TestHeartbeat:
         assert note.event == "dead_client"
         assert note.fields["client"] == "mute"
 
-    def test_any_byte_is_a_sign_of_life(self) -> None:
+    def test_any_byte_resets_the_heartbeat(self) -> None:
         bench = Bench(EdgeConfig(heartbeat=10.0))
         reader = bench.client()
         for _ in range(10):
@@ -49,7 +49,7 @@ class TestHeartbeat:
         assert reader.controls == []
         assert reader.socket == "open"
 
-    def test_a_pong_answers_the_ping(self) -> None:
+    def test_pong_resets_the_heartbeat(self) -> None:
         bench = Bench(EdgeConfig(heartbeat=10.0))
         reader = bench.client()
         for pings in range(1, 6):
@@ -57,8 +57,8 @@ class TestHeartbeat:
             assert len(reader.controls) == pings
             reader.raw(frames.pong_frame(b"", MASK))
 
-    def test_a_short_interval_is_not_shortened_by_when_others_were_heard(self) -> None:
-        """Those that are heard at nearly the same time share the moment of the first."""
+    def test_short_heartbeat_interval_is_kept_when_others_are_heard(self) -> None:
+        """Connections that are heard at nearly the same time share one timestamp."""
         bench = Bench(EdgeConfig(heartbeat=0.1))
         one, other = bench.client(), bench.client()
         begin = bench.now
@@ -70,7 +70,7 @@ class TestHeartbeat:
                 heard.raw(frames.pong_frame(b"", MASK))
         assert (one.socket, other.socket) == ("open", "aborted")
 
-    def test_a_full_transport_that_empties_is_a_sign_of_life(self) -> None:
+    def test_draining_transport_resets_the_heartbeat(self) -> None:
         bench = Bench(EdgeConfig(heartbeat=10.0))
         reader, stuck = bench.client(), bench.client()
         stuck.pause()
@@ -82,7 +82,7 @@ class TestHeartbeat:
         assert stuck.socket == "aborted"
         assert bench.edge.status()["paused"] == 0
 
-    def test_clients_do_not_pay_for_a_process_that_stood_still(self) -> None:
+    def test_stopped_process_does_not_end_its_clients(self) -> None:
         bench = Bench(EdgeConfig(heartbeat=10.0))
         bench.wait(0.2)
         reader = bench.client()
@@ -96,7 +96,7 @@ class TestHeartbeat:
 
 
 class TestClosing:
-    def test_the_client_closes(self) -> None:
+    def test_close_frame_of_client_is_answered(self) -> None:
         bench = Bench()
         reader = bench.client()
         reader.live("t")
@@ -106,7 +106,7 @@ class TestClosing:
         assert bench.edge.closed == {"client": 1}
         assert bench.edge.topics == 0
 
-    def test_a_close_frame_without_a_code_is_answered_alike(self) -> None:
+    def test_close_frame_without_code_is_answered_without_code(self) -> None:
         bench = Bench()
         reader = bench.client()
         reader.raw(frames.close_frame(None, "", MASK))
@@ -124,21 +124,21 @@ class TestClosing:
         assert reader.socket == "closed"
         assert bench.edge.closed == {"bye": 1}
 
-    def test_bye_ends_its_own_frame(self) -> None:
+    def test_messages_behind_bye_in_its_frame_are_ignored(self) -> None:
         bench = Bench()
         reader = bench.client(wire="json")
         reader.text('[{"op":"ping"},{"op":"bye"},{"op":"ping"}]')
         assert reader.take(Pong) == [Pong()]
         assert reader.close_code == 1000
 
-    def test_garbage_behind_bye_changes_nothing(self) -> None:
+    def test_garbage_behind_bye_is_ignored(self) -> None:
         bench = Bench()
         reader = bench.client()
         reader.say(Bye())
         reader.raw(b"\xff\xff\xff")
         assert (reader.close_code, bench.edge.closed) == (1000, {"bye": 1})
 
-    def test_a_peer_that_never_answers_is_cut(self) -> None:
+    def test_unanswered_closing_handshake_is_aborted(self) -> None:
         bench = Bench(EdgeConfig(closing=2.0))
         reader = bench.client()
         reader.say(Bye())
@@ -147,7 +147,7 @@ class TestClosing:
         bench.wait(0.3)
         assert reader.socket == "aborted"
 
-    def test_a_lost_socket_ends_everything(self) -> None:
+    def test_lost_socket_ends_the_connection(self) -> None:
         bench = Bench()
         reader = bench.client()
         reader.live("t")
@@ -158,7 +158,7 @@ class TestClosing:
         status = bench.edge.status()
         assert (status["connections"], status["queue_bytes"], status["paused"], bench.edge.topics) == (0, 0, 0, 0)
 
-    def test_lost_after_our_close_frame_counts_once(self) -> None:
+    def test_connection_lost_while_closing_counts_once(self) -> None:
         bench = Bench()
         reader = bench.client()
         reader.say(Bye())
@@ -167,7 +167,7 @@ class TestClosing:
         bench.wait(40.0)
         assert reader.socket == "open"  # nothing was said about it again
 
-    def test_events_for_a_connection_that_is_gone_mean_nothing(self) -> None:
+    def test_events_for_a_gone_connection_are_ignored(self) -> None:
         bench = Bench()
         reader = bench.client()
         reader.lose()
@@ -175,7 +175,7 @@ class TestClosing:
         for event in (Received(reader.number, b"\x00"), Paused(1), Resumed(1), Lost(1), late):
             assert bench.step(event) == []
 
-    def test_flow_of_a_closing_connection_means_nothing(self) -> None:
+    def test_pause_of_a_closing_connection_is_ignored(self) -> None:
         bench = Bench()
         reader = bench.client()
         reader.say(Publish("t", b"x", 1, "p", 1, 1), Bye())
@@ -185,7 +185,7 @@ class TestClosing:
         bench.step(PublishAnswers(0, request.reference, [Ack("t", "p", 1, Position(1, 1))]))
         assert reader.received == []
 
-    def test_paused_and_resumed_said_twice(self) -> None:
+    def test_repeated_pause_and_resume_are_ignored(self) -> None:
         bench = Bench()
         reader = bench.client()
         reader.resume()

@@ -1,4 +1,4 @@
-"""Limits that can't work are refused by name."""
+"""The configuration of an edge: invalid limits are refused by name."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ LIMITS = [f.name for f in fields(EdgeConfig) if f.type in ("int", "float") and f
 
 
 @pytest.mark.parametrize("name", LIMITS)
-def test_a_limit_below_its_least_is_refused(name: str) -> None:
+def test_limit_below_its_minimum_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match=name):
         replace(EdgeConfig(), **{name: -1})  # type: ignore[arg-type]
 
 
-def test_the_defaults_are_those_of_the_protocol() -> None:
+def test_defaults_are_the_protocol_limits() -> None:
     config = EdgeConfig()
     assert config.max_message == limits.MESSAGE
     assert (config.max_payload, config.envelope, config.max_topic) == (limits.PAYLOAD, limits.ENVELOPE, limits.TOPIC)

@@ -1,4 +1,4 @@
-"""Conflation: the latest of each interval, and a word about what it stands for. QoS 1 is never left out."""
+"""Conflation: the latest publication of each interval names those that it replaces. QoS 1 is never left out."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def live(table: Bench, topic: str = "ticks/eur", wire: Literal["json", "msgpack"
 
 
 def got(reader: Reader) -> list[tuple[int, int]]:
-    """(sequence number, first) of each message."""
+    """Return (sequence number, first) of each message."""
     return [(message.position.sequence, message.first) for message in reader.take(Message)]
 
 
@@ -40,7 +40,7 @@ def table() -> Bench:
 
 
 @pytest.mark.parametrize("wire", ["json", "msgpack"])
-def test_the_first_leaves_at_once_and_then_the_latest_of_each_interval(
+def test_first_publication_is_sent_at_once_then_the_latest_of_each_interval(
     table: Bench, wire: Literal["json", "msgpack"]
 ) -> None:
     reader = live(table, wire=wire)
@@ -62,7 +62,7 @@ def test_the_first_leaves_at_once_and_then_the_latest_of_each_interval(
     assert got(reader) == []
 
 
-def test_qos_1_is_never_left_out_and_never_waits(table: Bench) -> None:
+def test_qos_1_is_sent_at_once_and_never_left_out(table: Bench) -> None:
     reader = live(table)
     table.fan("ticks/eur", publication(1))
     table.fan("ticks/eur", publication(2), acknowledged(3), acknowledged(4), publication(5))
@@ -89,7 +89,7 @@ def test_each_rule_has_its_interval(table: Bench) -> None:
     assert got(slow) == [(2, 0)]
 
 
-def test_who_joins_gets_nothing_that_its_receipt_has_named(table: Bench) -> None:
+def test_new_subscriber_gets_nothing_covered_by_its_receipt(table: Bench) -> None:
     old = live(table)
     table.fan("ticks/eur", publication(1))
     table.fan("ticks/eur", publication(2))
@@ -103,7 +103,7 @@ def test_who_joins_gets_nothing_that_its_receipt_has_named(table: Bench) -> None
     assert got(old) == got(new) == [(3, 0)]
 
 
-def test_a_replay_brings_all_and_ends_without_a_seam(table: Bench) -> None:
+def test_replay_has_everything_and_joins_live_without_gap(table: Bench) -> None:
     old = live(table)
     table.fan("ticks/eur", *publications(1, 3))
     table.fan("ticks/eur", publication(4))
@@ -117,7 +117,7 @@ def test_a_replay_brings_all_and_ends_without_a_seam(table: Bench) -> None:
     assert got(old) == [(3, 1), (5, 4), (6, 0)]
 
 
-def test_a_gap_comes_behind_what_waits(table: Bench) -> None:
+def test_gap_comes_behind_the_pending_publication(table: Bench) -> None:
     reader = live(table)
     table.fan("ticks/eur", publication(1))
     table.fan("ticks/eur", publication(2))
@@ -131,7 +131,7 @@ def test_a_gap_comes_behind_what_waits(table: Bench) -> None:
     assert len(reader.received) == 2
 
 
-def test_subscribing_again_names_nothing_that_still_waits(table: Bench) -> None:
+def test_repeated_subscribe_flushes_the_pending_publication(table: Bench) -> None:
     reader = live(table)
     table.fan("ticks/eur", publication(1))
     table.fan("ticks/eur", publication(2))
@@ -139,7 +139,7 @@ def test_subscribing_again_names_nothing_that_still_waits(table: Bench) -> None:
     assert [type(message) for message in reader.received] == [Message, Message, Subscribed]
 
 
-def test_a_topic_that_everybody_left_is_forgotten(table: Bench) -> None:
+def test_topic_without_subscribers_is_forgotten(table: Bench) -> None:
     reader = live(table)
     table.fan("ticks/eur", publication(1))
     table.fan("ticks/eur", publication(2))
@@ -154,8 +154,8 @@ def test_a_topic_that_everybody_left_is_forgotten(table: Bench) -> None:
 
 
 @pytest.mark.parametrize("batch_delay", [0.0, 0.1])
-def test_nothing_is_kept_of_a_topic_that_everybody_left(batch_delay: float) -> None:
-    """Until the end of an interval, a minute perhaps, that was a publication for each time that somebody left."""
+def test_topic_without_subscribers_holds_no_memory(batch_delay: float) -> None:
+    """Otherwise each topic that is left holds a publication until its interval ends, perhaps a minute later."""
     table = Bench(EdgeConfig(conflation=RULES, batch_delay=batch_delay))
     reader, other = live(table, "slow/eur"), live(table, "slow/usd")
     payload = bytes(1000)
@@ -170,7 +170,7 @@ def test_nothing_is_kept_of_a_topic_that_everybody_left(batch_delay: float) -> N
     assert sys.getrefcount(payload) == 2
 
 
-def test_with_batching_the_latest_of_an_interval_waits_for_its_batch() -> None:
+def test_latest_of_an_interval_waits_for_its_batch() -> None:
     table = Bench(EdgeConfig(conflation=RULES, batch_delay=0.1))
     reader = live(table)
     for sequence in range(1, 4):
@@ -192,19 +192,19 @@ def test_with_batching_the_latest_of_an_interval_waits_for_its_batch() -> None:
         ("orders/*-*-*", ["orders/1-2-3", "orders/--"], ["orders/1-2", "orders/1-2-3/4"]),
     ],
 )
-def test_patterns(pattern: str, yes: list[str], no: list[str]) -> None:
+def test_topic_pattern_matches(pattern: str, yes: list[str], no: list[str]) -> None:
     found = TopicPattern(pattern)
     assert [topic for topic in yes + no if found.matches(topic)] == yes
 
 
 @pytest.mark.timeout(10)
-def test_no_name_makes_a_pattern_long_to_match() -> None:
-    """Clients choose the names: to try each way to divide this one would take hours, and the broker stands still."""
+def test_topic_pattern_matches_hostile_name_quickly() -> None:
+    """Clients choose the names. Backtracking over this one would block the broker for hours."""
     assert not TopicPattern("orders/*-*-*-*-*-*-*-*").matches("orders/" + "-" * 240 + "/")
     assert not TopicPattern("*a" * 127).matches("a" * 254 + "/")
     assert not TopicPattern("**a" * 85 + "/").matches("a" * 255)
 
 
-def test_an_interval_that_cannot_work() -> None:
+def test_invalid_interval_is_refused() -> None:
     with pytest.raises(ValueError, match="must be above 0"):
         ConflationRule("ticks/**", 0.0)

@@ -1,4 +1,4 @@
-"""The life of a connection: handshake limit, version, admission, drain. Its end is in test_closing.py."""
+"""The life of a connection: handshake limit, version, admission, drain. test_closing.py has its end."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from migratory_testing.edges import MASK, Bench
 HERE = (Server("ws://a/ws", 100), Server("ws://b/ws", 50))
 
 
-def test_welcome_says_what_is_in_force() -> None:
+def test_welcome_has_the_limits_in_force() -> None:
     bench = Bench(EdgeConfig(cluster="quotes", broker="quotes-broker-1", incarnation=7, heartbeat=4.0, max_payload=99))
     bench.step(ServerList(HERE))
     for wire in ("json", "msgpack"):
@@ -41,7 +41,7 @@ def test_welcome_says_what_is_in_force() -> None:
     assert bench.edge.status()["connections"] == 2
 
 
-def test_server_list_goes_to_open_connections_and_into_later_welcomes() -> None:
+def test_server_list_is_sent_to_open_connections_and_in_later_welcomes() -> None:
     bench = Bench()
     old, opening = bench.client(), bench.open()
     bench.step(ServerList(HERE))
@@ -51,7 +51,7 @@ def test_server_list_goes_to_open_connections_and_into_later_welcomes() -> None:
     assert welcome.servers == list(HERE)
 
 
-def test_frames_may_be_cut_anywhere() -> None:
+def test_frames_cut_anywhere_are_read() -> None:
     bench = Bench()
     reader = bench.open()
     data = reader.frame(Connect(client="me")) + reader.frame(Ping())
@@ -71,7 +71,7 @@ def test_frames_may_be_cut_anywhere() -> None:
     ],
     ids=["closed", "broken", "half a frame", "half a message"],
 )
-def test_what_one_client_leaves_half_done_or_ended_reaches_no_other(left_behind: bytes) -> None:
+def test_incomplete_frame_of_one_client_does_not_affect_another(left_behind: bytes) -> None:
     # connections between two frames share a parser
     bench = Bench()
     first, second = bench.client(), bench.client()
@@ -82,7 +82,7 @@ def test_what_one_client_leaves_half_done_or_ended_reaches_no_other(left_behind:
     assert [len(reader.take(Pong)) for reader in (second, later)] == [1, 1]
 
 
-def test_replies_of_one_turn_leave_in_one_write() -> None:
+def test_replies_of_one_turn_are_one_write() -> None:
     bench = Bench()
     reader = bench.client()
     effects = reader.say(Ping(), Ping(), Ping())
@@ -90,7 +90,7 @@ def test_replies_of_one_turn_leave_in_one_write() -> None:
     assert reader.take(Pong) == [Pong()] * 3
 
 
-def test_a_websocket_ping_is_answered_in_its_place() -> None:
+def test_websocket_ping_is_answered_in_order() -> None:
     bench = Bench()
     reader = bench.client()
     reader.raw(frames.ping_frame(b"k", MASK) + reader.frame(Ping()))
@@ -99,7 +99,7 @@ def test_a_websocket_ping_is_answered_in_its_place() -> None:
 
 
 class TestHandshake:
-    def test_the_limit_counts_from_the_accept(self) -> None:
+    def test_handshake_limit_counts_from_accept(self) -> None:
         bench = Bench(EdgeConfig(handshake=10.0))
         slow = bench.open(opened=bench.now - 6.0)
         quick = bench.open(opened=bench.now - 6.0)
@@ -115,7 +115,7 @@ class TestHandshake:
         assert slow.socket == "aborted"
         assert bench.edge.status()["connections"] == 1
 
-    def test_pings_do_not_prolong_it(self) -> None:
+    def test_handshake_limit_is_not_prolonged_by_pings(self) -> None:
         bench = Bench(EdgeConfig(handshake=1.0))
         reader = bench.open()
         for _ in range(4):
@@ -125,7 +125,7 @@ class TestHandshake:
         assert reader.close_code == CloseCode.TRY_ANOTHER
 
     @pytest.mark.parametrize("message", [Ping(), Bye(), Subscribe(1, [TopicRequest("t")]), Publish("t", b"x")])
-    def test_connect_comes_first(self, message: Ping | Bye | Subscribe | Publish) -> None:
+    def test_other_message_before_connect_is_refused(self, message: Ping | Bye | Subscribe | Publish) -> None:
         bench = Bench()
         reader = bench.open()
         reader.say(message, Connect())
@@ -135,7 +135,7 @@ class TestHandshake:
         assert bench.requests == []
         assert bench.edge.clients == 0
 
-    def test_another_version_is_refused_and_named(self) -> None:
+    def test_unsupported_version_is_refused_and_named(self) -> None:
         bench = Bench()
         reader = bench.open()
         reader.say(Connect(version=2))
@@ -144,7 +144,7 @@ class TestHandshake:
         assert "version 2" in error.text
         assert reader.close_code == CloseCode.BAD_MESSAGE
 
-    def test_a_giant_name_is_refused(self) -> None:
+    def test_long_client_name_is_refused(self) -> None:
         bench = Bench(EdgeConfig(max_name=4))
         bench.client("abcd")
         reader = bench.open()
@@ -152,7 +152,7 @@ class TestHandshake:
         assert reader.take(Error)[0].closes
         assert reader.close_code == CloseCode.BAD_MESSAGE
 
-    def test_garbage_instead_of_connect_closes(self) -> None:
+    def test_bad_message_before_connect_closes(self) -> None:
         bench = Bench()
         reader = bench.open("json")
         reader.text('{"op": "conect"}')
@@ -173,7 +173,7 @@ class TestAdmission:
             (Admission(False, "drained"), CloseCode.DRAINING),
         ],
     )
-    def test_new_ones_are_refused(self, admission: Admission, code: CloseCode) -> None:
+    def test_new_client_is_refused_when_closed(self, admission: Admission, code: CloseCode) -> None:
         bench = Bench(open=False)
         bench.step(admission)
         reader = bench.open()
@@ -181,12 +181,12 @@ class TestAdmission:
         assert bench.edge.closed == {"refused": 1}
         assert [(o.metric, o.label) for o in bench.observed] == [("migratory_closed_total", "refused")]
 
-    def test_a_broker_begins_closed(self) -> None:
+    def test_edge_begins_closed(self) -> None:
         bench = Bench(open=False)
         assert bench.open().close_code == CloseCode.TRY_ANOTHER
         assert bench.edge.status()["admission"] == "learning"
 
-    def test_those_on_their_way_meet_it_too(self) -> None:
+    def test_opening_connection_is_refused_when_closed(self) -> None:
         bench = Bench()
         reader = bench.open()
         bench.step(Admission(False, "learning"))
@@ -195,7 +195,7 @@ class TestAdmission:
         assert reader.close_code == CloseCode.TRY_ANOTHER
         assert bench.edge.clients == 0
 
-    def test_learning_keeps_the_connected(self) -> None:
+    def test_connected_client_stays_while_learning(self) -> None:
         bench = Bench()
         reader = bench.client()
         bench.step(Admission(False, "learning"))
@@ -203,7 +203,7 @@ class TestAdmission:
         assert reader.take(Pong)
 
     @pytest.mark.parametrize(("reason", "code"), [("fenced", CloseCode.FENCED), ("stopping", CloseCode.RESTARTING)])
-    def test_fenced_and_stopping_end_the_connected(self, reason: str, code: CloseCode) -> None:
+    def test_connected_clients_are_closed_when_fenced_or_stopping(self, reason: str, code: CloseCode) -> None:
         bench = Bench()
         one, other, opening = bench.client(), bench.client(), bench.open()
         one.live("t")
@@ -215,14 +215,14 @@ class TestAdmission:
         assert len(bench.notes) == 1
         assert (bench.edge.clients, bench.edge.subscriptions, bench.edge.topics) == (0, 0, 0)
 
-    def test_one_more_than_the_limit_goes_elsewhere(self) -> None:
+    def test_client_over_the_limit_is_refused(self) -> None:
         bench = Bench(EdgeConfig(max_clients=2))
         first, second, third = bench.client(), bench.client(), bench.open()
         assert (first.close_code, second.close_code, third.close_code) == (None, None, CloseCode.TRY_ANOTHER)
 
 
 class TestDrain:
-    def test_told_then_closed(self) -> None:
+    def test_drain_notifies_clients_then_closes_them(self) -> None:
         bench = Bench()
         staying, leaving = bench.client(), bench.client()
         bench.step(DrainClients(5.0, HERE))
@@ -237,7 +237,7 @@ class TestDrain:
         assert bench.edge.status()["draining"] is True
 
     @pytest.mark.parametrize("told", [True, False])
-    def test_the_broker_says_that_it_is_over_before_the_edges_clock_does(self, told: bool) -> None:
+    def test_drain_ends_early_by_word_of_the_broker(self, told: bool) -> None:
         bench = Bench()
         staying, opening = bench.client(), bench.open()
         if told:

@@ -1,4 +1,4 @@
-"""Fan-out: encoded once, written once; queues of those that read slowly, their limits, and who pays for them."""
+"""Delivery: a fan-out is encoded once and written once; queues of slow clients are limited."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def followers(bench: Bench, count: int, topic: str = "t") -> list[Reader]:
 
 
 class TestFanout:
-    def test_one_multicast_for_each_format_with_all_publications_in_one_write(self) -> None:
+    def test_fanout_is_one_multicast_per_format(self) -> None:
         bench = Bench()
         formats = [("json", False), ("json", True), ("msgpack", False), ("msgpack", True)]
         readers = [bench.client(wire=wire, deflate=deflate) for wire, deflate in formats * 2]  # type: ignore[arg-type]
@@ -50,14 +50,14 @@ class TestFanout:
         numbers = effect.recipients.connections
         (again,) = bench.fan("t", publication(2))
         assert isinstance(again, Multicast)
-        assert again.recipients is effect.recipients  # nothing is made anew while nobody comes or goes
+        assert again.recipients is effect.recipients  # the tuple is reused while subscribers do not change
         one.lose()
         followers(bench, 1)
         assert effect.recipients.connections == numbers
         bench.fan("t", publication(3))
         assert (one.sequences("t"), other.sequences("t")) == ([1, 2], [1, 2, 3])
 
-    def test_nobody_is_written_to_when_all_left_or_wait(self) -> None:
+    def test_fanout_writes_nothing_without_writable_subscribers(self) -> None:
         bench = Bench()
         one, other = followers(bench, 2)
         one.pause()
@@ -67,7 +67,7 @@ class TestFanout:
         one.resume()
         assert bench.edge.delivered == 1
 
-    def test_figures(self) -> None:
+    def test_metrics_count_written_and_queued_bytes(self) -> None:
         bench = Bench()
         readers = followers(bench, 3)
         before = bench.edge.sent_bytes
@@ -84,7 +84,7 @@ class TestFanout:
 
 
 class TestQueue:
-    def test_what_waited_leaves_in_order_in_one_write_before_what_is_new(self) -> None:
+    def test_queue_is_one_write_before_new_publications(self) -> None:
         bench = Bench()
         (reader,) = followers(bench, 1)
         bench.fan("t", publication(1))
@@ -100,7 +100,7 @@ class TestQueue:
         assert reader.sequences("t") == [1, 2, 3, 4, 5]
         assert [type(m) for m in reader.received] == [Message, Message, Pong, Message, Message, Message]
 
-    def test_waiting_bytes_are_shared(self) -> None:
+    def test_queues_share_their_bytes(self) -> None:
         bench = Bench()
         readers = followers(bench, 3)
         for reader in readers[:2]:
@@ -109,7 +109,7 @@ class TestQueue:
         queues = [connection.queue for connection in bench.edge._delivery.paused]
         assert len({id(queue.chunks[0]) for queue in queues if queue is not None}) == 1
 
-    def test_the_broadcasts_of_the_broker_wait_as_well(self) -> None:
+    def test_broadcast_is_queued_while_paused(self) -> None:
         bench = Bench()
         paused, quick = followers(bench, 2)
         paused.pause()
@@ -120,7 +120,7 @@ class TestQueue:
         paused.resume()
         assert paused.take(Servers) == [Servers(list(servers))]
 
-    def test_paused_before_connect(self) -> None:
+    def test_pause_before_connect_is_harmless(self) -> None:
         bench = Bench()
         reader = bench.open()
         reader.pause()
@@ -130,7 +130,7 @@ class TestQueue:
 
 
 class TestSlowConsumer:
-    def test_over_the_limit_is_closed_with_a_reason_and_can_resume(self) -> None:
+    def test_slow_consumer_is_closed_with_a_reason_and_can_resume(self) -> None:
         bench = Bench(EdgeConfig(queue_per_client=1000, closing=2.0))
         slow, quick = followers(bench, 2)
         slow.pause()
@@ -166,7 +166,7 @@ class TestSlowConsumer:
         )
         assert again.sequences("t") == list(range(11, 21))
 
-    def test_one_write_always_fits(self) -> None:
+    def test_first_write_always_fits_the_queue(self) -> None:
         bench = Bench(EdgeConfig(queue_per_client=100))
         (reader,) = followers(bench, 1)
         reader.pause()
@@ -179,21 +179,21 @@ class TestSlowConsumer:
         bench.fan("t", publication(3))
         assert reader.close_code == CloseCode.SLOW_CONSUMER
 
-    def test_requests_without_reading_meet_the_same_limit(self) -> None:
+    def test_unread_replies_count_for_the_queue_limit(self) -> None:
         bench = Bench(EdgeConfig(queue_per_client=100))
         reader = bench.client()
         reader.pause()
         reader.say(*[Ping()] * 200)
         assert reader.close_code == CloseCode.SLOW_CONSUMER
 
-    def test_one_that_goes_in_the_same_turn_goes_as_it_said(self) -> None:
+    def test_bye_in_the_same_turn_is_not_a_slow_consumer(self) -> None:
         bench = Bench(EdgeConfig(queue_per_client=100))
         reader = bench.client()
         reader.pause()
         reader.say(*[Ping()] * 200, Bye())
         assert (reader.close_code, bench.edge.closed, bench.notes) == (1000, {"bye": 1}, [])
 
-    def test_a_write_over_the_limit_of_all(self) -> None:
+    def test_write_over_the_total_limit_closes(self) -> None:
         bench = Bench(EdgeConfig(queue_total=100))
         (reader,) = followers(bench, 1)
         reader.pause()
@@ -201,7 +201,7 @@ class TestSlowConsumer:
         assert reader.close_code == CloseCode.SLOW_CONSUMER
         assert bench.edge.queue_bytes == 0
 
-    def test_over_the_limit_of_all_the_longest_queues_go(self) -> None:
+    def test_longest_queue_is_closed_at_the_total_limit(self) -> None:
         bench = Bench(EdgeConfig(queue_total=5000))
         long, short, quick = followers(bench, 3)
         long.pause()
@@ -217,7 +217,7 @@ class TestSlowConsumer:
         short.resume()
         assert short.sequences("t") == list(range(1, 50))
 
-    def test_a_thousand_stalled_readers_hold_no_more_than_the_limit(self) -> None:
+    def test_stalled_readers_hold_no_more_than_the_total_limit(self) -> None:
         bench = Bench(EdgeConfig(queue_total=100_000))
         readers = followers(bench, 1000)
         for reader in readers:
@@ -228,7 +228,7 @@ class TestSlowConsumer:
         assert bench.edge.clients < 100
         assert bench.edge.closed["slow_consumer"] == 1000 - bench.edge.clients
 
-    def test_both_limits_in_one_step(self) -> None:
+    def test_both_queue_limits_apply_in_one_step(self) -> None:
         bench = Bench(EdgeConfig(queue_per_client=600, queue_total=1000))
         first, second, third = followers(bench, 3)
         first.pause()
@@ -241,7 +241,7 @@ class TestSlowConsumer:
         assert bench.edge.queue_bytes <= 1000
         assert bench.edge.closed["slow_consumer"] == len(bench.notes)
 
-    def test_the_status_names_the_slowest(self) -> None:
+    def test_status_names_the_slowest_clients(self) -> None:
         bench = Bench()
         readers = followers(bench, 25)
         for sequence, reader in enumerate(readers[:22], 1):

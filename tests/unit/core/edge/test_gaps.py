@@ -1,4 +1,4 @@
-"""Publications that are missing, or come twice: told to the subscriber, once, with what is missing and no more."""
+"""Gaps and repetitions: a subscriber gets one report with exactly the missing sequence numbers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from migratory_testing.edges import Bench, publication, publications, receipts
 
 
 class TestGap:
-    def test_live_and_waiting_subscribers_are_told_at_once(self) -> None:
+    def test_gap_is_reported_to_live_and_paused_subscribers(self) -> None:
         bench = Bench()
         reader, json, paused = bench.client(), bench.client(wire="json"), bench.client()
         for each in (reader, json, paused):
@@ -27,7 +27,7 @@ class TestGap:
             assert receipts(each.take(Subscribed)) == [(0, "truncated", 3, 8)]
         assert bench.notes == []
 
-    def test_reset(self) -> None:
+    def test_reset_is_reported_to_live_subscribers(self) -> None:
         bench = Bench()
         reader = bench.client()
         reader.live("t", Position(1, 20))
@@ -36,7 +36,7 @@ class TestGap:
         told = reader.take(Subscribed)[-1]
         assert told == Subscribed(0, [TopicReceipt("t", "reset", Position(8, 0))])
 
-    def test_reset_ends_a_replay_and_makes_it_live(self) -> None:
+    def test_reset_ends_a_replay_and_makes_the_subscriber_live(self) -> None:
         bench = Bench()
         reader = bench.client()
         bench.attached(reader.subscribe("t", (1, 0)), Position(1, 9), publications=publications(1, 2), done=False)
@@ -48,7 +48,7 @@ class TestGap:
         assert [type(m) for m in reader.received] == [Subscribed, Message]
         assert receipts(reader.take(Subscribed)) == [(0, "reset", 0, 0)]
 
-    def test_reset_ends_a_replay_and_leaves_another_to_its_receipt(self) -> None:
+    def test_reset_leaves_a_pending_subscription_to_its_receipt(self) -> None:
         bench = Bench()
         reader, late = bench.client(), bench.client()
         bench.attached(reader.subscribe("t", (1, 0)), Position(1, 9), publications=publications(1, 2), done=False)
@@ -60,7 +60,7 @@ class TestGap:
         bench.fan("t", publication(1, epoch=8))
         assert late.sequences("t") == [1]
 
-    def test_one_that_waits_for_its_receipt_learns_all_from_it(self) -> None:
+    def test_reset_before_the_receipt_is_not_reported(self) -> None:
         bench = Bench()
         reader = bench.client()
         attach = reader.subscribe("t", (1, 5))
@@ -71,10 +71,10 @@ class TestGap:
         assert reader.sequences("t") == [1]
 
     @pytest.mark.parametrize("receipt", ["truncated", "reset"])
-    def test_what_was_on_its_way_since_before_the_topic_was_left_begins_nothing(
+    def test_effects_from_before_resubscribing_do_not_begin_the_live_stream(
         self, receipt: Literal["truncated", "reset"]
     ) -> None:
-        """Left, asked for again, and only then what was under way comes; what the logic had between the two did not."""
+        """The topic was left and subscribed again. Then earlier effects arrive; those in between are missing."""
         bench = Bench()
         reader = bench.client()
         attach = reader.subscribe("t", (1, 2))
@@ -86,7 +86,7 @@ class TestGap:
         assert receipts(reader.take(Subscribed)) == [(1, "complete", 0, 0)]
         assert bench.notes == []
 
-    def test_truncated_leaves_a_replay_to_its_pages(self) -> None:
+    def test_truncated_gap_is_left_to_the_pages_of_a_replay(self) -> None:
         bench = Bench()
         reader = bench.client()
         bench.attached(reader.subscribe("t", (1, 0)), Position(1, 2), publications=publications(1, 1), done=False)
@@ -99,7 +99,7 @@ class TestGap:
         assert receipts(reader.take(Subscribed)) == [(0, "truncated", 2, 8)]
         assert bench.notes == []
 
-    def test_what_they_have_is_no_gap(self) -> None:
+    def test_gap_that_subscribers_have_is_ignored(self) -> None:
         bench = Bench()
         reader = bench.client()
         reader.live("t", Position(1, 8))
@@ -107,14 +107,14 @@ class TestGap:
         bench.step(Gap("t", "truncated", Position(1, 9), 3, 8))
         assert reader.received == []
 
-    def test_a_topic_that_nobody_follows(self) -> None:
+    def test_gap_of_unknown_topic_is_ignored(self) -> None:
         bench = Bench()
         assert bench.step(Gap("t", "reset", Position(8, 0))) == []
         assert bench.fan("t", publication(1)) == []
 
 
 class TestAhead:
-    """The logic may answer an `Attach` with publications whose `Fanout` to the others is still to come."""
+    """The logic may answer an `Attach` with publications whose `Fanout` is still to come."""
 
     def start(self) -> tuple[Bench, object, object]:
         bench = Bench()
@@ -125,7 +125,7 @@ class TestAhead:
         return bench, other, ahead
 
     @pytest.mark.parametrize("batches", [[(3, 4), (5, 5)], [(3, 3), (4, 4), (5, 5)], [(3, 5)], [(3, 3), (4, 5)]])
-    def test_nothing_comes_twice(self, batches: list[tuple[int, int]]) -> None:
+    def test_late_fanouts_are_not_sent_twice(self, batches: list[tuple[int, int]]) -> None:
         bench, other, ahead = self.start()
         for first, last in batches:
             bench.fan("t", *publications(first, last))
@@ -134,7 +134,7 @@ class TestAhead:
         assert ahead.sequences("t") == [1, 2, 3, 4, 5, 6]  # type: ignore[attr-defined]
 
     @pytest.mark.parametrize(("last", "told"), [(3, []), (4, []), (6, [(0, "truncated", 5, 6)])])
-    def test_a_gap_says_only_what_is_missing(self, last: int, told: list[object]) -> None:
+    def test_gap_reports_only_what_is_missing(self, last: int, told: list[object]) -> None:
         bench, other, ahead = self.start()
         bench.step(Gap("t", "truncated", Position(1, last), 3, last))
         bench.fan("t", *publications(last + 1, 7))
@@ -142,7 +142,7 @@ class TestAhead:
         assert ahead.sequences("t") == [1, 2, 3, 4, *range(max(5, last + 1), 8)]  # type: ignore[attr-defined]
         assert receipts(ahead.take(Subscribed))[1:] == told  # type: ignore[attr-defined]
 
-    def test_a_reset_makes_it_live(self) -> None:
+    def test_reset_makes_a_subscriber_ahead_live(self) -> None:
         bench, _, ahead = self.start()
         bench.step(Gap("t", "reset", Position(8, 0)))
         bench.fan("t", publication(1, epoch=8))
@@ -150,9 +150,9 @@ class TestAhead:
 
 
 class TestFaultsOfTheLogic:
-    """A hole or a repetition that breaks the contract between the cores never passes silently."""
+    """A gap or a repetition that breaks the contract between the cores is reported."""
 
-    def test_repetitions_are_dropped(self) -> None:
+    def test_repeated_publications_are_dropped(self) -> None:
         bench = Bench()
         reader = bench.client()
         reader.live("t")
@@ -161,14 +161,14 @@ class TestFaultsOfTheLogic:
         bench.fan("t", *publications(2, 4))
         assert reader.sequences("t") == [1, 2, 3, 4]
 
-    def test_a_page_repeats_nothing(self) -> None:
+    def test_repeated_publications_of_a_page_are_dropped(self) -> None:
         bench = Bench()
         reader = bench.client()
         bench.attached(reader.subscribe("t", (1, 2)), Position(1, 4), publications=publications(1, 3), done=False)
         bench.page(bench.ask(NextPage), *publications(2, 4))
         assert reader.sequences("t") == [3, 4]
 
-    def test_an_unreported_hole(self) -> None:
+    def test_unreported_hole_is_reported_and_logged(self) -> None:
         bench = Bench()
         reader = bench.client()
         reader.live("t", Position(1, 2))
@@ -178,7 +178,7 @@ class TestFaultsOfTheLogic:
         assert (note.level, note.event) == ("error", "unreported_hole")
         assert note.fields == {"edge": 0, "topic": "t", "last": "1:2", "next": "1:6"}
 
-    def test_an_unreported_new_history(self) -> None:
+    def test_unreported_new_history_is_reported_and_logged(self) -> None:
         bench = Bench()
         reader = bench.client()
         reader.live("t", Position(1, 20))
@@ -186,7 +186,7 @@ class TestFaultsOfTheLogic:
         assert receipts(reader.take(Subscribed))[-1] == (0, "reset", 0, 0)
         assert bench.notes[0].event == "unreported_reset"
 
-    def test_attached_before_there_was_a_history(self) -> None:
+    def test_first_history_after_attach_is_reported_as_reset(self) -> None:
         bench = Bench()
         early, first = bench.client(), bench.client()
         bench.attached(early.subscribe("t"), Position(0, 0), receipt="reset")
@@ -197,7 +197,7 @@ class TestFaultsOfTheLogic:
         assert len(first.take(Subscribed)) == 1
         assert bench.notes == []
 
-    def test_a_replay_that_ends_short_of_the_live_stream(self) -> None:
+    def test_replay_that_ends_short_of_the_live_stream_is_reported(self) -> None:
         bench = Bench()
         bench.client().live("t", Position(1, 9))
         reader = bench.client()

@@ -1,4 +1,4 @@
-"""Tokens and permissions: asked at every place where a client wants something."""
+"""Tokens and permissions: the authorizer is called for every connect, subscribe and publish."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from migratory_testing.edges import MASK, Bench, publication
 
 
 class Guard:
-    """Tokens are "name" or "name:seconds"; without one, nobody comes in."""
+    """An authorizer whose tokens are "name" or "name:seconds". Clients without a token are refused."""
 
     def connect(self, client: str, token: str | None, remote: str) -> Grant | Denial:
         if not token:
@@ -34,7 +34,7 @@ class Guard:
 
 
 class TestIdentity:
-    def test_nobody_without_a_token(self) -> None:
+    def test_client_without_token_is_refused(self) -> None:
         bench = Bench(authorizer=Guard())
         reader = bench.open()
         reader.say(Connect(client="eve"))
@@ -43,7 +43,7 @@ class TestIdentity:
         assert reader.close_code == CloseCode.UNAUTHENTICATED
         assert bench.edge.clients == 0
 
-    def test_subscribe_and_publish_ask(self) -> None:
+    def test_subscribe_and_publish_need_permission(self) -> None:
         bench = Bench(authorizer=Guard())
         reader = bench.open()
         reader.say(Connect(token="ann"))
@@ -53,7 +53,7 @@ class TestIdentity:
         reader.say(Subscribe(1, [TopicRequest("ann/1")]), Publish("ann/1", b"", 1, "ann", 1, 1))
         assert len(bench.requests) == 2
 
-    def test_nothing_is_delivered_after_the_token_expired(self) -> None:
+    def test_client_is_closed_when_its_token_expires(self) -> None:
         bench = Bench(authorizer=Guard())
         reader = bench.open()
         reader.say(Connect(token="ann:30"))
@@ -66,7 +66,7 @@ class TestIdentity:
         assert bench.edge.closed == {"token_expired": 1}
         assert bench.fan("ann/1", publication(1)) == []
 
-    def test_connect_again_brings_a_fresh_token(self) -> None:
+    def test_second_connect_renews_the_token(self) -> None:
         bench = Bench(authorizer=Guard())
         reader = bench.open()
         reader.say(Connect(token="ann:30"))

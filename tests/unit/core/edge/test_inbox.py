@@ -1,4 +1,4 @@
-"""What a client sends behind a request that waits for the logic: in order, bounded, and nobody else waits for it."""
+"""The inbox: messages behind a pending request are handled in order, limited, and do not delay other clients."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def names(*topics: str) -> list[TopicRequest]:
 
 
 def waiting(config: EdgeConfig = TWO) -> tuple[Bench, Reader, list[Attach]]:
-    """A client whose request for four topics is half carried out."""
+    """Return a client with a request for four topics, two of which are pending."""
     bench = Bench(config)
     reader = bench.client()
     reader.say(Subscribe(1, names("a", "b", "c", "d")))
     return bench, reader, bench.asked(Attach)
 
 
-def test_each_answer_brings_one_more_topic_and_the_socket_is_read_again_at_the_end() -> None:
+def test_each_answer_requests_one_more_topic_and_the_last_resumes_reading() -> None:
     bench, reader, asked = waiting()
     assert [attach.topic for attach in asked] == ["a", "b"]
     reader.say(Ping())
@@ -54,9 +54,8 @@ def test_each_answer_brings_one_more_topic_and_the_socket_is_read_again_at_the_e
     assert reader.take(Pong) == [Pong()]
 
 
-def test_what_stands_behind_the_request_comes_behind_it() -> None:
-    """In the same frame, in the same read, and in later reads: who subscribes and then publishes does not overtake
-    himself."""
+def test_messages_behind_a_request_are_handled_behind_it() -> None:
+    """A publication never overtakes the subscription before it, in the same frame, the same read or a later read."""
     bench = Bench(TWO)
     reader = bench.client()
     reader.raw(
@@ -86,7 +85,7 @@ def test_what_stands_behind_the_request_comes_behind_it() -> None:
     assert bench.held == set()
 
 
-def test_one_read_is_worked_off_in_a_step_and_others_have_their_turn_in_between() -> None:
+def test_backlog_is_handled_one_read_per_step() -> None:
     bench, reader, asked = waiting()
     other = bench.client()
     for _ in range(4):
@@ -108,7 +107,7 @@ def test_one_read_is_worked_off_in_a_step_and_others_have_their_turn_in_between(
     assert bench.held == set()
 
 
-def test_a_second_request_among_what_waits_is_waited_for_as_well() -> None:
+def test_second_request_in_the_backlog_stops_it_again() -> None:
     bench, reader, asked = waiting()
     reader.say(Subscribe(2, names("e", "f", "g")))
     reader.say(Ping())
@@ -128,7 +127,7 @@ def test_a_second_request_among_what_waits_is_waited_for_as_well() -> None:
     assert bench.edge.subscriptions == 7
 
 
-def test_a_client_that_goes_on_sending_is_closed_at_its_limit() -> None:
+def test_client_over_the_backlog_limit_is_closed() -> None:
     bench, reader, asked = waiting(EdgeConfig(attaches_per_client=2, backlog_per_client=100))
     other = bench.client()
     other.live("a")
@@ -140,12 +139,12 @@ def test_a_client_that_goes_on_sending_is_closed_at_its_limit() -> None:
     assert "100 bytes behind a subscribe request" in reader.close_reason
     assert dict(bench.edge.closed) == {"backlog": 1}
     assert bench.held == set()
-    bench.attached(asked[0], Position(1, 0))  # an answer to nobody
+    bench.attached(asked[0], Position(1, 0))  # the connection is gone
     assert bench.asked(Attach) == []
     assert bench.edge.subscriptions == 1
 
 
-def test_bytes_that_were_read_before_the_hold_took_effect_may_be_malformed() -> None:
+def test_malformed_bytes_in_the_backlog_close() -> None:
     bench, reader, asked = waiting()
     reader.raw(frames.encode_frame(frames.BINARY, reader.codec.encode(Ping()), MASK) + b"\x83\x80")
     for attach in asked:
@@ -156,7 +155,7 @@ def test_bytes_that_were_read_before_the_hold_took_effect_may_be_malformed() -> 
 
 
 @pytest.mark.parametrize("how", ["lost", "closed"])
-def test_the_rest_of_a_connection_that_went_is_nobodys(how: str) -> None:
+def test_backlog_of_a_closed_connection_is_dropped(how: str) -> None:
     bench, reader, asked = waiting()
     reader.say(Ping())
     reader.say(Ping())
@@ -173,8 +172,8 @@ def test_the_rest_of_a_connection_that_went_is_nobodys(how: str) -> None:
     assert (bench.edge.clients, bench.edge.subscriptions, bench.held, bench.more) == (0, 0, set(), [])
 
 
-def test_a_full_transport_is_waited_for() -> None:
-    """Receipts must not fill the queue of the client that asked for them."""
+def test_backlog_waits_while_paused() -> None:
+    """Receipts must not fill the queue of their client."""
     bench, reader, asked = waiting()
     reader.pause()
     for attach in asked:
@@ -186,8 +185,8 @@ def test_a_full_transport_is_waited_for() -> None:
     assert [m.topics[0].topic for m in reader.take(Subscribed)] == ["a", "b", "c", "d"]
 
 
-def test_a_receipt_stands_before_what_is_fanned_out_in_the_same_step() -> None:
-    """A replay that a new history ends, which nobody had reported: its reset first, then the publication that told."""
+def test_receipt_comes_before_a_fanout_of_the_same_step() -> None:
+    """When a publication reveals an unreported new history, the replay gets its reset before the publication."""
     bench = Bench()
     live, replaying = bench.client(), bench.client()
     live.live("t", Position(1, 3))
@@ -207,7 +206,7 @@ def test_a_receipt_stands_before_what_is_fanned_out_in_the_same_step() -> None:
 # ---- floods
 
 
-def test_a_flood_in_one_read_is_worked_off_in_turns_and_in_order() -> None:
+def test_flood_in_one_read_is_handled_in_turns_and_in_order() -> None:
     bench = Bench(EdgeConfig(messages_per_turn=10))
     flood, other = bench.client(), bench.client()
     bench.put_off = True
@@ -231,7 +230,7 @@ def test_a_flood_in_one_read_is_worked_off_in_turns_and_in_order() -> None:
 
 
 @pytest.mark.parametrize("wire", ["json", "msgpack"])
-def test_bad_messages_and_pings_count_as_well(wire: str) -> None:
+def test_bad_messages_and_pings_count_for_the_turn(wire: str) -> None:
     bench = Bench(EdgeConfig(messages_per_turn=10))
     flood = bench.client(wire=wire)  # type: ignore[arg-type]
     bench.put_off = True
@@ -250,7 +249,7 @@ def test_bad_messages_and_pings_count_as_well(wire: str) -> None:
     assert len(flood.controls) == 25
 
 
-def test_what_waits_for_its_turn_is_bounded_and_ends_with_its_connection() -> None:
+def test_backlog_of_a_flood_is_limited_and_ends_with_its_connection() -> None:
     bench = Bench(EdgeConfig(messages_per_turn=2, backlog_per_client=100))
     flood = bench.client()
     bench.put_off = True
@@ -264,7 +263,7 @@ def test_what_waits_for_its_turn_is_bounded_and_ends_with_its_connection() -> No
     assert len(flood.take(Pong)) == 1
 
 
-def test_a_request_among_a_flood_is_waited_for_before_its_turn_comes() -> None:
+def test_request_in_a_flood_stops_its_backlog() -> None:
     bench = Bench(EdgeConfig(messages_per_turn=4, attaches_per_client=1))
     flood = bench.client()
     bench.put_off = True
@@ -288,7 +287,7 @@ def test_a_request_among_a_flood_is_waited_for_before_its_turn_comes() -> None:
     assert bench.held == set()
 
 
-def test_a_close_frame_behind_a_flood_comes_in_its_turn() -> None:
+def test_close_frame_behind_a_flood_is_handled_in_order() -> None:
     bench = Bench(EdgeConfig(messages_per_turn=2))
     flood = bench.client()
     bench.put_off = True
@@ -299,7 +298,7 @@ def test_a_close_frame_behind_a_flood_comes_in_its_turn() -> None:
     assert flood.close_code == 1000
 
 
-def test_a_long_read_is_taken_apart_in_pieces() -> None:
+def test_long_read_is_parsed_in_pieces() -> None:
     bench = Bench(EdgeConfig(messages_per_turn=10))
     flood = bench.client()
     bench.put_off = True
@@ -315,7 +314,7 @@ def test_a_long_read_is_taken_apart_in_pieces() -> None:
     assert bench.held == set()
 
 
-def test_what_comes_behind_a_close_frame_in_a_long_read_is_ignored() -> None:
+def test_bytes_behind_a_close_frame_in_a_long_read_are_ignored() -> None:
     bench = Bench()
     reader, other = bench.client(), bench.client()
     reader.raw(frames.close_frame(1000, "", MASK) + reader.frame(Publish("x", b"p")) * PIECE_BYTES)
@@ -325,7 +324,7 @@ def test_what_comes_behind_a_close_frame_in_a_long_read_is_ignored() -> None:
     assert other.take(Pong) == [Pong()]
 
 
-def test_a_long_message_in_one_read_comes_whole() -> None:
+def test_long_message_in_one_read_is_complete() -> None:
     bench = Bench()
     reader = bench.client()
     reader.raw(reader.frame(Publish("x", bytes(5 * PIECE_BYTES))) + reader.frame(Ping()))
@@ -334,7 +333,7 @@ def test_a_long_message_in_one_read_comes_whole() -> None:
     assert reader.take(Pong) == [Pong()]
 
 
-def test_long_messages_count_for_several() -> None:
+def test_long_message_counts_as_several() -> None:
     bench = Bench(EdgeConfig(messages_per_turn=10))
     reader = bench.client(wire="json")
     bench.put_off = True
@@ -346,7 +345,7 @@ def test_long_messages_count_for_several() -> None:
     assert pongs == [1, 1, 1]
 
 
-def test_a_turn_that_ends_in_the_last_piece_leaves_nothing_unread() -> None:
+def test_turn_that_ends_in_the_last_piece_parses_the_rest() -> None:
     one = frames.binary_frame(b"\x91\x05", MASK)
     in_a_piece = PIECE_BYTES // len(one)
     bench = Bench(EdgeConfig(messages_per_turn=2 * in_a_piece + 4))
@@ -359,4 +358,63 @@ def test_a_turn_that_ends_in_the_last_piece_leaves_nothing_unread() -> None:
     assert len(reader.take(Pong)) == in_a_piece + 2
     bench.step(bench.more.pop(0))
     assert len(reader.take(Pong)) == 8
+    assert bench.held == set()
+
+
+# the limit over all clients ----------------------------------------------------------------------------------------
+
+
+def half(reader: Reader, size: int) -> bytes:
+    """Return a message without its last byte."""
+    return reader.frame(Publish("x", bytes(size)))[:-1]
+
+
+def test_incomplete_messages_of_all_clients_are_limited() -> None:
+    bench = Bench(EdgeConfig(incoming_total=10_000, messages_per_turn=10))
+    readers = [bench.client() for _ in range(4)]
+    readers[0].raw(half(readers[0], 2000))
+    readers[1].raw(half(readers[1], 5000))
+    readers[2].raw(half(readers[2], 1500))
+    incoming = bench.edge._connections.inbox.unprocessed
+    assert 8500 < incoming.total < 9000
+    readers[3].raw(half(readers[3], 1800))
+    assert [reader.close_code for reader in readers] == [None, CloseCode.TRY_ANOTHER, None, None]
+    assert 5300 < incoming.total < 5600
+    assert bench.edge.closed["incoming"] == 1
+    readers[1].raw(b"\x00" * 500)  # the rest of its message is ignored
+    for reader in (readers[0], readers[2], readers[3]):
+        reader.raw(b"\x00")
+    assert incoming.total < 1000
+    readers[0].lose()
+    readers[1].lose()
+    assert incoming.total == 0
+    assert incoming._held == {}
+
+
+def test_largest_holders_are_closed_until_an_eighth_is_free() -> None:
+    bench = Bench(EdgeConfig(incoming_total=10_000))
+    readers = [bench.client() for _ in range(11)]
+    for reader in readers:
+        reader.raw(half(reader, 900))
+    closed = [reader for reader in readers if reader.close_code is not None]
+    assert {reader.close_code for reader in closed} == {CloseCode.TRY_ANOTHER}
+    assert len(closed) == 2  # to seven eighths
+    assert bench.edge._connections.inbox.unprocessed.total <= 8750
+
+
+def test_backlog_counts_until_it_is_handled() -> None:
+    bench = Bench(EdgeConfig(attaches_per_client=1, incoming_total=5000))
+    reader = bench.client()
+    reader.say(Subscribe(1, [TopicRequest("a"), TopicRequest("b")]))
+    reader.raw(reader.frame(Publish("x", bytes(1000))))
+    incoming = bench.edge._connections.inbox.unprocessed
+    assert incoming.total > 1000
+    for attach in bench.asked(Attach):
+        bench.attached(attach, Position(1, 0))
+    assert incoming.total == 0
+    assert reader.close_code is None
+    reader.say(Subscribe(2, [TopicRequest("c"), TopicRequest("d")]))
+    reader.raw(reader.frame(Publish("x", bytes(6000))))
+    assert reader.close_code == CloseCode.TRY_ANOTHER
+    assert incoming.total == 0
     assert bench.held == set()

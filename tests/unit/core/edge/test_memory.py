@@ -1,4 +1,4 @@
-"""What a client that waits costs, and that a fan-out allocates nothing for each of its subscribers."""
+"""The memory of an idle client; a fan-out allocates nothing per subscriber."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def held() -> int:
     return tracemalloc.get_traced_memory()[0]
 
 
-def test_an_idle_subscriber_is_small(traced: None) -> None:
+def test_idle_subscriber_is_small(traced: None) -> None:
     edge = ready()
     before = held()
     connect(edge, 100, 2000)
@@ -61,7 +61,7 @@ def test_an_idle_subscriber_is_small(traced: None) -> None:
     assert (held() - before) / 2000 < IDLE
 
 
-def test_nothing_is_kept_of_those_that_left(traced: None) -> None:
+def test_closed_connections_hold_no_memory(traced: None) -> None:
     edge = ready()
     sizes = []
     for cycle in range(1, 5):
@@ -78,7 +78,7 @@ def test_nothing_is_kept_of_those_that_left(traced: None) -> None:
     assert (edge.clients, edge.status()["connections"]) == (100, 100)
 
 
-def test_a_fan_out_allocates_nothing_per_subscriber(traced: None) -> None:
+def test_fanout_allocates_nothing_per_subscriber(traced: None) -> None:
     edge = ready()
     peaks: list[int] = []
     for count, first in ((200, 1000), (2000, 2000)):

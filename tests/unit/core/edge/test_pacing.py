@@ -1,6 +1,6 @@
-"""Requests for very many topics: a window of attaches at the logic, in pieces; what ends the connection meanwhile.
+"""Requests for very many topics: they are carried out in pieces, with a limited number of pending attaches.
 
-What waits behind them is in test_inbox.py.
+test_inbox.py has the messages behind such a request.
 """
 
 from __future__ import annotations
@@ -46,13 +46,12 @@ def request(number: int = 1, topics: list[str] = TOPICS) -> Subscribe:
 
 
 def waiting(bench: Bench) -> list[str]:
-    """The topics that the logic was asked for since the last call."""
+    """Return the topics of the new attaches since the last call."""
     return [attach.topic for attach in bench.asked(Attach)]
 
 
 def serve(bench: Bench) -> list[str]:
-    """The logic answers one by one until it was asked for nothing more: all topics in the order in which it was. What
-    it is asked to publish stays."""
+    """Answer all attaches one by one, and return their topics in order. Publications stay in `bench.requests`."""
     served = []
     while found := [asked for asked in bench.requests if isinstance(asked, Attach)]:
         assert len(found) <= bench.edge._config.attaches_per_client
@@ -67,9 +66,7 @@ def answered(reader: Reader) -> list[str]:
 
 
 class TestWindow:
-    def test_no_more_than_the_window_is_under_way_and_each_answer_brings_another(
-        self, bench: Bench, reader: Reader
-    ) -> None:
+    def test_attaches_are_limited_and_each_answer_frees_a_place(self, bench: Bench, reader: Reader) -> None:
         reader.say(request())
         first, *others = bench.asked(Attach)
         assert [first.topic, *(attach.topic for attach in others)] == TOPICS[:WINDOW]
@@ -83,17 +80,17 @@ class TestWindow:
         assert answered(reader) == TOPICS
         assert (bench.edge.subscriptions, bench.edge.status()["replays"], bench.held) == (8, 0, set())
 
-    def test_it_is_that_of_the_connection_whatever_the_requests_are(self, bench: Bench, reader: Reader) -> None:
+    def test_window_is_shared_by_requests_of_a_connection(self, bench: Bench, reader: Reader) -> None:
         reader.say(*(request(number, [topic]) for number, topic in enumerate(TOPICS, 1)))
         assert serve(bench) == TOPICS
         assert [message.request for message in reader.take(Subscribed)] == list(range(1, 9))
 
-    def test_other_connections_have_their_own(self, bench: Bench, reader: Reader) -> None:
+    def test_each_connection_has_its_own_window(self, bench: Bench, reader: Reader) -> None:
         reader.say(request())
         bench.client().say(request())
         assert waiting(bench) == TOPICS[:WINDOW] * 2
 
-    def test_what_is_not_wanted_any_more_counts_until_its_answer(self, bench: Bench, reader: Reader) -> None:
+    def test_cancelled_attach_counts_until_its_answer(self, bench: Bench, reader: Reader) -> None:
         reader.say(request(1, TOPICS[:WINDOW]), Unsubscribe(2, TOPICS[:WINDOW]), request(3, ["u"]))
         assert bench.edge.subscriptions == 0
         asked = bench.asked(Attach)
@@ -105,19 +102,19 @@ class TestWindow:
             Subscribed(3, [TopicReceipt("u", "complete", NOTHING)]),
         ]
 
-    def test_a_refusal_of_the_logic_brings_the_next_as_well(self, bench: Bench, reader: Reader) -> None:
+    def test_refusal_of_the_logic_frees_a_place(self, bench: Bench, reader: Reader) -> None:
         reader.say(request())
         for attach in bench.asked(Attach):
             bench.attached(attach, Position(0, 0), receipt="reset", code="too_many_topics", text="full")
         assert waiting(bench) == TOPICS[WINDOW : 2 * WINDOW]
         assert bench.edge.subscriptions == WINDOW
 
-    def test_the_first_pages_under_way_are_one_page(self) -> None:
+    def test_pending_first_pages_share_one_page(self) -> None:
         bench = Bench(EdgeConfig(attaches_per_client=2, page=1000))
         bench.client().say(request())
         assert [attach.max_bytes for attach in bench.asked(Attach)] == [500, 500]
 
-    def test_the_limit_is_looked_at_before_for_the_whole_request(self) -> None:
+    def test_limit_is_checked_for_the_whole_request_first(self) -> None:
         bench = Bench(EdgeConfig(attaches_per_client=2, subscriptions_per_client=7))
         reader = bench.client()
         reader.say(request())
@@ -127,8 +124,8 @@ class TestWindow:
         reader.say(request(2, TOPICS[:7]))
         assert serve(bench) == TOPICS[:7]
 
-    def test_very_many_names_are_not_even_looked_at(self) -> None:
-        """A megabyte of short ones that no topic can have kept the edge for a second, and twenty went back."""
+    def test_request_with_too_many_names_is_refused_unchecked(self) -> None:
+        """Checking a megabyte of invalid short names would take a second, and the answer would have 20 MB."""
         bench = Bench(EdgeConfig(attaches_per_client=2, subscriptions_per_client=7))
         reader = bench.client()
         bad = [f"\x00{number}" for number in range(10)]
@@ -140,7 +137,7 @@ class TestWindow:
         reader.say(request(2, bad[:9]))
         assert answered(reader) == bad[:9]
 
-    def test_refusals_leave_in_pieces_and_wait_for_a_transport_that_is_full(self, bench: Bench, reader: Reader) -> None:
+    def test_refusals_are_sent_in_pieces_and_wait_while_paused(self, bench: Bench, reader: Reader) -> None:
         bad = [f"\x00{number}" for number in range(5)]
         bench.put_off = True
         reader.say(request(1, [*bad, "a", "b"]), Ping())
@@ -157,9 +154,7 @@ class TestWindow:
         assert [type(message) for message in reader.received] == [Subscribed, Subscribed, Pong, Subscribed]
         assert (answered(reader), bench.held) == ([*bad[WINDOW:], "a", "b"], set())
 
-    def test_a_full_transport_stops_it_and_a_small_request_is_begun_all_the_same(
-        self, bench: Bench, reader: Reader
-    ) -> None:
+    def test_pause_stops_a_request_but_begins_a_small_one(self, bench: Bench, reader: Reader) -> None:
         reader.pause()
         reader.say(request())
         for attach in bench.asked(Attach):
@@ -171,9 +166,7 @@ class TestWindow:
 
 
 class TestRepeated:
-    def test_it_is_answered_in_pieces_of_a_window_with_the_others_in_between(
-        self, bench: Bench, reader: Reader
-    ) -> None:
+    def test_repeated_request_is_answered_in_pieces_between_others(self, bench: Bench, reader: Reader) -> None:
         reader.say(request())
         serve(bench)
         reader.received.clear()
@@ -188,7 +181,7 @@ class TestRepeated:
         assert answered(reader) == TOPICS[2 * WINDOW :]
         assert (bench.more, bench.held, bench.requests) == ([], set(), [])
 
-    def test_sent_again_before_it_was_carried_out(self, bench: Bench, reader: Reader) -> None:
+    def test_request_repeated_while_pending_is_answered(self, bench: Bench, reader: Reader) -> None:
         reader.say(request(1), request(2))
         assert serve(bench) == TOPICS
         found = [(message.request, receipt.topic) for message in reader.take(Subscribed) for receipt in message.topics]
@@ -199,7 +192,7 @@ class TestRepeated:
 
 
 class TestBehind:
-    def test_another_long_request_behind_it_waits_in_turn(self, bench: Bench, reader: Reader) -> None:
+    def test_second_long_request_waits_for_the_first(self, bench: Bench, reader: Reader) -> None:
         more = [f"u{number}" for number in range(8)]
         reader.say(request(1), request(2, more), Publish("t", b"1"))
         reader.say(request(3, ["v"]), Publish("t", b"2"))
@@ -207,7 +200,7 @@ class TestBehind:
         assert [asked.payload for asked in bench.published()] == [b"1", b"2"]
         assert bench.held == set()
 
-    def test_one_that_is_found_in_what_waited_unread(self, bench: Bench, reader: Reader) -> None:
+    def test_request_in_the_backlog_is_carried_out_in_order(self, bench: Bench, reader: Reader) -> None:
         more = [f"u{number}" for number in range(8)]
         reader.say(request(1))
         reader.say(request(2, more))
@@ -216,14 +209,14 @@ class TestBehind:
         assert [asked.payload for asked in bench.published()] == [b"1"]
         assert bench.held == set()
 
-    def test_frames_that_are_cut_anywhere(self, bench: Bench, reader: Reader) -> None:
+    def test_backlog_of_frames_cut_anywhere_is_read(self, bench: Bench, reader: Reader) -> None:
         data = b"".join(reader.frame(message) for message in (request(1), Publish("t", b"1"), Publish("t", b"2")))
         for at in range(0, len(data), 7):
             reader.raw(data[at : at + 7])
         assert serve(bench) == TOPICS
         assert [asked.payload for asked in bench.published()] == [b"1", b"2"]
 
-    def test_who_is_worked_off_is_alive_though_its_socket_is_held(self) -> None:
+    def test_client_with_held_socket_stays_alive(self) -> None:
         bench = Bench(EdgeConfig(attaches_per_client=1, heartbeat=1.0))
         reader = bench.client()
         reader.say(request())
@@ -236,7 +229,7 @@ class TestBehind:
 
 
 class TestEndings:
-    """Whatever ends the connection meanwhile: nothing more is asked for, and late answers are answers to nobody."""
+    """When the connection ends, no more topics are requested and late answers are ignored."""
 
     def ended(self, bench: Bench) -> None:
         assert (bench.edge.subscriptions, bench.edge.topics, bench.edge.clients, bench.held) == (0, 0, 0, set())
@@ -247,18 +240,18 @@ class TestEndings:
         assert bench.requests == []
         assert bench.edge.status()["replays"] == 0
 
-    def test_the_socket_is_lost(self, bench: Bench, reader: Reader) -> None:
+    def test_lost_socket_ends_a_pending_request(self, bench: Bench, reader: Reader) -> None:
         reader.say(request())
         bench.step(Lost(reader.number))
         self.ended(bench)
 
-    def test_the_broker_is_fenced(self, bench: Bench, reader: Reader) -> None:
+    def test_fencing_ends_a_pending_request(self, bench: Bench, reader: Reader) -> None:
         reader.say(request())
         bench.step(Admission(False, "fenced"))
         assert reader.close_code == 4004
         self.ended(bench)
 
-    def test_no_sign_of_life(self) -> None:
+    def test_heartbeat_ends_a_pending_request(self) -> None:
         bench = Bench(EdgeConfig(attaches_per_client=WINDOW, heartbeat=1.0))
         reader = bench.client()
         reader.say(request())
@@ -266,10 +259,10 @@ class TestEndings:
         assert reader.socket == "aborted"
         self.ended(bench)
 
-    def test_more_for_one_that_waits_for_nothing(self, bench: Bench, reader: Reader) -> None:
+    def test_more_without_backlog_is_ignored(self, bench: Bench, reader: Reader) -> None:
         assert bench.step(More(reader.number)) == []
 
-    def test_a_drain_is_told_and_the_request_goes_on(self, bench: Bench, reader: Reader) -> None:
+    def test_drain_leaves_a_pending_request(self, bench: Bench, reader: Reader) -> None:
         reader.say(request())
         bench.step(DrainClients(5.0, ()))
         assert len(reader.take(Drain)) == 1
@@ -277,7 +270,7 @@ class TestEndings:
         bench.wait(5.1)
         assert reader.close_code == 1001
 
-    def test_bye_and_a_close_frame_come_last(self, bench: Bench) -> None:
+    def test_bye_and_close_frame_wait_for_the_request(self, bench: Bench) -> None:
         for ending, code in ((Bye(), 1000), (None, 1000)):
             reader = bench.client()
             reader.say(request())
@@ -289,13 +282,13 @@ class TestEndings:
             assert len(bench.published()) == 1
             assert bench.held == set()
 
-    def test_a_close_frame_in_the_same_read_as_bye(self, bench: Bench, reader: Reader) -> None:
+    def test_close_frame_in_the_same_read_as_bye(self, bench: Bench, reader: Reader) -> None:
         data = reader.frame(request()) + reader.frame(Bye()) + frames.close_frame(1000, "", MASK)
         reader.raw(data)
         serve(bench)
         assert (reader.close_code, reader.socket) == (1000, "closed")
 
-    def test_what_came_whole_before_a_mistake_counts(self, bench: Bench, reader: Reader) -> None:
+    def test_messages_before_a_protocol_error_are_handled(self, bench: Bench, reader: Reader) -> None:
         reader.raw(reader.frame(request()) + reader.frame(Publish("t", b"1")) + b"\xff\xff")
         assert reader.close_code is None
         assert serve(bench) == TOPICS
@@ -303,7 +296,7 @@ class TestEndings:
         assert reader.close_code == 1002
 
 
-def test_the_socket_is_held_once_for_all_that_waits(bench: Bench, reader: Reader) -> None:
+def test_socket_is_held_once_for_the_whole_backlog(bench: Bench, reader: Reader) -> None:
     effects = reader.say(request(1), request(2, ["u"]))
     assert [effect for effect in effects if isinstance(effect, Hold)] == [Hold(reader.number, True)]
     assert bench.step(Received(reader.number, reader.frame(Ping()))) == []

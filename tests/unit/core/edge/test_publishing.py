@@ -1,4 +1,4 @@
-"""Publications on their way in, and the answers on their way back. A bad one harms only its sender."""
+"""Publishing: forwarding to the logic, answers, and the refusal of bad publications."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from migratory_protocol.positions import Position
 from migratory_testing.edges import Bench
 
 
-def test_qos_1_is_asked_and_answered() -> None:
+def test_qos_1_publication_is_forwarded_and_answered() -> None:
     bench = Bench()
     reader = bench.client()
     reader.say(Publish("t", b"", 1, "p", 7, 5, 12.5))
@@ -26,7 +26,7 @@ def test_qos_1_is_asked_and_answered() -> None:
     assert bench.edge.published == 1
 
 
-def test_qos_0_gets_no_answer() -> None:
+def test_qos_0_publication_has_no_answer() -> None:
     bench = Bench()
     reader = bench.client()
     reader.say(Publish("t", b"x", sent=1.5))
@@ -42,7 +42,7 @@ def test_qos_0_gets_no_answer() -> None:
         Nack("t", "p", 1, "id_reused", "another payload"),
     ],
 )
-def test_refusals_of_the_logic(refusal: Nack) -> None:
+def test_refusal_of_the_logic_is_sent_to_the_client(refusal: Nack) -> None:
     bench = Bench()
     reader = bench.client()
     reader.say(Publish("t", b"", 1, "p", 1, 1))
@@ -52,7 +52,7 @@ def test_refusals_of_the_logic(refusal: Nack) -> None:
 
 @pytest.mark.parametrize("wire", ["json", "msgpack"])
 @pytest.mark.parametrize("deflate", [False, True])
-def test_what_came_in_one_read_is_one_request_and_its_answers_are_one_frame(
+def test_publications_of_one_read_are_one_request_and_one_answer_frame(
     wire: Literal["json", "msgpack"], deflate: bool
 ) -> None:
     bench = Bench()
@@ -70,7 +70,7 @@ def test_what_came_in_one_read_is_one_request_and_its_answers_are_one_frame(
     assert len(FrameParser("client", 2**20, deflate).feed(written)) == 2  # 500 are the most that one holds
 
 
-def test_who_subscribes_between_two_publications_keeps_that_order() -> None:
+def test_subscribe_between_publications_keeps_its_order() -> None:
     bench = Bench()
     reader = bench.client()
     reader.say(
@@ -96,7 +96,7 @@ def test_who_subscribes_between_two_publications_keeps_that_order() -> None:
     ],
 )
 @pytest.mark.parametrize("qos", [0, 1])
-def test_a_bad_publication_is_refused_and_the_next_is_taken(message: Publish, code: str, qos: int) -> None:
+def test_bad_publication_is_refused_and_the_next_accepted(message: Publish, code: str, qos: int) -> None:
     bench = Bench(EdgeConfig(max_payload=8, max_name=4))
     reader = bench.client()
     message = Publish(message.topic, message.payload, qos, message.publisher, message.id, message.mark)
@@ -112,7 +112,7 @@ def test_a_bad_publication_is_refused_and_the_next_is_taken(message: Publish, co
     assert bench.edge.published == 1
 
 
-def test_wrong_ids_are_refused_by_name() -> None:
+def test_invalid_ids_are_refused_by_name() -> None:
     bench = Bench()
     reader = bench.client(wire="json")
     for fields in ('"id":0,"mark":0,"publisher":"p"', '"id":3,"mark":4,"publisher":"p"', '"id":1,"mark":1', '"id":1.5'):
@@ -124,7 +124,7 @@ def test_wrong_ids_are_refused_by_name() -> None:
     assert bench.requests == []
 
 
-def test_unanswered_publications_are_bounded() -> None:
+def test_unanswered_publications_are_limited() -> None:
     bench = Bench(EdgeConfig(publishes_per_client=2))
     reader, other = bench.client(), bench.client()
     reader.say(*(Publish("t", b"", 1, "p", number, 1) for number in (1, 2, 3)), Publish("t", b""))
@@ -138,7 +138,7 @@ def test_unanswered_publications_are_bounded() -> None:
     assert len(bench.published()) == 1
 
 
-def test_answers_wait_behind_what_waits() -> None:
+def test_answers_are_queued_while_paused() -> None:
     bench = Bench()
     reader = bench.client()
     reader.say(Publish("t", b"", 1, "p", 1, 1))

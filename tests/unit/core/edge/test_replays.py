@@ -1,4 +1,4 @@
-"""Replays in pages: one at a time for each connection, over its topics in turn, and what comes too late for one."""
+"""Replays in pages: one page per connection at a time, in turn over its topics; late answers are ignored."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from migratory_testing.edges import MASK, Bench, publication, publications, rece
 
 
 class TestPace:
-    def test_a_connection_may_replay_one_topic_after_another(self) -> None:
+    def test_topics_are_replayed_one_after_another(self) -> None:
         bench = Bench()
         reader = bench.client()
         for topic in ("a", "b"):
@@ -21,8 +21,8 @@ class TestPace:
             bench.page(bench.ask(NextPage), publication(1))
         assert (reader.sequences("a"), reader.sequences("b")) == ([1], [1])
 
-    def test_leaving_very_many_replays_looks_at_none_of_the_others(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Last one first, 50,000 of them, which a cluster may allow, kept a broker for half a minute."""
+    def test_cancelling_many_replays_takes_linear_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """With a search per replay, dropping 50,000 of them in reverse order blocked a broker for half a minute."""
         compared: list[object] = []
 
         def equals(one: Replay, other: object) -> bool:
@@ -40,7 +40,7 @@ class TestPace:
         reader.say(Unsubscribe(2, topics[::-1]))
         assert (bench.edge.subscriptions, len(compared)) == (0, 0)
 
-    def test_one_page_at_a_time_over_all_topics_in_turn(self) -> None:
+    def test_one_page_is_pending_at_a_time_over_all_topics(self) -> None:
         bench = Bench(EdgeConfig(page=3000))
         reader = bench.client()
         reader.say(Subscribe(1, [TopicRequest(name, Position(1, 0)) for name in ("a", "b", "c")]))
@@ -59,7 +59,7 @@ class TestPace:
             assert reader.sequences(name) == [1, 2]
 
     @pytest.mark.parametrize("snapshot", [False, True])
-    def test_a_first_page_over_its_share_comes_in_its_turn(self, snapshot: bool) -> None:
+    def test_first_page_over_its_share_is_paged(self, snapshot: bool) -> None:
         bench = Bench(EdgeConfig(page=3000))
         reader = bench.client()
         after = None if snapshot else Position(1, 6)
@@ -77,8 +77,8 @@ class TestPace:
             assert reader.sequences(name) == [7, 8]
 
     @pytest.mark.parametrize(("last", "told"), [(7, []), (9, [(0, "truncated", 8, 9)])])
-    def test_a_snapshot_that_went_before_its_turn_is_no_gap(self, last: int, told: list[object]) -> None:
-        """Its receipt named the position already: nothing up to there is missing, what was evicted behind it is."""
+    def test_snapshot_evicted_before_its_turn_is_no_gap(self, last: int, told: list[object]) -> None:
+        """Its receipt covers the position: only what was evicted behind it is missing."""
         bench = Bench(EdgeConfig(page=1000))
         reader = bench.client()
         attach = reader.subscribe("t", snapshot=True)
@@ -91,7 +91,7 @@ class TestPace:
         assert reader.sequences("t") == list(range(last + 1, 11))
         assert receipts(reader.take(Subscribed)) == told
 
-    def test_a_history_that_ends_before_a_snapshot_s_turn_is_told(self) -> None:
+    def test_new_history_before_a_snapshots_turn_is_reported(self) -> None:
         bench = Bench(EdgeConfig(page=1000))
         reader = bench.client()
         attach = reader.subscribe("t", snapshot=True)
@@ -99,7 +99,7 @@ class TestPace:
         bench.page(bench.ask(NextPage), receipt="reset", position=Position(8, 0))
         assert receipts(reader.take(Subscribed)) == [(1, "complete", 0, 0), (0, "reset", 0, 0)]
 
-    def test_none_while_the_transport_is_full(self) -> None:
+    def test_no_page_is_requested_while_paused(self) -> None:
         bench = Bench()
         reader = bench.client()
         attach = reader.subscribe("t", (1, 0))
@@ -112,7 +112,7 @@ class TestPace:
         bench.page(bench.ask(NextPage), *publications(2, 3))
         assert reader.sequences("t") == [1, 2, 3]
 
-    def test_a_page_that_meets_a_full_transport_waits_and_no_other_is_asked_for(self) -> None:
+    def test_page_is_queued_when_paused_meanwhile(self) -> None:
         bench = Bench()
         reader = bench.client()
         bench.attached(reader.subscribe("t", (1, 0)), Position(1, 3), publications=publications(1, 1), done=False)
@@ -133,7 +133,7 @@ class TestPace:
 
 
 class TestStale:
-    def test_after_unsubscribe(self) -> None:
+    def test_page_after_unsubscribe_is_ignored(self) -> None:
         bench = Bench()
         reader = bench.client()
         attach = reader.subscribe("t", (1, 0))
@@ -144,7 +144,7 @@ class TestStale:
         assert reader.received == []
         assert bench.edge.topics == 0
 
-    def test_a_page_after_unsubscribe_lets_the_next_topic_go_on(self) -> None:
+    def test_next_topic_is_replayed_after_unsubscribe(self) -> None:
         bench = Bench()
         reader = bench.client()
         reader.say(Subscribe(1, [TopicRequest(name, Position(1, 0)) for name in ("a", "b", "c")]))
@@ -161,7 +161,7 @@ class TestStale:
         assert reader.sequences("c") == [1]
         assert bench.requests == []
 
-    def test_after_a_new_subscription_to_the_same_topic(self) -> None:
+    def test_page_of_an_earlier_subscription_is_ignored(self) -> None:
         bench = Bench()
         reader = bench.client()
         old = reader.subscribe("t", (1, 0))
@@ -172,7 +172,7 @@ class TestStale:
         assert reader.sequences("t") == [6]
         assert receipts(reader.take(Subscribed)) == [(3, "complete", 0, 0)]
 
-    def test_after_close(self) -> None:
+    def test_page_after_close_is_ignored(self) -> None:
         bench = Bench()
         reader = bench.client()
         reader.say(Subscribe(1, [TopicRequest("a", Position(1, 0)), TopicRequest("b", Position(1, 0))]))

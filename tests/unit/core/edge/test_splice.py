@@ -1,4 +1,4 @@
-"""From a resume position over the replay into the live stream: receipts first, no seam, nothing twice."""
+"""The splice of replay and live stream: receipts first, no gap, no repetition."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from migratory_protocol.positions import Position
 from migratory_testing.edges import Bench, publication, publications, receipts
 
 
-def test_the_receipt_precedes_the_replay_and_the_replay_precedes_live() -> None:
+def test_receipt_precedes_replay_and_replay_precedes_live() -> None:
     bench = Bench()
     reader = bench.client()
     attach = reader.subscribe("t", (1, 2), request=9)
@@ -44,7 +44,7 @@ def test_live_publications_during_a_replay_come_in_its_pages() -> None:
     assert bench.edge.status()["replays"] == 0
 
 
-def test_an_empty_last_page_ends_a_replay() -> None:
+def test_empty_last_page_ends_a_replay() -> None:
     bench = Bench()
     reader = bench.client()
     bench.attached(reader.subscribe("t", (1, 0)), Position(1, 1), publications=publications(1, 1), done=False)
@@ -53,7 +53,7 @@ def test_an_empty_last_page_ends_a_replay() -> None:
     assert reader.sequences("t") == [1, 2]
 
 
-def test_truncated_and_reset_go_on_behind_what_is_missing() -> None:
+def test_truncated_and_reset_continue_behind_the_gap() -> None:
     bench = Bench()
     cut, reset = bench.client(), bench.client()
     attach = cut.subscribe("t", (1, 2))
@@ -69,7 +69,7 @@ def test_truncated_and_reset_go_on_behind_what_is_missing() -> None:
     assert receipts(reset.take(Subscribed)) == [(1, "reset", 0, 0)]
 
 
-def test_a_replay_overtaken_by_eviction_says_so() -> None:
+def test_eviction_during_a_replay_is_reported() -> None:
     bench = Bench()
     reader = bench.client()
     bench.attached(reader.subscribe("t", (1, 0)), Position(1, 9), publications=publications(1, 2), done=False)
@@ -79,7 +79,7 @@ def test_a_replay_overtaken_by_eviction_says_so() -> None:
     assert receipts(reader.take(Subscribed)) == [(1, "complete", 0, 0), (0, "truncated", 3, 5)]
 
 
-def test_a_replay_overtaken_by_eviction_may_end_there() -> None:
+def test_eviction_during_a_replay_may_end_it() -> None:
     bench = Bench()
     reader = bench.client()
     bench.attached(reader.subscribe("t", (1, 0)), Position(1, 9), publications=publications(1, 2), done=False)
@@ -88,7 +88,7 @@ def test_a_replay_overtaken_by_eviction_may_end_there() -> None:
     assert reader.sequences("t") == [1, 2, 10]
 
 
-def test_a_replay_overtaken_by_a_new_history_says_so() -> None:
+def test_new_history_during_a_replay_is_reported() -> None:
     bench = Bench()
     reader = bench.client()
     bench.attached(reader.subscribe("t", (1, 0)), Position(1, 9), publications=publications(1, 2), done=False)
@@ -98,7 +98,7 @@ def test_a_replay_overtaken_by_a_new_history_says_so() -> None:
     assert reader.received == []
 
 
-def test_a_new_history_may_be_replayed_from_its_begin() -> None:
+def test_new_history_is_replayed_from_its_beginning() -> None:
     bench = Bench()
     reader = bench.client()
     bench.attached(reader.subscribe("t", (1, 5)), Position(8, 2), receipt="reset", done=False)
@@ -109,7 +109,7 @@ def test_a_new_history_may_be_replayed_from_its_begin() -> None:
     assert reader.sequences("t") == [3]
 
 
-def test_a_snapshot_is_the_latest_publication_and_then_live() -> None:
+def test_snapshot_is_the_latest_publication_then_live() -> None:
     bench = Bench()
     reader = bench.client()
     attach = reader.subscribe("t", snapshot=True)
@@ -120,7 +120,7 @@ def test_a_snapshot_is_the_latest_publication_and_then_live() -> None:
     assert [m.replayed for m in reader.take(Message)] == [True, False]
 
 
-def test_what_is_fanned_out_before_the_first_receipt_is_not_for_this_subscriber() -> None:
+def test_fanout_before_the_first_receipt_is_not_sent() -> None:
     bench = Bench()
     reader = bench.client()
     attach = reader.subscribe("t")
@@ -130,14 +130,14 @@ def test_what_is_fanned_out_before_the_first_receipt_is_not_for_this_subscriber(
     assert reader.sequences("t") == [2]
 
 
-def test_answers_to_nobody() -> None:
+def test_answers_with_unknown_reference_are_ignored() -> None:
     bench = Bench()
     assert bench.step(Attached(0, 77, "t", "complete", Position(1, 0))) == []
     assert bench.step(Page(0, 78, "t", (), True)) == []
 
 
 @pytest.mark.parametrize("kept", [150, 100_000])
-def test_replayed_publications_are_encoded_once_for_all(kept: int) -> None:
+def test_replayed_publications_are_encoded_once(kept: int) -> None:
     bench = Bench(EdgeConfig(replay_cache=kept))
     readers = [bench.client() for _ in range(3)]
     for reader in readers:
@@ -146,7 +146,7 @@ def test_replayed_publications_are_encoded_once_for_all(kept: int) -> None:
     assert readers[0].writes[-1] == readers[1].writes[-1] == readers[2].writes[-1]
 
 
-def test_the_first_page_and_its_receipt_leave_in_one_write() -> None:
+def test_receipt_and_first_page_are_one_write() -> None:
     bench = Bench()
     reader = bench.client()
     attach = reader.subscribe("t", (1, 0))

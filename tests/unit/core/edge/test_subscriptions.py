@@ -1,8 +1,13 @@
-"""Subscribe and unsubscribe: all or nothing at the limit, refused topics alone, repetitions without effect."""
+"""Subscriptions: the limit applies to whole requests, refusals to single topics; repetitions change nothing.
+
+Topic interest: which edges get a topic's publications, and when an edge detaches from a topic.
+"""
 
 from __future__ import annotations
 
 from migratory_broker.core.edge import EdgeConfig
+from migratory_broker.core.edge.events import Detach
+from migratory_broker.core.edge.subscriptions import TopicInterest
 from migratory_broker.core.logic.events import Attach, NextPage
 from migratory_protocol.messages import (
     Error,
@@ -22,7 +27,7 @@ def names(*topics: str) -> list[TopicRequest]:
     return [TopicRequest(topic) for topic in topics]
 
 
-def test_the_limit_takes_all_or_nothing() -> None:
+def test_request_over_the_limit_is_refused_as_a_whole() -> None:
     bench = Bench(EdgeConfig(subscriptions_per_client=3))
     reader = bench.client()
     reader.say(Subscribe(1, names("a", "b")))
@@ -37,7 +42,7 @@ def test_the_limit_takes_all_or_nothing() -> None:
     assert bench.edge.subscriptions == 3
 
 
-def test_refused_topics_take_nothing_of_the_limit_and_harm_no_others() -> None:
+def test_refused_topics_do_not_count_for_the_limit() -> None:
     bench = Bench(EdgeConfig(subscriptions_per_client=1))
     reader = bench.client()
     reader.say(Subscribe(1, [TopicRequest("a\x00b"), TopicRequest("good"), TopicRequest("t", "1:x"), TopicRequest("")]))
@@ -51,15 +56,15 @@ def test_refused_topics_take_nothing_of_the_limit_and_harm_no_others() -> None:
     assert all(receipt.text for receipt in subscribed.topics)
 
 
-def test_an_empty_request_is_answered() -> None:
+def test_empty_request_is_answered() -> None:
     bench = Bench()
     reader = bench.client()
     reader.say(Subscribe(5, []), Unsubscribe(6, []))
     assert reader.received == [Subscribed(5, []), Unsubscribed(6, [])]
 
 
-class TestAgain:
-    def test_a_live_topic_is_answered_with_where_it_stands(self) -> None:
+class TestRepeatedSubscribe:
+    def test_live_topic_is_answered_with_its_position(self) -> None:
         bench = Bench()
         reader = bench.client()
         reader.live("t")
@@ -72,7 +77,7 @@ class TestAgain:
         assert reader.sequences("t") == [4]
         assert bench.edge.subscriptions == 1
 
-    def test_one_that_waits_shares_the_receipt(self) -> None:
+    def test_pending_topic_shares_the_receipt(self) -> None:
         bench = Bench(EdgeConfig(requests_per_topic=3))
         reader = bench.client()
         attach = reader.subscribe("t", request=1)
@@ -86,7 +91,7 @@ class TestAgain:
         bench.fan("t", publication(1))
         assert len(reader.take(Message)) == 1
 
-    def test_one_in_replay_is_told_how_far_it_is(self) -> None:
+    def test_replaying_topic_is_answered_with_its_cursor(self) -> None:
         bench = Bench()
         reader = bench.client()
         bench.attached(reader.subscribe("t", (1, 0)), Position(1, 5), publications=publications(1, 2), done=False)
@@ -98,9 +103,9 @@ class TestAgain:
 
 
 class TestRefusedByTheLogic:
-    """The permission to attach is the logic's to give as well: its word comes after the edge's own."""
+    """The logic may refuse a topic as well, after the edge has accepted it."""
 
-    def test_the_receipt_says_why_and_the_subscription_ends(self) -> None:
+    def test_receipt_has_the_reason_and_the_subscription_ends(self) -> None:
         bench = Bench()
         reader, other = bench.client(), bench.client()
         other.live("t")
@@ -113,7 +118,7 @@ class TestRefusedByTheLogic:
         bench.fan("t", publication(1))
         assert (reader.sequences("t"), other.sequences("t")) == ([], [1])
 
-    def test_the_other_topics_of_the_request_go_on(self) -> None:
+    def test_other_topics_of_the_request_continue(self) -> None:
         bench = Bench()
         reader = bench.client()
         reader.say(Subscribe(1, names("a", "b", "c")))
@@ -131,7 +136,7 @@ class TestRefusedByTheLogic:
         assert [m.topic for m in reader.take(Message)] == ["a", "c"]
         assert (bench.edge.subscriptions, bench.edge.topics) == (2, 2)
 
-    def test_one_may_ask_again(self) -> None:
+    def test_refused_topic_may_be_requested_again(self) -> None:
         bench = Bench()
         reader = bench.client()
         bench.attached(reader.subscribe("t"), Position(0, 0), receipt="reset", code="not_allowed", text="no")
@@ -139,7 +144,7 @@ class TestRefusedByTheLogic:
         bench.fan("t", publication(1))
         assert reader.sequences("t") == [1]
 
-    def test_who_left_meanwhile_is_told_nothing(self) -> None:
+    def test_refusal_after_unsubscribe_is_ignored(self) -> None:
         bench = Bench()
         reader = bench.client()
         attach = reader.subscribe("t")
@@ -150,7 +155,7 @@ class TestRefusedByTheLogic:
 
 
 class TestUnsubscribe:
-    def test_of_one_of_many_and_of_none(self) -> None:
+    def test_unsubscribe_from_some_of_many_topics(self) -> None:
         bench = Bench()
         reader = bench.client()
         for topic in ("a", "b", "c"):
@@ -168,7 +173,7 @@ class TestUnsubscribe:
         bench.fan("b", publication(2))
         assert reader.sequences("b") == [2]
 
-    def test_of_the_only_one(self) -> None:
+    def test_unsubscribe_from_the_only_topic(self) -> None:
         bench = Bench()
         reader, other = bench.client(), bench.client()
         reader.live("t")
@@ -178,7 +183,7 @@ class TestUnsubscribe:
         assert (reader.sequences("t"), other.sequences("t")) == ([], [1])
         assert bench.edge.topics == 1
 
-    def test_while_paused(self) -> None:
+    def test_unsubscribe_while_paused(self) -> None:
         bench = Bench()
         reader, other = bench.client(), bench.client()
         reader.live("t")
@@ -190,3 +195,59 @@ class TestUnsubscribe:
         reader.resume()
         other.resume()
         assert (reader.sequences("t"), other.sequences("t")) == ([], [1])
+
+
+class TestTopicInterest:
+    def test_unknown_topic_has_no_edges(self) -> None:
+        interest = TopicInterest()
+        assert interest.edges_of("t") == ()
+        interest.remove(1, "t")
+        interest.remove_edge(1)
+        assert len(interest) == 0
+
+    def test_repeated_add_changes_nothing(self) -> None:
+        interest = TopicInterest()
+        for _ in range(3):
+            interest.add(1, "t")
+        assert interest.edges_of("t") == (1,)
+        interest.remove(1, "t")
+        assert interest.edges_of("t") == ()
+
+    def test_remove_affects_one_edge(self) -> None:
+        interest = TopicInterest()
+        for edge in (1, 2, 3):
+            interest.add(edge, "t")
+        interest.remove(2, "t")
+        interest.remove(4, "t")
+        assert interest.edges_of("t") == (1, 3)
+        assert len(interest) == 1
+
+    def test_remove_edge_removes_it_from_all_topics(self) -> None:
+        interest = TopicInterest()
+        for topic in ("a", "b"):
+            interest.add(1, topic)
+        interest.add(2, "b")
+        interest.remove_edge(1)
+        assert (interest.edges_of("a"), interest.edges_of("b")) == ((), (2,))
+        assert len(interest) == 1
+
+
+class TestDetach:
+    def test_detach_is_sent_when_the_last_subscriber_leaves(self) -> None:
+        bench = Bench()
+        one, other = bench.client(), bench.client()
+        for reader in (one, other):
+            reader.subscribe("t")
+        one.say(Unsubscribe(2, ["t"]))
+        assert bench.detached == []
+        other.lose()
+        assert bench.detached == [Detach(0, "t")]
+
+    def test_new_subscription_attaches_behind_a_detach(self) -> None:
+        bench = Bench()
+        reader = bench.client()
+        reader.subscribe("t")
+        reader.say(Unsubscribe(2, ["t"]))
+        assert bench.detached == [Detach(0, "t")]
+        assert reader.subscribe("t", request=3).topic == "t"
+        assert bench.detached == [Detach(0, "t")]

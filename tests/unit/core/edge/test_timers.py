@@ -1,4 +1,4 @@
-"""The timer wheel: each timer fires once and in time, and nothing is kept of one that was replaced or removed."""
+"""The timer wheel: each timer fires once and in time; replaced and cancelled timers hold no memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def fired(wheel: TimerWheel, now: float) -> list[int]:
     return [found.number for found in wheel.expire(now)]
 
 
-def test_a_timer_fires_once_behind_its_time() -> None:
+def test_timer_fires_once_after_its_time() -> None:
     wheel, one = TimerWheel(), connection()
     wheel.schedule(one, 5.0)
     assert fired(wheel, 5.0) == []
@@ -35,7 +35,7 @@ def test_a_timer_fires_once_behind_its_time() -> None:
 
 
 @pytest.mark.parametrize("due", [2.0, 9.0])
-def test_the_last_time_that_was_set_counts(due: float) -> None:
+def test_rescheduled_timer_replaces_the_former(due: float) -> None:
     wheel, one = TimerWheel(), connection()
     for moment in (5.0, due, due):
         wheel.schedule(one, moment)
@@ -44,7 +44,7 @@ def test_the_last_time_that_was_set_counts(due: float) -> None:
     assert fired(wheel, 100.0) == []
 
 
-def test_a_removed_timer_never_fires_and_can_be_set_again() -> None:
+def test_cancelled_timer_never_fires_and_can_be_scheduled_again() -> None:
     wheel, one, other = TimerWheel(), connection(1), connection(2)
     wheel.schedule(one, 5.0)
     wheel.schedule(other, 5.0)
@@ -55,7 +55,7 @@ def test_a_removed_timer_never_fires_and_can_be_set_again() -> None:
     assert fired(wheel, 8.0) == [1]
 
 
-def test_what_one_timer_does_may_move_or_end_the_others_that_are_due() -> None:
+def test_expired_timer_may_reschedule_or_cancel_others() -> None:
     wheel = TimerWheel()
     first, moved, ended, later = (connection(number) for number in range(1, 5))
     for due, one in ((1.0, first), (1.0, moved), (1.0, ended), (2.0, later)):
@@ -79,18 +79,18 @@ def lost(edge: Edge) -> None:
 
 
 def dead(edge: Edge) -> None:
-    for second in range(2, 7300):  # a longer step would be this process's fault
+    for second in range(2, 7300):  # a longer step would count as a stopped process
         edge.step(Tick(), second)
 
 
 def held(client: str) -> int:
-    """Connections from there that are still in memory; nothing is collected for it."""
+    """Return the number of the client's connections in memory, without a garbage collection."""
     return sum(isinstance(thing, Connection) and thing.client == client for thing in gc.get_objects())
 
 
 @pytest.mark.parametrize("end", [ended_by_its_client, lost, dead])
-def test_no_timer_holds_a_client_that_left(end: Callable[[Edge], None]) -> None:
-    """Both limits are far away: the handshake's, which `connect` replaced, and the heartbeat."""
+def test_timer_does_not_hold_a_closed_connection(end: Callable[[Edge], None]) -> None:
+    """Both timers are due far in the future: the handshake limit, which `connect` replaced, and the heartbeat."""
     client = f"reader-{end.__name__}"
     edge = Edge(EdgeConfig(handshake=100_000.0, heartbeat=3600.0))
     edge.step(Admission(True), 0.0)
