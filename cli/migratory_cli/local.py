@@ -16,7 +16,7 @@ import click
 from migratory_local.errors import LocalError
 from migratory_local.running import ENDED_BY_SIGNAL, run
 from migratory_local.state import state_folder
-from migratory_resources import ClusterFileError, Loaded, load_cluster, load_cluster_file
+from migratory_resources import ClusterFileError, LoadedCluster, load_cluster, load_cluster_file
 
 from migratory_cli.finite import Finite
 from migratory_cli.interrupts import INTERRUPTED, MESSAGE
@@ -39,7 +39,7 @@ class Refused(click.ClickException):
     exit_code = PROBLEM
 
 
-def _read(path: Path | None) -> Loaded:
+def _read(path: Path | None) -> LoadedCluster:
     try:
         if path is not None:
             return load_cluster_file(path)
@@ -48,7 +48,7 @@ def _read(path: Path | None) -> Loaded:
         raise Refused(str(error)) from None
 
 
-def _warn(loaded: Loaded) -> None:
+def _warn(loaded: LoadedCluster) -> None:
     for warning in loaded.warnings:
         click.echo(f"warning: {warning}", err=True)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self, cast
 
-from migratory_resources.zookeeper import LOG4J, zoo_cfg
+from migratory_resources.cluster.process_config import ZOOKEEPER_LOG4J, zookeeper_config
 
 from migratory_local.errors import LocalError
 from migratory_local.java import Java, find_java, spark_jars
@@ -166,12 +166,12 @@ class Ensemble:
     def _write(self, member: Member) -> None:
         address = [f"clientPortAddress={member.place.address}"]
         members = [f"{other.place.address}:{other.quorum_port}:{other.election_port}" for other in self.members]
-        text = zoo_cfg(str(member.folder), member.port, address, members, self._min_session_ms)
+        text = zookeeper_config(str(member.folder), member.port, address, members, self._min_session_ms)
         try:
             member.folder.mkdir(parents=True, exist_ok=True)
             (member.folder / "myid").write_text(f"{member.number}\n")
             (member.folder / "zoo.cfg").write_text(text)
-            (member.folder / "log4j2.properties").write_text(LOG4J)
+            (member.folder / "log4j2.properties").write_text(ZOOKEEPER_LOG4J)
         except OSError as error:
             raise LocalError(f"cannot write {member.name}'s files: {error}") from error
 

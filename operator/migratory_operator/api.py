@@ -21,7 +21,7 @@ from lightkube.core.exceptions import ConfigError
 from lightkube.generic_resource import create_global_resource, create_namespaced_resource
 from lightkube.resources.core_v1 import PodEviction
 from lightkube.types import PatchType
-from migratory_resources.crd import GROUP, VERSION
+from migratory_resources.crd.definitions import GROUP, VERSION
 
 from migratory_operator.names import FIELD_MANAGER, Object
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from migratory_resources.kubernetes import KubernetesCluster, read_cluster, unknown_fields
-from migratory_resources.problems import ClusterFileError
+from migratory_resources.cluster.kubernetes import KubernetesCluster
+from migratory_resources.validation.custom_resources import read_cluster, unknown_cluster_fields
+from migratory_resources.validation.problems import ClusterFileError
 
 from migratory_operator import names
 from migratory_operator.conditions import STOPPED, Underway, refused, verdicts
@@ -76,7 +77,7 @@ def decide(observed: Observed, settings: Settings) -> Plan:
     changing = [f"{kind} {name}" for kind, name in map(key_of, apply) if _makes_pods(kind, name, owner)]
     since = observed.status.get(SINCE)
     rollout = UNSEEN if changing or present.untold else next_step(cluster, observed, since is not None)
-    unknown = unknown_fields(observed.resource)
+    unknown = unknown_cluster_fields(observed.resource)
     underway = Underway(asked.spec.brokers.replicas, missing, present.stays, changing, rollout, unknown)
     found = verdicts(cluster, observed, underway)
     details = _details(cluster, observed, servers.entries(cluster, urls, ready))

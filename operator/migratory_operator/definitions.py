@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from migratory_resources.crd import cluster_crd, report_crd
+from migratory_resources.crd.definitions import cluster_crd, report_crd
 
 from migratory_operator.api import Api, ApiError
 

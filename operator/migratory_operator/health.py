@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence, Set
 from datetime import datetime, timedelta
 from typing import Any
 
-from migratory_resources.kubernetes import KubernetesCluster
+from migratory_resources.cluster.kubernetes import KubernetesCluster
 
 from migratory_operator import names
 from migratory_operator.names import Object

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from migratory_resources.kubernetes import KubernetesCluster
+from migratory_resources.cluster.kubernetes import KubernetesCluster
 
 from migratory_operator import names
 from migratory_operator.health import brokers_unwell, ensemble_unwell, failed, member_names, never_ready

@@ -1,7 +1,7 @@
-"""Field types of the resources: each knows its bounds, and says in its error what is allowed there.
+"""Field types of the resources: each one checks its bounds, and its error says what is allowed.
 
-They stand in annotations (`heartbeat: Annotated[float, Duration("1s", "5m")] = 15.0`). Their error has the type
-`not_allowed` and `allowed` in its context, from which `validation.py` makes a `Problem`.
+They stand in annotations (`heartbeat: Annotated[float, Duration("1s", "5m")] = 15.0`). Their errors have the type
+`not_allowed` and `allowed` in their context, from which `validation.loading` makes a `FieldProblem`.
 """
 
 from __future__ import annotations
@@ -26,44 +26,46 @@ from migratory_resources.quantities import (
 )
 
 IMAGE = r"[a-zA-Z0-9][-a-zA-Z0-9._/:@]{0,510}"
-"""An image's name."""
+"""The name of a container image."""
 QUANTITY = r"[0-9]+(\.[0-9]{1,3})?(m|k|M|G|T|Ki|Mi|Gi|Ti)?"
+"""A Kubernetes resource quantity."""
 _DECIMAL = re.compile(r"\d{1,3}(\.\d{1,9})?", re.ASCII)
 
 
-class Model(BaseModel):
-    """camelCase outside, immutable, nothing converted silently. (`validation.py` names unknown fields beforehand.)"""
+class ResourceModel(BaseModel):
+    """The base of every model: camelCase aliases, immutable, no silent conversion, no unknown fields."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, strict=True, frozen=True, extra="forbid")
 
 
 def not_allowed(allowed: str) -> PydanticCustomError:
-    """An error of one field; `allowed` completes the sentence "allowed: ..."."""
+    """Return the error of one field; `allowed` completes the sentence "allowed: ..."."""
     return PydanticCustomError("not_allowed", "allowed: {allowed}", {"allowed": allowed})
 
 
-def plain_schema(validate: Callable[[Any], Any], write: Callable[[Any], str] | None = None) -> CoreSchema:
-    """What a field type gives pydantic: its own judgement, and how its value is written as JSON."""
-    serialization = write and core_schema.plain_serializer_function_ser_schema(
-        write, return_schema=core_schema.str_schema(), when_used="json"
+def plain_schema(validate: Callable[[Any], Any], serialize: Callable[[Any], str] | None = None) -> CoreSchema:
+    """Return the pydantic schema of a field type: its own validator, and how its value is written as JSON."""
+    serialization = serialize and core_schema.plain_serializer_function_ser_schema(
+        serialize, return_schema=core_schema.str_schema(), when_used="json"
     )
     return core_schema.no_info_plain_validator_function(validate, serialization=serialization or None)
 
 
 @dataclass(frozen=True)
 class Duration:
-    """Seconds inside, text with a unit outside; both bounds are included."""
+    """A duration: seconds in the model, text with a unit in files. Both bounds are included."""
 
-    least: str
-    most: str
+    minimum: str
+    maximum: str
 
     def validate(self, value: object) -> float:
+        """Return seconds."""
         try:
             seconds = parse_duration(value)
         except ValueError as error:
-            raise not_allowed(f"{DURATION_FORM}, from {self.least} to {self.most}") from error
-        if not parse_duration(self.least) <= seconds <= parse_duration(self.most):
-            raise not_allowed(f"{self.least} to {self.most}")
+            raise not_allowed(f"{DURATION_FORM}, from {self.minimum} to {self.maximum}") from error
+        if not parse_duration(self.minimum) <= seconds <= parse_duration(self.maximum):
+            raise not_allowed(f"{self.minimum} to {self.maximum}")
         return seconds
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -71,19 +73,20 @@ class Duration:
 
 
 @dataclass(frozen=True)
-class Size:
-    """Bytes inside, text with a unit (or a number of bytes) outside; both bounds are included."""
+class ByteSize:
+    """A size: bytes in the model, text with a unit or a number of bytes in files. Both bounds are included."""
 
-    least: str
-    most: str
+    minimum: str
+    maximum: str
 
     def validate(self, value: object) -> int:
+        """Return bytes."""
         try:
             size = parse_size(value)
         except ValueError as error:
-            raise not_allowed(f"{SIZE_FORM}, from {self.least} to {self.most}") from error
-        if not parse_size(self.least) <= size <= parse_size(self.most):
-            raise not_allowed(f"{self.least} to {self.most}")
+            raise not_allowed(f"{SIZE_FORM}, from {self.minimum} to {self.maximum}") from error
+        if not parse_size(self.minimum) <= size <= parse_size(self.maximum):
+            raise not_allowed(f"{self.minimum} to {self.maximum}")
         return size
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -91,15 +94,16 @@ class Size:
 
 
 @dataclass(frozen=True)
-class Whole:
-    """A whole number; both bounds are included."""
+class WholeNumber:
+    """A whole number. Both bounds are included."""
 
-    least: int
-    most: int
+    minimum: int
+    maximum: int
 
     def validate(self, value: object) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or not self.least <= value <= self.most:
-            raise not_allowed(f"a whole number from {self.least:,} to {self.most:,}")
+        """Return the number as it is."""
+        if isinstance(value, bool) or not isinstance(value, int) or not self.minimum <= value <= self.maximum:
+            raise not_allowed(f"a whole number from {self.minimum:,} to {self.maximum:,}")
         return value
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -107,14 +111,15 @@ class Whole:
 
 
 @dataclass(frozen=True)
-class Words:
-    """One of a few words (or numbers)."""
+class OneOf:
+    """One of a fixed set of words or numbers."""
 
-    words: tuple[str | int, ...]
+    values: tuple[str | int, ...]
 
     def validate(self, value: object) -> str | int:
-        if isinstance(value, bool) or not isinstance(value, (str, int)) or value not in self.words:
-            raise not_allowed(", ".join(str(word) for word in self.words))
+        """Return the word or number as it is."""
+        if isinstance(value, bool) or not isinstance(value, (str, int)) or value not in self.values:
+            raise not_allowed(", ".join(str(allowed) for allowed in self.values))
         return value
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -122,15 +127,18 @@ class Words:
 
 
 @dataclass(frozen=True)
-class Name:
+class DnsLabel:
     """A DNS label: lower-case letters, digits and "-", beginning with a letter."""
 
-    longest: int
-    form: ClassVar[str] = r"[a-z](?:[-a-z0-9]*[a-z0-9])?"
+    max_length: int
+    pattern: ClassVar[str] = r"[a-z](?:[-a-z0-9]*[a-z0-9])?"
 
     def validate(self, value: object) -> str:
-        if not isinstance(value, str) or len(value) > self.longest or not re.fullmatch(self.form, value):
-            raise not_allowed(f'1 to {self.longest} of a-z, 0-9 and "-", beginning with a letter, not ending with "-"')
+        """Return the label as it is."""
+        if not isinstance(value, str) or len(value) > self.max_length or not re.fullmatch(self.pattern, value):
+            raise not_allowed(
+                f'1 to {self.max_length} of a-z, 0-9 and "-", beginning with a letter, not ending with "-"'
+            )
         return value
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -138,18 +146,19 @@ class Name:
 
 
 @dataclass(frozen=True)
-class Text:
-    """Text of a form that a regular expression gives; `allowed` says it in words."""
+class PatternText:
+    """Text that a regular expression matches as a whole; `allowed` describes the pattern in words."""
 
-    form: str
-    longest: int
+    pattern: str
+    max_length: int
     allowed: str
 
     def validate(self, value: object) -> str:
-        if not isinstance(value, str) or len(value) > self.longest or not re.fullmatch(self.form, value):
+        """Return the text as it is."""
+        if not isinstance(value, str) or len(value) > self.max_length or not re.fullmatch(self.pattern, value):
             raise not_allowed(self.allowed)
         if re.search("[\ud800-\udfff]", value):
-            raise not_allowed(f"{self.allowed}, without surrogates: half a character, as an escape can be, is no text")
+            raise not_allowed(f"{self.allowed}, without surrogate code points (an escape such as \\ud800)")
         return value
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -158,12 +167,15 @@ class Text:
 
 @dataclass(frozen=True)
 class Percentage:
-    """An exact decimal above 0 and up to 100 (below it when `open_end`). Text outside: 99.9 as a YAML number is a
-    binary fraction, and Kubernetes' API has no decimals."""
+    """An exact decimal above 0 and up to 100, or below 100 when `open_end` is set.
+
+    Text in files: 99.9 as a YAML number is a binary fraction, and the Kubernetes API has no decimals.
+    """
 
     open_end: bool = False
 
     def validate(self, value: object) -> Decimal:
+        """Return the exact decimal."""
         if isinstance(value, Decimal):
             number = value
         elif isinstance(value, str) and _DECIMAL.fullmatch(value):
@@ -182,11 +194,12 @@ class Percentage:
 
 @dataclass(frozen=True)
 class Quantity:
-    """An amount as Kubernetes counts resources ("100m", "256Mi"), as text; Kubernetes itself judges it further."""
+    """A Kubernetes resource quantity ("100m", "256Mi") as text. Kubernetes itself checks it further."""
 
     def validate(self, value: object) -> str:
+        """Return the quantity as text."""
         text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
-        return Text(QUANTITY, 20, 'an amount such as "100m", "2" or "256Mi"').validate(text)
+        return PatternText(QUANTITY, 20, 'an amount such as "100m", "2" or "256Mi"').validate(text)
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return plain_schema(self.validate)

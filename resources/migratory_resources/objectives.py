@@ -1,4 +1,4 @@
-"""Service level objectives, as OpenSLO thinks of them: a target over occurrences or over slices of time, in a window.
+"""Service level objectives in the sense of OpenSLO: a target over occurrences or over time slices, in a window.
 
 Shared by the cluster resource and the SLA pipeline. Decimals stay exact (`Decimal`, text in files), times are seconds.
 """
@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import Field, model_validator
 
-from migratory_resources.fields import Duration, Model, Name, Percentage, Text, Words, not_allowed
+from migratory_resources.fields import DnsLabel, Duration, OneOf, PatternText, Percentage, ResourceModel, not_allowed
 
 Kind = Literal["latency", "delivery", "resume", "publish", "availability"]
 KINDS: tuple[Kind, ...] = ("latency", "delivery", "resume", "publish", "availability")
@@ -25,51 +25,64 @@ PERIODS: tuple[Period, ...] = ("day", "week", "month", "quarter", "year")
 Threshold = Annotated[float, Duration("1ms", "1h")]
 
 
-class Slices(Model):
-    """Counts slices of time instead of events. A slice is good when its `percentile` is at or below `threshold` (type
-    latency), or when `share` percent of its events are good (type availability)."""
+def check_zone(zone: str) -> None:
+    """:raises PydanticCustomError: the tz database has no such zone."""
+    try:
+        ZoneInfo(zone)
+    except (ValueError, OSError, ZoneInfoNotFoundError) as error:
+        raise not_allowed(f"{ZONE_FORM}; there is no time zone {zone!r}") from error
 
-    length: Annotated[float, Duration("1s", "1d")] = Field(description="Of one slice; the window or less")
+
+class Slices(ResourceModel):
+    """Time slices that an objective counts instead of events.
+
+    A slice is good when its `percentile` is at or below `threshold` (type latency), or when `share` percent of its
+    events are good (type availability).
+    """
+
+    length: Annotated[float, Duration("1s", "1d")] = Field(
+        description="Length of one slice; not longer than the window"
+    )
     percentile: Annotated[Decimal, Percentage(open_end=True)] | None = Field(
-        default=None, description="Of a slice's deliveries, for type latency"
+        default=None, description="Type latency: the percentile of a slice's deliveries that is compared to threshold"
     )
     threshold: Threshold | None = Field(
-        default=None, description="The longest latency of a good slice at that percentile, for type latency"
+        default=None, description="Type latency: the highest latency of a good slice at that percentile"
     )
     share: Annotated[Decimal, Percentage()] | None = Field(
-        default=None, description="Percent of a slice's publications that must be good, for type availability"
+        default=None, description="Type availability: percent of a slice's publications that must be good"
     )
 
 
-class Window(Model):
-    """What an objective is judged over, up to the end of the report: the last `rolling` stretch, or the day, week (from
-    Monday), month, quarter or year of `zone` so far. Without one it is the report's own window."""
+class ObjectiveWindow(ResourceModel):
+    """The time over which an objective is judged, up to the end of the report.
+
+    Either the last `rolling` stretch, or the day, week (from Monday), month, quarter or year of `zone` so far. An
+    objective without a window is judged over the report's window.
+    """
 
     rolling: Annotated[float, Duration("1m", "366d")] | None = Field(
-        default=None, description="The stretch of time up to the end of the report"
+        default=None, description="Length of a rolling window that ends with the report"
     )
-    calendar: Annotated[Period, Words(PERIODS)] | None = Field(
+    calendar: Annotated[Period, OneOf(PERIODS)] | None = Field(
         default=None, description="The day, week, month, quarter or year in which the report ends, so far"
     )
-    zone: Annotated[str, Text(ZONE, 64, ZONE_FORM)] | None = Field(
-        default=None, description="Whose days and hours count in a calendar window; UTC unless named"
+    zone: Annotated[str, PatternText(ZONE, 64, ZONE_FORM)] | None = Field(
+        default=None, description="Time zone of a calendar window; UTC when not given"
     )
 
     @model_validator(mode="after")
-    def _one_kind(self) -> Self:
+    def _has_one_kind(self) -> Self:
         if (self.rolling is None) == (self.calendar is None):
             raise not_allowed("either rolling or calendar")
         if self.zone is not None and self.calendar is None:
             raise not_allowed("a zone only with calendar: a rolling window has the same length everywhere")
-        try:
-            ZoneInfo(self.zone or "UTC")
-        except (ValueError, OSError, ZoneInfoNotFoundError) as error:
-            raise not_allowed(f"{ZONE_FORM}; there is none that is called {self.zone!r}") from error
+        check_zone(self.zone or "UTC")
         return self
 
 
-class Objective(Model):
-    """One promise and its target, in percent of what its type counts.
+class Objective(ResourceModel):
+    """One promise and its target, in percent of the events that its type counts.
 
     | type | counts | good when |
     | --- | --- | --- |
@@ -80,27 +93,27 @@ class Objective(Model):
     | availability | publications (or slices) | acknowledged |
     """
 
-    name: Annotated[str, Name(63)] = Field(description="Unlike that of any other objective")
-    type: Annotated[Kind, Words(KINDS)] = Field(description="What is counted")
-    target: Annotated[Decimal, Percentage()] = Field(description="Percent of what is counted that must be good")
-    threshold: Threshold | None = Field(default=None, description="The longest time that is good")
-    slices: Slices | None = Field(
-        default=None, description="Counts slices of time instead of deliveries or publications"
+    name: Annotated[str, DnsLabel(63)] = Field(description="Name, unique among the objectives")
+    type: Annotated[Kind, OneOf(KINDS)] = Field(description="The events that are counted")
+    target: Annotated[Decimal, Percentage()] = Field(description="Percent of the counted events that must be good")
+    threshold: Threshold | None = Field(default=None, description="The longest duration that is good")
+    slices: Slices | None = Field(default=None, description="Counts time slices instead of deliveries or publications")
+    window: ObjectiveWindow | None = Field(
+        default=None, description="The time that is judged; the report's window when not given"
     )
-    window: Window | None = Field(default=None, description="What it is judged over, unless it is the report's window")
-    clock: Annotated[Clock, Words(("same", "estimated", "any"))] | None = Field(
+    clock: Annotated[Clock, OneOf(("same", "estimated", "any"))] | None = Field(
         default=None,
-        description="Which deliveries a latency objective counts: those whose sender and receiver share a clock (same, "
-        "the default), those across clocks by an estimate, or any",
+        description="Type latency: the deliveries that are counted. same (the default): sender and receiver share a "
+        "clock; estimated: across clocks, by an estimate of their offset; any: both",
     )
 
     @model_validator(mode="after")
     def _fits_its_type(self) -> Self:
-        if wrong := [*self._misfits()]:
-            raise not_allowed("; ".join(wrong))
+        if errors := [*self._type_errors()]:
+            raise not_allowed("; ".join(errors))
         return self
 
-    def _misfits(self) -> Iterator[str]:
+    def _type_errors(self) -> Iterator[str]:
         if self.type == "latency":
             if (self.threshold is None) == (self.slices is None):
                 yield "either threshold or slices, for an objective of type latency"
@@ -125,47 +138,47 @@ class Objective(Model):
 
     @property
     def thresholds(self) -> tuple[float, ...]:
-        """The durations that histograms must have as exact bounds for this objective, in seconds."""
+        """The durations, in seconds, that histograms must have as exact bounds for this objective."""
         return tuple(bound for bound in (self.threshold, self.slices and self.slices.threshold) if bound)
 
     @property
     def clocks(self) -> tuple[str, ...]:
-        """Values of the label `clock` that count for it."""
+        """The values of the label `clock` that this objective counts."""
         return ("same", "estimated") if self.clock == "any" else (self.clock or "same",)
 
 
-def contradictions(objectives: Sequence[Objective]) -> Iterator[tuple[int, str, object, str]]:
-    """Objectives that can't stand together: index, field, its value, and what is allowed there."""
+def find_contradictions(objectives: Sequence[Objective]) -> Iterator[tuple[int, str, object, str]]:
+    """Yield objectives that contradict another one: index, field, its value, and what is allowed there."""
     names: set[str] = set()
-    promised: dict[tuple[object, ...], Objective] = {}
+    first_with_promise: dict[tuple[object, ...], Objective] = {}
     for index, objective in enumerate(objectives):
         if objective.name in names:
             yield index, "name", objective.name, "a name that no other objective has"
         names.add(objective.name)
-        # All but name and target: of the same events the same can't be promised twice with different shares.
-        what = (objective.type, objective.threshold, objective.slices, objective.window, objective.clocks)
-        other = promised.setdefault(what, objective)
+        # Everything but name and target: the same share of the same events can't have two targets.
+        promise = (objective.type, objective.threshold, objective.slices, objective.window, objective.clocks)
+        other = first_with_promise.setdefault(promise, objective)
         if other.target != objective.target:
             yield (
                 index,
                 "target",
                 str(objective.target),
-                f'"{other.target}" as objective {other.name!r} says of the same events, or other events',
+                f'"{other.target}", the target of objective {other.name!r} for the same events, or other events',
             )
 
 
 class ContradictoryObjectives(ValueError):
-    """The text names objectives and fields, one line each."""
+    """Objectives that contradict each other. The text names objectives and fields, one line each."""
 
 
-def check(objectives: Sequence[Objective]) -> None:
-    """Raises ContradictoryObjectives."""
-    found = [
+def check_objectives(objectives: Sequence[Objective]) -> None:
+    """:raises ContradictoryObjectives: two objectives contradict each other."""
+    errors = [
         f"objective {objectives[index].name!r}: {field} {value!r} is not allowed; allowed: {allowed}"
-        for index, field, value, allowed in contradictions(objectives)
+        for index, field, value, allowed in find_contradictions(objectives)
     ]
-    if found:
-        raise ContradictoryObjectives("\n".join(found))
+    if errors:
+        raise ContradictoryObjectives("\n".join(errors))
 
 
 DEFAULT_OBJECTIVES: tuple[Objective, ...] = (
@@ -173,4 +186,4 @@ DEFAULT_OBJECTIVES: tuple[Objective, ...] = (
     Objective(name="complete", type="delivery", target="100"),  # type: ignore[arg-type]
     Objective(name="back", type="resume", threshold="5s", target="99"),  # type: ignore[arg-type]
 )
-"""What a cluster without objectives of its own is judged by."""
+"""The objectives of a cluster that has none of its own."""

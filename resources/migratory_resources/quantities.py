@@ -1,4 +1,4 @@
-"""Durations ("4s", "250ms", "2m") and sizes ("256Mi") as Kubernetes writes them; inside, seconds and bytes."""
+"""Durations ("4s", "250ms", "2m") and sizes ("256Mi") as Kubernetes writes them; seconds and bytes once parsed."""
 
 from __future__ import annotations
 
@@ -20,57 +20,57 @@ _UNIT_BYTES = {
     "G": 10**9,
     "T": 10**12,
 }
-_MAX_TEXT = 40
-"""Longer than any quantity that makes sense: keeps arithmetic on hostile input short."""
+_MAX_LENGTH = 40
+"""Characters of a quantity. Longer than any that makes sense: bounds the arithmetic on hostile input."""
 
 DURATION_FORM = 'a duration with its unit, such as "250ms", "4s", "2m", "1h" or "1m30s"'
 SIZE_FORM = 'a size such as "64Ki", "256Mi" or "1Gi", or a whole number of bytes'
 
 
 def parse_duration(value: object) -> float:
-    """Seconds. Parts may follow one another, largest unit first ("1m30s"). "0" needs no unit, all others do.
+    """Return seconds. Parts may follow one another, largest unit first ("1m30s"). Only "0" needs no unit.
 
     :raises ValueError: with what is allowed.
     """
     if value in ("0", 0) and not isinstance(value, bool):
         return 0.0
-    if not isinstance(value, str) or len(value) > _MAX_TEXT:
+    if not isinstance(value, str) or len(value) > _MAX_LENGTH:
         raise ValueError(DURATION_FORM)
-    total, end, last = Decimal(0), 0, None
+    total, end, previous_unit = Decimal(0), 0, None
     for part in _DURATION.finditer(value):
         unit = _UNIT_SECONDS[part[2]]
-        if part.start() != end or (last is not None and unit >= last):
+        if part.start() != end or (previous_unit is not None and unit >= previous_unit):
             raise ValueError(DURATION_FORM)
         total += Decimal(part[1]) * unit
-        end, last = part.end(), unit
+        end, previous_unit = part.end(), unit
     if end != len(value) or not value:
         raise ValueError(DURATION_FORM)
     return float(total)
 
 
 def parse_size(value: object) -> int:
-    """Bytes.
+    """Return bytes.
 
     :raises ValueError: with what is allowed.
     """
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
-    if not isinstance(value, str) or len(value) > _MAX_TEXT:
+    if not isinstance(value, str) or len(value) > _MAX_LENGTH:
         raise ValueError(SIZE_FORM)
-    found = _SIZE.fullmatch(value)
-    if found is None:
+    match = _SIZE.fullmatch(value)
+    if match is None:
         raise ValueError(SIZE_FORM)
-    return int(found[1]) * _UNIT_BYTES[found[2] or ""]
+    return int(match[1]) * _UNIT_BYTES[match[2] or ""]
 
 
 def parse_amount(text: str) -> Decimal:
-    """Of an amount as `fields.Quantity` takes it: cores or bytes."""
+    """Return the cores or bytes of an amount that `fields.Quantity` has accepted."""
     number, unit = re.fullmatch(r"([0-9.]+)(.*)", text).groups()  # type: ignore[union-attr]
     return Decimal(number) * (Decimal("0.001") if unit == "m" else _UNIT_BYTES[unit])
 
 
 def format_duration(seconds: float) -> str:
-    """The shortest form that `parse_duration` reads back: the largest unit that leaves a whole number."""
+    """Return the shortest form that `parse_duration` reads back: the largest unit that leaves a whole number."""
     exact = Decimal(str(seconds))
     if exact == 0:
         return "0s"
@@ -81,7 +81,7 @@ def format_duration(seconds: float) -> str:
 
 
 def format_size(size: int) -> str:
-    """The shortest form that `parse_size` reads back."""
+    """Return the shortest form that `parse_size` reads back."""
     for unit in ("Ti", "Gi", "Mi", "Ki"):
         if size and size % _UNIT_BYTES[unit] == 0:
             return f"{size // _UNIT_BYTES[unit]}{unit}"

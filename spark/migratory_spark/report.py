@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from migratory_resources.objectives import Objective, check
+from migratory_resources.objectives import Objective, check_objectives
 from pyspark.sql import DataFrame, SparkSession
 
 from migratory_spark import adding, aftermath, names, observations, periods, sections, slices, watching
@@ -106,7 +106,7 @@ def build_report(
     start_ms, end_ms = round(start * 1000), round(end * 1000)
     if end_ms <= start_ms:
         raise ValueError(f"the window ends at {end}, which is not a millisecond after its start at {start}")
-    check(objectives)
+    check_objectives(objectives)
     tz = periods.zone(zone)
     rows = sections.Rows(start_ms, end_ms, window_seconds or row_seconds(end - start))
     scopes = [scope(objective, start_ms, end_ms, rows.edges[1:], zone) for objective in objectives]

@@ -98,7 +98,7 @@ def test_what_is_fixed_is_not_changed(shared: Kubectl, change: Object, says: str
     with pytest.raises(Refused) as refused:
         shared.patch("mgc", "fixed", {"spec": change})
     assert says in str(refused.value)
-    assert "fixed once the cluster exists" in str(refused.value)
+    assert "is immutable: delete and create the cluster" in str(refused.value)
 
 
 def paused(spec: Object) -> Object:

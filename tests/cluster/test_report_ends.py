@@ -180,5 +180,5 @@ def test_a_schedule_makes_one_report_for_a_slot(asked: Kubectl) -> None:
 
 
 def test_a_report_says_the_same_for_ever(asked: Kubectl) -> None:
-    with pytest.raises(Refused, match="is fixed once the report exists"):
+    with pytest.raises(Refused, match="is immutable: create another report"):
         asked.patch("slar", "hangs", {"spec": {"window": "2m"}})

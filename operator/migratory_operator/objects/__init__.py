@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 
-from migratory_resources.kubernetes import KubernetesCluster
+from migratory_resources.cluster.kubernetes import KubernetesCluster
 
 from migratory_operator.names import Object, Owner
 from migratory_operator.objects import access, brokers, exposure, monitor, servers, zookeeper

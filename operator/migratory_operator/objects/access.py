@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from migratory_resources.kubernetes import KubernetesCluster
+from migratory_resources.cluster.kubernetes import KubernetesCluster
 
 from migratory_operator import names
 from migratory_operator.names import Object, Owner, thing

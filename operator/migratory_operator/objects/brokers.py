@@ -10,8 +10,8 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 
-from migratory_resources.broker import broker_config
-from migratory_resources.kubernetes import KubernetesCluster
+from migratory_resources.cluster.kubernetes import KubernetesCluster
+from migratory_resources.cluster.process_config import broker_config
 
 from migratory_operator import names
 from migratory_operator.names import Object, Owner, thing

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from migratory_resources.kubernetes import KubernetesCluster
+from migratory_resources.cluster.kubernetes import KubernetesCluster
 
 from migratory_operator import names
 from migratory_operator.names import Object, Owner, thing

@@ -6,7 +6,7 @@ import hashlib
 import json
 from typing import Any
 
-from migratory_resources.kubernetes import Amounts, Resources
+from migratory_resources.cluster.kubernetes import PodResources, ResourceAmounts
 
 from migratory_operator.names import CONFIG_HASH, Object, Owner, labels, selector
 from migratory_operator.settings import Settings
@@ -65,7 +65,7 @@ def pod_template(
     return template
 
 
-def container(name: str, image: str, resources: Resources, settings: Settings, **fields: Any) -> Object:
+def container(name: str, image: str, resources: PodResources, settings: Settings, **fields: Any) -> Object:
     return {
         "name": name,
         "image": image,
@@ -105,5 +105,5 @@ def digest(configuration: dict[str, str]) -> str:
     return hashlib.sha256(json.dumps(configuration, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _amounts(amounts: Amounts) -> dict[str, str]:
+def _amounts(amounts: ResourceAmounts) -> dict[str, str]:
     return {name: value for name, value in (("cpu", amounts.cpu), ("memory", amounts.memory)) if value is not None}

@@ -6,9 +6,9 @@ for its first member, which waits for its quorum, never comes up. The size is fi
 
 from __future__ import annotations
 
-from migratory_resources.kubernetes import KubernetesCluster
+from migratory_resources.cluster.kubernetes import KubernetesCluster
+from migratory_resources.cluster.process_config import ZOOKEEPER_LOG4J, zookeeper_config
 from migratory_resources.quantities import format_size
-from migratory_resources.zookeeper import LOG4J, zoo_cfg
 
 from migratory_operator import names
 from migratory_operator.names import Object, Owner, thing
@@ -38,7 +38,7 @@ def objects(cluster: KubernetesCluster, owner: Owner, settings: Settings) -> lis
         return []
     configuration = {
         "zoo.cfg": _zoo_cfg(cluster, owner),
-        "log4j2.properties": LOG4J,
+        "log4j2.properties": ZOOKEEPER_LOG4J,
         "java.security": _JAVA_SECURITY,
     }
     name = names.zookeeper_name(owner.name)
@@ -67,7 +67,7 @@ def _zoo_cfg(cluster: KubernetesCluster, owner: Owner) -> str:
         "quorumListenOnAllIPs=true",
     ]
     members = [f"{host}:{names.QUORUM_PORT}:{names.ELECTION_PORT}" for host in _hosts(cluster, owner)]
-    return zoo_cfg("/data", names.ZOOKEEPER_PORT, of_pods, members)
+    return zookeeper_config("/data", names.ZOOKEEPER_PORT, of_pods, members)
 
 
 def _service(name: str, owner: Owner) -> Object:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from migratory_resources.report_status import Failure, Files, Outcome
+from migratory_resources.report.status import ReportFailure, ReportFiles, ReportOutcome
 from pydantic import ValidationError
 
 from migratory_operator.names import Object
@@ -28,10 +28,10 @@ def read(run: Run, config_map: Object | None) -> Object | Reason | None:
         if account["run"] != run.id:
             return Reason("UnknownAnswer", f"ConfigMap {run.result} has the answer of another run, {account['run']!r}")
         if "failure" in account:
-            failure = Failure.model_validate(account["failure"])
+            failure = ReportFailure.model_validate(account["failure"])
             return Reason(failure.reason, failure.message)
-        outcome = Outcome.model_validate({key: account[key] for key in account if key not in ("run", "files")})
-        files = Files(config_map=run.result, files=account["files"])
+        outcome = ReportOutcome.model_validate({key: account[key] for key in account if key not in ("run", "files")})
+        files = ReportFiles(config_map=run.result, files=account["files"])
     except (ValueError, KeyError, TypeError, RecursionError, ValidationError) as error:
         return Reason("UnknownAnswer", f"ConfigMap {run.result}: {ACCOUNT} is not as expected: {error}")
     plain = outcome.model_dump(mode="json", by_alias=True, exclude_none=True)

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from migratory_resources.kubernetes import read_cluster
 from migratory_resources.objectives import DEFAULT_OBJECTIVES, Objective
-from migratory_resources.problems import ClusterFileError
-from migratory_resources.report import ReportSpec, read_report
-from migratory_resources.reporting import Prometheus, Spark
+from migratory_resources.report.spec import ReportSpec
+from migratory_resources.report_settings import PrometheusSpec, SparkSpec
+from migratory_resources.validation.custom_resources import read_cluster, read_report
+from migratory_resources.validation.problems import ClusterFileError
 
 from migratory_operator.names import Object
 
@@ -27,12 +27,12 @@ class NotPossible(Exception):
 @dataclass(frozen=True)
 class Asked:
     cluster: str
-    prometheus: Prometheus
+    prometheus: PrometheusSpec
     start: datetime
     end: datetime
     zone: str
     objectives: Sequence[Objective]
-    spark: Spark
+    spark: SparkSpec
 
 
 def asked(resource: Object, cluster: Object | None) -> Asked:

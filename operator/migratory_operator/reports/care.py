@@ -10,9 +10,9 @@ import logging
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
-from migratory_resources.kubernetes import read_cluster
-from migratory_resources.problems import ClusterFileError
-from migratory_resources.report_status import FINAL
+from migratory_resources.report.status import FINAL_PHASES
+from migratory_resources.validation.custom_resources import read_cluster
+from migratory_resources.validation.problems import ClusterFileError
 
 from migratory_operator.api import BY_NAME, CLUSTER, JOB, POD, REPORT, ROLE_KINDS, Api, ApiError
 from migratory_operator.decide import Event
@@ -87,7 +87,7 @@ class Reports:
         plan = decide(observed, self._settings)
         await self._carry_out(observed, plan)
         phase = plan.status.get("phase") or observed.status.get("phase")
-        if phase in FINAL:
+        if phase in FINAL_PHASES:
             if plan.status:
                 await self._cluster(namespace, resource["spec"]["cluster"])
                 return _SOON  # for what it leaves behind

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from migratory_resources.report import unknown_fields
-from migratory_resources.report_status import FINAL
+from migratory_resources.report.status import FINAL_PHASES
+from migratory_resources.validation.custom_resources import unknown_report_fields
 
 from migratory_operator.decide import Event
 from migratory_operator.names import Object
@@ -42,7 +42,7 @@ def decide(observed: Observed, settings: Settings) -> Plan:
     if "deletionTimestamp" in observed.resource["metadata"]:
         # Everything belongs to the resource: the garbage collector takes it.
         return Plan()
-    if observed.status.get("phase") in FINAL:
+    if observed.status.get("phase") in FINAL_PHASES:
         return Plan(delete=_leftovers(observed))
     answered = answer.read(observed.run, observed.result)
     if isinstance(answered, Reason):
@@ -136,7 +136,7 @@ def _last(observed: Observed) -> Object:
 def _status(observed: Observed, phase: str, complete: Verdict, reason: Reason, accepted: bool, more: Object) -> Object:
     before = observed.status.get("conditions", [])
     generation = observed.resource["metadata"].get("generation", 1)
-    unknown = unknown_fields(observed.resource)
+    unknown = unknown_report_fields(observed.resource)
     without = f", without {', '.join(unknown)}, which this operator does not know" if unknown else ""
     taken = Verdict("Accepted", "True", "Accepted", f"the report can be made{without}")
     if not accepted:

@@ -7,7 +7,7 @@ import gzip
 import zlib
 from dataclasses import dataclass
 
-from migratory_resources.report_status import FINAL
+from migratory_resources.report.status import FINAL_PHASES
 
 from migratory_operator.api import BY_NAME, REPORT, Api
 from migratory_operator.names import Object
@@ -36,7 +36,7 @@ async def fetch(api: Api, namespace: str, name: str) -> Fetched | None:
     if report is None:
         raise NotThere(f"there is no SLAReport {name} in namespace {namespace}")
     status = report.get("status", {})
-    if status.get("phase") not in FINAL:
+    if status.get("phase") not in FINAL_PHASES:
         return None
     complete: Object = next((one for one in status.get("conditions", ()) if one["type"] == "Complete"), {})
     message = complete.get("message", "")

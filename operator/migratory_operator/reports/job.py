@@ -6,7 +6,7 @@ import json
 import math
 from datetime import timedelta
 
-from migratory_resources.reporting import SparkPod
+from migratory_resources.report_settings import SparkPodSpec
 
 from migratory_operator.names import Object
 from migratory_operator.objects.pods import no_privileges, nobody
@@ -137,7 +137,7 @@ def _add_secret(asked: Asked, mounts: list[Object], volumes: list[Object]) -> No
         volumes.append({"name": "prometheus", "secret": {"secretName": asked.prometheus.secret_name}})
 
 
-def _resources(pod: SparkPod) -> Object:
+def _resources(pod: SparkPodSpec) -> Object:
     memory = f"{pod.memory // 2**20}Mi"
     return {"requests": {"cpu": pod.cpu, "memory": memory}, "limits": {"memory": memory}}
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from migratory_resources.report_status import FINAL
-from migratory_resources.reporting import KubernetesSla
+from migratory_resources.cluster.kubernetes import KubernetesSlaSpec
+from migratory_resources.report.status import FINAL_PHASES
 
 from migratory_operator.decide import Event
 from migratory_operator.names import Object
@@ -22,7 +22,7 @@ _OTHERWISE = ("Unknown", "InsufficientData")
 
 
 def status(
-    cluster: Object, sla: KubernetesSla, reports: Sequence[Object], now: datetime
+    cluster: Object, sla: KubernetesSlaSpec, reports: Sequence[Object], now: datetime
 ) -> tuple[Object, tuple[Event, ...]]:
     """The part of the cluster's status that is about reports; empty where there is none and none will come."""
     before = (cluster.get("status") or {}).get("conditions", [])
@@ -56,7 +56,7 @@ def _judged_at(newest: Object, cluster: Object, generation: int) -> int:
 
 
 def _counts(report: Object) -> bool:
-    return report.get("status", {}).get("phase") in FINAL and not report.get("spec", {}).get("objectives")
+    return report.get("status", {}).get("phase") in FINAL_PHASES and not report.get("spec", {}).get("objectives")
 
 
 def _age(report: Object) -> tuple[str, str]:

@@ -12,10 +12,10 @@ from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim
-from migratory_resources.model import API_VERSION
-from migratory_resources.report import KIND
-from migratory_resources.report_status import FINAL
-from migratory_resources.reporting import KubernetesSla
+from migratory_resources.cluster.kubernetes import KubernetesSlaSpec
+from migratory_resources.cluster.spec import API_VERSION
+from migratory_resources.report.spec import REPORT_KIND
+from migratory_resources.report.status import FINAL_PHASES
 
 from migratory_operator.names import FIELD_MANAGER, Object, Owner
 from migratory_operator.reports.asked import moment
@@ -32,12 +32,12 @@ class Schedule:
     delete: tuple[Object, ...] = ()
 
 
-def schedule(cluster: Object, sla: KubernetesSla, reports: Sequence[Object], now: datetime) -> Schedule:
+def schedule(cluster: Object, sla: KubernetesSlaSpec, reports: Sequence[Object], now: datetime) -> Schedule:
     """:param reports: of this cluster."""
     owner = Owner.of(cluster)
     ours = [one for one in reports if SLOT_ANNOTATION in one["metadata"].get("annotations", {}) and owner.owns(one)]
     ours.sort(key=_slot_of)
-    done = [one for one in ours if one.get("status", {}).get("phase") in FINAL]
+    done = [one for one in ours if one.get("status", {}).get("phase") in FINAL_PHASES]
     delete = tuple(done[: max(0, len(done) - sla.history_limit)])
     if sla.schedule is None:
         return Schedule(delete=delete)
@@ -65,7 +65,7 @@ def newest_slot(cron: str, zone: str, now: datetime) -> datetime | None:
 def _report(owner: Owner, slot: datetime) -> Object:
     return {
         "apiVersion": API_VERSION,
-        "kind": KIND,
+        "kind": REPORT_KIND,
         "metadata": {
             "name": f"{owner.name}-{slot.strftime('%Y%m%d%H%M')}",
             "namespace": owner.namespace,

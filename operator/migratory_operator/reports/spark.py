@@ -7,7 +7,7 @@ operator removes, or to the report.
 
 from __future__ import annotations
 
-from migratory_resources.reporting import SparkPod
+from migratory_resources.report_settings import SparkPodSpec
 
 from migratory_operator.reports.asked import Asked
 from migratory_operator.reports.request import FOLDER, QUESTION
@@ -88,12 +88,12 @@ def _written(options: dict[str, str]) -> list[str]:
     return [*pairs, _APPLICATION, f"{FOLDER}/{QUESTION}"]
 
 
-def _heap(pod: SparkPod) -> int:
+def _heap(pod: SparkPodSpec) -> int:
     """In MiB. The other half is for Python, which does the sums, and for what a JVM needs besides."""
     return pod.memory // 2**21
 
 
-def _memory(part: str, pod: SparkPod) -> dict[str, str]:
+def _memory(part: str, pod: SparkPodSpec) -> dict[str, str]:
     heap = _heap(pod)
     return {
         f"spark.{part}.memory": f"{heap}m",

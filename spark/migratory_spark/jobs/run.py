@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import click
 import msgspec
-from migratory_resources.objectives import DEFAULT_OBJECTIVES, Objective, check
-from migratory_resources.problems import ClusterFileError
-from migratory_resources.validation import load_cluster_file
+from migratory_resources.objectives import DEFAULT_OBJECTIVES, Objective, check_objectives
+from migratory_resources.validation.loading import load_cluster_file
+from migratory_resources.validation.problems import ClusterFileError
 
 from migratory_spark.jobs import outputs
 from migratory_spark.jobs.exits import VERDICTS, BadInput, Unreadable
@@ -69,7 +69,7 @@ def load_objectives(path: Path | None) -> Sequence[Objective]:
     """Those of a MigratoryCluster file, or the defaults. Raises BadInput."""
     try:
         chosen = load_cluster_file(path).cluster.spec.sla.objectives if path is not None else ()
-        check(chosen or DEFAULT_OBJECTIVES)
+        check_objectives(chosen or DEFAULT_OBJECTIVES)
     except (ClusterFileError, ValueError) as error:
         raise BadInput(f"--objectives: {error}") from None
     return tuple(chosen) or DEFAULT_OBJECTIVES

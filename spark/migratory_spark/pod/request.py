@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from migratory_resources.objectives import Objective, check
+from migratory_resources.objectives import Objective, check_objectives
 from pydantic import ValidationError
 
 from migratory_spark.jobs.exits import BadInput
@@ -39,7 +39,7 @@ def objectives(request: Request) -> Sequence[Objective]:
     """Raises BadInput."""
     try:
         found = [Objective.model_validate(one) for one in request.objectives]
-        check(found)
+        check_objectives(found)
     except (ValidationError, ValueError) as error:
         raise BadInput(f"objectives: {error}") from None
     return found

@@ -12,7 +12,7 @@ import yaml
 from migratory_client import Client, Message, Position
 from migratory_client.core import events as ev
 from migratory_local.cluster import LocalCluster
-from migratory_resources.validation import load_cluster
+from migratory_resources.validation.loading import load_cluster
 from migratory_testing.waiting import until
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from migratory_local.cluster import LocalCluster
 from migratory_local.ports import is_free
-from migratory_resources.validation import load_cluster
+from migratory_resources.validation.loading import load_cluster
 
 StartCluster = Callable[..., AbstractAsyncContextManager[LocalCluster]]
 

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from migratory_loadtest import Load, LoadResult, Scenario
 from migratory_local.cluster import LocalCluster
-from migratory_resources.validation import load_cluster
+from migratory_resources.validation.loading import load_cluster
 from migratory_testing.waiting import until
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]

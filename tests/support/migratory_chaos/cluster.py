@@ -20,7 +20,7 @@ from migratory_local.process import Process, stop_all
 from migratory_local.supervisor import Happening, Supervisor
 from migratory_local.zookeeper import Ensemble, Member
 from migratory_resources import MigratoryCluster
-from migratory_resources.validation import load_cluster
+from migratory_resources.validation.loading import load_cluster
 
 from migratory_chaos.network import Network, mount_disk
 

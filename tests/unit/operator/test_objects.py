@@ -14,7 +14,7 @@ from migratory_operator.names import Object, Owner
 from migratory_operator.objects import desired, exposure
 from migratory_operator.observe import key_of
 from migratory_operator.settings import Settings
-from migratory_resources.kubernetes import read_cluster
+from migratory_resources.validation.custom_resources import read_cluster
 from migratory_testing.kubernetes import SETTINGS, cluster, readable
 
 CASES = sorted((Path(__file__).parent / "cases").glob("*.in.yaml"))

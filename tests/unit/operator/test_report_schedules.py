@@ -10,15 +10,15 @@ from migratory_operator.names import Object
 from migratory_operator.reports import met
 from migratory_operator.reports.run import SLOT_ANNOTATION
 from migratory_operator.reports.schedule import newest_slot, schedule
-from migratory_resources.kubernetes import read_cluster
-from migratory_resources.reporting import KubernetesSla
+from migratory_resources.cluster.kubernetes import KubernetesSlaSpec
+from migratory_resources.validation.custom_resources import read_cluster
 from migratory_testing.kubernetes import NOW, cluster, report
 
 SPEC: Object = {"sla": {"prometheus": {"url": "http://p"}, "schedule": "*/10 * * * *", "historyLimit": 2}}
 LAST: Object = {"lastSlot": "2026-01-02T02:50:00Z"}
 
 
-def sla(spec: Object = SPEC) -> KubernetesSla:
+def sla(spec: Object = SPEC) -> KubernetesSlaSpec:
     return read_cluster(cluster(spec)).spec.sla
 
 

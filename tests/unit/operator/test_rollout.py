@@ -15,7 +15,7 @@ from migratory_operator.names import Object
 from migratory_operator.objects import desired, exposure
 from migratory_operator.observe import BrokerPage, Observed, key_of
 from migratory_operator.rollout import UNSEEN, Rollout, next_step, old_members
-from migratory_resources.kubernetes import read_cluster
+from migratory_resources.validation.custom_resources import read_cluster
 from migratory_testing.kubernetes import NOW, OLD, SETTINGS, cluster, pages_of, pod, pods, settled
 
 BROKER, MEMBER = names.BROKER, names.ZOOKEEPER

@@ -41,7 +41,7 @@ from migratory_protocol.peer import (
     join_peer,
 )
 from migratory_protocol.positions import Position
-from migratory_resources.model import Limits
+from migratory_resources.cluster.spec import LimitsSpec
 from migratory_resources.quantities import parse_size
 
 PUBLICATION = Publication(2**62, 2**53 + 1, b"\x00\xff", "p", 7, 1.5, 0.25)
@@ -107,7 +107,7 @@ def test_what_is_no_message_is_named(data: bytes, text: str) -> None:
 
 def test_the_largest_publications_that_a_cluster_may_allow_fit() -> None:
     """One that did not would break the link to its coordinator, and again whenever it is sent again."""
-    (size,) = (part for part in get_type_hints(Limits, include_extras=True)["max_payload"].__metadata__)
+    (size,) = (part for part in get_type_hints(LimitsSpec, include_extras=True)["max_payload"].__metadata__)
     payload = bytes(parse_size(size.most))
     assert len(encode_peer(Forward(0, [Forwarded("t", payload, 1, "p", 1, 1)]))) > len(payload)
     assert 8 * len(payload) <= peer.MAX_PEER_MESSAGE

@@ -1,4 +1,4 @@
-"""The custom resource definitions: in step with the models, small enough, and of the form that an API server takes."""
+"""The custom resource definitions: in step with the models, small enough, and structural."""
 
 from __future__ import annotations
 
@@ -9,19 +9,21 @@ from typing import Annotated, Any
 
 import pytest
 import yaml
-from migratory_resources import crd, load_cluster_file
-from migratory_resources.crd_rules import SPEC_RULES
-from migratory_resources.crd_schema import SchemaError, object_schema
-from migratory_resources.fields import Duration, Model
-from migratory_resources.kubernetes import KubernetesCluster, read_cluster, unknown_fields
-from migratory_resources.model import API_VERSION, MigratoryCluster
-from migratory_resources.problems import ClusterFileError
-from migratory_resources.report import ReportSpec, read_report
-from migratory_resources.validation import KUBERNETES_ONLY
+from migratory_resources import load_cluster_file
+from migratory_resources.cluster.kubernetes import KubernetesCluster
+from migratory_resources.cluster.spec import API_VERSION, MigratoryCluster
+from migratory_resources.crd.definitions import cluster_crd, report_crd, to_yaml
+from migratory_resources.crd.rules import SPEC_RULES
+from migratory_resources.crd.schema import SchemaError, object_schema
+from migratory_resources.fields import Duration, ResourceModel
+from migratory_resources.report.spec import ReportSpec
+from migratory_resources.validation.custom_resources import read_cluster, read_report, unknown_cluster_fields
+from migratory_resources.validation.loading import KUBERNETES_ONLY
+from migratory_resources.validation.problems import ClusterFileError
 from pydantic import BaseModel, Field
 
 ROOT = Path(__file__).parents[3]
-CRDS = {"migratoryclusters": crd.cluster_crd(), "slareports": crd.report_crd()}
+CRDS = {"migratoryclusters": cluster_crd(), "slareports": report_crd()}
 
 
 def schema(name: str) -> dict[str, Any]:
@@ -30,7 +32,7 @@ def schema(name: str) -> dict[str, Any]:
 
 
 def parts(node: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every schema within a schema, with its path."""
+    """Yield every schema within a schema, with its path."""
     yield path, node
     for name, child in node.get("properties", {}).items():
         yield from parts(child, f"{path}.{name}")
@@ -41,14 +43,14 @@ def parts(node: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str,
 
 @pytest.mark.parametrize("folder", ["manifests/crds", "charts/migratory/crds"])
 @pytest.mark.parametrize("name", CRDS)
-def test_the_files_are_those_that_the_models_make(name: str, folder: str) -> None:
+def test_the_files_are_up_to_date(name: str, folder: str) -> None:
     path = ROOT / folder / f"{name}.yaml"
-    assert path.read_text() == crd.text(CRDS[name]), "run `make crds`"
+    assert path.read_text() == to_yaml(CRDS[name]), "run `make crds`"
 
 
 @pytest.mark.parametrize("name", CRDS)
-def test_a_plain_apply_can_keep_it_in_its_annotation_with_room_to_grow(name: str) -> None:
-    assert len(crd.text(CRDS[name]).encode()) < 262_144 / 3
+def test_a_definition_fits_the_annotation_of_kubectl_apply(name: str) -> None:
+    assert len(to_yaml(CRDS[name]).encode()) < 262_144 / 3
 
 
 @pytest.mark.parametrize("name", CRDS)
@@ -65,14 +67,14 @@ def test_every_part_is_structural_described_and_bounded(name: str) -> None:
                 assert "maxLength" in part or "enum" in part, path
 
 
-def test_the_defaults_are_those_of_the_models() -> None:
+def test_the_defaults_of_the_schema_are_those_of_the_models() -> None:
     filled = fill(schema("migratoryclusters")["properties"]["spec"], {})
     resource = {"apiVersion": API_VERSION, "kind": "MigratoryCluster", "metadata": {"name": "quotes"}}
     assert read_cluster({**resource, "spec": filled}) == read_cluster(resource)
 
 
 def fill(node: dict[str, Any], value: Any) -> Any:
-    """As an API server does it: defaults of what is missing, then those below."""
+    """Fill in defaults as an API server does: those of missing fields, then those inside of them."""
     if isinstance(value, dict) and "properties" in node:
         value = dict(value)
         for name, child in node["properties"].items():
@@ -84,14 +86,14 @@ def fill(node: dict[str, Any], value: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", ["cluster.yaml", "demo.yaml"])
-def test_the_examples_are_for_both_the_local_runner_and_kubernetes(name: str) -> None:
+def test_the_examples_are_valid_locally_and_on_kubernetes(name: str) -> None:
     path = ROOT / "manifests" / "examples" / name
     ours = read_cluster(yaml.safe_load(path.read_text()))
     local = load_cluster_file(path).cluster
-    assert ours.model_dump(include=set_of(local)) == local.model_dump()
+    assert ours.model_dump(include=field_set(local)) == local.model_dump()
 
 
-def test_the_example_of_a_report_says_every_field() -> None:
+def test_the_example_report_has_every_field() -> None:
     path = ROOT / "manifests" / "examples" / "slareport.yaml"
     found = yaml.safe_load(path.read_text())
     read = read_report(found)
@@ -103,14 +105,14 @@ def test_the_example_of_a_report_says_every_field() -> None:
     assert missing == []
 
 
-def set_of(model: BaseModel) -> dict[str, Any]:
+def field_set(model: BaseModel) -> dict[str, Any]:
     return {
-        name: set_of(value) if isinstance(value := getattr(model, name), BaseModel) else True
+        name: field_set(value) if isinstance(value := getattr(model, name), BaseModel) else True
         for name in type(model).model_fields
     }
 
 
-def test_every_field_that_only_kubernetes_knows_is_warned_of_on_one_machine() -> None:
+def test_every_kubernetes_only_field_has_a_warning() -> None:
     def fields(model: type[BaseModel], path: str) -> Iterator[str]:
         for name, info in model.model_fields.items():
             here = f"{path}{info.alias or name}"
@@ -123,8 +125,8 @@ def test_every_field_that_only_kubernetes_knows_is_warned_of_on_one_machine() ->
     assert unwarned == set()
 
 
-def test_rules_stand_at_models_that_are_in_the_schema() -> None:
-    text = crd.text(CRDS["migratoryclusters"])
+def test_every_rule_is_in_the_schema() -> None:
+    text = to_yaml(CRDS["migratoryclusters"])
     for rules in SPEC_RULES.values():
         for rule in rules:
             assert rule["message"].splitlines()[0][:40] in " ".join(text.split())
@@ -155,26 +157,26 @@ def test_rules_stand_at_models_that_are_in_the_schema() -> None:
         ({"zookeeper": {"storage": {"size": "1Ki"}}}, "spec.zookeeper.storage.size"),
     ],
 )
-def test_what_passed_an_older_schema_is_refused_with_the_field(spec: dict[str, Any], path: str) -> None:
+def test_a_spec_that_an_older_schema_accepted_is_refused_with_the_field(spec: dict[str, Any], path: str) -> None:
     resource = {"apiVersion": API_VERSION, "kind": "MigratoryCluster", "metadata": {"name": "q"}, "spec": spec}
     with pytest.raises(ClusterFileError) as caught:
         read_cluster(resource)
     assert [problem.path for problem in caught.value.problems] == [path]
 
 
-@pytest.mark.parametrize("least", ["1Gi", "1024Mi", "1000000k", "1073741824"])
-def test_a_limit_that_is_just_what_is_asked_for_is_taken(least: str) -> None:
-    resources = {"requests": {"memory": least, "cpu": "1"}, "limits": {"memory": "1Gi", "cpu": "1000m"}}
+@pytest.mark.parametrize("request_memory", ["1Gi", "1024Mi", "1000000k", "1073741824"])
+def test_a_limit_equal_to_its_request_is_accepted(request_memory: str) -> None:
+    resources = {"requests": {"memory": request_memory, "cpu": "1"}, "limits": {"memory": "1Gi", "cpu": "1000m"}}
     resource = {
         "apiVersion": "migratory.dev/v1alpha1",
         "kind": "MigratoryCluster",
         "metadata": {"name": "q"},
         "spec": {"brokers": {"resources": resources}, "zookeeper": {"resources": {"limits": {"cpu": "1m"}}}},
     }
-    assert read_cluster(resource).spec.brokers.resources.requests.memory == least
+    assert read_cluster(resource).spec.brokers.resources.requests.memory == request_memory
 
 
-def test_what_a_newer_schema_brings_is_left_out_and_named() -> None:
+def test_fields_of_a_newer_schema_are_dropped_and_named() -> None:
     objectives = [{"name": "a", "type": "delivery", "target": "50", "since": "ever"}]
     spec = {"brokers": {"replicas": 5, "tail": {"long": 1}}, "later": {"x": 1}, "sla": {"objectives": objectives}}
     resource = {
@@ -184,21 +186,21 @@ def test_what_a_newer_schema_brings_is_left_out_and_named() -> None:
         "spec": spec,
     }
     before = copy.deepcopy(resource)
-    assert unknown_fields(resource) == ["spec.brokers.tail", "spec.later", "spec.sla.objectives[0].since"]
+    assert unknown_cluster_fields(resource) == ["spec.brokers.tail", "spec.later", "spec.sla.objectives[0].since"]
     found = read_cluster(resource)
     assert (found.spec.brokers.replicas, len(found.spec.sla.objectives)) == (5, 1)
-    assert resource == before, "it is somebody else's"
-    assert unknown_fields({**resource, "spec": {"brokers": {"replicas": 3}}}) == []
+    assert resource == before, "the argument must not change"
+    assert unknown_cluster_fields({**resource, "spec": {"brokers": {"replicas": 3}}}) == []
     with pytest.raises(ClusterFileError) as caught:
         read_cluster({**resource, "spec": {**spec, "zookeeper": {"replicas": 2}}})
     assert [problem.path for problem in caught.value.problems] == ["spec.zookeeper.replicas"]
 
 
-def test_a_field_without_description_or_of_unknown_type_gets_no_schema() -> None:
-    class Silent(Model):
+def test_a_field_without_description_or_of_unknown_type_is_refused() -> None:
+    class Silent(ResourceModel):
         wait: Annotated[float, Duration("1s", "2s")] = 1.0
 
-    class Strange(Model):
+    class Strange(ResourceModel):
         wait: complex = Field(default=1j, description="No such thing in YAML")
 
     with pytest.raises(SchemaError, match=r"Silent\.wait has no description"):

@@ -1,15 +1,15 @@
-"""Hostile and mistaken YAML: each gives one clear sentence, quickly."""
+"""Parsing of YAML documents: hostile and malformed text gives one clear error, quickly."""
 
 from __future__ import annotations
 
 import pytest
-from migratory_resources.document import MAX_BYTES, DocumentError, parse_document
+from migratory_resources.validation.document import MAX_BYTES, DocumentError, parse_document
 
 BOMB = 'a: &a ["lol"]\nb: &b [*a, *a, *a]\nc: [*b, *b, *b]\n'
 
 
 @pytest.mark.parametrize(
-    ("data", "says"),
+    ("data", "expected"),
     [
         ("", "empty"),
         ("# only a comment\n---\n", "empty"),
@@ -18,8 +18,8 @@ BOMB = 'a: &a ["lol"]\nb: &b [*a, *a, *a]\nc: [*b, *b, *b]\n'
         ("text\n", "not str"),
         (BOMB, "line 1, column 4: anchors and aliases"),
         ("a: *unknown\n", "anchors and aliases"),
-        ("a: 1\nb: 2\na: 3\n", "line 3, column 1: key 'a' stands twice"),
-        ("spec:\n  x: {y: 1, y: 2}\n", "line 2, column 13: key 'y' stands twice"),
+        ("a: 1\nb: 2\na: 3\n", "line 3, column 1: key 'a' occurs twice"),
+        ("spec:\n  x: {y: 1, y: 2}\n", "line 2, column 13: key 'y' occurs twice"),
         ("1: a\n", "key '1' is not text"),
         ("on: a\n", "key 'on' is not text"),
         ("? [a]\n: b\n", "is not text"),
@@ -37,17 +37,17 @@ BOMB = 'a: &a ["lol"]\nb: &b [*a, *a, *a]\nc: [*b, *b, *b]\n'
         (b"a: \x00\n", "not valid YAML"),
         ("a: \ud800", "not UTF-8"),
         ("a: " + "[" * 1000 + "]" * 1000, "nested deeper than 32"),
-        ("a: " + "x" * MAX_BYTES, "allowed are up to"),
+        ("a: " + "x" * MAX_BYTES, "are allowed"),
     ],
 )
-def test_refused(data: bytes | str, says: str) -> None:
-    with pytest.raises(DocumentError, match=says):
+def test_malformed_text_is_refused(data: bytes | str, expected: str) -> None:
+    with pytest.raises(DocumentError, match=expected):
         parse_document(data)
 
 
-def test_what_is_said_to_be_text_is_text() -> None:
+def test_the_tag_str_is_allowed() -> None:
     assert parse_document("a: !!str 5\nb: '6'\n") == {"a": "5", "b": "6"}
 
 
-def test_one_document_may_have_marks_and_comments_around_it() -> None:
+def test_separators_and_comments_around_one_document_are_allowed() -> None:
     assert parse_document("# head\n---\na: {b: [1, x]}\n---\n# tail\n") == {"a": {"b": [1, "x"]}}

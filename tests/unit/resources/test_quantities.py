@@ -1,4 +1,4 @@
-"""Durations and sizes: what is read, what is refused, and that what is written can be read back."""
+"""Durations and sizes: parsing, refusal, and round trips."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from migratory_resources.quantities import format_duration, format_size, parse_d
         (0, 0.0),
     ],
 )
-def test_durations(text: object, seconds: float) -> None:
+def test_durations_are_parsed(text: object, seconds: float) -> None:
     assert parse_duration(text) == seconds
 
 
@@ -53,7 +53,7 @@ def test_durations(text: object, seconds: float) -> None:
         "4s\n",
     ],
 )
-def test_no_durations(value: object) -> None:
+def test_malformed_durations_are_refused(value: object) -> None:
     with pytest.raises(ValueError, match="a duration with its unit"):
         parse_duration(value)
 
@@ -61,12 +61,12 @@ def test_no_durations(value: object) -> None:
 @pytest.mark.parametrize(
     ("text", "size"), [("256Mi", 256 * 2**20), ("16Ki", 16384), ("1Gi", 2**30), ("1k", 1000), ("7", 7), (7, 7), (0, 0)]
 )
-def test_sizes(text: object, size: int) -> None:
+def test_sizes_are_parsed(text: object, size: int) -> None:
     assert parse_size(text) == size
 
 
 @pytest.mark.parametrize("value", ["", "1MB", "1 Mi", "1mi", "-1", -1, 1.5, True, None, "1.5Mi", "9" * 50])
-def test_no_sizes(value: object) -> None:
+def test_malformed_sizes_are_refused(value: object) -> None:
     with pytest.raises(ValueError, match="a size such as"):
         parse_size(value)
 

@@ -1,4 +1,4 @@
-"""From a cluster file to a cluster: defaults, every error at once with path, value and what is allowed, warnings."""
+"""Cluster files: defaults, warnings, and every error at once with path, value and what is allowed."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import pytest
 import yaml
 from migratory_client.core.settings import Settings
 from migratory_resources import ClusterFileError, MigratoryCluster, broker_config, load_cluster, load_cluster_file
-from migratory_resources.rules import RESENDING_SECONDS
-from migratory_resources.validation import KUBERNETES_ONLY
+from migratory_resources.validation.loading import KUBERNETES_ONLY
+from migratory_resources.validation.rules import RESENDING_SECONDS
 
 EXAMPLES = Path(__file__).parents[3] / "manifests" / "examples"
 HEAD = "apiVersion: migratory.dev/v1alpha1\nkind: MigratoryCluster\nmetadata: {name: quotes}\n"
 
 
-def cluster(spec: str = "") -> str:
+def cluster_file(spec: str = "") -> str:
     return HEAD + (f"spec: {spec}\n" if spec else "")
 
 
@@ -31,7 +31,7 @@ def errors(text: str | bytes) -> list[str]:
 
 
 def test_the_smallest_cluster_has_the_documented_defaults() -> None:
-    loaded = load_cluster(cluster())
+    loaded = load_cluster(cluster_file())
     spec = loaded.cluster.spec
     assert loaded.warnings == []
     assert loaded.cluster.broker_names == ["quotes-broker-0", "quotes-broker-1", "quotes-broker-2"]
@@ -53,7 +53,7 @@ def test_the_examples_are_valid_without_a_warning(name: str) -> None:
 
 def test_the_example_with_every_field_shows_the_defaults() -> None:
     example = load_cluster_file(EXAMPLES / "cluster.yaml").cluster
-    default = load_cluster(cluster()).cluster
+    default = load_cluster(cluster_file()).cluster
     assert example.model_copy(update={"spec": example.spec.model_copy(update={"sla": default.spec.sla})}) == default
 
 
@@ -64,7 +64,7 @@ def test_a_cluster_written_as_json_reads_back_the_same() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "says"),
+    ("spec", "expected"),
     [
         ("{brokers: {replicas: 0}}", "spec.brokers.replicas: 0 is not allowed; allowed: a whole number from 1 to 99"),
         ("{brokers: {replicas: 3.0}}", "spec.brokers.replicas: 3.0 is"),
@@ -77,7 +77,7 @@ def test_a_cluster_written_as_json_reads_back_the_same() -> None:
         ("{brokers: {weights: {quotes-broker-3: 1}}}", "names of this cluster's brokers, quotes-broker-0 to"),
         (
             "{brokers: {weights: {quotes-broker-0: 0, quotes-broker-1: 0, quotes-broker-2: 0}}}",
-            "a weight above 0 for one broker at least",
+            "a weight above 0 for at least one broker",
         ),
         ("{brokers: {drain: {period: 1x}}}", "spec.brokers.drain.period: '1x' is"),
         ("{zookeeper: {replicas: 2}}", "spec.zookeeper.replicas: 2 is not allowed; allowed: 1, 3, 5"),
@@ -96,7 +96,7 @@ def test_a_cluster_written_as_json_reads_back_the_same() -> None:
             "{delivery: {duplicateWindow: 65s}}",
             "spec.delivery.duplicateWindow: '65s' is not allowed; allowed: 66s or more",
         ),
-        (r'{delivery: {conflation: [{topics: "a\ud800", interval: 1s}]}}', "without surrogates"),
+        (r'{delivery: {conflation: [{topics: "a\ud800", interval: 1s}]}}', "without surrogate code points"),
         ("{delivery: {onHistoryLoss: stop}}", "'stop' is not allowed; allowed: reset, halt"),
         ("{limits: {maxPayload: 1MB}}", "spec.limits.maxPayload: '1MB' is not allowed; allowed: a size"),
         ("{limits: {maxPayload: 2Mi}}", "spec.limits.queuePerClient: '1Mi' is not allowed; allowed: limits.maxPayload"),
@@ -118,14 +118,14 @@ def test_a_cluster_written_as_json_reads_back_the_same() -> None:
         ("{sla: {window: 59s}}", "spec.sla.window: '59s' is not allowed; allowed: 1m to 30d"),
     ],
 )
-def test_one_error(spec: str, says: str) -> None:
-    found = errors(cluster(spec))
+def test_a_wrong_field_gives_one_error(spec: str, expected: str) -> None:
+    found = errors(cluster_file(spec))
     assert len(found) == 1
-    assert says in found[0]
+    assert expected in found[0]
 
 
 @pytest.mark.parametrize(
-    ("objective", "says"),
+    ("objective", "expected"),
     [
         ('{name: a, type: latency, target: "99"}', "either threshold or slices"),
         ('{name: a, type: resume, target: "99"}', "a threshold for an objective of type resume"),
@@ -140,7 +140,7 @@ def test_one_error(spec: str, says: str) -> None:
         ('{name: a, type: delivery, target: "1e1"}', "target: '1e1' is"),
         ('{name: A, type: delivery, target: "1"}', "name: 'A' is"),
         ('{name: a, type: speed, target: "1"}', "allowed: latency, delivery, resume, publish, availability"),
-        ('{type: delivery, target: "1"}', "spec.sla.objectives[0].name: required, but not given"),
+        ('{type: delivery, target: "1"}', "spec.sla.objectives[0].name: is required, but missing"),
         (
             '{name: a, type: latency, target: "9", slices: {length: 1h, percentile: "99", threshold: 1s}}',
             "slices.length: '1h' is not allowed; allowed: sla.window (30m) or less",
@@ -152,18 +152,18 @@ def test_one_error(spec: str, says: str) -> None:
         ("[]", "spec.sla.objectives[0]: [] is not allowed; allowed: a mapping"),
     ],
 )
-def test_one_wrong_objective(objective: str, says: str) -> None:
-    found = errors(cluster(f"{{sla: {{objectives: [{objective}]}}}}"))
+def test_a_wrong_objective_gives_one_error(objective: str, expected: str) -> None:
+    found = errors(cluster_file(f"{{sla: {{objectives: [{objective}]}}}}"))
     assert len(found) == 1
-    assert says in found[0]
+    assert expected in found[0]
 
 
-def test_two_objectives_with_one_name() -> None:
+def test_objectives_with_the_same_name_are_refused() -> None:
     one = '{name: a, type: delivery, target: "99"}'
-    assert "[1].name: 'a' is not allowed" in errors(cluster(f"{{sla: {{objectives: [{one}, {one}]}}}}"))[0]
+    assert "[1].name: 'a' is not allowed" in errors(cluster_file(f"{{sla: {{objectives: [{one}, {one}]}}}}"))[0]
 
 
-def test_all_errors_are_told_at_once() -> None:
+def test_all_errors_are_reported_at_once() -> None:
     found = errors(
         "apiVersion: v1\nkind: Pod\nmetadata: {}\n"
         "spec: {brokers: {replicas: x, replica: 1}, zookeeper: {replicas: 4}, topics: 7}\n"
@@ -192,14 +192,14 @@ def test_all_errors_are_told_at_once() -> None:
         ),
         ("{brokers: {replicas: 2}, sla: {objectives: [{}]}}",
          ["brokers.replicas", *(f"sla.objectives[0].{field}" for field in ("name", "target", "type"))]),
-        # What a wrong value takes part in can't be judged: no word of the default in its place.
+        # A rule that involves a wrong value is not checked with the default in its target.
         ("{brokers: {replicas: x}, delivery: {minCopies: 5}}", ["brokers.replicas"]),
         ("{brokers: {replicas: x, weights: {quotes-broker-7: 1}}}", ["brokers.replicas"]),
         ("{zookeeper: {sessionTimeout: 1x}, topics: {cache: {minAge: 10s}}}", ["zookeeper.sessionTimeout"]),
         ("{topics: 7, delivery: {duplicateWindow: 1s}}", ["delivery.duplicateWindow", "topics"]),
         ("{limits: {maxPayload: 1MB, queuePerClient: 64Ki, queueTotal: x}}",
          ["limits.maxPayload", "limits.queueTotal"]),
-        # Fields of an objective, what must fit between them, and objectives beside one another.
+        # Fields of an objective, rules between them, and rules between objectives.
         ('{sla: {objectives: [{name: A, type: resume, target: "9"}]}}',
          ["sla.objectives[0]", "sla.objectives[0].name"]),
         ("{sla: {objectives: [{name: a, type: resume, target: 9, threshold: 1}]}}",
@@ -216,64 +216,64 @@ def test_all_errors_are_told_at_once() -> None:
     ],
 )  # fmt: skip
 def test_errors_of_single_fields_do_not_hide_broken_rules(spec: str, paths: list[str]) -> None:
-    assert sorted(line.split(": ")[0] for line in errors(cluster(spec))) == [f"spec.{path}" for path in paths]
+    assert sorted(line.split(": ")[0] for line in errors(cluster_file(spec))) == [f"spec.{path}" for path in paths]
 
 
-def test_whatever_is_wrong_and_wherever_the_error_is_one_of_the_file() -> None:
-    rest = random.Random(5)
+def test_random_junk_anywhere_raises_only_cluster_file_errors() -> None:
+    rng = random.Random(5)
     junk: list[object] = [None, [], {}, "x", -1, [1], {"name": "x"}, [{}], {"x": {}}, [{"slices": 1}, {"type": 1}]]
-    refused = 0
+    refused_count = 0
     for _ in range(300):
         document = yaml.safe_load((EXAMPLES / "cluster.yaml").read_bytes())
-        for _ in range(rest.randint(1, 4)):
-            place: object = document
+        for _ in range(rng.randint(1, 4)):
+            target: object = document
             while True:
-                assert isinstance(place, dict | list)
-                key = rest.choice(list(place) if isinstance(place, dict) else range(len(place)))
-                if not (isinstance(place[key], dict | list) and place[key]) or rest.random() < 0.1:
-                    place[key] = copy.deepcopy(rest.choice(junk))
+                assert isinstance(target, dict | list)
+                key = rng.choice(list(target) if isinstance(target, dict) else range(len(target)))
+                if not (isinstance(target[key], dict | list) and target[key]) or rng.random() < 0.1:
+                    target[key] = copy.deepcopy(rng.choice(junk))
                     break
-                place = place[key]
+                target = target[key]
         try:
             load_cluster(yaml.safe_dump(document))
         except ClusterFileError:
-            refused += 1
-    assert refused > 200
+            refused_count += 1
+    assert refused_count > 200
 
 
-def test_all_that_does_not_fit_in_an_objective_is_told() -> None:
-    (found,) = errors(cluster('{sla: {objectives: [{name: a, type: publish, target: "9", clock: any}]}}'))
+def test_all_errors_of_an_objective_are_reported() -> None:
+    (found,) = errors(cluster_file('{sla: {objectives: [{name: a, type: publish, target: "9", clock: any}]}}'))
     assert "a threshold for an objective of type publish; a clock only for type latency" in found
 
 
-def test_one_copy_is_no_range() -> None:
-    (found,) = errors(cluster("{brokers: {replicas: 2}}"))
+def test_a_single_possible_copy_is_not_given_as_a_range() -> None:
+    (found,) = errors(cluster_file("{brokers: {replicas: 2}}"))
     assert found.endswith("or delivery.minCopies 1")
 
 
-def test_values_in_errors_are_short() -> None:
-    found = errors(cluster("{brokers: {replicas: " + "x" * 50_000 + "}}"))
+def test_values_in_errors_are_shortened() -> None:
+    found = errors(cluster_file("{brokers: {replicas: " + "x" * 50_000 + "}}"))
     assert len(found[0]) < 300
 
 
 @pytest.mark.parametrize("path", sorted(KUBERNETES_ONLY))
-def test_a_field_without_effect_is_named_in_a_warning(path: str) -> None:
-    document = yaml.safe_load(cluster())
-    place = document
+def test_a_field_without_effect_is_warned_of(path: str) -> None:
+    document = yaml.safe_load(cluster_file())
+    target = document
     *parents, last = path.split(".")
     for part in parents:
-        place = place.setdefault(part, {})
-    place[last] = {"any": "thing"}
+        target = target.setdefault(part, {})
+    target[last] = {"any": "thing"}
     loaded = load_cluster(yaml.safe_dump(document))
     assert len(loaded.warnings) == 1
     assert loaded.warnings[0].startswith(f"{path} has no effect")
-    assert loaded.cluster == load_cluster(cluster()).cluster
+    assert loaded.cluster == load_cluster(cluster_file()).cluster
 
 
-def test_batching_conflation_and_compression() -> None:
+def test_batching_conflation_and_compression_reach_the_broker_config() -> None:
     delivery = "{batching: {maxDelay: 100ms, maxBytes: 4Ki}, compression: true, conflation: ["
     rules = "{topics: 'ticks/**', interval: 250ms}, {topics: a.b, interval: 1s}]}"
-    loaded = load_cluster(cluster("{delivery: " + delivery + rules + "}"))
+    loaded = load_cluster(cluster_file("{delivery: " + delivery + rules + "}"))
     config = broker_config(loaded.cluster, "zk:2181")
     assert loaded.warnings == []
     assert config["compression"] is True
@@ -285,7 +285,7 @@ def test_batching_conflation_and_compression() -> None:
 
 
 @pytest.mark.parametrize(
-    ("delivery", "told"),
+    ("delivery", "message"),
     [
         ("{batching: {maxDelay: 6s}}", "spec.delivery.batching.maxDelay: '6s' is not allowed; allowed: 0s to 5s"),
         ("{batching: {maxBytes: 1}}", "spec.delivery.batching.maxBytes: 1 is not allowed; allowed: 1Ki to 1Mi"),
@@ -295,30 +295,32 @@ def test_batching_conflation_and_compression() -> None:
         ("{compression: 1}", "spec.delivery.compression: 1"),
     ],
 )
-def test_batching_and_conflation_that_cannot_work(delivery: str, told: str) -> None:
-    (found,) = errors(cluster("{delivery: " + delivery + "}"))
-    assert told in found
+def test_invalid_batching_and_conflation_are_refused(delivery: str, message: str) -> None:
+    (found,) = errors(cluster_file("{delivery: " + delivery + "}"))
+    assert message in found
 
 
-def test_an_unknown_field_unlike_all_others_is_named_in_a_warning() -> None:
-    loaded = load_cluster(cluster("{colour: red, sla: {objectives: [{name: a, type: delivery, target: '9', x: 1}]}}"))
+def test_an_unknown_field_unlike_all_others_is_warned_of() -> None:
+    loaded = load_cluster(
+        cluster_file("{colour: red, sla: {objectives: [{name: a, type: delivery, target: '9', x: 1}]}}")
+    )
     assert loaded.warnings == [
         "spec.colour is not known and has no effect",
         "spec.sla.objectives[0].x is not known and has no effect",
     ]
 
 
-def test_labels_and_annotations_are_no_matter_of_warnings() -> None:
-    text = cluster().replace("{name: quotes}", "{name: quotes, labels: {a: b}, annotations: {c: d}}")
+def test_labels_and_annotations_are_not_warned_of() -> None:
+    text = cluster_file().replace("{name: quotes}", "{name: quotes, labels: {a: b}, annotations: {c: d}}")
     assert load_cluster(text).warnings == []
 
 
 @pytest.mark.parametrize("name", ["Quotes", "1a", "a-", "a" * 41, "a_b", "", "ä"])
-def test_names_that_kubernetes_would_refuse(name: str) -> None:
-    assert "metadata.name" in errors(cluster().replace("quotes", f'"{name}"'))[0]
+def test_names_that_kubernetes_would_reject_are_refused(name: str) -> None:
+    assert "metadata.name" in errors(cluster_file().replace("quotes", f'"{name}"'))[0]
 
 
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+def test_unreadable_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ClusterFileError, match=r"none.yaml: cannot be read: No such file"):
         load_cluster_file(tmp_path / "none.yaml")
     with pytest.raises(ClusterFileError, match="Is a directory"):
@@ -326,13 +328,15 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_one_broker_with_one_copy_is_allowed() -> None:
-    assert load_cluster(cluster("{brokers: {replicas: 1}, delivery: {minCopies: 1}}")).cluster.broker_names == [
+    assert load_cluster(cluster_file("{brokers: {replicas: 1}, delivery: {minCopies: 1}}")).cluster.broker_names == [
         "quotes-broker-0"
     ]
 
 
-def test_the_brokers_configuration() -> None:
-    text = cluster("{brokers: {weights: {quotes-broker-2: 50}, drain: {period: 5s}}, delivery: {onHistoryLoss: halt}}")
+def test_broker_config_has_seconds_and_bytes() -> None:
+    text = cluster_file(
+        "{brokers: {weights: {quotes-broker-2: 50}, drain: {period: 5s}}, delivery: {onHistoryLoss: halt}}"
+    )
     config = broker_config(load_cluster(text).cluster, "127.0.0.1:2181")
     assert config["cluster"] == "quotes"
     assert config["brokers"] == ["quotes-broker-0", "quotes-broker-1", "quotes-broker-2"]
@@ -356,17 +360,17 @@ def test_the_brokers_configuration() -> None:
     assert config["drain"] == {"period": 5.0}
 
 
-def test_objectives_are_exact() -> None:
+def test_targets_of_objectives_are_exact_decimals() -> None:
     spec = load_cluster_file(EXAMPLES / "cluster.yaml").cluster.spec
     assert spec.sla.objectives[0].target == Decimal("99.9")
     assert [objective.thresholds for objective in spec.sla.objectives] == [(0.25,), (), (5.0,)]
 
 
-def test_the_model_refuses_unknown_fields_itself() -> None:
+def test_the_model_refuses_unknown_fields() -> None:
     with pytest.raises(ValueError, match="extra"):
-        MigratoryCluster.model_validate({**yaml.safe_load(cluster()), "extra": 1})
+        MigratoryCluster.model_validate({**yaml.safe_load(cluster_file()), "extra": 1})
 
 
-def test_the_duplicate_window_outlasts_a_client_that_sends_again() -> None:
-    """A publication that is sent again after its publisher was forgotten would be numbered a second time."""
+def test_the_duplicate_window_outlasts_the_publish_timeout() -> None:
+    """A publication that is sent again after its publisher was forgotten would get a second number."""
     assert Settings().publish_timeout == RESENDING_SECONDS

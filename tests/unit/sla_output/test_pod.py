@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from migratory_resources.report_status import Outcome
+from migratory_resources.report.status import ReportOutcome
 from migratory_spark.document import Report
 from migratory_spark.jobs import sla_in_pod
 from migratory_spark.jobs.exits import BadInput, Unreadable
@@ -62,7 +62,7 @@ def test_the_account_is_what_a_status_may_hold_and_the_files_are_whole(report: R
     answer = result.answer("sla-7", report, page)
     told = account(answer)
     assert (told.pop("run"), told.pop("files")) == ("sla-7", [result.PAGE, result.REPORT])
-    outcome = Outcome.model_validate(told)
+    outcome = ReportOutcome.model_validate(told)
     assert outcome.verdict == report.verdict
     assert outcome.delivery.lost == report.delivery.lost
     assert [one.good for one in outcome.objectives] == [one.good for one in report.objectives]

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 from migratory_broker.runtime.config import parse
 from migratory_resources import ClusterFileError, broker_config, load_cluster
-from migratory_resources.problems import Problem, Unreadable
+from migratory_resources.validation.problems import FieldProblem, UnreadableFile
 
 from migratory_fuzz.signals import seen, told
 
@@ -59,8 +59,8 @@ def _says_why(error: ClusterFileError) -> None:
     for problem in error.problems:
         text = str(problem)
         assert len(text) > len(problem.path) + 3, text
-        assert isinstance(problem, Unreadable) == (problem.path == ""), text
-        where = problem.path if type(problem) is Problem and "weights" not in problem.path else ""
+        assert isinstance(problem, UnreadableFile) == (problem.path == ""), text
+        where = problem.path if type(problem) is FieldProblem and "weights" not in problem.path else ""
         told(f"{type(problem).__name__} {where} {problem.allowed.partition('(')[0]}")
         assert len(text) < 2000, text
 

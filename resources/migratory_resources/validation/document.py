@@ -1,4 +1,4 @@
-"""One YAML document from text that anybody may have written: bounded, and wrong in words that a person understands."""
+"""Parses untrusted text into one YAML document: bounded in size and depth, with errors that name line and column."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ import yaml
 from yaml.nodes import MappingNode, Node
 
 MAX_BYTES = 128 * 1024
+"""Bytes of a document. A cluster file has a few thousand; the bound keeps parsing short."""
 MAX_DEPTH = 32
-
-
+"""Levels of nesting. The resources have ten; the bound keeps the parser from recursing without end."""
 _TAGS = (None, "tag:yaml.org,2002:str")
 
 
 class DocumentError(Exception):
-    """The text is no such document; says where and why."""
+    """Text that is not an acceptable document. The message says where and why."""
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader without aliases (they can make megabytes of a few lines), tags (`!!bool x` would be a KeyError),
-    double keys and deep nesting."""
+    """A SafeLoader that rejects aliases, tags, duplicate keys and deep nesting.
+
+    Aliases can expand a few lines to megabytes; a tag such as `!!bool x` would be a KeyError.
+    """
 
     def __init__(self, stream: str) -> None:
         super().__init__(stream)
@@ -47,20 +49,20 @@ class _Loader(yaml.SafeLoader):
             if key.tag != "tag:yaml.org,2002:str":
                 raise DocumentError(f"{_place(key.start_mark)}: key {key.value!r} is not text; put it in quotes")
             if key.value in seen:
-                raise DocumentError(f"{_place(key.start_mark)}: key {key.value!r} stands twice in one mapping")
+                raise DocumentError(f"{_place(key.start_mark)}: key {key.value!r} occurs twice in one mapping")
             seen.add(key.value)
         return super().construct_mapping(node, deep)
 
 
 def parse_document(data: bytes | str) -> dict[str, Any]:
-    """The only document in `data`, a mapping.
+    """Return the only document in `data`, which must be a mapping.
 
     :raises DocumentError: too large, not UTF-8, not YAML, several documents, none, or not a mapping.
     """
     if isinstance(data, str):
         data = data.encode("utf-8", errors="surrogatepass")
     if len(data) > MAX_BYTES:
-        raise DocumentError(f"{len(data):,} bytes; allowed are up to {MAX_BYTES:,}")
+        raise DocumentError(f"{len(data):,} bytes; up to {MAX_BYTES:,} are allowed")
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -88,11 +90,11 @@ def _all_documents(text: str) -> list[Any]:
         documents = []
         while loader.check_data():  # type: ignore[no-untyped-call]
             documents.append(loader.get_data())
-        # `---` at the end, or comments between two of them, make documents of nothing.
+        # `---` at the end, or comments between two separators, are empty documents.
         return [document for document in documents if document is not None]
     finally:
         loader.dispose()
 
 
 def _place(mark: yaml.Mark | None) -> str:
-    return "somewhere" if mark is None else f"line {mark.line + 1}, column {mark.column + 1}"
+    return "unknown position" if mark is None else f"line {mark.line + 1}, column {mark.column + 1}"

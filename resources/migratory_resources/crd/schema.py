@@ -1,7 +1,7 @@
-"""From pydantic models to a structural schema, as custom resources have them.
+"""Converts pydantic models to the structural schema of a custom resource definition.
 
 Written for the models of this package: fields are models, lists, mappings, field types of `fields.py`, text, numbers
-and booleans, each of them with a description. What it does not know it refuses.
+and booleans, each with a description. Anything else raises SchemaError.
 """
 
 from __future__ import annotations
@@ -14,21 +14,30 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from migratory_resources.crd_fields import Schema, field_schema
-from migratory_resources.fields import Duration, Name, Percentage, Quantity, Size, Text, Whole, Words
+from migratory_resources.crd.field_schemas import Schema, field_schema
+from migratory_resources.fields import (
+    ByteSize,
+    DnsLabel,
+    Duration,
+    OneOf,
+    PatternText,
+    Percentage,
+    Quantity,
+    WholeNumber,
+)
 
-FIELD_TYPES = (Duration, Name, Percentage, Quantity, Size, Text, Whole, Words)
+FIELD_TYPES = (ByteSize, DnsLabel, Duration, OneOf, PatternText, Percentage, Quantity, WholeNumber)
 _PLAIN: dict[object, Schema] = {
     str: {"type": "string", "maxLength": 1024},
     int: {"type": "integer", "format": "int64"},
     bool: {"type": "boolean"},
 }
-# Of a list or mapping without a bound of its own. The API server multiplies what a rule costs by it.
-_MOST_ENTRIES = 100
+_MAX_ENTRIES = 100
+"""Entries of a list or mapping without a bound of its own. The API server multiplies the cost of a rule by it."""
 
 
 class SchemaError(TypeError):
-    """A model has something that no schema is known for."""
+    """A model with a field that can't be converted."""
 
 
 def object_schema(
@@ -36,20 +45,20 @@ def object_schema(
     rules: Mapping[type[BaseModel], Sequence[Schema]],
     keys: Mapping[type[BaseModel], str] | None = None,
 ) -> Schema:
-    """The schema of `model` and all below it.
+    """Return the schema of `model` and of everything in it.
 
-    :param rules: `x-kubernetes-validations` by model; a subclass has those of its bases.
-    :param keys: models whose lists are mappings in truth, by the property that names an entry.
+    :param rules: `x-kubernetes-validations` by model; a subclass inherits those of its bases.
+    :param keys: models whose lists have the list type "map", with the property that identifies an entry.
     """
-    return _Writer(rules, keys or {}).model(model)
+    return _SchemaBuilder(rules, keys or {}).model(model)
 
 
 def default_of(model: BaseModel) -> Schema:
-    """A whole model as a default: rules are held against it as it is written, before anything is filled in."""
+    """Return a whole model as a default. The API server checks rules against it before it adds nested defaults."""
     return model.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
-class _Writer:
+class _SchemaBuilder:
     def __init__(self, rules: Mapping[type[BaseModel], Sequence[Schema]], keys: Mapping[type[BaseModel], str]) -> None:
         self._rules = rules
         self._keys = keys
@@ -57,12 +66,12 @@ class _Writer:
     def model(self, model: type[BaseModel]) -> Schema:
         properties, required = {}, []
         for name, info in model.model_fields.items():
-            outside = info.alias or name
+            property_name = info.alias or name
             if not info.description:
                 raise SchemaError(f"{model.__name__}.{name} has no description")
-            properties[outside] = {"description": info.description, **self._field(info)}
+            properties[property_name] = {"description": info.description, **self._field(info)}
             if info.is_required():
-                required.append(outside)
+                required.append(property_name)
         schema: Schema = {"type": "object", "properties": properties}
         if required:
             schema["required"] = required
@@ -78,8 +87,8 @@ class _Writer:
         else:
             schema = self._type(annotation)
         for part in info.metadata:
-            if (most := getattr(part, "max_length", None)) is not None and schema.get("type") == "array":
-                schema["maxItems"] = most
+            if (max_length := getattr(part, "max_length", None)) is not None and schema.get("type") == "array":
+                schema["maxItems"] = max_length
         default = info.get_default(call_default_factory=True, validated_data={})
         if default is not PydanticUndefined and default is not None:
             schema["default"] = _default(info, default)
@@ -102,17 +111,17 @@ class _Writer:
             return {"type": "string", "enum": list(arguments)}
         if origin is list:
             items = self._type(arguments[0])
-            schema: Schema = {"type": "array", "maxItems": _MOST_ENTRIES, "items": items}
+            schema: Schema = {"type": "array", "maxItems": _MAX_ENTRIES, "items": items}
             if (key := self._keys.get(arguments[0])) is not None:
                 schema |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]}
             return schema
         if origin is dict and arguments[0] is str:
             return {
                 "type": "object",
-                "maxProperties": _MOST_ENTRIES,
+                "maxProperties": _MAX_ENTRIES,
                 "additionalProperties": self._type(arguments[1]),
             }
-        raise SchemaError(f"no schema is known for {annotation!r}")
+        raise SchemaError(f"no schema for {annotation!r}")
 
 
 def _field_type(metadata: Sequence[object]) -> object | None:
@@ -120,7 +129,7 @@ def _field_type(metadata: Sequence[object]) -> object | None:
 
 
 def _default(info: FieldInfo, default: object) -> Any:
-    """As it stands in YAML."""
+    """Return a default as it is written in YAML."""
     if isinstance(default, BaseModel):
         return default_of(default)
     annotation: Any = info.annotation

@@ -1,0 +1,146 @@
+"""The MigratoryCluster on Kubernetes: the spec, and the fields that only Kubernetes gives a meaning.
+
+The local runner reads the same files with `spec.py` and warns of the fields that are added here
+(`validation.loading.KUBERNETES_ONLY`).
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Literal, Self
+
+from cronsim import CronSim, CronSimError
+from pydantic import Field, model_validator
+
+from migratory_resources.cluster.spec import BrokersSpec, ClusterSpec, MigratoryCluster, SlaSpec, ZooKeeperSpec
+from migratory_resources.fields import (
+    IMAGE,
+    ByteSize,
+    OneOf,
+    PatternText,
+    Quantity,
+    ResourceModel,
+    WholeNumber,
+    not_allowed,
+)
+from migratory_resources.objectives import check_zone
+from migratory_resources.report_settings import PrometheusSpec, SparkSpec, Zone
+
+Exposure = Literal["None", "NodePort", "LoadBalancer", "Template"]
+EXPOSURES: tuple[Exposure, ...] = ("None", "NodePort", "LoadBalancer", "Template")
+
+HOST = r"[a-zA-Z0-9]([-a-zA-Z0-9.:]{0,251}[a-zA-Z0-9])?"
+URL_TEMPLATE = r"wss?://[^/\s]*\{pod\}[^/\s]*(/[^\s]*)?|wss?://[^/\s]+/[^\s]*\{pod\}[^\s]*"
+ADDRESSES = r"[-a-zA-Z0-9.]+:[0-9]{1,5}(,[-a-zA-Z0-9.]+:[0-9]{1,5})*"
+CLASS_NAME = r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?"
+CRON = r"[-0-9A-Za-z*/,#]+( [-0-9A-Za-z*/,#]+){4}"
+_CRON_FORM = 'a cron expression of five fields (minute, hour, day, month, weekday), such as "*/30 * * * *"'
+
+
+class ResourceAmounts(ResourceModel):
+    cpu: Annotated[str, Quantity()] | None = Field(default=None, description="Cores, such as 500m")
+    memory: Annotated[str, Quantity()] | None = Field(default=None, description="Bytes, such as 512Mi")
+
+
+class PodResources(ResourceModel):
+    requests: ResourceAmounts = Field(
+        default=ResourceAmounts(), description="Resources that the scheduler reserves for each pod"
+    )
+    limits: ResourceAmounts = Field(
+        default=ResourceAmounts(), description="Resources that a pod must not exceed; no limit when not given"
+    )
+
+
+BROKER_RESOURCES = PodResources(requests=ResourceAmounts(cpu="100m", memory="256Mi"))
+ZOOKEEPER_RESOURCES = PodResources(requests=ResourceAmounts(cpu="50m", memory="160Mi"))
+
+
+class ExposeSpec(ResourceModel):
+    """How clients outside of Kubernetes reach each broker. They connect to brokers, not to a load balancer's pool."""
+
+    type: Annotated[Exposure, OneOf(EXPOSURES)] = Field(
+        default="None",
+        description="None: clients are pods. NodePort, LoadBalancer: one Service per broker. Template: urlTemplate "
+        "gives the URLs of an exposure that you set up yourself",
+    )
+    host: Annotated[str, PatternText(HOST, 253, "a host name or an address")] | None = Field(
+        default=None, description="With NodePort: the name or address at which clients reach the nodes"
+    )
+    url_template: (
+        Annotated[str, PatternText(URL_TEMPLATE, 253, 'a ws:// or wss:// URL that contains "{pod}"')] | None
+    ) = Field(default=None, description="With Template: a broker's URL, in which {pod} is the broker's name")
+
+
+class KubernetesBrokersSpec(BrokersSpec):
+    resources: PodResources = Field(default=BROKER_RESOURCES, description="Resources of each broker's pod")
+    expose: ExposeSpec = Field(default=ExposeSpec(), description="How clients outside of Kubernetes reach the brokers")
+    image: Annotated[str, PatternText(IMAGE, 511, "an image's name")] | None = Field(
+        default=None, description="Image to use instead of the operator's default"
+    )
+
+
+class StorageSpec(ResourceModel):
+    size: Annotated[int, ByteSize("64Mi", "1Ti")] = Field(
+        default=2**30, description="Size of each member's volume; immutable"
+    )
+    class_name: Annotated[str, PatternText(CLASS_NAME, 253, "a StorageClass's name")] | None = Field(
+        default=None, description="StorageClass of the volumes; the default StorageClass when not given; immutable"
+    )
+    ephemeral: bool = Field(
+        default=False,
+        description="Keep data inside the pods only; it is lost when all members are replaced at once; immutable",
+    )
+
+
+class KubernetesZooKeeperSpec(ZooKeeperSpec):
+    external: Annotated[str, PatternText(ADDRESSES, 1024, "host:port,host:port")] | None = Field(
+        default=None,
+        description="Addresses of an existing ensemble, as host:port,host:port; the operator creates none then; "
+        "immutable",
+    )
+    storage: StorageSpec = Field(default=StorageSpec(), description="Storage of the members' data")
+    resources: PodResources = Field(default=ZOOKEEPER_RESOURCES, description="Resources of each member's pod")
+    image: Annotated[str, PatternText(IMAGE, 511, "an image's name")] | None = Field(
+        default=None, description="Image to use instead of the operator's default"
+    )
+
+
+class KubernetesSlaSpec(SlaSpec):
+    prometheus: PrometheusSpec | None = Field(default=None, description="The Prometheus server from which reports read")
+    schedule: Annotated[str, PatternText(CRON, 200, _CRON_FORM)] | None = Field(
+        default=None, description="Cron expression of five fields; each report judges the window before its time"
+    )
+    zone: Zone = Field(default="UTC", description="Time zone of schedule, and of the hours and days in reports")
+    history_limit: Annotated[int, WholeNumber(1, 100)] = Field(
+        default=5, description="Number of scheduled reports to keep, the newest ones"
+    )
+    spark: SparkSpec = Field(default=SparkSpec(), description="The Spark pods that make reports")
+
+    @model_validator(mode="after")
+    def _is_schedulable(self) -> Self:
+        check_zone(self.zone)
+        if self.schedule is None:
+            return self
+        if self.prometheus is None:
+            raise not_allowed("a schedule only with prometheus")
+        try:
+            next(CronSim(self.schedule, datetime(2026, 1, 1, tzinfo=UTC)))
+        except (CronSimError, StopIteration) as error:
+            raise not_allowed(f"for schedule: {_CRON_FORM}; {self.schedule!r} never comes due") from error
+        return self
+
+
+class KubernetesClusterSpec(ClusterSpec):
+    brokers: KubernetesBrokersSpec = Field(default=KubernetesBrokersSpec(), description="The broker processes")
+    zookeeper: KubernetesZooKeeperSpec = Field(
+        default=KubernetesZooKeeperSpec(), description="The ZooKeeper ensemble through which brokers elect coordinators"
+    )
+    sla: KubernetesSlaSpec = Field(
+        default=KubernetesSlaSpec(), description="Objectives by which reports judge the cluster, and their schedule"
+    )
+
+
+class KubernetesCluster(MigratoryCluster):
+    """A cluster as the operator reads it."""
+
+    spec: KubernetesClusterSpec = KubernetesClusterSpec()

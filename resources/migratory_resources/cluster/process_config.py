@@ -1,0 +1,77 @@
+"""Configuration files of a cluster's processes: the brokers' JSON and a ZooKeeper member's `zoo.cfg`.
+
+Used on one machine as on Kubernetes. Settings that differ between brokers (name, listeners, advertised addresses) come
+from their command lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from migratory_resources.cluster.spec import MigratoryCluster
+
+TICK_MS = 500
+"""Milliseconds of a ZooKeeper tick. Session timeouts are at least two ticks, so this allows 1 s."""
+
+ZOOKEEPER_LOG4J = """\
+status = error
+appender.console.type = Console
+appender.console.name = console
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{ISO8601}{UTC}Z %-5p %c{1} %m%n
+rootLogger.level = warn
+rootLogger.appenderRef.console.ref = console
+"""
+
+
+def broker_config(cluster: MigratoryCluster, zookeeper_servers: str, leaving: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the brokers' configuration, ready for JSON: durations in seconds, sizes in bytes.
+
+    :param zookeeper_servers: "host:port,host:port".
+    :param leaving: the brokers of the cluster that will be removed.
+    """
+    spec = cluster.spec
+    config = {
+        "cluster": cluster.name,
+        "brokers": cluster.broker_names,
+        "zookeeper": {"servers": zookeeper_servers, "sessionTimeout": spec.zookeeper.session_timeout},
+        "topics": spec.topics.model_dump(by_alias=True),
+        "limits": spec.limits.model_dump(by_alias=True),
+        "delivery": spec.delivery.model_dump(by_alias=True, exclude={"compression"}),
+        "compression": spec.delivery.compression,
+        "weights": dict(spec.brokers.weights),
+        "drain": spec.brokers.drain.model_dump(by_alias=True),
+        "ioProcesses": spec.brokers.io_processes,
+    }
+    # Absent when no broker leaves: a broker of the previous release rejects the unknown field.
+    return config | {"leaving": list(leaving)} if leaving else config
+
+
+def zookeeper_config(
+    data: str, port: int, extra_lines: Sequence[str], members: Sequence[str], min_session_ms: int = 1000
+) -> str:
+    """Return a member's `zoo.cfg`.
+
+    The text decides whether pods are replaced: another order of lines would restart every ensemble.
+
+    :param extra_lines: settings that depend on where the member runs.
+    :param members: all members as HOST:QUORUM:ELECTION, in the order of their ids. A single member names none.
+    :param min_session_ms: the shortest session timeout that clients may ask for.
+    """
+    lines = [
+        f"tickTime={TICK_MS}",
+        "initLimit=20",
+        "syncLimit=10",
+        f"dataDir={data}",
+        f"clientPort={port}",
+        f"minSessionTimeout={min_session_ms}",
+        "maxSessionTimeout=60000",
+        "maxClientCnxns=0",
+        "admin.enableServer=false",
+        "4lw.commands.whitelist=srvr,mntr,ruok",
+        *extra_lines,
+    ]
+    if len(members) > 1:
+        lines += [f"server.{number}={member}" for number, member in enumerate(members, 1)]
+    return "\n".join(lines) + "\n"

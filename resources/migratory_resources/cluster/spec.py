@@ -1,0 +1,207 @@
+"""The spec of a MigratoryCluster: its fields, their defaults and their bounds.
+
+Only fields that have an effect everywhere are here. `kubernetes.py` adds those that only Kubernetes gives a meaning.
+Times are seconds and sizes are bytes once parsed.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from migratory_resources.fields import ByteSize, DnsLabel, Duration, OneOf, PatternText, ResourceModel, WholeNumber
+from migratory_resources.objectives import Objective
+
+API_VERSION = "migratory.dev/v1alpha1"
+KIND = "MigratoryCluster"
+
+TOPIC_PATTERN = r"[^\x00-\x1f\x7f]{1,255}"
+TOPIC_PATTERN_FORM = 'topic names, with * for any characters but / and ** for any characters, such as "ticks/**"'
+
+MAX_NAME_LENGTH = 40
+"""Characters of a cluster's name. Kubernetes adds "-broker-", an ordinal and a revision to it, within 63 characters."""
+
+
+class ClusterMetadata(ResourceModel):
+    name: Annotated[str, DnsLabel(MAX_NAME_LENGTH)] = Field(
+        description="Name of the cluster; its brokers are NAME-broker-0, NAME-broker-1, ..."
+    )
+
+
+class DrainSpec(ResourceModel):
+    period: Annotated[float, Duration("0s", "10m")] = Field(
+        default=30.0,
+        description="Time over which a broker that shuts down asks its clients to leave, each at a random moment",
+    )
+
+
+class BrokersSpec(ResourceModel):
+    replicas: Annotated[int, WholeNumber(1, 99)] = Field(
+        default=3, description="Number of brokers; at least 2 x minCopies - 1"
+    )
+    io_processes: Annotated[int, WholeNumber(0, 64)] = Field(
+        default=0,
+        description="I/O processes of each broker, which serve the clients' connections; 0: the broker is one process",
+    )
+    weights: dict[str, Annotated[int, WholeNumber(0, 1000)]] = Field(
+        default_factory=dict,
+        description="Share of new clients by broker name; 100 when not given, 0 for a broker that gets none",
+    )
+    drain: DrainSpec = Field(default=DrainSpec(), description="How a broker that shuts down drains its clients")
+
+
+class ZooKeeperSpec(ResourceModel):
+    replicas: Annotated[int, OneOf((1, 3, 5))] = Field(default=3, description="Members of the ensemble; immutable")
+    session_timeout: Annotated[float, Duration("1s", "1m")] = Field(
+        default=4.0, description="Time after which ZooKeeper declares a silent broker dead"
+    )
+
+
+class CacheSpec(ResourceModel):
+    messages_per_topic: Annotated[int, WholeNumber(1, 1_000_000)] = Field(
+        default=300, description="Newest publications that are cached for each topic"
+    )
+    min_age: Annotated[float, Duration("1s", "1d")] = Field(
+        default=60.0,
+        description="Publications younger than this stay cached beyond messagesPerTopic, within maxBytes",
+    )
+    max_age: Annotated[float, Duration("1s", "7d")] = Field(
+        default=600.0, description="Publications older than this are dropped; minAge or more"
+    )
+    max_bytes: Annotated[int, ByteSize("1Mi", "1Ti")] = Field(
+        default=256 * 2**20, description="Size of the cache of all topics, per broker"
+    )
+
+
+class TopicsSpec(ResourceModel):
+    groups: Annotated[int, WholeNumber(1, 10_000)] = Field(
+        default=100, description="Topic groups; the topics of a group share a coordinator; immutable"
+    )
+    max_topics: Annotated[int, WholeNumber(1, 10_000_000)] = Field(
+        default=100_000, description="Topics that may exist; creating another one is refused"
+    )
+    cache: CacheSpec = Field(
+        default=CacheSpec(), description="The publications that a client can recover after a reconnect"
+    )
+
+
+class LimitsSpec(ResourceModel):
+    """Limits per broker, or per client where the name says so."""
+
+    connects_per_second: Annotated[int, WholeNumber(1, 1_000_000)] = Field(
+        default=5000, description="New connections that a broker accepts per second"
+    )
+    max_payload: Annotated[int, ByteSize("1Ki", "64Mi")] = Field(
+        default=2**20, description="Size of one publication's payload"
+    )
+    queue_per_client: Annotated[int, ByteSize("64Ki", "1Gi")] = Field(
+        default=2**20, description="Bytes that may be queued for a slow client; maxPayload or more"
+    )
+    queue_total: Annotated[int, ByteSize("1Mi", "1Ti")] = Field(
+        default=256 * 2**20,
+        description="Bytes that may be queued for all clients of a broker; queuePerClient or more",
+    )
+    subscriptions_per_client: Annotated[int, WholeNumber(1, 1_000_000)] = Field(
+        default=1000, description="Topics to which one client may subscribe"
+    )
+    topics_per_client: Annotated[int, WholeNumber(1, 10_000_000)] = Field(
+        default=10_000, description="Topics that one connection may create by publishing to them"
+    )
+    heartbeat: Annotated[float, Duration("1s", "5m")] = Field(
+        default=15.0, description="Interval of heartbeats; a client that misses two is dead"
+    )
+    handshake: Annotated[float, Duration("1s", "5m")] = Field(
+        default=10.0, description="Time limit from the accepted connection to the client's first message"
+    )
+
+
+class BatchingSpec(ResourceModel):
+    """Several publications in one write to a client: less CPU time, at the price of a delay."""
+
+    max_delay: Annotated[float, Duration("0s", "5s")] = Field(
+        default=0.0, description="Longest time that a publication is delayed to be batched; 0s: no batching"
+    )
+    max_bytes: Annotated[int, ByteSize("1Ki", "1Mi")] = Field(
+        default=16 * 2**10, description="Size at which a client's batch is written before maxDelay"
+    )
+
+
+class ConflationSpec(ResourceModel):
+    """Topics whose subscribers need the latest value and not every publication."""
+
+    topics: Annotated[str, PatternText(TOPIC_PATTERN, 255, TOPIC_PATTERN_FORM)] = Field(
+        description="Pattern of topic names: * matches any characters but /, ** matches any characters"
+    )
+    interval: Annotated[float, Duration("10ms", "1m")] = Field(
+        description="Interval of which only the latest QoS 0 publication is delivered"
+    )
+
+
+class DeliverySpec(ResourceModel):
+    min_copies: Annotated[int, WholeNumber(1, 5)] = Field(
+        default=2, description="Brokers that must hold a publication before it is acknowledged"
+    )
+    duplicate_window: Annotated[float, Duration("1s", "1d")] = Field(
+        default=120.0, description="Time within which a publication that is sent again is recognised as a duplicate"
+    )
+    on_history_loss: Annotated[Literal["reset", "halt"], OneOf(("reset", "halt"))] = Field(
+        default="reset",
+        description="When so many brokers were replaced at once that a topic group's history is lost: start a new "
+        "history and tell the clients (reset), or wait for an operator (halt)",
+    )
+    batching: BatchingSpec = Field(
+        default=BatchingSpec(), description="Batching of several publications in one write to a client"
+    )
+    conflation: list[ConflationSpec] = Field(
+        default_factory=list,
+        max_length=50,
+        description="Topics whose subscribers get the latest publication of each interval; the first match applies",
+    )
+    compression: bool = Field(
+        default=False,
+        description="Compress messages for clients that offer it; each message is compressed once for all of them",
+    )
+
+
+class SlaSpec(ResourceModel):
+    window: Annotated[float, Duration("1m", "30d")] = Field(
+        default=1800.0, description="Length of the time that a report judges"
+    )
+    objectives: list[Objective] = Field(
+        default_factory=list, max_length=50, description="Objectives that reports judge; a default set when empty"
+    )
+
+
+class ClusterSpec(ResourceModel):
+    brokers: BrokersSpec = Field(default=BrokersSpec(), description="The broker processes")
+    zookeeper: ZooKeeperSpec = Field(
+        default=ZooKeeperSpec(), description="The ZooKeeper ensemble through which brokers elect coordinators"
+    )
+    topics: TopicsSpec = Field(default=TopicsSpec(), description="Topics, topic groups and the cache")
+    limits: LimitsSpec = Field(
+        default=LimitsSpec(), description="Limits per broker, or per client where the name says so"
+    )
+    delivery: DeliverySpec = Field(
+        default=DeliverySpec(), description="Guarantees of an acknowledged publication, and how it is delivered"
+    )
+    sla: SlaSpec = Field(default=SlaSpec(), description="Objectives by which reports judge the cluster")
+
+
+class MigratoryCluster(ResourceModel):
+    """A cluster as a file describes it."""
+
+    api_version: Annotated[str, OneOf((API_VERSION,))]
+    kind: Annotated[str, OneOf((KIND,))]
+    metadata: ClusterMetadata
+    spec: ClusterSpec = ClusterSpec()
+
+    @property
+    def name(self) -> str:
+        """The name of the cluster."""
+        return self.metadata.name
+
+    @property
+    def broker_names(self) -> list[str]:
+        """The names of the brokers, in the order of their ordinals."""
+        return [f"{self.name}-broker-{ordinal}" for ordinal in range(self.spec.brokers.replicas)]

@@ -1,0 +1,147 @@
+"""Schemas of the field types in a custom resource definition: their patterns, and their bounds as CEL rules.
+
+Kubernetes keeps durations and sizes as text, so a bound is a CEL rule and not a `minimum`. Texts have a `maxLength`,
+from which the API server estimates the cost of a rule.
+"""
+
+from __future__ import annotations
+
+from functools import singledispatch
+from typing import Any
+
+from migratory_resources.fields import (
+    QUANTITY,
+    ByteSize,
+    DnsLabel,
+    Duration,
+    OneOf,
+    PatternText,
+    Percentage,
+    Quantity,
+    WholeNumber,
+)
+from migratory_resources.quantities import parse_duration
+
+Schema = dict[str, Any]
+
+DURATION = (
+    r"^(0|[0-9]{1,6}d|([0-9]{1,6}(\.[0-9]{1,3})?h)?([0-9]{1,6}(\.[0-9]{1,3})?m)?([0-9]{1,9}(\.[0-9]{1,3})?s)?"
+    r"([0-9]{1,9}(\.[0-9]{1,3})?ms)?)$"
+)
+SIZE = r"^[0-9]{1,16}(Ki|Mi|Gi|Ti|k|M|G|T)?$"
+_MAX_QUANTITY_LENGTH = 20
+"""Characters of a duration, size or quantity. The API server estimates the cost of its rules from it."""
+_DAY_MS = 86_400_000
+
+
+def millis(path: str) -> str:
+    """Return CEL for the duration at `path`, in milliseconds. CEL knows no days.
+
+    The expression concatenates no text: the API server would assume the longest possible text, and reject the rule
+    for its estimated cost.
+    """
+    days = f"int({path}.substring(0, size({path}) - 1)) * {_DAY_MS}"
+    return f"({path}.endsWith('d') ? {days} : duration({path}).getMilliseconds())"
+
+
+def size(path: str) -> str:
+    """Return CEL for the size at `path`, which may be text or a number."""
+    return f"quantity(string({path}))"
+
+
+def rule(cel: str, message: str, field: str | None = None) -> Schema:
+    """Return an entry of `x-kubernetes-validations`.
+
+    :param field: the path, relative to the rule's place, that the error names.
+    """
+    validation = {"rule": cel, "message": message}
+    if field is not None:
+        validation["fieldPath"] = f".{field}"
+    return validation
+
+
+@singledispatch
+def field_schema(kind: object) -> Schema:
+    """Return the schema of a field type of `fields.py`."""
+    raise TypeError(f"{kind!r} is not a field type with a schema")
+
+
+@field_schema.register
+def _(kind: Duration) -> Schema:
+    minimum, maximum = (round(parse_duration(bound) * 1000) for bound in (kind.minimum, kind.maximum))
+    cel = f"{millis('self')} >= {minimum} && {millis('self')} <= {maximum}"
+    return {
+        "type": "string",
+        "minLength": 1,
+        "maxLength": _MAX_QUANTITY_LENGTH,
+        "pattern": DURATION,
+        "x-kubernetes-validations": [rule(cel, f"allowed: {kind.minimum} to {kind.maximum}")],
+    }
+
+
+@field_schema.register
+def _(kind: ByteSize) -> Schema:
+    cel = " && ".join(
+        (
+            f"{size('self')}.compareTo(quantity('{kind.minimum}')) >= 0",
+            f"{size('self')}.compareTo(quantity('{kind.maximum}')) <= 0",
+        )
+    )
+    return {
+        "x-kubernetes-int-or-string": True,
+        "anyOf": [{"type": "integer"}, {"type": "string"}],
+        "maxLength": _MAX_QUANTITY_LENGTH,
+        "pattern": SIZE,
+        "x-kubernetes-validations": [rule(cel, f"allowed: {kind.minimum} to {kind.maximum}")],
+    }
+
+
+@field_schema.register
+def _(kind: Quantity) -> Schema:
+    return {
+        "x-kubernetes-int-or-string": True,
+        "anyOf": [{"type": "integer"}, {"type": "string"}],
+        "maxLength": _MAX_QUANTITY_LENGTH,
+        "pattern": f"^{QUANTITY}$",
+    }
+
+
+@field_schema.register
+def _(kind: WholeNumber) -> Schema:
+    return {
+        "type": "integer",
+        "format": "int64" if kind.maximum >= 2**31 else "int32",
+        "minimum": kind.minimum,
+        "maximum": kind.maximum,
+    }
+
+
+@field_schema.register
+def _(kind: OneOf) -> Schema:
+    if all(isinstance(value, int) for value in kind.values):
+        return {"type": "integer", "format": "int32", "enum": list(kind.values)}
+    return {"type": "string", "enum": list(kind.values)}
+
+
+@field_schema.register
+def _(kind: DnsLabel) -> Schema:
+    return {"type": "string", "minLength": 1, "maxLength": kind.max_length, "pattern": f"^{kind.pattern}$"}
+
+
+@field_schema.register
+def _(kind: PatternText) -> Schema:
+    return {"type": "string", "minLength": 1, "maxLength": kind.max_length, "pattern": f"^({kind.pattern})$"}
+
+
+@field_schema.register
+def _(kind: Percentage) -> Schema:
+    cel = f"double(self) > 0.0 && double(self) {'<' if kind.open_end else '<='} 100.0"
+    return {
+        "type": "string",
+        "minLength": 1,
+        "maxLength": 13,
+        "pattern": r"^[0-9]{1,3}(\.[0-9]{1,9})?$",
+        "x-kubernetes-validations": [
+            rule(cel, f"a decimal in quotes, above 0 and {'below' if kind.open_end else 'up to'} 100")
+        ],
+    }

@@ -1,0 +1,122 @@
+"""The rules between fields once more, in CEL: the API server rejects what `validation.rules` would reject.
+
+Also the rules that only an API server can check: immutable fields. Each rule names its field in the error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pydantic import BaseModel
+
+from migratory_resources.cluster.kubernetes import (
+    ExposeSpec,
+    KubernetesBrokersSpec,
+    KubernetesClusterSpec,
+    KubernetesSlaSpec,
+    KubernetesZooKeeperSpec,
+    PodResources,
+    StorageSpec,
+)
+from migratory_resources.cluster.spec import MAX_NAME_LENGTH, CacheSpec, LimitsSpec, TopicsSpec
+from migratory_resources.crd.field_schemas import Schema, millis, rule, size
+from migratory_resources.objectives import Objective, ObjectiveWindow
+from migratory_resources.quantities import format_duration
+from migratory_resources.validation.rules import BACKOFF_SECONDS, RESENDING_SECONDS, TAKEOVER_SECONDS
+
+
+def _immutable(field: str, optional: bool = False) -> Schema:
+    """Return the rule that a field does not change; `optional`: the field may be absent."""
+    cel = f"self.{field} == oldSelf.{field}"
+    if optional:
+        both = f"has(self.{field}) == has(oldSelf.{field})"
+        cel = f"{both} && (!has(self.{field}) || {cel})"
+    return rule(cel, "is immutable: delete and create the cluster to change it", field)
+
+
+def _outlasts_takeover(path: str, seconds: float, reason: str) -> Schema:
+    """Return the rule that a duration is at least the session timeout, a takeover and `seconds`."""
+    extra = TAKEOVER_SECONDS + seconds
+    cel = f"{millis(f'self.{path}')} >= {millis('self.zookeeper.sessionTimeout')} + {round(extra * 1000)}"
+    return rule(cel, f"must be sessionTimeout + {format_duration(extra)} (a takeover and {reason}) or more", path)
+
+
+def _within_limit(amount: str) -> Schema:
+    """Return the rule that a resource's request does not exceed its limit."""
+    request, limit = f"self.requests.{amount}", f"self.limits.{amount}"
+    cel = f"!has({request}) || !has({limit}) || {size(request)}.compareTo({size(limit)}) <= 0"
+    return rule(cel, f"must be requests.{amount} or more", f"limits.{amount}")
+
+
+SPEC_RULES: Mapping[type[BaseModel], Sequence[Schema]] = {
+    TopicsSpec: [_immutable("groups")],
+    CacheSpec: [rule(f"{millis('self.maxAge')} >= {millis('self.minAge')}", "must be minAge or more", "maxAge")],
+    LimitsSpec: [
+        rule(f"{size('self.queuePerClient')}.compareTo({size('self.maxPayload')}) >= 0", "must be maxPayload or more",
+             "queuePerClient"),
+        rule(f"{size('self.queueTotal')}.compareTo({size('self.queuePerClient')}) >= 0",
+             "must be queuePerClient or more", "queueTotal"),
+    ],
+    ExposeSpec: [
+        rule("has(self.host) == (self.type == 'NodePort')",
+             "host is required with type NodePort, and not allowed with other types"),
+        rule("has(self.urlTemplate) == (self.type == 'Template')",
+             "urlTemplate is required with type Template, and not allowed with other types"),
+    ],
+    KubernetesBrokersSpec: [
+        rule("self.weights.size() < self.replicas || self.weights.exists(name, self.weights[name] > 0)",
+             "at least one broker needs a weight above 0", "weights"),
+    ],
+    PodResources: [_within_limit("cpu"), _within_limit("memory")],
+    StorageSpec: [
+        _immutable("size"),
+        _immutable("ephemeral"),
+        _immutable("className", optional=True),
+    ],
+    KubernetesZooKeeperSpec: [_immutable("replicas"), _immutable("external", optional=True)],
+    KubernetesClusterSpec: [
+        rule("self.brokers.replicas >= 2 * self.delivery.minCopies - 1",
+             "must be 2 x delivery.minCopies - 1 or more", "brokers.replicas"),
+        rule(f"{size('self.limits.queueTotal')}.asInteger() >= self.brokers.ioProcesses * "
+             f"{size('self.limits.queuePerClient')}.asInteger()",
+             "must be brokers.ioProcesses x limits.queuePerClient or more", "limits.queueTotal"),
+        _outlasts_takeover("topics.cache.minAge", BACKOFF_SECONDS, "a client's longest backoff"),
+        _outlasts_takeover("delivery.duplicateWindow", RESENDING_SECONDS, "a client's publish timeout"),
+        rule(f"{size('self.topics.cache.maxBytes')}.compareTo({size('self.limits.maxPayload')}) >= 0",
+             "must be limits.maxPayload or more", "topics.cache.maxBytes"),
+        rule(f"self.sla.objectives.all(one, !has(one.slices) || has(one.window) || {millis('one.slices.length')} <= "
+             f"{millis('self.sla.window')})",
+             "slices.length must be sla.window or less", "sla.objectives"),
+    ],
+    KubernetesSlaSpec: [
+        rule("!has(self.schedule) || has(self.prometheus)", "schedule requires prometheus", "prometheus"),
+    ],
+    Objective: [
+        rule("self.type != 'latency' || has(self.threshold) != has(self.slices)",
+             "type latency needs either threshold or slices"),
+        rule("self.type in ['latency', 'availability'] || !has(self.slices)",
+             "slices are allowed for types latency and availability only"),
+        rule("self.type == 'latency' || has(self.threshold) == (self.type in ['resume', 'publish'])",
+             "types resume and publish need a threshold, types delivery and availability must not have one"),
+        rule("self.type == 'latency' || !has(self.clock)", "clock is allowed for type latency only"),
+        rule("!has(self.slices) || (self.type == 'latency' ? has(self.slices.percentile) && has(self.slices.threshold) "
+             "&& !has(self.slices.share) : has(self.slices.share) && !has(self.slices.percentile) && "
+             "!has(self.slices.threshold))",
+             "slices need a percentile and a threshold for type latency, a share for type availability"),
+    ],
+    ObjectiveWindow: [
+        rule("has(self.rolling) != has(self.calendar)", "either rolling or calendar"),
+        rule("!has(self.zone) || has(self.calendar)", "zone is allowed with calendar only"),
+    ],
+}  # fmt: skip
+
+CLUSTER_RULES: Sequence[Schema] = [
+    rule(
+        f"size(self.metadata.name) <= {MAX_NAME_LENGTH} && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
+        f'metadata.name: allowed: 1 to {MAX_NAME_LENGTH} of a-z, 0-9 and "-", beginning with a letter (the names and '
+        "labels of pods contain it, within 63 characters)",
+    ),
+]
+"""Rules of the resource as a whole, the only place where CEL sees its name.
+
+The operator checks that weights name brokers of this cluster: names of unbounded length exceed the cost of a rule."""

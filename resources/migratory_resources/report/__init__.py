@@ -1,0 +1,1 @@
+"""The SLAReport: its spec and its status."""

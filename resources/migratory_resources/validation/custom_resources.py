@@ -1,0 +1,123 @@
+"""Reads custom resources, as the Kubernetes API returns them, into models.
+
+The API server has validated them against its schema, which may be older or newer than this release. Fields that this
+release does not know are left out: during an upgrade the definitions are newer for a while, and their defaults are in
+every resource. `unknown_cluster_fields` and `unknown_report_fields` name them for a condition.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from migratory_resources.cluster.kubernetes import ExposeSpec, KubernetesCluster, PodResources
+from migratory_resources.objectives import find_contradictions
+from migratory_resources.quantities import parse_amount
+from migratory_resources.report.spec import ReportSpec
+from migratory_resources.validation.loading import path_of, problems_of
+from migratory_resources.validation.problems import ClusterFileError, FieldProblem
+from migratory_resources.validation.repairs import validate_with_repairs
+from migratory_resources.validation.rules import check_rules
+
+
+def read_cluster(resource: dict[str, Any]) -> KubernetesCluster:
+    """Return the cluster, without other metadata, status and unknown fields.
+
+    :raises ClusterFileError: with all problems found.
+    """
+    name = resource["metadata"]["name"]
+    repaired, errors = validate_with_repairs(KubernetesCluster, _known_cluster(resource)[0])
+    problems = [problem for error in errors for problem in problems_of(error)]
+    if repaired is not None:
+        problems += check_rules(repaired)
+        spec = repaired.cluster.spec
+        if repaired.is_intact("spec", "brokers", "expose"):
+            problems += _check_exposure(spec.brokers.expose)
+        for part, resources in (("brokers", spec.brokers.resources), ("zookeeper", spec.zookeeper.resources)):
+            if repaired.is_intact("spec", part, "resources"):
+                problems += _check_amounts(f"spec.{part}.resources", resources)
+    if repaired is None or problems:
+        raise ClusterFileError(name, problems) from next(iter(errors), None)
+    return repaired.cluster
+
+
+def unknown_cluster_fields(resource: dict[str, Any]) -> list[str]:
+    """Return the paths of the cluster's fields that this release does not know."""
+    return _known_cluster(resource)[1]
+
+
+def read_report(resource: dict[str, Any]) -> ReportSpec:
+    """Return the spec of an SLAReport, without unknown fields.
+
+    :raises ClusterFileError: with all problems found.
+    """
+    name = resource["metadata"]["name"]
+    try:
+        spec = ReportSpec.model_validate(drop_unknown_fields(ReportSpec, resource.get("spec", {}))[0])
+    except ValidationError as error:
+        problems = [replace(problem, path=f"spec.{problem.path}".rstrip(".")) for problem in problems_of(error)]
+        raise ClusterFileError(name, problems) from error
+    problems = [
+        FieldProblem(f"spec.objectives[{index}].{field}", value, allowed)
+        for index, field, value, allowed in find_contradictions(spec.objectives)
+    ]
+    if problems:
+        raise ClusterFileError(name, problems)
+    return spec
+
+
+def unknown_report_fields(resource: dict[str, Any]) -> list[str]:
+    """Return the paths of the report's fields that this release does not know."""
+    return [f"spec.{path}" for path in drop_unknown_fields(ReportSpec, resource.get("spec", {}))[1]]
+
+
+def drop_unknown_fields(model: type[BaseModel], document: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Return a copy of the document without the fields that the model does not have, and their paths."""
+    known = copy.deepcopy(document)
+    try:
+        model.model_validate(known)
+    except ValidationError as error:
+        # One validation reports all of them: nothing inside an unknown field is validated.
+        extra = [detail for detail in error.errors(include_url=False) if detail["type"] == "extra_forbidden"]
+        for detail in extra:
+            *parents, last = detail["loc"]
+            parent: Any = known
+            for part in parents:
+                parent = parent[part]
+            del parent[last]
+        return known, sorted(path_of(detail) for detail in extra)
+    return known, []
+
+
+def _known_cluster(resource: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    document = {
+        "apiVersion": resource["apiVersion"],
+        "kind": resource["kind"],
+        "metadata": {"name": resource["metadata"]["name"]},
+        "spec": resource.get("spec", {}),
+    }
+    return drop_unknown_fields(KubernetesCluster, document)
+
+
+def _check_amounts(path: str, resources: PodResources) -> list[FieldProblem]:
+    requests, limits = resources.requests, resources.limits
+    return [
+        FieldProblem(f"{path}.limits.{name}", limit, f"{request} or more, the value of requests.{name}")
+        for name, request, limit in (
+            ("cpu", requests.cpu, limits.cpu),
+            ("memory", requests.memory, limits.memory),
+        )
+        if request is not None and limit is not None and parse_amount(request) > parse_amount(limit)
+    ]
+
+
+def _check_exposure(expose: ExposeSpec) -> list[FieldProblem]:
+    problems = []
+    for field, value, type_ in (("host", expose.host, "NodePort"), ("urlTemplate", expose.url_template, "Template")):
+        if (value is not None) != (expose.type == type_):
+            allowed = f"a value with type {type_}, and no value with any other type"
+            problems.append(FieldProblem(f"spec.brokers.expose.{field}", value, allowed))
+    return problems

@@ -1,0 +1,179 @@
+"""Loads a cluster file into a MigratoryCluster: reports every error at once, and every field without effect."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from migratory_resources.cluster.spec import MigratoryCluster
+from migratory_resources.validation.document import DocumentError, parse_document
+from migratory_resources.validation.problems import (
+    ClusterFileError,
+    FieldProblem,
+    MissingField,
+    UnknownField,
+    UnreadableFile,
+)
+from migratory_resources.validation.repairs import validate_with_repairs
+from migratory_resources.validation.rules import check_rules
+
+KUBERNETES_ONLY = {
+    "metadata.namespace": "one machine has no namespaces",
+    "spec.brokers.resources": "the processes share this machine",
+    "spec.brokers.expose": "the brokers listen on this machine's loopback address",
+    "spec.brokers.image": "the brokers are processes of this installation",
+    "spec.brokers.podTemplate": "there are no pods",
+    "spec.zookeeper.external": "the runner starts its own ensemble",
+    "spec.zookeeper.storage": "the data is in the work folder",
+    "spec.zookeeper.resources": "the processes share this machine",
+    "spec.zookeeper.image": "ZooKeeper comes with PySpark",
+    "spec.zookeeper.podTemplate": "there are no pods",
+    "spec.sla.prometheus": "the runner records the metrics itself",
+    "spec.sla.schedule": "reports are made on request",
+    "spec.sla.zone": "the zone is an option of `migratory sla report`",
+    "spec.sla.historyLimit": "reports are files that you keep",
+    "spec.sla.spark": "Spark runs in one process on this machine",
+    "status": "the operator writes it",
+}
+"""Fields that have no effect on one machine, and why."""
+
+REFUSED = {"spec.security": "no value: this release has no tokens, authorization rules or TLS; remove the field"}
+"""Fields that are an error and not a warning: without them the cluster would be less secure than its file says."""
+
+_NO_EFFECT = frozenset({"metadata.labels", "metadata.annotations"})
+_KNOWN = frozenset({*KUBERNETES_ONLY, *REFUSED, *_NO_EFFECT})
+_SIMILARITY = 0.7
+"""The difflib ratio of a misspelling: "replica" for "replicas", "minCopys" for "minCopies", but not "color"."""
+
+
+@dataclass(frozen=True)
+class LoadedCluster:
+    """A valid cluster, and a sentence for each field of the file that has no effect here."""
+
+    cluster: MigratoryCluster
+    warnings: list[str] = field(default_factory=list)
+
+
+def load_cluster_file(path: Path) -> LoadedCluster:
+    """:raises ClusterFileError: unreadable or invalid; names the file in every line."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ClusterFileError(str(path), [_unreadable(f"cannot be read: {error.strerror}")]) from error
+    return load_cluster(data, str(path))
+
+
+def load_cluster(data: bytes | str, source: str = "cluster") -> LoadedCluster:
+    """Parse and validate one MigratoryCluster.
+
+    :param source: the name of the file, which begins every line of an error.
+    :raises ClusterFileError: with all problems found.
+    """
+    try:
+        document = parse_document(data)
+    except DocumentError as error:
+        raise ClusterFileError(source, [_unreadable(str(error))]) from error
+    problems: list[FieldProblem] = []
+    warnings: list[str] = []
+    known = _known_fields(MigratoryCluster, document, "", problems, warnings)
+    repaired, errors = validate_with_repairs(MigratoryCluster, known)
+    problems += [problem for error in errors for problem in problems_of(error)]
+    if repaired is not None:
+        problems += check_rules(repaired)
+    if repaired is None or problems:
+        raise ClusterFileError(source, problems) from next(iter(errors), None)
+    return LoadedCluster(repaired.cluster, warnings)
+
+
+def _unreadable(message: str) -> FieldProblem:
+    return UnreadableFile("", None, message)
+
+
+def _known_fields(
+    model: type[BaseModel], data: dict[str, Any], path: str, problems: list[FieldProblem], warnings: list[str]
+) -> dict[str, Any]:
+    """Return a copy of `data` with the fields of `model`; report all others in `problems` or `warnings`."""
+    fields = {info.alias or name: info for name, info in model.model_fields.items()}
+    known: dict[str, Any] = {}
+    for key, value in data.items():
+        field_path = f"{path}{key}"
+        if key in fields:
+            known[key] = _known_fields_below(fields[key].annotation, value, field_path, problems, warnings)
+        elif field_path in REFUSED:
+            problems.append(FieldProblem(field_path, value, REFUSED[field_path]))
+        elif field_path in KUBERNETES_ONLY:
+            warnings.append(f"{field_path} has no effect on one machine: {KUBERNETES_ONLY[field_path]}")
+        elif field_path not in _NO_EFFECT:
+            # Refused fields count as well: "securty" must be an error, too.
+            candidates = [*fields, *(other.removeprefix(path) for other in _KNOWN if other.startswith(path))]
+            closest = difflib.get_close_matches(key, candidates, n=1, cutoff=_SIMILARITY)
+            if closest:
+                problems.append(UnknownField(field_path, value, f"{path}{closest[0]}"))
+            else:
+                warnings.append(f"{field_path} is not known and has no effect")
+    return known
+
+
+def _known_fields_below(
+    annotation: Any, value: Any, path: str, problems: list[FieldProblem], warnings: list[str]
+) -> Any:
+    model = next(_models_in(annotation), None)
+    if model is None:
+        return value
+    if isinstance(value, dict):
+        return _known_fields(model, value, f"{path}.", problems, warnings)
+    if isinstance(value, list):
+        return [
+            _known_fields(model, item, f"{path}[{index}].", problems, warnings) if isinstance(item, dict) else item
+            for index, item in enumerate(value)
+        ]
+    return value
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _models_in(part)
+
+
+def problems_of(error: ValidationError) -> Iterator[FieldProblem]:
+    """Convert pydantic's errors to problems."""
+    for detail in error.errors(include_url=False):
+        path = path_of(detail)
+        if detail["type"] == "missing":
+            yield MissingField(path)
+        else:
+            yield FieldProblem(path, detail["input"], _allowed(detail))
+
+
+def path_of(detail: ErrorDetails) -> str:
+    """Return the location of an error as people write it: `spec.sla.objectives[0].name`."""
+    path = ""
+    for part in detail["loc"]:
+        if isinstance(part, int):
+            path += f"[{part}]"
+        else:
+            path += f".{part}" if path else part
+    return path
+
+
+def _allowed(detail: ErrorDetails) -> str:
+    context = detail.get("ctx", {})
+    if "allowed" in context:
+        return str(context["allowed"])
+    match detail["type"]:
+        case "model_type" | "model_attributes_type" | "dict_type":
+            return "a mapping of fields"
+        case "list_type":
+            return "a list"
+        case "too_long":
+            return f"up to {context['max_length']} entries"
+        case _:
+            return str(detail["msg"])

@@ -1,0 +1,139 @@
+"""Rules between fields of a cluster. Each broken rule gives a path, the value there and what is allowed instead.
+
+`crd.rules` has the same rules in CEL, for the API server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from migratory_resources.cluster.spec import MigratoryCluster
+from migratory_resources.objectives import find_contradictions
+from migratory_resources.quantities import format_duration, format_size
+from migratory_resources.validation.problems import FieldProblem
+from migratory_resources.validation.repairs import RepairedCluster
+
+TAKEOVER_SECONDS = 2.0
+"""The `progressTimeout` of a takeover: a candidate that has not finished by then tries again."""
+BACKOFF_SECONDS = 30.0
+"""The longest time that a client waits before it reconnects."""
+RESENDING_SECONDS = 60.0
+"""How long a client sends an unacknowledged publication again (`Settings.publish_timeout`)."""
+
+
+def check_rules(repaired: RepairedCluster[MigratoryCluster]) -> list[FieldProblem]:
+    """Return all broken rules, in the order of the fields, except rules that involve a replaced value."""
+    return [*_copies(repaired), *_weights(repaired), *_times(repaired), *_sizes(repaired), *_objectives(repaired)]
+
+
+def _are_intact(repaired: RepairedCluster[MigratoryCluster], *paths: str) -> bool:
+    return all(repaired.is_intact("spec", *path.split(".")) for path in paths)
+
+
+def _copies(repaired: RepairedCluster[MigratoryCluster]) -> Iterator[FieldProblem]:
+    spec = repaired.cluster.spec
+    copies = spec.delivery.min_copies
+    required = 2 * copies - 1
+    if spec.brokers.replicas < required and _are_intact(repaired, "brokers.replicas", "delivery.minCopies"):
+        possible = (spec.brokers.replicas + 1) // 2
+        alternative = f", or delivery.minCopies {possible}{' or less' if possible > 1 else ''}"
+        yield FieldProblem(
+            "spec.brokers.replicas",
+            spec.brokers.replicas,
+            f"{required} or more with delivery.minCopies {copies} (2 x minCopies - 1){alternative}",
+        )
+
+
+def _weights(repaired: RepairedCluster[MigratoryCluster]) -> Iterator[FieldProblem]:
+    cluster = repaired.cluster
+    weights = cluster.spec.brokers.weights
+    if not (_are_intact(repaired, "brokers.replicas") and repaired.is_intact("metadata", "name")):
+        return
+    names = cluster.broker_names
+    name_range = f"{names[0]} to {names[-1]}" if len(names) > 1 else names[0]
+    for name in weights:
+        if name not in names:
+            yield FieldProblem("spec.brokers.weights", name, f"names of this cluster's brokers, {name_range}")
+    if all(weights.get(name, 100) == 0 for name in names):
+        yield FieldProblem("spec.brokers.weights", weights, "a weight above 0 for at least one broker")
+
+
+def _times(repaired: RepairedCluster[MigratoryCluster]) -> Iterator[FieldProblem]:
+    spec = repaired.cluster.spec
+    session = spec.zookeeper.session_timeout
+    minimum = session + TAKEOVER_SECONDS + BACKOFF_SECONDS
+    allowed = (
+        f"{format_duration(minimum)} or more: the session timeout ({format_duration(session)}), a takeover "
+        f"({format_duration(TAKEOVER_SECONDS)}) and a client's longest backoff ({format_duration(BACKOFF_SECONDS)})"
+    )
+    cache = spec.topics.cache
+    if cache.min_age < minimum and _are_intact(repaired, "topics.cache.minAge", "zookeeper.sessionTimeout"):
+        yield FieldProblem("spec.topics.cache.minAge", format_duration(cache.min_age), allowed)
+    if cache.max_age < cache.min_age and _are_intact(repaired, "topics.cache.maxAge", "topics.cache.minAge"):
+        yield FieldProblem(
+            "spec.topics.cache.maxAge",
+            format_duration(cache.max_age),
+            f"minAge ({format_duration(cache.min_age)}) or more",
+        )
+    minimum = session + TAKEOVER_SECONDS + RESENDING_SECONDS
+    if spec.delivery.duplicate_window < minimum and _are_intact(
+        repaired, "delivery.duplicateWindow", "zookeeper.sessionTimeout"
+    ):
+        yield FieldProblem(
+            "spec.delivery.duplicateWindow",
+            format_duration(spec.delivery.duplicate_window),
+            f"{format_duration(minimum)} or more: the session timeout ({format_duration(session)}), a takeover "
+            f"({format_duration(TAKEOVER_SECONDS)}) and a client's publish timeout "
+            f"({format_duration(RESENDING_SECONDS)})",
+        )
+
+
+def _sizes(repaired: RepairedCluster[MigratoryCluster]) -> Iterator[FieldProblem]:
+    limits, cache = repaired.cluster.spec.limits, repaired.cluster.spec.topics.cache
+    payload = f"limits.maxPayload ({format_size(limits.max_payload)}) or more"
+    if limits.queue_per_client < limits.max_payload and _are_intact(
+        repaired, "limits.queuePerClient", "limits.maxPayload"
+    ):
+        yield FieldProblem("spec.limits.queuePerClient", format_size(limits.queue_per_client), payload)
+    if limits.queue_total < limits.queue_per_client and _are_intact(
+        repaired, "limits.queueTotal", "limits.queuePerClient"
+    ):
+        yield FieldProblem(
+            "spec.limits.queueTotal",
+            format_size(limits.queue_total),
+            f"limits.queuePerClient ({format_size(limits.queue_per_client)}) or more",
+        )
+    processes = repaired.cluster.spec.brokers.io_processes
+    paths = "brokers.ioProcesses", "limits.queueTotal", "limits.queuePerClient"
+    minimum = processes * limits.queue_per_client
+    if limits.queue_per_client <= limits.queue_total < minimum and _are_intact(repaired, *paths):
+        yield FieldProblem(
+            "spec.limits.queueTotal",
+            format_size(limits.queue_total),
+            f"brokers.ioProcesses ({processes}) x limits.queuePerClient, {format_size(minimum)}, or more",
+        )
+    if cache.max_bytes < limits.max_payload and _are_intact(repaired, "topics.cache.maxBytes", "limits.maxPayload"):
+        yield FieldProblem("spec.topics.cache.maxBytes", format_size(cache.max_bytes), payload)
+
+
+def _objectives(repaired: RepairedCluster[MigratoryCluster]) -> Iterator[FieldProblem]:
+    sla = repaired.cluster.spec.sla
+    path = ("spec", "sla", "objectives")
+    intact = [repaired.is_intact(*path, index) for index in range(len(sla.objectives))]
+    # A duplicate name is reported whatever else is wrong there; targets are compared between intact objectives only.
+    for field, compared in (
+        ("name", [index for index in range(len(intact)) if repaired.is_intact(*path, index, "name")]),
+        ("target", [index for index in range(len(intact)) if intact[index]]),
+    ):
+        for position, wrong_field, value, allowed in find_contradictions([sla.objectives[index] for index in compared]):
+            if wrong_field == field:
+                yield FieldProblem(f"spec.sla.objectives[{compared[position]}].{field}", value, allowed)
+    for index, objective in enumerate(sla.objectives):
+        if not (intact[index] and _are_intact(repaired, "sla.window")):
+            continue
+        if objective.slices is not None and objective.window is None and objective.slices.length > sla.window:
+            yield FieldProblem(
+                f"spec.sla.objectives[{index}].slices.length",
+                format_duration(objective.slices.length),
+                f"sla.window ({format_duration(sla.window)}) or less",
+            )
