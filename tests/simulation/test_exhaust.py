@@ -9,24 +9,24 @@ from collections.abc import Callable
 import pytest
 from migratory_simulation import exhaust, planted
 from migratory_simulation.exhaust import Bounds, Prints, Search, search
+from migratory_simulation.external_checker import Violation
 from migratory_simulation.faults import STRIKES
-from migratory_simulation.ledger import Violation
-from migratory_simulation.small import Choice, Small
+from migratory_simulation.untimed import Choice, UntimedCluster
 
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     return planted.run_command("exhaust", *arguments, timeout=300)
 
 
-def begun(publications: int = 2) -> Small:
+def begun(publications: int = 2) -> UntimedCluster:
     """A small cluster whose publications have just been sent."""
-    small = Small(3, 2, publications, restart=True)
+    small = UntimedCluster(3, 2, publications, restart=True)
     go_on(small, lambda: small.ready and not small.choices())
     small.begin()
     return small
 
 
-def go_on(small: Small, finished: Callable[[], bool]) -> None:
+def go_on(small: UntimedCluster, finished: Callable[[], bool]) -> None:
     """In the order of sending."""
     while not finished():
         if choices := small.choices():
@@ -36,7 +36,7 @@ def go_on(small: Small, finished: Callable[[], bool]) -> None:
             small.check_time()
 
 
-def until(small: Small, both: tuple[str, str]) -> tuple[Choice, Choice]:
+def until(small: UntimedCluster, both: tuple[str, str]) -> tuple[Choice, Choice]:
     """Go on until two things of these kinds, at different brokers, are under way."""
     for _ in range(200):
         found = [next((choice for choice in small.choices() if choice[0] == kind), None) for kind in both]
@@ -57,16 +57,16 @@ def test_one_crash_at_every_step_is_survived() -> None:
 
 def test_a_history_that_is_lost_with_its_publications_comes_to_an_end() -> None:
     """The owner and another of three end after everything is answered: what is left is a new history, empty."""
-    small = Small(3, 2, 1, restart=True, safe=False)
+    small = UntimedCluster(3, 2, 1, restart=True, safe=False)
     go_on(small, lambda: small.ready and not small.choices())
     small.begin()
     go_on(small, lambda: small.done)
-    record = small.probe.latest[0]
+    record = small.internal.latest[0]
     other = next(node.name for node in small.running() if node.name != record.owner[0])
     for name in (record.owner[0], other):
         small.crash(name, lost=True)
     go_on(small, lambda: small.done)
-    assert small.probe.latest[0].first > record.first
+    assert small.internal.latest[0].first > record.first
     assert not any(node.logic.groups[0].replica.topics for node in small.running())
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from migratory_simulation.external_checker import Violation
 from migratory_simulation.faults import Grow, RollingRestart, Shrink
-from migratory_simulation.ledger import Violation
 from migratory_simulation.options import Options, draw_options
 from migratory_simulation.plans import Plan
 from migratory_simulation.process import Process
@@ -38,7 +38,7 @@ def test_one_that_does_not_end_is_a_violation(options: Options, monkeypatch: pyt
     """A broker that never says that it is drained is waited for: its time is over, but its list has lost another."""
     world = World(options)
     monkeypatch.setattr(Process, "drain", lambda process, period: None)
-    monkeypatch.setattr(world.probe, "may_lose", lambda process, drains=True: False)
+    monkeypatch.setattr(world.internal, "may_lose", lambda process, drains=True: False)
     with pytest.raises(Violation, match="a rolling restart does not end") as found:
         world.run()
     assert found.value.invariant == 7

@@ -1,7 +1,7 @@
 """Publishers and subscribers: the production client core over modelled connections.
 
-What arrives is checked twice: as the application gets it from the core (`Ledger`), and before, per connection, as it
-was on the wire (`WireTopic`), so that the core's own care doesn't hide a mistake of a broker.
+Deliveries are checked twice: as the application gets them from the core (`ExternalChecker`), and before that, per
+connection, as they were on the wire (`WireTopic`), so that the client core cannot hide a broker's mistake.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from migratory_protocol.codec import CODECS, JSON, Codec
 from migratory_protocol.positions import Position
 
 from migratory_simulation.connections import Connection
-from migratory_simulation.ledger import Key, Violation
+from migratory_simulation.external_checker import Key, Violation
 
 if TYPE_CHECKING:
     from migratory_simulation.world import World
@@ -111,7 +111,7 @@ class Client:
         chance = self.world.options.snapshots
         snapshot = chance > 0.0 and self.random.random() < chance
         if snapshot:
-            self.world.ledger.wants_snapshot(self.name, topic)
+            self.world.external.wants_snapshot(self.name, topic)
         self.step(ev.SubscribeTopic(topic, None, snapshot, fresh))
 
     def publish(self, topic: str, *, qos: int = 1, final: bool = False) -> None:
@@ -127,7 +127,7 @@ class Client:
             waiting.append(key)
             if final:
                 self.final.add(key)
-        self.world.ledger.publishes(key, self.world.scheduler.now)
+        self.world.external.publishes(key, self.world.scheduler.now)
         self.step(ev.Submit(key, topic, key.payload + self.padding, qos, self.world.scheduler.now))
 
     def give_up_something(self) -> None:
@@ -136,7 +136,7 @@ class Client:
             key = self.random.choice(self.random.choice(candidates))
             if key not in self.final:
                 self._settle(key)
-                self.world.ledger.gives_up(key)
+                self.world.external.gives_up(key)
                 self.step(ev.GiveUp(key))
 
     def toggle(self, topic: str) -> None:
@@ -150,7 +150,7 @@ class Client:
         fresh = chance > 0.0 and topic not in self.core.subscriptions.active and self.random.random() < chance
         if fresh:
             self.world.coverage["begun anew"] += 1
-            self.world.ledger.leaves(self.name, topic)
+            self.world.external.leaves(self.name, topic)
         self._want(topic, fresh=fresh)
 
     def stall(self) -> None:
@@ -202,7 +202,7 @@ class Client:
                     self._write(link, message)
         elif isinstance(effect, ev.Deliver):
             got = effect.message
-            self.world.ledger.received(self.name, got.topic, got.position, got.payload, got.replayed, got.first)
+            self.world.external.received(self.name, got.topic, got.position, got.payload, got.replayed, got.first)
         elif isinstance(effect, ev.Receipt):
             self._receipt(effect)
         elif isinstance(effect, ev.Acknowledged):
@@ -210,7 +210,7 @@ class Client:
             assert isinstance(key, Key)
             if key.id:
                 self._settle(key)
-                self.world.ledger.acknowledges(key, effect.position, self.world.probe.is_committed(key))
+                self.world.external.acknowledges(key, effect.position, self.world.internal.is_committed(key))
         elif isinstance(effect, ev.PublishFailed):
             self._failed(effect)
         elif isinstance(effect, ev.Dial):
@@ -236,7 +236,9 @@ class Client:
             raise Violation(2, f"{self.name} {receipt.topic}: {receipt.first}..{receipt.last} missing, not reported")
         if receipt.position is None:
             raise Violation(2, f"{self.name} {receipt.topic}: a receipt without a position")
-        self.world.ledger.receipt(self.name, receipt.topic, receipt.kind, receipt.position, receipt.first, receipt.last)
+        self.world.external.receipt(
+            self.name, receipt.topic, receipt.kind, receipt.position, receipt.first, receipt.last
+        )
 
     def _failed(self, failed: ev.PublishFailed) -> None:
         key = failed.ticket
@@ -245,7 +247,7 @@ class Client:
             raise Violation(7, f"{key} is refused: {failed.code} {failed.text}")
         if not key.id:
             return
-        self.world.ledger.gives_up(key)
+        self.world.external.gives_up(key)
         again = key in self.final
         self._settle(key)
         if again:
@@ -361,8 +363,8 @@ class Client:
 
     def _check_receipt(self, link: ClientLink, request: int, receipt: wire.TopicReceipt, position: Position) -> None:
         topic, where = receipt.topic, f"{self.name} link {link.number} {receipt.topic}"
-        ledger = self.world.ledger
-        ledger.told(where, topic, position)
+        external = self.world.external
+        external.told(where, topic, position)
         if request:
             after = link.asked.get(request, {}).get(topic)
         else:
@@ -388,8 +390,8 @@ class Client:
 
     def _same(self, topic: str, one: Position, other: Position) -> bool:
         """Whether both are of one history."""
-        ledger = self.world.ledger
-        return ledger.history_of(topic, one.epoch) == ledger.history_of(topic, other.epoch)
+        external = self.world.external
+        return external.history_of(topic, one.epoch) == external.history_of(topic, other.epoch)
 
 
 def find_codec(name: str) -> Codec:

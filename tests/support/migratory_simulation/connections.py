@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from migratory_broker.core.edge.events import Lost, Opened, Paused, Received, Resumed
 
 if TYPE_CHECKING:
-    from migratory_simulation.process import EdgeLife
+    from migratory_simulation.process import EdgeProcess
     from migratory_simulation.world import World
 
 
@@ -27,7 +27,7 @@ class Peer(Protocol):
 class Connection:
     """Open until one side closes it; nothing arrives at a side that has seen the end."""
 
-    def __init__(self, world: World, number: int, client: Peer, edge: EdgeLife, wire: str) -> None:
+    def __init__(self, world: World, number: int, client: Peer, edge: EdgeProcess, wire: str) -> None:
         self.world = world
         self.number = number
         self.client = client

@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
 
+from migratory_simulation.external_checker import Violation
 from migratory_simulation.faults import STRIKES
-from migratory_simulation.ledger import Violation
-from migratory_simulation.small import DOWN, Choice, Small
+from migratory_simulation.untimed import DOWN, Choice, UntimedCluster
 
 TAIL = 80  # lines of a trace that are shown with a violation
 LIMIT = 4000  # steps of one run: more means that it never ends
@@ -62,7 +62,7 @@ class Prints:
     def __init__(self) -> None:
         self._nodes: dict[int, tuple[int, bytes]] = {}
 
-    def of(self, small: Small) -> bytes:
+    def of(self, small: UntimedCluster) -> bytes:
         digest = hashlib.blake2b(digest_size=16)
         for node in small.processes:
             known = self._nodes.get(node.number)
@@ -74,7 +74,7 @@ class Prints:
         return digest.digest()
 
 
-def around(small: Small) -> tuple[object, ...]:
+def around(small: UntimedCluster) -> tuple[object, ...]:
     """All but the cores. Of the order of sending only the relative one counts."""
     orders = [order for queue in small.links.values() for order, _ in queue]
     orders += [order for node in small.processes for queue in (node.asks, node.answers) for order, _ in queue]
@@ -92,7 +92,7 @@ def around(small: Small) -> tuple[object, ...]:
     ]
     links = [(ends, [(rank[order], data) for order, data in queue]) for ends, queue in sorted(small.links.items())]
     outbox = [(rank[order], number) for order, number in small.outbox]
-    ensemble, probe, ledger = small.ensemble, small.probe, small.ledger
+    ensemble, internal, external = small.ensemble, small.internal, small.external
     return (
         small.now,
         nodes,
@@ -101,13 +101,13 @@ def around(small: Small) -> tuple[object, ...]:
         small.publisher(),
         sorted((path, stored.data, stored.version, stored.owner) for path, stored in ensemble.nodes.items()),
         sorted(ensemble.sessions),
-        probe.reigns,
-        probe.lives,
-        probe.latest,
-        probe.since_activated,
-        probe.committed,
-        ledger.topics,
-        ledger.acknowledged,
+        internal.epochs,
+        internal.lives,
+        internal.latest,
+        internal.since_activated,
+        internal.committed,
+        external.topics,
+        external.acknowledged,
     )
 
 
@@ -127,9 +127,9 @@ class Bounds:
     restart: bool = True
     from_start: bool = False
 
-    def small(self) -> Small:
+    def small(self) -> UntimedCluster:
         crashes = self.faults if any(kind.startswith("crash") for kind in self.kinds) else 0
-        return Small(self.brokers, self.copies, self.publications, self.restart, crashes <= self.copies - 1)
+        return UntimedCluster(self.brokers, self.copies, self.publications, self.restart, crashes <= self.copies - 1)
 
 
 @dataclass
@@ -193,7 +193,7 @@ class Search:
 
     def _branch(
         self,
-        small: Small,
+        small: UntimedCluster,
         prints: Prints,
         decisions: dict[int, Decision],
         step: int,
@@ -213,7 +213,7 @@ class Search:
         return True
 
 
-def strikes(small: Small, kinds: tuple[str, ...]) -> list[Decision]:
+def strikes(small: UntimedCluster, kinds: tuple[str, ...]) -> list[Decision]:
     """The faults that can strike now."""
     found: list[Decision] = []
     for node in small.running():
@@ -233,7 +233,7 @@ def strikes(small: Small, kinds: tuple[str, ...]) -> list[Decision]:
     return found
 
 
-def _strike(small: Small, fault: Decision) -> None:
+def _strike(small: UntimedCluster, fault: Decision) -> None:
     kind, name = fault[0], fault[1]
     if kind.startswith("crash"):
         small.crash(name, kind == "crash lost")
@@ -245,7 +245,7 @@ def _strike(small: Small, fault: Decision) -> None:
         small.lose_replies(name, kind == "lose done")
 
 
-def _turn(small: Small) -> None:
+def _turn(small: UntimedCluster) -> None:
     choices = small.choices()
     if choices:
         small.take(choices[0])

@@ -7,27 +7,27 @@ from typing import TYPE_CHECKING
 
 from migratory_broker.core.logic.cache import TopicLog
 
-from migratory_simulation.ledger import Violation
+from migratory_simulation.external_checker import Violation
 
 if TYPE_CHECKING:
-    from migratory_simulation.probe import Probe
+    from migratory_simulation.internal_checker import InternalChecker
     from migratory_simulation.process import Process
 
 SLACK = 0.001
 
 
-def check(probe: Probe, process: Process, group: int, state: tuple[int, int], log: TopicLog) -> None:
+def check(internal: InternalChecker, process: Process, group: int, state: tuple[int, int], log: TopicLog) -> None:
     """The table of `log` at `process` has become shorter, in the epoch that it follows (`state`: promised, synced)."""
-    reign = probe.reigns.get((group, state[1]))
+    reign = internal.epochs.get((group, state[1]))
     if reign is None or state[0] != state[1]:
         return
     rows = log.table.rows
-    owner = probe.process_of(reign.record.owner)
+    owner = internal.process_of(reign.record.owner)
     if owner is process:
         now = process.local_now()
         for publisher, numbered in reign.publishers.get(log.name, {}).items():
             silent = now - numbered
-            if publisher not in rows and silent < probe.world.options.duplicate_window - SLACK:
+            if publisher not in rows and silent < internal.world.options.duplicate_window - SLACK:
                 raise Violation(
                     4, f"{process.label} forgets {publisher} in {log.name} {silent:.1f} s after its last publication"
                 )

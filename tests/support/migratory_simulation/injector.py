@@ -30,7 +30,7 @@ class Injector:
             return
         waits = isinstance(fault, (faults.Crash, faults.Drain)) and not self._may_end(fault.broker)
         # A drain ends long after it began: what will be recorded meanwhile must be known.
-        waits = waits or (isinstance(fault, faults.Drain) and len(world.probe.latest) < world.options.groups)
+        waits = waits or (isinstance(fault, faults.Drain) and len(world.internal.latest) < world.options.groups)
         if waits and world.options.plan.safe:
             world.scheduler.after(0.5 * world.options.tempo, self.inject, fault)
             return
@@ -48,7 +48,7 @@ class Injector:
     def _may_end(self, broker: str) -> bool:
         """Ending the broker now leaves every list since the last activated one with at most q - 1 lost."""
         process = self.world.process_of(broker)
-        return process is not None and self.world.probe.may_lose(process)
+        return process is not None and self.world.internal.may_lose(process)
 
     def _apply(self, fault: faults.Fault) -> bool:
         """Says whether it took effect."""
@@ -173,7 +173,7 @@ class Injector:
         world = self.world
         if world.healed:
             return True
-        if "crash" in fault.actions and world.options.plan.safe and not world.probe.may_lose(process):
+        if "crash" in fault.actions and world.options.plan.safe and not world.internal.may_lose(process):
             return False
         world.trace("fault", "**", f"{process.label}: {fault}")
         world.coverage["fault ambush"] += 1
@@ -188,7 +188,7 @@ class Injector:
         if world.healed or not process.running:
             return
         if action == "crash":
-            if not world.options.plan.safe or world.probe.may_lose(process):
+            if not world.options.plan.safe or world.internal.may_lose(process):
                 world.process_ends(process, "crash", restart=lasts)
         elif action == "freeze":
             process.freeze()
@@ -220,7 +220,7 @@ class Injector:
         world = self.world
         if not process.running:
             return
-        ends = world.probe.may_lose(process, drains=False)
+        ends = world.internal.may_lose(process, drains=False)
         if world.healed:
             # Nothing else ends any more. With one copy no list bears a loss, but its owner goes on without this one.
             ends = ends or process.logic.drained
@@ -263,7 +263,7 @@ class Injector:
             if other is not process:
                 self._drop_clients(other)
         victim = world.process_of(fault.crash) if fault.crash else None
-        if victim is not None and (not world.options.plan.safe or world.probe.may_lose(victim)):
+        if victim is not None and (not world.options.plan.safe or world.internal.may_lose(victim)):
             world.process_ends(victim, "crash", restart=fault.lasts)
 
     def _silence(self, fault: faults.SilentClient) -> bool:

@@ -21,7 +21,7 @@ SHARES = (72, 8, 5, 6, 5, 1, 1, 2)
 
 Profile = Literal["long", "short", "mixed"]
 LONG_EACH = 50
-AFTERMATH_EACH = 16  # of the short seeds, which are dearer by half with it
+FINAL_CHECKS_EACH = 16  # of the short seeds, which are dearer by half with it
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Options:
 
     padding: int = 0  # bytes that each payload is longer
     high_water: int = 4096  # bytes on their way to a stalled client before its edge is told
-    aftermath: bool = True  # go on for a while, and look whether anything is left over
+    final_checks: bool = True  # go on for a while, and look whether anything is left over
     # Limits that a small cluster would never meet: one too many is told to come again, or waits its turn.
     max_pending: int = 100_000
     publishes_per_client: int = 10_000
@@ -196,7 +196,7 @@ def _draw_short(seed: int) -> Options:
         bound=60.0 * tempo,
         plan=plan,
         profile="short",
-        aftermath=seed % AFTERMATH_EACH == 0,
+        final_checks=seed % FINAL_CHECKS_EACH == 0,
         hurry=0.3,
         beat=random.choice((1.0, 2.0, 2.0, 2.0)),
         clients_from=max(0.0, begin - random.uniform(0.2, 0.8)),

@@ -19,10 +19,10 @@ from migratory_broker.core.logic.core import Logic
 from migratory_protocol.messages import Ack
 from migratory_protocol.peer import decode_peer, encode_peer
 
-from migratory_simulation.ledger import Violation, key_of
+from migratory_simulation.external_checker import Violation, key_of
+from migratory_simulation.internal_checker import owes
 from migratory_simulation.network import End
-from migratory_simulation.probe import owes
-from migratory_simulation.told import Told
+from migratory_simulation.receipt_checker import ReceiptChecker
 from migratory_simulation.zookeeper import ZkClient
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _FLUSH = logic_events.Flush()
 _TICK = logic_events.Tick()
 
 
-class EdgeLife:
+class EdgeProcess:
     """An edge from its start to its end; `number` is never used again in the process."""
 
     def __init__(self, process: Process, number: int, delay: float) -> None:
@@ -101,7 +101,7 @@ class EdgeLife:
             return
         if isinstance(event, logic_events.Attach):
             self.process.interest.add(event.edge, event.topic)
-            self.process.told.asks(event)
+            self.process.receipts.asks(event)
         self.process.step(event)
 
     def hears(self, effect: logic_events.EdgeEffect) -> bool:
@@ -140,7 +140,7 @@ class Process:
         self.servers: logic_events.ServerList | None = None
         self.fenced = False
         self.draining = False
-        self.told = Told(self)
+        self.receipts = ReceiptChecker(self)
         self.interest = TopicInterest()
         self.replaced = False  # a newer process of this name was started while this one runs
         self._ticks = 0
@@ -149,7 +149,7 @@ class Process:
         self._flush_due = False
         self._stepping = False
         self._next_edge = 0
-        self.edges: list[EdgeLife] = []
+        self.edges: list[EdgeProcess] = []
         for _ in range(world.options.edges):
             self.add_edge()
         self.step(logic_events.Start(world.wall_ms(self), random.getrandbits(63)))
@@ -162,7 +162,7 @@ class Process:
 
     @property
     def incarnation(self) -> int:
-        return self.world.probe.incarnation(self.logic)
+        return self.world.internal.incarnation(self.logic)
 
     def local_now(self) -> float:
         return self.world.scheduler.now + self.offset
@@ -201,9 +201,9 @@ class Process:
             world.trace(self.label, "<-", event)
         effects = self.logic.step(event, world.scheduler.now + self.offset)
         if event is not _FLUSH:  # a flush only sends what was done before
-            world.probe.after_step(self)
+            world.internal.after_step(self)
         if type(event) is logic_events.ZkReply:
-            world.probe.heard(self)
+            world.internal.heard(self)
         for effect in effects:
             self._carry_out(effect)
             if not self.running:
@@ -259,8 +259,8 @@ class Process:
             self.observe(effect)
         elif isinstance(effect, logic_events.Fanout):
             for publication in effect.publications:
-                if world.ledger.shown(self.label, effect.topic, publication.position, publication.payload):
-                    world.probe.shown(self, effect.topic, publication.position, key_of(publication.payload))
+                if world.external.shown(self.label, effect.topic, publication.position, publication.payload):
+                    world.internal.shown(self, effect.topic, publication.position, key_of(publication.payload))
             self._to_edges(effect)
         elif isinstance(effect, (logic_events.Attached, logic_events.Page, logic_events.PublishAnswers)):
             if isinstance(effect, logic_events.Page):
@@ -287,33 +287,33 @@ class Process:
                     world.coverage["fences"] += 1
                 self.admission = effect
                 if effect.open:
-                    world.probe.ready(self)
+                    world.internal.ready(self)
             elif isinstance(effect, logic_events.ServerList):
                 self.servers = effect
             elif isinstance(effect, logic_events.Gap):
                 world.coverage["live gaps"] += 1
                 if effect.receipt == "truncated":
-                    self.told.truncated(effect)
+                    self.receipts.truncated(effect)
             self._to_edges(effect)
 
     def _check_answer(self, effect: logic_events.Attached | logic_events.Page | logic_events.PublishAnswers) -> None:
-        ledger, probe = self.world.ledger, self.world.probe
+        external, internal = self.world.external, self.world.internal
         if isinstance(effect, logic_events.PublishAnswers):
             for answer in effect.answers:
                 if isinstance(answer, Ack):
-                    probe.acknowledged(self, answer.topic, answer.publisher, answer.id, answer.position)
+                    internal.acknowledged(self, answer.topic, answer.publisher, answer.id, answer.position)
                 else:
                     self.world.coverage["gap answers" if answer.code == "gap" else f"{answer.code} answers"] += 1
             return
         for publication in effect.publications:
-            if ledger.shown(self.label, effect.topic, publication.position, publication.payload):
-                probe.shown(self, effect.topic, publication.position, key_of(publication.payload))
+            if external.shown(self.label, effect.topic, publication.position, publication.payload):
+                internal.shown(self, effect.topic, publication.position, key_of(publication.payload))
         if isinstance(effect, logic_events.Attached):
             self.world.coverage["resumes"] += 1
-            probe.named_current(self, effect.topic, effect.position)
-            self.told.attached(effect)
+            internal.named_current(self, effect.topic, effect.position)
+            self.receipts.attached(effect)
         elif effect.receipt == "truncated":
-            self.told.truncated(effect)
+            self.receipts.truncated(effect)
 
     def observe(self, effect: edge_events.Effect | logic_events.Effect) -> None:
         if isinstance(effect, logic_events.Note):
@@ -337,8 +337,8 @@ class Process:
 
     # ---- edges and faults
 
-    def add_edge(self) -> EdgeLife:
-        edge = EdgeLife(self, self._next_edge, self.world.options.edge_delay)
+    def add_edge(self) -> EdgeProcess:
+        edge = EdgeProcess(self, self._next_edge, self.world.options.edge_delay)
         self._next_edge += 1
         self.edges.append(edge)
         # A new edge is told how things stand, as the runtime does.

@@ -82,7 +82,7 @@ class Rollouts:
         if not process.running:
             return  # it crashed on its way out: gone, too
         # By that count nobody who is listed may ever go where there is one copy: there its own word must do.
-        if process.logic.drained and (world.options.min_copies == 1 or world.probe.may_lose(process)):
+        if process.logic.drained and (world.options.min_copies == 1 or world.internal.may_lose(process)):
             world.process_ends(process, "leaves for good")
             world.coverage["brokers left"] += 1
             return
@@ -126,7 +126,7 @@ class Rollouts:
         world = self.world
         over = world.scheduler.now >= until
         if process.running:
-            if process.logic.drained or (over and (not world.options.plan.safe or world.probe.may_lose(process))):
+            if process.logic.drained or (over and (not world.options.plan.safe or world.internal.may_lose(process))):
                 if world.process_of(process.name) is process:  # else its successor runs already, as it was before
                     world.revisions[process.name] = f"revision {self._revision}"
                 world.process_ends(process, "rolled", restart=fault.downtime)

@@ -1,6 +1,6 @@
 """The directed schedules: circumstances that rules speak of and that drawn plans bring about too rarely.
 
-Each is a script (stage.py, scripts_*.py) on a small cluster without other faults; its seed draws the delays, the
+Each is a script (cluster.py, scripts_*.py) on a small cluster without other faults; its seed draws the delays, the
 clients and the moments. With right code all invariants hold in it; several of the planted faults are caught by nothing
 else soon.
 """
@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from migratory_protocol.topics import topic_group
 
-from migratory_simulation import scripts_clients, scripts_lives, scripts_moves, scripts_takeover
+from migratory_simulation import scripts_moves, scripts_partitions, scripts_restarts, scripts_takeover
 from migratory_simulation.options import Options, draw_options
-from migratory_simulation.stage import Script, Stage
+from migratory_simulation.scripted import Script, ScriptedCluster
 from migratory_simulation.world import Report, World, run_seed
 
 
@@ -106,47 +106,49 @@ ALL: dict[str, Schedule] = {
     "slow first": Schedule(scripts_takeover.slow_first, 45.0),
     "late word": Schedule(scripts_takeover.late_word, 30.0, brokers=5, copies=3),
     "lost reply": Schedule(scripts_takeover.lost_reply, 50.0),
-    "two lives": Schedule(scripts_lives.two_lives, 40.0, safe=False),
-    "late answer": Schedule(scripts_lives.late_answer, 30.0, cache=8, give_up=25.0),
-    "replaced while serving": Schedule(scripts_lives.replaced_while_serving, 45.0, safe=False),
-    "newer life": Schedule(scripts_lives.newer_life, 25.0, safe=False),
-    "rolling restart": Schedule(scripts_lives.rolling_restart, 60.0, subscribers=8, cache=100_000),
-    "member dies": Schedule(scripts_lives.member_dies, 22.0),
-    "learner": Schedule(scripts_lives.learner, 35.0),
-    "drain": Schedule(scripts_lives.drain, 60.0, groups=3, publishers=2, subscribers=3),
-    "only copy leaves": Schedule(scripts_lives.only_copy_leaves, 70.0, copies=1, groups=2),
-    "overtaken leaves": Schedule(scripts_lives.overtaken_leaves, 70.0, copies=1),
-    "hangs in a turn": Schedule(scripts_lives.hangs_in_a_turn, 30.0, copies=1, topics=2, rate=50.0, cache=4),
-    "alone": Schedule(scripts_clients.alone, 25.0, subscribers=4),
-    "cut coordinator": Schedule(scripts_clients.cut_coordinator, 90.0, groups=2),
-    "cut and quiet": Schedule(scripts_clients.cut_coordinator, 90.0, groups=2, publishers=0),
-    "cut contact": Schedule(scripts_clients.cut_contact, 22.0, subscribers=4),
-    "ZooKeeper away": Schedule(scripts_clients.zookeeper_away, 60.0),
-    "lagging contact": Schedule(scripts_clients.lagging_contact, 40.0, subscribers=4),
-    "missed and evicted": Schedule(scripts_clients.missed_and_evicted, 50.0, cache=8, page=60, subscribers=4),
-    "evicted by age": Schedule(scripts_clients.missed_and_evicted, 50.0, cache=8, page=60, max_age=0.25, subscribers=4),
-    "stalled reader": Schedule(scripts_clients.stalled_reader, 30.0, subscribers=4),
-    "stalled and cut": Schedule(scripts_clients.stalled_reader, 30.0, subscribers=4, client_queue=3000),
-    "two at once": Schedule(scripts_lives.two_at_once, 100.0, safe=False, groups=2, publishers=1, subscribers=4),
+    "two lives": Schedule(scripts_restarts.two_lives, 40.0, safe=False),
+    "late answer": Schedule(scripts_restarts.late_answer, 30.0, cache=8, give_up=25.0),
+    "replaced while serving": Schedule(scripts_restarts.replaced_while_serving, 45.0, safe=False),
+    "newer life": Schedule(scripts_restarts.newer_life, 25.0, safe=False),
+    "rolling restart": Schedule(scripts_restarts.rolling_restart, 60.0, subscribers=8, cache=100_000),
+    "member dies": Schedule(scripts_restarts.member_dies, 22.0),
+    "learner": Schedule(scripts_restarts.learner, 35.0),
+    "drain": Schedule(scripts_restarts.drain, 60.0, groups=3, publishers=2, subscribers=3),
+    "only copy leaves": Schedule(scripts_restarts.only_copy_leaves, 70.0, copies=1, groups=2),
+    "overtaken leaves": Schedule(scripts_restarts.overtaken_leaves, 70.0, copies=1),
+    "hangs in a turn": Schedule(scripts_restarts.hangs_in_a_turn, 30.0, copies=1, topics=2, rate=50.0, cache=4),
+    "alone": Schedule(scripts_partitions.alone, 25.0, subscribers=4),
+    "cut coordinator": Schedule(scripts_partitions.cut_coordinator, 90.0, groups=2),
+    "cut and quiet": Schedule(scripts_partitions.cut_coordinator, 90.0, groups=2, publishers=0),
+    "cut contact": Schedule(scripts_partitions.cut_contact, 22.0, subscribers=4),
+    "ZooKeeper away": Schedule(scripts_partitions.zookeeper_away, 60.0),
+    "lagging contact": Schedule(scripts_partitions.lagging_contact, 40.0, subscribers=4),
+    "missed and evicted": Schedule(scripts_partitions.missed_and_evicted, 50.0, cache=8, page=60, subscribers=4),
+    "evicted by age": Schedule(
+        scripts_partitions.missed_and_evicted, 50.0, cache=8, page=60, max_age=0.25, subscribers=4
+    ),
+    "stalled reader": Schedule(scripts_partitions.stalled_reader, 30.0, subscribers=4),
+    "stalled and cut": Schedule(scripts_partitions.stalled_reader, 30.0, subscribers=4, client_queue=3000),
+    "two at once": Schedule(scripts_restarts.two_at_once, 100.0, safe=False, groups=2, publishers=1, subscribers=4),
     "only copy gone": Schedule(
-        scripts_lives.two_at_once, 100.0, safe=False, copies=1, groups=2, publishers=1, subscribers=4
+        scripts_restarts.two_at_once, 100.0, safe=False, copies=1, groups=2, publishers=1, subscribers=4
     ),
     "memory gone": Schedule(
-        scripts_lives.memory_gone, 70.0, safe=False, groups=2, publishers=2, subscribers=4, page=60
+        scripts_restarts.memory_gone, 70.0, safe=False, groups=2, publishers=2, subscribers=4, page=60
     ),
     "lost activation": Schedule(scripts_takeover.lost_activation, 50.0, safe=False, brokers=4),
-    "lives at once": Schedule(scripts_lives.lives_at_once, 60.0, safe=False),
-    "stalled replay": Schedule(scripts_clients.stalled_replay, 40.0, subscribers=4, page=60, high_water=100),
-    "others go on": Schedule(scripts_clients.others_go_on, 60.0, subscribers=4),
-    "halting goes on": Schedule(scripts_clients.halting_goes_on, 60.0, halt=True),
-    "quiet in one": Schedule(scripts_clients.quiet_in_one, 40.0, topics=2, publishers=1, give_up=1.5, window=6.0),
+    "lives at once": Schedule(scripts_restarts.lives_at_once, 60.0, safe=False),
+    "stalled replay": Schedule(scripts_partitions.stalled_replay, 40.0, subscribers=4, page=60, high_water=100),
+    "others go on": Schedule(scripts_partitions.others_go_on, 60.0, subscribers=4),
+    "halting goes on": Schedule(scripts_partitions.halting_goes_on, 60.0, halt=True),
+    "quiet in one": Schedule(scripts_partitions.quiet_in_one, 40.0, topics=2, publishers=1, give_up=1.5, window=6.0),
     "links break": Schedule(scripts_takeover.links_break, 40.0, brokers=5, copies=3),
-    "came back": Schedule(scripts_clients.came_back, 40.0, subscribers=4),
-    "former word": Schedule(scripts_clients.former_word, 50.0, brokers=5, copies=3, subscribers=16, alike=True),
-    "two edges": Schedule(scripts_clients.two_edges, 60.0, subscribers=8, edges=2),
+    "came back": Schedule(scripts_partitions.came_back, 40.0, subscribers=4),
+    "former word": Schedule(scripts_partitions.former_word, 50.0, brokers=5, copies=3, subscribers=16, alike=True),
+    "two edges": Schedule(scripts_partitions.two_edges, 60.0, subscribers=8, edges=2),
     "updates": Schedule(scripts_moves.updates, 420.0, publishers=2, subscribers=7, rate=1.0, alike=True),
     "scales": Schedule(scripts_moves.scales, 560.0, publishers=2, subscribers=13, rate=1.0, alike=True),
-    "idle": Schedule(scripts_lives.idle, 150.0, groups=2, publishers=0),
+    "idle": Schedule(scripts_restarts.idle, 150.0, groups=2, publishers=0),
 }
 
 
@@ -157,6 +159,6 @@ def run_trial(schedule: str, seed: int, sink: Callable[[str], None] | None = Non
     chosen = ALL[schedule]
 
     def direct(world: World) -> None:
-        Stage(world, schedule, chosen.script)
+        ScriptedCluster(world, schedule, chosen.script)
 
     return run_seed(seed, sink, options_of(chosen, seed), direct)

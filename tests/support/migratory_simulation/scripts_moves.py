@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import ceil
 
-from migratory_simulation.aftermath import MOST, crews
 from migratory_simulation.clients import LATELY
+from migratory_simulation.final_checks import MOST, crews
 from migratory_simulation.process import Process
-from migratory_simulation.stage import START, Stage, Steps
+from migratory_simulation.scripted import START, ScriptedCluster, Steps
 
 AVERAGE = 5 / 3 + 1e-9
 """Of moves for each client in a rolling update of three brokers: a third, a half, a half, and a third back."""
@@ -21,102 +21,102 @@ SEAMLESS = "replaced before they were left"
 EARLY = "left before the receipts"
 
 
-def updates(stage: Stage) -> Steps:
+def updates(cluster: ScriptedCluster) -> Steps:
     """Every broker in turn is drained, ends and comes back updated. Each client moves at most twice, and always before
     it leaves its broker; in the end they are even and stay."""
-    yield from _at_rest(stage)
-    before, seamless = _moves(stage), stage.world.coverage[SEAMLESS]
-    names = list(stage.world.names)
-    stage.random.shuffle(names)
+    yield from _at_rest(cluster)
+    before, seamless = _moves(cluster), cluster.world.coverage[SEAMLESS]
+    names = list(cluster.world.names)
+    cluster.random.shuffle(names)
     for name in names:
-        yield stage.expect(lambda: _open(stage), 30.0, "not every broker takes clients again")
-        yield stage.random.choice((0.0, 5.0, 22.0)) * stage.tempo  # an operator that takes its time, or does not
-        process = stage.world.process_of(name)
+        yield cluster.expect(lambda: _open(cluster), 30.0, "not every broker takes clients again")
+        yield cluster.random.choice((0.0, 5.0, 22.0)) * cluster.tempo  # an operator that takes its time, or does not
+        process = cluster.world.process_of(name)
         if process is None:
             return
-        process.drain(12.0 * stage.tempo)
-        yield stage.expect(_left(stage, process), 12.5, f"{process.label} drains and still has clients or groups")
-        stage.world.revisions[name] = "updated"
-        stage.world.process_ends(process, "updated", restart=stage.random.uniform(0.1, 1.0) * stage.tempo)
-        yield stage.tempo
-    yield stage.expect(lambda: _open(stage) and _even(stage), 120.0, "clients are not even after a rolling update")
-    yield 30.0 * stage.tempo
-    _demand(stage, before, seamless, 2, AVERAGE)
+        process.drain(12.0 * cluster.tempo)
+        yield cluster.expect(_left(cluster, process), 12.5, f"{process.label} drains and still has clients or groups")
+        cluster.world.revisions[name] = "updated"
+        cluster.world.process_ends(process, "updated", restart=cluster.random.uniform(0.1, 1.0) * cluster.tempo)
+        yield cluster.tempo
+    yield cluster.expect(lambda: _open(cluster) and _even(cluster), 120.0, "uneven clients after a rolling update")
+    yield 30.0 * cluster.tempo
+    _demand(cluster, before, seamless, 2, AVERAGE)
 
 
-def scales(stage: Stage) -> Steps:
+def scales(cluster: ScriptedCluster) -> Steps:
     """Two brokers join, one some time after the other: no client moves twice, and all is even. Then they leave: those
     that were theirs move once, to brokers that stay."""
-    yield from _at_rest(stage)
-    before, seamless = _moves(stage), stage.world.coverage[SEAMLESS]
-    stage.world.names = (*stage.world.names, "broker-3", "broker-4")
-    stage.world.injector.rollouts.configure()
+    yield from _at_rest(cluster)
+    before, seamless = _moves(cluster), cluster.world.coverage[SEAMLESS]
+    cluster.world.names = (*cluster.world.names, "broker-3", "broker-4")
+    cluster.world.injector.rollouts.configure()
     for name in ("broker-3", "broker-4"):
-        stage.world.start_process(name)
-        yield stage.random.choice((0.0, 25.0)) * stage.tempo
-    yield stage.expect(lambda: _open(stage) and _even(stage), 150.0, "clients are not even after two brokers joined")
-    yield 30.0 * stage.tempo
-    _demand(stage, before, seamless, 1, 0.5)
-    before, seamless = _moves(stage), stage.world.coverage[SEAMLESS]
-    stage.world.names = stage.world.names[:3]
-    stage.world.injector.rollouts.configure()
-    yield 3.0 * stage.tempo
+        cluster.world.start_process(name)
+        yield cluster.random.choice((0.0, 25.0)) * cluster.tempo
+    yield cluster.expect(lambda: _open(cluster) and _even(cluster), 150.0, "uneven clients after two brokers joined")
+    yield 30.0 * cluster.tempo
+    _demand(cluster, before, seamless, 1, 0.5)
+    before, seamless = _moves(cluster), cluster.world.coverage[SEAMLESS]
+    cluster.world.names = cluster.world.names[:3]
+    cluster.world.injector.rollouts.configure()
+    yield 3.0 * cluster.tempo
     for name in ("broker-4", "broker-3"):
-        process = stage.world.process_of(name)
+        process = cluster.world.process_of(name)
         if process is None:
             return
-        process.drain(12.0 * stage.tempo)
-        yield stage.expect(_left(stage, process), 12.5, f"{process.label} drains and still has clients or groups")
-        stage.world.process_ends(process, "leaves for good")
-        yield stage.random.uniform(0.0, 5.0) * stage.tempo
-    yield stage.expect(lambda: _even(stage), 150.0, "clients are not even after two brokers left")
-    yield 30.0 * stage.tempo
-    _demand(stage, before, seamless, 1, SPREAD)
+        process.drain(12.0 * cluster.tempo)
+        yield cluster.expect(_left(cluster, process), 12.5, f"{process.label} drains and still has clients or groups")
+        cluster.world.process_ends(process, "leaves for good")
+        yield cluster.random.uniform(0.0, 5.0) * cluster.tempo
+    yield cluster.expect(lambda: _even(cluster), 150.0, "uneven clients after two brokers left")
+    yield 30.0 * cluster.tempo
+    _demand(cluster, before, seamless, 1, SPREAD)
 
 
-def _at_rest(stage: Stage) -> Steps:
+def _at_rest(cluster: ScriptedCluster) -> Steps:
     """The cluster is up, its clients are even for good, and how they came there is forgotten."""
-    clients = stage.world.clients
-    yield stage.until(lambda: _open(stage) and all(client.ready for client in clients), START, "cluster that is up")
-    yield stage.expect(lambda: _even(stage), 80.0, "clients are never even")
-    yield LATELY * stage.tempo
-    stage.demand(_even(stage), f"clients are no longer even: {crews(stage.world)}")
+    clients = cluster.world.clients
+    yield cluster.until(lambda: _open(cluster) and all(client.ready for client in clients), START, "cluster that is up")
+    yield cluster.expect(lambda: _even(cluster), 80.0, "clients are never even")
+    yield LATELY * cluster.tempo
+    cluster.demand(_even(cluster), f"clients are no longer even: {crews(cluster.world)}")
 
 
-def _open(stage: Stage) -> bool:
+def _open(cluster: ScriptedCluster) -> bool:
     """Every broker that is configured now says of itself that it takes clients."""
-    running = [stage.world.process_of(name) for name in stage.world.names]
+    running = [cluster.world.process_of(name) for name in cluster.world.names]
     return all(process is not None and process.admission.open for process in running)
 
 
-def _left(stage: Stage, process: Process) -> Callable[[], bool]:
-    return lambda: process.logic.drained and not stage.clients_of(process)
+def _left(cluster: ScriptedCluster, process: Process) -> Callable[[], bool]:
+    return lambda: process.logic.drained and not cluster.clients_of(process)
 
 
-def _even(stage: Stage) -> bool:
+def _even(cluster: ScriptedCluster) -> bool:
     """Nobody has much more than its share, and nobody is on the way."""
-    found = crews(stage.world)
+    found = crews(cluster.world)
     total = sum(clients for _, clients in found.values())
     share = total / len(found)
-    return total == len(stage.world.clients) and all(
+    return total == len(cluster.world.clients) and all(
         clients <= max(MOST * share, ceil(share)) for _, clients in found.values()
     )
 
 
-def _moves(stage: Stage) -> dict[str, int]:
-    return {client.name: client.core.reconnects for client in stage.world.clients}
+def _moves(cluster: ScriptedCluster) -> dict[str, int]:
+    return {client.name: client.core.reconnects for client in cluster.world.clients}
 
 
-def _demand(stage: Stage, before: dict[str, int], seamless: int, most: int, average: float) -> None:
+def _demand(cluster: ScriptedCluster, before: dict[str, int], seamless: int, most: int, average: float) -> None:
     """What changed since then: how often, that no link was left before the next one served, and that it is over."""
-    stage.demand(not stage.world.coverage[EARLY], "a link was left before the next one had all receipts")
-    moves = {name: now - before[name] for name, now in _moves(stage).items()}
-    stage.demand(max(moves.values()) <= most, f"a client was moved more than {most} times: {moves}")
+    cluster.demand(not cluster.world.coverage[EARLY], "a link was left before the next one had all receipts")
+    moves = {name: now - before[name] for name, now in _moves(cluster).items()}
+    cluster.demand(max(moves.values()) <= most, f"a client was moved more than {most} times: {moves}")
     mean = sum(moves.values()) / len(moves)
-    stage.demand(mean <= average, f"clients were moved {mean:.2f} times on average, not {average:.2f}: {moves}")
-    replaced = stage.world.coverage[SEAMLESS] - seamless
+    cluster.demand(mean <= average, f"clients were moved {mean:.2f} times on average, not {average:.2f}: {moves}")
+    replaced = cluster.world.coverage[SEAMLESS] - seamless
     changes = sum(moves.values())
-    stage.demand(
+    cluster.demand(
         replaced == changes, f"of {changes} changes of broker {replaced} were made before the old link was left"
     )
-    stage.demand(_even(stage), f"clients are no longer even: {crews(stage.world)}")
+    cluster.demand(_even(cluster), f"clients are no longer even: {crews(cluster.world)}")

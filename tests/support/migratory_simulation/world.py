@@ -19,15 +19,15 @@ from migratory_client.core.events import Tick as ClientTick
 from migratory_protocol.peer import Heartbeat
 from migratory_protocol.topics import topic_group
 
-from migratory_simulation import aftermath
+from migratory_simulation import final_checks
 from migratory_simulation.clients import ClientLink
 from migratory_simulation.coverage import Coverage
+from migratory_simulation.external_checker import ExternalChecker, Violation
 from migratory_simulation.injector import Injector
-from migratory_simulation.ledger import Ledger, Violation
+from migratory_simulation.internal_checker import InternalChecker
 from migratory_simulation.load import Load
 from migratory_simulation.network import Network
 from migratory_simulation.options import Options, draw_options
-from migratory_simulation.probe import Probe
 from migratory_simulation.process import Process
 from migratory_simulation.scheduler import Scheduler
 from migratory_simulation.zookeeper import Ensemble
@@ -90,15 +90,15 @@ class World:
         self.revisions: dict[str, str] = {}  # likewise
         self.on_history_loss = options.on_history_loss
         self.halted: set[int] = set()  # groups that wait for a person
-        self.ledger = Ledger(self.coverage)
+        self.external = ExternalChecker(self.coverage)
         for topic in options.topics:
-            self.ledger.group_of[topic] = topic_group(topic, options.groups)
+            self.external.group_of[topic] = topic_group(topic, options.groups)
         tempo = options.tempo
         self.ensemble = Ensemble(self.scheduler, Random(f"zookeeper {options.seed}"), 4.0 * tempo, 0.5 * tempo)
         self.network = Network(self.scheduler, Random(f"network {options.seed}"))
         self.network.delay = options.link_delay
         self.network.silence = 2.0 * tempo
-        self.probe = Probe(self)
+        self.internal = InternalChecker(self)
         self.processes: list[Process] = []
         self.connection_links: dict[int, ClientLink] = {}
         self._connections = 0
@@ -181,7 +181,7 @@ class World:
             return
         self.trace(process.label, "**", reason)
         process.end()
-        self.probe.process_ended(process)
+        self.internal.process_ended(process)
         if restart is not None or self.process_of(process.name) is None:
             self.scheduler.after(1.0 if restart is None else restart, self._start_again, process.name)
 
@@ -243,15 +243,15 @@ class World:
             self._person_decides()
             if not self.scheduler.run_until(until + options.bound, self.recovered):
                 raise Violation(7, self.what_is_missing())
-        late = self.ledger.behind()
+        late = self.external.behind()
         if late:
             raise Violation(1, "; ".join(late))
-        aftermath.same_entries(self)
+        final_checks.same_entries(self)
         recovery = self.scheduler.now - healed_at
-        if options.aftermath:
-            self.scheduler.run_until(self.scheduler.now + aftermath.QUIET * options.tempo)
-            self.scheduler.run_until(self.scheduler.now + options.bound, lambda: aftermath.at_rest(self))
-            aftermath.check(self)
+        if options.final_checks:
+            self.scheduler.run_until(self.scheduler.now + final_checks.QUIET * options.tempo)
+            self.scheduler.run_until(self.scheduler.now + options.bound, lambda: final_checks.at_rest(self))
+            final_checks.check(self)
             self._stays_even()
             if options.duplicate_window <= SOON_FORGOTTEN * options.tempo:
                 self._forget()
@@ -259,14 +259,14 @@ class World:
 
     def _stays_even(self) -> None:
         """Clients have come to rest: nobody is moved any more, but for who is just arriving."""
-        self.scheduler.run_until(self.scheduler.now + aftermath.ARRIVE * self.options.tempo)
+        self.scheduler.run_until(self.scheduler.now + final_checks.ARRIVE * self.options.tempo)
         before = {client.name: client.core.reconnect_counter.by_cause() for client in self.clients}
-        self.scheduler.run_until(self.scheduler.now + aftermath.EVEN * self.options.tempo)
+        self.scheduler.run_until(self.scheduler.now + final_checks.EVEN * self.options.tempo)
         moved = [
             client.name for client in self.clients if client.core.reconnect_counter.by_cause() != before[client.name]
         ]
         if moved:
-            raise Violation(7, f"{', '.join(moved)} moved though all was even\n{aftermath.crews(self)}")
+            raise Violation(7, f"{', '.join(moved)} moved though all was even\n{final_checks.crews(self)}")
 
     def _forget(self) -> None:
         """Everybody publishes once more, and then a coordinator dies: who takes over forgets the publishers whom the
@@ -276,13 +276,13 @@ class World:
                 client.publish(topic, final=True)
         if not self.scheduler.run_until(self.scheduler.now + self.options.bound, self.recovered):
             raise Violation(7, self.what_is_missing())
-        coordinators = [process for process in self.running() if self.probe.reigns_now(process)]
+        coordinators = [process for process in self.running() if self.internal.is_coordinator(process)]
         one = self.random.choice(coordinators)
-        if self.probe.may_lose(one):
+        if self.internal.may_lose(one):
             self.process_ends(one, "crash")
         until = self.scheduler.now + 4.0 * self.options.duplicate_window + self.options.bound
-        if not self.scheduler.run_until(until, lambda: aftermath.remember_nobody(self)):
-            raise Violation(7, "publishers that are silent are never forgotten\n" + aftermath.describe(self))
+        if not self.scheduler.run_until(until, lambda: final_checks.remember_nobody(self)):
+            raise Violation(7, "publishers that are silent are never forgotten\n" + final_checks.describe(self))
 
     def heal(self) -> None:
         self.healed = True
@@ -310,7 +310,7 @@ class World:
         """A broker says that a group's history is lost and that it waits for a person."""
         if self.on_history_loss != "halt":
             raise Violation(7, f"{process.label} halts group {group} under {self.on_history_loss}")
-        self.probe.halts(process, group)
+        self.internal.halts(process, group)
         self.coverage["halts"] += 1
         self.halted.add(group)
 
@@ -328,7 +328,7 @@ class World:
             process = self.process_of(name)
             if process is None or not process.admission.open:
                 return False
-        return not self.ledger.behind()
+        return not self.external.behind()
 
     def what_is_missing(self) -> str:
         missing = []
@@ -346,11 +346,11 @@ class World:
             if client.final:
                 missing.append(f"{client.name} waits for answers to {sorted(map(str, client.final))}")
         missing += (
-            self.ledger.behind()
-            if all(self.ledger.firsts.get(group) for group in range(self.options.groups))
+            self.external.behind()
+            if all(self.external.firsts.get(group) for group in range(self.options.groups))
             else ["a group has no record"]
         )
-        return "; ".join(missing) + "\n" + aftermath.describe(self)
+        return "; ".join(missing) + "\n" + final_checks.describe(self)
 
     # ---- the trace
 

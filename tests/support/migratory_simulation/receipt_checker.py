@@ -12,14 +12,14 @@ from migratory_broker.core.logic.cache import TopicLog
 from migratory_broker.core.logic.events import Attach, Attached, Gap, Page
 from migratory_protocol.positions import Position
 
-from migratory_simulation.ledger import Violation
-from migratory_simulation.probe import views
+from migratory_simulation.external_checker import Violation
+from migratory_simulation.internal_checker import views
 
 if TYPE_CHECKING:
     from migratory_simulation.process import Process
 
 
-class Told:
+class ReceiptChecker:
     """Of one process. `asked` is what subscriptions that have no answer yet resume from."""
 
     def __init__(self, process: Process) -> None:
@@ -48,14 +48,14 @@ class Told:
 
     def _reset(self, answer: Attached, after: Position) -> None:
         """RESUME: not for who stands where this broker's own committed log was, however little of it is cached."""
-        ledger = self._process.world.ledger
-        if not answer.position.epoch or ledger.history_of(answer.topic, after.epoch) != ledger.history_of(
+        external = self._process.world.external
+        if not answer.position.epoch or external.history_of(answer.topic, after.epoch) != external.history_of(
             answer.topic, answer.position.epoch
         ):
             return
         log = self._log(answer.topic)
         committed = 0 if log is None else log.committed
-        shown = ledger.current(answer.topic).entries.get(after.sequence)
+        shown = external.current(answer.topic).entries.get(after.sequence)
         if after.sequence == 0 or (after.sequence <= committed and shown is not None and shown[0] == after.epoch):
             raise Violation(
                 1,
@@ -63,5 +63,5 @@ class Told:
             )
 
     def _log(self, topic: str) -> TopicLog | None:
-        group = self._process.world.ledger.group_of[topic]
+        group = self._process.world.external.group_of[topic]
         return next(view.topics.get(topic) for view in views(self._process.logic) if view.group == group)

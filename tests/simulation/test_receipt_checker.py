@@ -8,7 +8,7 @@ import pytest
 from migratory_broker.core.logic.events import Attach, Attached, Gap
 from migratory_protocol.positions import Position
 from migratory_simulation import forgetting
-from migratory_simulation.ledger import Violation
+from migratory_simulation.external_checker import Violation
 from migratory_simulation.options import draw_options
 from migratory_simulation.plans import Plan
 from migratory_simulation.process import Process
@@ -29,22 +29,22 @@ def world() -> World:
 
 def test_a_truncation_of_what_is_held_is_wrong(world: World) -> None:
     process, topic = world.running()[0], world.options.topics[0]
-    here = process.logic.groups[world.ledger.group_of[topic]].replica.position(topic)
-    process.told.truncated(Gap(topic, "truncated", here, 1, 0))
+    here = process.logic.groups[world.external.group_of[topic]].replica.position(topic)
+    process.receipts.truncated(Gap(topic, "truncated", here, 1, 0))
     with pytest.raises(Violation, match=f"1..2 of {topic} are gone, and holds what is behind 0"):
-        process.told.truncated(Gap(topic, "truncated", here, 1, 2))
+        process.receipts.truncated(Gap(topic, "truncated", here, 1, 2))
 
 
 def test_a_reset_of_who_could_go_on_is_wrong(world: World) -> None:
     process, topic = world.running()[0], world.options.topics[0]
-    replica = process.logic.groups[world.ledger.group_of[topic]].replica
+    replica = process.logic.groups[world.external.group_of[topic]].replica
     here = replica.position(topic)
     assert here.sequence > 1
     reset = Attached(0, 7, topic, "reset", here)
 
     def answered(after: Position | None, answer: Attached = reset) -> None:
-        process.told.asks(Attach(0, 7, topic, after))
-        process.told.attached(answer)
+        process.receipts.asks(Attach(0, 7, topic, after))
+        process.receipts.attached(answer)
 
     for after in (here, Position(replica.first, 0)):
         with pytest.raises(Violation, match=f"resets who has {topic} up to {after}"):
@@ -53,13 +53,13 @@ def test_a_reset_of_who_could_go_on_is_wrong(world: World) -> None:
     answered(Position(here.epoch, here.sequence + 1))  # ahead of this broker
     answered(Position(here.epoch + 1, here.sequence))  # of an entry that is another one here
     answered(here, Attached(0, 7, topic, "complete", here))
-    process.told.attached(reset)  # of which nothing was asked
+    process.receipts.attached(reset)  # of which nothing was asked
 
 
 def a_publisher(world: World) -> tuple[Process, Process, str, str]:
     """The coordinator and another broker of a group, with a topic in it and a publisher in its table."""
-    record = world.probe.latest[0]
-    owner = world.probe.process_of(record.owner)
+    record = world.internal.latest[0]
+    owner = world.internal.process_of(record.owner)
     assert owner is not None
     other = next(process for process in world.running() if process is not owner)
     log = next(iter(owner.logic.groups[0].replica.topics.values()))
@@ -68,7 +68,7 @@ def a_publisher(world: World) -> tuple[Process, Process, str, str]:
 
 def forgets(world: World, process: Process, topic: str) -> None:
     replica = process.logic.groups[0].replica
-    forgetting.check(world.probe, process, 0, (replica.promised, replica.synced), replica.topics[topic])
+    forgetting.check(world.internal, process, 0, (replica.promised, replica.synced), replica.topics[topic])
 
 
 def test_a_coordinator_that_forgets_too_early(world: World) -> None:

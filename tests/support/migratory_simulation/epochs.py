@@ -1,4 +1,4 @@
-"""What the probe knows of each topic and epoch: what is committed, who voted, who promised higher; and of lives."""
+"""What the internal knows of each topic and epoch: what is committed, who voted, who promised higher; and of lives."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from math import inf
 from migratory_broker.core.logic.records import GroupRecord, Source
 from migratory_protocol.peer import Broker
 
-from migratory_simulation.ledger import Key
+from migratory_simulation.external_checker import Key
 
 
 class Committed:
@@ -22,7 +22,7 @@ class Committed:
         self.keys: dict[Key, int] = {}
 
 
-class Reign:
+class EpochState:
     """One epoch of one group."""
 
     __slots__ = (
@@ -41,7 +41,7 @@ class Reign:
         self.limits: dict[str, int] | None = None  # since enough promised higher: nothing above may be committed
 
 
-class Lives:
+class Incarnations:
     """When each life of a broker began: what tells that a list can never answer again, and since when."""
 
     def __init__(self) -> None:

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from migratory_broker.core.logic.cache import OVERHEAD
 from migratory_broker.core.logic.resume import Waiting
-from migratory_simulation import aftermath
-from migratory_simulation.ledger import Violation
+from migratory_simulation import final_checks
+from migratory_simulation.external_checker import Violation
 from migratory_simulation.options import draw_options
 from migratory_simulation.plans import Plan
 from migratory_simulation.process import Process
@@ -20,11 +20,11 @@ from migratory_simulation.world import World
 def world() -> World:
     """A cluster that has seen no fault, and in which everything is done."""
     drawn = draw_options(16, "short")
-    assert drawn.aftermath
+    assert drawn.final_checks
     roomy = replace(drawn, messages_per_topic=60, min_age=0.0, max_age=600.0, max_bytes=1_000_000)
     quiet = World(replace(roomy, plan=Plan(drawn.plan.safe, ())))
     quiet.run()
-    aftermath.check(quiet)
+    final_checks.check(quiet)
     return quiet
 
 
@@ -123,4 +123,4 @@ def test_what_is_left_over_or_not_alike_is_named(
     assert logs_of(followers[0])
     spoil(world, followers[0])
     with pytest.raises(Violation, match=said):
-        aftermath.check(world)
+        final_checks.check(world)

@@ -1,8 +1,8 @@
-"""Directed runs: faults that strike when the cluster has come to a certain point, which a drawn plan hits rarely.
+"""Scripts of directed runs: faults that strike when the cluster is in a certain state, which random plans rarely hit.
 
-A script is a generator over a `Stage`. It yields how long to wait (virtual seconds), or a condition to wait for, and
-between that does what faults do: block links, cut from ZooKeeper, crash, drain, replace. It never reaches into a core.
-What it demands of the cluster beyond the invariants (`expect`) is a violation when it does not come in time.
+A script is a generator over a `ScriptedCluster`. It yields how long to wait (virtual seconds) or a condition to wait
+for, and injects faults in between: it blocks links, cuts brokers from ZooKeeper, crashes, drains and replaces them. It
+never changes a core. A condition that it expects (`expect`) and that does not come in time is a violation.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from migratory_broker.core.logic.records import GroupRecord
 from migratory_protocol.codec import CODECS
 
 from migratory_simulation.clients import Client
-from migratory_simulation.ledger import Violation
-from migratory_simulation.probe import views
+from migratory_simulation.external_checker import Violation
+from migratory_simulation.internal_checker import views
 from migratory_simulation.process import Process
 from migratory_simulation.world import World
 
@@ -37,10 +37,10 @@ class Wait:
 
 
 Steps = Iterator[float | Wait]
-Script = Callable[["Stage"], Steps]
+Script = Callable[["ScriptedCluster"], Steps]
 
 
-class Stage:
+class ScriptedCluster:
     """What a script may see and do. Group 0 is meant where none is named; `tempo` scales the product's times."""
 
     def __init__(self, world: World, name: str, script: Script) -> None:
@@ -104,13 +104,30 @@ class Stage:
         if not holds:
             raise Violation(invariant, f"{self.name}: {text}")
 
+    def commits(self, limit: float, text: str, process: Process | None = None) -> Wait:
+        """Expect that the coordinator (`process` where it is not looked up again) commits more than until now."""
+        committed = self.committed(process or self.current())
+        return self.expect(lambda: self.committed(process or self.current()) > committed, limit, text)
+
+    def drained(self, process: Process, limit: float) -> Wait:
+        """Expect that the broker reports itself drained."""
+        return self.expect(lambda: process.logic.drained, limit, f"{process.label} is never drained")
+
+    def no_tail(self, process: Process) -> Wait:
+        """Expect that the broker commits everything that it holds."""
+        return self.expect(lambda: not self.tail(process), 3.0, f"{process.label} commits no more")
+
+    def no_clients(self, process: Process, limit: float) -> Wait:
+        """Expect that all clients leave the broker."""
+        return self.expect(lambda: not self.clients_of(process), limit, f"{process.label} still has clients")
+
     def trace(self, text: str) -> None:
         self.world.trace("schedule", "**", text)
 
     # ---- what it sees
 
     def record(self, group: int = 0) -> GroupRecord | None:
-        return self.world.probe.latest.get(group)
+        return self.world.internal.latest.get(group)
 
     def coordinator(self, group: int = 0) -> Process | None:
         """The owner of the latest record, when that is activated and the owner runs."""

@@ -17,8 +17,8 @@ from migratory_protocol.peer import Broker
 from migratory_protocol.positions import Position
 
 from migratory_simulation import forgetting
-from migratory_simulation.ledger import Key, Violation, key_of
-from migratory_simulation.reigns import Committed, Lives, Reign
+from migratory_simulation.epochs import Committed, EpochState, Incarnations
+from migratory_simulation.external_checker import Key, Violation, key_of
 
 if TYPE_CHECKING:
     from migratory_simulation.process import Process
@@ -49,13 +49,13 @@ def owes(logic: Logic) -> bool:
     return bool(logic.ctx.dirty) or logic.contact.owes
 
 
-class Probe:
+class InternalChecker:
     def __init__(self, world: World) -> None:
         self.world = world
-        self.reigns: dict[tuple[int, int], Reign] = {}
+        self.epochs: dict[tuple[int, int], EpochState] = {}
         self.latest: dict[int, GroupRecord] = {}
         self.since_activated: dict[int, list[GroupRecord]] = {}
-        self.lives = Lives()
+        self.lives = Incarnations()
         self.committed: dict[tuple[str, int], Committed] = {}
         self.over: set[tuple[int, int]] = set()  # (group, first) of histories that ended
         self._seen: dict[int, dict[int, tuple[int, int]]] = {}  # process -> group -> promised, synced
@@ -90,7 +90,7 @@ class Probe:
         if before is not None and record.epoch < before.epoch:
             raise Violation(5, f"group {group}: epoch {record.epoch} was recorded after {before.epoch}")
         self.latest[group] = record
-        self.reigns[group, record.epoch] = Reign(record)
+        self.epochs[group, record.epoch] = EpochState(record)
         self.since_activated.setdefault(group, []).append(record)
         if before is None or record.history != before.history:
             self._new_history(group, before, record)
@@ -105,7 +105,7 @@ class Probe:
 
     def _new_history(self, group: int, before: GroupRecord | None, record: GroupRecord) -> None:
         self.world.coverage["histories"] += 1
-        self.world.ledger.history_begins(group, record.first)
+        self.world.external.history_begins(group, record.first)
         if before is None:
             return
         self.over.add((group, before.first))
@@ -135,7 +135,7 @@ class Probe:
             raise Violation(7, f"{process.label} halts group {group}, though {here} of {source} are not replaced")
 
     def _activated(self, group: int, record: GroupRecord) -> None:
-        reign = self.reigns[group, record.epoch]
+        reign = self.epochs[group, record.epoch]
         if len(reign.synced) < record.copies:
             raise Violation(1, f"group {group}: {record} is activated, though only {sorted(reign.synced)} hold its log")
         reign.activated = True
@@ -154,7 +154,7 @@ class Probe:
                 continue
             suffix = False
             for (topic, first), committed in self.committed.items():
-                if self.world.ledger.group_of[topic] != group or first != record.first:
+                if self.world.external.group_of[topic] != group or first != record.first:
                     continue
                 log = view.topics.get(topic)
                 last = 0 if log is None else log.last
@@ -178,7 +178,7 @@ class Probe:
                 return process
         return None
 
-    def reigns_now(self, process: Process) -> bool:
+    def is_coordinator(self, process: Process) -> bool:
         """Whether it owns the latest record of a group."""
         me = (process.name, process.incarnation)
         return any(tuple(record.owner) == me for record in self.latest.values())
@@ -240,13 +240,13 @@ class Probe:
         """A broker promised, or follows another epoch."""
         if state[0] > before[0]:
             self._promised(group, (process.name, process.incarnation), state[0])
-        reign = self.reigns.get((group, state[1]))
+        reign = self.epochs.get((group, state[1]))
         if reign is not None and (me := (process.name, process.incarnation)) in reign.record.members:
             reign.synced.add(me)
         if state[0] < before[0]:
             raise Violation(5, f"{process.label} group {group}: promised falls from {before[0]} to {state[0]}")
         for topic in self.world.options.topics:  # also those that went: they may come back alike
-            if self.world.ledger.group_of[topic] == group:
+            if self.world.external.group_of[topic] == group:
                 lasts.pop(topic, None)
 
     def _grown(
@@ -261,7 +261,7 @@ class Probe:
         promised, synced = state
         if known is not None and log.base > known[1]:
             self.world.coverage["evictions"] += 1
-        reign = self.reigns.get((group, synced))
+        reign = self.epochs.get((group, synced))
         if reign is None:
             return
         if log.epoch_at(log.last) == synced:
@@ -273,7 +273,7 @@ class Probe:
                 self._count(group, reign, log.name, process)
 
     @staticmethod
-    def _numbered(process: Process, me: Broker, reign: Reign, log: TopicLog) -> None:
+    def _numbered(process: Process, me: Broker, reign: EpochState, log: TopicLog) -> None:
         before = reign.numbered.get(log.name, 0)
         if log.last <= before:
             return
@@ -297,7 +297,7 @@ class Probe:
 
     def _promised(self, group: int, me: Broker, promised: int) -> None:
         """Epochs below, of which `me` is listed, lose a member; when they lose enough, nothing new may commit there."""
-        for (other, epoch), reign in self.reigns.items():
+        for (other, epoch), reign in self.epochs.items():
             if other != group or epoch >= promised or me not in reign.record.members or me in reign.promised_higher:
                 continue
             reign.promised_higher.add(me)
@@ -305,7 +305,7 @@ class Probe:
             if reign.limits is None and len(reign.promised_higher) >= len(record.members) - record.copies + 1:
                 reign.limits = dict(reign.numbered)
 
-    def _count(self, group: int, reign: Reign, topic: str, process: Process | None) -> None:
+    def _count(self, group: int, reign: EpochState, topic: str, process: Process | None) -> None:
         """Votes of this epoch's listed incarnations: is more committed now?"""
         record = reign.record
         if not reign.activated:
@@ -354,7 +354,7 @@ class Probe:
         """READY: it takes clients, so it followed an activated list in every group that it is on."""
         me = (process.name, process.incarnation)
         for number in range(self.world.options.groups):
-            reigns = [reign for (group, _), reign in self.reigns.items() if group == number]
+            reigns = [reign for (group, _), reign in self.epochs.items() if group == number]
             if not any(reign.activated and me in reign.record.members and me in reign.synced for reign in reigns):
                 raise Violation(1, f"{process.label} takes clients, and was on no activated list of group {number} yet")
 
@@ -374,7 +374,7 @@ class Probe:
 
     def shown(self, process: Process, topic: str, position: Position, key: Key | None) -> None:
         """A publication was shown as committed for the first time, or its position named (without `key`)."""
-        committed = self.committed.get((topic, self.world.ledger.history_of(topic, position.epoch)))
+        committed = self.committed.get((topic, self.world.external.history_of(topic, position.epoch)))
         if committed is None or position.sequence > committed.last:
             raise Violation(
                 5,
@@ -397,12 +397,12 @@ class Probe:
         if position is None:
             return
         key = Key(publisher, topic, number)
-        first = self.world.ledger.history_of(topic, position.epoch)
+        first = self.world.external.history_of(topic, position.epoch)
         if self.committed_at(key, first) != position:
             raise Violation(
                 1, f"{process.label} acknowledges {key} at {position}; committed at {self.committed_at(key, first)}"
             )
-        if (self.world.ledger.group_of[topic], first) in self.over:
+        if (self.world.external.group_of[topic], first) in self.over:
             raise Violation(1, f"{process.label} acknowledges {key} at {position}, in a history that is over")
 
     def committed_at(self, key: Key, first: int) -> Position | None:

@@ -67,7 +67,7 @@ class Reader:
     snapshot: bool = False  # the publication at its first position may come, once
 
 
-class Ledger:
+class ExternalChecker:
     def __init__(self, coverage: Coverage) -> None:
         self.coverage = coverage
         self.firsts: dict[int, list[int]] = {}  # group -> first epochs of its histories, rising

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from migratory_broker.core.logic.records import COORDINATORS, decode_group
 
-from migratory_simulation.ledger import Violation, key_of
+from migratory_simulation.external_checker import Violation, key_of
 
 if TYPE_CHECKING:
     from migratory_simulation.process import Process
@@ -180,15 +180,15 @@ def remember_nobody(world: World) -> bool:
 def same_entries(world: World) -> None:
     """At the end every broker holds the same logs, as far as they are cached, up to what was committed. One that waits
     for the log of the newest epoch still has what it held before; of that, what it knows to be committed."""
-    probe = world.probe
-    for (topic, first), committed in probe.committed.items():
-        group = world.ledger.group_of[topic]
-        if probe.latest[group].first != first:
+    internal = world.internal
+    for (topic, first), committed in internal.committed.items():
+        group = world.external.group_of[topic]
+        if internal.latest[group].first != first:
             continue
         for process in world.running():
             replica = process.logic.groups[group].replica
             log = replica.topics.get(topic)
-            synced = replica.synced == probe.latest[group].epoch
+            synced = replica.synced == internal.latest[group].epoch
             if log is None:
                 continue
             for entry in log.entries:
@@ -201,7 +201,7 @@ def same_entries(world: World) -> None:
 
 def describe(world: World) -> str:
     """For a person: records and brokers as they are."""
-    lines = [f"  group {group}: {record}" for group, record in sorted(world.probe.latest.items())]
+    lines = [f"  group {group}: {record}" for group, record in sorted(world.internal.latest.items())]
     for process in world.running():
         groups = []
         for group in process.logic.groups:

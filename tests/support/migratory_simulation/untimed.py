@@ -1,6 +1,6 @@
 """A small cluster without time: what is under way is delivered in an order that somebody else chooses (`exhaust.py`).
 
-The cores are the production ones, and `probe.py` holds what they do against the invariants after every step, as in a
+The cores are the production ones, and `internal.py` holds what they do against the invariants after every step, as in a
 whole simulation. What is left out is what would only multiply states: edges, clients' connections, random delays.
 Time stands still while anything is under way and moves on by one tick when nothing is; so the clock never tells which
 of two orders came about, and runs that differ in nothing else meet again.
@@ -15,18 +15,19 @@ from random import Random
 from typing import TYPE_CHECKING, cast
 
 from migratory_broker.core.logic import events as ev
+from migratory_broker.core.logic.config import LogicConfig
+from migratory_broker.core.logic.core import Logic
 from migratory_protocol.messages import Ack, Nack
 from migratory_protocol.peer import Forwarded, Heartbeat, decode_peer, encode_peer
 from migratory_testing.zookeeper_tree import children, parent_of
 
-from migratory_simulation import aftermath
+from migratory_simulation import final_checks
 from migratory_simulation.coverage import Coverage
-from migratory_simulation.ledger import Key, Ledger, Violation, key_of
+from migratory_simulation.external_checker import ExternalChecker, Key, Violation, key_of
+from migratory_simulation.internal_checker import InternalChecker
 from migratory_simulation.options import draw_options
 from migratory_simulation.plans import Plan
-from migratory_simulation.probe import Probe
 from migratory_simulation.scheduler import Scheduler
-from migratory_simulation.smallnode import TEMPO, Answer, Ask, Node
 from migratory_simulation.zookeeper import Ensemble, Session
 
 if TYPE_CHECKING:
@@ -40,10 +41,68 @@ WALL = 1_700_000_000_000
 DOWN = b""  # in a link's queue: its other end is gone
 BOUND = 30.0  # virtual seconds in which everything must have come right
 
+TEMPO = 0.25  # of the product's time limits
+SCALED = (
+    "session_timeout",
+    "fencing",
+    "progress_timeout",
+    "bootstrap_wait",
+    "resume_wait",
+    "resume_limit",
+    "heartbeat",
+    "publish_wait",
+    "publish_retry_after",
+    "relist_delay",
+    "balance_every",
+    "relook",
+)
+
+Ask = ev.ZkGet | ev.ZkChildren | ev.ZkCommit
+Answer = ev.ZkReply | ev.ZkChanged | ev.ZkSession
+
 Choice = tuple[str, ...]  # ("link", from, to), ("ask", broker), ("answer", broker), ("publish",)
 
 
-class Small:
+class Node:
+    """One process of a broker: a production `Logic`, and what is under way to and from it."""
+
+    def __init__(
+        self,
+        number: int,
+        name: str,
+        brokers: tuple[str, ...],
+        copies: int,
+        session: Session,
+        local_now: Callable[[], float],
+    ) -> None:
+        self.number = number
+        self.name = name
+        self.label = f"{name}#{number}"
+        self.running = True
+        self.draining = False
+        self.frozen = False
+        self.admission = ev.Admission(False, "learning")
+        self.wanted: dict[str, tuple[int, str]] = {}
+        self.asks: deque[tuple[int, Ask]] = deque()
+        self.answers: deque[tuple[int, Answer]] = deque()
+        self.watches: set[tuple[str, bool]] = set()  # path, and whether its children are meant
+        self.suspended = False
+        self.steps = 0
+        self.session = session
+        self.local_now = local_now
+        base = LogicConfig("small", name, brokers, min_copies=copies, groups=1)
+        self.logic = Logic(
+            replace(
+                base, url=f"ws://{name}", peer=self.label, **{field: getattr(base, field) * TEMPO for field in SCALED}
+            )
+        )
+
+    @property
+    def incarnation(self) -> int:
+        return InternalChecker.incarnation(self.logic)
+
+
+class UntimedCluster:
     """`brokers` brokers with one topic; `publications` are published through the last of them. Unless `safe`, more than
     `copies - 1` of a list may be lost, and the history with them."""
 
@@ -60,9 +119,9 @@ class Small:
         self.processes: list[Node] = []
         self.links: dict[tuple[str, str], deque[tuple[int, bytes]]] = {}  # (from, to); both directions or neither
         self.ensemble = Ensemble(Scheduler(), Random(0), 4.0 * TEMPO)
-        self.ledger = Ledger(self.coverage)
-        self.ledger.group_of[TOPIC] = 0
-        self.probe = Probe(cast("World", self))
+        self.external = ExternalChecker(self.coverage)
+        self.external.group_of[TOPIC] = 0
+        self.internal = InternalChecker(cast("World", self))
         self.ensemble.on_commit.append(self._watched)
         self._there = set(self.ensemble.nodes)
         self._expiries: list[tuple[float, int]] = []  # sessions of the dead
@@ -77,7 +136,7 @@ class Small:
         for name in names:
             self.start(name)
 
-    # ---- what the probe wants to know
+    # ---- what the internal wants to know
 
     @property
     def time(self) -> float:
@@ -115,7 +174,7 @@ class Small:
         if not quiet:
             self.trace(node.label, "<-", event)
         effects = node.logic.step(event, self.now)
-        self.probe.after_step(cast("Process", node))
+        self.internal.after_step(cast("Process", node))
         for effect in effects:
             self._carry_out(node, effect)
         if not isinstance(event, ev.Flush):
@@ -138,9 +197,9 @@ class Small:
         elif isinstance(effect, ev.Fanout):
             for publication in effect.publications:
                 self.trace(node.label, "=>", publication)
-                if self.ledger.shown(node.label, effect.topic, publication.position, publication.payload):
+                if self.external.shown(node.label, effect.topic, publication.position, publication.payload):
                     key = key_of(publication.payload)
-                    self.probe.shown(cast("Process", node), effect.topic, publication.position, key)
+                    self.internal.shown(cast("Process", node), effect.topic, publication.position, key)
         elif isinstance(effect, ev.PublishAnswers):
             self.trace(node.label, "=>", effect)
             for answer in effect.answers:
@@ -253,7 +312,7 @@ class Small:
         assert node is not None
         self.trace(node.label, "**", f"crash{', all that it sent is lost' if lost else ''}")
         node.running = False
-        self.probe.process_ended(cast("Process", node))
+        self.internal.process_ended(cast("Process", node))
         self._expiries.append((self.now + 4.0 * TEMPO, node.session.number))
         for (source, target), queue in list(self.links.items()):
             if self.node(source) is None and self.node(target) is None:
@@ -312,7 +371,7 @@ class Small:
         """Everything is published at once."""
         for number in range(1, self._left + 1):
             self.waiting.append(number)
-            self.ledger.publishes(Key(PUBLISHER, TOPIC, number), self.now)
+            self.external.publishes(Key(PUBLISHER, TOPIC, number), self.now)
         self._send_all()
 
     def publisher(self) -> tuple[object, ...]:
@@ -331,10 +390,12 @@ class Small:
 
     def _answered(self, node: Node, answer: Ack | Nack) -> None:
         if isinstance(answer, Ack):
-            self.probe.acknowledged(cast("Process", node), answer.topic, answer.publisher, answer.id, answer.position)
+            self.internal.acknowledged(
+                cast("Process", node), answer.topic, answer.publisher, answer.id, answer.position
+            )
             if answer.id in self.waiting:
                 key = Key(PUBLISHER, TOPIC, answer.id)
-                self.ledger.acknowledges(key, answer.position, self.probe.is_committed(key))
+                self.external.acknowledges(key, answer.position, self.internal.is_committed(key))
                 self.waiting.remove(answer.id)
         elif answer.code not in ("retry", "gap"):
             raise Violation(7, f"{node.label} refuses id {answer.id}: {answer.code} {answer.text}")
@@ -395,7 +456,7 @@ class Small:
         """Everything is answered, and every broker stands where the topic ends (at 0 in a history that is new)."""
         if self.waiting or not self.ready or self._later or self._expiries:
             return False
-        committed = self.probe.committed.get((TOPIC, self.probe.latest[0].first))
+        committed = self.internal.committed.get((TOPIC, self.internal.latest[0].first))
         last = 0 if committed is None else committed.last
         logs = [node.logic.groups[0].replica.topics.get(TOPIC) for node in self.running()]
         return all((0 if log is None else log.committed) == last for log in logs)
@@ -404,5 +465,6 @@ class Small:
         if self.now > BOUND:
             raise Violation(
                 7,
-                f"not done after {self.now:.1f} s; ids {self.waiting} wait\n{aftermath.describe(cast('World', self))}",
+                f"not done after {self.now:.1f} s; ids {self.waiting} wait\n"
+                + final_checks.describe(cast("World", self)),
             )

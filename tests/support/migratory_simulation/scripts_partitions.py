@@ -1,0 +1,287 @@
+"""Scripts of directed schedules: brokers that are cut off; subscribers that are ahead, behind, or do not read."""
+
+from __future__ import annotations
+
+from migratory_simulation.clients import Client
+from migratory_simulation.process import EdgeProcess
+from migratory_simulation.scripted import ScriptedCluster, Steps
+
+
+def alone(cluster: ScriptedCluster) -> Steps:
+    """A broker hears no other: its clients must not stay with it, though it reaches ZooKeeper."""
+    yield cluster.up()
+    yield 5.0 * cluster.tempo  # a broker that is just ready does not fence yet
+    victim = max(cluster.others(), key=cluster.clients_of)
+    cluster.block(victim, *cluster.others(victim))
+    text = f"{victim.label} hears no other broker, and its clients did not go"
+    yield cluster.expect(lambda: not cluster.clients_of(victim), 8.0, text)
+    yield cluster.tempo
+    cluster.unblock(victim, *cluster.others(victim))
+    yield cluster.expect(cluster.say_open, 9.0, "not every broker takes clients again")
+
+
+def cut_coordinator(cluster: ScriptedCluster) -> Steps:
+    """A coordinator that has re-listed is cut from all others, but not from ZooKeeper: it lets its groups go, and
+    another one goes on. With the links back it is one among them again. Where nobody publishes it does not find out by
+    what it cannot commit: there fencing alone makes it let go."""
+    yield cluster.up()
+    groups = range(cluster.world.options.groups)
+    yield cluster.coordinated()
+    for other in cluster.others(cluster.current()):
+        cluster.crash(other, 1.0)
+        yield 3.0 * cluster.tempo
+        yield cluster.until(cluster.all_ready, 20.0, "cluster that is listed anew")
+    yield 5.0 * cluster.tempo
+    yield cluster.until(lambda: all(cluster.coordinator(group) is not None for group in groups), 10.0, "coordinators")
+    old = cluster.current(groups[-1])
+    cluster.block(old, *cluster.others(old))
+
+    def another() -> bool:
+        return all(cluster.coordinator(group) not in (None, old) for group in groups)
+
+    yield cluster.expect(another, 14.0, f"{old.label} is cut off, and no other coordinates")
+    cluster.unblock(old, *cluster.others(old))
+    yield cluster.expect(cluster.all_ready, 20.0, "not all brokers are listed again")
+
+
+def cut_contact(cluster: ScriptedCluster) -> Steps:
+    """A contact broker is cut from the coordinator alone, which the third one hears: its clients must go."""
+    yield cluster.up()
+    yield 5.0 * cluster.tempo
+    yield cluster.coordinated()
+    coordinator = cluster.current()
+    victim = max(cluster.others(coordinator), key=cluster.clients_of)
+    cluster.block(victim, coordinator)
+    text = f"{victim.label} does not hear the coordinator, and its clients did not go"
+    yield cluster.expect(lambda: not cluster.clients_of(victim), 10.0, text)
+
+
+def zookeeper_away(cluster: ScriptedCluster) -> Steps:
+    """No ZooKeeper for eight sessions: whoever publishes is answered all the time, and nobody's clients are sent
+    away."""
+    yield cluster.up()
+    yield 5.0 * cluster.tempo
+    yield cluster.at_rest()
+    cluster.trace("ZooKeeper goes away")
+    cluster.world.ensemble.set_available(False)
+    before = cluster.world.coverage["fences"]
+    for _ in range(16):
+        yield cluster.commits(4.0, "ZooKeeper is away, and nothing is committed any more")
+        yield 2.0 * cluster.tempo
+        fenced = cluster.world.coverage["fences"] > before
+        cluster.demand(not fenced, "ZooKeeper is away, and a broker fenced itself")
+    cluster.world.ensemble.set_available(True)
+
+
+def lagging_contact(cluster: ScriptedCluster) -> Steps:
+    """One broker is told everything late, though soon enough to be waited for. Subscribers that come to it from another
+    are ahead of it: they are not reset, and nothing is sent to them twice."""
+    yield cluster.up()
+    yield cluster.tempo
+    yield cluster.coordinated()
+    coordinator = cluster.current()
+    late = cluster.random.choice(cluster.others(coordinator))
+    cluster.clog(coordinator, late, cluster.random.uniform(0.8, 1.3))
+    if cluster.random.random() < 0.5:
+        for other in cluster.others(coordinator, late):
+            cluster.clog(coordinator, other, 0.4)
+    for _ in range(12):
+        yield cluster.random.uniform(0.5, 2.5) * cluster.tempo
+        for process in cluster.others(late):
+            for edge in process.edges:
+                for connection in list(edge.connections.values()):
+                    connection.cut()
+    reset = cluster.world.coverage["resets inside a history"] > 0
+    cluster.demand(not reset, "a subscriber was reset though nothing was lost", invariant=2)
+
+
+def missed_and_evicted(cluster: ScriptedCluster) -> Steps:
+    """A broker is cut from the coordinator for a moment in which more is published than a cache holds: it takes the log
+    whole, and its subscribers are told what they missed. Others come back to the topic after as long a time."""
+    yield cluster.up()
+    for _ in range(3):
+        yield 5.0 * cluster.tempo
+        yield cluster.at_rest()
+        coordinator = cluster.current()
+        late = cluster.random.choice(cluster.others(coordinator))
+        cluster.block(late, coordinator)
+        if cluster.random.random() < 0.5:
+            cluster.burst(12)
+            cluster.block(coordinator, *cluster.others(coordinator), both=False)
+            yield cluster.tempo
+            cluster.unblock(coordinator, *cluster.others(coordinator, late))
+        readers = [client for client in cluster.world.clients if client.subscribes]
+        away = cluster.random.choice(readers)
+        away.toggle(away.subscribes[0])
+        cluster.burst(40)
+        yield 3.0 * cluster.tempo
+        cluster.unblock(late, coordinator)
+
+
+def stalled_reader(cluster: ScriptedCluster) -> Steps:
+    """Subscribers stop reading for a while, under load, and then read on: what waited comes whole and in order, or the
+    connection ended and the client resumes."""
+    yield cluster.up()
+    yield 2.0 * cluster.tempo
+    for _ in range(4):
+        stalled = [client for client in cluster.world.clients if client.subscribes and cluster.random.random() < 0.7]
+        for client in stalled:
+            client.stall()
+        for _ in range(4):
+            cluster.burst(8)
+            yield 0.6 * cluster.tempo
+        for client in stalled:
+            client.flow()
+        yield 1.5 * cluster.tempo
+
+
+def stalled_replay(cluster: ScriptedCluster) -> Steps:
+    """A subscriber that comes back to a topic stops reading as its replay begins, which has many pages: it goes on with
+    them when it reads again."""
+    yield cluster.up()
+    yield 2.0 * cluster.tempo
+    for _ in range(4):
+        yield cluster.at_rest()
+        client = cluster.random.choice([client for client in cluster.world.clients if client.subscribes])
+        topic = client.subscribes[0]
+        client.toggle(topic)
+        cluster.burst(30)
+        yield cluster.until(lambda client=client, topic=topic: topic in client.follows, 10.0, "subscriber that is back")  # type: ignore[misc]
+        client.stall()
+        yield cluster.tempo
+        client.flow()
+        yield 2.0 * cluster.tempo
+
+
+def others_go_on(cluster: ScriptedCluster) -> Steps:
+    """One of three dies and stays away: the two others fence never, keep the clients that they have, and commit."""
+    yield cluster.up()
+    yield 5.0 * cluster.tempo  # a broker that is just ready does not fence yet
+    yield cluster.at_rest()
+    others = cluster.others()
+    victim = cluster.random.choice(others)
+    others.remove(victim)
+    before = cluster.world.coverage["fences"]
+    stays = {connection for process in others for edge in process.edges for connection in edge.connections}
+    cluster.crash(victim, 30.0)
+    yield 10.0 * cluster.tempo
+    for _ in range(6):
+        yield cluster.coordinated()
+        yield cluster.commits(4.0, "one of three is dead, and nothing is committed any more")
+        yield 2.0 * cluster.tempo
+        cluster.demand(cluster.world.coverage["fences"] == before, "one of three is dead, and another fenced itself")
+    stayed = {connection for process in others for edge in process.edges for connection in edge.connections}
+    cluster.demand(stays <= stayed, f"connections {sorted(stays - stayed)} of brokers that live ended")
+
+
+def halting_goes_on(cluster: ScriptedCluster) -> Steps:
+    """Under `halt`, ZooKeeper is away and a broker dies: nobody may have been replaced unseen, so the others go on."""
+    yield cluster.up()
+    yield 5.0 * cluster.tempo
+    yield cluster.at_rest()
+    coordinator = cluster.current()
+    before = cluster.world.coverage["fences"]
+    cluster.world.ensemble.set_available(False)
+    cluster.crash(cluster.random.choice(cluster.others(coordinator)), 1.0)
+    yield 0.5 * cluster.tempo  # what was under way
+    for _ in range(8):
+        yield cluster.commits(
+            4.0, "ZooKeeper and one of three are away, and nothing is committed any more", coordinator
+        )
+        yield 2.0 * cluster.tempo
+        fenced = cluster.world.coverage["fences"] > before
+        cluster.demand(not fenced, "under `halt` ZooKeeper is away, and a broker fenced itself")
+    cluster.world.ensemble.set_available(True)
+
+
+def quiet_in_one(cluster: ScriptedCluster) -> Steps:
+    """A publisher goes on in one topic of a group and is silent in another, for longer than the duplicate window: it is
+    forgotten in the one, by everybody, and in no other."""
+    yield cluster.up()
+    yield cluster.coordinated()
+    topics = cluster.world.options.topics
+    client = cluster.newcomer(*topics)
+    yield cluster.until(lambda: client.core.connected, 10.0, "publisher")
+    client.publish(topics[0])
+    for _ in range(60):
+        client.publish(topics[1])
+        yield 0.25 * cluster.tempo
+
+
+def came_back(cluster: ScriptedCluster) -> Steps:
+    """The coordinator dies and is back before its session ends. One broker hears of that from the third alone: it has
+    no link to the new process, and ZooKeeper's news come late. What the dead one coordinated is in takeover, which is
+    slow: nobody is fenced."""
+    yield cluster.up()
+    yield 6.0 * cluster.tempo
+    yield cluster.at_rest()
+    dead = cluster.current()
+    contact, third = cluster.random.sample(cluster.others(dead), 2)
+    before = cluster.world.coverage["fences"]
+    cluster.cut_zookeeper(contact, expire=False)
+    cluster.crash(dead, 1.0)
+    yield cluster.until(lambda: len(cluster.others(dead)) == 3, 2.0, "new process")
+    fresh = next(process for process in cluster.others(contact, third))
+    cluster.block(fresh, contact)
+    yield cluster.until(lambda: cluster.linked(fresh, third), 2.0, "link to the new process")
+    for process in (fresh, third):
+        process.zk.delay = cluster.random.uniform(0.6, 1.0) * cluster.tempo
+    for _ in range(20):
+        yield 0.15 * cluster.tempo
+        fenced = cluster.world.coverage["fences"] > before
+        cluster.demand(not fenced, "a coordinator that came back is heard by one other, and a broker fenced itself")
+    cluster.restore_zookeeper(contact)
+    cluster.unblock(fresh, contact)
+
+
+def former_word(cluster: ScriptedCluster) -> Steps:
+    """Five brokers, three copies. A coordinator and one more are cut off together, and the others go on in the next
+    epoch. Subscribers that come from there to the two are ahead of them, and the former coordinator's word that it is
+    one says nothing about that: they are not reset."""
+    yield cluster.up()
+    yield 5.0 * cluster.tempo
+    yield cluster.at_rest()
+    former = cluster.current()
+    others = cluster.others(former)
+    beside = cluster.random.choice(others)
+    others.remove(beside)
+    cluster.cut_zookeeper(former, expire=True)
+    for one in (former, beside):
+        cluster.block(one, *others)
+    yield cluster.until(lambda: cluster.coordinator() in others, 3.0, "takeover")
+    committed = cluster.committed(cluster.current())
+    yield cluster.until(lambda: cluster.committed(cluster.current()) > committed + 3, 1.0, "commits of the next epoch")
+    for process in others:
+        for edge in process.edges:
+            for connection in list(edge.connections.values()):
+                connection.cut()
+    yield 6.0 * cluster.tempo
+    reset = cluster.world.coverage["resets inside a history"] > 0
+    cluster.demand(not reset, "a subscriber was reset though nothing was lost", invariant=2)
+
+
+def two_edges(cluster: ScriptedCluster) -> Steps:
+    """Two I/O processes of one broker have subscribers of the topic. Those of one of them leave it for a while, and
+    come back: what is published crosses to the other meanwhile, and to both from then on."""
+    yield cluster.up()
+    for _ in range(6):
+        yield cluster.until(lambda: _shared(cluster) != [], 15.0, "broker with subscribers at both edges")
+        for client in _readers(cluster, cluster.random.choice(_shared(cluster))):
+            client.toggle(client.subscribes[0])
+        yield cluster.random.uniform(2.0, 4.0) * cluster.tempo
+
+
+def _shared(cluster: ScriptedCluster) -> list[EdgeProcess]:
+    """The edges of all brokers of which more than one edge has subscribers."""
+    busy = [[edge for edge in process.edges if _readers(cluster, edge)] for process in cluster.others()]
+    return [edge for edges in busy if len(edges) > 1 for edge in edges]
+
+
+def _readers(cluster: ScriptedCluster, edge: EdgeProcess) -> list[Client]:
+    """The subscribers that are connected to it."""
+
+    def is_here(client: Client) -> bool:
+        connections = [link.connection for link in client.links.values()]
+        return any(connection is not None and connection.edge is edge for connection in connections)
+
+    return [client for client in cluster.world.clients if client.subscribes and is_here(client)]

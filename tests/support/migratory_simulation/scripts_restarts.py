@@ -1,0 +1,286 @@
+"""Scripts of directed schedules: brokers that are restarted, replaced, drained, or die together."""
+
+from __future__ import annotations
+
+from migratory_broker.core.logic.records import GroupRecord
+
+from migratory_simulation.scripted import BROKERS, POLL, START, ScriptedCluster, Steps
+
+
+def replaced_while_serving(cluster: ScriptedCluster) -> Steps:
+    """All three are replaced while they still run. Two of the old ones hear each other and have their clients, the
+    third is alone: nothing is acknowledged by them when the new ones have begun a new history."""
+    yield cluster.up()
+    yield cluster.random.uniform(0.5, 3.0) * cluster.tempo
+    old = cluster.others()
+    alone = cluster.random.choice(old)
+    record = cluster.record()
+    cluster.replace(*old, together=tuple(process for process in old if process is not alone))
+    yield cluster.until(lambda: cluster.record() != record, 40.0, "new history")
+    yield 8.0 * cluster.tempo
+    for process in old:
+        cluster.world.process_ends(process, "a replaced process ends")
+
+
+def newer_life(cluster: ScriptedCluster) -> Steps:
+    """A broker is replaced while it runs, cut off. When it hears of its newer life it ends."""
+    yield cluster.up()
+    yield cluster.random.uniform(0.5, 3.0) * cluster.tempo
+    old = cluster.random.choice(cluster.others())
+    cluster.replace(old)
+    yield cluster.until(cluster.all_ready, 40.0, "cluster with the new process")
+    cluster.restore_zookeeper(old)
+    yield cluster.expect(lambda: not old.running, 8.0, f"{old.label} hears ZooKeeper and did not end")
+
+
+def lives_at_once(cluster: ScriptedCluster) -> Steps:
+    """All brokers die before they were ever ready. The next process of each hangs when it is registered and has asked
+    for its ephemeral; one more is started, and makes it. Then the first goes on from what it read, a node with the same
+    version: the newest are there for each other all the same."""
+
+    yield cluster.until(cluster.registered, START, "brokers that are registered")
+    yield cluster.random.uniform(0.3, 1.0) * cluster.tempo
+    for process in cluster.others():
+        cluster.crash(process, 1.0)
+    first = [cluster.world.start_process(name) for name in BROKERS]
+    while not all(process.frozen for process in first):
+        yield POLL
+        for process in first:
+            if process.incarnation > 0 and not process.frozen:
+                process.freeze()
+    for name in BROKERS:
+        cluster.world.start_process(name)
+    yield cluster.until(cluster.registered, 5.0, "newest lives")
+    yield cluster.random.uniform(0.2, 1.0) * cluster.tempo
+    for process in first:
+        process.thaw()
+    yield cluster.expect(cluster.all_ready, 50.0, "the newest lives take no clients")
+
+
+def rolling_restart(cluster: ScriptedCluster) -> Steps:
+    """One broker after the other is restarted without a drain, each as soon as all say that they take clients. Some
+    subscribers are away from the topic meanwhile, and come back to a broker that got the log by its Sync."""
+    yield cluster.up()
+    for name in (*BROKERS, *BROKERS):
+        for client in cluster.world.clients:
+            if client.subscribes and cluster.random.random() < 0.5:
+                client.toggle(client.subscribes[0])
+        yield cluster.expect(cluster.say_open, 15.0, "not every broker takes clients again")
+        yield cluster.random.choice((0.0, 0.3, 1.0)) * cluster.tempo
+        process = cluster.world.process_of(name)
+        if process is not None and cluster.say_open():
+            cluster.crash(process, cluster.random.uniform(0.1, 2.0))
+        yield cluster.tempo
+    lost = cluster.world.coverage["truncated"] > 0
+    cluster.demand(not lost, "a subscriber was truncated though every cache holds all", invariant=1)
+
+
+def drain(cluster: ScriptedCluster) -> Steps:
+    """A planned stop: the groups go to others while the broker still runs, then its clients go by themselves. When it
+    is back, groups go back to it."""
+    yield cluster.up()
+    yield cluster.random.uniform(0.5, 3.0) * cluster.tempo
+    groups = range(cluster.world.options.groups)
+    yield cluster.until(lambda: None not in [cluster.coordinator(group) for group in groups], 10.0, "coordinators")
+    leaving = max([cluster.current(group) for group in groups], key=cluster.clients_of)
+    leaving.drain(12.0 * cluster.tempo)
+
+    def handed_over() -> bool:
+        return all(cluster.coordinator(group) not in (None, leaving) for group in groups)
+
+    yield cluster.expect(handed_over, 3.0, f"{leaving.label} drains and still coordinates")
+    yield cluster.no_clients(leaving, 11.0)
+    cluster.world.process_ends(leaving, "drained", restart=cluster.tempo)
+    yield cluster.expect(cluster.all_ready, 15.0, "not all brokers are listed again after a drain")
+
+    def even() -> bool:
+        return len({cluster.coordinator(group) for group in groups}) == len(groups)
+
+    yield cluster.expect(even, 15.0, "groups are not spread over the brokers again")
+
+
+def only_copy_leaves(cluster: ScriptedCluster) -> Steps:
+    """One copy of everything. The coordinator drains, and what it sends comes late. It ends as soon as it says that it
+    is drained, and whoever goes on must have its log."""
+    for _ in range(3):
+        yield cluster.up()
+        yield cluster.coordinated()
+        leaving = cluster.current()
+        for other in cluster.others(leaving):
+            cluster.clog(leaving, other, cluster.random.uniform(0.3, 1.0))
+        yield cluster.random.uniform(2.0, 3.0) * cluster.tempo
+        leaving.drain(10.0 * cluster.tempo)
+        yield cluster.drained(leaving, 9.0)
+        cluster.world.process_ends(leaving, "drained", restart=0.5 * cluster.tempo)
+        yield cluster.tempo
+
+
+def member_dies(cluster: ScriptedCluster) -> Steps:
+    """A broker dies that coordinates nothing: nobody waits for its session to end."""
+    yield from cluster.settled()
+    coordinator = cluster.current()
+    cluster.crash(min(cluster.others(coordinator), key=cluster.clients_of), 10.0)
+    yield 0.5 * cluster.tempo  # what was under way
+    yield cluster.commits(1.2, "a member that coordinates nothing died, and nothing is committed any more", coordinator)
+
+
+def learner(cluster: ScriptedCluster) -> Steps:
+    """A broker that was restarted, soon or late, learns and is not listed yet, when the coordinator's way to the one
+    listed member is held up and then the coordinator dies: what the learner got counts for nothing."""
+    yield from cluster.settled()
+    coordinator = cluster.current()
+    member, restarted = cluster.others(coordinator)
+    cluster.crash(restarted, cluster.random.choice((0.2, 6.0)))
+    name = restarted.name
+
+    def follows() -> bool:
+        process = cluster.world.process_of(name)
+        return process not in (None, restarted) and process is not None and cluster.synced(process) != 0
+
+    yield cluster.until(follows, 12.0, "learner")
+    cluster.block(coordinator, member, both=False)
+    yield 0.4 * cluster.tempo
+    if cluster.world.internal.may_lose(coordinator):
+        cluster.crash(coordinator, 1.0)
+    yield 3.0 * cluster.tempo
+    cluster.unblock(coordinator, member)
+
+
+def two_lives(cluster: ScriptedCluster) -> Steps:
+    """What the coordinator and one member hold is committed, the third lags behind. The member is restarted, then the
+    coordinator dies: the member's new life has nothing, and the third alone must not go on from less."""
+    yield from cluster.settled()
+    coordinator = cluster.current()
+    member, lagging = cluster.random.sample(cluster.others(coordinator), 2)
+    cluster.block(coordinator, lagging, both=False)
+    committed = cluster.committed(coordinator)
+    yield cluster.until(lambda: cluster.committed(coordinator) > committed + 1, 1.5, "commit without the third")
+    cluster.crash(member, 0.1)
+    name = member.name
+
+    def is_back() -> bool:
+        process = cluster.world.process_of(name)
+        return process is not None and process.incarnation > 0 and cluster.linked(lagging, process)
+
+    yield cluster.until(is_back, 3.0, "new life of the member")
+    cluster.crash(coordinator, 3.0)
+    yield 14.0 * cluster.tempo
+
+
+def late_answer(cluster: ScriptedCluster) -> Steps:
+    """A publisher does not read its answer, and so sends again what was evicted from every cache meanwhile, to another
+    coordinator than numbered it: it must not be numbered once more."""
+    yield cluster.up()
+    topic = cluster.world.options.topics[0]
+    unread = cluster.newcomer(topic)
+    yield cluster.until(lambda: cluster.all_ready() and unread.ready, 10.0, "cluster that is at rest")
+    coordinator = cluster.current()
+    unread.stall()
+    unread.publish(topic)
+    cluster.burst(40)
+    yield 1.2 * cluster.tempo
+    cluster.crash(coordinator, 6.0)
+    yield 8.0 * cluster.tempo
+    unread.flow()
+    yield 3.0 * cluster.tempo
+
+
+def memory_gone(cluster: ScriptedCluster) -> Steps:
+    """Every broker ends at once, twice, while subscribers come and go: each history is another, and everybody is told
+    so, those included that follow a topic in which nothing was published. The machines' clocks were set meanwhile."""
+    yield cluster.up()
+    for _ in range(2):
+        for name in BROKERS:
+            cluster.world.wall_skews[name] = cluster.random.choice((-7200.0, -60.0, 0.0, 60.0))
+        for client in cluster.world.clients:
+            if client.subscribes and cluster.random.random() < 0.5:
+                client.toggle(cluster.random.choice(client.subscribes))
+        yield cluster.random.uniform(0.5, 4.0) * cluster.tempo
+        for process in cluster.others():
+            cluster.crash(process, cluster.random.uniform(0.1, 1.0))
+        yield cluster.until(cluster.all_ready, 40.0, "cluster that is up again")
+        yield 2.0 * cluster.tempo
+
+
+def overtaken_leaves(cluster: ScriptedCluster) -> Steps:
+    """One copy of everything. The coordinator loses its session, another broker writes a record, and asks for the log
+    late. Meanwhile the first one learns from ZooKeeper that it is overtaken, and drains: it has nothing to hand over
+    any more, and its log is wanted all the same."""
+    for _ in range(2):
+        yield cluster.up()
+        yield cluster.coordinated()
+        leaving, before = cluster.current(), cluster.record()
+        yield cluster.random.uniform(2.0, 3.0) * cluster.tempo
+        for other in cluster.others(leaving):
+            cluster.clog(other, leaving, cluster.random.uniform(1.0, 1.5))
+        cluster.cut_zookeeper(leaving, expire=True)
+        yield cluster.until(lambda before=before: cluster.record() != before, 10.0, "successor")  # type: ignore[misc]
+        successor = cluster.record()
+        for other in cluster.others(leaving):
+            if successor is not None and other.name == successor.owner[0]:
+                cluster.expire_session(other)  # else its ephemeral is all that there is to see
+        cluster.restore_zookeeper(leaving)
+        leaving.drain(10.0 * cluster.tempo)
+        yield cluster.drained(leaving, 9.5)
+        cluster.world.process_ends(leaving, "drained", restart=0.5 * cluster.tempo)
+        yield cluster.tempo
+
+
+def hangs_in_a_turn(cluster: ScriptedCluster) -> Steps:
+    """One copy of everything, small caches. What the coordinator is sent comes late, and it hangs for a moment: then
+    publications come, and between them what others confirm of earlier ones, all in one turn. All of it is committed."""
+    for _ in range(6):
+        yield cluster.up()
+        yield cluster.coordinated()
+        hanging = cluster.current()
+        for other in cluster.others(hanging):
+            cluster.clog(other, hanging, cluster.random.uniform(0.3, 1.0))
+        yield cluster.random.uniform(0.5, 1.5) * cluster.tempo
+        hanging.freeze()
+        yield cluster.random.uniform(0.2, 0.8)
+        hanging.thaw()
+        yield cluster.no_tail(hanging)
+
+
+def two_at_once(cluster: ScriptedCluster) -> Steps:
+    """The coordinator and one more die at the same moment, with two copies of everything. The third cannot know what is
+    missing: a new history begins, and its subscribers, who were connected all the time, are told so. Then the same once
+    more, and the same one survives: it waits as long as the first time."""
+    survivor = ""
+    for _ in range(2):
+        yield cluster.up()
+        yield cluster.random.uniform(0.5, 3.0) * cluster.tempo
+        yield cluster.coordinated()
+        coordinator = cluster.current()
+        survivor = survivor or max(cluster.others(coordinator), key=cluster.clients_of).name
+        record = cluster.record()
+        for process in cluster.others():
+            if process.name != survivor:
+                cluster.crash(process, cluster.random.uniform(0.5, 2.0))
+
+        def another_history(before: GroupRecord | None = record) -> bool:
+            now = cluster.record()
+            return now is not None and before is not None and now.history != before.history and now.activated
+
+        if coordinator.name == survivor:
+            return  # it holds whatever was committed
+        yield cluster.expect(another_history, 40.0, "no new history though the old one is lost")
+        yield 4.0 * cluster.tempo
+
+
+def idle(cluster: ScriptedCluster) -> Steps:
+    """Nobody publishes, so nothing that is sent for a publication's sake tells a broker how things stand: it is listed
+    and takes clients again all the same, after a new link and after a restart."""
+    yield cluster.up()
+    yield 2.0 * cluster.tempo
+    for process in cluster.others():
+        for other in cluster.others(process):
+            cluster.world.network.break_link(process.number, other.number)
+        yield cluster.tempo
+        cluster.crash(process, 1.0)
+        yield 6.0 * cluster.tempo
+        yield cluster.expect(cluster.all_ready, 40.0, "nobody publishes, and not all brokers are listed again")
+    yield cluster.coordinated()
+    coordinator = cluster.current()
+    for other in cluster.others(coordinator):
+        cluster.world.network.break_link(coordinator.number, other.number)
