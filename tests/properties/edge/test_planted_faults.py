@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from migratory_broker.core.edge.connection import Replay, Topic
-from migratory_broker.core.edge.delivery import Delivery
+from migratory_broker.core.edge.delivery import EdgeDelivery
 from migratory_broker.core.edge.splice import Splice
+from migratory_broker.core.edge.state import EdgeTopic, Replay
 from migratory_broker.core.logic.events import Attached
 from migratory_testing.machines import assert_caught, load_machine
 
@@ -18,7 +18,7 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 def replay_and_live_not_merged(patch: pytest.MonkeyPatch) -> None:
     whole = Splice.attach
 
-    def attach(self: Splice, connection: Any, topic: Topic, *rest: Any) -> None:
+    def attach(self: Splice, connection: Any, topic: EdgeTopic, *rest: Any) -> None:
         whole(self, connection, topic, *rest)
         topic.add_live(connection)
 
@@ -68,37 +68,37 @@ def replay_without_its_receipt(patch: pytest.MonkeyPatch) -> None:
 
 
 def queue_lost(patch: pytest.MonkeyPatch) -> None:
-    whole = Delivery.drop_queue
+    whole = EdgeDelivery.drop_queue
 
-    def drop_queue(self: Delivery, connection: Any) -> Any:
+    def drop_queue(self: EdgeDelivery, connection: Any) -> Any:
         queue = whole(self, connection)
         queue.chunks = queue.chunks[1:]
         return queue
 
-    patch.setattr(Delivery, "drop_queue", drop_queue)
+    patch.setattr(EdgeDelivery, "drop_queue", drop_queue)
 
 
 def paused_stays_in_the_audience(patch: pytest.MonkeyPatch) -> None:
-    whole = Delivery.pause
+    whole = EdgeDelivery.pause
 
-    def pause(self: Delivery, connection: Any) -> None:
+    def pause(self: EdgeDelivery, connection: Any) -> None:
         topics, connection.topics = connection.topics, ()
         whole(self, connection)
         connection.topics = topics
 
-    patch.setattr(Delivery, "pause", pause)
+    patch.setattr(EdgeDelivery, "pause", pause)
 
 
-def recipients_not_made_anew(patch: pytest.MonkeyPatch) -> None:
-    whole = Topic.add_live
+def recipients_not_renewed(patch: pytest.MonkeyPatch) -> None:
+    whole = EdgeTopic.add_live
 
-    def add_live(self: Topic, connection: Any) -> None:
+    def add_live(self: EdgeTopic, connection: Any) -> None:
         recipients = {format: audience._recipients for format, audience in self.audiences.items()}
         whole(self, connection)
         for format, audience in self.audiences.items():
             audience._recipients = recipients.get(format)
 
-    patch.setattr(Topic, "add_live", add_live)
+    patch.setattr(EdgeTopic, "add_live", add_live)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def recipients_not_made_anew(patch: pytest.MonkeyPatch) -> None:
         replay_without_its_receipt,
         queue_lost,
         paused_stays_in_the_audience,
-        recipients_not_made_anew,
+        recipients_not_renewed,
     ],
 )
 def test_planted_fault_is_caught(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The edge core: connections, subscriptions, the splice of replay and live, delivery. Begin with core.py."""
+"""The edge core: client connections, subscriptions, the splice of replay and live, delivery. Begin with core.py."""
 
 from migratory_broker.core.edge.config import EdgeConfig
 from migratory_broker.core.edge.core import Edge

@@ -16,9 +16,9 @@ from migratory_protocol.errors import CloseCode
 from migratory_protocol.messages import VERSION, Drain, Limits, Server, Welcome
 
 from migratory_broker.core.edge.config import EdgeConfig
-from migratory_broker.core.edge.connection import Connection, State
-from migratory_broker.core.edge.delivery import Delivery
+from migratory_broker.core.edge.delivery import EdgeDelivery
 from migratory_broker.core.edge.formats import Format
+from migratory_broker.core.edge.state import ClientConnection, State
 from migratory_broker.core.logic.events import Admission, Clients, MoveClients
 
 # ---- authorization ---------------------------------------------------------------------------------------------
@@ -158,18 +158,18 @@ class Rebalancer:
     could not move or did not.
     """
 
-    def __init__(self, number: int, delivery: Delivery) -> None:
+    def __init__(self, number: int, delivery: EdgeDelivery) -> None:
         self._number = number
         self._delivery = delivery
         self._counts = [0] * (ASKED + 1)  # clients by number of moves
         self._reported = tuple(self._counts)
 
-    def add(self, connection: Connection, moves: int) -> None:
+    def add(self, connection: ClientConnection, moves: int) -> None:
         """Count a client that sent `connect` and reported its number of moves."""
         connection.moves = min(moves, ASKED - 1)
         self._counts[connection.moves] += 1
 
-    def remove(self, connection: Connection) -> None:
+    def remove(self, connection: ClientConnection) -> None:
         self._counts[connection.moves] -= 1
 
     def report(self) -> None:
@@ -177,11 +177,11 @@ class Rebalancer:
         counts = tuple(self._counts)
         if counts != self._reported:
             self._reported = counts
-            self._delivery.aside(Clients(self._number, counts))
+            self._delivery.emit(Clients(self._number, counts))
 
-    def move(self, connections: Iterable[Connection], event: MoveClients) -> None:
+    def move(self, connections: Iterable[ClientConnection], event: MoveClients) -> None:
         """Ask `event.count` clients to move. Passes over `connections` once per number of moves, usually once."""
-        chosen: list[Connection] = []
+        chosen: list[ClientConnection] = []
         for moves, available in enumerate(self._counts):
             wanted = min(available, event.count - len(chosen))
             if wanted > 0:

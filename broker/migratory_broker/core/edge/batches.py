@@ -1,15 +1,15 @@
-"""Batching: what is fanned out waits for a moment in its topic, and leaves with what else comes until then.
+"""Batching: a fan-out waits in its topic for a moment, and is written together with later ones.
 
-A delivery is one system call, and hardly anything else. Several publications in one write cost little more than one, so
-a client that gets many a second costs a fraction. Nothing is lost or reordered by it: whatever else is written to the
-connection takes what waits along, before itself; a close frame as well. A batch leaves when its time is up
-(`EdgeConfig.batch_delay` after the first publication in it) or when it is large enough (`batch_bytes` of one topic, or
-of all topics together what the queue of one client may hold).
+A delivery costs one system call and little else. Several publications in one write cost hardly more than one, so a
+client with many publications per second costs a fraction. Batching loses and reorders nothing: any other write to a
+connection, a close frame as well, first flushes the connection's batches. A batch is written when its time is up
+(`EdgeConfig.batch_delay` after its first publication) or when it is large enough: `batch_bytes` in one topic, or in all
+topics together the queue limit of one client.
 
-What waits is held once per topic, and not touched per subscriber until it leaves. Chunks are numbered through all
-topics, and a connection knows up to which of them all that concerned it was written (`Connection.taken`): what waits
-for it are the later ones of the topics in which it is live. So whoever becomes live in a topic, or leaves one, must
-have taken what waited until then (`take`).
+A chunk is held once per topic, and not touched per subscriber until it is written. Chunks are numbered across all
+topics, and a connection knows the last number up to which it has everything (`ClientConnection.last_chunk`). Its
+pending chunks are the later ones of the topics in which it is live. So a connection must be sent its pending chunks
+before it joins or leaves a topic (`Batcher.take`).
 """
 
 from __future__ import annotations
@@ -19,41 +19,43 @@ from collections.abc import Iterable, Iterator
 from operator import attrgetter
 
 from migratory_broker.core.edge.config import EdgeConfig
-from migratory_broker.core.edge.connection import Batch, Chunk, Connection, Topic
 from migratory_broker.core.edge.events import Recipients
 from migratory_broker.core.edge.formats import Format
+from migratory_broker.core.edge.state import Batch, Chunk, ClientConnection, EdgeTopic
 
-EARLY = 0.1
-"""Of the delay: batches whose time is up so soon leave along, so that a clock wakes nobody for each of them."""
+EARLY_FRACTION = 0.1
+"""Part of the delay. Batches that are due within it are written as well, so that one timer serves many."""
 
 
-class Batches:
-    """Of all topics of an edge. `delay` 0: there are none. `topics` are those in which something waits."""
+class Batcher:
+    """The batches of all topics of an edge. There are none when `delay` is 0. `topics` are those with a batch."""
 
     def __init__(self, config: EdgeConfig) -> None:
         self.delay = config.batch_delay
-        self._limit = config.batch_bytes
-        self._most = config.queue_per_client
-        self._number = 0  # of the latest chunk
+        self._topic_limit = config.batch_bytes
+        self._total_limit = config.queue_per_client
+        self._last_number = 0  # of the latest chunk
         self._size = 0
-        self._due: deque[tuple[float, int, Topic]] = deque()  # all wait equally long: in the order of numbers
-        self.topics: dict[Topic, None] = {}
+        self._due: deque[tuple[float, int, EdgeTopic]] = deque()  # one delay for all: in the order of numbers
+        self.topics: dict[EdgeTopic, None] = {}
 
     @property
-    def due(self) -> float | None:
-        """When the next one is to leave."""
+    def next_due(self) -> float | None:
+        """The time at which the next batch is to be written."""
         while self._due:
             due, number, topic = self._due[0]
-            if _holds(topic, number):
+            if _is_pending(topic, number):
                 return due
             self._due.popleft()
         return None
 
-    def add(self, topic: Topic, data: dict[Format, bytes], publications: int, now: float) -> list[Topic]:
-        """To what waits in a topic, the same in each format: all that a publication costs until it leaves. Answers with
-        the topics in which so much waits that they are to leave now."""
-        self._number += 1
-        chunk = Chunk(self._number, data, publications, max(map(len, data.values())))
+    def add(self, topic: EdgeTopic, data: dict[Format, bytes], publications: int, now: float) -> list[EdgeTopic]:
+        """Add a fan-out, encoded in each format. Return the topics to flush at once because of a size limit.
+
+        This is the whole cost of a publication until it is written.
+        """
+        self._last_number += 1
+        chunk = Chunk(self._last_number, data, publications, max(map(len, data.values())))
         batch = topic.batch
         if batch is None:
             batch = topic.batch = Batch()
@@ -62,86 +64,91 @@ class Batches:
         batch.size += chunk.size
         self._size += chunk.size
         self._due.append((now + self.delay, chunk.number, topic))
-        if self._size > self._most:
+        if self._size > self._total_limit:
             return list(self.topics)
-        return [topic] if batch.size >= self._limit else []
+        return [topic] if batch.size >= self._topic_limit else []
 
-    def waiting(self, connection: Connection) -> list[Chunk]:
-        """What waits for the connection, in order."""
-        if connection.taken == self._number:
+    def pending(self, connection: ClientConnection) -> list[Chunk]:
+        """Return the connection's pending chunks, in order."""
+        if connection.last_chunk == self._last_number:
             return []
-        return self._waiting(connection, self._busy(connection))
+        return self._pending(connection, self._batched_topics(connection))
 
-    def _busy(self, connection: Connection) -> tuple[Topic, ...] | frozenset[Topic]:
-        """The connection's topics in which something waits, or its only one."""
+    def _batched_topics(self, connection: ClientConnection) -> tuple[EdgeTopic, ...] | frozenset[EdgeTopic]:
+        """Return the connection's topics with a batch, or its only topic."""
         topics = connection.topics
         return topics if isinstance(topics, tuple) else frozenset(topics.keys() & self.topics.keys())
 
-    def _waiting(self, connection: Connection, busy: Iterable[Topic]) -> list[Chunk]:
-        taken, format = connection.taken, connection.format
-        found: list[Chunk] = []
-        for topic in busy:
+    def _pending(self, connection: ClientConnection, topics: Iterable[EdgeTopic]) -> list[Chunk]:
+        last_chunk, format = connection.last_chunk, connection.format
+        chunks: list[Chunk] = []
+        for topic in topics:
             batch, audience = topic.batch, topic.audiences.get(format)
             if batch is not None and audience is not None and connection in audience.members:
-                found += batch.chunks if batch.chunks[0].number > taken else batch.since(taken)
-        found.sort()  # by number: there are no two of one
-        return found
+                chunks += batch.chunks if batch.chunks[0].number > last_chunk else batch.since(last_chunk)
+        chunks.sort()  # by number, which is unique
+        return chunks
 
-    def take(self, connection: Connection) -> list[Chunk]:
-        """What waits for the connection, for which nothing waits then."""
-        found = self.waiting(connection)
-        connection.taken = self._number
-        return found
+    def take(self, connection: ClientConnection) -> list[Chunk]:
+        """Return the connection's pending chunks, and count them as sent."""
+        chunks = self.pending(connection)
+        connection.last_chunk = self._last_number
+        return chunks
 
-    def leaving(self, now: float) -> Iterator[tuple[Topic, int]]:
-        """Chunks whose time is up, for `leave`."""
-        until = now + self.delay * EARLY
+    def due_chunks(self, now: float) -> Iterator[tuple[EdgeTopic, int]]:
+        """Yield the topic and number of each chunk that is due, for `flush`."""
+        until = now + self.delay * EARLY_FRACTION
         while self._due and self._due[0][0] <= until:
             _, number, topic = self._due.popleft()
-            if _holds(topic, number):
+            if _is_pending(topic, number):
                 yield topic, number
 
-    def leave(self, topic: Topic, number: int | None = None) -> list[tuple[bytes, Recipients, int]]:
-        """All that waits for those subscribers of a topic that wait for its chunk `number` (None: for any of it):
-        bytes, all who get just these, and how many publications they are."""
+    def flush(self, topic: EdgeTopic, number: int | None = None) -> list[tuple[bytes, Recipients, int]]:
+        """Flush the subscribers of a topic for which chunk `number` is pending (None: any chunk of the topic).
+
+        Returns what to write: the bytes, their recipients, and the number of publications in them. The bytes include
+        the recipients' pending chunks of other topics.
+        """
         batch = topic.batch
         assert batch is not None
         if number is None:
             number = batch.chunks[-1].number
-        leaving: list[tuple[bytes, Recipients, int]] = []
-        had = self._number  # what all of them have
+        writes: list[tuple[bytes, Recipients, int]] = []
+        sent_to_all = self._last_number  # the chunks that all subscribers have
         for format, audience in topic.audiences.items():
             members = audience.members
-            lowest = min(map(_taken, members), default=had)
-            if lowest < number:  # else all of it left along with other topics
-                for chunks, numbers in self._alike(members, number):
+            lowest = min(map(_last_chunk, members), default=sent_to_all)
+            if lowest < number:  # else every member was flushed with another topic
+                for chunks, numbers in self._group_members(members, number):
                     data = b"".join([chunk.data[format] for chunk in chunks])
                     everyone = len(numbers) == len(members)
                     recipients = audience.recipients if everyone else Recipients(tuple(numbers))
-                    leaving.append((data, recipients, sum([chunk.publications for chunk in chunks])))
-                lowest = min(map(_taken, members))
-            had = min(had, lowest)
-        self._drop(topic, batch, had)
-        return leaving
+                    writes.append((data, recipients, sum([chunk.publications for chunk in chunks])))
+                lowest = min(map(_last_chunk, members))
+            sent_to_all = min(sent_to_all, lowest)
+        self._drop_sent(topic, batch, sent_to_all)
+        return writes
 
-    def _alike(self, members: Iterable[Connection], number: int) -> Iterable[tuple[list[Chunk], list[int]]]:
-        """What waits for those that wait for chunk `number`, and for whom the same waits. They have it then."""
-        alike: dict[object, tuple[list[Chunk], list[int]]] = {}
+    def _group_members(
+        self, members: Iterable[ClientConnection], number: int
+    ) -> Iterable[tuple[list[Chunk], list[int]]]:
+        """Group the members for which chunk `number` is pending by their pending chunks, and count these as sent."""
+        groups: dict[object, tuple[list[Chunk], list[int]]] = {}
         for connection in members:
-            taken = connection.taken
-            if taken < number:
-                # all that had the same and follow the same topics, live in each of them
-                busy = self._busy(connection)
-                key = connection if connection.replaying else (taken, busy)
-                group = alike.get(key)
+            last_chunk = connection.last_chunk
+            if last_chunk < number:
+                # members that have the same chunks, follow the same topics and are live in each of them
+                topics = self._batched_topics(connection)
+                key = connection if connection.replay_count else (last_chunk, topics)
+                group = groups.get(key)
                 if group is None:
-                    group = alike[key] = (self._waiting(connection, busy), [])
+                    group = groups[key] = (self._pending(connection, topics), [])
                 group[1].append(connection.number)
-                connection.taken = self._number
-        return alike.values()
+                connection.last_chunk = self._last_number
+        return groups.values()
 
-    def _drop(self, topic: Topic, batch: Batch, number: int) -> None:
-        """The chunks of a topic up to a number, that all its subscribers have."""
+    def _drop_sent(self, topic: EdgeTopic, batch: Batch, number: int) -> None:
+        """Drop the topic's chunks up to a number that all its subscribers have."""
         self._size -= batch.size
         batch.chunks = batch.since(number)
         batch.size = sum(chunk.size for chunk in batch.chunks)
@@ -151,9 +158,9 @@ class Batches:
             del self.topics[topic]
 
 
-def _holds(topic: Topic, number: int) -> bool:
-    """Whether that chunk still waits for somebody."""
+def _is_pending(topic: EdgeTopic, number: int) -> bool:
+    """Return whether any subscriber may still need the chunk."""
     return topic.batch is not None and topic.batch.chunks[0].number <= number
 
 
-_taken = attrgetter("taken")
+_last_chunk = attrgetter("last_chunk")

@@ -19,44 +19,44 @@ from migratory_protocol.peer import Publication
 from migratory_protocol.topics import TopicPattern
 
 from migratory_broker.core.edge.config import EdgeConfig
-from migratory_broker.core.edge.connection import Conflated, Topic
-from migratory_broker.core.edge.delivery import Delivery
+from migratory_broker.core.edge.delivery import EdgeDelivery
+from migratory_broker.core.edge.state import ConflationState, EdgeTopic
 
 SLACK = 0.005
 """Seconds. Intervals that end within it end together, so that one timer serves many topics."""
 
 
-class Conflation:
+class Conflator:
     """The conflated topics of an edge.
 
     `_running` holds the end of each topic's current interval, by the interval's length: intervals of one length end in
     the order in which they began.
     """
 
-    def __init__(self, config: EdgeConfig, delivery: Delivery) -> None:
+    def __init__(self, config: EdgeConfig, delivery: EdgeDelivery) -> None:
         self._delivery = delivery
         self._rules = [(TopicPattern(rule.topics), rule.interval) for rule in config.conflation]
-        self._running: dict[float, OrderedDict[Topic, float]] = {
+        self._running: dict[float, OrderedDict[EdgeTopic, float]] = {
             rule.interval: OrderedDict() for rule in config.conflation
         }
 
-    def add_topic(self, topic: Topic) -> None:
+    def add_topic(self, topic: EdgeTopic) -> None:
         """Conflate a topic with its first subscriber, if a rule matches it."""
         for pattern, interval in self._rules:
             if pattern.matches(topic.name):
-                topic.conflated = Conflated(interval)
+                topic.conflation = ConflationState(interval)
                 return
 
-    def remove_topic(self, topic: Topic) -> None:
+    def remove_topic(self, topic: EdgeTopic) -> None:
         """Drop the pending publication of a topic without subscribers.
 
         It is dropped now and not at the end of the interval: clients that subscribe and leave would pile up many.
         """
-        if topic.conflated is not None:
-            self._running[topic.conflated.interval].pop(topic, None)
-            topic.conflated = None
+        if topic.conflation is not None:
+            self._running[topic.conflation.interval].pop(topic, None)
+            topic.conflation = None
 
-    def fanout(self, topic: Topic, conflated: Conflated, publications: Sequence[Publication]) -> None:
+    def fanout(self, topic: EdgeTopic, conflated: ConflationState, publications: Sequence[Publication]) -> None:
         """Send or hold committed publications for the live subscribers."""
         for publication in publications:
             if not conflated.first:
@@ -67,9 +67,9 @@ class Conflation:
         if conflated.pending is not None and not conflated.running:
             self._send(topic, conflated)
 
-    def flush(self, topic: Topic) -> None:
+    def flush(self, topic: EdgeTopic) -> None:
         """Send the topic's pending publication now, if it has one."""
-        conflated = topic.conflated
+        conflated = topic.conflation
         if conflated is not None and conflated.pending is not None:
             self._multicast(topic, conflated, conflated.pending)
 
@@ -81,25 +81,25 @@ class Conflation:
                 self._send(topic, conflated)
         for running in self._running.values():
             if running:
-                self._delivery.wake(next(iter(running.values())))
+                self._delivery.set_timer(next(iter(running.values())))
 
-    def _ended(self) -> Iterator[tuple[Topic, Conflated]]:
+    def _ended(self) -> Iterator[tuple[EdgeTopic, ConflationState]]:
         until = self._delivery.now + SLACK
         for running in self._running.values():
             while running and next(iter(running.values())) <= until:
                 topic, _ = running.popitem(last=False)
-                assert topic.conflated is not None
-                yield topic, topic.conflated
+                assert topic.conflation is not None
+                yield topic, topic.conflation
 
-    def _send(self, topic: Topic, conflated: Conflated) -> None:
+    def _send(self, topic: EdgeTopic, conflated: ConflationState) -> None:
         """Send the pending publication and begin an interval."""
         self.flush(topic)
         conflated.running = True
         due = self._delivery.now + conflated.interval
         self._running[conflated.interval][topic] = due
-        self._delivery.wake(due)
+        self._delivery.set_timer(due)
 
-    def _multicast(self, topic: Topic, conflated: Conflated, publication: Publication) -> None:
+    def _multicast(self, topic: EdgeTopic, conflated: ConflationState, publication: Publication) -> None:
         first = conflated.first if conflated.first < publication.sequence else 0
         conflated.pending, conflated.first = None, 0
         self._delivery.multicast(topic, lambda format: format.conflated(topic.name, publication, first), 1)

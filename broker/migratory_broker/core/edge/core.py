@@ -1,12 +1,12 @@
-"""The edge: what belongs to connections, as one function from events to effects.
+"""The edge: the client connections of a broker, as one function from events to effects.
 
-`Edge(config, number).step(event, now) -> effects`. `now` is a monotonic clock that never goes back. Carry the effects
-out in their order, before the next step. `Paused` may come late by some effects: the transport holds those. Nothing
-that a client can send makes `step` raise.
+`Edge(config, number).step(event, now) -> effects`. `now` is a monotonic clock. Apply the effects in their order, before
+the next step. `Paused` may come late by some effects, whose bytes the transport holds. `step` does not raise, whatever
+a client sends.
 
-Here to read on: connections.py (state machine), inbox.py (what clients send, in its order), subscriptions.py, splice.py
-(replay into live), delivery.py (fan-out and queues), publishing.py, admission.py, moving.py (balance); what is held
-per connection is in connection.py.
+Read on in lifecycle.py (the state machine of a connection), inbox.py (input in order), subscriptions.py, splice.py
+(replay into live), delivery.py (fan-out and queues), publishing.py and admission.py. state.py has the records per
+connection and topic.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from typing import Any
 from migratory_protocol.errors import CloseCode
 from migratory_protocol.messages import Drain, Servers
 
+from migratory_broker.core.edge import events
 from migratory_broker.core.edge.admission import AdmissionGate, AllowAllClients, ClientAuthorizer, Rebalancer
 from migratory_broker.core.edge.config import EdgeConfig
-from migratory_broker.core.edge.connection import Connection, State
-from migratory_broker.core.edge.connections import Connections, describe
-from migratory_broker.core.edge.delivery import CLIENT_LIMIT, Delivery, waiting_bytes
-from migratory_broker.core.edge.events import Effect, Event, Later, Lost, More, Opened, Paused, Received, Resumed
-from migratory_broker.core.edge.publishing import Publishing
+from migratory_broker.core.edge.delivery import CLIENT_LIMIT, EdgeDelivery, queued_bytes
+from migratory_broker.core.edge.lifecycle import ConnectionLifecycle, log_fields
+from migratory_broker.core.edge.publishing import PublishHandler
 from migratory_broker.core.edge.splice import Splice
-from migratory_broker.core.edge.subscriptions import Subscriptions
+from migratory_broker.core.edge.state import ClientConnection, State
+from migratory_broker.core.edge.subscriptions import SubscriptionTable
 from migratory_broker.core.logic.events import (
     Admission,
     Attached,
@@ -40,86 +40,88 @@ from migratory_broker.core.logic.events import (
     Tick,
 )
 
-SLOWEST = 20  # slow clients that the status names
+MAX_SLOW_IN_STATUS = 20
+"""Slow clients that the status names: those with the longest queues."""
 
 
 class Edge:
-    """One edge of a broker. The properties are for /metrics; closed connections are observed as they happen, too."""
+    """One edge of a broker. The properties are for /metrics; the end of a connection is also observed as it happens."""
 
     def __init__(self, config: EdgeConfig, number: int = 0, authorizer: ClientAuthorizer | None = None) -> None:
         authorizer = authorizer if authorizer is not None else AllowAllClients()
         self.number = number
         self._config = config
-        self._delivery = Delivery(config)
+        self._delivery = EdgeDelivery(config)
         self._splice = Splice(config, number, self._delivery)
-        self._subscriptions = Subscriptions(config, self._delivery, self._splice, authorizer)
-        self._publishing = Publishing(config, number, self._delivery, authorizer)
+        self._subscriptions = SubscriptionTable(config, self._delivery, self._splice, authorizer)
+        self._publishing = PublishHandler(config, number, self._delivery, authorizer)
         self._gate = AdmissionGate(config)
         self._rebalancer = Rebalancer(number, self._delivery)
-        self._connections = Connections(
+        self._connections = ConnectionLifecycle(
             config, self._delivery, self._subscriptions, self._publishing, self._gate, self._rebalancer, authorizer
         )
         self._handlers: dict[type, Any] = {
-            Opened: self._connections.opened,
-            Received: self._connections.received,
-            More: self._connections.more,
-            Lost: self._connections.lost,
-            Later: self._time_has_come,
-            Paused: self._paused,
-            Resumed: self._resumed,
+            events.Opened: self._connections.opened,
+            events.Received: self._connections.received,
+            events.More: self._connections.more,
+            events.Lost: self._connections.lost,
+            events.Later: self._handle_timer,
+            events.Paused: self._paused,
+            events.Resumed: self._resumed,
             Tick: self._tick,
             Fanout: self._splice.fanout,
             Gap: self._splice.handle_gap,
             Attached: self._attached,
             Page: self._splice.handle_page,
-            PublishAnswers: self._answer,
-            Admission: self._admission,
-            ServerList: self._server_list,
+            PublishAnswers: self._answer_publisher,
+            Admission: self._set_admission,
+            ServerList: self._set_servers,
             DrainClients: self._drain,
             MoveClients: self._move,
         }
 
-    def step(self, event: Event, now: float) -> list[Effect]:
+    def step(self, event: events.Event, now: float) -> list[events.Effect]:
+        """Handle an event, and return the effects to apply in order."""
         delivery = self._delivery
         delivery.now = now
         self._handlers[type(event)](event)
-        if delivery.over:
-            for connection, limit in delivery.overfull():
-                self._slow(connection, limit)
-        return delivery.take()
+        if delivery.has_overfull:
+            for connection, limit in delivery.overfull_connections():
+                self._close_slow(connection, limit)
+        return delivery.take_effects()
 
-    # ---- flow ------------------------------------------------------------------------------------------------
+    # ---- flow control ----------------------------------------------------------------------------------------
 
-    def _paused(self, event: Paused) -> None:
+    def _paused(self, event: events.Paused) -> None:
         connection = self._connections.table.get(event.connection)
         if connection is not None and connection.state <= State.OPEN and connection.queue is None:
             self._delivery.pause(connection)
 
-    def _resumed(self, event: Resumed) -> None:
+    def _resumed(self, event: events.Resumed) -> None:
         connection = self._connections.table.get(event.connection)
         if connection is not None and connection.queue is not None:
-            connection.heard = self._delivery.moment
+            connection.heard_at = self._delivery.coarse_now
             self._delivery.resume(connection)
             self._splice.request_page(connection)
             self._connections.inbox.resume(connection)
 
-    def _slow(self, connection: Connection, limit: str) -> None:
-        """A client that doesn't keep up ends before it costs the others anything; it can resume."""
-        waiting = self._waiting(connection)
+    def _close_slow(self, connection: ClientConnection, limit: str) -> None:
+        """Close a slow consumer before it costs the other clients anything. It can resume."""
+        status = self._queue_status(connection)
         reason = (
             f"over {self._config.queue_per_client} bytes, the limit of one client"
             if limit == CLIENT_LIMIT
             else f"the longest queue when all together were over {self._config.queue_total} bytes"
         )
-        self._delivery.aside(Note("warning", "slow_consumer", {**waiting, "reason": reason}, connection.number))
-        text = f"slow consumer: {waiting['queued_bytes']} bytes waited for {waiting['lag_seconds']} s; {reason}"
+        self._delivery.emit(Note("warning", "slow_consumer", {**status, "reason": reason}, connection.number))
+        text = f"slow consumer: {status['queued_bytes']} bytes waited for {status['lag_seconds']} s; {reason}"
         self._connections.close(connection, CloseCode.SLOW_CONSUMER, "slow_consumer", text)
 
-    def _waiting(self, connection: Connection) -> dict[str, object]:
+    def _queue_status(self, connection: ClientConnection) -> dict[str, object]:
         queue = connection.queue
         assert queue is not None
         return {
-            **describe(connection),
+            **log_fields(connection),
             "queued_bytes": queue.size,
             "queued_publications": queue.publications,
             "lag_seconds": round(self._delivery.now - queue.since, 3),
@@ -131,28 +133,28 @@ class Edge:
         if connection is not None:
             self._connections.inbox.resume(connection)
 
-    def _answer(self, event: PublishAnswers) -> None:
+    def _answer_publisher(self, event: PublishAnswers) -> None:
         connection = self._connections.table.get(event.reference)
         if connection is not None and connection.state is State.OPEN:
             self._publishing.answer(connection, event)
 
-    def _time_has_come(self, event: Later) -> None:
-        self._delivery.time_has_come(event)
-        self._splice.conflation.handle_timer()
+    def _handle_timer(self, event: events.Later) -> None:
+        self._delivery.handle_timer(event)
+        self._splice.conflator.handle_timer()
 
     # ---- the broker ------------------------------------------------------------------------------------------
 
-    def _admission(self, event: Admission) -> None:
+    def _set_admission(self, event: Admission) -> None:
         self._gate.admission = event
-        self._end()
+        self._close_all_when_due()
 
-    def _server_list(self, event: ServerList) -> None:
+    def _set_servers(self, event: ServerList) -> None:
         self._gate.set_servers(event.servers)
-        self._delivery.broadcast(self._connections.open(), Servers(list(event.servers)))
+        self._delivery.broadcast(self._connections.open_connections(), Servers(list(event.servers)))
 
     def _drain(self, event: DrainClients) -> None:
         self._gate.drained_at = self._delivery.now + event.period
-        self._delivery.broadcast(self._connections.open(), Drain(event.period, list(event.servers)))
+        self._delivery.broadcast(self._connections.open_connections(), Drain(event.period, list(event.servers)))
 
     def _move(self, event: MoveClients) -> None:
         self._rebalancer.move(self._connections.table.values(), event)
@@ -160,62 +162,65 @@ class Edge:
     def _tick(self, event: Tick) -> None:
         self._connections.tick()
         self._rebalancer.report()
-        self._end()
+        self._close_all_when_due()
 
-    def _end(self) -> None:
-        """Of all clients, when they must go."""
-        ending = self._gate.closing(self._delivery.now)
-        if ending is None:
+    def _close_all_when_due(self) -> None:
+        """Close all connections when the broker drains, is fenced or stops."""
+        closing = self._gate.closing(self._delivery.now)
+        if closing is None:
             return
-        code, text, reason = ending
-        closing = [connection for connection in self._connections.table.values() if connection.state <= State.OPEN]
-        for connection in closing:
+        code, text, reason = closing
+        connections = [one for one in self._connections.table.values() if one.state <= State.OPEN]
+        for connection in connections:
             self._connections.close(connection, code, reason, text)
-        if closing:
-            self._delivery.aside(Note("info", "clients_closed", {"reason": reason, "clients": len(closing)}))
+        if connections:
+            self._delivery.emit(Note("info", "clients_closed", {"reason": reason, "clients": len(connections)}))
 
-    # ---- figures ---------------------------------------------------------------------------------------------
+    # ---- metrics and status ----------------------------------------------------------------------------------
 
     @property
     def clients(self) -> int:
+        """Connections in OPEN."""
         return self._connections.clients
 
     @property
     def subscriptions(self) -> int:
+        """Subscriptions of all clients."""
         return self._subscriptions.count
 
     @property
     def topics(self) -> int:
-        """Topics that somebody here is subscribed to."""
+        """Topics with a subscriber on this edge."""
         return len(self._splice.topics)
 
     @property
     def queue_bytes(self) -> int:
-        """What waits for paused connections; bytes that several wait for count for each."""
+        """Bytes queued for paused connections. Bytes in several queues count for each."""
         return self._delivery.queue_bytes
 
     @property
     def published(self) -> int:
-        """Publications that were taken from clients."""
+        """Publications accepted from clients."""
         return self._publishing.published
 
     @property
     def delivered(self) -> int:
-        """Publications, times the subscribers they were written to."""
+        """Publications times the subscribers that they were written to."""
         return self._delivery.delivered
 
     @property
     def sent_bytes(self) -> int:
+        """Bytes written to all connections."""
         return self._delivery.sent_bytes
 
     @property
     def closed(self) -> Mapping[str, int]:
-        """Connections that ended, by reason."""
+        """Ended connections by reason."""
         return self._connections.closed
 
     def status(self) -> dict[str, object]:
-        """For /v1/status, as plain JSON values. `slow` are the clients that most waits for, longest queue first."""
-        slowest = sorted(self._delivery.paused, key=waiting_bytes, reverse=True)[:SLOWEST]
+        """Return the status for /v1/status as JSON values. `slow` are the clients with the longest queues."""
+        slowest = sorted(self._delivery.paused, key=queued_bytes, reverse=True)[:MAX_SLOW_IN_STATUS]
         admission = self._gate.admission
         return {
             "edge": self.number,
@@ -232,5 +237,5 @@ class Edge:
             "sent_bytes": self.sent_bytes,
             "closed": dict(sorted(self.closed.items())),
             "paused": len(self._delivery.paused),
-            "slow": [self._waiting(connection) for connection in slowest],
+            "slow": [self._queue_status(connection) for connection in slowest],
         }

@@ -1,18 +1,18 @@
-"""Delivery: from a committed publication to bytes for every subscriber, and what waits for those that read slowly.
+"""Delivery: writes publications to subscribers, and queues bytes for slow clients.
 
 The fast path. `Fanout(topic, publications)` becomes one `Multicast` per wire format: encoded once, framed once, joined
-into one write, to `Recipients` that are only made anew after a subscriber came, went, or changed between writable and
+into one write, to `Recipients` that only change when a subscriber joins, leaves, or changes between writable and
 paused. Nothing is done or allocated per subscriber here.
 
-With batching (batches.py) what is fanned out waits in its topic instead, and leaves as one `Multicast` for all that get
-the same, or before whatever else is written to a connection.
+With batching (batches.py) fan-outs wait in their topic instead. They are written as one `Multicast` for all subscribers
+with the same pending chunks, or before anything else that is written to a connection.
 
-The slow path. A connection whose transport is full is moved out of the audiences into each topic's `paused`, and gets
-a queue of the same shared bytes. A queue over its limit, or the longest one when all together are over theirs, ends its
-client (`overfull`); the others never notice.
+The slow path. A connection with a full transport moves from the audiences to each topic's `paused`, and gets a queue of
+the same shared bytes. A client whose queue is over its limit is closed, and so is the longest queue when all together
+are over theirs (`overfull_connections`). Other clients are not affected.
 
-Effects leave in the order in which they were put in: replies to one connection are collected and joined, and whatever
-else is put in afterwards goes behind them.
+Effects leave in the order in which they were emitted. Replies to one connection are collected and joined, and every
+later effect comes behind them.
 """
 
 from __future__ import annotations
@@ -23,170 +23,175 @@ from typing import Final
 from migratory_protocol.messages import BrokerMessage
 from migratory_protocol.peer import Forwarded, Publication
 
-from migratory_broker.core.edge.batches import Batches
+from migratory_broker.core.edge import events
+from migratory_broker.core.edge.batches import Batcher
 from migratory_broker.core.edge.config import EdgeConfig
-from migratory_broker.core.edge.connection import Connection, Queue, Topic
-from migratory_broker.core.edge.events import Close, Detach, Effect, Hold, Later, More, Multicast, Recipients, Send
 from migratory_broker.core.edge.formats import Format
+from migratory_broker.core.edge.state import ClientConnection, EdgeTopic, SendQueue
 from migratory_broker.core.logic.events import Attach, Clients, NextPage, Note, Observe, PublishRequest
 
 CLIENT_LIMIT: Final = "queue of this client"
 TOTAL_LIMIT: Final = "queues of all clients"
 
-MOMENT = 0.1
-"""Seconds in which whoever is heard has been heard at the same time: a float of its own would take 32 bytes of each. A
-tenth of the heartbeat's interval, where that is less."""
+COARSE_SECONDS = 0.1
+"""Seconds for which connections share one timestamp of their last sign of life: a float of its own would cost each 32
+bytes. A tenth of the heartbeat interval, where that is less."""
 
 
-class Delivery:
-    """The way out of an edge. The figures without an underscore are for /metrics and /v1/status."""
+class EdgeDelivery:
+    """The output of an edge. Attributes without an underscore are for /metrics and /v1/status."""
 
     def __init__(self, config: EdgeConfig) -> None:
         self._config = config
-        self._effects: list[Effect] = []
-        self._writing: Connection | None = None
+        self._effects: list[events.Effect] = []
+        self._writing: ClientConnection | None = None  # the connection that `_written` goes to
         self._written: list[bytes] = []
         self._forwarding: PublishRequest | None = None
-        self._overflowing: dict[Connection, str] = {}
-        self._batches = Batches(config)
-        self._alarm = float("inf")  # the earliest `Later` that is under way
-        self.over = False  # something was put in over a limit: `overfull` says of whom
-        self.paused: dict[Connection, None] = {}
+        self._overflowing: dict[ClientConnection, str] = {}
+        self._batcher = Batcher(config)
+        self._timer = float("inf")  # the earliest pending `Later`
+        self.has_overfull = False  # a limit was exceeded: `overfull_connections` returns whose
+        self.paused: dict[ClientConnection, None] = {}
         self.now = 0.0
-        self._moment = 0.0
-        self._together = min(MOMENT, config.heartbeat / 10)
-        self.delivered = 0  # publications, times subscribers
+        self._coarse_now = 0.0
+        self._coarse_seconds = min(COARSE_SECONDS, config.heartbeat / 10)
+        self.delivered = 0  # publications times subscribers
         self.sent_bytes = 0
         self.queue_bytes = 0
 
     @property
-    def moment(self) -> float:
-        """`now`, or what it was less than `MOMENT` ago."""
-        if not self._moment <= self.now < self._moment + self._together:
-            self._moment = self.now
-        return self._moment
+    def coarse_now(self) -> float:
+        """`now`, up to `COARSE_SECONDS` old."""
+        if not self._coarse_now <= self.now < self._coarse_now + self._coarse_seconds:
+            self._coarse_now = self.now
+        return self._coarse_now
 
     # ---- effects ---------------------------------------------------------------------------------------------
 
-    def put(self, effect: Close) -> None:
-        """Behind everything that was written before."""
-        self._join()
+    def emit_ordered(self, effect: events.Close) -> None:
+        """Emit an effect that must come behind everything written before."""
+        self._join_writes()
         self._effects.append(effect)
 
-    def aside(self, effect: Attach | NextPage | Detach | Clients | Hold | More | Later | Observe | Note) -> None:
-        """Where it stands among the writes doesn't matter, so that it parts none of them."""
-        self._forwarding = None  # who publishes behind a subscription gets his own
+    def emit(
+        self,
+        effect: Attach | NextPage | events.Detach | Clients | events.Hold | events.More | events.Later | Observe | Note,
+    ) -> None:
+        """Emit an effect whose place among the writes does not matter. Replies around it are still joined."""
+        self._forwarding = None  # a publication behind a subscription must not join the request before it
         self._effects.append(effect)
 
-    def forward(self, edge: int, connection: Connection, publication: Forwarded) -> None:
-        """On to the logic, with what the same client published just before."""
+    def forward(self, edge: int, connection: ClientConnection, publication: Forwarded) -> None:
+        """Send a publication to the logic, together with those that the same client published just before."""
         request = self._forwarding
         if request is None or request.reference != connection.number:
             request = self._forwarding = PublishRequest(edge, connection.number, [])
             self._effects.append(request)
         request.publications.append(publication)
 
-    def take(self) -> list[Effect]:
-        """What this step has to say, in order."""
+    def take_effects(self) -> list[events.Effect]:
+        """Return the effects of this step, in order."""
         if self._writing is not None:
-            self._join()
+            self._join_writes()
         self._forwarding = None
         effects, self._effects = self._effects, []
         return effects
 
-    def _join(self) -> None:
+    def _join_writes(self) -> None:
         if self._writing is not None:
             written = self._written
-            self._effects.append(Send(self._writing.number, written[0] if len(written) == 1 else b"".join(written)))
+            data = written[0] if len(written) == 1 else b"".join(written)
+            self._effects.append(events.Send(self._writing.number, data))
             self._writing = None
             self._written = []
 
     # ---- to one connection -----------------------------------------------------------------------------------
 
-    def reply(self, connection: Connection, message: BrokerMessage) -> None:
+    def reply(self, connection: ClientConnection, message: BrokerMessage) -> None:
         self.write(connection, connection.format.frame(message))
 
-    def reply_all(self, connection: Connection, messages: Sequence[BrokerMessage]) -> None:
-        """In one frame, mostly."""
+    def reply_all(self, connection: ClientConnection, messages: Sequence[BrokerMessage]) -> None:
+        """Send messages in as few frames as possible."""
         if len(messages) == 1:
             self.reply(connection, messages[0])
         else:
             self.write(connection, connection.format.frame_all(messages))
 
-    def write(self, connection: Connection, data: bytes, publications: int = 0) -> None:
-        """Now, or behind what waits already. `publications` says how many `data` holds."""
+    def write(self, connection: ClientConnection, data: bytes, publications: int = 0) -> None:
+        """Write bytes, or queue them while the connection is paused. `publications` is the number in `data`."""
         if connection.queue is not None:
             self._enqueue(connection, connection.queue, data, publications)
             return
         self.delivered += publications
-        self.write_at_once(connection, data)
+        self.write_past_queue(connection, data)
 
-    def write_at_once(self, connection: Connection, data: bytes) -> None:
-        """Past the queue: for a close frame, behind which nothing comes."""
-        self.settle(connection)
-        self._turn_to(connection)
+    def write_past_queue(self, connection: ClientConnection, data: bytes) -> None:
+        """Write bytes past the queue: for a close frame, behind which nothing is sent."""
+        self.flush_batches(connection)
+        self._select(connection)
         self._written.append(data)
         self.sent_bytes += len(data)
 
-    def settle(self, connection: Connection) -> None:
-        """What waits for the connection in batches leaves now."""
-        if self._batches.topics and (chunks := self._batches.take(connection)):
-            self._turn_to(connection)
+    def flush_batches(self, connection: ClientConnection) -> None:
+        """Write the connection's pending batches now."""
+        if self._batcher.topics and (chunks := self._batcher.take(connection)):
+            self._select(connection)
             self._written += [chunk.data[connection.format] for chunk in chunks]
             for chunk in chunks:
                 self.delivered += chunk.publications
                 self.sent_bytes += len(chunk.data[connection.format])
 
-    def _turn_to(self, connection: Connection) -> None:
+    def _select(self, connection: ClientConnection) -> None:
+        """Make the connection the one that is written to."""
         if self._writing is not connection:
-            self._join()
+            self._join_writes()
             self._writing = connection
 
     # ---- to many ---------------------------------------------------------------------------------------------
 
-    def fanout(self, topic: Topic, publications: Sequence[Publication], count: int) -> None:
-        """`count` publications to the live subscribers of a topic."""
+    def fanout(self, topic: EdgeTopic, publications: Sequence[Publication], count: int) -> None:
+        """Send `count` publications to the live subscribers of a topic."""
         name = topic.name
         self.multicast(topic, lambda format: format.live(name, publications), count)
 
-    def multicast(self, topic: Topic, encode: Callable[[Format], bytes], publications: int = 0) -> None:
-        """What `encode` makes, once in each format, to the live subscribers of a topic."""
+    def multicast(self, topic: EdgeTopic, encode: Callable[[Format], bytes], publications: int = 0) -> None:
+        """Send the result of `encode`, called once per format, to the live subscribers of a topic."""
         encoded: dict[Format, bytes] = {}
         if self._writing is not None:
-            self._join()
+            self._join_writes()
         for format, audience in topic.audiences.items():
             if not audience.members:
                 continue
             data = encoded[format] = encode(format)
-            if self._batches.delay:
+            if self._batcher.delay:
                 continue
-            self._effects.append(Multicast(data, audience.recipients))
+            self._effects.append(events.Multicast(data, audience.recipients))
             subscribers = len(audience.members)
             self.delivered += publications * subscribers
             self.sent_bytes += len(data) * subscribers
-        if self._batches.delay and encoded:
-            self._batch(topic, encoded, publications)
+        if self._batcher.delay and encoded:
+            self._add_to_batch(topic, encoded, publications)
         for connection in topic.paused:
-            waiting = encoded.get(connection.format)
-            if waiting is None:
-                waiting = encoded[connection.format] = encode(connection.format)
-            self.write(connection, waiting, publications)
+            queued = encoded.get(connection.format)
+            if queued is None:
+                queued = encoded[connection.format] = encode(connection.format)
+            self.write(connection, queued, publications)
 
-    def write_to_all(self, connections: Iterable[Connection], data: bytes) -> None:
-        """The same bytes to each connection, to those for whom nothing waits past their transports."""
+    def write_to_all(self, connections: Iterable[ClientConnection], data: bytes) -> None:
+        """Write the same bytes to each connection, in one effect for those without a queue or a pending batch."""
         numbers: list[int] = []
         for connection in connections:
-            if connection.queue is None and not self._batches.waiting(connection):
+            if connection.queue is None and not self._batcher.pending(connection):
                 numbers.append(connection.number)
             else:
                 self.write(connection, data)
         if numbers:
-            self._join()
-            self._effects.append(Multicast(data, Recipients(tuple(numbers))))
+            self._join_writes()
+            self._effects.append(events.Multicast(data, events.Recipients(tuple(numbers))))
             self.sent_bytes += len(data) * len(numbers)
 
-    def broadcast(self, connections: Iterable[Connection], message: BrokerMessage) -> None:
-        """The same message to each connection."""
+    def broadcast(self, connections: Iterable[ClientConnection], message: BrokerMessage) -> None:
+        """Send the same message to each connection."""
         encoded: dict[Format, bytes] = {}
         for connection in connections:
             data = encoded.get(connection.format)
@@ -194,76 +199,77 @@ class Delivery:
                 data = encoded[connection.format] = connection.format.frame(message)
             self.write(connection, data)
 
-    # ---- batches ---------------------------------------------------------------------------------------------
+    # ---- batches and timers ----------------------------------------------------------------------------------
 
-    def _batch(self, topic: Topic, data: dict[Format, bytes], publications: int) -> None:
-        for full in self._batches.add(topic, data, publications, self.now):
-            self._leave(full)
-        due = self._batches.due
+    def _add_to_batch(self, topic: EdgeTopic, data: dict[Format, bytes], publications: int) -> None:
+        for full in self._batcher.add(topic, data, publications, self.now):
+            self._flush_topic(full)
+        due = self._batcher.next_due
         if due is not None:
-            self.wake(due)
+            self.set_timer(due)
 
-    def wake(self, at: float) -> None:
-        """`Later` is to come by then."""
-        if at < self._alarm:
-            self._alarm = at
-            self.aside(Later(at))
+    def set_timer(self, at: float) -> None:
+        """Emit a `Later` for that time, unless an earlier one is pending."""
+        if at < self._timer:
+            self._timer = at
+            self.emit(events.Later(at))
 
-    def time_has_come(self, event: Later) -> None:
-        if event.at == self._alarm:  # else an earlier one was asked for since
-            self._alarm = float("inf")
-        for topic, number in self._batches.leaving(self.now):
-            self._leave(topic, number)
-        due = self._batches.due
+    def handle_timer(self, event: events.Later) -> None:
+        """Write the batches that are due."""
+        if event.at == self._timer:  # else an earlier one is pending
+            self._timer = float("inf")
+        for topic, number in self._batcher.due_chunks(self.now):
+            self._flush_topic(topic, number)
+        due = self._batcher.next_due
         if due is not None:
-            self.wake(due)
+            self.set_timer(due)
 
-    def _leave(self, topic: Topic, number: int | None = None) -> None:
-        """What waits in a topic leaves. Nothing is being written just now."""
-        for data, recipients, publications in self._batches.leave(topic, number):
-            self._effects.append(Multicast(data, recipients))
+    def _flush_topic(self, topic: EdgeTopic, number: int | None = None) -> None:
+        """Write the topic's pending batch. No replies may be collected at this moment."""
+        for data, recipients, publications in self._batcher.flush(topic, number):
+            self._effects.append(events.Multicast(data, recipients))
             self.delivered += publications * len(recipients.connections)
             self.sent_bytes += len(data) * len(recipients.connections)
 
-    def join(self, topic: Topic, connection: Connection) -> None:
-        """The connection gets what is fanned out from now on."""
-        self.settle(connection)
+    def join(self, topic: EdgeTopic, connection: ClientConnection) -> None:
+        """Add the connection to the topic's fan-outs from now on."""
+        self.flush_batches(connection)
         topic.add_live(connection)
 
-    def part(self, topic: Topic, connection: Connection) -> None:
-        """The connection gets nothing more of the topic, but what was fanned out until now."""
-        self.settle(connection)
+    def part(self, topic: EdgeTopic, connection: ClientConnection) -> None:
+        """Remove the connection from the topic's fan-outs, after it was sent the earlier ones."""
+        self.flush_batches(connection)
         topic.remove_live(connection)
 
-    def forget(self, connection: Connection) -> None:
-        """It is gone, and what waited for it."""
-        self._batches.take(connection)
+    def drop_batches(self, connection: ClientConnection) -> None:
+        """Drop the pending batches of a connection that is gone."""
+        self._batcher.take(connection)
 
     # ---- queues ----------------------------------------------------------------------------------------------
 
-    def pause(self, connection: Connection) -> None:
-        """The transport holds more than its high-water mark."""
-        waiting = self._batches.take(connection)
+    def pause(self, connection: ClientConnection) -> None:
+        """Begin a queue: the transport is above its high-water mark."""
+        pending = self._batcher.take(connection)
         for topic in connection.topics:
             if topic.remove_live(connection):
                 topic.paused[connection] = None
-        connection.queue = Queue(self.now)
+        connection.queue = SendQueue(self.now)
         self.paused[connection] = None
-        for chunk in waiting:
+        for chunk in pending:
             self._enqueue(connection, connection.queue, chunk.data[connection.format], chunk.publications)
 
-    def resume(self, connection: Connection) -> None:
-        """The transport takes bytes again: what waited leaves first, in one write."""
+    def resume(self, connection: ClientConnection) -> None:
+        """Write the queue at once, before anything new: the transport accepts bytes again."""
         queue = self.drop_queue(connection)
-        self._batches.take(connection)  # what waits in its topics is in its queue
+        self._batcher.take(connection)  # its queue has the batches of its topics
         for topic in connection.topics:
             if topic.remove_live(connection):
                 topic.add_live(connection)
         if queue.chunks:
             self.write(connection, b"".join(queue.chunks), queue.publications)
 
-    def drop_queue(self, connection: Connection) -> Queue:
-        """The queue of a paused connection, which is not paused any more."""
+    def drop_queue(self, connection: ClientConnection) -> SendQueue:
+        """Return the queue of a paused connection, which is not paused any more."""
         queue = connection.queue
         assert queue is not None
         connection.queue = None
@@ -272,37 +278,39 @@ class Delivery:
         self.queue_bytes -= queue.size
         return queue
 
-    def _enqueue(self, connection: Connection, queue: Queue, data: bytes, publications: int) -> None:
-        # What comes first always fits: a limit below one large publication must not make its topic unreadable.
+    def _enqueue(self, connection: ClientConnection, queue: SendQueue, data: bytes, publications: int) -> None:
+        # The first write always fits: a limit below one large publication must not make its topic unreadable.
         if queue.size and queue.size + len(data) > self._config.queue_per_client:
             self._overflowing[connection] = CLIENT_LIMIT
-            self.over = True
+            self.has_overfull = True
             return
         queue.chunks.append(data)
         queue.size += len(data)
         queue.publications += publications
         self.queue_bytes += len(data)
         if self.queue_bytes > self._config.queue_total:
-            self.over = True
+            self.has_overfull = True
 
-    def overfull(self) -> list[tuple[Connection, str]]:
-        """Who must be closed before the step ends, and over which limit. All queues together may be over theirs by
-        what one step put in: those bytes are shared."""
+    def overfull_connections(self) -> list[tuple[ClientConnection, str]]:
+        """Return the connections to close before the step ends, each with the limit that it exceeds.
+
+        All queues together may exceed their limit by the bytes of one step, which the queues share.
+        """
         closing = list(self._overflowing.items())
         self._overflowing = {}
-        self.over = False
+        self.has_overfull = False
         excess = self.queue_bytes - self._config.queue_total
         if excess > 0:
-            excess -= sum(waiting_bytes(connection) for connection, _ in closing)
+            excess -= sum(queued_bytes(connection) for connection, _ in closing)
             known = {connection for connection, _ in closing}
-            for connection in sorted(self.paused, key=waiting_bytes, reverse=True):
+            for connection in sorted(self.paused, key=queued_bytes, reverse=True):
                 if excess <= 0:
                     break
                 if connection not in known:
                     closing.append((connection, TOTAL_LIMIT))
-                    excess -= waiting_bytes(connection)
+                    excess -= queued_bytes(connection)
         return closing
 
 
-def waiting_bytes(connection: Connection) -> int:
+def queued_bytes(connection: ClientConnection) -> int:
     return connection.queue.size if connection.queue is not None else 0

@@ -1,8 +1,8 @@
-"""What the edge is told and what it answers: the whole surface of `Edge.step(event, now) -> effects`.
+"""The events and effects of an edge: the whole interface of `Edge.step(event, now) -> effects`.
 
-An edge owns what belongs to connections. It talks to the logic in few, large messages: the logic's `EdgeEffect`s are
-events here, and `LogicRequest`s, which the logic takes as events, are effects here. An edge in a process of its own
-says besides what it wants to hear of (`Attach`, `Detach`).
+An edge owns the client connections. It exchanges few, large messages with the logic: the logic's `EdgeEffect`s are
+events here, and `LogicRequest`s, which are events of the logic, are effects here. An edge in a process of its own also
+says which topics it needs (`Attach`, `Detach`).
 """
 
 from __future__ import annotations
@@ -25,8 +25,12 @@ from migratory_broker.core.logic.events import (
 
 
 class Opened(Struct, frozen=True, gc=False):
-    """A WebSocket handshake was finished (subprotocol `wire`); the connection has until the handshake limit to send
-    `connect`. `connection` is never used twice in the life of an edge. `opened` is when TCP accepted it."""
+    """A finished WebSocket handshake.
+
+    connection   a number that is never reused in the life of an edge
+    wire         the negotiated subprotocol
+    opened       the time of the TCP accept, None for now; `connect` must come within the handshake limit from it
+    """
 
     connection: int
     wire: Literal["json", "msgpack"]
@@ -36,35 +40,39 @@ class Opened(Struct, frozen=True, gc=False):
 
 
 class Received(Struct, frozen=True, gc=False):
-    """Raw bytes from the connection's socket: WebSocket frames, cut anywhere."""
+    """Bytes from the connection's socket: WebSocket frames, cut anywhere."""
 
     connection: int
     data: bytes
 
 
 class Paused(Struct, frozen=True, gc=False):
-    """The transport holds more than its high-water mark: queue here until `Resumed`."""
+    """The connection's transport is above its high-water mark: queue until `Resumed`."""
 
     connection: int
 
 
 class Resumed(Struct, frozen=True, gc=False):
+    """The connection's transport accepts bytes again."""
+
     connection: int
 
 
 class Lost(Struct, frozen=True, gc=False):
+    """The connection's socket was closed or has failed."""
+
     connection: int
 
 
 class More(Struct, frozen=True, gc=False):
-    """Effect and event: give it back behind what waits already. What a connection sent is worked off in pieces, so
-    that the others have their turn in between."""
+    """Effect and event: give it back behind the events that are waiting already. The edge handles a connection's input
+    in parts, so that the other connections have their turn in between."""
 
     connection: int
 
 
 class Later(Struct, frozen=True, gc=False):
-    """Effect and event: give it back when `now` has come to `at`, or soon after it: something waits for that time."""
+    """Effect and event: a timer. Give it back when `now` has reached `at`, or soon after."""
 
     at: float
 
@@ -76,7 +84,7 @@ class Recipients(Struct, frozen=True, eq=False, weakref=True):
     """The numbers of the connections that a multicast goes to.
 
     An edge gives the same object for every fan-out to the same subscribers of a topic and a new one after a change, so
-    that the runtime can keep what it looked up for these numbers for as long as the object lives.
+    that the runtime can cache what it looked up for these numbers while the object lives.
     """
 
     connections: tuple[int, ...]
@@ -90,27 +98,29 @@ class Multicast(Struct, frozen=True, gc=False):
 
 
 class Send(Struct, frozen=True, gc=False):
+    """Write bytes to one connection."""
+
     connection: int
     data: bytes
 
 
 class Close(Struct, frozen=True, gc=False):
-    """Write what is pending, then close the socket (the close frame was sent before). `abort`: drop pending bytes."""
+    """Write pending bytes, then close the socket; the close frame was sent before. `abort`: drop pending bytes."""
 
     connection: int
     abort: bool = False
 
 
 class Hold(Struct, frozen=True, gc=False):
-    """`on`: read no more from the socket, until `on` is false. What was read already is given in all the same."""
+    """Stop (`on`) or resume reading from the socket. Bytes that were read before are still given to the edge."""
 
     connection: int
     on: bool
 
 
 class Detach(Crossing, frozen=True, gc=False):
-    """Nobody here is subscribed to `topic` any more: what is published there need not come, until it is asked for again
-    by an `Attach`. (It may come all the same.)"""
+    """The topic has no subscribers on this edge any more: its publications need not come until the next `Attach`.
+    (They may still come.)"""
 
     edge: int
     topic: str

@@ -20,10 +20,10 @@ from migratory_protocol.codec import BadMessage
 from migratory_protocol.errors import CloseCode
 
 from migratory_broker.core.edge.config import EdgeConfig
-from migratory_broker.core.edge.connection import Backlog, Connection, State
-from migratory_broker.core.edge.delivery import Delivery
+from migratory_broker.core.edge.delivery import EdgeDelivery
 from migratory_broker.core.edge.events import Hold, More
-from migratory_broker.core.edge.subscriptions import Subscriptions
+from migratory_broker.core.edge.state import Backlog, ClientConnection, State
+from migratory_broker.core.edge.subscriptions import SubscriptionTable
 
 PIECE_BYTES = 32_768
 """Bytes that are parsed at once. A read of 256 KiB may hold 40,000 frames, each an object while it waits, or 200
@@ -32,7 +32,7 @@ messages that inflate to a megabyte."""
 BYTES_PER_MESSAGE = 4096
 """Bytes of a message that count as another message of a turn: parsing a long one takes time as well."""
 
-CloseConnection = Callable[[Connection, CloseCode, str, str], None]
+CloseConnection = Callable[[ClientConnection, CloseCode, str, str], None]
 
 
 class UnprocessedBytes:
@@ -45,10 +45,10 @@ class UnprocessedBytes:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._held: dict[Connection, int] = {}
+        self._held: dict[ClientConnection, int] = {}
         self.total = 0
 
-    def update(self, connection: Connection) -> None:
+    def update(self, connection: ClientConnection) -> None:
         """Count the connection's bytes anew. Call after every change."""
         parser, backlog = connection.parser, connection.backlog
         if parser is None and backlog is None:
@@ -59,7 +59,7 @@ class UnprocessedBytes:
         self.total += held - self._held.get(connection, 0)
         self._held[connection] = held
 
-    def over_limit(self) -> list[Connection]:
+    def over_limit(self) -> list[ClientConnection]:
         """Return the connections to close, largest first, when the total is over the limit."""
         total = self.total
         closing = []
@@ -82,11 +82,11 @@ class Inbox:
     def __init__(
         self,
         config: EdgeConfig,
-        delivery: Delivery,
-        subscriptions: Subscriptions,
-        handle: Callable[[Connection, object], None],
+        delivery: EdgeDelivery,
+        subscriptions: SubscriptionTable,
+        handle: Callable[[ClientConnection, object], None],
         close: CloseConnection,
-        closed_by_peer: Callable[[Connection, frames.CloseReceived], None],
+        closed_by_peer: Callable[[ClientConnection, frames.CloseReceived], None],
     ) -> None:
         self._config = config
         self._delivery = delivery
@@ -98,13 +98,13 @@ class Inbox:
         self._budget = 0  # messages that this step may still handle
         self._idle_parsers = {deflate: self._new_parser(deflate) for deflate in (False, True)}  # shared
 
-    def receive(self, connection: Connection, data: bytes) -> None:
+    def receive(self, connection: ClientConnection, data: bytes) -> None:
         """Handle bytes from the socket, or add them to the connection's backlog."""
-        connection.heard = self._delivery.moment
+        connection.heard_at = self._delivery.coarse_now
         self._receive(connection, data)
         self._enforce_total(connection)
 
-    def _receive(self, connection: Connection, data: bytes) -> None:
+    def _receive(self, connection: ClientConnection, data: bytes) -> None:
         backlog = connection.backlog
         if backlog is None:
             self._budget = self._config.messages_per_turn
@@ -120,7 +120,7 @@ class Inbox:
             text = f"over {limit} bytes behind a subscribe request that is still pending"
             self._close(connection, CloseCode.NOT_ALLOWED, "backlog", text)
 
-    def _parse_pieces(self, connection: Connection, data: bytes) -> None:
+    def _parse_pieces(self, connection: ClientConnection, data: bytes) -> None:
         for start in range(0, len(data), PIECE_BYTES):
             done = self._parse(connection, data[start : start + PIECE_BYTES])
             if connection.state is State.GONE:
@@ -133,17 +133,17 @@ class Inbox:
                     backlog.chunks.append(rest)
                 return
 
-    def resume(self, connection: Connection) -> None:
+    def resume(self, connection: ClientConnection) -> None:
         """Continue with the connection's backlog, if it has one: an event that it may wait for has happened."""
         backlog = connection.backlog
         if backlog is None or connection.queue is not None:
             return
-        connection.heard = self._delivery.moment  # while `Hold` stops its socket it cannot show that it is alive
+        connection.heard_at = self._delivery.coarse_now  # while `Hold` stops its socket it cannot show that it is alive
         self._budget = self._config.messages_per_turn
         self._resume(connection, backlog)
         self._enforce_total(connection)
 
-    def _resume(self, connection: Connection, backlog: Backlog) -> None:
+    def _resume(self, connection: ClientConnection, backlog: Backlog) -> None:
         if connection.request is not None:
             self._subscriptions.resume(connection, connection.request)
         if connection.request is None:
@@ -160,24 +160,24 @@ class Inbox:
                 return
         if connection.backlog is not None:
             if backlog.chunks:
-                self._delivery.aside(More(connection.number))
+                self._delivery.emit(More(connection.number))
             else:
                 self.drop_backlog(connection)
 
-    def drop_backlog(self, connection: Connection) -> None:
+    def drop_backlog(self, connection: ClientConnection) -> None:
         """Drop the connection's backlog: it is handled completely, or the connection ends."""
         if connection.backlog is not None:
             connection.backlog = None
-            self._delivery.aside(Hold(connection.number, False))
+            self._delivery.emit(Hold(connection.number, False))
             self.unprocessed.update(connection)
 
-    def release(self, connection: Connection) -> None:
+    def release(self, connection: ClientConnection) -> None:
         """Drop everything that is held for the connection."""
         connection.parser = None
         self.drop_backlog(connection)
         self.unprocessed.update(connection)
 
-    def _enforce_total(self, connection: Connection) -> None:
+    def _enforce_total(self, connection: ClientConnection) -> None:
         """Count the connection's bytes, and close the largest holders when all together are over the limit."""
         unprocessed = self.unprocessed
         unprocessed.update(connection)
@@ -189,7 +189,7 @@ class Inbox:
 
     # ---- frames ----------------------------------------------------------------------------------------------
 
-    def _parse(self, connection: Connection, data: bytes) -> bool:
+    def _parse(self, connection: ClientConnection, data: bytes) -> bool:
         """Parse frames and handle them. Return whether all of them were handled."""
         deflate = connection.format.deflate
         parser = connection.parser or self._idle_parsers[deflate]
@@ -207,14 +207,14 @@ class Inbox:
     def _new_parser(self, deflate: bool) -> frames.FrameParser:
         return frames.FrameParser("server", self._config.max_message, deflate)
 
-    def _assign_parser(self, connection: Connection, parser: frames.FrameParser, deflate: bool) -> None:
+    def _assign_parser(self, connection: ClientConnection, parser: frames.FrameParser, deflate: bool) -> None:
         """Give the connection the parser that holds its incomplete frame. It is not shared any more."""
         if connection.parser is None:
             connection.parser = parser
             self._idle_parsers[deflate] = self._new_parser(deflate)
 
     def _handle_events(
-        self, connection: Connection, events: Iterator[frames.FrameEvent | frames.ProtocolError]
+        self, connection: ClientConnection, events: Iterator[frames.FrameEvent | frames.ProtocolError]
     ) -> bool:
         """Handle frame events. Return whether all were handled; the rest goes to the backlog otherwise."""
         for event in events:
@@ -235,13 +235,13 @@ class Inbox:
             self._budget -= 1
             if self._budget <= 0 and connection.state <= State.OPEN:
                 self._backlog_of(connection).frames = events
-                self._delivery.aside(More(connection.number))
+                self._delivery.emit(More(connection.number))
                 return False
         return True
 
     # ---- messages --------------------------------------------------------------------------------------------
 
-    def _decode(self, connection: Connection, event: frames.MessageReceived) -> Iterator[object]:
+    def _decode(self, connection: ClientConnection, event: frames.MessageReceived) -> Iterator[object]:
         codec = connection.format.codec
         if event.text is codec.binary:
             kind = "binary" if codec.binary else "text"
@@ -256,7 +256,7 @@ class Inbox:
             messages = error.frame
         return iter(messages)
 
-    def _handle_messages(self, connection: Connection, messages: Iterator[object]) -> None:
+    def _handle_messages(self, connection: ClientConnection, messages: Iterator[object]) -> None:
         for message in messages:
             if connection.state > State.OPEN:
                 return
@@ -266,9 +266,9 @@ class Inbox:
                 self._backlog_of(connection).messages = messages
                 return
 
-    def _backlog_of(self, connection: Connection) -> Backlog:
+    def _backlog_of(self, connection: ClientConnection) -> Backlog:
         """Return the connection's backlog. A new one stops reading from the socket."""
         if connection.backlog is None:
             connection.backlog = Backlog()
-            self._delivery.aside(Hold(connection.number, True))
+            self._delivery.emit(Hold(connection.number, True))
         return connection.backlog

@@ -13,25 +13,25 @@ from migratory_protocol.topics import BadTopic, check_topic
 
 from migratory_broker.core.edge.admission import ClientAuthorizer
 from migratory_broker.core.edge.config import EdgeConfig
-from migratory_broker.core.edge.connection import Connection
-from migratory_broker.core.edge.delivery import Delivery
+from migratory_broker.core.edge.delivery import EdgeDelivery
+from migratory_broker.core.edge.state import ClientConnection
 from migratory_broker.core.logic.events import PublishAnswers
 
 BUSY_RETRY_AFTER = 0.1
 """Seconds after which a client with too many unanswered publications may retry."""
 
 
-class Publishing:
+class PublishHandler:
     """The publications of all clients of an edge. `published` counts the accepted ones, for /metrics."""
 
-    def __init__(self, config: EdgeConfig, number: int, delivery: Delivery, authorizer: ClientAuthorizer) -> None:
+    def __init__(self, config: EdgeConfig, number: int, delivery: EdgeDelivery, authorizer: ClientAuthorizer) -> None:
         self._config = config
         self._number = number
         self._delivery = delivery
         self._authorizer = authorizer
         self.published = 0
 
-    def publish(self, connection: Connection, message: Publish) -> None:
+    def publish(self, connection: ClientConnection, message: Publish) -> None:
         """Forward a publication to the logic, or refuse it.
 
         The request's reference is the connection's number: topic, publisher and id of an answer identify the message.
@@ -41,11 +41,11 @@ class Publishing:
             self._refuse(connection, message, *error)
             return
         if message.qos == 1:
-            if connection.publishing >= self._config.publishes_per_client:
+            if connection.unanswered >= self._config.publishes_per_client:
                 text = f"limit of unanswered publications reached ({self._config.publishes_per_client})"
                 self._refuse(connection, message, errors.RETRY, text, BUSY_RETRY_AFTER)
                 return
-            connection.publishing += 1
+            connection.unanswered += 1
             publisher, number, mark = message.publisher, message.id, message.mark
         else:
             publisher, number, mark = "", 0, 0
@@ -56,12 +56,12 @@ class Publishing:
             Forwarded(message.topic, message.payload, message.qos, publisher, number, mark, message.sent),
         )
 
-    def answer(self, connection: Connection, event: PublishAnswers) -> None:
+    def answer(self, connection: ClientConnection, event: PublishAnswers) -> None:
         """Send the logic's answers to the client, in as few frames as possible."""
-        connection.publishing -= len(event.answers)
+        connection.unanswered -= len(event.answers)
         self._delivery.reply_all(connection, event.answers)
 
-    def _validate(self, connection: Connection, message: Publish) -> tuple[str, str] | None:
+    def _validate(self, connection: ClientConnection, message: Publish) -> tuple[str, str] | None:
         """Return code and text of a publication's error, or None. The codec has checked the ids."""
         config = self._config
         try:
@@ -78,7 +78,7 @@ class Publishing:
         return None
 
     def _refuse(
-        self, connection: Connection, message: Publish, code: str, text: str, retry_after: float | None = None
+        self, connection: ClientConnection, message: Publish, code: str, text: str, retry_after: float | None = None
     ) -> None:
         if message.qos == 1:
             nack = Nack(message.topic, message.publisher, message.id, code, text, retry_after)

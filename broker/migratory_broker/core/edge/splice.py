@@ -26,24 +26,24 @@ from migratory_protocol.positions import Position
 from msgspec.structs import replace
 
 from migratory_broker.core.edge.config import EdgeConfig
-from migratory_broker.core.edge.conflation import Conflation
-from migratory_broker.core.edge.connection import Connection, Replay, Topic
-from migratory_broker.core.edge.delivery import Delivery
+from migratory_broker.core.edge.conflation import Conflator
+from migratory_broker.core.edge.delivery import EdgeDelivery
 from migratory_broker.core.edge.events import Detach
+from migratory_broker.core.edge.state import ClientConnection, EdgeTopic, Replay
 from migratory_broker.core.logic.events import Attach, Attached, Fanout, Gap, NextPage, Note, Page
 
 
 class Splice:
     """The topics of an edge with all replays in progress."""
 
-    def __init__(self, config: EdgeConfig, number: int, delivery: Delivery) -> None:
+    def __init__(self, config: EdgeConfig, number: int, delivery: EdgeDelivery) -> None:
         self._config = config
         self._number = number
         self._delivery = delivery
-        self.conflation = Conflation(config, delivery)
+        self.conflator = Conflator(config, delivery)
         self._last_reference = 0
         self._pending: dict[int, Replay] = {}  # by the reference of the request to the logic
-        self.topics: dict[str, Topic] = {}
+        self.topics: dict[str, EdgeTopic] = {}
 
     @property
     def pending_requests(self) -> int:
@@ -53,51 +53,57 @@ class Splice:
     # ---- requests to the logic -------------------------------------------------------------------------------
 
     def attach(
-        self, connection: Connection, topic: Topic, request: int, after: Position | None, snapshot: bool, page: int
+        self,
+        connection: ClientConnection,
+        topic: EdgeTopic,
+        request: int,
+        after: Position | None,
+        snapshot: bool,
+        page: int,
     ) -> None:
         """Begin a subscription. Its first answer may bring `page` bytes of publications."""
         replay = topic.replays[connection] = Replay(connection, topic, request, after)
         replay.page = page
-        connection.replaying += 1
-        connection.attaching += 1
+        connection.replay_count += 1
+        connection.pending_attaches += 1
         reference = self._register(replay)
-        self._delivery.aside(Attach(self._number, reference, topic.name, after, snapshot, page))
+        self._delivery.emit(Attach(self._number, reference, topic.name, after, snapshot, page))
 
-    def request_page(self, connection: Connection) -> None:
-        """Request the connection's next page, unless one is pending or its transport is paused."""
-        if connection.pages and connection.paging is None and connection.queue is None:
-            replay, _ = connection.pages.popitem(last=False)
-            connection.paging = replay
+    def request_page(self, connection: ClientConnection) -> None:
+        """SubscribeRequest the connection's next page, unless one is pending or its transport is paused."""
+        if connection.paged_replays and connection.pending_page is None and connection.queue is None:
+            replay, _ = connection.paged_replays.popitem(last=False)
+            connection.pending_page = replay
             assert replay.cursor is not None
             reference = self._register(replay)
-            self._delivery.aside(NextPage(self._number, reference, replay.topic.name, replay.cursor, self._config.page))
+            self._delivery.emit(NextPage(self._number, reference, replay.topic.name, replay.cursor, self._config.page))
 
     def cancel(self, replay: Replay) -> None:
         """End a replay that is not needed any more. Its pending answer will be ignored."""
         connection = replay.connection
         if replay.requests:
-            replay.requests = ()  # its `Attached` is still to come, and counts in `attaching` until then
+            replay.requests = ()  # its `Attached` is still to come, and counts in `pending_attaches` until then
         else:
             self._pending.pop(replay.reference, None)
         del replay.topic.replays[connection]
-        connection.replaying -= 1
-        if connection.pages is not None:
-            connection.pages.pop(replay, None)
-        if connection.paging is replay:
-            connection.paging = None
+        connection.replay_count -= 1
+        if connection.paged_replays is not None:
+            connection.paged_replays.pop(replay, None)
+        if connection.pending_page is replay:
+            connection.pending_page = None
             self.request_page(connection)
 
-    def add_topic(self, name: str) -> Topic:
+    def add_topic(self, name: str) -> EdgeTopic:
         """Create a topic for its first subscriber."""
-        topic = self.topics[name] = Topic(name)
-        self.conflation.add_topic(topic)
+        topic = self.topics[name] = EdgeTopic(name)
+        self.conflator.add_topic(topic)
         return topic
 
-    def remove_topic(self, topic: Topic) -> None:
+    def remove_topic(self, topic: EdgeTopic) -> None:
         """Remove a topic without subscribers, and tell the logic."""
         del self.topics[topic.name]
-        self.conflation.remove_topic(topic)
-        self._delivery.aside(Detach(self._number, topic.name))
+        self.conflator.remove_topic(topic)
+        self._delivery.emit(Detach(self._number, topic.name))
 
     def _register(self, replay: Replay) -> int:
         """Return a new reference, with which the logic's answer finds the replay."""
@@ -112,7 +118,7 @@ class Splice:
         """Return the replay that an answer belongs to."""
         replay = self._pending.pop(event.reference, None)
         if replay is not None:
-            replay.connection.attaching -= 1
+            replay.connection.pending_attaches -= 1
         return replay
 
     def begin_replay(self, replay: Replay, event: Attached) -> None:
@@ -143,7 +149,7 @@ class Splice:
         replay = self._pending.pop(event.reference, None)
         if replay is None:
             return
-        replay.connection.paging = None
+        replay.connection.pending_page = None
         position = replay.cursor
         assert position is not None
         if event.receipt != "complete":
@@ -176,9 +182,9 @@ class Splice:
         else:
             if replay.cursor is None:
                 replay.cursor = position
-            if connection.pages is None:
-                connection.pages = OrderedDict()
-            connection.pages[replay] = None
+            if connection.paged_replays is None:
+                connection.paged_replays = OrderedDict()
+            connection.paged_replays[replay] = None
         self.request_page(connection)
 
     def _finish(self, replay: Replay, cursor: Position) -> None:
@@ -197,9 +203,9 @@ class Splice:
 
     def _join_live(self, replay: Replay) -> None:
         """Make a replaying subscriber live."""
-        self.conflation.flush(replay.topic)  # to the subscribers before it: this one has that publication already
+        self.conflator.flush(replay.topic)  # to the subscribers before it: this one has that publication already
         del replay.topic.replays[replay.connection]
-        replay.connection.replaying -= 1
+        replay.connection.replay_count -= 1
         self._delivery.join(replay.topic, replay.connection)
 
     # ---- the live stream -------------------------------------------------------------------------------------
@@ -218,10 +224,10 @@ class Splice:
         if not publications:
             return
         topic.last = publications[-1].position
-        if topic.conflated is None:
+        if topic.conflation is None:
             self._delivery.fanout(topic, publications, len(publications))
         else:
-            self.conflation.fanout(topic, topic.conflated, publications)
+            self.conflator.fanout(topic, topic.conflation, publications)
         for replay, reached in replays_ahead(topic) if topic.replays else ():
             fresh = [publication for publication in publications if publication.sequence > reached]
             if fresh or publications[-1].sequence == reached:
@@ -231,7 +237,7 @@ class Splice:
                 self._delivery.write(replay.connection, data, len(fresh))
 
     def _new_publications(
-        self, topic: Topic, last: Position, publications: Sequence[Publication]
+        self, topic: EdgeTopic, last: Position, publications: Sequence[Publication]
     ) -> Sequence[Publication]:
         """Return the publications that the topic's subscribers do not have.
 
@@ -253,8 +259,8 @@ class Splice:
             self.handle_gap(Gap(topic.name, "truncated", until, last.sequence + 1, first.sequence - 1))
         return publications
 
-    def _log_fault(self, topic: Topic, event: str, last: Position, next_: Position) -> None:
-        self._delivery.aside(
+    def _log_fault(self, topic: EdgeTopic, event: str, last: Position, next_: Position) -> None:
+        self._delivery.emit(
             Note("error", event, {"edge": self._number, "topic": topic.name, "last": str(last), "next": str(next_)})
         )
 
@@ -269,7 +275,7 @@ class Splice:
             return
         if topic.last is None and all(replay.requests for replay in topic.replays.values()):
             return  # no subscriber has an answer yet, and the answers will include it
-        self.conflation.flush(topic)
+        self.conflator.flush(topic)
         if event.receipt == "reset":
             topic.last = event.position
             receipt = TopicReceipt(topic.name, "reset", event.position)
@@ -294,7 +300,7 @@ class Splice:
                 self._delivery.reply(replay.connection, _truncated(event, reached))
 
 
-def replays_ahead(topic: Topic) -> list[tuple[Replay, int]]:
+def replays_ahead(topic: EdgeTopic) -> list[tuple[Replay, int]]:
     """Return the finished replays that are ahead of the fan-outs, with the sequence numbers that they have reached."""
     return [
         (replay, replay.cursor.sequence)

@@ -29,24 +29,26 @@ from migratory_protocol.topics import BadTopic, check_topic
 
 from migratory_broker.core.edge.admission import ClientAuthorizer
 from migratory_broker.core.edge.config import EdgeConfig
-from migratory_broker.core.edge.connection import Connection, Request, Topic
-from migratory_broker.core.edge.delivery import Delivery
+from migratory_broker.core.edge.delivery import EdgeDelivery
 from migratory_broker.core.edge.events import More
 from migratory_broker.core.edge.splice import Splice
+from migratory_broker.core.edge.state import ClientConnection, EdgeTopic, SubscribeRequest
 from migratory_broker.core.logic.events import Attached
 
 
-class Subscriptions:
+class SubscriptionTable:
     """The subscriptions of all clients of an edge. `count` is their number, for /metrics."""
 
-    def __init__(self, config: EdgeConfig, delivery: Delivery, splice: Splice, authorizer: ClientAuthorizer) -> None:
+    def __init__(
+        self, config: EdgeConfig, delivery: EdgeDelivery, splice: Splice, authorizer: ClientAuthorizer
+    ) -> None:
         self._config = config
         self._delivery = delivery
         self._splice = splice
         self._authorizer = authorizer
         self.count = 0
 
-    def subscribe(self, connection: Connection, message: Subscribe) -> None:
+    def subscribe(self, connection: ClientConnection, message: Subscribe) -> None:
         """Check a whole request and begin it. Most receipts are sent later, as the logic attaches the topics."""
         limit = self._config.subscriptions_per_client
         if len(message.topics) > limit + self._config.attaches_per_client:  # some may be repeated or refused
@@ -67,16 +69,16 @@ class Subscriptions:
         # All first pages that are pending together are as large as one: many topics must not fill the queue at once.
         page = self._config.page // max(1, min(new, self._config.attaches_per_client))
         page = min(page, self._config.first_page)
-        connection.request = Request(message.request, deque(wanted.values()), deque(refused.values()), page)
+        connection.request = SubscribeRequest(message.request, deque(wanted.values()), deque(refused.values()), page)
         if not message.topics:
             self._delivery.reply(connection, Subscribed(message.request, []))
         self.resume(connection, connection.request)
 
-    def _refuse_request(self, connection: Connection, message: Subscribe, text: str) -> None:
+    def _refuse_request(self, connection: ClientConnection, message: Subscribe, text: str) -> None:
         text = f"{text}; the limit of subscriptions is {self._config.subscriptions_per_client} per client"
         self._delivery.reply(connection, Error(errors.TOO_MANY_SUBSCRIPTIONS, text, request=message.request))
 
-    def resume(self, connection: Connection, request: Request) -> None:
+    def resume(self, connection: ClientConnection, request: SubscribeRequest) -> None:
         """Carry out another piece of the connection's request.
 
         Afterwards the request is finished, or an answer of the logic or `More` will resume it.
@@ -85,7 +87,7 @@ class Subscriptions:
         refused = request.refused
         receipts = [refused.popleft() for _ in range(min(window, len(refused)))]
         for _ in range(min(window - len(receipts), len(request.topics))):
-            if connection.attaching >= window:
+            if connection.pending_attaches >= window:
                 break
             name, after, snapshot = request.topics.popleft()
             topic = self._splice.topics.get(name)
@@ -102,10 +104,10 @@ class Subscriptions:
             self._delivery.reply(connection, Subscribed(request.number, receipts))
         if not (request.topics or refused):
             connection.request = None
-        elif not connection.attaching:
-            self._delivery.aside(More(connection.number))
+        elif not connection.pending_attaches:
+            self._delivery.emit(More(connection.number))
 
-    def _check_topic(self, connection: Connection, request: TopicRequest) -> Position | None:
+    def _check_topic(self, connection: ClientConnection, request: TopicRequest) -> Position | None:
         """Return the position to resume from. Raises TopicRefused."""
         try:
             check_topic(request.topic, self._config.max_topic)
@@ -120,12 +122,12 @@ class Subscriptions:
         except ValueError as error:
             raise TopicRefused(errors.BAD_POSITION, str(error)) from None
 
-    def _repeat_receipt(self, connection: Connection, topic: Topic, request: int) -> TopicReceipt | None:
+    def _repeat_receipt(self, connection: ClientConnection, topic: EdgeTopic, request: int) -> TopicReceipt | None:
         """Return the receipt for a topic that is subscribed already, or None while its first receipt is pending: the
         request is then answered with it."""
         replay = topic.replays.get(connection)
         if replay is None:
-            self._splice.conflation.flush(topic)  # a pending publication must come before a receipt that covers it
+            self._splice.conflator.flush(topic)  # a pending publication must come before a receipt that covers it
             return TopicReceipt(topic.name, "complete", topic.last)
         if not replay.requests:
             return TopicReceipt(topic.name, "complete", replay.cursor)
@@ -135,7 +137,7 @@ class Subscriptions:
         replay.requests += (request,)
         return None
 
-    def handle_attached(self, event: Attached) -> Connection | None:
+    def handle_attached(self, event: Attached) -> ClientConnection | None:
         """Handle the logic's answer to an attach. Return its connection, or None when nobody waits for it.
 
         A refused topic is not subscribed any more behind the receipt that refuses it.
@@ -152,7 +154,7 @@ class Subscriptions:
             self._splice.begin_replay(replay, event)
         return replay.connection
 
-    def unsubscribe(self, connection: Connection, message: Unsubscribe) -> None:
+    def unsubscribe(self, connection: ClientConnection, message: Unsubscribe) -> None:
         """End subscriptions. Nothing of their topics is sent behind the answer, whatever is still pending."""
         for name in message.topics:
             topic = self._splice.topics.get(name)
@@ -160,31 +162,31 @@ class Subscriptions:
                 self._drop(connection, topic)
         self._delivery.reply(connection, Unsubscribed(message.request, message.topics))
 
-    def drop_all(self, connection: Connection) -> None:
+    def drop_all(self, connection: ClientConnection) -> None:
         """End all subscriptions of a connection that ends."""
-        connection.pages = None
+        connection.paged_replays = None
         connection.request = None
         for topic in connection.topics:
             self._remove(connection, topic)
         connection.topics = ()
 
-    def _add(self, connection: Connection, topic: Topic) -> None:
+    def _add(self, connection: ClientConnection, topic: EdgeTopic) -> None:
         self.count += 1
         if not connection.topics:
-            connection.topics = topic.alone
+            connection.topics = topic.only_this
         else:
             if isinstance(connection.topics, tuple):
                 connection.topics = dict.fromkeys(connection.topics)
             connection.topics[topic] = None
 
-    def _drop(self, connection: Connection, topic: Topic) -> None:
+    def _drop(self, connection: ClientConnection, topic: EdgeTopic) -> None:
         self._remove(connection, topic)
         if isinstance(connection.topics, dict):
             del connection.topics[topic]
         else:
             connection.topics = ()
 
-    def _remove(self, connection: Connection, topic: Topic) -> None:
+    def _remove(self, connection: ClientConnection, topic: EdgeTopic) -> None:
         self.count -= 1
         replay = topic.replays.get(connection)
         if replay is not None:
@@ -193,7 +195,7 @@ class Subscriptions:
             self._delivery.part(topic, connection)
         if topic.is_empty():
             self._splice.remove_topic(topic)
-            topic.alone = ()  # break the reference cycle, so that no garbage collection is needed
+            topic.only_this = ()  # break the reference cycle, so that no garbage collection is needed
 
 
 class TopicRefused(Exception):
@@ -205,7 +207,7 @@ class TopicRefused(Exception):
         self.text = text
 
 
-def is_subscribed(connection: Connection, topic: Topic | None) -> bool:
+def is_subscribed(connection: ClientConnection, topic: EdgeTopic | None) -> bool:
     """Return whether the connection is subscribed to the topic."""
     return topic is not None and topic in connection.topics
 

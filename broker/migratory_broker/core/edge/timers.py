@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from migratory_broker.core.edge.connection import Connection
+from migratory_broker.core.edge.state import ClientConnection
 
 GRAIN = 0.1
 """Seconds of one slot. A timer is late by this and one tick at most."""
 
 
 class TimerWheel:
-    """The timers of all connections, in slots of `GRAIN` seconds. `Connection.slot` 0 means no timer.
+    """The timers of all connections, in slots of `GRAIN` seconds. `ClientConnection.slot` 0 means no timer.
 
     A timer that is replaced or cancelled is removed at once. If it stayed until its time, it would keep its connection
     in memory: with long limits, connections that come and go would pile up for minutes.
     """
 
     def __init__(self) -> None:
-        self._slots: dict[int, dict[Connection, None]] = {}
+        self._slots: dict[int, dict[ClientConnection, None]] = {}
         self._expired_slot = 0
 
-    def schedule(self, connection: Connection, due: float) -> None:
+    def schedule(self, connection: ClientConnection, due: float) -> None:
         """Set the connection's timer, in place of its former one."""
         slot = max(int(due / GRAIN) + 1, self._expired_slot + 1)
         if slot != connection.slot:
@@ -34,7 +34,7 @@ class TimerWheel:
             connection.slot = slot
             waiting[connection] = None
 
-    def cancel(self, connection: Connection) -> None:
+    def cancel(self, connection: ClientConnection) -> None:
         """Remove the connection's timer, if it has one."""
         waiting = self._slots.get(connection.slot)
         if waiting is not None:  # else it has none, or its slot is expiring
@@ -43,7 +43,7 @@ class TimerWheel:
                 del self._slots[connection.slot]
         connection.slot = 0
 
-    def expire(self, now: float) -> Iterator[Connection]:
+    def expire(self, now: float) -> Iterator[ClientConnection]:
         """Remove all timers due before `now` and yield their connections."""
         target = int(now / GRAIN)
         if len(self._slots) < target - self._expired_slot:  # the first call, or the process was stopped

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from migratory_broker.core.edge import EdgeConfig
-from migratory_broker.core.edge.connection import Connection, State, Topic
 from migratory_broker.core.edge.events import Close, Lost, Paused, Received, Resumed, Send
 from migratory_broker.core.edge.formats import Formats
+from migratory_broker.core.edge.state import ClientConnection, EdgeTopic, State
 from migratory_broker.core.logic.events import PublishAnswers, PublishRequest, Tick
 from migratory_protocol import frames
 from migratory_protocol.messages import (
@@ -197,8 +197,8 @@ class TestClosing:
         assert reader.take(Pong) == [Pong()]
 
 
-def test_a_connection_that_left_is_added_to_no_audience() -> None:
-    connection = Connection(1, Formats(1).get("json", False), "127.0.0.1:1", 0.0)
+def test_closed_connection_is_not_added_to_an_audience() -> None:
+    connection = ClientConnection(1, Formats(1).get("json", False), "127.0.0.1:1", 0.0)
     connection.state = State.CLOSING
-    with pytest.raises(AssertionError, match="gets nothing more"):
-        Topic("t").add_live(connection)
+    with pytest.raises(AssertionError, match="must not be added to an audience"):
+        EdgeTopic("t").add_live(connection)

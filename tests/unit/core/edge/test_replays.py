@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from migratory_broker.core.edge import EdgeConfig
-from migratory_broker.core.edge.connection import Replay
+from migratory_broker.core.edge.state import Replay
 from migratory_broker.core.logic.events import Attach, NextPage
 from migratory_protocol import frames
 from migratory_protocol.messages import Subscribe, Subscribed, TopicRequest, Unsubscribe

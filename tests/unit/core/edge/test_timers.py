@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 from migratory_broker.core.edge import Edge, EdgeConfig
-from migratory_broker.core.edge.connection import Connection
 from migratory_broker.core.edge.events import Lost, Opened, Received
 from migratory_broker.core.edge.formats import Formats
+from migratory_broker.core.edge.state import ClientConnection
 from migratory_broker.core.edge.timers import GRAIN, TimerWheel
 from migratory_broker.core.logic.events import Admission, Tick
 from migratory_protocol.codec import JSON
@@ -18,8 +18,8 @@ from migratory_protocol.messages import Connect
 from migratory_testing.edges import MASK
 
 
-def connection(number: int = 1) -> Connection:
-    return Connection(number, Formats(1).get("json", False), "127.0.0.1:1", 0.0)
+def connection(number: int = 1) -> ClientConnection:
+    return ClientConnection(number, Formats(1).get("json", False), "127.0.0.1:1", 0.0)
 
 
 def fired(wheel: TimerWheel, now: float) -> list[int]:
@@ -85,7 +85,7 @@ def dead(edge: Edge) -> None:
 
 def held(client: str) -> int:
     """Return the number of the client's connections in memory, without a garbage collection."""
-    return sum(isinstance(thing, Connection) and thing.client == client for thing in gc.get_objects())
+    return sum(isinstance(thing, ClientConnection) and thing.client == client for thing in gc.get_objects())
 
 
 @pytest.mark.parametrize("end", [ended_by_its_client, lost, dead])

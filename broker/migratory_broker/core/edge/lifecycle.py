@@ -1,14 +1,14 @@
-"""Connections: from the finished WebSocket handshake to the closed socket.
+"""The lifecycle of client connections: from the finished WebSocket handshake to the closed socket.
 
-    OPENING ── connect, welcome ──> OPEN ── our close frame ──> CLOSING ── theirs, or time is up ──> GONE
-       └────────── refused, too slow, bad input ────────────────^
+    OPENING ── connect, welcome ──> OPEN ── broker's close frame ──> CLOSING ── client's, or timeout ──> GONE
+       └────────── refused, too slow, bad input ───────────────────────^
 
-From every state a lost socket, or the peer's own close frame, leads straight to GONE. Only OPEN has subscriptions and
-publishes. In CLOSING everything but a close frame is ignored and nothing is sent any more; a queue was dropped on the
-way there. A connection that is GONE is in no table: events for its number are late and mean nothing.
+From every state a lost socket, or the client's own close frame, leads straight to GONE. Only OPEN has subscriptions and
+publishes. In CLOSING everything but a close frame is ignored and nothing is sent; the queue was dropped on the way
+there. A connection that is GONE is in no table: late events with its number are ignored.
 
-Heartbeat: an OPEN connection that was silent for one interval is pinged, for two it is dead. Bytes received are a sign
-of life, and so are bytes that a full transport got rid of.
+Heartbeat: an OPEN connection that was silent for one interval is pinged, and after two intervals it is dead. Received
+bytes are a sign of life, and so are bytes that a full transport got rid of.
 """
 
 from __future__ import annotations
@@ -29,31 +29,33 @@ from migratory_protocol.messages import (
     Unsubscribe,
 )
 
+from migratory_broker.core.edge import events
 from migratory_broker.core.edge.admission import AdmissionGate, ClientAuthorizer, Denial, Rebalancer
 from migratory_broker.core.edge.config import EdgeConfig
-from migratory_broker.core.edge.connection import Connection, State
-from migratory_broker.core.edge.delivery import Delivery
-from migratory_broker.core.edge.events import Close, Lost, More, Opened, Received
+from migratory_broker.core.edge.delivery import EdgeDelivery
 from migratory_broker.core.edge.formats import Formats
 from migratory_broker.core.edge.inbox import Inbox
-from migratory_broker.core.edge.publishing import Publishing
-from migratory_broker.core.edge.subscriptions import Subscriptions
+from migratory_broker.core.edge.publishing import PublishHandler
+from migratory_broker.core.edge.state import ClientConnection, State
+from migratory_broker.core.edge.subscriptions import SubscriptionTable
 from migratory_broker.core.edge.timers import TimerWheel
 from migratory_broker.core.logic.events import Note, Observe
 
 PING = frames.ping_frame()
-STALL = 1.0  # seconds between two ticks, after which this process stood still and not its clients
+
+STALL_SECONDS = 1.0
+"""Seconds between two ticks from which on this process was stopped, and the silence is not its clients' fault."""
 
 
-class Connections:
+class ConnectionLifecycle:
     """All connections of an edge. `clients` (in OPEN) and `closed` (by reason) are for /metrics."""
 
     def __init__(
         self,
         config: EdgeConfig,
-        delivery: Delivery,
-        subscriptions: Subscriptions,
-        publishing: Publishing,
+        delivery: EdgeDelivery,
+        subscriptions: SubscriptionTable,
+        publishing: PublishHandler,
         gate: AdmissionGate,
         rebalancer: Rebalancer,
         authorizer: ClientAuthorizer,
@@ -66,11 +68,11 @@ class Connections:
         self._rebalancer = rebalancer
         self._authorizer = authorizer
         self._formats = Formats(config.replay_cache)
-        self.inbox = Inbox(config, delivery, subscriptions, self._message, self.close, self._closed_by_peer)
+        self.inbox = Inbox(config, delivery, subscriptions, self._handle_message, self.close, self._closed_by_peer)
         self._wheel = TimerWheel()
-        self._ticked: float | None = None
-        self._woke = 0.0
-        self.table: dict[int, Connection] = {}
+        self._ticked_at: float | None = None
+        self._woke_at = 0.0
+        self.table: dict[int, ClientConnection] = {}
         self.clients = 0
         self.closed: Counter[str] = Counter()
 
@@ -78,41 +80,45 @@ class Connections:
     def now(self) -> float:
         return self._delivery.now
 
-    def open(self) -> list[Connection]:
-        """Those that have said `connect` and are not about to go."""
+    def open_connections(self) -> list[ClientConnection]:
+        """Return the connections in OPEN."""
         return [connection for connection in self.table.values() if connection.state is State.OPEN]
 
     # ---- the socket ------------------------------------------------------------------------------------------
 
-    def opened(self, event: Opened) -> None:
+    def opened(self, event: events.Opened) -> None:
+        """Add a connection, and refuse it at once when the edge accepts no clients."""
         format = self._formats.get(event.wire, event.deflate)
-        connection = Connection(event.connection, format, event.remote, self._delivery.moment)
+        connection = ClientConnection(event.connection, format, event.remote, self._delivery.coarse_now)
         self.table[event.connection] = connection
         accepted = self.now if event.opened is None else event.opened
         self._wheel.schedule(connection, accepted + self._config.handshake)
         self._admit(connection)
 
-    def received(self, event: Received) -> None:
+    def received(self, event: events.Received) -> None:
+        """Handle bytes from a connection's socket."""
         connection = self.table.get(event.connection)
         if connection is not None:
             self.inbox.receive(connection, event.data)
 
-    def more(self, event: More) -> None:
+    def more(self, event: events.More) -> None:
+        """Continue with a connection's backlog."""
         connection = self.table.get(event.connection)
         if connection is not None:
             self.inbox.resume(connection)
 
-    def _closed_by_peer(self, connection: Connection, event: frames.CloseReceived) -> None:
+    def _closed_by_peer(self, connection: ClientConnection, event: frames.CloseReceived) -> None:
         if connection.state is not State.CLOSING:
             self._count("client")
             self._leave(connection)
-            self._delivery.write_at_once(connection, frames.close_frame(event.code))
+            self._delivery.write_past_queue(connection, frames.close_frame(event.code))
         self._finish(connection, abort=False)
 
-    def lost(self, event: Lost) -> None:
+    def lost(self, event: events.Lost) -> None:
+        """End a connection whose socket is gone."""
         connection = self.table.pop(event.connection, None)
         if connection is not None:
-            self._delivery.forget(connection)
+            self._delivery.drop_batches(connection)
             if connection.state is not State.CLOSING:
                 self._count("lost")
                 self._leave(connection)
@@ -120,28 +126,29 @@ class Connections:
             self._wheel.cancel(connection)
             connection.state = State.GONE
 
-    def close(self, connection: Connection, code: CloseCode, reason: str, text: str) -> None:
-        """Our half of the closing handshake. `reason` is the metric's label, `text` tells the client."""
+    def close(self, connection: ClientConnection, code: CloseCode, reason: str, text: str) -> None:
+        """Begin the closing handshake. `reason` is the metric's label, `text` is sent to the client."""
         if connection.state <= State.OPEN:
             self._count(reason)
             self._leave(connection)
-            self._delivery.write_at_once(connection, frames.close_frame(code, text))
+            self._delivery.write_past_queue(connection, frames.close_frame(code, text))
             connection.state = State.CLOSING
             self._wheel.schedule(connection, self.now + self._config.closing)
 
-    def _finish(self, connection: Connection, *, abort: bool) -> None:
+    def _finish(self, connection: ClientConnection, *, abort: bool) -> None:
+        """Close the socket and forget the connection."""
         del self.table[connection.number]
         self.inbox.release(connection)
         self._wheel.cancel(connection)
         connection.state = State.GONE
-        self._delivery.put(Close(connection.number, abort))
+        self._delivery.emit_ordered(events.Close(connection.number, abort))
 
     def _count(self, reason: str) -> None:
         self.closed[reason] += 1
-        self._delivery.aside(Observe("migratory_closed_total", label=reason))
+        self._delivery.emit(Observe("migratory_closed_total", label=reason))
 
-    def _leave(self, connection: Connection) -> None:
-        """Nothing but a close frame is sent from here on."""
+    def _leave(self, connection: ClientConnection) -> None:
+        """End everything of a connection but its socket. Only a close frame is sent from here on."""
         if connection.state is State.OPEN:
             self.clients -= 1
             self._rebalancer.remove(connection)
@@ -152,15 +159,15 @@ class Connections:
 
     # ---- messages --------------------------------------------------------------------------------------------
 
-    def _message(self, connection: Connection, message: object) -> None:
+    def _handle_message(self, connection: ClientConnection, message: object) -> None:
         if isinstance(message, Publish) and connection.state is State.OPEN:
             self._publishing.publish(connection, message)
         elif isinstance(message, BadMessage):
-            self._bad(connection, message)
+            self._answer_bad_message(connection, message)
         elif isinstance(message, Connect):
             self._connect(connection, message)
         elif connection.state is State.OPENING:
-            text = "the first message of a connection is `connect`"
+            text = "the first message of a connection must be `connect`"
             self._refuse(connection, errors.NOT_CONNECTED, text, CloseCode.BAD_MESSAGE, "bad_message")
         elif isinstance(message, Subscribe):
             self._subscriptions.subscribe(connection, message)
@@ -171,22 +178,22 @@ class Connections:
         else:
             self.close(connection, CloseCode.NORMAL, "bye", "")
 
-    def _bad(self, connection: Connection, fault: BadMessage) -> None:
-        closes = fault.closes or connection.state is State.OPENING
+    def _answer_bad_message(self, connection: ClientConnection, error: BadMessage) -> None:
+        closes = error.closes or connection.state is State.OPENING
         if closes:
-            self._refuse(connection, fault.code, fault.text, CloseCode.BAD_MESSAGE, "bad_message")
+            self._refuse(connection, error.code, error.text, CloseCode.BAD_MESSAGE, "bad_message")
         else:
-            self._delivery.reply(connection, Error(fault.code, fault.text, fault.request, fault.topic))
+            self._delivery.reply(connection, Error(error.code, error.text, error.request, error.topic))
 
-    def _refuse(self, connection: Connection, code: str, text: str, close: CloseCode, reason: str) -> None:
-        """An error that ends the connection."""
+    def _refuse(self, connection: ClientConnection, code: str, text: str, close: CloseCode, reason: str) -> None:
+        """Send an error that ends the connection."""
         self._delivery.reply(connection, Error(code, text, closes=True))
         self.close(connection, close, reason, text)
 
-    def _connect(self, connection: Connection, message: Connect) -> None:
-        """Begins a connection. Said again later, it brings a fresh token."""
+    def _connect(self, connection: ClientConnection, message: Connect) -> None:
+        """Open a connection. On an open one, renew the token."""
         if message.version != VERSION:
-            text = f"protocol version {message.version} is not spoken here; this broker speaks {VERSION}"
+            text = f"protocol version {message.version} is not supported; use version {VERSION}"
             self._refuse(connection, errors.UNSUPPORTED_VERSION, text, CloseCode.BAD_MESSAGE, "bad_message")
             return
         if len(message.client.encode()) > self._config.max_name:
@@ -202,15 +209,16 @@ class Connections:
         connection.client = message.client
         connection.remote = ""
         connection.identity = grant.identity
-        connection.expires = None if grant.lifetime is None else self.now + grant.lifetime
+        connection.token_expires_at = None if grant.lifetime is None else self.now + grant.lifetime
         if connection.state is State.OPENING:
             connection.state = State.OPEN
             self.clients += 1
             self._rebalancer.add(connection, message.moves)
-        self._watch(connection)
+        self._schedule_heartbeat(connection)
         self._delivery.write(connection, self._gate.welcome(connection.format))
 
-    def _admit(self, connection: Connection) -> bool:
+    def _admit(self, connection: ClientConnection) -> bool:
+        """Return whether the edge accepts the client. A refused connection is closed."""
         refusal = self._gate.refusal(len(self.table))
         if refusal is not None:
             self.close(connection, refusal[0], "refused", refusal[1])
@@ -219,10 +227,11 @@ class Connections:
     # ---- time ------------------------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        if self._ticked is not None and self.now - self._ticked > STALL:
-            self._woke = self.now
-        self._ticked = self.now
-        silent: list[Connection] = []
+        """Handle the timers that are due: handshake and closing limits, heartbeats, expired tokens."""
+        if self._ticked_at is not None and self.now - self._ticked_at > STALL_SECONDS:
+            self._woke_at = self.now
+        self._ticked_at = self.now
+        silent: list[ClientConnection] = []
         for connection in self._wheel.expire(self.now):
             if connection.state is State.OPENING:
                 # not the code for a client at fault: a crowded network or broker can be the reason as well
@@ -230,40 +239,41 @@ class Connections:
                 self.close(connection, CloseCode.TRY_ANOTHER, "handshake", text)
             elif connection.state is State.CLOSING:
                 self._finish(connection, abort=True)
-            elif self._beat(connection):  # OPEN: who is GONE has no timer
+            elif self._check_heartbeat(connection):  # OPEN: a connection in GONE has no timer
                 silent.append(connection)
         self._delivery.write_to_all(silent, PING)
 
-    def _beat(self, connection: Connection) -> bool:
-        """Whether it is to be pinged."""
-        if connection.expires is not None and self.now >= connection.expires:
-            text = "the token has expired; connect with a fresh one"
+    def _check_heartbeat(self, connection: ClientConnection) -> bool:
+        """Return whether to ping the connection. Close it when it is dead or its token has expired."""
+        if connection.token_expires_at is not None and self.now >= connection.token_expires_at:
+            text = "the token has expired; connect with a new one"
             self.close(connection, CloseCode.TOKEN_EXPIRED, "token_expired", text)
             return False
-        silent = self.now - max(connection.heard, self._woke)
+        silent = self.now - max(connection.heard_at, self._woke_at)
         if silent >= 2 * self._config.heartbeat:
-            self._dead(connection, silent)
+            self._end_dead(connection, silent)
             return False
-        self._watch(connection)
+        self._schedule_heartbeat(connection)
         return silent >= self._config.heartbeat
 
-    def _dead(self, connection: Connection, silent: float) -> None:
-        """No close frame: nobody is there to read it."""
+    def _end_dead(self, connection: ClientConnection, silent: float) -> None:
+        """End a dead connection without a close frame, which nobody would read."""
         self._count("heartbeat")
-        fields = {**describe(connection), "silent_seconds": round(silent, 3)}
-        self._delivery.aside(Note("info", "dead_client", fields, connection.number))
-        self._delivery.forget(connection)
+        fields = {**log_fields(connection), "silent_seconds": round(silent, 3)}
+        self._delivery.emit(Note("info", "dead_client", fields, connection.number))
+        self._delivery.drop_batches(connection)
         self._leave(connection)
         self._finish(connection, abort=True)
 
-    def _watch(self, connection: Connection) -> None:
-        """Looks at an OPEN connection again when it is to be pinged, is dead or its token expires, if nothing comes."""
-        heard = max(connection.heard, self._woke)
-        intervals = 1 if self.now - heard < self._config.heartbeat else 2
-        due = heard + intervals * self._config.heartbeat
-        self._wheel.schedule(connection, due if connection.expires is None else min(due, connection.expires))
+    def _schedule_heartbeat(self, connection: ClientConnection) -> None:
+        """Set the timer of an OPEN connection for its next ping, its death or the end of its token."""
+        heard_at = max(connection.heard_at, self._woke_at)
+        intervals = 1 if self.now - heard_at < self._config.heartbeat else 2
+        due = heard_at + intervals * self._config.heartbeat
+        expires = connection.token_expires_at
+        self._wheel.schedule(connection, due if expires is None else min(due, expires))
 
 
-def describe(connection: Connection) -> dict[str, object]:
-    """Who it is, for a log line; the runtime adds the address."""
+def log_fields(connection: ClientConnection) -> dict[str, object]:
+    """Return the fields of a log line about the connection. The runtime adds the address."""
     return {"client": connection.client, "connection": connection.number}
