@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 from migratory_broker.runtime.config import Identity, load
 from migratory_broker.runtime.errors import ConfigError
-from migratory_broker.runtime.main import run
+from migratory_broker.runtime.process import run
 
 
 @click.command(context_settings={"show_default": True})

@@ -7,7 +7,7 @@ from collections.abc import Callable
 HEADER = 4
 
 
-class TooLong(ValueError):
+class FrameTooLong(ValueError):
     """A message of `size` bytes is announced: more than may come."""
 
     def __init__(self, size: int) -> None:
@@ -46,7 +46,7 @@ class Deframer:
         while (body := start + HEADER) <= size:
             end = body + int.from_bytes(view[start:body])
             if end - body > self.most:
-                raise TooLong(end - body)
+                raise FrameTooLong(end - body)
             if end > size:
                 self._needed = end - start
                 break

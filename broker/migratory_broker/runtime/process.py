@@ -7,6 +7,7 @@ once the logic knows which incarnation it is. Every wait has a limit.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import random
 import signal
@@ -18,22 +19,23 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import uvloop
+
 from migratory_broker.core.logic import events
 from migratory_broker.core.logic.config import LogicConfig
 from migratory_broker.core.logic.core import Logic
-from migratory_broker.runtime import admin, memory
-from migratory_broker.runtime.config import BrokerConfig, Identity, split_address
-from migratory_broker.runtime.errors import EXIT_FAILED, ListenError, ZooKeeperError
-from migratory_broker.runtime.listener import Acceptor, Listener, address_of, bind, listen
-from migratory_broker.runtime.logs import Log
-from migratory_broker.runtime.manyprocesses import ManyProcesses
-from migratory_broker.runtime.metrics import Metrics
-from migratory_broker.runtime.peers import Peers
+from migratory_broker.runtime.accepting.listener import Acceptor, Listener, address_of, bind, listen
+from migratory_broker.runtime.admin.metrics import BrokerMetrics, MemoryReader, readings
+from migratory_broker.runtime.admin.server import AdminServer, health_page, readiness_page, status_page
+from migratory_broker.runtime.clients.server import servers_page
+from migratory_broker.runtime.clients.serving import ClientBackend, LocalClients, freeze
+from migratory_broker.runtime.config import BrokerConfig, Identity, check_identity, split_address
+from migratory_broker.runtime.config_reload import ConfigReloader
+from migratory_broker.runtime.errors import EXIT_FAILED, BrokerError, ListenError, ZooKeeperError
+from migratory_broker.runtime.io_processes.pool import IoProcessPool
+from migratory_broker.runtime.logs import LibraryLog, Log
+from migratory_broker.runtime.peers.links import PeerLinks
 from migratory_broker.runtime.pump import Pump
-from migratory_broker.runtime.readings import readings
-from migratory_broker.runtime.rereading import Rereading
-from migratory_broker.runtime.server import AdminServer
-from migratory_broker.runtime.serving import ClientSide, OneProcess, freeze
 from migratory_broker.runtime.zookeeper import ZooKeeper
 
 TICK = 0.1
@@ -87,7 +89,7 @@ class Broker:
         self._drain_until: float | None = None
         self._hurry = False
         self._rereading = (
-            Rereading(source, config, identity.name, log, self._configured) if source is not None else None
+            ConfigReloader(source, config, identity.name, log, self._configured) if source is not None else None
         )
         self._next_tick = 0.0
         self._late_ticks = 0
@@ -128,7 +130,7 @@ class Broker:
         self._client_socket, self._peer_socket = clients, peers
         self._logic = Logic(logic_config(config, name, url, peer, self._identity.revision))
         self._pump = Pump(self._logic, self._loop.call_soon, clock, self._failed)
-        self._peers = Peers(
+        self._peers = PeerLinks(
             cluster=config.cluster,
             name=name,
             brokers=config.brokers,
@@ -145,15 +147,15 @@ class Broker:
             self._pump.to_logic,
             log,
         )
-        self._metrics = Metrics(config.cluster, name, self._readings)
-        self._memory = memory.Reader(clock)
+        self._metrics = BrokerMetrics(config.cluster, name, self._readings)
+        self._memory = MemoryReader(clock)
         self._clients = self._client_side()
         pages = {
-            "/healthz": admin.health,
-            "/readyz": admin.readiness(self._not_ready),
+            "/healthz": health_page,
+            "/readyz": readiness_page(self._not_ready),
             "/metrics": self._metrics.page,
-            "/v1/status": admin.status(self._status),
-            "/v1/servers": admin.servers(lambda: self._clients.servers),
+            "/v1/status": status_page(self._status),
+            "/v1/servers": servers_page(lambda: self._clients.servers),
         }
         self._admin_server = AdminServer(pages, clock)
         self._pump.carry_out(
@@ -181,11 +183,11 @@ class Broker:
             url=url,
         )
 
-    def _client_side(self) -> ClientSide:
+    def _client_side(self) -> ClientBackend:
         config, name, clock = self._config, self._identity.name, time.monotonic
         if not config.io_processes:
-            return OneProcess(config, name, self._pump, clock, self._log)
-        return ManyProcesses(
+            return LocalClients(config, name, self._pump, clock, self._log)
+        return IoProcessPool(
             config,
             name,
             self._pump,
@@ -365,3 +367,27 @@ class Broker:
             "servers": [{"url": server.url, "weight": server.weight} for server in self._clients.servers],
             "logic": self._logic.status(),
         }
+
+
+def run(config: BrokerConfig, identity: Identity, level: str = "info", source: Path | None = None) -> int:
+    """Run one broker until it is told to end. Returns its exit code (errors.py). Raises ConfigError before that.
+
+    :param source: the file of `config`, which is looked at now and then (rereading.py).
+    """
+    check_identity(config, identity)
+    log = Log(level=level, common={"cluster": config.cluster, "broker": identity.name})
+    library = LibraryLog(log)
+    logging.getLogger().addHandler(library)
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(_run(config, identity, log, source))
+    except BrokerError as error:
+        log("error", "cannot_run", reason=str(error), code=error.code)
+        return error.code
+    finally:
+        logging.getLogger().removeHandler(library)
+        log.close()
+
+
+async def _run(config: BrokerConfig, identity: Identity, log: Log, source: Path | None) -> int:
+    return await Broker(config, identity, log, source).run()

@@ -16,12 +16,11 @@ from migratory_broker.core.logic.events import (
     Observe,
     ServerList,
 )
-from migratory_broker.runtime import descriptors
-from migratory_broker.runtime.channel import Channel
+from migratory_broker.runtime.accepting.listener import bind, listen
 from migratory_broker.runtime.config import parse
-from migratory_broker.runtime.crossing import Held, Hello, Report, ToIo, decoder, encode
-from migratory_broker.runtime.listener import bind, listen
-from migratory_broker.runtime.manyprocesses import ManyProcesses
+from migratory_broker.runtime.io_processes.channel import Channel, receive_sockets
+from migratory_broker.runtime.io_processes.messages import EdgeReport, IoHello, SocketCounts, ToIo, decoder, encode
+from migratory_broker.runtime.io_processes.pool import IoProcessPool
 from migratory_broker.runtime.pump import Pump
 from migratory_protocol.peer import Publication
 
@@ -62,16 +61,18 @@ class Io:
         self.channel.flush()
 
     def take_sockets(self, connections: int | None = None) -> int:
-        given, taken = descriptors.take(self.way, 64)
+        given, taken = receive_sockets(self.way, 64)
         self.given += given
         self.sockets += taken
         load = len(self.sockets) if connections is None else connections
-        self.say(Held(self.given, load, load))
+        self.say(SocketCounts(self.given, load, load))
         return given
 
-    def report(self, batches: int, connections: int = 0, **status: Any) -> Report:
-        held = Held(self.given, connections, connections)
-        return Report(batches, held, {**STATUS, "connections": connections, "clients": connections, **status}, SERVER)
+    def report(self, batches: int, connections: int = 0, **status: Any) -> EdgeReport:
+        held = SocketCounts(self.given, connections, connections)
+        return EdgeReport(
+            batches, held, {**STATUS, "connections": connections, "clients": connections, **status}, SERVER
+        )
 
     def of(self, *kinds: type) -> list[Any]:
         return [message for message in self.got if isinstance(message, kinds)]
@@ -117,7 +118,7 @@ class Site:
         loop = asyncio.get_running_loop()
         self.pump = Pump(logic, loop.call_soon, lambda: self.now, self.errors.append)
         self.pump.carry_out({})
-        self.clients = ManyProcesses(
+        self.clients = IoProcessPool(
             parse(json.dumps(config).encode()), "b", self.pump, lambda: self.now, log, "info", 4.0,
             self.observed.append, self._start,
         )  # fmt: skip
@@ -138,7 +139,7 @@ class Site:
 
     async def up(self, io: Io) -> Io:
         await io.connect()
-        io.say(Hello(1000))
+        io.say(IoHello(1000))
         await until(lambda: io.of(ServerList))
         return io
 

@@ -14,10 +14,12 @@ from migratory_broker.core.edge import events as edge_events
 from migratory_broker.core.logic import events as logic_events
 from migratory_broker.core.logic.config import LogicConfig
 from migratory_broker.core.logic.core import Logic
-from migratory_broker.runtime import descriptors, ioprocess, manyprocesses
 from migratory_broker.runtime.config import Identity, parse
-from migratory_broker.runtime.crossing import Begin, FromIo, ToIo
-from migratory_broker.runtime.ioprocess import IoProcess
+from migratory_broker.runtime.io_processes import pool as manyprocesses
+from migratory_broker.runtime.io_processes import process as ioprocess
+from migratory_broker.runtime.io_processes.channel import socket_pair
+from migratory_broker.runtime.io_processes.messages import Begin, FromIo, ToIo
+from migratory_broker.runtime.io_processes.process import IoProcess
 from migratory_broker.runtime.logs import Log
 from migratory_broker.runtime.process import Broker
 from migratory_protocol.peer import Said
@@ -55,7 +57,7 @@ async def test_a_broker_carries_out_all_that_its_cores_may_say(processes: int, m
     def not_started(ends: tuple[int, int]) -> Any:
         raise OSError("a test starts none")
 
-    monkeypatch.setattr(manyprocesses.ManyProcesses.__init__, "__defaults__", (not_started,))
+    monkeypatch.setattr(manyprocesses.IoProcessPool.__init__, "__defaults__", (not_started,))
     log = Log(level="error", common={})
     broker = Broker(parse(config(processes)), Identity("a"), log)
     sockets = broker._bind()
@@ -74,7 +76,7 @@ async def test_a_broker_carries_out_all_that_its_cores_may_say(processes: int, m
 
 async def test_an_io_process_carries_out_or_tells_all_that_its_edge_may_say(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ioprocess, "freeze", lambda: None)
-    here, there = descriptors.pair()
+    here, there = socket_pair()
     with here, there:
         process = IoProcess(there)
         process._begin(Begin(1, 0, 1, "a", config(1), "error", 4.0))

@@ -39,9 +39,9 @@ PRODUCT: dict[str, tuple[str, ...]] = {
     "handshake": (
         "migratory_protocol.handshake",
         "migratory_protocol.origins",
-        "migratory_broker.runtime.upgrade",
+        "migratory_broker.runtime.clients.handshake",
     ),
-    "peer": ("migratory_protocol.peer", "migratory_broker.runtime.peers"),
+    "peer": ("migratory_protocol.peer", "migratory_broker.runtime.peers.links"),
     "clusterfile": (
         "migratory_resources.validation.document",
         "migratory_resources.validation.loading",

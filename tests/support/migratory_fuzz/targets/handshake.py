@@ -18,7 +18,8 @@ from unittest.mock import Mock
 
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.http_parser import HttpRequestParser
-from migratory_broker.runtime.upgrade import Accepted, Headers, Refused, check_source, negotiate
+from migratory_broker.runtime.accepting.http import RefusedRequest
+from migratory_broker.runtime.clients.handshake import AcceptedUpgrade, Headers, check_source, negotiate
 from migratory_protocol.codec import CODECS
 from migratory_protocol.handshake import (
     HandshakeError,
@@ -91,7 +92,7 @@ def _server(data: bytes, policy: OriginPolicy, compression: bool) -> None:
     for message, _ in messages:
         headers = cast("Headers", message.headers)
         answer = negotiate(message.method, message.version, headers, policy, compression)
-        if isinstance(answer, Refused):
+        if isinstance(answer, RefusedRequest):
             assert answer.status in (400, 403, 421, 426)
             assert re.fullmatch(r"[ -~]+", answer.text)
             seen(f"{answer.status} {answer.text}")
@@ -100,7 +101,7 @@ def _server(data: bytes, policy: OriginPolicy, compression: bool) -> None:
         _accepted(answer, message.path, [(n.decode("latin-1"), v.decode("latin-1")) for n, v in message.raw_headers])
 
 
-def _accepted(answer: Accepted, path: str, headers: list[tuple[str, str]]) -> None:
+def _accepted(answer: AcceptedUpgrade, path: str, headers: list[tuple[str, str]]) -> None:
     request = TheirHeaders(headers)
     key = request["Sec-WebSocket-Key"].strip()
     assert is_valid_key(key)

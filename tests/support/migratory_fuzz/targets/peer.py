@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from migratory_broker.core.logic.events import PeerReceived
-from migratory_broker.runtime.peers import Link, Peers
+from migratory_broker.runtime.peers.links import PeerLink, PeerLinks
 from migratory_protocol import peer as p
 from migratory_protocol.positions import Position
 from migratory_testing.frameoracle import cut
@@ -108,7 +108,7 @@ def _stream(chunks: list[bytes]) -> tuple[list[object], bool, list[tuple[object,
     handed: list[PeerReceived] = []
     reasons: list[tuple[object, ...]] = []
     pump = SimpleNamespace(to_logic=handed.append, call=lambda action, argument: None, at_end=lambda action: None)
-    peers = Peers(
+    peers = PeerLinks(
         cluster="fuzz",
         name="b",
         brokers=("a", "b"),
@@ -122,7 +122,7 @@ def _stream(chunks: list[bytes]) -> tuple[list[object], bool, list[tuple[object,
 
     async def feed() -> None:
         peers.start(1)
-        link: Link = peers.protocol()
+        link: PeerLink = peers.protocol()
         link.connection_made(cast("Any", transport))
         link.data_received(_framed(p.encode_peer(HELLO)))
         assert transport.written == _framed(p.encode_peer(p.Hello(p.PEER_VERSION, "fuzz", "b", 1, 4, True)))

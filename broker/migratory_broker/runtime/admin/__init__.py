@@ -1,0 +1,1 @@
+"""The administration's HTTP endpoints and the metrics."""

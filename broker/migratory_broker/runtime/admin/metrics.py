@@ -1,0 +1,219 @@
+"""Metrics in Prometheus' format, by the names of docs/metrics.md, each with the labels `cluster` and `broker`.
+
+Counting costs the cores nothing: they keep plain numbers, read when somebody asks; what they can't keep comes as
+`Observe` and is added up here.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal
+
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from migratory_broker.core.logic.events import Observe
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+TAKEOVER_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+"""Seconds; the target of a takeover is `progressTimeout`, 2 s."""
+
+CLOSED_REASONS = (
+    "client", "bye", "lost", "heartbeat", "handshake", "refused", "draining", "fenced", "stopping", "slow_consumer",
+    "incoming",
+    "backlog", "bad_message", "protocol", "too_large", "token_expired", "io_process",
+)  # fmt: skip
+"""Exported from the start on, at zero: `rate` takes no notice of the rise that a series is born with."""
+
+Kind = Literal["gauge", "counter", "histogram"]
+
+FAMILIES: dict[str, tuple[Kind, str, str]] = {
+    "migratory_clients": ("gauge", "", "Connected clients."),
+    "migratory_io_process_clients": ("gauge", "process", "Connections of each I/O process."),
+    "migratory_io_process_deaths_total": (
+        "counter",
+        "",
+        "I/O processes that died, and their clients' connections with them.",
+    ),
+    "migratory_memory_bytes": (
+        "gauge",
+        "",
+        "Memory of all processes of this broker, shared pages by their share (PSS).",
+    ),
+    "migratory_subscriptions": ("gauge", "", "Subscriptions of the connected clients."),
+    "migratory_topics": ("gauge", "", "Topics known to this broker."),
+    "migratory_cache_bytes": ("gauge", "", "Payload bytes in the cache."),
+    "migratory_queue_bytes": ("gauge", "", "Bytes that wait for clients that read too slowly."),
+    "migratory_published_total": ("counter", "", "Publications taken from clients of this broker."),
+    "migratory_committed_total": ("counter", "", "Publications committed, as seen by this broker."),
+    "migratory_delivered_total": ("counter", "", "Publications written, once for each subscriber."),
+    "migratory_sent_bytes_total": ("counter", "", "Bytes written to clients."),
+    "migratory_closed_total": ("counter", "reason", "Connections closed by this broker."),
+    "migratory_moves_asked_total": ("counter", "", "Clients that this broker asked to move, for balance."),
+    "migratory_groups": ("gauge", "role", "Topic groups by this broker's part in them."),
+    "migratory_takeovers_total": ("counter", "", "Takeovers finished by this broker."),
+    "migratory_takeover_seconds": ("histogram", "", "From a takeover's begin to its activation."),
+    "migratory_replication_lag": ("gauge", "", "Publications numbered here and not committed yet."),
+    "migratory_fenced": ("gauge", "", "1 while this broker is cut off and has sent its clients away."),
+    "migratory_member": ("gauge", "", "1 while this broker is a synced member of every group."),
+    "migratory_waiting_groups": ("gauge", "", "Groups whose takeover waits for brokers that are away."),
+    "migratory_history_resets_total": ("counter", "", "New histories begun because the old one was lost."),
+    "migratory_cache_short": ("gauge", "", "Publications younger than minAge that had to go for maxBytes."),
+}
+"""Name -> kind, the label besides the common ones, help. docs/metrics.md is the contract."""
+
+Value = float | Mapping[str, float]
+"""A number, or one for each value of the family's label."""
+
+
+class BrokerMetrics(Collector):
+    """`read` gives the numbers that the cores keep, by name; called when somebody asks for the page."""
+
+    def __init__(self, cluster: str, broker: str, read: Callable[[], Mapping[str, Value]]) -> None:
+        self._common = [cluster, broker]
+        self._read = read
+        self._sums: dict[str, dict[str, float]] = {
+            name: {} if label else {"": 0.0} for name, (kind, label, _) in FAMILIES.items() if kind == "counter"
+        }
+        self._sums["migratory_closed_total"] = dict.fromkeys(CLOSED_REASONS, 0.0)
+        self._buckets = [0] * (len(TAKEOVER_BUCKETS) + 1)
+        self._seconds = 0.0
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(self)
+        # Since when these counters count, for whoever meets them first in the middle of their life; CPU, memory.
+        ProcessCollector(registry=self._registry)
+
+    def observe(self, effect: Observe) -> None:
+        """Add a sample. Raises KeyError for a name that docs/metrics.md does not have."""
+        if FAMILIES[effect.metric][0] == "histogram":
+            self._buckets[bisect_left(TAKEOVER_BUCKETS, effect.value)] += 1
+            self._seconds += effect.value
+        else:
+            sums = self._sums[effect.metric]
+            sums[effect.label] = sums.get(effect.label, 0.0) + effect.value
+
+    def page(self) -> tuple[int, str, bytes]:
+        return 200, CONTENT_TYPE, generate_latest(self._registry)
+
+    def describe(self) -> Iterable[Metric]:
+        return []
+
+    def collect(self) -> Iterable[Metric]:
+        read = self._read()
+        for name, (kind, label, text) in FAMILIES.items():
+            labels = ["cluster", "broker", *([label] if label else [])]
+            if kind == "histogram":
+                yield self._histogram(name, text)
+                continue
+            family: CounterMetricFamily | GaugeMetricFamily
+            if kind == "counter":
+                family = CounterMetricFamily(name, text, labels=labels)
+                values: dict[str, float] = dict(self._sums[name])
+            else:
+                family = GaugeMetricFamily(name, text, labels=labels)
+                values = {}
+            for key, value in _by_label(read.get(name)).items():
+                values[key] = values.get(key, 0.0) + value
+            for key, value in values.items():
+                family.add_metric([*self._common, *([key] if label else [])], value)
+            yield family
+
+    def _histogram(self, name: str, text: str) -> HistogramMetricFamily:
+        family = HistogramMetricFamily(name, text, labels=["cluster", "broker"])
+        buckets = []
+        total = 0
+        for border, count in zip([*map(str, TAKEOVER_BUCKETS), "+Inf"], self._buckets, strict=True):
+            total += count
+            buckets.append((border, float(total)))
+        family.add_metric(self._common, buckets, self._seconds)
+        return family
+
+
+def _by_label(value: Value | None) -> Mapping[str, float]:
+    if value is None:
+        return {}
+    return value if isinstance(value, Mapping) else {"": value}
+
+
+_LOGIC = {
+    "topics": "migratory_topics",
+    "cache_bytes": "migratory_cache_bytes",
+    "committed": "migratory_committed_total",
+    "roles": "migratory_groups",
+    "replication_lag": "migratory_replication_lag",
+    "fenced": "migratory_fenced",
+    "member": "migratory_member",
+    "waiting_groups": "migratory_waiting_groups",
+    "cache_short": "migratory_cache_short",
+}
+_EDGE = {
+    "clients": "migratory_clients",
+    "subscriptions": "migratory_subscriptions",
+    "queue_bytes": "migratory_queue_bytes",
+    "published": "migratory_published_total",
+    "delivered": "migratory_delivered_total",
+    "sent_bytes": "migratory_sent_bytes_total",
+}
+
+EDGE_COUNTERS = tuple(key for key, name in _EDGE.items() if name.endswith("_total"))
+"""What only rises: what an edge counted stays counted when it is gone."""
+
+
+def readings(logic: Mapping[str, Any], edge: Mapping[str, Any] | None, memory: int = 0) -> dict[str, Value]:
+    """From both cores' `status()`, that of all edges together; before there is an edge it has no clients. `memory` in
+    bytes."""
+    values: dict[str, Value] = {"migratory_memory_bytes": float(memory)}
+    if edge is not None:
+        values["migratory_io_process_clients"] = edge.get("by_process", {})
+    for source, names in ((logic, _LOGIC), (edge if edge is not None else dict.fromkeys(_EDGE, 0), _EDGE)):
+        for key, name in names.items():
+            value = source[key]
+            values[name] = (
+                {label: float(count) for label, count in value.items()} if isinstance(value, Mapping) else float(value)
+            )
+    return values
+
+
+MEMORY_MAX_AGE = 10.0
+"""Seconds; reading it takes the kernel milliseconds of a large process."""
+
+
+def pss(pid: int) -> int:
+    """Bytes; 0 where it can't be read."""
+    try:
+        with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
+            for line in file:
+                if line.startswith(b"Pss:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass  # it is gone, or this is no Linux
+    return 0
+
+
+class MemoryReader:
+    """Reads each process's once in `KEPT` seconds at most."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._read: dict[int, tuple[float, int]] = {}
+
+    def pss(self, pid: int) -> int:
+        now = self._clock()
+        if pid not in self._read or now - self._read[pid][0] >= MEMORY_MAX_AGE:
+            # those that are gone are asked about no more
+            self._read = {other: kept for other, kept in self._read.items() if now - kept[0] < MEMORY_MAX_AGE}
+            self._read[pid] = (now, pss(pid))
+        return self._read[pid][1]
+
+    def total(self, others: Iterable[int] = ()) -> int:
+        """Of this process and others."""
+        return sum(self.pss(pid) for pid in {os.getpid(), *others})

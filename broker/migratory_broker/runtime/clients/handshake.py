@@ -1,0 +1,82 @@
+"""What a request for an upgrade to WebSocket must look like (RFC 6455, 4.2.1), decided from its headers alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol, cast
+
+from migratory_protocol.codec import CODECS
+from migratory_protocol.handshake import accept_key, is_valid_key, negotiate_codec, negotiate_deflate
+from migratory_protocol.origins import OriginPolicy
+
+from migratory_broker.runtime.accepting.http import RefusedRequest
+
+Wire = Literal["json", "msgpack"]
+
+
+class Headers(Protocol):
+    """A request's headers: names without case, each with all the values that came."""
+
+    def get(self, key: str, default: str, /) -> str: ...
+
+    def getall(self, key: str, default: list[str], /) -> list[str]: ...
+
+    def __contains__(self, key: object, /) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptedUpgrade:
+    """`answer` is the whole response, to be written as it is."""
+
+    wire: Wire
+    deflate: bool
+    answer: bytes
+
+
+def negotiate(
+    method: str, version: tuple[int, int], headers: Headers, policy: OriginPolicy, compression: bool
+) -> AcceptedUpgrade | RefusedRequest:
+    """The answer to a request that asks for WebSocket."""
+    refusal = check_source(headers, policy)
+    if refusal is not None:
+        return refusal
+    if method != "GET" or version < (1, 1):
+        return RefusedRequest(400, "a WebSocket handshake is a GET request of HTTP/1.1")
+    if _tokens(headers, "Upgrade") != ["websocket"] or "upgrade" not in _tokens(headers, "Connection"):
+        return RefusedRequest(426, "this address speaks WebSocket", {"Upgrade": "websocket", "Connection": "Upgrade"})
+    if headers.get("Content-Length", "0").strip() != "0" or "Transfer-Encoding" in headers:
+        return RefusedRequest(400, "a WebSocket handshake has no body")
+    if headers.getall("Sec-WebSocket-Version", []) != ["13"]:
+        return RefusedRequest(426, "only version 13 of WebSocket is spoken here", {"Sec-WebSocket-Version": "13"})
+    keys = headers.getall("Sec-WebSocket-Key", [])
+    if len(keys) != 1 or not is_valid_key(keys[0].strip()):
+        return RefusedRequest(400, "Sec-WebSocket-Key must be 16 bytes in base64")
+    offered = headers.getall("Sec-WebSocket-Protocol", [])
+    codec = negotiate_codec(",".join(offered) if offered else None)
+    if codec is None:
+        known = ", ".join(codec.subprotocol for codec in CODECS)
+        return RefusedRequest(400, f"none of these subprotocols is spoken here; known are {known}")
+    extensions = headers.getall("Sec-WebSocket-Extensions", [])
+    deflate = negotiate_deflate(",".join(extensions)) if compression and extensions else None
+    lines = [
+        "HTTP/1.1 101 Switching Protocols",
+        "Upgrade: websocket",
+        "Connection: Upgrade",
+        f"Sec-WebSocket-Accept: {accept_key(keys[0].strip())}",
+    ]
+    if offered:
+        lines.append(f"Sec-WebSocket-Protocol: {codec.subprotocol}")
+    if deflate is not None:
+        lines.append(f"Sec-WebSocket-Extensions: {deflate}")
+    answer = ("\r\n".join(lines) + "\r\n\r\n").encode("ascii")
+    return AcceptedUpgrade(cast("Wire", codec.name), deflate is not None, answer)
+
+
+def check_source(headers: Headers, policy: OriginPolicy) -> RefusedRequest | None:
+    """Host and Origin, for every request on the clients' listener."""
+    refusal = policy.check(headers.getall("Origin", []), headers.getall("Host", []))
+    return RefusedRequest(refusal.status, refusal.text) if refusal is not None else None
+
+
+def _tokens(headers: Headers, name: str) -> list[str]:
+    return [token.strip().lower() for value in headers.getall(name, []) for token in value.split(",")]

@@ -1,0 +1,1 @@
+"""Links to the other brokers of the cluster."""

@@ -1,0 +1,48 @@
+"""How many connections a turn takes: a few, and more only as turns are long for other reasons."""
+
+from __future__ import annotations
+
+import pytest
+from migratory_broker.runtime.accepting.limits import CONNECTION_COST, MAX_ACCEPTS, MIN_ACCEPTS, AcceptBudget
+
+
+class Clock:
+    now = 5.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def turns(other: float, count: int, cost: float = CONNECTION_COST) -> list[int]:
+    """Connections that each of the turns took, with so many seconds of other work in each; there are always more."""
+    clock = Clock()
+    intake = AcceptBudget(clock)
+    taken = []
+    for _ in range(count):
+        taken.append(intake.most())
+        intake.left(True)
+        clock.now += other + taken[-1] * cost
+    return taken
+
+
+def test_alone_in_short_turns() -> None:
+    assert turns(0.0001, 50) == [MIN_ACCEPTS] * 50
+
+
+@pytest.mark.parametrize("cost", [CONNECTION_COST / 2, CONNECTION_COST, 2 * CONNECTION_COST])
+@pytest.mark.parametrize("other", [0.01, 0.02, 0.1, 1.0])
+def test_beside_other_work_they_are_not_starved_and_take_half_at_most(other: float, cost: float) -> None:
+    *_, taken = turns(other, 100, cost)
+    assert min(MAX_ACCEPTS, int(other / 16 / cost)) <= taken <= MAX_ACCEPTS
+    assert taken <= max(MIN_ACCEPTS, other / cost)
+
+
+def test_what_passes_while_nobody_waits_is_no_turn() -> None:
+    clock = Clock()
+    intake = AcceptBudget(clock)
+    intake.left(True)
+    clock.now += 1.0
+    assert intake.most() == MAX_ACCEPTS
+    intake.left(False)
+    clock.now += 1.0
+    assert intake.most() == MIN_ACCEPTS

@@ -1,0 +1,35 @@
+"""Who has to go when one more comes than may wait: the longest there, of the address that holds the most."""
+
+from __future__ import annotations
+
+from migratory_broker.runtime.accepting.limits import UnidentifiedConnections, host_of
+
+
+def test_the_longest_there_goes() -> None:
+    strangers: UnidentifiedConnections[int] = UnidentifiedConnections(3)
+    assert [strangers.add(number, "here") for number in range(5)] == [None, None, None, 0, 1]
+    assert list(strangers) == [2, 3, 4]
+
+
+def test_places_that_were_given_back_are_free() -> None:
+    strangers: UnidentifiedConnections[int] = UnidentifiedConnections(2)
+    strangers.add(1, "here")
+    strangers.add(2, "here")
+    strangers.discard(1)
+    strangers.discard(1)
+    assert strangers.add(3, "here") is None
+    assert len(strangers) == 2
+
+
+def test_who_holds_most_places_pays_for_others() -> None:
+    strangers: UnidentifiedConnections[int] = UnidentifiedConnections(4)
+    strangers.add(1, "a broker's")
+    for number in (2, 3, 4):
+        strangers.add(number, "somebody's")
+    assert strangers.add(5, "another broker's") == 2
+    assert strangers.add(6, "somebody's") == 3
+    assert list(strangers) == [1, 4, 5, 6]
+
+
+def test_an_end_without_an_address_is_a_place_of_its_own() -> None:
+    assert host_of(None) == "unknown"

@@ -1,0 +1,30 @@
+"""What processes hold of the machine's memory: read now and then, and forgotten when they are gone."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from migratory_broker.runtime.admin import metrics as memory
+
+
+def test_each_is_read_once_in_a_while_and_nothing_is_kept_of_those_that_are_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 100.0
+    read: list[int] = []
+
+    def pss(pid: int) -> int:
+        read.append(pid)
+        return pid
+
+    monkeypatch.setattr(memory, "pss", pss)
+    reader = memory.MemoryReader(lambda: now)
+    assert [reader.pss(pid) for pid in (1, 2, 1)] == [1, 2, 1]
+    assert read == [1, 2]
+    assert reader.total([1, 2]) == 1 + 2 + os.getpid()
+    assert read == [1, 2, os.getpid()]
+    for pid in range(3, 100):  # one process after the other
+        now += memory.MEMORY_MAX_AGE
+        assert reader.pss(pid) == pid
+    assert len(reader._read) == 1

@@ -1,0 +1,119 @@
+"""The page of metrics: the names of docs/metrics.md, with their labels, as an independent parser reads them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import migratory_broker
+import psutil
+import pytest
+from migratory_broker.core.logic.events import Observe
+from migratory_broker.runtime.admin.metrics import FAMILIES, TAKEOVER_BUCKETS, BrokerMetrics, readings
+from prometheus_client.parser import text_string_to_metric_families
+
+LOGIC = {
+    "topics": 3,
+    "cache_bytes": 420,
+    "committed": 9,
+    "roles": {"coordinator": 2, "member": 6},
+    "replication_lag": 1,
+    "fenced": False,
+    "member": True,
+    "waiting_groups": 0,
+    "cache_short": False,
+}
+EDGE = {"clients": 5, "subscriptions": 7, "queue_bytes": 0, "published": 11, "delivered": 70, "sent_bytes": 900}
+
+
+def samples(metrics: BrokerMetrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    status, content_type, body = metrics.page()
+    assert status == 200
+    assert content_type.startswith("text/plain")
+    found = {}
+    for family in text_string_to_metric_families(body.decode()):
+        for sample in family.samples:
+            labels = dict(sample.labels)
+            # those of the process have the names, and the labels, that every exporter has
+            if not sample.name.startswith("process_"):
+                assert labels.pop("cluster") == "quotes"
+                assert labels.pop("broker") == "b0"
+            found[sample.name, tuple(sorted(labels.items()))] = sample.value
+    return found
+
+
+def page(edge: Any = EDGE) -> BrokerMetrics:
+    return BrokerMetrics("quotes", "b0", lambda: readings(LOGIC, edge))
+
+
+def test_every_family_is_there_with_what_the_cores_keep() -> None:
+    found = samples(page())
+    names = {name for name, _ in found}
+    for name, (kind, label, _) in FAMILIES.items():
+        if kind == "histogram":
+            assert {f"{name}_bucket", f"{name}_sum", f"{name}_count"} <= names
+        elif not label:
+            assert (name, ()) in found
+    assert found["migratory_clients", ()] == 5
+    assert found["migratory_delivered_total", ()] == 70
+    assert found["migratory_published_total", ()] == 11
+    assert found["migratory_groups", (("role", "coordinator"),)] == 2
+    assert found["migratory_member", ()] == 1
+    assert found["migratory_fenced", ()] == 0
+
+
+def test_since_when_it_counts_is_told() -> None:
+    began = psutil.Process().create_time()
+    assert samples(page())["process_start_time_seconds", ()] == pytest.approx(began, abs=1.0)
+
+
+def test_before_there_is_an_edge_it_has_no_clients() -> None:
+    assert samples(page(None))["migratory_clients", ()] == 0
+
+
+def test_samples_are_added_up() -> None:
+    metrics = page()
+    for metric, value, label in (
+        ("migratory_takeovers_total", 1.0, ""),
+        ("migratory_takeovers_total", 1.0, ""),
+        ("migratory_closed_total", 1.0, "slow_consumer"),
+        ("migratory_closed_total", 1.0, "draining"),
+        ("migratory_closed_total", 1.0, "draining"),
+    ):
+        metrics.observe(Observe(metric, value, label))
+    found = samples(metrics)
+    assert found["migratory_takeovers_total", ()] == 2
+    assert found["migratory_closed_total", (("reason", "slow_consumer"),)] == 1
+    assert found["migratory_closed_total", (("reason", "draining"),)] == 2
+    assert found["migratory_history_resets_total", ()] == 0
+    assert found["migratory_closed_total", (("reason", "lost"),)] == 0
+
+
+def test_a_duration_falls_into_the_bucket_that_ends_at_or_above_it() -> None:
+    metrics = page()
+    for value in (0.01, 0.0100001, 2.0, 99.0):
+        metrics.observe(Observe("migratory_takeover_seconds", value))
+    found = samples(metrics)
+    assert found["migratory_takeover_seconds_bucket", (("le", "0.01"),)] == 1
+    assert found["migratory_takeover_seconds_bucket", (("le", "0.025"),)] == 2
+    assert found["migratory_takeover_seconds_bucket", (("le", "2.0"),)] == 3
+    assert found["migratory_takeover_seconds_bucket", (("le", str(TAKEOVER_BUCKETS[-1])),)] == 3
+    assert found["migratory_takeover_seconds_bucket", (("le", "+Inf"),)] == 4
+    assert found["migratory_takeover_seconds_count", ()] == 4
+    assert found["migratory_takeover_seconds_sum", ()] == pytest.approx(101.0200001)
+
+
+def test_a_name_outside_the_contract_is_a_mistake() -> None:
+    with pytest.raises(KeyError):
+        page().observe(Observe("migratory_surprises_total"))
+
+
+def test_whatever_the_broker_observes_can_be_observed() -> None:
+    """A gauge is read from the status when it is asked for: one that was observed as well ended every broker."""
+    sources = Path(migratory_broker.__file__).parent.rglob("*.py")
+    found = {name for source in sources for name in re.findall(r'[oO]bserve\("(\w+)"', source.read_text())}
+    assert {"migratory_takeovers_total", "migratory_closed_total"} <= found
+    metrics = BrokerMetrics("c", "b", dict)
+    for name in found:
+        metrics.observe(Observe(name, 1.0, "x"))

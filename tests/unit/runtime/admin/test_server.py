@@ -1,0 +1,64 @@
+"""The administration's pages with real sockets: health, readiness, status, and room for a probe."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from typing import Any
+
+from migratory_broker.runtime.accepting.listener import Listener, bind, listen
+from migratory_broker.runtime.admin.server import MAX_ADMIN, AdminServer, health_page, readiness_page, status_page
+from migratory_testing.waiting import until
+
+
+async def test_the_administration_has_pages(log: Any) -> None:
+    reason = "learning"
+    pages = {
+        "/healthz": health_page,
+        "/readyz": readiness_page(lambda: reason),
+        "/v1/status": status_page(lambda: {"a": {1, 2}}),
+    }
+    server = AdminServer(pages, time.monotonic)
+    listening = listen(bind("127.0.0.1", 0, "administration"), "administration")
+    listener = Listener(listening, server.protocol, log)
+
+    async def get(path: str, method: str = "GET") -> tuple[int, str]:
+        reader, writer = await asyncio.open_connection(*listening.getsockname())
+        writer.write(f"{method} {path} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+        head, _, body = (await asyncio.wait_for(reader.read(), 5)).partition(b"\r\n\r\n")
+        writer.close()
+        return int(head.split()[1]), body.decode()
+
+    assert (await get("/healthz"))[0] == 200
+    status, body = await get("/readyz")
+    assert (status, json.loads(body)) == (503, {"ready": False, "reason": "learning"})
+    reason = ""
+    assert await get("/readyz") == (200, '{"ready":true,"reason":""}\n')
+    assert (await get("/v1/status"))[1] == '{\n  "a": [\n    1,\n    2\n  ]\n}\n'
+    status, body = await get("/nothing")
+    assert status == 404
+    assert "/readyz" in body
+    assert (await get("/healthz", "DELETE"))[0] == 405
+    server.tick()
+    listener.close()
+    await server.close()
+
+
+async def test_the_administration_holds_few_connections_and_answers_all_the_same(log: Any, idle: Any) -> None:
+    """Who holds them all keeps no probe waiting, or the broker would be taken for dead."""
+    server = AdminServer({"/healthz": health_page}, time.monotonic)
+    listening = listen(bind("127.0.0.1", 0, "administration"), "administration")
+    listener = Listener(listening, server.protocol, log)
+    readers = await idle(listening.getsockname(), MAX_ADMIN)
+    await until(lambda: len(server._server.waiting) == MAX_ADMIN)
+    reader, writer = await asyncio.open_connection(*listening.getsockname())
+    writer.write(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
+    assert (await asyncio.wait_for(reader.read(), 5)).startswith(b"HTTP/1.1 200 ")
+    writer.close()
+    assert await asyncio.wait_for(readers[0].read(), 5) == b""
+    await until(lambda: len(server._server.waiting) == MAX_ADMIN - 1)
+    assert server.crowded_out == 1
+    assert len(server._server.connections) == MAX_ADMIN - 1
+    listener.close()
+    await server.close()

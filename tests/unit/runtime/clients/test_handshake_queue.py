@@ -1,0 +1,153 @@
+"""Handshakes in their turn, on sockets: what HTTP is told when, and what becomes of what it was not told."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import uvloop
+from migratory_broker.runtime.clients.handshake_queue import MAX_PENDING_BYTES, DeferredHandshake, HandshakeTransport
+from migratory_broker.runtime.clients.multicast import address
+from migratory_testing.waiting import until
+
+READ = 262_144  # bytes that a loop reads at once
+
+
+class Http(asyncio.Protocol):
+    """Notes what it is told."""
+
+    def __init__(self) -> None:
+        self.transport: Any = None
+        self.told: list[Any] = []
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self.told.append(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.told.append("lost")
+
+
+class Site:
+    def __init__(self, peer: socket.socket, own: socket.socket) -> None:
+        self.http = Http()
+        self.peer = peer
+        self.late: list[tuple[Callable[[Any], None], Any]] = []
+        self.door = DeferredHandshake(
+            lambda: self.http, own, lambda action, argument: self.late.append((action, argument))
+        )
+
+    def turn(self) -> None:
+        late, self.late = self.late, []
+        for action, argument in late:
+            action(argument)
+
+    async def says(self, data: bytes) -> None:
+        """Until the door has it."""
+        self.peer.sendall(data)
+        await until(lambda: b"".join(self.door._chunks).endswith(data))
+
+
+@asynccontextmanager
+async def connected() -> AsyncIterator[Site]:
+    with socket.create_server(("127.0.0.1", 0)) as listening, socket.socket() as peer:
+        peer.connect(listening.getsockname())
+        own = listening.accept()[0]
+        own.setblocking(False)
+        site = Site(peer, own)
+        await asyncio.get_running_loop().connect_accepted_socket(lambda: site.door, own)
+        yield site
+        site.http.transport.abort()
+        await asyncio.sleep(0)
+
+
+@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Callable[[Callable[[Site], Any]], None]:
+    def on_a_loop(test: Callable[[Site], Any]) -> None:
+        async def work() -> None:
+            async with asyncio.timeout(20), connected() as site:
+                await test(site)
+
+        with asyncio.Runner(loop_factory=request.param) as runner:
+            runner.run(work())
+
+    return on_a_loop
+
+
+def test_a_request_waits_for_its_turn(run: Any) -> None:
+    async def test(site: Site) -> None:
+        await site.says(b"GET /")
+        await site.says(b" HTTP/1.1")
+        assert site.http.told == []
+        assert len(site.late) == 1
+        site.turn()
+        assert site.http.told == [b"GET / HTTP/1.1"]
+        await site.says(b"more")
+        site.turn()
+        assert site.http.told[1:] == [b"more"]
+
+    run(test)
+
+
+def test_who_says_much_before_its_turn_is_not_read_until_then(run: Any) -> None:
+    async def test(site: Site) -> None:
+        flood = b"x" * 20_000_000
+        sending = asyncio.create_task(asyncio.to_thread(site.peer.sendall, flood))
+        await until(lambda: site.door._held)
+        assert MAX_PENDING_BYTES < sum(map(len, site.door._chunks)) <= MAX_PENDING_BYTES + READ
+        while sum(map(len, site.http.told)) < len(flood):
+            await until(lambda: site.late)
+            assert sum(map(len, site.door._chunks)) <= MAX_PENDING_BYTES + READ
+            site.turn()
+        await sending
+        assert b"".join(site.http.told) == flood
+
+    run(test)
+
+
+def test_what_http_was_not_told_is_for_who_comes_after_it(run: Any) -> None:
+    async def test(site: Site) -> None:
+        await site.says(b"GET / HTTP/1.1")
+        site.turn()
+        await site.says(b"early")
+        assert site.http.transport.rest() == b"early"
+        site.turn()
+        assert site.http.told == [b"GET / HTTP/1.1"]
+        assert site.http.transport.rest() == b""
+
+    run(test)
+
+
+def test_of_who_is_gone_nothing_is_told_any_more(run: Any) -> None:
+    async def test(site: Site) -> None:
+        await site.says(b"GET / HTTP/1.1")
+        site.peer.close()
+        await until(lambda: "lost" in site.http.told)
+        site.turn()
+        assert site.http.told == ["lost"]
+
+    run(test)
+
+
+def test_http_sees_the_accepted_socket_itself(run: Any) -> None:
+    async def test(site: Site) -> None:
+        shown = site.http.transport
+        assert isinstance(shown, HandshakeTransport)
+        assert shown.get_extra_info("socket") is shown.socket
+        assert shown.get_extra_info("peername") == site.peer.getsockname() == address(shown.socket)
+        assert shown.get_extra_info("sslcontext", "none") == "none"
+        assert shown.is_closing() is False
+        shown.write(b"answer")
+        assert await asyncio.to_thread(site.peer.recv, 100) == b"answer"
+        shown.abort()
+        await until(lambda: "lost" in site.http.told)
+        assert address(shown.socket) is None
+        assert shown.get_extra_info("peername", "gone") == "gone"
+
+    run(test)

@@ -1,0 +1,84 @@
+"""What comes of a connection that has only just come stands apart, in its order; afterwards it is like any other's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from migratory_broker.core.edge.events import Lost, Opened, Paused, Received
+from migratory_broker.runtime.clients.handshake_queue import PendingConnections
+
+
+class Pump:
+    """The two lines, and what the edge was told."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+        self.line: list[tuple[Callable[[Any], None], Any]] = []
+        self.late: list[tuple[Callable[[Any], None], Any]] = []
+
+    def step_edge(self, event: Any) -> None:
+        self.told.append(event)
+
+    def call(self, action: Callable[[Any], None], argument: Any) -> None:
+        self.line.append((action, argument))
+
+    def call_late(self, action: Callable[[Any], None], argument: Any) -> None:
+        self.late.append((action, argument))
+
+    def work(self, line: list[tuple[Callable[[Any], None], Any]], most: int = 1000) -> list[Any]:
+        """What the edge is told by that."""
+        self.told.clear()
+        for _ in range(min(most, len(line))):
+            action, argument = line.pop(0)
+            action(argument)
+        return list(self.told)
+
+
+def opened(number: int) -> Opened:
+    return Opened(number, "json", "10.0.0.1:1")
+
+
+def site() -> tuple[Pump, PendingConnections]:
+    pump = Pump()
+    return pump, PendingConnections(pump)  # type: ignore[arg-type]
+
+
+def test_others_do_not_wait_for_those_who_come() -> None:
+    pump, newcomers = site()
+    newcomers.add(opened(1))
+    newcomers.post(1, pump.step_edge, Received(1, b"connect"))
+    pump.work(pump.late)
+    for number in range(2, 100):
+        newcomers.add(opened(number))
+        newcomers.post(number, pump.step_edge, Received(number, b"connect"))
+    newcomers.post(1, pump.step_edge, Received(1, b"publish"))
+    assert pump.work(pump.line) == [Received(1, b"publish")]
+    assert len(newcomers) == 98
+    assert len(pump.work(pump.late)) == 2 * 98
+    assert len(newcomers) == 0
+
+
+def test_of_one_connection_nothing_overtakes() -> None:
+    """It leaves the line when something that it said was worked off, and nothing of it is left there."""
+    pump, newcomers = site()
+    events: list[Any] = [opened(1), Received(1, b"con"), Received(1, b"nect"), Paused(1), Received(1, b"ping")]
+    newcomers.add(events[0])
+    for event in events[1:4]:
+        newcomers.post(1, pump.step_edge, event)
+    assert pump.work(pump.late, 2) == events[:2]
+    newcomers.post(1, pump.step_edge, events[4])
+    assert pump.line == []
+    assert pump.work(pump.late) == events[2:]
+    newcomers.post(1, pump.step_edge, Received(1, b"more"))
+    assert pump.work(pump.line) == [Received(1, b"more")]
+
+
+def test_who_is_lost_without_a_word_is_forgotten() -> None:
+    pump, newcomers = site()
+    newcomers.add(opened(1))
+    assert pump.work(pump.late) == [opened(1)]
+    assert len(newcomers) == 1
+    newcomers.post(1, pump.step_edge, Lost(1))
+    assert pump.work(pump.late) == [Lost(1)]
+    assert len(newcomers) == 0

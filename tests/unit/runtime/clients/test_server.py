@@ -1,0 +1,386 @@
+"""The clients' listener with real sockets: the handshake, what is handed over, what is refused, what has a limit."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import socket
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from aiohttp.web_protocol import RequestHandler
+from migratory_broker.core.edge import events as edge_events
+from migratory_broker.runtime.accepting.limits import AcceptRate
+from migratory_broker.runtime.accepting.listener import Listener, bind, listen
+from migratory_broker.runtime.clients.connection import ClientConnections
+from migratory_broker.runtime.clients.server import ClientServer, servers_page
+from migratory_broker.runtime.pump import Pump
+from migratory_protocol.messages import Server
+from migratory_protocol.origins import OriginPolicy
+from migratory_testing.waiting import until
+
+KEY = "dGhlIHNhbXBsZSBub25jZQ=="
+REQUEST = (
+    "GET /ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: keep-alive, Upgrade\r\n"
+    f"Sec-WebSocket-Key: {KEY}\r\nSec-WebSocket-Version: 13\r\n"
+)
+
+
+class Site:
+    """A listener in front of an edge that only notes events."""
+
+    def __init__(
+        self,
+        core: Any,
+        log: Any,
+        *,
+        limit: float = 5.0,
+        compression: bool = False,
+        policy: OriginPolicy | None = None,
+        rate: int = 1000,
+        room: Any = lambda: 1000,
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        self.errors: list[Exception] = []
+        self.pump = Pump(core(), loop.call_soon, time.monotonic, self.errors.append)
+        self.connections = ClientConnections(self.pump, time.monotonic)
+        self.pump.carry_out({edge_events.Send: self.connections.send, edge_events.Close: self.connections.close})
+        self.edge = core()
+        self.pump.attach(self.edge)
+        self.server = ClientServer(
+            self.connections,
+            policy or OriginPolicy(["*"], ["*"]),
+            servers_page(lambda: [Server("ws://a/ws", 50)]),
+            time.monotonic,
+            handshake_limit=limit,
+            compression=compression,
+        )
+        listening = listen(bind("127.0.0.1", 0, "clients"), "clients")
+        self.address = listening.getsockname()
+        self.writers: list[asyncio.StreamWriter] = []
+        self.listener = Listener(
+            listening, self.server.protocol, log, admission=AcceptRate(rate, time.monotonic), room=room
+        )
+
+    async def request(self, text: str | bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, bytes]:
+        reader, writer = await asyncio.open_connection(*self.address)
+        self.writers.append(writer)
+        writer.write(text if isinstance(text, bytes) else text.encode())
+        head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)
+        return reader, writer, head
+
+    async def close(self) -> None:
+        for writer in self.writers:
+            writer.close()
+        self.listener.close()
+        self.connections.abort_all()
+        await self.server.close()
+
+
+@pytest.fixture
+async def sites(core: Any, log: Any) -> AsyncIterator[Any]:
+    made: list[Site] = []
+
+    def make(**options: Any) -> Site:
+        made.append(Site(core, log, **options))
+        return made[-1]
+
+    yield make
+    for site in made:
+        await site.close()
+
+
+async def test_a_handshake_is_answered_and_the_connection_belongs_to_the_edge(sites: Any) -> None:
+    site = sites()
+    before = time.monotonic()
+    _, writer, head = await site.request(REQUEST + "Sec-WebSocket-Protocol: other, migratory.v1.msgpack\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 101 ")
+    assert b"Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n" in head  # RFC 6455, 1.3
+    assert b"Sec-WebSocket-Protocol: migratory.v1.msgpack\r\n" in head
+    opened = (await until(lambda: site.edge.of(edge_events.Opened)))[0]
+    assert (opened.wire, opened.deflate, opened.connection) == ("msgpack", False, 1)
+    assert opened.remote == "{}:{}".format(*writer.get_extra_info("sockname"))
+    assert before <= opened.opened <= time.monotonic()
+    writer.write(b"frame")
+    await until(lambda: edge_events.Received(1, b"frame") in site.edge.events)
+    writer.close()
+    await until(lambda: edge_events.Lost(1) in site.edge.events)
+    assert len(site.connections) == 0
+
+
+async def test_bytes_that_came_with_the_request_are_not_lost(sites: Any) -> None:
+    site = sites()
+    tail = bytes(range(256)) * 1000
+    _, writer, _ = await site.request(REQUEST.encode() + b"\r\n" + tail)
+    writer.write(b"more")
+    await until(lambda: sum(len(event.data) for event in site.edge.of(edge_events.Received)) == len(tail) + 4)
+    assert b"".join(event.data for event in site.edge.of(edge_events.Received)) == tail + b"more"
+    assert type(site.edge.events[0]) is edge_events.Opened
+    writer.close()
+
+
+async def test_without_a_subprotocol_it_is_json(sites: Any) -> None:
+    site = sites()
+    _, writer, head = await site.request(REQUEST + "\r\n")
+    assert b"Sec-WebSocket-Protocol" not in head
+    assert (await until(lambda: site.edge.of(edge_events.Opened)))[0].wire == "json"
+    writer.close()
+
+
+@pytest.mark.parametrize(("compression", "agreed"), [(False, False), (True, True)])
+async def test_compression_is_agreed_on_only_when_configured(sites: Any, compression: bool, agreed: bool) -> None:
+    site = sites(compression=compression)
+    _, writer, head = await site.request(REQUEST + "Sec-WebSocket-Extensions: permessage-deflate\r\n\r\n")
+    assert (b"Sec-WebSocket-Extensions: permessage-deflate" in head) is agreed
+    assert (await until(lambda: site.edge.of(edge_events.Opened)))[0].deflate is agreed
+    writer.close()
+
+
+async def test_aiohttp_keeps_nothing_of_a_connection_that_was_handed_over(sites: Any) -> None:
+    site = sites()
+    writers = [(await site.request(REQUEST + "\r\n"))[1] for _ in range(3)]
+    await until(lambda: len(site.connections) == 3)
+
+    def released() -> bool:
+        gc.collect()
+        return not any(isinstance(found, RequestHandler) for found in gc.get_objects())
+
+    await until(released)
+    assert site.server.waiting == 0
+    for writer in writers:
+        writer.close()
+
+
+def changed(old: str, new: str) -> str:
+    assert old in REQUEST
+    return REQUEST.replace(old, new) + "\r\n"
+
+
+@pytest.mark.parametrize(
+    ("request_text", "status"),
+    [
+        (changed("GET", "POST"), 400),
+        (changed("HTTP/1.1", "HTTP/1.0"), 400),
+        (changed("Upgrade: websocket\r\n", ""), 426),
+        (changed("Upgrade: websocket\r\n", "Upgrade: websocket\r\nUpgrade: h2c\r\n"), 426),
+        (changed("Connection: keep-alive, Upgrade", "Connection: keep-alive"), 426),
+        (changed("Version: 13", "Version: 8"), 426),
+        (changed(KEY, "c2hvcnQ="), 400),
+        (changed(KEY, "###"), 400),
+        (changed(f"Sec-WebSocket-Key: {KEY}\r\n", ""), 400),
+        (changed("Host: localhost\r\n", ""), 400),
+        (REQUEST + "Content-Length: 3\r\n\r\nabc", 400),
+        (REQUEST + "Sec-WebSocket-Protocol: mqtt\r\n\r\n", 400),
+        (REQUEST + "Origin: https://a\r\nOrigin: https://b\r\n\r\n", 400),
+        (changed("/ws", "/other"), 404),
+        (changed("/ws", "http://["), 400),
+        (changed("GET", "G" * 9000), 400),
+        (REQUEST + "X: " + "y" * 9000 + "\r\n\r\n", 400),
+        (REQUEST + "".join(f"X{number}: 1\r\n" for number in range(100)) + "\r\n", 400),
+        ("POST /v1/servers HTTP/1.1\r\nHost: a\r\n\r\n", 405),
+        ("\x16\x03\x01 not http\r\n\r\n", 400),
+    ],
+)
+async def test_a_wrong_request_gets_an_answer_and_harms_only_its_sender(
+    sites: Any, request_text: str, status: int
+) -> None:
+    site = sites()
+    _, healthy, _ = await site.request(REQUEST + "\r\n")
+    reader, writer, head = await site.request(request_text)
+    assert int(head.split()[1]) == status, head
+    await asyncio.wait_for(reader.read(), 5)  # and it ends
+    writer.close()
+    healthy.write(b"alive")
+    await until(lambda: edge_events.Received(1, b"alive") in site.edge.events)
+    assert len(site.connections) == 1
+    assert not site.errors
+    healthy.close()
+
+
+async def test_origin_and_host_are_checked_on_every_page(sites: Any) -> None:
+    site = sites(policy=OriginPolicy(["https://app.example.com"], ["push.example.com"], without_origin=False))
+    for path in ("/ws", "/v1/servers", "/other"):
+        base = REQUEST.replace("/ws", path).replace("localhost", "push.example.com")
+        for text, status in (
+            (base + "Origin: https://evil.test\r\n\r\n", b"403"),
+            (base + "\r\n", b"403"),
+            (base.replace("push.example.com", "evil.test:80") + "Origin: https://app.example.com\r\n\r\n", b"421"),
+        ):
+            _, writer, head = await site.request(text)
+            assert head.split()[1] == status, (path, text)
+            assert b"Access-Control" not in head
+            writer.close()
+
+
+async def test_the_server_list_is_for_who_knows_one_address(sites: Any) -> None:
+    site = sites()
+    reader, writer, head = await site.request(
+        "GET /v1/servers HTTP/1.1\r\nHost: a\r\nOrigin: https://x.example\r\n\r\n"
+    )
+    assert head.startswith(b"HTTP/1.1 200 ")
+    assert b"Access-Control-Allow-Origin: https://x.example\r\n" in head
+    assert b"Credentials" not in head
+    assert json.loads(await reader.read()) == {"servers": [{"url": "ws://a/ws", "weight": 50}]}
+    writer.close()
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /ws HT", REQUEST.encode()])
+async def test_a_slow_handshake_is_dropped_however_slowly_it_comes(sites: Any, sent: bytes) -> None:
+    site = sites(limit=0.2)
+    reader, writer = await asyncio.open_connection(*site.address)
+    writer.write(sent)
+    await until(lambda: site.server.waiting == 1)
+    site.server.tick()
+    assert site.server.waiting == 1, "its time is not over"
+
+    def dropped() -> bool:
+        site.server.tick()
+        return bool(site.server.slow_handshakes == 1)
+
+    await until(dropped)
+    with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+        await asyncio.wait_for(reader.readexactly(1), 5)
+    writer.close()
+
+
+async def test_a_client_that_takes_nothing_pauses_and_a_close_has_a_limit(sites: Any) -> None:
+    site = sites()
+    _, writer, _ = await site.request(REQUEST + "\r\n")
+    writer.transport.pause_reading()
+    await until(lambda: site.edge.of(edge_events.Opened))
+    for _ in range(200):
+        site.connections._open[1].send(b"x" * 65536)
+    await until(lambda: edge_events.Paused(1) in site.edge.events)
+    site.connections.close(edge_events.Close(1))
+    site.connections.send(edge_events.Send(1, b"too late"))
+    site.connections.tick(time.monotonic() + 1)
+    assert len(site.connections) == 1
+    site.connections.tick(time.monotonic() + 10)
+    await until(lambda: edge_events.Lost(1) in site.edge.events)
+    assert site.connections.none_left.is_set()
+    writer.close()
+
+
+async def test_a_client_that_reads_again_resumes(sites: Any) -> None:
+    site = sites()
+    reader, writer, _ = await site.request(REQUEST + "\r\n")
+    writer.transport.pause_reading()
+    await until(lambda: site.edge.of(edge_events.Opened))
+    while edge_events.Paused(1) not in site.edge.events:
+        site.connections._open[1].send(b"x" * 65536)
+        await asyncio.sleep(0)
+    writer.transport.resume_reading()
+    reader_task = asyncio.ensure_future(reader.read())
+    await until(lambda: edge_events.Resumed(1) in site.edge.events)
+    site.connections.close(edge_events.Close(1, abort=True))
+    await until(lambda: edge_events.Lost(1) in site.edge.events)
+    await asyncio.wait([reader_task])
+    reader_task.exception()
+    site.connections.close(edge_events.Close(1))  # gone already
+    writer.close()
+
+
+async def test_connections_over_the_rate_wait_in_the_backlog_and_come_later(sites: Any) -> None:
+    site = sites(rate=20)
+    started = time.monotonic()
+    opened = await asyncio.gather(*(site.request(REQUEST + "\r\n") for _ in range(15)))
+    # 5 at once, then 20 a second
+    assert time.monotonic() - started >= 0.4
+    assert all(head.startswith(b"HTTP/1.1 101 ") for _, _, head in opened)
+    for _, writer, _ in opened:
+        writer.close()
+
+
+async def test_connections_over_the_descriptors_are_told_so(sites: Any, log: Any) -> None:
+    site = sites(room=lambda: 0)
+    reader, writer, head = await site.request(b"")
+    assert head.startswith(b"HTTP/1.1 503 ")
+    assert b"Retry-After" in head
+    assert await reader.read() == b"this broker has no more descriptors"
+    assert site.listener.refused == 1
+    assert log.events() == ["accept_failed"]
+    writer.close()
+
+
+async def test_running_out_of_descriptors_neither_spins_nor_ends_the_listener(
+    sites: Any, log: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = sites()
+    attempts = 0
+    really = site.listener._socket
+
+    class Exhausted:
+        def accept(self) -> Any:
+            nonlocal attempts
+            attempts += 1
+            raise OSError(24, "Too many open files")
+
+        def fileno(self) -> int:
+            return int(really.fileno())
+
+        def close(self) -> None:
+            really.close()
+
+    site.listener._socket = Exhausted()
+    reader, writer = await asyncio.open_connection(*site.address)
+    writer.write(REQUEST.encode() + b"\r\n")
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(reader.readexactly(1), 0.5)
+    assert 1 <= attempts <= 4
+    assert log.lines[0]["reason"] == "Too many open files"
+    site.listener._socket = really
+    assert (await asyncio.wait_for(reader.readexactly(12), 5)) == b"HTTP/1.1 101"
+    writer.close()
+
+
+async def test_a_connection_that_went_while_it_waited_is_passed_over(sites: Any) -> None:
+    site = sites()
+    gone = socket.create_connection(site.address)
+    gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
+    gone.close()
+    _, writer, head = await site.request(REQUEST + "\r\n")
+    assert head.startswith(b"HTTP/1.1 101 ")
+    writer.close()
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"G" * 400_000,
+        b"GET http://[::1 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"X: y\r\n" * 200 + b"\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"y" * 9000 + b"\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    ],
+    ids=["endless line", "no URL", "two hosts", "many headers", "a long header", "no chunk"],
+)
+async def test_what_is_no_http_is_counted_and_writes_no_log(
+    sites: Any, caplog: pytest.LogCaptureFixture, request_: bytes
+) -> None:
+    """Each once wrote an error with a traceback and what was sent: a stranger could fill the disk with it."""
+    site = sites()
+    _, writer, head = await site.request(request_)
+    assert head.split(b"\r\n", 1)[0].endswith(b" 400 Bad Request")
+    assert site.server.malformed == 1
+    writer.close()
+    assert not [record for record in caplog.records if record.name == "aiohttp.server"]
+
+
+async def test_a_fault_of_the_pages_own_is_logged(
+    sites: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = sites()
+
+    def fail() -> tuple[int, str, bytes]:
+        raise LookupError("the page's own fault")
+
+    monkeypatch.setattr(site.server, "_servers", fail)
+    _, writer, head = await site.request("GET /v1/servers HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert b" 500 " in head
+    writer.close()
+    assert "the page's own fault" in caplog.text
+    assert site.server.malformed == 0

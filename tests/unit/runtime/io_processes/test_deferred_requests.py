@@ -1,0 +1,68 @@
+"""What an I/O process asked for and gets later."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from migratory_broker.runtime.io_processes.handle import DeferredRequests
+
+
+class Channel:
+    """Has room for some answers, and turns in which calls are made."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+        self.calls: deque[tuple[Callable[[Any], None], Any]] = deque()
+        self.answered: list[Any] = []
+        self.held = DeferredRequests(lambda *call: self.calls.append(call), lambda: not self.room, self._answer)
+
+    def _answer(self, request: Any) -> None:
+        self.room -= 1
+        self.answered.append(request)
+
+    def turn(self) -> None:
+        action, argument = self.calls.popleft()
+        action(argument)
+
+
+def test_one_request_is_answered_at_a_time_in_their_order() -> None:
+    channel = Channel(10)
+    for request in "abc":
+        channel.held.put(request)
+    channel.held.go_on()
+    for answered in ("a", "ab", "abc"):
+        assert len(channel.calls) == 1, "what comes meanwhile gets its turn in between"
+        channel.turn()
+        assert "".join(channel.answered) == answered
+    assert not channel.calls
+    assert len(channel.held) == 0
+
+
+def test_none_is_answered_while_there_is_no_room() -> None:
+    channel = Channel(2)
+    for request in "abc":
+        channel.held.put(request)
+    channel.turn()
+    channel.room = 0  # something else took it
+    channel.turn()
+    assert channel.answered == ["a"]
+    assert not channel.calls
+    channel.held.put("d")
+    assert not channel.calls
+    assert len(channel.held) == 3
+    channel.room = 3
+    channel.held.go_on()
+    while channel.calls:
+        channel.turn()
+    assert "".join(channel.answered) == "abcd"
+
+
+def test_nothing_is_answered_when_nobody_is_there_any_more() -> None:
+    channel = Channel(2)
+    channel.held.put("a")
+    channel.held.clear()
+    channel.turn()
+    assert channel.answered == []
+    assert not channel.calls

@@ -1,0 +1,132 @@
+"""What goes to I/O processes and comes from them, from their start to the end."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from migratory_broker.core.edge.events import Detach
+from migratory_broker.core.logic.events import (
+    Admission,
+    Attach,
+    Attached,
+    Fanout,
+    Flush,
+    NextPage,
+    Note,
+    Observe,
+    ServerList,
+)
+from migratory_broker.runtime.config import parse
+from migratory_broker.runtime.io_processes import pool as manyprocesses
+from migratory_broker.runtime.io_processes.messages import Begin, IoHello
+from migratory_protocol.messages import Server
+from migratory_protocol.positions import Position
+from migratory_testing.ioprocesses import fanout
+from migratory_testing.waiting import until
+
+
+async def test_a_process_is_told_how_things_stand_before_anything_else(site: Any) -> None:
+    here = site()
+    servers = (Server("ws://a/ws", 100),)
+    await here.started[0].connect()
+    here.started[0].say(IoHello(1000))
+    here.open()
+    here.effect(Admission(True), ServerList(servers))
+    await until(lambda: here.started[0].got)
+    first = here.started[0].got[0]
+    assert isinstance(first, Begin)
+    assert (first.edge, first.process, first.incarnation, first.broker, first.fencing) == (1, 0, 3, "b", 4.0)
+    assert parse(first.config).io_processes == 2
+    late = await here.up(here.started[1])
+    assert late.got[1:] == [Admission(True), ServerList(servers)]
+    assert here.log.events().count("io_process_up") == 2
+
+
+async def test_clients_wait_for_the_last_process_but_not_for_ever(site: Any) -> None:
+    here = site()
+    assert here.clients.why_not == "starting"
+    here.open()
+    await here.up(here.started[0])
+    assert here.clients.why_not == "starting"
+    here.now += manyprocesses.ALL_UP
+    assert here.clients.why_not == ""
+    await here.up(here.started[1])
+    here.now -= manyprocesses.ALL_UP
+    assert here.clients.why_not == ""
+    here.started[1].die(1)
+    await until(lambda: here.deaths == 1)
+    assert here.clients.why_not == ""
+
+
+async def test_a_publication_crosses_to_those_that_want_its_topic(site: Any) -> None:
+    here = site(3)
+    here.open()
+    ios = [await here.up(io) for io in here.started]
+    ios[0].say(Attach(1, 1, "t", None))
+    ios[2].say(Attach(3, 1, "t", None), Attach(3, 2, "u", None), Detach(3, "u"))
+    await until(lambda: len(here.logic.of(Attach)) == 3)
+    here.effect(fanout("t"), fanout("u"), fanout("v"), Attached(3, 1, "t", "complete", Position(1, 1)), Admission(True))
+    await until(lambda: all(len(io.of(Admission)) == 2 for io in ios))
+    assert [io.of(Fanout, Attached) for io in ios] == [
+        [fanout("t")], [], [fanout("t"), Attached(3, 1, "t", "complete", Position(1, 1))],
+    ]  # fmt: skip
+
+
+async def test_a_turn_of_the_logic_is_one_batch_for_each_process(site: Any) -> None:
+    here = site()
+    here.open()
+    ios = [await here.up(io) for io in here.started]
+    for number, io in enumerate(ios, 1):
+        io.say(Attach(number, 1, "t", None))
+    await until(lambda: len(here.logic.of(Attach)) == 2)
+    before = [life.channel.batches for life in here.clients._lives.values()]
+    here.effect(*(fanout("t", number) for number in range(1, 11)))
+    await until(lambda: all(len(io.of(Fanout)) == 10 for io in ios))
+    assert [life.channel.batches for life in here.clients._lives.values()] == [one + 1 for one in before]
+
+
+async def test_what_they_say_reaches_logic_metrics_and_log(site: Any) -> None:
+    here = site()
+    here.open()
+    io = await here.up(here.started[1])
+    io.say(Observe("migratory_closed_total", 2.0, "bye"), Note("warning", "slow_consumer", {"client": "c"}))
+    io.say(NextPage(2, 5, "t", Position(1, 1)))
+    await until(lambda: here.logic.of(NextPage) and here.logic.of(Flush))
+    assert here.observed == [Observe("migratory_closed_total", 2.0, "bye")]
+    assert here.log.lines[-1] == {"level": "warning", "event": "slow_consumer", "io_process": 1, "client": "c"}
+
+
+async def test_the_end_waits_for_clients_to_go(site: Any) -> None:
+    here = site()
+    here.open()
+    ios = [await here.up(io) for io in here.started]
+    for io in ios:
+        io.say(io.report(1, 2))
+    await until(lambda: len(here.clients) == 4)
+    here.clients.stop_listening()
+    here.effect(Admission(False, "stopping"))
+    waiting = asyncio.create_task(here.clients.emptied())
+    await until(lambda: all(Admission(False, "stopping") in io.got for io in ios))
+    assert not waiting.done()
+    for io in ios:
+        io.say(io.report(2, 0))
+    await asyncio.wait_for(waiting, 1.5)
+    await here.clients.close()
+    assert [io.code for io in ios] == [0, 0]
+    assert here.deaths == 0
+
+
+async def test_nothing_is_meant_for_the_dead(site: Any) -> None:
+    here = site()
+    here.open()
+    dies, other = [await here.up(io) for io in here.started]
+    for number, io in ((1, dies), (2, other)):
+        io.say(Attach(number, 1, "t", None))
+    await until(lambda: len(here.logic.of(Attach)) == 2)
+    dies.say(NextPage(1, 2, "t", Position(1, 1)))
+    dies.die(1)
+    await until(lambda: here.deaths == 1)
+    here.effect(fanout("t"), Attached(1, 1, "t", "complete", Position(1, 1)))
+    await until(lambda: other.of(Fanout))
+    assert here.errors == []

@@ -1,0 +1,56 @@
+"""Accepted sockets that change their process."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import suppress
+
+from migratory_broker.runtime.io_processes.channel import receive_sockets, send_socket, socket_pair
+
+
+def connected() -> tuple[socket.socket, socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        client = socket.create_connection(listening.getsockname())
+        return client, listening.accept()[0]
+
+
+def test_the_same_connection_goes_on_at_the_other_end() -> None:
+    here, there = socket_pair()
+    pairs = [connected() for _ in range(3)]
+    for _, accepted in pairs:
+        assert send_socket(here, accepted)
+        assert accepted.fileno() == -1
+    given, taken = receive_sockets(there, 64)
+    assert given == len(taken) == 3
+    for (client, _), accepted in zip(pairs, taken, strict=True):
+        assert not accepted.getblocking()
+        accepted.send(b"hello")
+        assert client.recv(10) == b"hello"
+        accepted.close()
+        client.close()
+    assert receive_sockets(there, 64) == (0, [])
+    here.close()
+    assert receive_sockets(there, 64) == (0, [])
+    there.close()
+
+
+def test_nobody_is_there() -> None:
+    here, there = socket_pair()
+    there.close()
+    client, accepted = connected()
+    assert not send_socket(here, accepted)
+    assert accepted.fileno() != -1
+    for sock in (client, accepted, here):
+        sock.close()
+
+
+def test_what_is_under_way_to_somebody_who_dies_is_closed() -> None:
+    here, there = socket_pair()
+    client, accepted = connected()
+    assert send_socket(here, accepted)
+    there.close()
+    client.settimeout(5)
+    with suppress(ConnectionResetError):
+        assert client.recv(1) == b""
+    client.close()
+    here.close()

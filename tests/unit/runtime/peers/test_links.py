@@ -1,0 +1,436 @@
+"""Peer links over real sockets: who dials, what the logic is told and in which order, and what ends a link."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from migratory_broker.core.logic import events
+from migratory_broker.runtime.accepting.listener import Listener, address_of, bind, listen
+from migratory_broker.runtime.peers import links as peers_module
+from migratory_broker.runtime.peers.links import LONG, PeerLink, PeerLinks
+from migratory_broker.runtime.pump import Pump
+from migratory_protocol.peer import (
+    PEER_VERSION,
+    Accept,
+    Answers,
+    BadPeerMessage,
+    Entries,
+    Hello,
+    Publication,
+    Synced,
+    decode_peers,
+    encode_peer,
+    join_peer,
+)
+from migratory_testing.waiting import until
+
+NAMES = ("a", "b", "c")
+
+
+def numbered(number: int) -> Synced:
+    return Synced(number, 1, 1, 1)
+
+
+def framed(message: Any) -> bytes:
+    data = encode_peer(message)
+    return len(data).to_bytes(4) + data
+
+
+class Side:
+    """One broker's links, in front of a logic that only notes events."""
+
+    def __init__(self, core: Any, log: Any, name: str, incarnation: int = 1, max_buffer: int = 50_000_000) -> None:
+        loop = asyncio.get_running_loop()
+        self.log = log
+        self.logic = core()
+        self.errors: list[Exception] = []
+        self.pump = Pump(self.logic, loop.call_soon, time.monotonic, self.errors.append)
+        self.pump.carry_out({})
+        self.peers = PeerLinks(
+            cluster="quotes",
+            name=name,
+            brokers=NAMES,
+            groups=8,
+            pump=self.pump,
+            log=log,
+            clock=time.monotonic,
+            max_buffer=max_buffer,
+        )
+        listening = listen(bind("127.0.0.1", 0, "peers"), "peers")
+        self.address = address_of(listening)
+        self.port = listening.getsockname()
+        self.listener = Listener(listening, self.peers.protocol, log)
+        self.name = name
+        self.incarnation = incarnation
+        self.peers.start(incarnation)
+
+    def want(self, *others: Side) -> None:
+        self.peers.connect(events.ConnectPeers({side.name: (side.incarnation, side.address) for side in others}))
+
+    def send(self, peer: str, message: Any) -> None:
+        self.pump.call(self.peers.send, events.SendPeer(peer, message))
+
+    def heard(self) -> list[Any]:
+        found: list[Any] = self.logic.of(events.PeerUp, events.PeerDown, events.PeerReceived)
+        return found
+
+    def received(self) -> list[int]:
+        return [message.group for event in self.logic.of(events.PeerReceived) for message in event.messages]
+
+    async def close(self) -> None:
+        self.listener.close()
+        await self.peers.close()
+
+
+@pytest.fixture
+async def sides(core: Any, log: Any) -> AsyncIterator[Any]:
+    made: list[Side] = []
+
+    def make(name: str, **options: Any) -> Side:
+        made.append(Side(core, log, name, **options))
+        return made[-1]
+
+    yield make
+    for side in made:
+        await side.close()
+    for side in made:
+        assert not side.errors
+
+
+async def joined(sides: Any) -> tuple[Side, Side]:
+    a, b = sides("a"), sides("b", incarnation=4)
+    a.want(b)
+    b.want(a)
+    await until(lambda: a.heard() and b.heard())
+    return a, b
+
+
+async def test_the_smaller_name_dials_and_both_are_told(sides: Any) -> None:
+    a, b = await joined(sides)
+    assert a.heard() == [events.PeerUp("b", 4)]
+    assert b.heard() == [events.PeerUp("a", 1)]
+    assert set(a.peers._dialling) == {"b"}
+    assert not b.peers._dialling
+    assert a.peers.status() == {"b": {"incarnation": 4, "waiting_bytes": 0}}
+
+
+async def test_a_broker_that_was_added_is_taken_once_its_name_is_known(sides: Any, log: Any) -> None:
+    a, b = sides("a"), sides("b")
+    a.peers.configured(("a",))
+    a.want(b)
+    await until(lambda: "peer_refused" in log.events())
+    assert a.heard() == []
+    a.peers.configured(("a", "b"))
+    await until(lambda: a.heard() == [events.PeerUp("b", 1)])
+
+
+async def test_messages_arrive_in_order_and_whole(sides: Any) -> None:
+    a, b = await joined(sides)
+    large = Accept(3, 1, 1, [Entries("t", [Publication(1, 1, bytes(5_000_000))])], [], [])
+    for number in range(500):
+        a.send("b", numbered(number))
+    a.send("b", large)
+    b.send("a", numbered(7))
+    await until(lambda: len(b.received()) == 501)
+    assert b.received() == [*range(500), 3]
+    assert b.logic.of(events.PeerReceived)[-1].messages == (large,)
+    await until(lambda: a.received() == [7])
+
+
+def _frames(monkeypatch: pytest.MonkeyPatch, side: Side, peer: str) -> list[bytes]:
+    """What is written on the link from now on, frame by frame."""
+    link, write = side.peers._links[peer], PeerLink.write
+    written: list[bytes] = []
+
+    def note(self: PeerLink, data: bytes) -> None:
+        if self is link:
+            written.append(data)
+        write(self, data)
+
+    monkeypatch.setattr(PeerLink, "write", note)
+    return written
+
+
+async def test_what_a_turn_says_is_one_frame(sides: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = await joined(sides)
+    written = _frames(monkeypatch, a, "b")
+    a.send("b", numbered(0))
+    await until(lambda: b.received() == [0])
+    assert written == [encode_peer(numbered(0))]
+    for number in range(1, 100):
+        a.send("b", numbered(number))
+    await until(lambda: len(b.received()) == 100)
+    assert b.received() == [*range(100)]
+    assert [len(decode_peers(frame)) for frame in written] == [1, 99]
+    assert [len(event.messages) for event in b.logic.of(events.PeerReceived)] == [1, 99]
+
+
+async def test_long_ones_have_frames_of_their_own(sides: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = await joined(sides)
+    written = _frames(monkeypatch, a, "b")
+    for number in range(3):
+        a.send("b", Accept(number, 1, 1, [Entries("t", [Publication(1, 1, bytes(LONG // 2))])], [], []))
+    await until(lambda: b.received() == [0, 1, 2])
+    assert [len(decode_peers(frame)) for frame in written] == [1, 1, 1]
+
+
+async def test_a_broker_from_before_frames_of_several_gets_one_message_in_each(
+    sides: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = sides("a"), sides("b")
+    b.peers._hello = Hello(PEER_VERSION, "quotes", "b", 1, 8)
+    a.want(b)
+    await until(lambda: a.heard() and b.heard())
+    written = _frames(monkeypatch, a, "b")
+    for number in range(5):
+        a.send("b", numbered(number))
+    await until(lambda: b.received() == [0, 1, 2, 3, 4])
+    assert [len(decode_peers(frame)) for frame in written] == [1] * 5
+
+
+async def test_a_hello_among_several_ends_the_link(sides: Any, log: Any) -> None:
+    a, b = await joined(sides)
+    hello = encode_peer(Hello(PEER_VERSION, "quotes", "a", 1, 8))
+    a.peers._links["b"].write(join_peer([encode_peer(numbered(1)), hello]))
+    await until(lambda: events.PeerDown("a") in b.heard())
+    assert b.received() == []
+    assert "peer_refused" in log.events()
+
+
+async def test_a_link_that_broke_is_made_again_and_nothing_old_arrives_on_it(sides: Any) -> None:
+    a, b = await joined(sides)
+    b.peers._links["a"].transport.abort()
+    await until(lambda: len(a.heard()) == 3 and len(b.heard()) == 3)
+    assert a.heard() == [events.PeerUp("b", 4), events.PeerDown("b"), events.PeerUp("b", 4)]
+    assert b.heard() == [events.PeerUp("a", 1), events.PeerDown("a"), events.PeerUp("a", 1)]
+
+
+async def test_what_is_meant_for_an_old_link_never_leaves_on_a_new_one(sides: Any) -> None:
+    a, b = await joined(sides)
+    old = a.peers._links["b"]
+    # a logic that has not been told yet of the break sends on, while the new link stands already
+    a.pump._soon = lambda call: None
+    a.pump._scheduled = True
+    old.transport.abort()
+    await until(lambda: a.peers._links.get("b") not in (None, old))
+    a.peers.send(events.SendPeer("b", numbered(1)))
+    a.pump._turn()
+    assert a.heard()[-2:] == [events.PeerDown("b"), events.PeerUp("b", 4)]
+    a.peers.send(events.SendPeer("b", numbered(2)))
+    a.peers.flush()
+    await until(b.received)
+    assert b.received() == [2]
+
+
+async def test_a_second_link_of_a_peer_replaces_the_first(sides: Any) -> None:
+    b = sides("b")
+    first, writer = await asyncio.open_connection(*b.port)
+    writer.write(framed(Hello(PEER_VERSION, "quotes", "a", 5, 8)) + framed(numbered(1)))
+    await until(lambda: b.received() == [1])
+    _, again = await asyncio.open_connection(*b.port)
+    again.write(framed(Hello(PEER_VERSION, "quotes", "a", 6, 8)) + framed(numbered(2)))
+    await until(lambda: b.received() == [1, 2])
+    assert [type(event).__name__ for event in b.heard()] == [
+        "PeerUp",
+        "PeerReceived",
+        "PeerDown",
+        "PeerUp",
+        "PeerReceived",
+    ]
+    with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+        await asyncio.wait_for(first.readexactly(10_000), 5)
+    writer.close()
+    again.close()
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (framed(Hello(PEER_VERSION + 1, "quotes", "a", 1, 8)), "peer protocol"),
+        (framed(Hello(PEER_VERSION, "other", "a", 1, 8)), "belongs to the cluster 'other'"),
+        (framed(Hello(PEER_VERSION, "quotes", "a", 1, 9)), "9 topic groups"),
+        (framed(Hello(PEER_VERSION, "quotes", "z", 1, 8)), "no other broker of this cluster"),
+        (framed(Hello(PEER_VERSION, "quotes", "b", 1, 8)), "no other broker of this cluster"),
+        (framed(Hello(PEER_VERSION, "quotes", "c", 1, 8)), "smaller name dials"),
+        (framed(numbered(1)), "begins with Hello"),
+        (b"\x00\x00\x00\x03abc", "not a message"),
+        (b"\xff\xff\xff\xff", "4294967295 bytes"),
+        (b"GET / HTTP/1.1\r\n\r\n", "bytes is announced"),
+        (framed(Hello(PEER_VERSION, "quotes", "a", 1, 8)) * 2, "second Hello"),
+    ],
+)
+async def test_malformed_input_ends_its_own_link_only(sides: Any, log: Any, data: bytes, reason: str) -> None:
+    a, b = await joined(sides)
+    reader, writer = await asyncio.open_connection(*b.port)
+    writer.write(data)
+    with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+        await asyncio.wait_for(reader.readexactly(10_000), 5)
+    writer.close()
+    refusals = [line for line in log.lines if line["event"] == "peer_refused"]
+    assert len(refusals) == 1
+    assert reason in refusals[0]["reason"]
+    if b"quotes" not in data or not data.endswith(framed(Hello(PEER_VERSION, "quotes", "a", 1, 8))):
+        a.send("b", numbered(9))
+        await until(lambda: b.received() == [9])
+        assert len(b.heard()) == 2
+
+
+async def test_an_older_life_of_a_broker_is_refused(sides: Any, log: Any) -> None:
+    b = sides("b")
+    b.peers.connect(events.ConnectPeers({"a": (7, "127.0.0.1:1")}))
+    reader, writer = await asyncio.open_connection(*b.port)
+    writer.write(framed(Hello(PEER_VERSION, "quotes", "a", 6, 8)))
+    with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+        await asyncio.wait_for(reader.readexactly(1), 5)
+    writer.close()
+    assert "incarnation 6 is over" in log.lines[-1]["reason"]
+    assert b.heard() == []
+
+
+async def test_a_link_to_an_older_life_is_broken_when_a_newer_one_is_known(sides: Any) -> None:
+    a, b = await joined(sides)
+    a.peers.connect(events.ConnectPeers({"b": (5, b.address)}))
+    await until(lambda: events.PeerDown("b") in a.heard())
+
+
+async def test_a_peer_that_is_no_longer_wanted_is_left(sides: Any) -> None:
+    a, b = await joined(sides)
+    a.want()
+    await until(lambda: events.PeerDown("b") in a.heard())
+    assert not a.peers._dialling
+    a.send("b", numbered(1))
+    await until(lambda: b.heard()[-1] == events.PeerDown("a"))
+    assert b.received() == []
+
+
+async def test_dialling_goes_on_until_somebody_is_there(sides: Any) -> None:
+    a = sides("a")
+    free = bind("127.0.0.1", 0, "peers")
+    a.peers.connect(events.ConnectPeers({"b": (1, address_of(free))}))
+    await until(lambda: a.log.events().count("peer_unreachable") >= 2)
+    b = sides("b")
+    a.want(b)
+    await until(lambda: a.heard() == [events.PeerUp("b", 1)])
+    free.close()
+
+
+async def test_a_peer_that_does_not_read_breaks_the_link(sides: Any, log: Any) -> None:
+    b = sides("b", max_buffer=1_000_000)
+    _, writer = await asyncio.open_connection(*b.port)
+    writer.write(framed(Hello(PEER_VERSION, "quotes", "a", 1, 8)))
+    await until(b.heard)
+    transport: Any = writer.transport
+    transport.pause_reading()
+    message = Accept(3, 1, 1, [Entries("t", [Publication(1, 1, bytes(1_000_000))])], [], [])
+    for _ in range(30):
+        b.send("a", message)
+    await until(lambda: events.PeerDown("a") in b.heard())
+    assert "peer_too_slow" in log.events()
+    writer.close()
+
+
+async def test_a_message_over_the_limit_breaks_the_link_and_is_told(
+    sides: Any, log: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(message: Any) -> bytes:
+        raise BadPeerMessage("too large")
+
+    a, _ = await joined(sides)
+    monkeypatch.setattr(peers_module, "encode_peer", refuse)
+    a.peers.send(events.SendPeer("b", Answers([])))
+    await until(lambda: events.PeerDown("b") in a.heard())
+    assert "peer_message_too_large" in log.events()
+
+
+class Stopped:
+    """A link's transport, and whether it is read."""
+
+    def __init__(self, transport: Any) -> None:
+        self._transport = transport
+        self.calls: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def pause_reading(self) -> None:
+        self.calls.append("pause")
+
+    def resume_reading(self) -> None:
+        self.calls.append("resume")
+
+
+async def test_what_the_logic_has_not_taken_is_bounded(sides: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A coordinator takes what several contacts send, and may be slower than all of them."""
+    _, b = await joined(sides)
+    link = b.peers._links["a"]
+    stopped: Any = Stopped(link.transport)
+    link.transport = stopped
+    data = framed(numbered(0))
+    monkeypatch.setattr(peers_module, "UNREAD", 3 * len(data))
+    link.read = 0  # its Hello counted
+    for number in range(5):  # no turn in between
+        half = len(data) // 2
+        link.data_received(framed(numbered(number))[:half])
+        link.data_received(framed(numbered(number))[half:])
+        assert stopped.calls == (["pause"] if number >= 3 else [])
+    link.heard = 0.0
+    b.peers.tick(time.monotonic())
+    assert "a" in b.peers._links
+    await until(lambda: b.received() == [0, 1, 2, 3, 4])
+    assert (stopped.calls, link.unread, link.paused) == (["pause", "resume"], 0, False)
+
+
+async def test_silence_breaks_a_link_and_own_standstill_does_not(sides: Any, log: Any) -> None:
+    a, _ = await joined(sides)
+    now = time.monotonic()
+    a.peers.tick(now + 60)  # the first tick in a minute: this process stood still
+    a.peers.tick(now + 60.1)
+    assert "peer_silent" not in log.events()
+    for tenth in range(1, 60):
+        a.peers.tick(now + 60.1 + tenth / 10)
+    await until(lambda: events.PeerDown("b") in a.heard())
+    assert "peer_silent" in log.events()
+
+
+async def test_who_does_not_say_hello_is_dropped(sides: Any, log: Any) -> None:
+    b = sides("b")
+    reader, writer = await asyncio.open_connection(*b.port)
+    await until(lambda: b.peers._strangers)
+    b.peers.tick(time.monotonic() + 10)
+    with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+        await asyncio.wait_for(reader.readexactly(1), 5)
+    assert "no Hello in time" in log.lines[-1]["reason"]
+    writer.close()
+
+
+async def test_those_who_say_nothing_keep_no_broker_waiting(sides: Any, idle: Any, log: Any) -> None:
+    """As many as there may be, and some more: a link comes about at once, and so does one that is dialled from here."""
+    a, b, c = sides("a"), sides("b"), sides("c")
+    readers = await idle(b.port, peers_module.MAX_STRANGERS + 5)
+    await until(lambda: b.peers.refused == 5)
+    a.want(b)
+    b.want(a, c)
+    await until(lambda: {"a", "c"} == {*b.peers.status()}, limit=2.0)  # before anybody is dropped for his silence
+    # the longest there went, and no more than had to
+    for reader in readers[: b.peers.refused]:
+        assert await asyncio.wait_for(reader.read(), 5) == b""
+    assert len(b.peers._strangers) == len(readers) - b.peers.refused
+    assert "others came" in next(line for line in log.lines if line["event"] == "peer_refused")["reason"]
+
+
+async def test_strangers_crowd_out_no_link_that_is_dialled_from_here(sides: Any, idle: Any) -> None:
+    a = sides("a")
+    silent = listen(bind("127.0.0.1", 0, "peers"), "peers")  # accepts nobody: the kernel connects all the same
+    a.peers.connect(events.ConnectPeers({"b": (1, address_of(silent))}))
+    await until(lambda: a.peers._calling)
+    await idle(a.port, peers_module.MAX_STRANGERS + 5)
+    await until(lambda: a.peers.refused == 5)
+    (calling,) = a.peers._calling
+    assert not calling.transport.is_closing()
+    a.peers.tick(time.monotonic() + 10)  # in time it is dropped like any other
+    await until(calling.transport.is_closing)
+    silent.close()

@@ -1,0 +1,134 @@
+"""The configuration file while a broker runs: the brokers' names are taken, everything else waits for a restart."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from migratory_broker.runtime.config import BrokerConfig, load
+from migratory_broker.runtime.config_reload import EVERY, ConfigReloader
+
+THREE = ["a", "b", "c"]
+
+
+class File:
+    """A configuration file and what a broker "a" took of it."""
+
+    def __init__(self, path: Path, log: Any) -> None:
+        self.path, self.log = path, log
+        self.taken: list[tuple[str, ...]] = []
+        self.now = 0.0
+        self.write(THREE)
+        self.rereading = ConfigReloader(path, load(path), "a", log, self._take)
+
+    def _take(self, config: BrokerConfig) -> None:
+        self.taken.append(config.staying("a"))
+
+    def write(self, brokers: list[str], **fields: Any) -> None:
+        """Swapped as a whole, as Kubernetes does it."""
+        config = {"cluster": "quotes", "brokers": brokers, "zookeeper": {"servers": "zk:2181"}, **fields}
+        fresh = self.path.with_suffix(".new")
+        fresh.write_text(json.dumps(config))
+        fresh.rename(self.path)
+
+    def look(self) -> None:
+        self.now += EVERY
+        self.rereading.tick(self.now)
+
+
+@pytest.fixture
+def file(tmp_path: Path, log: Any) -> File:
+    return File(tmp_path / "broker.json", log)
+
+
+def test_more_and_fewer_brokers_are_taken_once(file: File) -> None:
+    file.look()
+    file.write([*THREE, "d", "e"])
+    file.look()
+    file.look()
+    assert file.taken == [("a", "b", "c", "d", "e")]
+    file.write(THREE)
+    file.look()
+    assert file.taken[1:] == [("a", "b", "c")]
+    assert file.log.events() == []
+
+
+def test_what_changed_before_the_first_look_is_noticed(file: File) -> None:
+    file.write([*THREE, "d"])
+    file.look()
+    assert file.taken == [("a", "b", "c", "d")]
+
+
+def test_the_file_is_not_looked_at_more_often_than_it_should_be(file: File) -> None:
+    file.look()
+    file.write([*THREE, "d"])
+    file.rereading.tick(file.now + 0.9 * EVERY)
+    assert file.taken == []
+    file.rereading.tick(file.now + EVERY)
+    assert file.taken != []
+
+
+def test_other_fields_wait_for_a_restart_and_are_named(file: File) -> None:
+    file.write([*THREE, "d"], limits={"heartbeat": 5})
+    file.look()
+    assert file.taken == [("a", "b", "c", "d")]
+    assert file.log.lines == [{"level": "warning", "event": "configuration_needs_restart", "sections": ["limits"]}]
+
+
+@pytest.mark.parametrize("text", ["{", '{"cluster": "quotes"}'])
+def test_a_file_that_makes_no_sense_is_told_and_not_taken(file: File, text: str) -> None:
+    file.path.write_text(text)
+    file.look()
+    file.look()
+    assert file.taken == []
+    (line,) = file.log.lines
+    assert line["event"] == "configuration_not_taken"
+    assert str(file.path) in line["reason"]
+
+
+def test_a_broker_that_is_taken_out_goes_on_beside_those_that_stay(file: File) -> None:
+    file.write(["b", "c", "d"])
+    file.look()
+    file.look()
+    assert file.taken == [("b", "c", "d", "a")]
+    assert file.log.events() == ["configured_without_this_broker"]
+
+
+def test_brokers_too_few_for_the_copies_that_it_runs_with_wait_for_its_restart(file: File) -> None:
+    file.look()
+    file.write(["a"], delivery={"minCopies": 1})
+    file.look()
+    assert file.taken == []
+    assert file.log.lines == [{"level": "warning", "event": "configuration_needs_restart", "sections": ["delivery"]}]
+    file.write(THREE[:2], delivery={"minCopies": 1})
+    file.look()
+    file.write([*THREE, "d"], delivery={"minCopies": 1})
+    file.look()
+    assert file.taken == [("a", "b", "c", "d")]
+
+
+def test_those_that_will_leave_are_no_more_counted_on_and_may_stay_after_all(file: File) -> None:
+    file.look()
+    five = [*THREE, "d", "e"]
+    file.write(five)
+    file.look()
+    file.write(five, leaving=["d", "e"])
+    file.look()
+    file.write(five, leaving=["e", "a"])
+    file.look()
+    file.write(five)
+    file.look()
+    assert file.taken == [tuple(five), ("a", "b", "c"), ("b", "c", "d", "a"), tuple(five)]
+    assert file.log.events() == []
+
+
+def test_a_file_that_is_away_for_a_moment_is_waited_for(file: File) -> None:
+    file.look()
+    file.path.unlink()
+    file.look()
+    file.write([*THREE, "d"])
+    file.look()
+    assert file.taken == [("a", "b", "c", "d")]
+    assert file.log.events() == []
