@@ -6,13 +6,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Tests share the machine with the clusters they start: as many workers as cores, four at most.
 WORKERS ?= $(shell n=$$(nproc); echo $$(( n > 4 ? 4 : n )))
+INTEGRATION_WORKERS ?= $(shell echo $$(( $$(nproc) + 1 )))
 SEEDS ?= 1000
 SAMPLE ?= 60
 MINUTES ?=
 TARGET ?=
 DEMO ?=
 
-.PHONY: help install demo test check lint types layers unit fuzz fuzz-check model holes sim planted mutants integration chaos bench bench-peers bench-compare bench-readme evaluation capacity bench-sla debian crds cluster cluster-down cluster-kubeconfig images cluster-prepare cluster-test chaos-k8s manifests debian-cluster clean
+.PHONY: help install demo test quick check lint types layers unit fuzz fuzz-check model holes sim planted mutants integration chaos bench bench-peers bench-compare bench-readme evaluation capacity bench-sla debian crds cluster cluster-down cluster-kubeconfig images cluster-prepare cluster-test chaos-k8s manifests debian-cluster clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +43,10 @@ demo: install ## three brokers, 2,000 subscribers, one broker killed, an SLA rep
 test: check unit fuzz-check model sim planted integration ## everything that can fail, cheapest first
 
 check: lint types layers ## style, types and import layers
+
+quick: $(VENV)/.tests layers ## style, import layers, unit tests of protocol and cores: less than a minute
+	$(BIN)/ruff check -q .
+	$(BIN)/python -m pytest $(COVERED) -q -n $(WORKERS) --dist worksteal
 
 lint: $(VENV)/.tests ## ruff
 	$(BIN)/ruff check .
@@ -95,8 +100,10 @@ debian:
 	  $$root apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$root apt-get install -y -qq --no-install-recommends $$missing >/dev/null; \
 	fi
 
+# Most of these tests wait for sessions to expire and processes to start, so one worker more than cores still leaves cores
+# idle. A file stays on one worker: its tests share clusters and the Spark session.
 integration: $(VENV)/.tests debian ## real processes: ZooKeeper ensembles, brokers, Spark, the demo
-	$(BIN)/python -m pytest tests/integration tests/chaos --durations=30
+	$(BIN)/python -m pytest tests/integration tests/chaos -n $(INTEGRATION_WORKERS) --dist loadfile --durations=30
 
 chaos: $(VENV)/.tests debian ## a real cluster under real faults, histories checked (MINUTES=2 JSON=FILE SEED=N CHAOS='--mix network')
 	PYTHONPATH=tests/support $(BIN)/python -m migratory_chaos run --minutes $(or $(MINUTES),2) $(if $(SEED),--seed $(SEED)) \
