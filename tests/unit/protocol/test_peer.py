@@ -108,7 +108,7 @@ def test_what_is_no_message_is_named(data: bytes, text: str) -> None:
 def test_the_largest_publications_that_a_cluster_may_allow_fit() -> None:
     """One that did not would break the link to its coordinator, and again whenever it is sent again."""
     (size,) = (part for part in get_type_hints(LimitsSpec, include_extras=True)["max_payload"].__metadata__)
-    payload = bytes(parse_size(size.most))
+    payload = bytes(parse_size(size.maximum))
     assert len(encode_peer(Forward(0, [Forwarded("t", payload, 1, "p", 1, 1)]))) > len(payload)
     assert 8 * len(payload) <= peer.MAX_PEER_MESSAGE
 

@@ -32,7 +32,7 @@ def names(*files: Path) -> set[str]:
 
 
 def test_document_code_and_tests_name_the_same_rules() -> None:
-    document = names(ROOT / "docs/replication.md")
+    document = names(ROOT / "docs/concepts/replication.md")
     code = names(*(ROOT / "broker/migratory_broker/core/logic").glob("*.py"))
     tests = names(*Path(__file__).parent.glob("*.py"))
     assert document == code
