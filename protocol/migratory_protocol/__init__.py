@@ -3,5 +3,5 @@
 Begin with `messages.py`, which defines every client message once for both wire formats. `codec.py` encodes and decodes
 them, and `diagnosis.py` explains what was wrong with a frame that cannot be decoded. Below them is WebSocket:
 `handshake.py`, `origins.py` and `frames.py`. `errors.py` has the error codes and close codes, `limits.py` the default
-limits. `peer.py` defines the messages between brokers. docs/protocol.md is the reference for authors of clients.
+limits. `peer.py` defines the messages between brokers. Authors of clients read docs/reference/protocol.md.
 """

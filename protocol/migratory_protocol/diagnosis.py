@@ -127,7 +127,7 @@ def _read_json(value: object, operations: Operations, read: Read) -> Any:
     if not isinstance(value, dict):
         raise BadMessage(BAD_MESSAGE, 'expected an object with the field "op", or an array of such objects')
     if "op" not in value:
-        raise BadMessage(BAD_MESSAGE, 'missing field "op", the operation')
+        raise BadMessage(BAD_MESSAGE, 'missing field "op": the operation')
     kind = operations.find(value["op"])
     refuse = _Refusal(kind, value)
     ill_formed = _find_surrogate(kind, value)

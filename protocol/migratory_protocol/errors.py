@@ -1,4 +1,4 @@
-"""Error codes, close codes, and the exception that reports a bad message. docs/protocol.md lists the codes."""
+"""Error codes and close codes (docs/reference/protocol.md), and the exception that reports a bad message."""
 
 from __future__ import annotations
 

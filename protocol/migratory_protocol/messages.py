@@ -2,8 +2,8 @@
 
 The classes are the MessagePack format: arrays that begin with the number in `tag`, with the fields in the order given
 here. `jsonwire.py` derives the JSON format from the same fields: objects whose `op` is the class's name in lower case.
-docs/protocol.md describes every field. Add new fields at the end and with a default, so that an older reader ignores
-them and an older writer omits them.
+docs/reference/protocol.md describes every field. Add new fields at the end and with a default, so that an older reader
+ignores them and an older writer omits them.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ REFUSED = {
     ),
     '{"op":"unsubscribe","request":1,"topics":[null]}': ("bad_message", "unsubscribe.topics[0]: ", "`str`, got `null`"),
     json.dumps({"op": "subscribe", "request": 1, "topics": [{"topic": f"{n}"} for n in range(11)]}): (
-        "too_many_subscriptions", "0 subscriptions and 11 more", "10 at most",
+        "too_many_subscriptions", "0 subscriptions and 11 more", "subscriptions is 10 per client",
     ),
     json.dumps({"op": "publish", "topic": "t", "data": "x" * 65_537}): ("too_large", "65537", "65536"),
 }  # fmt: skip
@@ -155,7 +155,7 @@ CLOSES = {
     "close with a code that may not be sent": (frame(CLOSE, (1005).to_bytes(2, "big")), 1002, "may not be sent"),
     "close with a reason that is no text": (frame(CLOSE, b"\x03\xe8\xff"), 1007, "UTF-8"),
     "text that is not UTF-8": (frame(TEXT, b'{"op":"p\xffng"}'), 1007, "UTF-8"),
-    "binary in a JSON connection": (frame(BINARY, b"\x91\x05"), 1003, "migratory.v1.json takes text frames"),
+    "binary in a JSON connection": (frame(BINARY, b"\x91\x05"), 1003, "migratory.v1.json requires text frames"),
     "too large": (frame(TEXT, b" " * (LARGEST + 1)), 1009, str(LARGEST)),
     "too large in fragments": (
         frame(TEXT, b" " * LARGEST, fin=False) + frame(CONTINUATION, b"  "), 1009, str(LARGEST),

@@ -45,7 +45,7 @@ async def line_with(process: Process, text: bytes) -> bytes:
 
 async def test_who_reads_again_within_the_closing_handshake_is_told(broker: Broker, bystander: object) -> None:
     """Its reason stands behind all that waited for it; who stands still for longer than the 2 s of the handshake sees
-    a lost connection (docs/protocol.md), as nothing can pass what is on its way."""
+    a lost connection (docs/reference/protocol.md), as nothing can pass what is on its way."""
     host, port = broker.address("clients")
     topic = "stopped"
     process = await asyncio.create_subprocess_exec(

@@ -1,4 +1,4 @@
-"""The session of docs/protocol.md, sent line by line to a real broker with an independent WebSocket library."""
+"""The session of docs/reference/protocol.md, sent to a real broker with an independent WebSocket library."""
 
 from __future__ import annotations
 

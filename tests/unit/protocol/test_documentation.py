@@ -1,4 +1,4 @@
-"""docs/protocol.md matches the code: every message, field, code and limit, and each line of the session."""
+"""docs/reference/protocol.md matches the code: every message, field, code and limit, and each line of the session."""
 
 from __future__ import annotations
 

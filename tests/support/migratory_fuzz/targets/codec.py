@@ -86,9 +86,9 @@ def _thorough(codec: Codec, frame: bytes, found: list[Any], broker: bool) -> Non
     side = codec._broker if broker else codec._client  # type: ignore[attr-defined]
     if codec is JSON:
         several = frame.lstrip(b" \t\r\n")[:1] == b"["
-        again = diagnose_json(frame, several, side._side, side._read, _NOTHING_WRONG)
+        again = diagnose_json(frame, several, side._operations, side._read, _NOTHING_WRONG)
     else:
-        again = diagnose_msgpack(frame, _holds_several(frame), side._side, side._read, _NOTHING_WRONG)
+        again = diagnose_msgpack(frame, _holds_several(frame), side._operations, side._read, _NOTHING_WRONG)
     assert [_with_positions(item) for item in again] == [_with_positions(item) for item in found]
 
 
