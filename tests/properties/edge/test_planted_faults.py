@@ -43,12 +43,12 @@ def gap_not_reported_to_paused_subscribers(patch: pytest.MonkeyPatch) -> None:
 
     def handle_gap(self: Splice, event: Any) -> None:
         topic = self.topics.get(event.topic)
-        kept = dict(topic.paused) if topic is not None else {}
+        paused = dict(topic.paused) if topic is not None else {}
         if topic is not None:
             topic.paused.clear()
         whole(self, event)
         if topic is not None:
-            topic.paused.update(kept)
+            topic.paused.update(paused)
 
     patch.setattr(Splice, "handle_gap", handle_gap)
 

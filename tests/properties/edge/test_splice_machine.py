@@ -38,7 +38,7 @@ class Follower:
     def __init__(self) -> None:
         self.reader: Reader | None = None
         self.paused = False
-        self.asked: dict[int, tuple[str, Position | None]] = {}  # by request without a receipt yet: resumes after
+        self.pending: dict[int, tuple[str, Position | None]] = {}  # by request without a receipt yet: resumes after
         self.last: dict[str, Position] = {}  # has a receipt: everything up to here was seen or reported
         self.seen: dict[str, Position] = {}  # kept for the next subscription
         self.requests = 0
@@ -144,7 +144,7 @@ class SpliceMachine(RuleBasedStateMachine):
             after = Position(after.epoch, after.sequence + 50)
         self.check(follower)
         follower.requests += 1
-        follower.asked[follower.requests] = topic, after
+        follower.pending[follower.requests] = topic, after
         follower.reader.say(Subscribe(follower.requests, [TopicRequest(topic, after, resume == "snapshot")]))
         self.check(follower)
 
@@ -201,8 +201,8 @@ class SpliceMachine(RuleBasedStateMachine):
     def receipt(self, follower: Follower, request: int, receipt: TopicReceipt) -> None:
         topic, position = receipt.topic, receipt.position
         if request:
-            asked, after = follower.asked.pop(request)
-            assert asked == topic
+            wanted, after = follower.pending.pop(request)
+            assert wanted == topic
         if receipt.receipt is None:
             assert receipt.code == "retry"
             return
@@ -226,9 +226,9 @@ class SpliceMachine(RuleBasedStateMachine):
         """Forget earlier requests for the topics: they are not answered any more."""
         for topic in message.topics:
             follower.last.pop(topic, None)
-            for request, (asked, _) in list(follower.asked.items()):
-                if asked == topic and request < message.request:
-                    del follower.asked[request]
+            for request, (wanted, _) in list(follower.pending.items()):
+                if wanted == topic and request < message.request:
+                    del follower.pending[request]
 
     def message(self, follower: Follower, message: Message) -> None:
         topic, position = message.topic, message.position
@@ -240,7 +240,7 @@ class SpliceMachine(RuleBasedStateMachine):
 
     def forget(self, follower: Follower) -> None:
         follower.reader = None
-        follower.asked.clear()
+        follower.pending.clear()
         follower.last.clear()
 
     def teardown(self) -> None:
@@ -250,7 +250,7 @@ class SpliceMachine(RuleBasedStateMachine):
         self.settle()
         self.seen_rises_without_a_hole()
         for follower in self.followers:
-            assert follower.asked == {}
+            assert follower.pending == {}
             for topic, last in follower.last.items():
                 assert last.sequence == self.logic.logs[topic].position.sequence
         assert self.bench.notes == [] or {note.event for note in self.bench.notes} == {"slow_consumer"}

@@ -76,13 +76,13 @@ near_objects = st.fixed_dictionaries(
 
 def read(codec: Codec, data: bytes) -> None:
     """Decode `data`, and check that every message and error can be encoded again."""
-    found: list[Any]
+    items: list[Any]
     try:
-        found = list(codec.decode_client(data))
+        items = list(codec.decode_client(data))
     except BadMessage as error:
-        found = list(error.frame)
-    assert found
-    for item in found:
+        items = list(error.frame)
+    assert items
+    for item in items:
         if isinstance(item, BadMessage):
             assert len(item.text) <= 300
             item = m.Error(item.code, item.text, item.request, item.topic, item.closes)  # noqa: PLW2901

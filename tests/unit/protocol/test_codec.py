@@ -339,16 +339,16 @@ def test_messages_have_no_field_of_any_type(union: object) -> None:
     kinds: set[type] = set()
     seen: set[int] = set()
     kept: list[object] = []  # keeps the ids unique
-    waiting: list[object] = [msgspec.inspect.type_info(union)]
-    while waiting:
-        found = waiting.pop()
-        if isinstance(found, msgspec.inspect.Type | msgspec.inspect.Field) and id(found) not in seen:
-            seen.add(id(found))
-            kept.append(found)
-            kinds.add(type(found))
-            waiting += [getattr(found, name) for name in found.__struct_fields__]
-        elif isinstance(found, tuple):
-            waiting += found
+    pending: list[object] = [msgspec.inspect.type_info(union)]
+    while pending:
+        info = pending.pop()
+        if isinstance(info, msgspec.inspect.Type | msgspec.inspect.Field) and id(info) not in seen:
+            seen.add(id(info))
+            kept.append(info)
+            kinds.add(type(info))
+            pending += [getattr(info, name) for name in info.__struct_fields__]
+        elif isinstance(info, tuple):
+            pending += info
     assert msgspec.inspect.StrType in kinds
     assert not kinds & {msgspec.inspect.AnyType, msgspec.inspect.DictType, msgspec.inspect.RawType}
 

@@ -30,8 +30,8 @@ def section(title: str) -> str:
 def rows(text: str) -> list[list[str]]:
     """Return the rows of the tables, without their headers."""
     lines = [line for line in text.splitlines() if line.startswith("|")]
-    found = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    return [row for row in found if row[0].split()[:1] not in ([], ["---"], ["field"], ["code"])]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return [row for row in cells if row[0].split()[:1] not in ([], ["---"], ["field"], ["code"])]
 
 
 def described(kind: type[Struct]) -> list[list[str]]:

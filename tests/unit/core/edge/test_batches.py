@@ -60,7 +60,7 @@ def test_clients_with_the_same_batch_share_one_effect() -> None:
     effects = table.step(later)
     assert [len(effect.recipients.connections) for effect in effects if isinstance(effect, Multicast)] == [2, 1]
     assert [len(reader.writes) for reader in readers] == [1, 1, 1]
-    assert not table.later  # no batch is left, so no timer
+    assert not table.later  # no batch remains, so no timer
 
 
 def test_batch_is_written_early_at_its_size_limit() -> None:
@@ -120,10 +120,10 @@ def test_gap_receipt_keeps_its_place_among_publications() -> None:
 
 def test_close_flushes_the_batch() -> None:
     table = bench()
-    left, closed, lost = live(table, "t"), live(table, "t"), live(table, "t")
+    leaving, closed, lost = live(table, "t"), live(table, "t"), live(table, "t")
     table.fan("t", publication(1))
-    left.say(Bye())
-    assert (left.sequences("t"), left.close_code) == ([1], 1000)
+    leaving.say(Bye())
+    assert (leaving.sequences("t"), leaving.close_code) == ([1], 1000)
     closed.raw(b"\x88\x82\x00\x00\x00\x00\x03\xe8")
     assert (closed.sequences("t"), closed.close_code) == ([1], 1000)
     lost.lose()
@@ -237,17 +237,17 @@ def test_briefly_paused_client_gets_each_publication_once() -> None:
 
 def test_batch_of_topic_without_subscribers_is_dropped() -> None:
     table = bench()
-    left, lost = live(table, "t"), live(table, "t")
+    leaving, lost = live(table, "t"), live(table, "t")
     table.fan("t", publication(1))
-    left.say(Unsubscribe(5, ["t"]))
+    leaving.say(Unsubscribe(5, ["t"]))
     lost.lose()
     table.wait(0.1)
-    assert left.sequences("t") == [1]
+    assert leaving.sequences("t") == [1]
     assert not table.later
-    left.live("t", Position(1, 1))
+    leaving.live("t", Position(1, 1))
     table.fan("t", publication(2))
     table.wait(0.1)
-    assert left.sequences("t") == [1, 2]
+    assert leaving.sequences("t") == [1, 2]
 
 
 @pytest.mark.parametrize("reset", [False, True])

@@ -193,8 +193,8 @@ def test_latest_of_an_interval_waits_for_its_batch() -> None:
     ],
 )
 def test_topic_pattern_matches(pattern: str, yes: list[str], no: list[str]) -> None:
-    found = TopicPattern(pattern)
-    assert [topic for topic in yes + no if found.matches(topic)] == yes
+    compiled = TopicPattern(pattern)
+    assert [topic for topic in yes + no if compiled.matches(topic)] == yes
 
 
 @pytest.mark.timeout(10)

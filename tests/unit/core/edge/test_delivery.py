@@ -142,19 +142,19 @@ class TestSlowConsumer:
         assert slow.sequences("t") == []
         (note,) = bench.notes
         assert (note.level, note.event, note.connection) == ("warning", "slow_consumer", 1)
-        waiting = note.fields["queued_bytes"]
-        assert isinstance(waiting, int)
-        assert 800 < waiting <= 1000
+        queued = note.fields["queued_bytes"]
+        assert isinstance(queued, int)
+        assert 800 < queued <= 1000
         assert note.fields == {
             "client": "reader-0",
             "connection": 1,
-            "queued_bytes": waiting,
+            "queued_bytes": queued,
             "queued_publications": 8,
             "lag_seconds": 2.5,
             "subscriptions": 1,
             "reason": "over 1000 bytes, the limit of one client",
         }
-        assert f"{waiting} bytes waited for 2.5 s" in slow.close_reason
+        assert f"{queued} bytes waited for 2.5 s" in slow.close_reason
         assert bench.edge.closed == {"slow_consumer": 1}
         assert (bench.edge.queue_bytes, bench.edge.clients, bench.edge.subscriptions) == (0, 1, 1)
         bench.wait(2.2)

@@ -33,8 +33,8 @@ class TestGap:
         reader.live("t", Position(1, 20))
         bench.step(Gap("t", "reset", Position(8, 0)))
         bench.fan("t", publication(1, epoch=8))
-        told = reader.take(Subscribed)[-1]
-        assert told == Subscribed(0, [TopicReceipt("t", "reset", Position(8, 0))])
+        reported = reader.take(Subscribed)[-1]
+        assert reported == Subscribed(0, [TopicReceipt("t", "reset", Position(8, 0))])
 
     def test_reset_ends_a_replay_and_makes_the_subscriber_live(self) -> None:
         bench = Bench()
@@ -133,14 +133,14 @@ class TestAhead:
         assert other.sequences("t") == [3, 4, 5, 6]  # type: ignore[attr-defined]
         assert ahead.sequences("t") == [1, 2, 3, 4, 5, 6]  # type: ignore[attr-defined]
 
-    @pytest.mark.parametrize(("last", "told"), [(3, []), (4, []), (6, [(0, "truncated", 5, 6)])])
-    def test_gap_reports_only_what_is_missing(self, last: int, told: list[object]) -> None:
+    @pytest.mark.parametrize(("last", "reported"), [(3, []), (4, []), (6, [(0, "truncated", 5, 6)])])
+    def test_gap_reports_only_what_is_missing(self, last: int, reported: list[object]) -> None:
         bench, other, ahead = self.start()
         bench.step(Gap("t", "truncated", Position(1, last), 3, last))
         bench.fan("t", *publications(last + 1, 7))
         assert receipts(other.take(Subscribed))[1:] == [(0, "truncated", 3, last)]  # type: ignore[attr-defined]
         assert ahead.sequences("t") == [1, 2, 3, 4, *range(max(5, last + 1), 8)]  # type: ignore[attr-defined]
-        assert receipts(ahead.take(Subscribed))[1:] == told  # type: ignore[attr-defined]
+        assert receipts(ahead.take(Subscribed))[1:] == reported  # type: ignore[attr-defined]
 
     def test_reset_makes_a_subscriber_ahead_live(self) -> None:
         bench, _, ahead = self.start()

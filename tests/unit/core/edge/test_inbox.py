@@ -31,7 +31,7 @@ def names(*topics: str) -> list[TopicRequest]:
     return [TopicRequest(topic) for topic in topics]
 
 
-def waiting(config: EdgeConfig = TWO) -> tuple[Bench, Reader, list[Attach]]:
+def client_with_pending_request(config: EdgeConfig = TWO) -> tuple[Bench, Reader, list[Attach]]:
     """Return a client with a request for four topics, two of which are pending."""
     bench = Bench(config)
     reader = bench.client()
@@ -40,15 +40,15 @@ def waiting(config: EdgeConfig = TWO) -> tuple[Bench, Reader, list[Attach]]:
 
 
 def test_each_answer_requests_one_more_topic_and_the_last_resumes_reading() -> None:
-    bench, reader, asked = waiting()
-    assert [attach.topic for attach in asked] == ["a", "b"]
+    bench, reader, attaches = client_with_pending_request()
+    assert [attach.topic for attach in attaches] == ["a", "b"]
     reader.say(Ping())
     assert bench.held == {reader.number}
-    bench.attached(asked[0], Position(1, 0))
+    bench.attached(attaches[0], Position(1, 0))
     assert [attach.topic for attach in bench.asked(Attach)] == ["c"]
     assert bench.held == {reader.number}
     assert reader.take(Pong) == []
-    bench.attached(asked[1], Position(1, 0))
+    bench.attached(attaches[1], Position(1, 0))
     assert [attach.topic for attach in bench.asked(Attach)] == ["d"]
     assert bench.held == set()
     assert reader.take(Pong) == [Pong()]
@@ -86,12 +86,12 @@ def test_messages_behind_a_request_are_handled_behind_it() -> None:
 
 
 def test_backlog_is_handled_one_read_per_step() -> None:
-    bench, reader, asked = waiting()
+    bench, reader, attaches = client_with_pending_request()
     other = bench.client()
     for _ in range(4):
         reader.say(Ping())
     bench.put_off = True
-    for attach in asked:
+    for attach in attaches:
         bench.attached(attach, Position(1, 0))
     answered = []
     while bench.more:
@@ -108,27 +108,27 @@ def test_backlog_is_handled_one_read_per_step() -> None:
 
 
 def test_second_request_in_the_backlog_stops_it_again() -> None:
-    bench, reader, asked = waiting()
+    bench, reader, attaches = client_with_pending_request()
     reader.say(Subscribe(2, names("e", "f", "g")))
     reader.say(Ping())
     topics = []
-    while asked:
-        attach = asked.pop(0)
+    while attaches:
+        attach = attaches.pop(0)
         topics.append(attach.topic)
         assert reader.take(Pong) == []
         bench.attached(attach, Position(1, 0))
-        asked += bench.asked(Attach)
+        attaches += bench.asked(Attach)
         if topics[-1] == "e":
             break
     assert topics == ["a", "b", "c", "d", "e"]
-    for attach in asked:
+    for attach in attaches:
         bench.attached(attach, Position(1, 0))
     assert reader.take(Pong) == [Pong()]
     assert bench.edge.subscriptions == 7
 
 
 def test_client_over_the_backlog_limit_is_closed() -> None:
-    bench, reader, asked = waiting(EdgeConfig(attaches_per_client=2, backlog_per_client=100))
+    bench, reader, attaches = client_with_pending_request(EdgeConfig(attaches_per_client=2, backlog_per_client=100))
     other = bench.client()
     other.live("a")
     reader.raw(bytes(50))
@@ -139,15 +139,15 @@ def test_client_over_the_backlog_limit_is_closed() -> None:
     assert "100 bytes behind a subscribe request" in reader.close_reason
     assert dict(bench.edge.closed) == {"backlog": 1}
     assert bench.held == set()
-    bench.attached(asked[0], Position(1, 0))  # the connection is gone
+    bench.attached(attaches[0], Position(1, 0))  # the connection is gone
     assert bench.asked(Attach) == []
     assert bench.edge.subscriptions == 1
 
 
 def test_malformed_bytes_in_the_backlog_close() -> None:
-    bench, reader, asked = waiting()
+    bench, reader, attaches = client_with_pending_request()
     reader.raw(frames.encode_frame(frames.BINARY, reader.codec.encode(Ping()), MASK) + b"\x83\x80")
-    for attach in asked:
+    for attach in attaches:
         bench.attached(attach, Position(1, 0))
     assert reader.take(Pong) == [Pong()]
     assert reader.close_code == CloseCode.PROTOCOL_ERROR
@@ -156,11 +156,11 @@ def test_malformed_bytes_in_the_backlog_close() -> None:
 
 @pytest.mark.parametrize("how", ["lost", "closed"])
 def test_backlog_of_a_closed_connection_is_dropped(how: str) -> None:
-    bench, reader, asked = waiting()
+    bench, reader, attaches = client_with_pending_request()
     reader.say(Ping())
     reader.say(Ping())
     bench.put_off = True
-    for attach in asked:
+    for attach in attaches:
         bench.attached(attach, Position(1, 0))
     assert bench.more == [More(reader.number)]
     if how == "lost":
@@ -174,9 +174,9 @@ def test_backlog_of_a_closed_connection_is_dropped(how: str) -> None:
 
 def test_backlog_waits_while_paused() -> None:
     """Receipts must not fill the queue of their client."""
-    bench, reader, asked = waiting()
+    bench, reader, attaches = client_with_pending_request()
     reader.pause()
-    for attach in asked:
+    for attach in attaches:
         bench.attached(attach, Position(1, 0))
     assert bench.asked(Attach) == []
     reader.resume()
@@ -268,17 +268,17 @@ def test_request_in_a_flood_stops_its_backlog() -> None:
     flood = bench.client()
     bench.put_off = True
     flood.raw(flood.frame(Ping()) * 3 + flood.frame(Subscribe(1, names("a", "b"))) + flood.frame(Ping()) * 3)
-    asked: list[Attach] = []
+    attaches: list[Attach] = []
     for _ in range(20):
         for more in [*bench.more]:
             bench.more.remove(more)
             bench.step(more)
-        asked = bench.asked(Attach)
-        if asked:
+        attaches = bench.asked(Attach)
+        if attaches:
             break
-    assert [attach.topic for attach in asked] == ["a"]
+    assert [attach.topic for attach in attaches] == ["a"]
     assert len(flood.take(Pong)) == 3
-    bench.attached(asked[0], Position(1, 0))
+    bench.attached(attaches[0], Position(1, 0))
     (second,) = bench.asked(Attach)
     assert second.topic == "b"
     while bench.more:

@@ -236,11 +236,11 @@ class TestDrain:
         assert bench.edge.closed == {"refused": 1, "bye": 1, "draining": 1}
         assert bench.edge.status()["draining"] is True
 
-    @pytest.mark.parametrize("told", [True, False])
-    def test_drain_ends_early_by_word_of_the_broker(self, told: bool) -> None:
+    @pytest.mark.parametrize("announced", [True, False])
+    def test_drain_ends_early_by_word_of_the_broker(self, announced: bool) -> None:
         bench = Bench()
         staying, opening = bench.client(), bench.open()
-        if told:
+        if announced:
             bench.step(DrainClients(5.0, HERE))
         bench.step(Admission(False, "drained"))
         assert {staying.close_code, opening.close_code} == {CloseCode.DRAINING}

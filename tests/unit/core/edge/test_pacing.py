@@ -45,7 +45,7 @@ def request(number: int = 1, topics: list[str] = TOPICS) -> Subscribe:
     return Subscribe(number, [TopicRequest(topic) for topic in topics])
 
 
-def waiting(bench: Bench) -> list[str]:
+def new_topics(bench: Bench) -> list[str]:
     """Return the topics of the new attaches since the last call."""
     return [attach.topic for attach in bench.asked(Attach)]
 
@@ -53,11 +53,11 @@ def waiting(bench: Bench) -> list[str]:
 def serve(bench: Bench) -> list[str]:
     """Answer all attaches one by one, and return their topics in order. Publications stay in `bench.requests`."""
     served = []
-    while found := [asked for asked in bench.requests if isinstance(asked, Attach)]:
-        assert len(found) <= bench.edge._config.attaches_per_client
-        bench.requests.remove(found[0])
-        served.append(found[0].topic)
-        bench.attached(found[0], NOTHING)
+    while attaches := [request for request in bench.requests if isinstance(request, Attach)]:
+        assert len(attaches) <= bench.edge._config.attaches_per_client
+        bench.requests.remove(attaches[0])
+        served.append(attaches[0].topic)
+        bench.attached(attaches[0], NOTHING)
     return served
 
 
@@ -88,14 +88,14 @@ class TestWindow:
     def test_each_connection_has_its_own_window(self, bench: Bench, reader: Reader) -> None:
         reader.say(request())
         bench.client().say(request())
-        assert waiting(bench) == TOPICS[:WINDOW] * 2
+        assert new_topics(bench) == TOPICS[:WINDOW] * 2
 
     def test_cancelled_attach_counts_until_its_answer(self, bench: Bench, reader: Reader) -> None:
         reader.say(request(1, TOPICS[:WINDOW]), Unsubscribe(2, TOPICS[:WINDOW]), request(3, ["u"]))
         assert bench.edge.subscriptions == 0
-        asked = bench.asked(Attach)
-        assert [attach.topic for attach in asked] == TOPICS[:WINDOW]
-        bench.attached(asked[0], NOTHING)
+        attaches = bench.asked(Attach)
+        assert [attach.topic for attach in attaches] == TOPICS[:WINDOW]
+        bench.attached(attaches[0], NOTHING)
         assert serve(bench) == ["u"]
         assert reader.received == [
             Unsubscribed(2, TOPICS[:WINDOW]),
@@ -106,7 +106,7 @@ class TestWindow:
         reader.say(request())
         for attach in bench.asked(Attach):
             bench.attached(attach, Position(0, 0), receipt="reset", code="too_many_topics", text="full")
-        assert waiting(bench) == TOPICS[WINDOW : 2 * WINDOW]
+        assert new_topics(bench) == TOPICS[WINDOW : 2 * WINDOW]
         assert bench.edge.subscriptions == WINDOW
 
     def test_pending_first_pages_share_one_page(self) -> None:
@@ -147,7 +147,7 @@ class TestWindow:
         bench.more.clear()
         bench.step(more)
         assert bench.edge.queue_bytes == 0
-        assert (waiting(bench), bench.held) == ([], {reader.number})
+        assert (new_topics(bench), bench.held) == ([], {reader.number})
         bench.put_off = False
         reader.resume()
         assert serve(bench) == ["a", "b"]
@@ -184,8 +184,10 @@ class TestRepeated:
     def test_request_repeated_while_pending_is_answered(self, bench: Bench, reader: Reader) -> None:
         reader.say(request(1), request(2))
         assert serve(bench) == TOPICS
-        found = [(message.request, receipt.topic) for message in reader.take(Subscribed) for receipt in message.topics]
-        assert sorted(found) == [(number, topic) for number in (1, 2) for topic in TOPICS]
+        answers = [
+            (message.request, receipt.topic) for message in reader.take(Subscribed) for receipt in message.topics
+        ]
+        assert sorted(answers) == [(number, topic) for number in (1, 2) for topic in TOPICS]
         bench.fan("t7", *publications(1, 1))
         assert reader.sequences("t7") == [1]
         assert bench.edge.subscriptions == len(TOPICS)
@@ -197,7 +199,7 @@ class TestBehind:
         reader.say(request(1), request(2, more), Publish("t", b"1"))
         reader.say(request(3, ["v"]), Publish("t", b"2"))
         assert serve(bench) == [*TOPICS, *more, "v"]
-        assert [asked.payload for asked in bench.published()] == [b"1", b"2"]
+        assert [publication.payload for publication in bench.published()] == [b"1", b"2"]
         assert bench.held == set()
 
     def test_request_in_the_backlog_is_carried_out_in_order(self, bench: Bench, reader: Reader) -> None:
@@ -206,7 +208,7 @@ class TestBehind:
         reader.say(request(2, more))
         reader.say(Publish("t", b"1"))
         assert serve(bench) == [*TOPICS, *more]
-        assert [asked.payload for asked in bench.published()] == [b"1"]
+        assert [publication.payload for publication in bench.published()] == [b"1"]
         assert bench.held == set()
 
     def test_backlog_of_frames_cut_anywhere_is_read(self, bench: Bench, reader: Reader) -> None:
@@ -214,7 +216,7 @@ class TestBehind:
         for at in range(0, len(data), 7):
             reader.raw(data[at : at + 7])
         assert serve(bench) == TOPICS
-        assert [asked.payload for asked in bench.published()] == [b"1", b"2"]
+        assert [publication.payload for publication in bench.published()] == [b"1", b"2"]
 
     def test_client_with_held_socket_stays_alive(self) -> None:
         bench = Bench(EdgeConfig(attaches_per_client=1, heartbeat=1.0))

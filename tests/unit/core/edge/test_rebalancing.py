@@ -63,9 +63,9 @@ def test_move_chooses_fewest_moves_then_longest_connected() -> None:
 
 def test_move_skips_opening_and_closing_connections() -> None:
     bench = ready()
-    waiting = bench.open()
+    opening = bench.open()
     here = client(bench, 0)
-    assert moved(bench, 5, waiting, here) == [1]
+    assert moved(bench, 5, opening, here) == [1]
     bench.step(Admission(False, "fenced"))
     bench.step(MoveClients(0, 5, 5.0, THERE))
     assert here.take(Drain) == []

@@ -76,8 +76,8 @@ class TestPace:
             bench.fan(name, publication(8))
             assert reader.sequences(name) == [7, 8]
 
-    @pytest.mark.parametrize(("last", "told"), [(7, []), (9, [(0, "truncated", 8, 9)])])
-    def test_snapshot_evicted_before_its_turn_is_no_gap(self, last: int, told: list[object]) -> None:
+    @pytest.mark.parametrize(("last", "reported"), [(7, []), (9, [(0, "truncated", 8, 9)])])
+    def test_snapshot_evicted_before_its_turn_is_no_gap(self, last: int, reported: list[object]) -> None:
         """Its receipt covers the position: only what was evicted behind it is missing."""
         bench = Bench(EdgeConfig(page=1000))
         reader = bench.client()
@@ -89,7 +89,7 @@ class TestPace:
         behind = publications(last + 1, 10)
         bench.page(page, *behind, receipt="truncated", position=Position(1, 10), first=7, last=last)
         assert reader.sequences("t") == list(range(last + 1, 11))
-        assert receipts(reader.take(Subscribed)) == told
+        assert receipts(reader.take(Subscribed)) == reported
 
     def test_new_history_before_a_snapshots_turn_is_reported(self) -> None:
         bench = Bench(EdgeConfig(page=1000))

@@ -136,9 +136,9 @@ def test_answers_with_unknown_reference_are_ignored() -> None:
     assert bench.step(Page(0, 78, "t", (), True)) == []
 
 
-@pytest.mark.parametrize("kept", [150, 100_000])
-def test_replayed_publications_are_encoded_once(kept: int) -> None:
-    bench = Bench(EdgeConfig(replay_cache=kept))
+@pytest.mark.parametrize("cache", [150, 100_000])
+def test_replayed_publications_are_encoded_once(cache: int) -> None:
+    bench = Bench(EdgeConfig(replay_cache=cache))
     readers = [bench.client() for _ in range(3)]
     for reader in readers:
         bench.attached(reader.subscribe("t", (1, 0)), Position(1, 9), publications=publications(1, 9))

@@ -23,7 +23,7 @@ def connection(number: int = 1) -> ClientConnection:
 
 
 def fired(wheel: TimerWheel, now: float) -> list[int]:
-    return [found.number for found in wheel.expire(now)]
+    return [one.number for one in wheel.expire(now)]
 
 
 def test_timer_fires_once_after_its_time() -> None:
@@ -61,8 +61,8 @@ def test_expired_timer_may_reschedule_or_cancel_others() -> None:
     for due, one in ((1.0, first), (1.0, moved), (1.0, ended), (2.0, later)):
         wheel.schedule(one, due)
     seen = []
-    for found in wheel.expire(10.0):
-        seen.append(found.number)
+    for expired in wheel.expire(10.0):
+        seen.append(expired.number)
         wheel.schedule(moved, 11.0)
         wheel.cancel(ended)
         wheel.cancel(later)
