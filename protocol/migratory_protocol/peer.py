@@ -1,10 +1,11 @@
 """The messages between brokers: version 1, MessagePack arrays that begin with the message's number.
 
-A link carries them in order and loses none until it breaks. A broker opens a link with `Hello` and refuses another
-cluster, version or number of groups. Fields may be added at the end with a default: an older peer ignores them.
-A frame holds one message, or an array of several, none of which is `Hello`, for those who said that they take them.
-`group` is a topic group's number; `history` its random name; `epoch` the sender's reign unless said otherwise.
-docs/replication.md says when each is sent. Times in seconds.
+A link carries them in order and loses none until it breaks. A broker opens a link with `PeerHello` and refuses another
+cluster, version or number of groups. Fields may be added at the end with a default: an older peer ignores them. A frame
+holds one message, or an array of several, none of which is `PeerHello`, if the receiver said that it takes them.
+
+`group` is a topic group's number and `history` its random name. `epoch` is the sender's epoch unless said otherwise.
+Times are in seconds. docs/concepts/replication.md says when each message is sent.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ from migratory_protocol.diagnosis import DECODE_ERRORS
 from migratory_protocol.positions import Position
 
 PEER_VERSION = 1
+
 MAX_PEER_MESSAGE = 1_073_741_824
-"""Bytes. Snapshots are cut into parts far below it, but what a turn has published in a group goes in one message: with
-the largest payload that is allowed, 64 MiB, some of those."""
+"""Bytes of the largest message. Snapshots are split into far smaller parts, but the publications of one turn and group
+go in one message: with the largest allowed payload, 64 MiB, this is room for some of them."""
 
 
 class BadPeerMessage(ValueError):
-    """What came over a peer link is not a peer message: the link is to be closed, `text` says why."""
+    """Data on a peer link that is not a peer message. `text` says what is wrong; the link is to be closed."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -32,7 +34,7 @@ class BadPeerMessage(ValueError):
 
 
 class Publication(Struct, array_like=True, gc=False, frozen=True):
-    """A message with its position: in the cache, between brokers and towards the edges alike.
+    """A message with its position, as the cache holds it and as it travels between brokers and to the edges.
 
     `publisher` is "" and `id` 0 for QoS 0. `time` is the coordinator's wall clock when it numbered the publication,
     `sent` the publisher's.
@@ -51,8 +53,8 @@ class Publication(Struct, array_like=True, gc=False, frozen=True):
         return Position(self.epoch, self.sequence)
 
 
-class Row(Struct, array_like=True, gc=False, frozen=True):
-    """One line of a publisher table: the publisher's last message id in this topic and where it stands."""
+class PublisherRow(Struct, array_like=True, gc=False, frozen=True):
+    """One row of a publisher table: the publisher's last message id in this topic, and its position."""
 
     publisher: str
     id: int
@@ -60,9 +62,11 @@ class Row(Struct, array_like=True, gc=False, frozen=True):
     sequence: int
 
 
-class Digest(Struct, array_like=True, gc=False, frozen=True):
-    """What a log holds of one topic: entries `base`+1..`last`, and the number of rows of its publisher table (of two
-    logs that are prefixes of one log and equally long, the tables differ by removed rows only)."""
+class LogDigest(Struct, array_like=True, gc=False, frozen=True):
+    """A summary of one topic's log: entries `base`+1..`last`, and the number of rows of its publisher table.
+
+    When two logs are prefixes of one log and equally long, their tables differ by removed rows only.
+    """
 
     topic: str
     base: int
@@ -72,11 +76,12 @@ class Digest(Struct, array_like=True, gc=False, frozen=True):
 
 
 class TopicPart(Struct, array_like=True, gc=False):
-    """What one topic of a snapshot consists of, against what the receiver said it holds.
+    """One topic of a snapshot, as the difference to the log that the receiver has described.
 
-    The receiver keeps its entries up to `keep`, appends `entries` and takes `table`. `whole`: it keeps nothing and its
-    log starts behind `base`. `older` ends where the receiver's cache begins. `gone`: there is no such topic. `more`:
-    this part goes on with the topic of the part before, and only its `entries` count. `committed` is the sender's mark.
+    The receiver keeps its entries up to `keep`, appends `entries` and installs `table`. With `whole` it keeps nothing
+    and its log starts behind `base`. `older` ends where the receiver's cache begins. `deleted`: there is no such topic.
+    `continued`: this part continues the topic of the part before, and only its `entries` count. `committed` is the
+    sender's mark.
     """
 
     topic: str
@@ -86,53 +91,63 @@ class TopicPart(Struct, array_like=True, gc=False):
     last: int
     committed: int
     whole: bool = False
-    gone: bool = False
-    more: bool = False
+    deleted: bool = False
+    continued: bool = False
     entries: list[Publication] = []
     older: list[Publication] = []
-    table: list[Row] = []
+    table: list[PublisherRow] = []
 
 
-Broker = tuple[str, int]  # name, incarnation
+BrokerId = tuple[str, int]
+"""One incarnation of a broker: its name, and the number of the incarnation."""
 
 
-class Hello(Struct, array_like=True, gc=False, frozen=True, tag=0):
-    """`several`: the sender takes frames of several messages. A broker from before them does not say so."""
+class PeerHello(Struct, array_like=True, gc=False, frozen=True, tag=0):
+    """The first message on a link. `batches`: the sender accepts frames of several messages, which a broker older than
+    they are does not say."""
 
     version: int
     cluster: str
     broker: str
     incarnation: int
     groups: int
-    several: bool = False
+    batches: bool = False
 
 
-class Load(Struct, array_like=True, gc=False, frozen=True):
-    """What the others balance clients by. `revision` is of the sender's program and configuration, "" if nobody says.
-    `calls`: (broker, clients) that the sender has room for now and asks that broker to send; said once."""
+class ClientLoad(Struct, array_like=True, gc=False, frozen=True):
+    """The numbers by which brokers balance clients.
+
+    `revision` is of the sender's program and configuration, "" if unknown. `requests`: (broker, clients) that the
+    sender has room for now and asks that broker to send; each request is sent once.
+    """
 
     clients: int
     draining: bool
     revision: str = ""
-    calls: list[tuple[str, int]] = []
+    requests: list[tuple[str, int]] = []
 
 
 class Heartbeat(Struct, array_like=True, gc=False, frozen=True, tag=1):
-    """Every half second. `zookeeper_age`: since the sending of the last own read that was answered. `hears`: the
-    brokers heard lately. `coordinates`: (group, epoch) of the sender's activated epochs. `lives`: the incarnations of
-    those in `hears`, in their order, 0 for one whose link is gone. `load` is None, and `lives` empty, from a broker
-    that is older than they are."""
+    """The state of a broker, sent every half second.
+
+    `zookeeper_age` is the time since the sending of its last own read that was answered, -1 before the first. `heard`:
+    the brokers that it heard lately. `coordinated`: (group, epoch) of its activated epochs. `incarnations` are those of
+    `heard`, in the same order, 0 where the link is gone. `load` is None and `incarnations` empty from a broker older
+    than these fields.
+    """
 
     zookeeper_age: float
-    hears: list[str]
-    coordinates: list[tuple[int, int]]
+    heard: list[str]
+    coordinated: list[tuple[int, int]]
     member: bool
     ready: bool
-    load: Load | None = None
-    lives: list[int] = []
+    load: ClientLoad | None = None
+    incarnations: list[int] = []
 
 
-class Forwarded(Struct, array_like=True, gc=False, frozen=True):
+class ForwardedPublication(Struct, array_like=True, gc=False, frozen=True):
+    """A publication as its client sent it, before it has a position."""
+
     topic: str
     payload: bytes
     qos: int
@@ -143,14 +158,18 @@ class Forwarded(Struct, array_like=True, gc=False, frozen=True):
 
 
 class Forward(Struct, array_like=True, gc=False, frozen=True, tag=2):
-    """Publications from their contact to the coordinator."""
+    """Publications of one group, from their contact broker to the coordinator."""
 
     group: int
-    publications: list[Forwarded]
+    publications: list[ForwardedPublication]
 
 
-class Answer(Struct, array_like=True, gc=False, frozen=True):
-    """`code` "" acknowledges a duplicate; a new publication is acknowledged by its commit at the contact."""
+class ForwardReply(Struct, array_like=True, gc=False, frozen=True):
+    """The coordinator's reply to one forwarded publication that gets no new position.
+
+    `code` "" acknowledges a duplicate. A new publication has no reply: its commit at the contact broker acknowledges
+    it.
+    """
 
     topic: str
     publisher: str
@@ -161,67 +180,76 @@ class Answer(Struct, array_like=True, gc=False, frozen=True):
     retry_after: float = 0.0
 
 
-class Answers(Struct, array_like=True, gc=False, frozen=True, tag=3):
-    answers: list[Answer]
+class ForwardReplies(Struct, array_like=True, gc=False, frozen=True, tag=3):
+    """The coordinator's replies to a contact broker."""
+
+    replies: list[ForwardReply]
 
 
 class Prepare(Struct, array_like=True, gc=False, frozen=True, tag=4):
-    """A candidate asks a broker of the source list for its promise. `source` is the last activated epoch; `holds` what
-    the candidate has of it (`useful`), else nothing."""
+    """A candidate's request to a broker of the source list for its promise.
+
+    `source` is the last activated epoch. `digests` describe the candidate's log of it if that is `useful`, else they
+    are empty.
+    """
 
     group: int
     history: int
     epoch: int
     source: int
     useful: bool
-    holds: list[Digest]
+    digests: list[LogDigest]
 
 
 class Promise(Struct, array_like=True, gc=False, frozen=True, tag=5):
-    """A promise of `epoch`, in one or several parts; it counts with the part that is `last`. `topics` carry what the
-    candidate lacks, `holds` what the sender has, both only if its `synced` is not below the source epoch."""
+    """A promise of `epoch`, in one or several parts. It counts when the `last` part has come.
+
+    `topics` carry what the candidate lacks and `digests` describe the sender's log, both only if its `synced` is not
+    below the source epoch.
+    """
 
     group: int
     history: int
     epoch: int
     synced: int
     last: bool
-    holds: list[Digest]
+    digests: list[LogDigest]
     topics: list[TopicPart]
 
 
-class Refused(Struct, array_like=True, gc=False, frozen=True, tag=6):
-    """`epoch` is not acted upon, because `promised` is higher (or the sender does not stand where it must)."""
+class EpochRefused(Struct, array_like=True, gc=False, frozen=True, tag=6):
+    """A refusal of a message of `epoch`: `promised` is higher, or the sender is of another history."""
 
     group: int
     epoch: int
     promised: int
 
 
-class Ask(Struct, array_like=True, gc=False, frozen=True, tag=7):
-    """The coordinator (or candidate) of `epoch` wants to know what the receiver holds, to send what is missing."""
+class InventoryRequest(Struct, array_like=True, gc=False, frozen=True, tag=7):
+    """The request of `epoch`'s coordinator or candidate for the receiver's inventory, to send what is missing."""
 
     group: int
     history: int
     epoch: int
 
 
-class Standing(Struct, array_like=True, gc=False, frozen=True, tag=8):
-    """What the sender holds; answers `Ask`, and asks for repair when an entry was missing."""
+class Inventory(Struct, array_like=True, gc=False, frozen=True, tag=8):
+    """A description of the sender's logs. It answers `InventoryRequest`, and asks for repair when an entry is
+    missing."""
 
     group: int
     history: int
     epoch: int
     promised: int
     synced: int
-    holds: list[Digest]
+    digests: list[LogDigest]
 
 
 class Sync(Struct, array_like=True, gc=False, frozen=True, tag=9):
-    """The log of `epoch`, in one or several parts; taken as a whole with the part that is `last`.
+    """The log of `epoch`, in one or several parts, installed as a whole when the `last` part has come.
 
-    `whole`: topics that are not named do not exist; else the receiver keeps those as they are. `topics_total` and
-    `lasts_total` (the sum of the last sequence numbers) must be right afterwards. `serial` names the snapshot.
+    `whole`: topics that are not named do not exist; otherwise the receiver keeps them as they are. `topics_total` and
+    `lasts_total` (the sum of the last sequence numbers) must be right afterwards. `serial` identifies the snapshot.
     """
 
     group: int
@@ -229,8 +257,8 @@ class Sync(Struct, array_like=True, gc=False, frozen=True, tag=9):
     first: int
     epoch: int
     serial: int
-    owner: Broker
-    members: list[Broker]
+    owner: BrokerId
+    members: list[BrokerId]
     copies: int
     activated: bool
     whole: bool
@@ -241,7 +269,7 @@ class Sync(Struct, array_like=True, gc=False, frozen=True, tag=9):
 
 
 class Synced(Struct, array_like=True, gc=False, frozen=True, tag=10):
-    """The snapshot `serial` of `epoch` was taken."""
+    """A confirmation that the snapshot `serial` of `epoch` is installed."""
 
     group: int
     history: int
@@ -250,30 +278,37 @@ class Synced(Struct, array_like=True, gc=False, frozen=True, tag=10):
 
 
 class Activated(Struct, array_like=True, gc=False, frozen=True, tag=11):
+    """The coordinator's notice that `epoch` is activated."""
+
     group: int
     history: int
     epoch: int
 
 
-class Entries(Struct, array_like=True, gc=False, frozen=True):
+class TopicEntries(Struct, array_like=True, gc=False, frozen=True):
+    """Consecutive entries of one topic."""
+
     topic: str
     publications: list[Publication]
 
 
 class Accept(Struct, array_like=True, gc=False, frozen=True, tag=12):
-    """Entries of `epoch` to store, in order. `forget` (topic, publisher) leave the tables before the entries are
-    taken; `marks` are (topic, committed sequence number)."""
+    """Entries of `epoch` to store, in order.
+
+    The rows `forget` (topic, publisher) leave the publisher tables before the entries are stored. `marks` are (topic,
+    committed sequence number).
+    """
 
     group: int
     history: int
     epoch: int
-    entries: list[Entries]
+    entries: list[TopicEntries]
     forget: list[tuple[str, str]]
     marks: list[tuple[str, int]]
 
 
 class Accepted(Struct, array_like=True, gc=False, frozen=True, tag=13):
-    """The sender, listed in `epoch`, holds each topic up to this sequence number."""
+    """A confirmation of the sender, listed in `epoch`, that it holds each topic up to this sequence number."""
 
     group: int
     history: int
@@ -282,7 +317,7 @@ class Accepted(Struct, array_like=True, gc=False, frozen=True, tag=13):
 
 
 class HandOver(Struct, array_like=True, gc=False, frozen=True, tag=14):
-    """The coordinator of `epoch` names the receiver its successor."""
+    """The request of `epoch`'s coordinator that the receiver succeed it."""
 
     group: int
     history: int
@@ -290,28 +325,29 @@ class HandOver(Struct, array_like=True, gc=False, frozen=True, tag=14):
 
 
 class Survey(Struct, array_like=True, gc=False, frozen=True, tag=15):
-    """Before the first record of these groups: who holds anything of them?"""
+    """The question, before the first record of these groups, whether the receiver holds anything of them."""
 
     serial: int
     groups: list[int]
 
 
-class Held(Struct, array_like=True, gc=False, frozen=True, tag=16):
-    """Answers `Survey`: (group, highest epoch known) where the sender holds a promise or entries."""
+class SurveyReply(Struct, array_like=True, gc=False, frozen=True, tag=16):
+    """The answer to `Survey`: (group, highest epoch known) of each group of which the sender has a promise or
+    entries."""
 
     serial: int
     groups: list[tuple[int, int]]
 
 
-Said = (
+LinkMessage = (
     Heartbeat
     | Forward
-    | Answers
+    | ForwardReplies
     | Prepare
     | Promise
-    | Refused
-    | Ask
-    | Standing
+    | EpochRefused
+    | InventoryRequest
+    | Inventory
     | Sync
     | Synced
     | Activated
@@ -319,18 +355,20 @@ Said = (
     | Accepted
     | HandOver
     | Survey
-    | Held
+    | SurveyReply
 )
-PeerMessage = Hello | Said
+PeerMessage = PeerHello | LinkMessage
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[PeerMessage] = msgspec.msgpack.Decoder(PeerMessage)
-_several: msgspec.msgpack.Decoder[list[Said]] = msgspec.msgpack.Decoder(list[Said])
-_MANY = 0xDD  # how an array of several begins; a message has few fields, and another begin
+_batch_decoder: msgspec.msgpack.Decoder[list[LinkMessage]] = msgspec.msgpack.Decoder(list[LinkMessage])
+_BATCH = 0xDD
+"""The first byte of a frame with several messages: a MessagePack array with a length of 32 bits. A single message has
+few fields and begins with another byte."""
 
 
 def encode_peer(message: PeerMessage) -> bytes:
-    """One message, without a frame. Raises BadPeerMessage when it is over `MAX_PEER_MESSAGE` bytes."""
+    """Encode one message, without a frame. Raise BadPeerMessage if it is larger than `MAX_PEER_MESSAGE`."""
     data = _encoder.encode(message)
     if len(data) > MAX_PEER_MESSAGE:
         raise BadPeerMessage(f"{type(message).__name__} has {len(data)} bytes, the limit is {MAX_PEER_MESSAGE}")
@@ -338,9 +376,9 @@ def encode_peer(message: PeerMessage) -> bytes:
 
 
 def decode_peer(data: bytes | bytearray | memoryview) -> PeerMessage:
-    """The message in `data`. Raises BadPeerMessage, naming what is wrong, for everything that is not one."""
+    """Return the message in `data`. Raise BadPeerMessage with the reason if it is not one."""
     if len(data) > MAX_PEER_MESSAGE:
-        raise BadPeerMessage(f"a peer message of {len(data)} bytes, the limit is {MAX_PEER_MESSAGE}")
+        raise BadPeerMessage(f"the message has {len(data)} bytes, the limit is {MAX_PEER_MESSAGE}")
     try:
         return _decoder.decode(data)
     except DECODE_ERRORS as error:
@@ -348,18 +386,18 @@ def decode_peer(data: bytes | bytearray | memoryview) -> PeerMessage:
 
 
 def join_peer(encoded: Sequence[bytes]) -> bytes:
-    """Several encoded messages, none of them a `Hello`, as the content of one frame."""
-    return b"".join((bytes((_MANY,)), len(encoded).to_bytes(4), *encoded))
+    """Return the content of one frame with several encoded messages, none of them a `PeerHello`."""
+    return b"".join((bytes((_BATCH,)), len(encoded).to_bytes(4), *encoded))
 
 
 def decode_peers(data: bytes | bytearray | memoryview) -> Sequence[PeerMessage]:
-    """The messages of one frame, at least one. Raises BadPeerMessage as `decode_peer` does."""
-    if not data or data[0] != _MANY:
+    """Return the messages of one frame, at least one. Raise BadPeerMessage as `decode_peer` does."""
+    if not data or data[0] != _BATCH:
         return [decode_peer(data)]
     try:
-        found = _several.decode(data)
+        messages = _batch_decoder.decode(data)
     except DECODE_ERRORS as error:
         raise BadPeerMessage(f"not messages of peer protocol {PEER_VERSION}: {error}") from None
-    if not found:
-        raise BadPeerMessage("a frame without a message")
-    return found
+    if not messages:
+        raise BadPeerMessage("the frame has no message, it must have one or more")
+    return messages

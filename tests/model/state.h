@@ -1,4 +1,4 @@
-// What the model knows: the switches (each turns one rule of docs/replication.md off), and one state of one topic group.
+// What the model knows: the switches (each turns one rule of docs/concepts/replication.md off), and one state of one topic group.
 #pragma once
 #include <cstdint>
 #include <cstring>

@@ -1,4 +1,4 @@
-// The rules as steps. The names in capitals are those of docs/replication.md.
+// The rules as steps. The names in capitals are those of docs/concepts/replication.md.
 #include "steps.h"
 
 #include <algorithm>

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from migratory_broker.core.logic.cache import OVERHEAD
-from migratory_broker.core.logic.resume import Waiting
+from migratory_broker.core.logic.replication.topic_log import ENTRY_OVERHEAD
+from migratory_broker.core.logic.serving.resume import WaitingSubscription
 from migratory_simulation import final_checks
 from migratory_simulation.external_checker import Violation
 from migratory_simulation.options import draw_options
@@ -38,8 +38,8 @@ def one_log_short(world: World, process: Process) -> None:
     log.entries.pop()
     log.last -= 1
     log.committed -= 1
-    log.bytes = sum(len(entry.payload) + OVERHEAD for entry in log.entries)
-    process.logic.bounds.bytes += log.bytes - before
+    log.bytes = sum(len(entry.payload) + ENTRY_OVERHEAD for entry in log.entries)
+    process.logic.cache.bytes += log.bytes - before
 
 
 def uncommitted(world: World, process: Process) -> None:
@@ -51,11 +51,11 @@ def another_table(world: World, process: Process) -> None:
 
 
 def bytes_counted_twice(world: World, process: Process) -> None:
-    process.logic.bounds.bytes += 200
+    process.logic.cache.bytes += 200
 
 
 def waiting_subscription(world: World, process: Process) -> None:
-    process.logic.resume._waiting[0] = {"t0": list[Waiting]()}
+    process.logic.resume.waiting[0] = {"t0": list[WaitingSubscription]()}
 
 
 def unanswered_requests(world: World, process: Process) -> None:
@@ -72,7 +72,7 @@ def no_ephemeral(world: World, process: Process) -> None:
 
 def two_coordinators(world: World, process: Process) -> None:
     group = process.logic.groups[0]
-    group.reign = next(other.logic.groups[0].reign for other in world.running() if other.logic.groups[0].reign)
+    group.term = next(other.logic.groups[0].term for other in world.running() if other.logic.groups[0].term)
 
 
 def lost_connection(world: World, process: Process) -> None:
@@ -86,7 +86,7 @@ def subscription_of_nobody(world: World, process: Process) -> None:
 
 
 def client_that_is_not_counted(world: World, process: Process) -> None:
-    process.logic.moves.edges[99] = (1,)
+    process.logic.client_balancer.edges[99] = (1,)
 
 
 def more_connections_than_clients(world: World, process: Process) -> None:
@@ -108,7 +108,7 @@ def client_of_nobody(world: World, process: Process) -> None:
         (unanswered_requests, "requests to ZooKeeper have no answer"),
         (another_server, "its server list is"),
         (no_ephemeral, "it has no ephemeral for group 0"),
-        (two_coordinators, "reign"),
+        (two_coordinators, "coordinate"),
         (lost_connection, "connections of 0"),
         (subscription_of_nobody, "subscriptions of"),
         (client_of_nobody, "clients of"),
@@ -119,7 +119,7 @@ def client_of_nobody(world: World, process: Process) -> None:
 def test_what_is_left_over_or_not_alike_is_named(
     world: World, spoil: Callable[[World, Process], None], said: str
 ) -> None:
-    followers = [process for process in world.running() if process.logic.groups[0].reign is None]
+    followers = [process for process in world.running() if process.logic.groups[0].term is None]
     assert logs_of(followers[0])
     spoil(world, followers[0])
     with pytest.raises(Violation, match=said):

@@ -34,7 +34,7 @@ def test_every_planted_fault_still_applies() -> None:
     ("at", "old", "message"),
     [
         ("GroupRecord.as_source", "no_such_text", "occurs 0 times"),
-        ("records.Source", "self", "occurs [1-9][0-9]* times"),
+        ("records.SourceEpoch", "self", "occurs [1-9][0-9]* times"),
         ("Source.no_such_method", "x", "0 symbols"),
         ("__init__", "x", "symbols of the product have this name, not one"),
     ],

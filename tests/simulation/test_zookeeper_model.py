@@ -6,16 +6,16 @@ from random import Random
 
 import pytest
 from migratory_broker.core.logic.events import (
-    Check,
-    Create,
-    Delete,
-    Write,
     ZkChanged,
+    ZkCheck,
     ZkChildren,
     ZkCommit,
+    ZkCreate,
+    ZkDelete,
     ZkGet,
     ZkReply,
     ZkSession,
+    ZkWrite,
 )
 from migratory_simulation.scheduler import Scheduler
 from migratory_simulation.zookeeper import Answer, Ensemble, ZkClient
@@ -66,12 +66,14 @@ def test_a_session_connects(setting: Setting) -> None:
 
 def test_transactions_are_all_or_nothing(setting: Setting) -> None:
     one = setting.one
-    first = one.ask(ZkCommit, (Create("/a", b"1"), Create("/a/b", b"2", True), Write("/a", b"3", 0), Check("/a/b", 0)))
-    second = one.ask(ZkCommit, (Write("/a", b"4", 1), Create("/a/b", b"again")))
-    third = one.ask(ZkCommit, (Write("/a", b"5", 0),))
-    orphan = one.ask(ZkCommit, (Create("/no/parent", b""),))
-    busy = one.ask(ZkCommit, (Delete("/a"),))
-    under = one.ask(ZkCommit, (Create("/a/b/c", b""),))
+    first = one.ask(
+        ZkCommit, (ZkCreate("/a", b"1"), ZkCreate("/a/b", b"2", True), ZkWrite("/a", b"3", 0), ZkCheck("/a/b", 0))
+    )
+    second = one.ask(ZkCommit, (ZkWrite("/a", b"4", 1), ZkCreate("/a/b", b"again")))
+    third = one.ask(ZkCommit, (ZkWrite("/a", b"5", 0),))
+    orphan = one.ask(ZkCommit, (ZkCreate("/no/parent", b""),))
+    busy = one.ask(ZkCommit, (ZkDelete("/a"),))
+    under = one.ask(ZkCommit, (ZkCreate("/a/b/c", b""),))
     get = one.ask(ZkGet, "/a")
     setting.run(1.0)
     assert one.reply(first).outcome == "ok"
@@ -88,19 +90,19 @@ def test_reads_of_what_is_not_there_are_ok_and_leave_no_watch(setting: Setting) 
     setting.run(0.5)
     assert setting.one.reply(get).node is None
     assert setting.one.reply(children).children is None
-    setting.other.ask(ZkCommit, (Create("/a", b""), Create("/a/b", b"")))
+    setting.other.ask(ZkCommit, (ZkCreate("/a", b""), ZkCreate("/a/b", b"")))
     setting.run(0.5)
     assert not [told for told in setting.one.told if isinstance(told, ZkChanged)]
 
 
 def test_a_watch_fires_once_and_before_the_answer_that_shows_it(setting: Setting) -> None:
     one, other = setting.one, setting.other
-    one.ask(ZkCommit, (Create("/a", b"1"),))
+    one.ask(ZkCommit, (ZkCreate("/a", b"1"),))
     one.ask(ZkGet, "/a", True)
     one.ask(ZkChildren, "/a", True)
     setting.run(0.5)
-    other.ask(ZkCommit, (Write("/a", b"2", -1), Create("/a/x", b"")))
-    other.ask(ZkCommit, (Write("/a", b"3", -1), Create("/a/y", b"")))
+    other.ask(ZkCommit, (ZkWrite("/a", b"2", -1), ZkCreate("/a/x", b"")))
+    other.ask(ZkCommit, (ZkWrite("/a", b"3", -1), ZkCreate("/a/y", b"")))
     setting.run(0.002)
     get = one.ask(ZkGet, "/a")
     setting.run(0.5)
@@ -111,7 +113,7 @@ def test_a_watch_fires_once_and_before_the_answer_that_shows_it(setting: Setting
 
 def test_ephemerals_go_with_their_session_in_whole_ticks(setting: Setting) -> None:
     one, other = setting.one, setting.other
-    one.ask(ZkCommit, (Create("/a", b""), Create("/a/one", b"", True)))
+    one.ask(ZkCommit, (ZkCreate("/a", b""), ZkCreate("/a/one", b"", True)))
     setting.run(0.5)
     children = other.ask(ZkChildren, "/a", True)
     setting.run(0.5)
@@ -131,7 +133,7 @@ def test_ephemerals_go_with_their_session_in_whole_ticks(setting: Setting) -> No
 
 def test_no_session_expires_while_the_ensemble_is_away_and_each_gets_its_whole_time_anew(setting: Setting) -> None:
     one = setting.one
-    one.ask(ZkCommit, (Create("/one", b"", True),))
+    one.ask(ZkCommit, (ZkCreate("/one", b"", True),))
     setting.run(0.5)
     setting.ensemble.set_available(False)
     one.client.cut = True
@@ -161,7 +163,7 @@ def test_when_the_connection_breaks_a_prefix_is_carried_out_and_all_is_unknown()
         setting = Setting(seed)
         one = setting.one
         one.client.delay = 0.02
-        requests = [one.ask(ZkCommit, (Create(f"/n{number}", b""),)) for number in range(4)]
+        requests = [one.ask(ZkCommit, (ZkCreate(f"/n{number}", b""),)) for number in range(4)]
         setting.run(Random(seed).uniform(0.0, 0.05))
         one.client.lose_connection()
         at_break = sum(f"/n{number}" in setting.ensemble.nodes for number in range(4))
@@ -186,7 +188,7 @@ def test_nothing_of_an_old_connection_is_carried_out_behind_a_new_one() -> None:
         setting = Setting(seed)
         one = setting.one
         one.client.delay = 0.3
-        one.ask(ZkCommit, (Create("/late", b""),))
+        one.ask(ZkCommit, (ZkCreate("/late", b""),))
         one.client.lose_connection()
         while one.states()[-1] != "connected":
             setting.run(0.01)
@@ -197,7 +199,7 @@ def test_nothing_of_an_old_connection_is_carried_out_behind_a_new_one() -> None:
 
 def test_an_expired_session_is_known_at_the_next_connection(setting: Setting) -> None:
     one = setting.one
-    one.ask(ZkCommit, (Create("/one", b"", True),))
+    one.ask(ZkCommit, (ZkCreate("/one", b"", True),))
     setting.run(0.5)
     assert one.client.session is not None
     setting.ensemble.expire(one.client.session.number)
@@ -211,11 +213,11 @@ def test_reads_may_be_stale_but_never_older_than_what_the_client_wrote() -> None
     for seed in range(60):
         setting = Setting(seed)
         one, other = setting.one, setting.other
-        one.ask(ZkCommit, (Create("/a", b"0"),))
+        one.ask(ZkCommit, (ZkCreate("/a", b"0"),))
         setting.run(0.5)
         other.client.lag = 0.4
         for number in range(1, 4):
-            one.ask(ZkCommit, (Write("/a", str(number).encode(), -1),))
+            one.ask(ZkCommit, (ZkWrite("/a", str(number).encode(), -1),))
         setting.run(Random(seed).uniform(0.05, 0.3))
         first = other.ask(ZkGet, "/a", True)
         setting.run(0.05)
@@ -223,7 +225,7 @@ def test_reads_may_be_stale_but_never_older_than_what_the_client_wrote() -> None
             stale += 1
             setting.run(1.0)
             assert ZkChanged("/a") in other.told
-        other.ask(ZkCommit, (Create("/b", b""),))
+        other.ask(ZkCommit, (ZkCreate("/b", b""),))
         second = other.ask(ZkGet, "/a")
         setting.run(0.5)
         assert read(other, second) == b"3"

@@ -23,7 +23,7 @@ import uvloop
 
 from migratory_broker.core.logic import events
 from migratory_broker.core.logic.config import LogicConfig
-from migratory_broker.core.logic.core import Logic
+from migratory_broker.core.logic.logic import Logic
 from migratory_broker.runtime.accepting.listener import Acceptor, Listener, address_of, bind, listen
 from migratory_broker.runtime.admin.metrics import BrokerMetrics, MemoryReader, readings
 from migratory_broker.runtime.admin.server import AdminServer, health_page, readiness_page, status_page
@@ -312,7 +312,7 @@ class Broker:
     def _configured(self, config: BrokerConfig) -> None:
         self._config = config
         self._peers.configured(config.brokers)  # those that leave are linked to the end
-        self._pump.to_logic(events.Configured(config.staying(self._identity.name)))
+        self._pump.to_logic(events.BrokersConfigured(config.staying(self._identity.name)))
 
     # ---- effects of the logic --------------------------------------------------------------------------------------
 

@@ -132,11 +132,11 @@ class ZooKeeper:
         transaction = self._client.transaction()
         for operation in effect.operations:
             path = self._full(operation.path)
-            if isinstance(operation, events.Create):
+            if isinstance(operation, events.ZkCreate):
                 transaction.create(path, operation.data, ephemeral=operation.ephemeral)
-            elif isinstance(operation, events.Write):
+            elif isinstance(operation, events.ZkWrite):
                 transaction.set_data(path, operation.data, operation.version)
-            elif isinstance(operation, events.Delete):
+            elif isinstance(operation, events.ZkDelete):
                 transaction.delete(path, operation.version)
             else:
                 transaction.check(path, operation.version)
@@ -261,7 +261,7 @@ class ZooKeeper:
         error = result.exception
         if error is None:
             data, stat = result.value
-            self._answer(events.ZkReply(effect.request, "ok", events.Node(data, stat.version, stat.ephemeralOwner)))
+            self._answer(events.ZkReply(effect.request, "ok", events.ZkNode(data, stat.version, stat.ephemeralOwner)))
         elif isinstance(error, NoNodeError):
             self._missing(effect, partial(self._got, effect))
         else:
@@ -304,10 +304,10 @@ class ZooKeeper:
             return
         versions = []
         for operation, one in zip(effect.operations, result.value, strict=True):
-            if isinstance(operation, events.Create):
+            if isinstance(operation, events.ZkCreate):
                 versions.append(0)
             else:
-                versions.append(one.version if isinstance(operation, events.Write) else -1)
+                versions.append(one.version if isinstance(operation, events.ZkWrite) else -1)
         self._answer(events.ZkReply(effect.request, "ok", versions=tuple(versions)))
 
     def _failed(self, request: int, error: BaseException) -> None:

@@ -92,29 +92,29 @@ async def session(
 async def test_the_root_is_there_before_the_session_is_told(session: Session) -> None:
     connected = await session.state("connected")
     assert connected.session
-    assert await session.get("/") == events.ZkReply(1, "ok", events.Node(b"", 0, 0))
+    assert await session.get("/") == events.ZkReply(1, "ok", events.ZkNode(b"", 0, 0))
 
 
 async def test_transactions_are_all_or_nothing_and_every_result_is_looked_at(session: Session) -> None:
     connected = await session.state("connected")
-    reply = await session.commit(events.Create("/a", b"1"), events.Create("/e", b"2", ephemeral=True))
+    reply = await session.commit(events.ZkCreate("/a", b"1"), events.ZkCreate("/e", b"2", ephemeral=True))
     assert (reply.outcome, reply.versions) == ("ok", (0, 0))
-    reply = await session.commit(events.Write("/a", b"3", 0), events.Check("/e", 0), events.Create("/b", b""))
+    reply = await session.commit(events.ZkWrite("/a", b"3", 0), events.ZkCheck("/e", 0), events.ZkCreate("/b", b""))
     assert (reply.outcome, reply.versions) == ("ok", (1, -1, 0))
     for operations, error in (
-        ((events.Write("/a", b"x", 0), events.Create("/c", b"")), "BadVersionError"),
-        ((events.Create("/c", b""), events.Create("/a", b"")), "NodeExistsError"),
-        ((events.Create("/c", b""), events.Check("/a", 7)), "BadVersionError"),
-        ((events.Create("/c", b""), events.Delete("/nothing")), "NoNodeError"),
+        ((events.ZkWrite("/a", b"x", 0), events.ZkCreate("/c", b"")), "BadVersionError"),
+        ((events.ZkCreate("/c", b""), events.ZkCreate("/a", b"")), "NodeExistsError"),
+        ((events.ZkCreate("/c", b""), events.ZkCheck("/a", 7)), "BadVersionError"),
+        ((events.ZkCreate("/c", b""), events.ZkDelete("/nothing")), "NoNodeError"),
     ):
         reply = await session.commit(*operations)
         assert reply.outcome == "refused"
         assert error in reply.error
         assert (await session.get("/c")).node is None
-    assert (await session.get("/a")).node == events.Node(b"3", 1, 0)
-    assert (await session.get("/e")).node == events.Node(b"2", 0, connected.session)
+    assert (await session.get("/a")).node == events.ZkNode(b"3", 1, 0)
+    assert (await session.get("/e")).node == events.ZkNode(b"2", 0, connected.session)
     assert (await session.children("/")).children == ("a", "b", "e")
-    assert (await session.commit(events.Delete("/b"), events.Write("/a", b"4", -1))).versions == (-1, 2)
+    assert (await session.commit(events.ZkDelete("/b"), events.ZkWrite("/a", b"4", -1))).versions == (-1, 2)
     assert (await session.children("/b")).children is None
 
 
@@ -123,19 +123,19 @@ async def test_a_watch_fires_once_also_for_a_node_that_comes_later(session: Sess
     await session.get("/later", watch=True)
     await session.get("/later", watch=True)
     await session.children("/", watch=True)
-    await session.commit(events.Create("/later", b""))
+    await session.commit(events.ZkCreate("/later", b""))
     await session.until(lambda: session.changed("/later") and session.changed("/"))
-    await session.commit(events.Write("/later", b"1", -1))
+    await session.commit(events.ZkWrite("/later", b"1", -1))
     await session.get("/later", watch=True)
     assert (session.changed("/later"), session.changed("/")) == (1, 1)
-    await session.commit(events.Delete("/later"))
+    await session.commit(events.ZkDelete("/later"))
     await session.until(lambda: session.changed("/later") == 2)
 
 
 async def test_an_expired_session_is_told_and_a_new_one_follows(session: Session, zookeepers: Any) -> None:
     """Case A10: the session is ended by a second client that has its id and password."""
     first = await session.state("connected")
-    await session.commit(events.Create("/mine", b"", ephemeral=True), events.Create("/others", b""))
+    await session.commit(events.ZkCreate("/mine", b"", ephemeral=True), events.ZkCreate("/others", b""))
     await session.children("/others", watch=True)  # where nothing changes: the watch is lost with the session
     thief = KazooClient(zookeepers.servers, client_id=session.zookeeper._client.client_id)
     await asyncio.to_thread(thief.start)
@@ -152,8 +152,8 @@ async def test_an_expired_session_is_told_and_a_new_one_follows(session: Session
     assert states[0] == states[-1] == "connected", "told when it can be read again"
     assert "suspended" in states
     assert (await session.get("/mine")).node is None
-    assert (await session.commit(events.Create("/mine", b"", ephemeral=True))).outcome == "ok"
-    assert (await session.get("/mine")).node == events.Node(b"", 0, again.session)
+    assert (await session.commit(events.ZkCreate("/mine", b"", ephemeral=True))).outcome == "ok"
+    assert (await session.get("/mine")).node == events.ZkNode(b"", 0, again.session)
 
 
 async def test_a_root_that_no_answer_comes_for_is_asked_for_again(zookeepers: Any) -> None:
@@ -177,7 +177,7 @@ async def test_a_client_that_gave_up_is_replaced(session: Session) -> None:
     """A server that was ending a session left a request out and answered the next: kazoo's connection ends with a
     RuntimeError then, and is never made again."""
     first = await session.state("connected")
-    await session.commit(events.Create("/mine", b"", ephemeral=True))
+    await session.commit(events.ZkCreate("/mine", b"", ephemeral=True))
     await session.children("/", watch=True)
     ended = session.zookeeper._client
 
@@ -191,8 +191,8 @@ async def test_a_client_that_gave_up_is_replaced(session: Session) -> None:
     await session.until(lambda: session.changed("/"))  # its watch went with it, and so it is told
     reply = await session.get("/mine")
     assert reply.node is None or reply.node.owner == first.session, "which ends by itself"
-    assert (await session.commit(events.Create("/other", b"", ephemeral=True))).outcome == "ok"
-    assert (await session.get("/other")).node == events.Node(b"", 0, again.session)
+    assert (await session.commit(events.ZkCreate("/other", b"", ephemeral=True))).outcome == "ok"
+    assert (await session.get("/other")).node == events.ZkNode(b"", 0, again.session)
 
 
 async def test_a_request_that_is_never_answered_is_unknown_in_the_end(session: Session) -> None:
@@ -213,7 +213,7 @@ async def test_what_is_under_way_when_the_connection_goes_is_unknown(session: Se
         replies = [await session.get("/") for _ in range(3)]
         await session.state("suspended")
         begun = time.monotonic()
-        replies.append(await session.commit(events.Create("/late", b"")))
+        replies.append(await session.commit(events.ZkCreate("/late", b"")))
         assert time.monotonic() - begun >= 0.05, "an answer while there is no connection comes after a while"
         assert replies[-1].outcome == "unknown"
     finally:

@@ -10,15 +10,24 @@ from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from migratory_broker.core.logic.cache import OVERHEAD, Bounds, TopicLog
 from migratory_broker.core.logic.config import LogicConfig
 from migratory_broker.core.logic.context import Context
-from migratory_broker.core.logic.replica import Replica
-from migratory_protocol.peer import Digest, Publication
+from migratory_broker.core.logic.replication.cache import Cache
+from migratory_broker.core.logic.replication.replica import Replica
+from migratory_broker.core.logic.replication.topic_log import ENTRY_OVERHEAD, TopicLog
+from migratory_protocol.peer import LogDigest, Publication
 from migratory_protocol.positions import Position
+from migratory_testing.brokers import CommitRecorder
 
 CONFIG = LogicConfig(
-    "c", "a", ("a",), min_copies=1, messages_per_topic=4, min_age=5.0, max_age=20.0, max_bytes=12 * (OVERHEAD + 30)
+    "c",
+    "a",
+    ("a",),
+    min_copies=1,
+    messages_per_topic=4,
+    min_age=5.0,
+    max_age=20.0,
+    max_bytes=12 * (ENTRY_OVERHEAD + 30),
 )
 TOPICS = ("x", "y", "z")
 FIRST = 3
@@ -43,7 +52,7 @@ class Model:
 
 
 def cost(entry: Publication) -> int:
-    return len(entry.payload) + OVERHEAD
+    return len(entry.payload) + ENTRY_OVERHEAD
 
 
 class CacheMachine(RuleBasedStateMachine):
@@ -51,16 +60,13 @@ class CacheMachine(RuleBasedStateMachine):
         super().__init__()
         self.ctx = Context(CONFIG)
         self.ctx.start(1_000_000, 1)
-        self.bounds = Bounds(CONFIG)
-        self.replica = Replica(self.ctx, self.bounds, 0, self._committed)
+        self.cache = Cache(CONFIG)
+        self.commits = CommitRecorder()
+        self.replica = Replica(self.ctx, self.cache, 0, self.commits)
         self.replica.first = FIRST
         self.models: dict[str, Model] = {}
         self.epoch = FIRST
-        self.given: list[Publication] = []
         self.short = 0
-
-    def _committed(self, log: TopicLog, publications: list[Publication]) -> None:
-        self.given += publications
 
     # ---- what happens ----------------------------------------------------------------------------------------
 
@@ -82,9 +88,9 @@ class CacheMachine(RuleBasedStateMachine):
         expected = model.entries[model.committed - model.base : to - model.base]
         moved = to > model.committed
         model.committed = to
-        self.given = []
+        self.commits.publications = []
         self.replica.commit(self.replica.topics[topic], to)
-        assert self.given == expected
+        assert self.commits.publications == expected
         self._evicted({topic} if moved else set(), squeezed=moved)
 
     @rule(seconds=st.sampled_from([0.5, 4.5, 5.5, 21.0]))
@@ -93,13 +99,13 @@ class CacheMachine(RuleBasedStateMachine):
 
     @rule(count=st.integers(0, 5))
     def sweep(self, count: int) -> None:
-        self.bounds.sweep(self.ctx.wall, count)
+        self.cache.sweep(self.ctx.wall, count)
         swept = set(self.models) if count >= len(self.models) else set()
         self._evicted(swept, squeezed=False, perhaps=set(self.models))
 
     @rule()
     def ask_for_room(self) -> None:
-        full = self.bounds.full(TopicLog("other"), self.ctx.wall)
+        full = self.cache.full(TopicLog("other"), self.ctx.wall)
         self._evicted(set(), squeezed=True)
         assert full == (sum(model.bytes for model in self.models.values()) > CONFIG.max_bytes)
 
@@ -162,9 +168,9 @@ class CacheMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_books_are_right(self) -> None:
-        assert self.bounds.bytes == sum(model.bytes for model in self.models.values())
-        assert self.bounds.topics == len(self.models)
-        assert self.bounds.short == self.short
+        assert self.cache.bytes == sum(model.bytes for model in self.models.values())
+        assert self.cache.topics == len(self.models)
+        assert self.cache.short == self.short
         assert set(self.replica.topics) == set(self.models)
 
     @invariant()
@@ -186,7 +192,7 @@ class CacheMachine(RuleBasedStateMachine):
             current = Position(epoch or 0, model.committed) if model.committed else Position(FIRST, 0)
             assert log.current(FIRST) == current
             last_epoch = log.epoch_at(model.last) or 0
-            assert log.digest() == Digest(name, model.base, model.last, last_epoch, len(log.table.rows))
+            assert log.digest() == LogDigest(name, model.base, model.last, last_epoch, len(log.table.rows))
             for publisher, number in (("p", 1), ("q", 3)):
                 same = [entry for entry in model.entries if (entry.publisher, entry.id) == (publisher, number)]
                 assert log.find(publisher, number) is (same[-1] if same else None)

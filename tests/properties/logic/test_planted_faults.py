@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from migratory_broker.core.logic.cache import Bounds, TopicLog
-from migratory_broker.core.logic.dedup import PublisherTable
-from migratory_broker.core.logic.replica import Replica
-from migratory_broker.core.logic.resume import Resume
+from migratory_broker.core.logic.replication.cache import Cache
+from migratory_broker.core.logic.replication.replica import Replica
+from migratory_broker.core.logic.replication.topic_log import PublisherTable, TopicLog
+from migratory_broker.core.logic.serving.resume import Resume
 from migratory_protocol.peer import Publication
 from migratory_protocol.positions import Position
 from migratory_testing.machines import assert_caught, load_machine
@@ -20,35 +20,35 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 
 def young_entries_evicted(patch: pytest.MonkeyPatch) -> None:
-    def trim(self: Bounds, log: TopicLog, wall: float) -> None:
+    def trim(self: Cache, log: TopicLog, wall: float) -> None:
         while log.base < log.committed and len(log.entries) > self._config.messages_per_topic:
             self._drop(log)
 
-    patch.setattr(Bounds, "trim", trim)
+    patch.setattr(Cache, "trim", trim)
 
 
 def old_entries_kept(patch: pytest.MonkeyPatch) -> None:
-    def trim(self: Bounds, log: TopicLog, wall: float) -> None:
+    def trim(self: Cache, log: TopicLog, wall: float) -> None:
         if self.bytes > self._config.max_bytes:
             self._squeeze(wall)
 
-    patch.setattr(Bounds, "trim", trim)
+    patch.setattr(Cache, "trim", trim)
 
 
 def bytes_unbounded(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Bounds, "_squeeze", lambda self, wall: None)
+    patch.setattr(Cache, "_squeeze", lambda self, wall: None)
 
 
 def bytes_squeezed_too_far(patch: pytest.MonkeyPatch) -> None:
-    whole = Bounds._squeeze
+    whole = Cache._squeeze
 
-    def squeeze(self: Bounds, wall: float) -> None:
+    def squeeze(self: Cache, wall: float) -> None:
         whole(self, wall)
-        log = self._ring[0]
+        log = self._logs[0]
         if log.base < log.committed:
             self._drop(log)
 
-    patch.setattr(Bounds, "_squeeze", squeeze)
+    patch.setattr(Cache, "_squeeze", squeeze)
 
 
 def bytes_not_booked(patch: pytest.MonkeyPatch) -> None:
@@ -162,7 +162,7 @@ class AnyEpoch(int):
 
 def nobody_waits(patch: pytest.MonkeyPatch) -> None:
     whole = Resume._try
-    patch.setattr(Resume, "_try", lambda self, group, waiting, late: whole(self, group, waiting, True))
+    patch.setattr(Resume, "_try", lambda self, group, waiting, expired: whole(self, group, waiting, True))
 
 
 def waiting_never_ends(patch: pytest.MonkeyPatch) -> None:

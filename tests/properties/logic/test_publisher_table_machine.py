@@ -13,7 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 from migratory_broker.core.logic.events import PublishRequest
-from migratory_protocol.peer import Forwarded
+from migratory_protocol.peer import ForwardedPublication
 from migratory_protocol.positions import Position
 from migratory_testing.brokers import Cluster
 
@@ -109,7 +109,7 @@ class PublisherTableMachine(RuleBasedStateMachine):
     def _arrive(self, publisher: Publisher, copy: Copy, payload: bytes | None = None) -> str:
         self.reference += 1
         sent = copy.payload if payload is None else payload
-        request = Forwarded(publisher.topic, sent, 1, publisher.name, copy.id, copy.mark)
+        request = ForwardedPublication(publisher.topic, sent, 1, publisher.name, copy.id, copy.mark)
         before = len(self.log[publisher.topic])
         self.cluster.give("a", PublishRequest(0, self.reference, [request]))
         self.cluster.settle()

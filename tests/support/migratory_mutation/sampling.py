@@ -58,7 +58,7 @@ def draw(core: str, count: int, seed: int) -> list[Mutant]:
     """`count` mutants of a core, every site as likely as any other."""
     mutants = [
         Mutant(str(path.relative_to(ROOT)), site)
-        for path in sorted((ROOT / CORES[core]).glob("*.py"))
+        for path in sorted((ROOT / CORES[core]).rglob("*.py"))
         for site in sites(path.read_text())
     ]
     Random(f"mutants {core} {seed}").shuffle(mutants)

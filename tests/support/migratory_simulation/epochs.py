@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import inf
 
-from migratory_broker.core.logic.records import GroupRecord, Source
-from migratory_protocol.peer import Broker
+from migratory_broker.core.logic.membership.records import GroupRecord, SourceEpoch
+from migratory_protocol.peer import BrokerId
 
 from migratory_simulation.external_checker import Key
 
@@ -32,12 +32,12 @@ class EpochState:
     def __init__(self, record: GroupRecord) -> None:
         self.record = record
         self.activated = False
-        self.synced: set[Broker] = set()  # listed incarnations that ever held the epoch's log
-        self.votes: dict[str, dict[Broker, int]] = {}  # topic -> listed incarnation -> accepted up to
+        self.synced: set[BrokerId] = set()  # listed incarnations that ever held the epoch's log
+        self.votes: dict[str, dict[BrokerId, int]] = {}  # topic -> listed incarnation -> accepted up to
         self.committed: dict[str, int] = {}
         self.numbered: dict[str, int] = {}  # topic -> last sequence number given in this epoch
         self.publishers: dict[str, dict[str, float]] = {}  # topic -> who was numbered here last when, by its clock
-        self.promised_higher: set[Broker] = set()
+        self.promised_higher: set[BrokerId] = set()
         self.limits: dict[str, int] | None = None  # since enough promised higher: nothing above may be committed
 
 
@@ -52,11 +52,11 @@ class Incarnations:
         self.newest[name] = incarnation
         self._began.setdefault(name, []).append((incarnation, now))
 
-    def here(self, members: Iterable[Broker]) -> list[Broker]:
+    def here(self, members: Iterable[BrokerId]) -> list[BrokerId]:
         """Those that were not replaced by a newer life."""
         return [broker for broker in members if self.newest.get(broker[0]) == broker[1]]
 
-    def lost_at(self, source: Source) -> float:
+    def lost_at(self, source: SourceEpoch) -> float:
         """Since when so many of the list are replaced that the others' answers are not enough; inf: they are."""
         ends = {broker: self._replaced_at(broker) for broker in source.members}
         for moment in sorted(set(ends.values())):
@@ -64,6 +64,6 @@ class Incarnations:
                 return moment
         return inf
 
-    def _replaced_at(self, broker: Broker) -> float:
+    def _replaced_at(self, broker: BrokerId) -> float:
         name, incarnation = broker
         return next((began for life, began in self._began.get(name, []) if life > incarnation), inf)

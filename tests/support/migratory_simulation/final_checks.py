@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import ceil
 from typing import TYPE_CHECKING
 
-from migratory_broker.core.logic.records import COORDINATORS, decode_group
+from migratory_broker.core.logic.membership.records import COORDINATORS, decode_group
 
 from migratory_simulation.external_checker import Violation, key_of
 
@@ -65,13 +65,13 @@ def _logic(process: Process) -> None:
         if status[name] != wanted:
             _fail(process, f"{name} is {status[name]}; status {status}")
     logs = [log for group in logic.groups for log in group.replica.topics.values()]
-    if logic.bounds.bytes != sum(log.bytes for log in logs) or logic.bounds.topics != len(logs):
-        _fail(process, f"{logic.bounds.topics} topics and {logic.bounds.bytes} bytes are counted, not what is there")
+    if logic.cache.bytes != sum(log.bytes for log in logs) or logic.cache.topics != len(logs):
+        _fail(process, f"{logic.cache.topics} topics and {logic.cache.bytes} bytes are counted, not what is there")
     for log in logs:
         if log.committed != log.last:
             _fail(process, f"{log.name} is committed up to {log.committed} of {log.last}")
-    if logic.resume._waiting:
-        _fail(process, f"subscriptions wait: {logic.resume._waiting}")
+    if logic.resume.waiting:
+        _fail(process, f"subscriptions wait: {logic.resume.waiting}")
     if len(logic.zookeeper._waiting) > REQUESTS:
         _fail(process, f"{len(logic.zookeeper._waiting)} requests to ZooKeeper have no answer")
 
@@ -101,8 +101,8 @@ def _edges(process: Process) -> None:
 
 def _counted(process: Process) -> None:
     clients = sum(len(edge.connections) for edge in process.edges)
-    if process.logic.moves.clients != clients:
-        _fail(process, f"it counts {process.logic.moves.clients} clients of {clients}")
+    if process.logic.client_balancer.clients != clients:
+        _fail(process, f"it counts {process.logic.client_balancer.clients} clients of {clients}")
 
 
 def _servers(world: World, process: Process) -> None:
@@ -136,17 +136,17 @@ def _even(world: World, processes: list[Process]) -> None:
         weight, clients = found[process.name]
         share = total * weight / weights
         if clients > max(MOST * share, ceil(share)):
-            why = process.logic.moves.waits_for
+            why = process.logic.client_balancer.waits_for
             _fail(process, f"it has {clients} clients, its share is {share:.2f}: {found}; moves wait for {why!r}")
 
 
 def _group(world: World, processes: list[Process], group: int) -> None:
     """One coordinator, whose ephemeral stands, and the same log and table at every broker."""
     record = decode_group(world.ensemble.nodes[f"/groups/{group}"].data)
-    reigning = [process for process in processes if (reign := process.logic.groups[group].reign) and reign.active]
-    if [(process.name, process.incarnation) for process in reigning] != [tuple(record.owner)]:
-        raise Violation(5, f"group {group}: {[process.label for process in reigning]} reign; {record}")
-    owner = reigning[0]
+    coordinating = [process for process in processes if (term := process.logic.groups[group].term) and term.active]
+    if [(process.name, process.incarnation) for process in coordinating] != [tuple(record.owner)]:
+        raise Violation(5, f"group {group}: {[process.label for process in coordinating]} coordinate; {record}")
+    owner = coordinating[0]
     node = world.ensemble.nodes.get(f"{COORDINATORS}/{group}")
     session = owner.zk.session
     if node is None or session is None or node.owner != session.number:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from migratory_broker.core.logic.cache import TopicLog
+from migratory_broker.core.logic.replication.topic_log import TopicLog
 
 from migratory_simulation.external_checker import Violation
 
@@ -18,14 +18,14 @@ SLACK = 0.001
 
 def check(internal: InternalChecker, process: Process, group: int, state: tuple[int, int], log: TopicLog) -> None:
     """The table of `log` at `process` has become shorter, in the epoch that it follows (`state`: promised, synced)."""
-    reign = internal.epochs.get((group, state[1]))
-    if reign is None or state[0] != state[1]:
+    term = internal.epochs.get((group, state[1]))
+    if term is None or state[0] != state[1]:
         return
     rows = log.table.rows
-    owner = internal.process_of(reign.record.owner)
+    owner = internal.process_of(term.record.owner)
     if owner is process:
         now = process.local_now()
-        for publisher, numbered in reign.publishers.get(log.name, {}).items():
+        for publisher, numbered in term.publishers.get(log.name, {}).items():
             silent = now - numbered
             if publisher not in rows and silent < internal.world.options.duplicate_window - SLACK:
                 raise Violation(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from migratory_broker.core.logic.records import GROUPS, decode_group
+from migratory_broker.core.logic.membership.records import GROUPS, decode_group
 
 from migratory_simulation import faults
 from migratory_simulation.rollouts import Rollouts

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from migratory_broker.core.logic.cache import TopicLog
-from migratory_broker.core.logic.core import Logic
-from migratory_broker.core.logic.records import GroupRecord, decode_group
-from migratory_protocol.peer import Broker
+from migratory_broker.core.logic.logic import Logic
+from migratory_broker.core.logic.membership.records import GroupRecord, decode_group
+from migratory_broker.core.logic.replication.topic_log import TopicLog
+from migratory_protocol.peer import BrokerId
 from migratory_protocol.positions import Position
 
 from migratory_simulation import forgetting
@@ -46,7 +46,7 @@ def views(logic: Logic) -> Iterable[View]:
 
 def owes(logic: Logic) -> bool:
     """Whether a flush would do anything: a turn's end without anything to send is not worth an event."""
-    return bool(logic.ctx.dirty) or logic.contact.owes
+    return logic.has_output
 
 
 class InternalChecker:
@@ -135,16 +135,16 @@ class InternalChecker:
             raise Violation(7, f"{process.label} halts group {group}, though {here} of {source} are not replaced")
 
     def _activated(self, group: int, record: GroupRecord) -> None:
-        reign = self.epochs[group, record.epoch]
-        if len(reign.synced) < record.copies:
-            raise Violation(1, f"group {group}: {record} is activated, though only {sorted(reign.synced)} hold its log")
-        reign.activated = True
+        term = self.epochs[group, record.epoch]
+        if len(term.synced) < record.copies:
+            raise Violation(1, f"group {group}: {record} is activated, though only {sorted(term.synced)} hold its log")
+        term.activated = True
         self.since_activated[group] = [record]
         owner = self.process_of(record.owner)
         if owner is not None:
             self._check_adopted(group, record, owner)
-        for topic in list(reign.votes):
-            self._count(group, reign, topic, owner)
+        for topic in list(term.votes):
+            self._count(group, term, topic, owner)
 
     def _check_adopted(self, group: int, record: GroupRecord, owner: Process) -> None:
         """What was committed must be in the log that the new coordinator adopted."""
@@ -172,7 +172,7 @@ class InternalChecker:
 
     # ---- brokers
 
-    def process_of(self, broker: Broker) -> Process | None:
+    def process_of(self, broker: BrokerId) -> Process | None:
         for process in self.world.processes:
             if process.running and process.name == broker[0] and process.incarnation == broker[1]:
                 return process
@@ -240,9 +240,9 @@ class InternalChecker:
         """A broker promised, or follows another epoch."""
         if state[0] > before[0]:
             self._promised(group, (process.name, process.incarnation), state[0])
-        reign = self.epochs.get((group, state[1]))
-        if reign is not None and (me := (process.name, process.incarnation)) in reign.record.members:
-            reign.synced.add(me)
+        term = self.epochs.get((group, state[1]))
+        if term is not None and (me := (process.name, process.incarnation)) in term.record.members:
+            term.synced.add(me)
         if state[0] < before[0]:
             raise Violation(5, f"{process.label} group {group}: promised falls from {before[0]} to {state[0]}")
         for topic in self.world.options.topics:  # also those that went: they may come back alike
@@ -252,7 +252,7 @@ class InternalChecker:
     def _grown(
         self,
         process: Process,
-        me: Broker,
+        me: BrokerId,
         group: int,
         state: tuple[int, int],
         log: TopicLog,
@@ -261,67 +261,67 @@ class InternalChecker:
         promised, synced = state
         if known is not None and log.base > known[1]:
             self.world.coverage["evictions"] += 1
-        reign = self.epochs.get((group, synced))
-        if reign is None:
+        term = self.epochs.get((group, synced))
+        if term is None:
             return
         if log.epoch_at(log.last) == synced:
-            self._numbered(process, me, reign, log)
-        if promised == synced and me in reign.record.members:
-            votes = reign.votes.setdefault(log.name, {})
+            self._numbered(process, me, term, log)
+        if promised == synced and me in term.record.members:
+            votes = term.votes.setdefault(log.name, {})
             if votes.get(me, -1) < log.last:
                 votes[me] = log.last
-                self._count(group, reign, log.name, process)
+                self._count(group, term, log.name, process)
 
     @staticmethod
-    def _numbered(process: Process, me: Broker, reign: EpochState, log: TopicLog) -> None:
-        before = reign.numbered.get(log.name, 0)
+    def _numbered(process: Process, me: BrokerId, term: EpochState, log: TopicLog) -> None:
+        before = term.numbered.get(log.name, 0)
         if log.last <= before:
             return
-        reign.numbered[log.name] = log.last
-        publishers = reign.publishers.setdefault(log.name, {})
+        term.numbered[log.name] = log.last
+        publishers = term.publishers.setdefault(log.name, {})
         for sequence in range(max(before, log.base) + 1, log.last + 1):
             entry = log.entry(sequence)
-            if entry is not None and entry.id and entry.epoch == reign.record.epoch:
+            if entry is not None and entry.id and entry.epoch == term.record.epoch:
                 publishers[entry.publisher] = process.local_now()
-        record = reign.record
+        record = term.record
         if tuple(record.owner) != me:
             raise Violation(
                 5,
                 f"{process.label} has {log.name} {record.epoch}:{log.last}, which the coordinator, "
                 f"{record.owner}, never numbered",
             )
-        if not reign.activated:
+        if not term.activated:
             raise Violation(
                 5, f"{process.label} numbers {log.name} {record.epoch}:{log.last} before the epoch is activated"
             )
 
-    def _promised(self, group: int, me: Broker, promised: int) -> None:
+    def _promised(self, group: int, me: BrokerId, promised: int) -> None:
         """Epochs below, of which `me` is listed, lose a member; when they lose enough, nothing new may commit there."""
-        for (other, epoch), reign in self.epochs.items():
-            if other != group or epoch >= promised or me not in reign.record.members or me in reign.promised_higher:
+        for (other, epoch), term in self.epochs.items():
+            if other != group or epoch >= promised or me not in term.record.members or me in term.promised_higher:
                 continue
-            reign.promised_higher.add(me)
-            record = reign.record
-            if reign.limits is None and len(reign.promised_higher) >= len(record.members) - record.copies + 1:
-                reign.limits = dict(reign.numbered)
+            term.promised_higher.add(me)
+            record = term.record
+            if term.limits is None and len(term.promised_higher) >= len(record.members) - record.copies + 1:
+                term.limits = dict(term.numbered)
 
-    def _count(self, group: int, reign: EpochState, topic: str, process: Process | None) -> None:
+    def _count(self, group: int, term: EpochState, topic: str, process: Process | None) -> None:
         """Votes of this epoch's listed incarnations: is more committed now?"""
-        record = reign.record
-        if not reign.activated:
+        record = term.record
+        if not term.activated:
             return
-        votes = sorted(reign.votes[topic].values(), reverse=True)
+        votes = sorted(term.votes[topic].values(), reverse=True)
         if len(votes) < record.copies:
             return
         reached = votes[record.copies - 1]
-        if reached <= reign.committed.get(topic, 0):
+        if reached <= term.committed.get(topic, 0):
             return
-        reign.committed[topic] = reached
+        term.committed[topic] = reached
         committed = self.committed.setdefault((topic, record.first), Committed())
-        if reign.limits is not None and reached > max(reign.limits.get(topic, 0), committed.last):
+        if term.limits is not None and reached > max(term.limits.get(topic, 0), committed.last):
             raise Violation(
                 5,
-                f"{topic} {record.epoch}:{reached} is committed after {sorted(reign.promised_higher)} "
+                f"{topic} {record.epoch}:{reached} is committed after {sorted(term.promised_higher)} "
                 f"promised more than {record.epoch}",
             )
         holder = self._holder(group, topic, reached, process)
@@ -354,17 +354,17 @@ class InternalChecker:
         """READY: it takes clients, so it followed an activated list in every group that it is on."""
         me = (process.name, process.incarnation)
         for number in range(self.world.options.groups):
-            reigns = [reign for (group, _), reign in self.epochs.items() if group == number]
-            if not any(reign.activated and me in reign.record.members and me in reign.synced for reign in reigns):
+            terms = [term for (group, _), term in self.epochs.items() if group == number]
+            if not any(term.activated and me in term.record.members and me in term.synced for term in terms):
                 raise Violation(1, f"{process.label} takes clients, and was on no activated list of group {number} yet")
 
     def heard(self, process: Process) -> None:
         """FENCE-ISOLATED rests on it: what a broker takes for ZooKeeper's last word is not later than that was said,
         however long the answer lay in a socket. (One that registers takes the moment of the answer: it serves none.)"""
         zookeeper = process.logic.zookeeper
-        if zookeeper.heard == process.logic.membership.registered_at:
+        if zookeeper.heard_at == process.logic.membership.registered_at:
             return
-        late = zookeeper.heard - process.offset - process.zk.served_at
+        late = zookeeper.heard_at - process.offset - process.zk.served_at
         if late > SLACK:
             raise Violation(
                 1, f"{process.label} counts ZooKeeper as heard {late:.3f} s after its last answer was given"

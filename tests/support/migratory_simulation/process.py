@@ -15,7 +15,7 @@ from migratory_broker.core.edge import events as edge_events
 from migratory_broker.core.edge.core import Edge
 from migratory_broker.core.edge.subscriptions import TopicInterest
 from migratory_broker.core.logic import events as logic_events
-from migratory_broker.core.logic.core import Logic
+from migratory_broker.core.logic.logic import Logic
 from migratory_protocol.messages import Ack
 from migratory_protocol.peer import decode_peer, encode_peer
 
@@ -350,7 +350,7 @@ class Process:
     def restart_edge(self, index: int) -> None:
         edge = self.edges.pop(index)
         edge.stop(abort=True)
-        self.run(self.step, logic_events.Clients(edge.number))
+        self.run(self.step, logic_events.ClientCounts(edge.number))
         self.add_edge()
 
     def freeze(self) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from migratory_broker.core.logic.cache import TopicLog
 from migratory_broker.core.logic.events import Attach, Attached, Gap, Page
+from migratory_broker.core.logic.replication.topic_log import TopicLog
 from migratory_protocol.positions import Position
 
 from migratory_simulation.external_checker import Violation

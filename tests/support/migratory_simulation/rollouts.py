@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from migratory_broker.core.logic.events import Configured
+from migratory_broker.core.logic.events import BrokersConfigured
 
 from migratory_simulation.faults import RollingRestart, Shrink
 
@@ -75,7 +75,7 @@ class Rollouts:
 
     def _read(self, process: Process) -> None:
         """What stands there now: of two changes that came together, nobody reads the first one last."""
-        process.step(Configured(self.world.configured(process.name)))
+        process.step(BrokersConfigured(self.world.configured(process.name)))
 
     def _leaves(self, process: Process) -> None:
         world = self.world

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from random import Random
 
-from migratory_broker.core.logic.cache import TopicLog
-from migratory_broker.core.logic.records import GroupRecord
+from migratory_broker.core.logic.membership.records import GroupRecord
+from migratory_broker.core.logic.replication.topic_log import TopicLog
 from migratory_protocol.codec import CODECS
 
 from migratory_simulation.clients import Client

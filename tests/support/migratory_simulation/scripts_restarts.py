@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from migratory_broker.core.logic.records import GroupRecord
+from migratory_broker.core.logic.membership.records import GroupRecord
 
 from migratory_simulation.scripted import BROKERS, POLL, START, ScriptedCluster, Steps
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from migratory_broker.core.logic.records import rendezvous
+from migratory_broker.core.logic.membership.records import rendezvous
 
 from migratory_simulation.process import Process
 from migratory_simulation.scripted import BROKERS, START, ScriptedCluster, Steps, Wait

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, cast
 
 from migratory_broker.core.logic import events as ev
 from migratory_broker.core.logic.config import LogicConfig
-from migratory_broker.core.logic.core import Logic
+from migratory_broker.core.logic.logic import Logic
 from migratory_protocol.messages import Ack, Nack
-from migratory_protocol.peer import Forwarded, Heartbeat, decode_peer, encode_peer
+from migratory_protocol.peer import ForwardedPublication, Heartbeat, decode_peer, encode_peer
 from migratory_testing.zookeeper_tree import children, parent_of
 
 from migratory_simulation import final_checks
@@ -291,7 +291,7 @@ class UntimedCluster:
         if ask.watch:
             node.watches.add((ask.path, isinstance(ask, ev.ZkChildren)))
         if isinstance(ask, ev.ZkGet):
-            return ev.ZkReply(ask.request, "ok", node=ev.Node(stored.data, stored.version, stored.owner))
+            return ev.ZkReply(ask.request, "ok", node=ev.ZkNode(stored.data, stored.version, stored.owner))
         return ev.ZkReply(ask.request, "ok", children=children(self.ensemble.nodes, ask.path))
 
     def _watched(self, path: str, data: bytes | None, version: int) -> None:
@@ -385,7 +385,7 @@ class UntimedCluster:
         node = self.node(self.contact)
         if node is not None and number in self.waiting:
             payload = Key(PUBLISHER, TOPIC, number).payload
-            publication = Forwarded(TOPIC, payload, 1, PUBLISHER, number, self.waiting[0])
+            publication = ForwardedPublication(TOPIC, payload, 1, PUBLISHER, number, self.waiting[0])
             self.step(node, ev.PublishRequest(0, 1, [publication]))
 
     def _answered(self, node: Node, answer: Ack | Nack) -> None:

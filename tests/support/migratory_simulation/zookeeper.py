@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from random import Random
 
 from migratory_broker.core.logic.events import (
-    Check,
-    Node,
     ZkChanged,
+    ZkCheck,
     ZkChildren,
     ZkCommit,
     ZkGet,
+    ZkNode,
     ZkReply,
     ZkSession,
 )
@@ -112,7 +112,7 @@ class Ensemble:
             else:
                 self.nodes[path] = stored
         for operation in request.operations:
-            if not isinstance(operation, Check):
+            if not isinstance(operation, ZkCheck):
                 self._changed(operation.path, changes[operation.path])
         return ZkReply(request.request, "ok", versions=versions)
 
@@ -255,7 +255,7 @@ class ZkClient:
         if isinstance(request, ZkGet):
             if request.watch:
                 self._data_watches.add(request.path)
-            return ZkReply(request.request, "ok", node=Node(node.data, node.version, node.owner))
+            return ZkReply(request.request, "ok", node=ZkNode(node.data, node.version, node.owner))
         if request.watch:
             self._child_watches.add(request.path)
         return ZkReply(request.request, "ok", children=children(self._seen, request.path))

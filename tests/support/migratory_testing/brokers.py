@@ -13,15 +13,46 @@ from typing import TypeVar
 
 from migratory_broker.core.logic import events as ev
 from migratory_broker.core.logic.config import LogicConfig
-from migratory_broker.core.logic.core import Logic
-from migratory_broker.core.logic.records import GroupRecord, decode_group
+from migratory_broker.core.logic.logic import Logic
+from migratory_broker.core.logic.membership.records import GroupRecord, decode_group
+from migratory_broker.core.logic.replication.topic_log import TopicLog
 from migratory_protocol.messages import Ack
-from migratory_protocol.peer import Answer, Forwarded, Heartbeat, Load, PeerMessage, decode_peer, encode_peer
+from migratory_protocol.peer import (
+    ClientLoad,
+    ForwardedPublication,
+    ForwardReply,
+    Heartbeat,
+    PeerMessage,
+    Publication,
+    decode_peer,
+    encode_peer,
+)
 from migratory_protocol.positions import Position
 
 from migratory_testing.zookeeper_tree import Store
 
 WALL_MS = 1_000_000
+
+
+class CommitRecorder:
+    """A listener of a replica that stands alone: it keeps what was committed, and drops the rest."""
+
+    def __init__(self) -> None:
+        self.publications: list[Publication] = []
+
+    def committed(self, group: int, log: TopicLog, publications: list[Publication]) -> None:
+        self.publications += publications
+
+    def reply(self, contact: str | None, reply: ForwardReply) -> None:
+        pass
+
+    def synced(self, group: int) -> None:
+        pass
+
+    def activated(self, group: int, epoch: int, coordinator: str) -> None:
+        pass
+
+
 E = TypeVar("E")
 M = TypeVar("M")
 
@@ -64,7 +95,7 @@ class Cluster:
         self.unknown: Callable[[str, ev.ZkCommit], bool] = lambda broker, commit: False  # carried out, reply lost
         self.lost: Callable[[str, ev.ZkCommit], bool] = lambda broker, commit: False  # not carried out, reply lost
         self.unread: Callable[[str, str], bool] = lambda broker, path: False  # a read of that path, reply lost
-        self.answers: dict[int, Answer] = {}  # by the reference of the request, the last one
+        self.answers: dict[int, ForwardReply] = {}  # by the reference of the request, the last one
         self.sent: list[tuple[str, str, PeerMessage]] = []
         self._queue: deque[tuple[Broker, ev.Event]] = deque()
         self._session = 100
@@ -210,7 +241,7 @@ class Cluster:
         """What a broker sent of a kind so far, each with whom it was for."""
         return [(to, message) for by, to, message in self.sent if by == sender and isinstance(message, kind)]
 
-    def hears_load(self, name: str, peer: str, load: Load | None) -> None:
+    def hears_load(self, name: str, peer: str, load: ClientLoad | None) -> None:
         """A heartbeat of `peer`, also while its own are held back."""
         hold, self.hold = self.hold, lambda sender, receiver, message: False
         self._carry_out(self[peer], ev.SendPeer(name, Heartbeat(0.0, [], [], True, True, load)))
@@ -284,9 +315,9 @@ class Cluster:
             for answer in effect.answers:
                 told = (answer.topic, answer.publisher, answer.id)
                 if isinstance(answer, Ack):
-                    self.answers[effect.reference] = Answer(*told, "", answer.position)
+                    self.answers[effect.reference] = ForwardReply(*told, "", answer.position)
                 else:
-                    self.answers[effect.reference] = Answer(
+                    self.answers[effect.reference] = ForwardReply(
                         *told, answer.code, None, answer.text, answer.retry_after or 0.0
                     )
         elif isinstance(effect, ev.Stop):
@@ -314,7 +345,7 @@ class Cluster:
     ) -> int:
         """QoS 1 when there is an id (its own mark unless said). Returns the reference of the answer to come."""
         self._reference += 1
-        publication = Forwarded(
+        publication = ForwardedPublication(
             topic,
             payload.encode(),
             1 if id else 0,
@@ -364,7 +395,7 @@ class Cluster:
         return [
             name
             for name, broker in self.brokers.items()
-            if broker.running and (reign := broker.logic.groups[group].reign) is not None and reign.active
+            if broker.running and (term := broker.logic.groups[group].term) is not None and term.active
         ]
 
     def coordinator(self, group: int = 0) -> str:

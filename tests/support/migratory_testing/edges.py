@@ -26,7 +26,7 @@ from migratory_broker.core.logic.events import (
     Admission,
     Attach,
     Attached,
-    Clients,
+    ClientCounts,
     Fanout,
     NextPage,
     Note,
@@ -50,7 +50,7 @@ from migratory_protocol.messages import (
     TopicRequest,
     Welcome,
 )
-from migratory_protocol.peer import Forwarded, Publication
+from migratory_protocol.peer import ForwardedPublication, Publication
 from migratory_protocol.positions import Position
 
 MASK = b"\x37\xfa\x21\x3d"
@@ -201,7 +201,7 @@ class Bench:
             elif isinstance(effect, Later):
                 assert effect.at >= self.now
                 self.later.append(effect)
-            elif isinstance(effect, Clients):
+            elif isinstance(effect, ClientCounts):
                 self.counted = effect.by_moves
             else:
                 self.requests.append(effect)
@@ -244,7 +244,7 @@ class Bench:
         self.requests.clear()
         return found
 
-    def published(self) -> list[Forwarded]:
+    def published(self) -> list[ForwardedPublication]:
         """What the logic was given to publish since the last call; all other requests are forgotten."""
         return [publication for request in self.asked(PublishRequest) for publication in request.publications]
 

@@ -50,7 +50,7 @@ from migratory_broker.core.logic.events import (
     Admission,
     Attach,
     Attached,
-    Clients,
+    ClientCounts,
     DrainClients,
     Fanout,
     Gap,
@@ -66,7 +66,7 @@ from migratory_broker.core.logic.events import (
 from migratory_protocol import frames
 from migratory_protocol import messages as m
 from migratory_protocol.codec import JSON, MSGPACK, Codec
-from migratory_protocol.peer import Forwarded, Publication
+from migratory_protocol.peer import ForwardedPublication, Publication
 from migratory_protocol.positions import Position, parse_position
 
 MASK = b"\x00\x00\x00\x00"
@@ -145,7 +145,7 @@ class EdgeScript:
             return [f"  logic < next page #{effect.reference} {effect.topic} after {effect.after}"]
         if isinstance(effect, PublishRequest):
             return [f"  logic < publish {show_forwarded(publication)}" for publication in effect.publications]
-        if isinstance(effect, Clients):
+        if isinstance(effect, ClientCounts):
             return []  # comes with every tick behind a change
         if isinstance(effect, Detach):
             return [f"  logic < detach {effect.topic}"]
@@ -290,7 +290,7 @@ def publications(text: str) -> tuple[Publication, ...]:
     )
 
 
-def show_forwarded(publication: Forwarded) -> str:
+def show_forwarded(publication: ForwardedPublication) -> str:
     ids = f" {publication.publisher} {publication.id} mark {publication.mark}" if publication.qos else ""
     return f"{publication.topic} {publication.payload.decode()!r}{ids}"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from random import Random
 
-from migratory_broker.core.logic.events import Clients, DrainClients, MoveClients
+from migratory_broker.core.logic.events import ClientCounts, DrainClients, MoveClients
 from migratory_protocol.messages import Server
 
 from migratory_testing.brokers import Cluster
@@ -43,7 +43,7 @@ class Population:
         for name, broker in self.cluster.brokers.items():
             if broker.running:
                 moves = Counter(min(len(person.moves), 3) for person in self.people if person.home == name)
-                self.cluster.give(name, Clients(0, tuple(moves[level] for level in range(5))))
+                self.cluster.give(name, ClientCounts(0, tuple(moves[level] for level in range(5))))
         self.cluster.settle()
 
     def run(self, seconds: float) -> None:

@@ -10,16 +10,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from migratory_broker.core.logic.events import (
-    Check,
-    Create,
-    Delete,
-    Node,
-    Write,
+    ZkCheck,
     ZkChildren,
     ZkCommit,
+    ZkCreate,
+    ZkDelete,
     ZkGet,
+    ZkNode,
     ZkOperation,
     ZkReply,
+    ZkWrite,
 )
 
 
@@ -60,7 +60,7 @@ def staged(
     for operation in operations:
         path = operation.path
         found = look(path)
-        if isinstance(operation, Create):
+        if isinstance(operation, ZkCreate):
             parent = look(parent_of(path))
             if found is not None:
                 raise Refused(f"{path} exists")
@@ -74,10 +74,10 @@ def staged(
         wanted = operation.version
         if wanted not in (-1, found.version):
             raise Refused(f"{path} is at version {found.version}, not {wanted}")
-        if isinstance(operation, Write):
+        if isinstance(operation, ZkWrite):
             changes[path] = Stored(operation.data, found.version + 1, found.owner)
             versions.append(found.version + 1)
-        elif isinstance(operation, Delete):
+        elif isinstance(operation, ZkDelete):
             if any(name.startswith(path + "/") for name in nodes):
                 raise Refused(f"{path} has children")
             changes[path] = None
@@ -109,7 +109,7 @@ class Store:
         if node is None:
             return ZkReply(request.request, "ok")
         if isinstance(request, ZkGet):
-            return ZkReply(request.request, "ok", node=Node(node.data, node.version, node.owner))
+            return ZkReply(request.request, "ok", node=ZkNode(node.data, node.version, node.owner))
         return ZkReply(request.request, "ok", children=children(self.nodes, request.path))
 
     def expire(self, session: int) -> None:
@@ -131,6 +131,6 @@ class Store:
             else:
                 self.nodes[path] = stored
         for operation in operations:
-            if not isinstance(operation, Check):
-                self.fire(operation.path, not isinstance(operation, Write))
+            if not isinstance(operation, ZkCheck):
+                self.fire(operation.path, not isinstance(operation, ZkWrite))
         return versions

@@ -1,4 +1,4 @@
-"""The publisher's rules of docs/replication.md, "Normal case", 1 and 2."""
+"""The publisher's rules of docs/concepts/replication.md, "Normal case", 1 and 2."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Random runs of the client core against a small model of brokers that lose links, copies and answers.
 
-The model's coordinator takes ids as docs/replication.md has it ("Normal case", 2). Copies of a publication may arrive
-long after their link is gone. Checked after every step, and at the end, once faults have stopped:
+The model's coordinator takes ids as docs/concepts/replication.md has it ("Normal case", 2). Copies of a publication may
+arrive long after their link is gone. Checked after every step, and at the end, once faults have stopped:
 
 - invariants 2 and 6: positions that the application sees rise, each hole was reported; a publisher's order holds
 - invariants 1 and 4: what was acknowledged is in the log, once; nothing is there twice

@@ -1,4 +1,4 @@
-"""docs/replication.md and the model speak of the same rules: each has its switch, and each switch its rule."""
+"""docs/concepts/replication.md and the model speak of the same rules: each has its switch, and each switch its rule."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_every_rule_of_the_model_is_on_the_page() -> None:
     assert len(ROWS) > 30
     for row in ROWS:
         assert len(row) == 5, row
-        assert row[0] in rules, f"tests/model/rules.tsv: {row[0]} is no rule of docs/replication.md"
+        assert row[0] in rules, f"tests/model/rules.tsv: {row[0]} is no rule of docs/concepts/replication.md"
 
 
 def test_the_page_names_the_switch_of_each_rule() -> None:

@@ -11,29 +11,29 @@ from migratory_protocol.peer import (
     Accept,
     Accepted,
     Activated,
-    Answer,
-    Answers,
-    Ask,
     BadPeerMessage,
-    Digest,
-    Entries,
+    ClientLoad,
+    EpochRefused,
     Forward,
-    Forwarded,
+    ForwardedPublication,
+    ForwardReplies,
+    ForwardReply,
     HandOver,
     Heartbeat,
-    Held,
-    Hello,
-    Load,
+    Inventory,
+    InventoryRequest,
+    LogDigest,
+    PeerHello,
     PeerMessage,
     Prepare,
     Promise,
     Publication,
-    Refused,
-    Row,
-    Standing,
+    PublisherRow,
     Survey,
+    SurveyReply,
     Sync,
     Synced,
+    TopicEntries,
     TopicPart,
     decode_peer,
     decode_peers,
@@ -45,26 +45,28 @@ from migratory_resources.cluster.spec import LimitsSpec
 from migratory_resources.quantities import parse_size
 
 PUBLICATION = Publication(2**62, 2**53 + 1, b"\x00\xff", "p", 7, 1.5, 0.25)
-PART = TopicPart("t", 1, 0, 0, 2, 1, entries=[PUBLICATION], older=[PUBLICATION], table=[Row("p", 7, 1, 2)])
+PART = TopicPart("t", 1, 0, 0, 2, 1, entries=[PUBLICATION], older=[PUBLICATION], table=[PublisherRow("p", 7, 1, 2)])
 MESSAGES: list[PeerMessage] = [
-    Hello(1, "quotes", "quotes-0", 3, 100),
+    PeerHello(1, "quotes", "quotes-0", 3, 100),
     Heartbeat(-1.0, ["a"], [(0, 5)], True, False),
-    Heartbeat(-1.0, ["a"], [(0, 5)], True, False, Load(300, False, "quotes-7d9", [("b", 20)]), [3]),
-    Forward(3, [Forwarded("t", b"x", 1, "p", 7, 6, 0.5)]),
-    Answers([Answer("t", "p", 7, position=Position(1, 2)), Answer("t", "p", 8, "retry", None, "why", 0.2)]),
-    Prepare(1, 2, 3, 2, True, [Digest("t", 0, 2, 1, 1)]),
-    Promise(1, 2, 3, 2, True, [Digest("t", 0, 2, 1, 1)], [PART]),
-    Refused(1, 2, 3),
-    Ask(1, 2, 3),
-    Standing(1, 2, 3, 3, 2, []),
+    Heartbeat(-1.0, ["a"], [(0, 5)], True, False, ClientLoad(300, False, "quotes-7d9", [("b", 20)]), [3]),
+    Forward(3, [ForwardedPublication("t", b"x", 1, "p", 7, 6, 0.5)]),
+    ForwardReplies(
+        [ForwardReply("t", "p", 7, position=Position(1, 2)), ForwardReply("t", "p", 8, "retry", None, "why", 0.2)]
+    ),
+    Prepare(1, 2, 3, 2, True, [LogDigest("t", 0, 2, 1, 1)]),
+    Promise(1, 2, 3, 2, True, [LogDigest("t", 0, 2, 1, 1)], [PART]),
+    EpochRefused(1, 2, 3),
+    InventoryRequest(1, 2, 3),
+    Inventory(1, 2, 3, 3, 2, []),
     Sync(1, 2, 1, 3, 9, ("a", 1), [("a", 1), ("b", 2)], 2, False, True, True, [PART], 1, 2),
     Synced(1, 2, 3, 9),
     Activated(1, 2, 3),
-    Accept(1, 2, 3, [Entries("t", [PUBLICATION])], [("t", "q")], [("t", 1)]),
+    Accept(1, 2, 3, [TopicEntries("t", [PUBLICATION])], [("t", "q")], [("t", 1)]),
     Accepted(1, 2, 3, [("t", 2)]),
     HandOver(1, 2, 3),
     Survey(4, [1, 2]),
-    Held(4, [(1, 9)]),
+    SurveyReply(4, [(1, 9)]),
 ]
 
 
@@ -82,8 +84,8 @@ def test_a_position_is_named() -> None:
 
 
 def test_fields_that_a_later_version_adds_are_ignored() -> None:
-    data = msgspec.msgpack.encode([*msgspec.msgpack.decode(encode_peer(Ask(1, 2, 3))), "later"])
-    assert decode_peer(data) == Ask(1, 2, 3)
+    data = msgspec.msgpack.encode([*msgspec.msgpack.decode(encode_peer(InventoryRequest(1, 2, 3))), "later"])
+    assert decode_peer(data) == InventoryRequest(1, 2, 3)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +96,7 @@ def test_fields_that_a_later_version_adds_are_ignored() -> None:
         (msgspec.msgpack.encode([77, 1]), "Invalid value 77"),
         (msgspec.msgpack.encode([7, 1]), "at least"),
         (msgspec.msgpack.encode([7, "x", 2, 3]), "Expected `int`"),
-        (encode_peer(Ask(1, 2, 3)) + b"\x00", "trailing"),
+        (encode_peer(InventoryRequest(1, 2, 3)) + b"\x00", "trailing"),
         (b"\x96\x00\x01\xa1\xff\xa1b\x01\x04", "utf-8"),
         (b"\x95\x07\x01\x02\x03" + b"\x91" * 100_000, "recursion"),
     ],
@@ -109,14 +111,14 @@ def test_the_largest_publications_that_a_cluster_may_allow_fit() -> None:
     """One that did not would break the link to its coordinator, and again whenever it is sent again."""
     (size,) = (part for part in get_type_hints(LimitsSpec, include_extras=True)["max_payload"].__metadata__)
     payload = bytes(parse_size(size.maximum))
-    assert len(encode_peer(Forward(0, [Forwarded("t", payload, 1, "p", 1, 1)]))) > len(payload)
+    assert len(encode_peer(Forward(0, [ForwardedPublication("t", payload, 1, "p", 1, 1)]))) > len(payload)
     assert 8 * len(payload) <= peer.MAX_PEER_MESSAGE
 
 
 def test_giants_are_refused_on_both_sides(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peer, "MAX_PEER_MESSAGE", 10)
     with pytest.raises(BadPeerMessage, match=r"Accept has .* the limit is 10"):
-        encode_peer(Accept(1, 2, 3, [Entries("t", [PUBLICATION])], [], []))
+        encode_peer(Accept(1, 2, 3, [TopicEntries("t", [PUBLICATION])], [], []))
     with pytest.raises(BadPeerMessage, match="11 bytes, the limit is 10"):
         decode_peer(b"x" * 11)
 
@@ -127,29 +129,32 @@ def test_a_heartbeat_of_an_older_broker_says_nothing_of_load_and_lives() -> None
     assert decode_peer(old) == Heartbeat(0.5, ["a"], [(0, 5)], True, True, None, [])
     load = [300, False, "r", [["b", 20]], "later"]
     newer = msgspec.msgpack.encode([1, 0.5, ["a"], [[0, 5]], True, True, load, [7], {"later": 1}])
-    load_and_lives = (Load(300, False, "r", [("b", 20)]), [7])
+    load_and_lives = (ClientLoad(300, False, "r", [("b", 20)]), [7])
     assert decode_peer(newer) == Heartbeat(0.5, ["a"], [(0, 5)], True, True, *load_and_lives)
 
 
 def test_several_messages_in_a_frame() -> None:
-    sent = [message for message in MESSAGES if not isinstance(message, Hello)]
+    sent = [message for message in MESSAGES if not isinstance(message, PeerHello)]
     encoded = [encode_peer(message) for message in sent]
     assert decode_peers(join_peer(encoded)) == sent
     assert [decode_peers(one) for one in encoded] == [[message] for message in sent]
 
 
 def test_a_broker_from_before_frames_of_several_does_not_say_that_it_takes_them() -> None:
-    assert decode_peer(msgspec.msgpack.encode([0, 1, "c", "a", 1, 8])) == Hello(1, "c", "a", 1, 8, several=False)
+    assert decode_peer(msgspec.msgpack.encode([0, 1, "c", "a", 1, 8])) == PeerHello(1, "c", "a", 1, 8, batches=False)
 
 
 @pytest.mark.parametrize(
     ("data", "text"),
     [
         (b"", "not a message of peer protocol 1"),
-        (b"\xdd\x00\x00\x00\x00", "a frame without a message"),
-        (join_peer([encode_peer(Ask(1, 2, 3)), encode_peer(Hello(1, "c", "a", 1, 8))]), "Invalid value 0"),
-        (join_peer([encode_peer(Ask(1, 2, 3)), b"\x93\x07"]), "at least length 4"),
-        (join_peer([encode_peer(Ask(1, 2, 3))] * 2) + b"\x00", "trailing"),
+        (b"\xdd\x00\x00\x00\x00", "the frame has no message, it must have one or more"),
+        (
+            join_peer([encode_peer(InventoryRequest(1, 2, 3)), encode_peer(PeerHello(1, "c", "a", 1, 8))]),
+            "Invalid value 0",
+        ),
+        (join_peer([encode_peer(InventoryRequest(1, 2, 3)), b"\x93\x07"]), "at least length 4"),
+        (join_peer([encode_peer(InventoryRequest(1, 2, 3))] * 2) + b"\x00", "trailing"),
     ],
 )
 def test_what_is_no_frame_is_named(data: bytes, text: str) -> None:

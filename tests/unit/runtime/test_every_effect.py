@@ -13,7 +13,7 @@ from migratory_broker.core.edge import Edge, EdgeConfig
 from migratory_broker.core.edge import events as edge_events
 from migratory_broker.core.logic import events as logic_events
 from migratory_broker.core.logic.config import LogicConfig
-from migratory_broker.core.logic.core import Logic
+from migratory_broker.core.logic.logic import Logic
 from migratory_broker.runtime.config import Identity, parse
 from migratory_broker.runtime.io_processes import pool as manyprocesses
 from migratory_broker.runtime.io_processes import process as ioprocess
@@ -22,7 +22,7 @@ from migratory_broker.runtime.io_processes.messages import Begin, FromIo, ToIo
 from migratory_broker.runtime.io_processes.process import IoProcess
 from migratory_broker.runtime.logs import Log
 from migratory_broker.runtime.process import Broker
-from migratory_protocol.peer import Said
+from migratory_protocol.peer import LinkMessage
 from migratory_simulation.process import Process
 
 LOGIC_EFFECTS = set(get_args(logic_events.Effect))
@@ -48,7 +48,7 @@ def config(processes: int) -> bytes:
 def test_the_cores_take_all_that_they_may_be_told() -> None:
     logic = Logic(LogicConfig("c", "a", ("a",), min_copies=1))
     assert set(logic._events) == set(get_args(logic_events.Event))
-    assert set(logic._messages) | set(logic._group_messages) == set(get_args(Said))
+    assert set(logic._messages) | set(logic._group_messages) == set(get_args(LinkMessage))
     assert set(Edge(EdgeConfig())._handlers) == set(get_args(edge_events.Event))
 
 

@@ -19,7 +19,7 @@ from migratory_broker.core.edge.config import EdgeConfig
 from migratory_broker.core.edge.delivery import EdgeDelivery
 from migratory_broker.core.edge.formats import Format
 from migratory_broker.core.edge.state import ClientConnection, State
-from migratory_broker.core.logic.events import Admission, Clients, MoveClients
+from migratory_broker.core.logic.events import Admission, ClientCounts, MoveClients
 
 # ---- authorization ---------------------------------------------------------------------------------------------
 
@@ -177,7 +177,7 @@ class Rebalancer:
         counts = tuple(self._counts)
         if counts != self._reported:
             self._reported = counts
-            self._delivery.emit(Clients(self._number, counts))
+            self._delivery.emit(ClientCounts(self._number, counts))
 
     def move(self, connections: Iterable[ClientConnection], event: MoveClients) -> None:
         """Ask `event.count` clients to move. Passes over `connections` once per number of moves, usually once."""

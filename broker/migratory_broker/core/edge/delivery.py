@@ -21,14 +21,14 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from migratory_protocol.messages import BrokerMessage
-from migratory_protocol.peer import Forwarded, Publication
+from migratory_protocol.peer import ForwardedPublication, Publication
 
 from migratory_broker.core.edge import events
 from migratory_broker.core.edge.batches import Batcher
 from migratory_broker.core.edge.config import EdgeConfig
 from migratory_broker.core.edge.formats import Format
 from migratory_broker.core.edge.state import ClientConnection, EdgeTopic, SendQueue
-from migratory_broker.core.logic.events import Attach, Clients, NextPage, Note, Observe, PublishRequest
+from migratory_broker.core.logic.events import Attach, ClientCounts, NextPage, Note, Observe, PublishRequest
 
 CLIENT_LIMIT: Final = "queue of this client"
 TOTAL_LIMIT: Final = "queues of all clients"
@@ -75,13 +75,21 @@ class EdgeDelivery:
 
     def emit(
         self,
-        effect: Attach | NextPage | events.Detach | Clients | events.Hold | events.More | events.Later | Observe | Note,
+        effect: Attach
+        | NextPage
+        | events.Detach
+        | ClientCounts
+        | events.Hold
+        | events.More
+        | events.Later
+        | Observe
+        | Note,
     ) -> None:
         """Emit an effect whose place among the writes does not matter. Replies around it are still joined."""
         self._forwarding = None  # a publication behind a subscription must not join the request before it
         self._effects.append(effect)
 
-    def forward(self, edge: int, connection: ClientConnection, publication: Forwarded) -> None:
+    def forward(self, edge: int, connection: ClientConnection, publication: ForwardedPublication) -> None:
         """Send a publication to the logic, together with those that the same client published just before."""
         request = self._forwarding
         if request is None or request.reference != connection.number:

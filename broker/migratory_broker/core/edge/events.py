@@ -13,9 +13,9 @@ from msgspec import Struct
 
 from migratory_broker.core.logic.events import (
     Attach,
-    Clients,
-    Crossing,
+    ClientCounts,
     EdgeEffect,
+    EdgeMessage,
     NextPage,
     Note,
     Observe,
@@ -118,7 +118,7 @@ class Hold(Struct, frozen=True, gc=False):
     on: bool
 
 
-class Detach(Crossing, frozen=True, gc=False):
+class Detach(EdgeMessage, frozen=True, gc=False):
     """The topic has no subscribers on this edge any more: its publications need not come until the next `Attach`.
     (They may still come.)"""
 
@@ -126,5 +126,5 @@ class Detach(Crossing, frozen=True, gc=False):
     topic: str
 
 
-LogicRequest = PublishRequest | Attach | NextPage | Clients
+LogicRequest = PublishRequest | Attach | NextPage | ClientCounts
 Effect = Multicast | Send | Close | Hold | More | Later | Detach | LogicRequest | Observe | Note

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from migratory_protocol import errors
 from migratory_protocol.messages import Error, Nack, Publish
-from migratory_protocol.peer import Forwarded
+from migratory_protocol.peer import ForwardedPublication
 from migratory_protocol.topics import BadTopic, check_topic
 
 from migratory_broker.core.edge.admission import ClientAuthorizer
@@ -53,7 +53,7 @@ class PublishHandler:
         self._delivery.forward(
             self._number,
             connection,
-            Forwarded(message.topic, message.payload, message.qos, publisher, number, mark, message.sent),
+            ForwardedPublication(message.topic, message.payload, message.qos, publisher, number, mark, message.sent),
         )
 
     def answer(self, connection: ClientConnection, event: PublishAnswers) -> None:

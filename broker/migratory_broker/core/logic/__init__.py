@@ -1,1 +1,1 @@
-"""The logic: what brokers must agree upon. Start reading at core.py; docs/replication.md has the rules."""
+"""The logic: what brokers must agree upon. Start reading at core.py; docs/concepts/replication.md has the rules."""

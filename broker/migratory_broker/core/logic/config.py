@@ -1,4 +1,5 @@
-"""What the logic may be told from outside. Durations are seconds, sizes bytes; docs/replication.md names the reasons.
+"""What the logic may be told from outside. Durations are seconds, sizes bytes; docs/concepts/replication.md names the
+reasons.
 
 Checked on creation: a value that cannot work raises ValueError and names the field.
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from migratory_protocol.peer import Broker, PeerMessage
+from migratory_protocol.peer import BrokerId, PeerMessage
 
 from migratory_broker.core.logic.config import LogicConfig
 from migratory_broker.core.logic.events import Effect, Note, Observe, SendPeer
@@ -11,7 +11,8 @@ _MASK = 2**64 - 1
 
 
 class InvariantError(AssertionError):
-    """Something that the rules of docs/replication.md exclude has happened: the process must not go on with it."""
+    """Something that the rules of docs/concepts/replication.md exclude has happened: the process must not go on with
+    it."""
 
 
 def must(condition: bool, rule: str) -> None:
@@ -61,7 +62,7 @@ class Context:
         self.random = Random(seed)
 
     @property
-    def me(self) -> Broker:
+    def me(self) -> BrokerId:
         return (self.config.name, self.incarnation)
 
     @property
@@ -69,7 +70,7 @@ class Context:
         """Seconds of the wall clock as it was at the start, driven on by the monotonic one: it never jumps."""
         return self._wall_offset + self.now
 
-    def linked(self, broker: Broker) -> bool:
+    def linked(self, broker: BrokerId) -> bool:
         """Whether a link to this very incarnation stands (a broker always reaches itself)."""
         return broker == self.me or self.links.get(broker[0]) == broker[1]
 

@@ -9,25 +9,25 @@ from __future__ import annotations
 from typing import Literal
 
 from migratory_protocol.messages import Ack, Nack, Server
-from migratory_protocol.peer import Forwarded, PeerMessage, Publication
+from migratory_protocol.peer import ForwardedPublication, PeerMessage, Publication
 from migratory_protocol.positions import Position
 from msgspec import Struct, field
 
 
-class Crossing(Struct, frozen=True, gc=False, array_like=True, tag=True):
+class EdgeMessage(Struct, frozen=True, gc=False, array_like=True, tag=True):
     """What goes between the logic and an edge: as MessagePack where the edge is in an I/O process of its own."""
 
 
 # ---- ZooKeeper, as plain operations ----------------------------------------------------------------------------
 
 
-class Create(Struct, frozen=True, gc=False):
+class ZkCreate(Struct, frozen=True, gc=False):
     path: str
     data: bytes
     ephemeral: bool = False
 
 
-class Write(Struct, frozen=True, gc=False):
+class ZkWrite(Struct, frozen=True, gc=False):
     """Set the data; `version` -1 writes whatever is there."""
 
     path: str
@@ -35,20 +35,20 @@ class Write(Struct, frozen=True, gc=False):
     version: int
 
 
-class Delete(Struct, frozen=True, gc=False):
+class ZkDelete(Struct, frozen=True, gc=False):
     path: str
     version: int = -1
 
 
-class Check(Struct, frozen=True, gc=False):
+class ZkCheck(Struct, frozen=True, gc=False):
     path: str
     version: int
 
 
-ZkOperation = Create | Write | Delete | Check
+ZkOperation = ZkCreate | ZkWrite | ZkDelete | ZkCheck
 
 
-class Node(Struct, frozen=True, gc=False):
+class ZkNode(Struct, frozen=True, gc=False):
     """What a read found. `owner` is the session of an ephemeral, 0 for a persistent node."""
 
     data: bytes
@@ -67,7 +67,7 @@ class ZkReply(Struct, frozen=True, gc=False):
 
     request: int
     outcome: Literal["ok", "refused", "unknown"]
-    node: Node | None = None
+    node: ZkNode | None = None
     children: tuple[str, ...] | None = None
     versions: tuple[int, ...] = ()  # ok transaction: the version of each created or written node, -1 for others
     error: str = ""
@@ -146,16 +146,16 @@ class PeerReceived(Struct, frozen=True, gc=False):
     messages: tuple[PeerMessage, ...]
 
 
-class PublishRequest(Crossing, frozen=True, gc=False):
+class PublishRequest(EdgeMessage, frozen=True, gc=False):
     """A client of `edge` publishes, in this order: what came in one read, and mostly all of it. `reference` is the
     edge's own and comes back in the `PublishAnswers`. QoS 0 has no publisher, id or mark and gets no answer."""
 
     edge: int
     reference: int
-    publications: list[Forwarded]
+    publications: list[ForwardedPublication]
 
 
-class Attach(Crossing, frozen=True, gc=False):
+class Attach(EdgeMessage, frozen=True, gc=False):
     """A subscriber wants `topic`, from behind `after` (None: from now on; with `snapshot` the latest publication
     too). Answered by one `Attached`, at most the resume wait later."""
 
@@ -167,7 +167,7 @@ class Attach(Crossing, frozen=True, gc=False):
     max_bytes: int = 65536
 
 
-class NextPage(Crossing, frozen=True, gc=False):
+class NextPage(EdgeMessage, frozen=True, gc=False):
     """A replay goes on behind sequence number `after`. Answered at once by a `Page`."""
 
     edge: int
@@ -177,7 +177,7 @@ class NextPage(Crossing, frozen=True, gc=False):
     max_bytes: int = 65536
 
 
-class Clients(Crossing, frozen=True, gc=False):
+class ClientCounts(EdgeMessage, frozen=True, gc=False):
     """How many clients `edge` has now, by how often they changed their broker lately: never, once, ... Empty when the
     edge is gone."""
 
@@ -185,7 +185,7 @@ class Clients(Crossing, frozen=True, gc=False):
     by_moves: tuple[int, ...] = ()
 
 
-class Configured(Struct, frozen=True, gc=False):
+class BrokersConfigured(Struct, frozen=True, gc=False):
     """From now on the cluster has these brokers, this one among them: what waits for all of them waits for these."""
 
     brokers: tuple[str, ...]
@@ -210,8 +210,8 @@ Event = (
     | PublishRequest
     | Attach
     | NextPage
-    | Clients
-    | Configured
+    | ClientCounts
+    | BrokersConfigured
     | DrainRequest
 )
 
@@ -229,7 +229,7 @@ class SendPeer(Struct, frozen=True, gc=False):
     message: PeerMessage
 
 
-class Fanout(Crossing, frozen=True, gc=False):
+class Fanout(EdgeMessage, frozen=True, gc=False):
     """To every edge, in order: publications of one topic that were just committed here, oldest first."""
 
     topic: str
@@ -239,7 +239,7 @@ class Fanout(Crossing, frozen=True, gc=False):
 Receipt = Literal["complete", "truncated", "reset"]
 
 
-class Gap(Crossing, frozen=True, gc=False):
+class Gap(EdgeMessage, frozen=True, gc=False):
     """To every edge: live subscribers of `topic` lose something, and are told. `truncated`: sequence numbers
     `first`..`last` were evicted before they reached this broker. `reset`: another history starts at `position`."""
 
@@ -250,7 +250,7 @@ class Gap(Crossing, frozen=True, gc=False):
     last: int = 0
 
 
-class Attached(Crossing, frozen=True, gc=False):
+class Attached(EdgeMessage, frozen=True, gc=False):
     """To one edge. `position` is the current (committed) position, `publications` the first page of the replay.
     With `done` every later publication of the topic comes as a `Fanout` after this effect; otherwise ask `NextPage`
     behind the last publication given here. `first`..`last` are the missing sequence numbers of `truncated`. With a
@@ -269,7 +269,7 @@ class Attached(Crossing, frozen=True, gc=False):
     text: str = ""
 
 
-class Page(Crossing, frozen=True, gc=False):
+class Page(EdgeMessage, frozen=True, gc=False):
     """To one edge: more of a replay, as in `Attached`. When eviction overtook the replay, `receipt` is `truncated`
     and `first`..`last` are missing before `publications`; when the history ended, `reset`."""
 
@@ -284,7 +284,7 @@ class Page(Crossing, frozen=True, gc=False):
     last: int = 0
 
 
-class PublishAnswers(Crossing, frozen=True, gc=False):
+class PublishAnswers(EdgeMessage, frozen=True, gc=False):
     """To one edge: what one client is told of its publications, all of a turn in one. An `Ack` without a position is
     of a duplicate whose entry is no longer cached; the codes of a `Nack` are "gap" (send again from the lowest waiting
     id), "retry" (no coordinator now; again after `retry_after` seconds), and those of final errors."""
@@ -294,7 +294,7 @@ class PublishAnswers(Crossing, frozen=True, gc=False):
     answers: list[Ack | Nack]
 
 
-class Admission(Crossing, frozen=True, gc=False):
+class Admission(EdgeMessage, frozen=True, gc=False):
     """To every edge: take clients or not. "learning" and "draining" only refuse new ones; with the other reasons the
     connected ones must go as well, now (`ends`): "fenced" (go elsewhere, the blacklist applies), "drained" (the drain
     is over) or "stopping" (the broker ends without one)."""
@@ -307,20 +307,20 @@ class Admission(Crossing, frozen=True, gc=False):
         return not self.open and self.reason in ("fenced", "drained", "stopping")
 
 
-class ServerList(Crossing, frozen=True, gc=False):
+class ServerList(EdgeMessage, frozen=True, gc=False):
     """To every edge: the brokers that take clients, for `welcome`, `servers` and `/v1/servers`."""
 
     servers: tuple[Server, ...]
 
 
-class DrainClients(Crossing, frozen=True, gc=False):
+class DrainClients(EdgeMessage, frozen=True, gc=False):
     """To every edge: tell clients to leave within `period` seconds, to `servers`."""
 
     period: float
     servers: tuple[Server, ...]
 
 
-class MoveClients(Crossing, frozen=True, gc=False):
+class MoveClients(EdgeMessage, frozen=True, gc=False):
     """To one edge: ask `count` clients, those that moved least, to go to `server` within `period` seconds. This broker
     stays; a client that can't get there does as well."""
 
@@ -330,7 +330,7 @@ class MoveClients(Crossing, frozen=True, gc=False):
     server: Server
 
 
-class Observe(Crossing, frozen=True, gc=False):
+class Observe(EdgeMessage, frozen=True, gc=False):
     """A sample for a histogram or a counter of metrics.md, without its common labels."""
 
     metric: str
@@ -338,7 +338,7 @@ class Observe(Crossing, frozen=True, gc=False):
     label: str = ""
 
 
-class Note(Crossing, frozen=True, gc=False):
+class Note(EdgeMessage, frozen=True, gc=False):
     """A structured log line: what a person who is paged wants to read. `connection`: of an edge's client that it is
     about, 0 for none; its address is added where its socket is."""
 

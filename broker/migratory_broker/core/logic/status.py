@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from migratory_broker.core.logic.core import Logic
+    from migratory_broker.core.logic.logic import Logic
 
 
 def describe(logic: Logic) -> dict[str, object]:
@@ -13,10 +13,10 @@ def describe(logic: Logic) -> dict[str, object]:
     groups: list[dict[str, object]] = []
     roles = {"coordinator": 0, "candidate": 0, "member": 0, "learner": 0, "none": 0}
     lag = 0
-    for group, standing in zip(logic.groups, logic.candidacy.standings, strict=True):
-        replica, reign = group.replica, group.reign
-        if reign is not None and reign.phase != "over":
-            role = "coordinator" if reign.active else "candidate"
+    for group, standing in zip(logic.groups, logic.election.standings, strict=True):
+        replica, term = group.replica, group.term
+        if term is not None and term.phase != "over":
+            role = "coordinator" if term.active else "candidate"
         elif replica.view is None:
             role = "none"
         else:
@@ -56,21 +56,21 @@ def describe(logic: Logic) -> dict[str, object]:
         "member": logic.membership.ready,
         "draining": logic.ctx.draining,
         "roles": roles,
-        "waiting_groups": sum(bool(standing.waiting) for standing in logic.candidacy.standings),
+        "waiting_groups": sum(bool(standing.waiting) for standing in logic.election.standings),
         "replication_lag": lag,
-        "topics": logic.bounds.topics,
-        "cache_bytes": logic.bounds.bytes,
+        "topics": logic.cache.topics,
+        "cache_bytes": logic.cache.bytes,
         "published": logic.ctx.published,
         "committed": logic.ctx.committed,
-        "cache_short": logic.bounds.short,
+        "cache_short": logic.cache.short,
         "history_resets": logic.histories.resets,
-        "pending": len(logic.contact.pending),
+        "pending": len(logic.answers.pending),
         "balance": {
             "revision": logic.config.revision,
-            "clients": logic.moves.clients,
-            "share": round(logic.moves.share(), 1),
-            "waits_for": logic.moves.waits_for,
-            "asked": logic.moves.asked,
+            "clients": logic.client_balancer.clients,
+            "share": round(logic.client_balancer.share(), 1),
+            "waits_for": logic.client_balancer.waits_for,
+            "asked": logic.client_balancer.asked,
         },
         "zookeeper": {
             "connected": logic.zookeeper.connected,

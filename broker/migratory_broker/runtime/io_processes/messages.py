@@ -12,12 +12,12 @@ from typing import Any, Literal, Union, get_args, get_type_hints
 import msgspec
 
 from migratory_broker.core.edge.events import Detach, LogicRequest
-from migratory_broker.core.logic.events import Crossing, EdgeEffect, Note, Observe
+from migratory_broker.core.logic.events import EdgeEffect, EdgeMessage, Note, Observe
 
 # ---- to an I/O process -----------------------------------------------------------------------------------------
 
 
-class Begin(Crossing, frozen=True, gc=False):
+class Begin(EdgeMessage, frozen=True, gc=False):
     """The first message: which edge it is, of which life of the broker. `config` is the configuration as JSON,
     `process` the place among the broker's I/O processes, `fencing` how many seconds the broker may be silent."""
 
@@ -30,20 +30,20 @@ class Begin(Crossing, frozen=True, gc=False):
     fencing: float
 
 
-class Beat(Crossing, frozen=True, gc=False):
+class Beat(EdgeMessage, frozen=True, gc=False):
     """The broker's process runs."""
 
 
 # ---- from an I/O process ---------------------------------------------------------------------------------------
 
 
-class IoHello(Crossing, frozen=True, gc=False):
+class IoHello(EdgeMessage, frozen=True, gc=False):
     """It runs and waits for `Begin`. `room`: connections that it can hold."""
 
     room: int
 
 
-class SocketCounts(Crossing, frozen=True, gc=False):
+class SocketCounts(EdgeMessage, frozen=True, gc=False):
     """Accepted sockets that it was given so far, the connections that it holds now, and of these the ones that are
     behind their handshake."""
 
@@ -52,7 +52,7 @@ class SocketCounts(Crossing, frozen=True, gc=False):
     connections: int
 
 
-class EdgeReport(Crossing, frozen=True):
+class EdgeReport(EdgeMessage, frozen=True):
     """Every half second, and with each tick after which something is different: batches that it has worked off so far,
     the edge's `status()`, and what the client server counts."""
 
@@ -77,7 +77,7 @@ def decoder(union: Any) -> msgspec.msgpack.Decoder[list[Any]]:
 Route = Literal["one", "topic", "all"]
 
 
-def _route(kind: type[Crossing]) -> Route:
+def _route(kind: type[EdgeMessage]) -> Route:
     fields = get_type_hints(kind)
     return "one" if "edge" in fields else "topic" if "topic" in fields else "all"
 

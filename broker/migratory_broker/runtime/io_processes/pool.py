@@ -19,7 +19,7 @@ from migratory_protocol.messages import Server
 
 from migratory_broker.core.edge.events import Detach
 from migratory_broker.core.edge.subscriptions import TopicInterest
-from migratory_broker.core.logic.events import Admission, Attach, Clients, NextPage, Note, Observe, ServerList
+from migratory_broker.core.logic.events import Admission, Attach, ClientCounts, NextPage, Note, Observe, ServerList
 from migratory_broker.runtime.accepting.limits import AcceptRate
 from migratory_broker.runtime.admin.metrics import MemoryReader
 from migratory_broker.runtime.clients.serving import CLOSE_WAIT
@@ -204,7 +204,7 @@ class IoProcessPool:
         now = self._clock()
         del self._lives[life.number]
         self._interest.remove_edge(life.number)
-        self._pump.to_logic(Clients(life.number, ()))  # behind what it had said itself
+        self._pump.to_logic(ClientCounts(life.number, ()))  # behind what it had said itself
         self._ended.append((life, now + END_LIMIT))
         clients = self._counts.bury(life, closing=self._closing)
         if self._closing:

@@ -1,4 +1,4 @@
-"""Links to the other brokers: raw TCP, each message behind its length in four bytes, `Hello` first in both directions.
+"""Links to the other brokers: raw TCP, each message behind its length in four bytes, `PeerHello` first from both.
 
 Of two brokers the one with the smaller name dials. A link that broke is dialled again with a backoff; what the cores
 were promised (`PeerUp`, then messages in order, then `PeerDown`) is kept by giving a link to the logic in its place
@@ -18,7 +18,7 @@ from migratory_protocol.peer import (
     MAX_PEER_MESSAGE,
     PEER_VERSION,
     BadPeerMessage,
-    Hello,
+    PeerHello,
     PeerMessage,
     decode_peers,
     encode_peer,
@@ -53,10 +53,11 @@ MAX_STRANGERS = 64
 
 
 class PeerLink(asyncio.Protocol):
-    """One TCP connection to another broker. `peer` is "" until its `Hello` was accepted."""
+    """One TCP connection to another broker. `peer` is "" until its `PeerHello` was accepted."""
 
     __slots__ = (
         "_peers",
+        "batches",
         "dialled",
         "done",
         "framing",
@@ -65,7 +66,6 @@ class PeerLink(asyncio.Protocol):
         "paused",
         "peer",
         "read",
-        "several",
         "since",
         "transport",
         "unread",
@@ -80,7 +80,7 @@ class PeerLink(asyncio.Protocol):
         self.dialled = dialled
         self.peer = ""
         self.incarnation = 0
-        self.several = False  # the other end takes frames of several messages
+        self.batches = False  # the other end takes frames of several messages
         self.waiting: list[bytes] = []  # messages of this turn
         self.read = 0  # bytes behind the last whole message
         self.unread = 0  # bytes that the logic has not taken
@@ -113,7 +113,7 @@ class PeerLink(asyncio.Protocol):
 
     def _message(self, messages: list[PeerMessage], part: memoryview) -> None:
         found = decode_peers(part)
-        if self.peer and not isinstance(found[0], Hello):  # which is never one of several
+        if self.peer and not isinstance(found[0], PeerHello):  # which is never one of several
             messages += found
         else:
             self._peers.greeted(self, found[0])
@@ -149,7 +149,7 @@ class PeerLinks:
         self._pump = pump
         self._log = log
         self._max_buffer = max_buffer
-        self._hello: Hello | None = None
+        self._hello: PeerHello | None = None
         self._wanted: dict[str, tuple[int, str]] = {}
         self._dialling: dict[str, asyncio.Task[None]] = {}
         self._strangers: UnidentifiedConnections[PeerLink] = UnidentifiedConnections(MAX_STRANGERS)
@@ -167,7 +167,7 @@ class PeerLinks:
 
     def start(self, incarnation: int) -> None:
         """From now on links are made and taken: this broker knows which life of its own it is."""
-        self._hello = Hello(PEER_VERSION, self._cluster, self._name, incarnation, self._groups, several=True)
+        self._hello = PeerHello(PEER_VERSION, self._cluster, self._name, incarnation, self._groups, batches=True)
         self._dial_wanted()
 
     def protocol(self) -> PeerLink:
@@ -218,7 +218,7 @@ class PeerLinks:
                 continue
             if len(messages) == 1:
                 link.write(messages[0])
-            elif link.several and sum(map(len, messages)) <= LONG:
+            elif link.batches and sum(map(len, messages)) <= LONG:
                 link.write(join_peer(messages))
             else:
                 for data in messages:
@@ -297,13 +297,13 @@ class PeerLinks:
         """The first message, which must be a Hello. No other one is."""
         if link.peer:
             raise BadPeerMessage("a second Hello")
-        if not isinstance(message, Hello):
+        if not isinstance(message, PeerHello):
             raise BadPeerMessage(f"a link begins with Hello, not with {type(message).__name__}")
         self._check(link, message)
         if not link.dialled and self._hello is not None:
             link.write(encode_peer(self._hello))
         self._known(link)
-        link.peer, link.incarnation, link.several = message.broker, message.incarnation, message.several
+        link.peer, link.incarnation, link.batches = message.broker, message.incarnation, message.batches
         link.framing.most = MAX_PEER_MESSAGE
         old = self._links.get(link.peer)
         if old is not None:
@@ -351,7 +351,7 @@ class PeerLinks:
 
     # ---- dialling --------------------------------------------------------------------------------------------------
 
-    def _check(self, link: PeerLink, hello: Hello) -> None:
+    def _check(self, link: PeerLink, hello: PeerHello) -> None:
         if hello.version != PEER_VERSION:
             raise BadPeerMessage(f"peer protocol {hello.version}, this broker speaks {PEER_VERSION}")
         if hello.cluster != self._cluster:

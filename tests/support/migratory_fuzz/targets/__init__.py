@@ -54,10 +54,10 @@ PRODUCT: dict[str, tuple[str, ...]] = {
         "migratory_resources.cluster.process_config",
     ),
     "zookeeper": (
-        "migratory_broker.core.logic.records",
-        "migratory_broker.core.logic.membership",
-        "migratory_broker.core.logic.candidacy",
-        "migratory_broker.core.logic.ephemerals",
+        "migratory_broker.core.logic.membership.records",
+        "migratory_broker.core.logic.membership.membership",
+        "migratory_broker.core.logic.election.election",
+        "migratory_broker.core.logic.election.ephemerals",
     ),
 }
 """The modules of each target whose branches count; stands here, so that the fuzzer knows before it imports them."""

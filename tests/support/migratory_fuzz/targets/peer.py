@@ -1,5 +1,5 @@
-"""The link between brokers. Byte 0: one message to the decoder, or a stream of bytes to a link behind its `Hello`; byte
-1 where the stream is cut.
+"""The link between brokers. Byte 0: one message to the decoder, or a stream of bytes to a link behind its `PeerHello`;
+byte 1 where the stream is cut.
 
 Oracles: a message, or a BadPeerMessage with words in it; what came can be written and read again; bytes, bytearray and
 memoryview read alike; a link hands on the same messages however the stream is cut, and nothing behind a mistake; a
@@ -34,7 +34,7 @@ TOKENS = (
 )
 
 
-HELLO = p.Hello(p.PEER_VERSION, "fuzz", "a", 1, 4)
+HELLO = p.PeerHello(p.PEER_VERSION, "fuzz", "a", 1, 4)
 _LOOP = asyncio.new_event_loop()
 
 
@@ -53,7 +53,7 @@ def run(data: bytes) -> None:
         again = p.encode_peer(cast("p.PeerMessage", message))
         assert repr(p.decode_peer(again)) == repr(message)
         assert p.encode_peer(p.decode_peer(again)) == again
-        if not isinstance(message, p.Hello):
+        if not isinstance(message, p.PeerHello):
             assert repr(p.decode_peers(p.join_peer([again, again]))) == repr([message, message])
 
 
@@ -67,7 +67,7 @@ def _decoded(data: bytes | bytearray | memoryview) -> object:
 
 
 def _says_why(text: str) -> str:
-    assert text.startswith(("not a message of peer protocol 1: ", "a peer message of "))
+    assert text.startswith(("not a message of peer protocol 1: ", "the message has "))
     assert len(text) > 40
     told(text)
     return text
@@ -104,7 +104,7 @@ class _Transport:
 
 
 def _stream(chunks: list[bytes]) -> tuple[list[object], bool, list[tuple[object, ...]]]:
-    """What a link behind its `Hello` makes of these pieces: messages handed on, whether it is broken, why."""
+    """What a link behind its `PeerHello` makes of these pieces: messages handed on, whether it is broken, why."""
     handed: list[PeerReceived] = []
     reasons: list[tuple[object, ...]] = []
     pump = SimpleNamespace(to_logic=handed.append, call=lambda action, argument: None, at_end=lambda action: None)
@@ -125,7 +125,7 @@ def _stream(chunks: list[bytes]) -> tuple[list[object], bool, list[tuple[object,
         link: PeerLink = peers.protocol()
         link.connection_made(cast("Any", transport))
         link.data_received(_framed(p.encode_peer(HELLO)))
-        assert transport.written == _framed(p.encode_peer(p.Hello(p.PEER_VERSION, "fuzz", "b", 1, 4, True)))
+        assert transport.written == _framed(p.encode_peer(p.PeerHello(p.PEER_VERSION, "fuzz", "b", 1, 4, True)))
         for chunk in chunks:
             link.data_received(chunk)
 
@@ -143,26 +143,26 @@ def _framed(data: bytes) -> bytes:
 
 def seeds() -> Iterator[bytes]:
     entry = p.Publication(7, 3, b"payload", "p", 2, 1.5, None)
-    digest = p.Digest("t", 1, 3, 7, 1)
-    part = p.TopicPart("t", 1, 0, 0, 3, 2, entries=[entry], older=[entry], table=[p.Row("p", 2, 7, 3)])
+    digest = p.LogDigest("t", 1, 3, 7, 1)
+    part = p.TopicPart("t", 1, 0, 0, 3, 2, entries=[entry], older=[entry], table=[p.PublisherRow("p", 2, 7, 3)])
     messages: tuple[p.PeerMessage, ...] = (
         HELLO,
-        p.Heartbeat(0.5, ["a", "b"], [(1, 7)], True, True, p.Load(300, False, "r1", [("b", 20)]), [3, 1]),
-        p.Forward(1, [p.Forwarded("t", b"x", 1, "p", 2, 1, 1.5)]),
-        p.Answers([p.Answer("t", "p", 1, "", Position(7, 3)), p.Answer("t", "p", 2, "gap")]),
+        p.Heartbeat(0.5, ["a", "b"], [(1, 7)], True, True, p.ClientLoad(300, False, "r1", [("b", 20)]), [3, 1]),
+        p.Forward(1, [p.ForwardedPublication("t", b"x", 1, "p", 2, 1, 1.5)]),
+        p.ForwardReplies([p.ForwardReply("t", "p", 1, "", Position(7, 3)), p.ForwardReply("t", "p", 2, "gap")]),
         p.Prepare(1, 5, 8, 7, True, [digest]),
         p.Promise(1, 5, 8, 7, True, [digest], [part]),
-        p.Refused(1, 7, 8),
-        p.Ask(1, 5, 8),
-        p.Standing(1, 5, 8, 8, 7, [digest]),
+        p.EpochRefused(1, 7, 8),
+        p.InventoryRequest(1, 5, 8),
+        p.Inventory(1, 5, 8, 8, 7, [digest]),
         p.Sync(1, 5, 1, 8, 2, ("a", 1), [("a", 1), ("b", 1)], 2, True, False, True, [part], 1, 3),
         p.Synced(1, 5, 8, 2),
         p.Activated(1, 5, 8),
-        p.Accept(1, 5, 8, [p.Entries("t", [entry])], [("t", "p")], [("t", 2)]),
+        p.Accept(1, 5, 8, [p.TopicEntries("t", [entry])], [("t", "p")], [("t", 2)]),
         p.Accepted(1, 5, 8, [("t", 3)]),
         p.HandOver(1, 5, 8),
         p.Survey(1, [0, 1]),
-        p.Held(1, [(1, 7)]),
+        p.SurveyReply(1, [(1, 7)]),
     )
     for message in messages:
         yield b"\x00\x00" + p.encode_peer(message)

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
-from migratory_broker.core.logic import records as r
 from migratory_broker.core.logic.context import InvariantError
 from migratory_broker.core.logic.events import Stop
+from migratory_broker.core.logic.membership import records as r
 from migratory_testing.brokers import Cluster
 from migratory_testing.zookeeper_tree import Stored
 
@@ -145,9 +145,9 @@ def _plant(cluster: Cluster, path: str, contents: bytes, *, owner: bool) -> None
 
 
 def seeds() -> Iterator[bytes]:
-    source = r.Source(7, [("a", 1), ("b", 1)], 2, ("a", 1))
+    source = r.SourceEpoch(7, [("a", 1), ("b", 1)], 2, ("a", 1))
     group = r.encode(r.GroupRecord(5, 1, 8, ("a", 1), [("a", 1), ("b", 1)], 2, True, source))
-    member = r.encode(r.Member(1, "ws://a", "a:1", 100, True, False))
+    member = r.encode(r.MemberRecord(1, "ws://a", "a:1", 100, True, False))
     cluster = r.encode(r.ClusterRecord(1))
     for contents in (group, member, cluster, b"", b'{"groups":1,"hash":"md5"}', b"\xff\xfe"):
         yield b"\x00" + contents

@@ -9,7 +9,7 @@ from migratory_broker.core.edge import EdgeConfig
 from migratory_broker.core.logic.events import Attach, PublishRequest
 from migratory_protocol.frames import FrameParser
 from migratory_protocol.messages import Ack, Error, Nack, Publish, Subscribe, TopicRequest
-from migratory_protocol.peer import Forwarded
+from migratory_protocol.peer import ForwardedPublication
 from migratory_protocol.positions import Position
 from migratory_testing.edges import Bench
 
@@ -18,7 +18,9 @@ def test_qos_1_publication_is_forwarded_and_answered() -> None:
     bench = Bench()
     reader = bench.client()
     reader.say(Publish("t", b"", 1, "p", 7, 5, 12.5))
-    assert bench.ask(PublishRequest) == PublishRequest(0, reader.number, [Forwarded("t", b"", 1, "p", 7, 5, 12.5)])
+    assert bench.ask(PublishRequest) == PublishRequest(
+        0, reader.number, [ForwardedPublication("t", b"", 1, "p", 7, 5, 12.5)]
+    )
     bench.answer(reader, Ack("t", "p", 7, Position(3, 9)))
     assert reader.take(Ack) == [Ack("t", "p", 7, Position(3, 9))]
     bench.answer(reader, Ack("t", "p", 7, None))
@@ -30,7 +32,7 @@ def test_qos_0_publication_has_no_answer() -> None:
     bench = Bench()
     reader = bench.client()
     reader.say(Publish("t", b"x", sent=1.5))
-    assert bench.published() == [Forwarded("t", b"x", 0, "", 0, 0, 1.5)]
+    assert bench.published() == [ForwardedPublication("t", b"x", 0, "", 0, 0, 1.5)]
     assert reader.received == []
 
 

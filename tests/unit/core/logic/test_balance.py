@@ -1,4 +1,5 @@
-"""docs/replication.md, "A broker's lives": drains, and groups that move to another coordinator while all goes well."""
+"""docs/concepts/replication.md, "A broker's lives": drains, and groups that move to another coordinator while all goes
+well."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ from migratory_broker.core.logic.events import (
     DrainRequest,
 )
 from migratory_protocol.peer import (
-    Ask,
     HandOver,
+    InventoryRequest,
     Prepare,
     Promise,
     Sync,
@@ -108,7 +109,9 @@ def test_a_coordinator_that_was_overtaken_is_not_drained_before_its_successor_be
     leaver = cluster.coordinator()
     cluster.publish(leaver, "t", "x", id=1)
     before = cluster.record()
-    cluster.hold = lambda sender, receiver, message: receiver == leaver and isinstance(message, (Ask, Prepare))
+    cluster.hold = lambda sender, receiver, message: (
+        receiver == leaver and isinstance(message, (InventoryRequest, Prepare))
+    )
     cluster.zookeeper(False, leaver)
     cluster.store.expire(cluster[leaver].session)
     cluster.run(1.0)
@@ -118,7 +121,7 @@ def test_a_coordinator_that_was_overtaken_is_not_drained_before_its_successor_be
     cluster.expire(leaver)
     cluster.give(leaver, DrainRequest(20.0))
     cluster.run(1.0)
-    (over,) = cluster[leaver].notes("reign_over")
+    (over,) = cluster[leaver].notes("term_ended")
     assert over.fields["why"] == "another candidate wrote a record"
     assert cluster[leaver].of(DrainClients)
     assert not cluster.logic(leaver).drained

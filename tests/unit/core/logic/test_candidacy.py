@@ -1,5 +1,5 @@
-"""docs/replication.md, "Takeover": who writes a group's record, what an outcome that stays unknown means, and when a
-candidate or a coordinator stands back."""
+"""docs/concepts/replication.md, "Takeover": who writes a group's record, what an outcome that stays unknown means, and
+when a candidate or a coordinator stands back."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import cast
 
 import msgspec
 import pytest
-from migratory_broker.core.logic.events import Create, PeerReceived, Write, ZkCommit, ZkSession
-from migratory_broker.core.logic.records import decode_group, rendezvous
+from migratory_broker.core.logic.events import PeerReceived, ZkCommit, ZkCreate, ZkSession, ZkWrite
+from migratory_broker.core.logic.membership.records import decode_group, rendezvous
 from migratory_protocol.peer import (
     Accept,
     Accepted,
     HandOver,
+    Inventory,
     Promise,
-    Standing,
     Synced,
 )
 from migratory_protocol.positions import Position
@@ -24,7 +24,7 @@ from migratory_testing.brokers import Cluster
 def writes(commit: ZkCommit, activated: bool) -> bool:
     """Whether a transaction writes a group's record, activated or not."""
     return any(
-        isinstance(operation, (Write, Create))
+        isinstance(operation, (ZkWrite, ZkCreate))
         and operation.path.startswith("/groups/")
         and operation.data != b""
         and decode_group(operation.data).activated is activated
@@ -39,15 +39,15 @@ def test_activation_is_a_compare_and_set() -> None:
     cluster.hold = lambda sender, receiver, message: isinstance(message, Synced)
     cluster.crash(old)
     cluster.run(1.0)
-    (name,) = [n for n in cluster.names if n != old and cluster.logic(n).groups[0].reign is not None]
+    (name,) = [n for n in cluster.names if n != old and cluster.logic(n).groups[0].term is not None]
     node = cluster.store.nodes["/groups/0"]
     record = decode_group(node.data)
     overtaking = record.next(("x", 1), record.members, 2)
     node.data, node.version = msgspec.json.encode(overtaking), node.version + 1
-    reign = cluster.logic(name).groups[0].reign
-    assert reign is not None
+    term = cluster.logic(name).groups[0].term
+    assert term is not None
     cluster.release()
-    assert reign.phase == "over"
+    assert term.phase == "over"
     assert not cluster.record().activated
 
 
@@ -95,7 +95,7 @@ def test_an_unknown_activation_of_a_record_that_was_overtaken() -> None:
     cluster.lost = overtaken
     cluster.crash(old)
     cluster.run(0.5)
-    assert cluster[done[0]].notes("reign_over")
+    assert cluster[done[0]].notes("term_ended")
     record = cluster.record()
     assert record.epoch > cluster.logic(done[0]).groups[0].replica.first + 2  # above the one that overtook it
 
@@ -119,17 +119,17 @@ def test_an_unknown_activation_is_found_although_it_cannot_be_tried_again() -> N
     while not lost:
         cluster.run(0.1)
     (owner,) = lost
-    reign = cluster.logic(owner).groups[0].reign
-    assert reign is not None
-    assert (reign.phase, cluster.record().activated) == ("syncing", True)
+    term = cluster.logic(owner).groups[0].term
+    assert term is not None
+    assert (term.phase, cluster.record().activated) == ("syncing", True)
     for name in set(cluster.names) - {old, owner}:
         cluster.restart(name)
     cluster.unread = lambda broker, path: False
     cluster.run(1.0)
-    assert not reign.active  # the list has lost too many
+    assert not term.active  # the list has lost too many
     cluster.run(5.0)
     assert cluster.coordinator() == owner
-    assert not reign.active  # and has a successor, with the new lives
+    assert not term.active  # and has a successor, with the new lives
     reference = cluster.publish(owner, "t", "y", id=2)
     assert cluster.answers[reference].code == ""
     (other, _) = set(cluster.names) - {old, owner}
@@ -144,16 +144,16 @@ def test_only_an_own_record_that_was_activated_makes_a_reign_active() -> None:
     cluster.hold = lambda sender, receiver, message: isinstance(message, Synced)
     cluster.crash(old)
     cluster.run(1.0)
-    (reign,) = [r for n in cluster.names if n != old and (r := cluster.logic(n).groups[0].reign) is not None]
-    version = reign.version
-    record = reign.record
+    (term,) = [r for n in cluster.names if n != old and (r := cluster.logic(n).groups[0].term) is not None]
+    version = term.version
+    record = term.record
     for other in (record, msgspec.structs.replace(record.as_activated(), epoch=record.epoch - 1)):
-        reign.found(other, 99)
-        assert (reign.phase, reign.version) == ("syncing", version)
-    reign.found(record.as_activated(), 99)
-    assert (reign.phase, reign.version) == ("active", 99)
-    reign.found(record.as_activated(), 98)
-    assert reign.version == 99
+        term.record_read(other, 99)
+        assert (term.phase, term.version) == ("syncing", version)
+    term.record_read(record.as_activated(), 99)
+    assert (term.phase, term.version) == ("active", 99)
+    term.record_read(record.as_activated(), 98)
+    assert term.version == 99
 
 
 def test_zookeeper_goes_in_the_middle_of_a_takeover() -> None:
@@ -177,7 +177,7 @@ def test_a_candidate_that_makes_no_progress_writes_once_more_and_then_stands_bac
     old = cluster.coordinator()
     epoch = cluster.record().epoch
     cluster.crash(old)
-    cluster.hold = lambda sender, receiver, message: isinstance(message, (Promise, Standing, Synced))
+    cluster.hold = lambda sender, receiver, message: isinstance(message, (Promise, Inventory, Synced))
     cluster.run(1.0)
     first = cluster.record()
     assert first.epoch == epoch + 1
@@ -222,7 +222,7 @@ def test_an_isolated_coordinator_lets_go_and_another_takes_over() -> None:
     cluster.heal()
     cluster.run(6.0)
     assert cluster.coordinator() == new[0]
-    assert cluster.logic(old).groups[0].reign is None
+    assert cluster.logic(old).groups[0].term is None
     assert len(cluster.record().members) == 3
 
 
@@ -314,8 +314,8 @@ def test_lower_ranks_wait_and_those_that_hold_the_groups_come_first() -> None:
     cluster.crash(old)
     cluster.run(1.0)
     assert cluster.record().owner[0] == order[0]
-    candidacy = cluster.logic(one).candidacy
-    assert set(candidacy.order(0)) == {one, two}
+    election = cluster.logic(one).election
+    assert set(election.order(0)) == {one, two}
 
 
 def test_groups_spread_evenly_over_the_survivors() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from migratory_broker.core.logic.events import Configured
+from migratory_broker.core.logic.events import BrokersConfigured
 from migratory_testing.brokers import Cluster
 
 TWO = ("a", "b")
@@ -18,7 +18,7 @@ def test_the_first_records_wait_for_the_brokers_of_now() -> None:
     cluster.run(2.0)
     assert cluster.coordinators() == [], "c is configured, and waited for"
     for name in TWO:
-        cluster.give(name, Configured(TWO))
+        cluster.give(name, BrokersConfigured(TWO))
     cluster.run(2.0)
     assert len(cluster.coordinators()) == 1
     assert [note.fields for note in cluster["a"].notes("brokers_configured")] == [{"brokers": ["a", "b"]}]
@@ -34,7 +34,7 @@ def test_groups_are_evened_out_over_the_brokers_of_now() -> None:
     cluster.run(40.0)
     assert owned(cluster, "c") == 0, "d is away: nothing moves"
     for name in "abc":
-        cluster.give(name, Configured(("a", "b", "c")))
+        cluster.give(name, BrokersConfigured(("a", "b", "c")))
     cluster.run(40.0)
     assert [owned(cluster, name) for name in "abc"] == [2, 2, 2]
 
@@ -43,11 +43,11 @@ def test_a_broker_that_is_added_becomes_a_member_and_gets_its_share() -> None:
     cluster = Cluster(groups=6, min_copies=1)
     cluster.start(*TWO)
     for name in TWO:
-        cluster.give(name, Configured(TWO))
+        cluster.give(name, BrokersConfigured(TWO))
     cluster.run(20.0)
     assert owned(cluster, "a") == owned(cluster, "b") == 3
     for name in TWO:
-        cluster.give(name, Configured(cluster.names))
+        cluster.give(name, BrokersConfigured(cluster.names))
     cluster.start("c")
     cluster.run(40.0)
     assert [owned(cluster, name) for name in cluster.names] == [2, 2, 2]

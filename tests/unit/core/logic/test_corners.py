@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 from migratory_broker.core.logic.events import (
     Attached,
-    Delete,
     DrainRequest,
     PeerReceived,
     Stop,
     ZkCommit,
+    ZkDelete,
     ZkReply,
     ZkSession,
 )
-from migratory_broker.core.logic.records import encode
+from migratory_broker.core.logic.membership.records import encode
 from migratory_protocol.peer import HandOver, Promise, Sync, Synced
 from migratory_testing.brokers import Cluster
 from migratory_testing.zookeeper_tree import Stored
@@ -71,25 +71,25 @@ def test_parts_of_a_link_that_broke_are_dropped() -> None:
 
 def test_late_replies_to_a_reign_that_is_over() -> None:
     cluster = Cluster().up()
-    reign = cluster.logic(cluster.coordinator()).groups[0].reign
-    assert reign is not None
-    reign.end("test")
+    term = cluster.logic(cluster.coordinator()).groups[0].term
+    assert term is not None
+    term.end("test")
     for outcome in ("ok", "refused", "unknown"):
-        reign._activation(ZkReply(1, outcome))
-        reign._read_again(ZkReply(1, outcome))
-    assert reign.phase == "over"
+        term._activation(ZkReply(1, outcome))
+        term._read_again(ZkReply(1, outcome))
+    assert term.phase == "over"
 
 
 def test_reading_the_own_record_again() -> None:
     cluster = Cluster().up()
-    reign = cluster.logic(cluster.coordinator()).groups[0].reign
-    assert reign is not None
-    reign.phase = "activating"
-    reign._read_again(ZkReply(1, "unknown"))
-    assert reign.phase == "syncing"
-    reign.phase = "activating"
-    reign._read_again(ZkReply(1, "ok"))  # there is no record any more
-    assert reign.phase == "over"
+    term = cluster.logic(cluster.coordinator()).groups[0].term
+    assert term is not None
+    term.phase = "activating"
+    term._read_again(ZkReply(1, "unknown"))
+    assert term.phase == "syncing"
+    term.phase = "activating"
+    term._read_again(ZkReply(1, "ok"))  # there is no record any more
+    assert term.phase == "over"
 
 
 def test_an_end_that_zookeeper_does_not_name_is_forgotten_with_its_link() -> None:
@@ -152,8 +152,8 @@ def test_a_stale_read_writes_nothing() -> None:
     cluster.store.nodes["/groups/0"] = Stored(encode(record), current.version - 1, 0)
     (other,) = [name for name in cluster.running() if name != new]
     cluster.give(other, PeerReceived(new, (HandOver(0, record.history, record.epoch),)))
-    cluster.logic(other).candidacy._next(0, record, current.version - 1)
-    assert cluster.logic(other).groups[0].reign is None
+    cluster.logic(other).election._next(0, record, current.version - 1)
+    assert cluster.logic(other).groups[0].term is None
 
 
 def test_a_session_lost_in_the_middle_of_a_takeover() -> None:
@@ -168,7 +168,7 @@ def test_a_session_lost_in_the_middle_of_a_takeover() -> None:
     cluster.zookeeper(False, other)
     cluster.expire(candidate)
     cluster.run(3.0)
-    assert any("ephemeral" in str(note.fields["why"]) for note in cluster[candidate].notes("reign_over"))
+    assert any("ephemeral" in str(note.fields["why"]) for note in cluster[candidate].notes("term_ended"))
     cluster.hold = lambda sender, receiver, message: False
     cluster.zookeeper(True, other)
     cluster.run(10.0)
@@ -180,8 +180,8 @@ def test_bytes_that_force_young_entries_out_are_counted() -> None:
     for number in range(1, 15):
         cluster.publish("a", "t", "x" * 100, id=number)
     cluster.run(0.2)
-    assert cluster.logic("a").status()["cache_short"] == cluster.logic("a").bounds.short > 0
-    assert cluster.logic("a").bounds.bytes <= 2000
+    assert cluster.logic("a").status()["cache_short"] == cluster.logic("a").cache.short > 0
+    assert cluster.logic("a").cache.bytes <= 2000
 
 
 @pytest.mark.parametrize("count", [5, 30])
@@ -247,7 +247,7 @@ def test_let_go_is_asked_again_until_it_is_certain() -> None:
     lost: list[str] = []
 
     def deletion(broker: str, commit: ZkCommit) -> bool:
-        if len(lost) < 2 and isinstance(commit.operations[-1], Delete):
+        if len(lost) < 2 and isinstance(commit.operations[-1], ZkDelete):
             lost.append(broker)
             return True
         return False
@@ -257,7 +257,7 @@ def test_let_go_is_asked_again_until_it_is_certain() -> None:
     cluster.isolate(old)
     cluster.run(8.0)
     assert lost == [old, old]
-    assert logic.candidacy.standings[0].claimed is None
+    assert logic.election.standings[0].claimed is None
     (new,) = [name for name in cluster.coordinators() if name != old]
     assert cluster.record().owner[0] == new
 
@@ -265,11 +265,11 @@ def test_let_go_is_asked_again_until_it_is_certain() -> None:
 def test_an_ephemeral_without_a_reign_is_deleted() -> None:
     cluster = Cluster().up()
     old = cluster.coordinator()
-    reign = cluster.logic(old).groups[0].reign
-    assert reign is not None
-    reign.end("test")
+    term = cluster.logic(old).groups[0].term
+    assert term is not None
+    term.end("test")
     cluster.run(6.0)
-    assert cluster.record().epoch > reign.epoch
+    assert cluster.record().epoch > term.epoch
     assert cluster.record().activated
 
 

@@ -1,4 +1,4 @@
-"""docs/replication.md, "Fencing" and "ZooKeeper away is not a reason to fence"."""
+"""docs/concepts/replication.md, "Fencing" and "ZooKeeper away is not a reason to fence"."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_a_coordinator_that_came_back_has_the_fencing_time_to_be_heard() -> None
     cluster, old, contact, other = silent_coordinator()
     cluster.start(old)
     cluster.run(2.5)
-    assert old in cluster.logic(contact).membership.news[other].hears
+    assert old in cluster.logic(contact).membership.peers[other].heard
     assert not cluster[contact].notes("fenced")
     cluster.heal()
     cluster.run(8.0)
@@ -136,26 +136,26 @@ def test_a_coordinator_that_came_back_has_the_fencing_time_to_be_heard() -> None
     assert not cluster[contact].notes("fenced")
 
 
-@pytest.mark.parametrize("says_lives", [True, False])
-def test_a_life_that_only_a_peer_spoke_of_is_waited_for(says_lives: bool) -> None:
+@pytest.mark.parametrize("says_incarnations", [True, False])
+def test_a_life_that_only_a_peer_spoke_of_is_waited_for(says_incarnations: bool) -> None:
     """ZooKeeper's news of it comes later than a heartbeat that names it. Of an older broker's only the name is known,
     and may be that of a coordinator who was never away."""
     cluster, old, contact, other = silent_coordinator()
     cluster.unread = lambda broker, path: broker == contact and path == f"/members/{old}"
     cluster.start(old)
-    if not says_lives:
+    if not says_incarnations:
         way = (other, contact)
         cluster.hold = lambda sender, receiver, message: isinstance(message, Heartbeat) and (sender, receiver) == way
     cluster.run(0.2)
     for _ in range(3):
         for _, _, message in cluster.held:
-            cluster.give(contact, PeerReceived(other, (structs.replace(message, lives=[]),)))
+            cluster.give(contact, PeerReceived(other, (structs.replace(message, incarnations=[]),)))
         cluster.held.clear()
         cluster.run(0.5)
     logic = cluster.logic(contact)
     assert logic.membership.newest[old] == 1
-    assert old in logic.membership.news[other].hears
-    assert bool(cluster[contact].notes("fenced")) != says_lives
+    assert old in logic.membership.peers[other].heard
+    assert bool(cluster[contact].notes("fenced")) != says_incarnations
     cluster.run(4.5)
     assert cluster[contact].notes("fenced")  # that it came back is no excuse for ever
 

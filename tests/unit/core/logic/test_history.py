@@ -1,10 +1,10 @@
-"""docs/replication.md, "The first record" and "When the memory is gone"."""
+"""docs/concepts/replication.md, "The first record" and "When the memory is gone"."""
 
 from __future__ import annotations
 
-from migratory_broker.core.logic.events import DrainRequest, Gap, Observe, Write, ZkCommit, ZkGet
-from migratory_broker.core.logic.records import GroupRecord, encode
-from migratory_protocol.peer import Accept, Held, Prepare, Survey
+from migratory_broker.core.logic.events import DrainRequest, Gap, Observe, ZkCommit, ZkGet, ZkWrite
+from migratory_broker.core.logic.membership.records import GroupRecord, encode
+from migratory_protocol.peer import Accept, Prepare, Survey, SurveyReply
 from migratory_protocol.positions import Position
 from migratory_testing.brokers import WALL_MS, Cluster
 from migratory_testing.zookeeper_tree import Stored
@@ -61,7 +61,7 @@ def test_survey_somebody_holds_something() -> None:
 
 def test_a_survey_is_asked_again_when_one_of_the_asked_goes() -> None:
     cluster = Cluster()
-    cluster.hold = lambda sender, receiver, message: isinstance(message, Held)
+    cluster.hold = lambda sender, receiver, message: isinstance(message, SurveyReply)
     cluster.start()
     cluster.run(1.5)
     assert "/groups/0" not in cluster.store.nodes
@@ -75,7 +75,7 @@ def test_a_survey_is_asked_again_when_one_of_the_asked_goes() -> None:
     cluster.run(4.0)
     assert cluster.record().activated
     histories = cluster.logic("a").histories
-    histories.held("c", Held(12345, [(0, 1)]))
+    histories.survey_reply("c", SurveyReply(12345, [(0, 1)]))
     assert histories.known_epoch(0) == 0
 
 
@@ -109,7 +109,7 @@ def test_an_unactivated_first_record_is_gone_on_from_without_promises() -> None:
 
     def activation(broker: str, commit: ZkCommit) -> bool:
         return not lost and any(
-            isinstance(operation, Write) and b'"activated":true' in operation.data for operation in commit.operations
+            isinstance(operation, ZkWrite) and b'"activated":true' in operation.data for operation in commit.operations
         )
 
     cluster.lost = activation

@@ -1,16 +1,16 @@
-"""docs/replication.md, "A broker's lives", and docs/decisions/0004-balance-of-clients.md: where the clients of a broker
-that leaves are sent, and how often they move while brokers are updated or added."""
+"""docs/concepts/replication.md, "A broker's lives", and docs/decisions/0004-balance-of-clients.md: where the clients of
+a broker that leaves are sent, and how often they move while brokers are updated or added."""
 
 from __future__ import annotations
 
 import pytest
 from migratory_broker.core.logic.events import (
-    Configured,
+    BrokersConfigured,
     DrainClients,
     DrainRequest,
 )
 from migratory_protocol.messages import Server
-from migratory_protocol.peer import Heartbeat, Load
+from migratory_protocol.peer import ClientLoad, Heartbeat
 from migratory_testing.brokers import Cluster
 from migratory_testing.population import CALM, UP, Population, asked, uneven
 from msgspec.structs import replace
@@ -55,7 +55,7 @@ def test_a_leaver_sends_its_clients_to_those_of_another_revision(
 
 def test_while_counts_are_unknown_weights_decide() -> None:
     cluster, _ = uneven(a=80, b=20, c=100)
-    cluster.logic("c").membership.news.pop("a")
+    cluster.logic("c").membership.peers.pop("a")
     cluster.hold = lambda sender, receiver, message: sender == "a" and isinstance(message, Heartbeat)
     assert drain(cluster, "c") == (Server("ws://a", 100), Server("ws://b", 100))
 
@@ -85,7 +85,7 @@ def test_who_became_ready_just_now_is_waited_for_a_moment(comes: bool) -> None:
 def test_those_that_leave_as_well_are_not_named() -> None:
     cluster, _ = uneven(a=60, b=60, c=60, d=60)
     cluster.hold = lambda sender, receiver, message: sender == "d" and isinstance(message, Heartbeat)
-    cluster.hears_load("c", "d", Load(60, True))  # its heartbeat is faster than ZooKeeper
+    cluster.hears_load("c", "d", ClientLoad(60, True))  # its heartbeat is faster than ZooKeeper
     assert [server.url for server in drain(cluster, "c")] == ["ws://a", "ws://b"]
 
 
@@ -128,7 +128,7 @@ def test_scaling_up_moves_nobody_twice() -> None:
     population.run(CALM)
     cluster.names = ("a", "b", "c", "d", "e")
     for name in "abc":
-        cluster.give(name, Configured(cluster.names))
+        cluster.give(name, BrokersConfigured(cluster.names))
     cluster.start("d")
     population.run(25.0)
     assert asked(cluster, "a", "b", "c") == 0  # the fifth is on its way

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from migratory_broker.core.logic import makers
 from migratory_broker.core.logic.config import LogicConfig
 from migratory_broker.core.logic.context import Context
 from migratory_broker.core.logic.events import PublishRequest
-from migratory_broker.core.logic.makers import Makers
-from migratory_protocol.peer import Forward, Forwarded
+from migratory_broker.core.logic.serving import policy
+from migratory_broker.core.logic.serving.policy import TopicQuota
+from migratory_protocol.peer import Forward, ForwardedPublication
 from migratory_testing.brokers import Cluster
 
 
@@ -16,7 +16,7 @@ def publish(cluster: Cluster, broker: str, topic: str, client: int, id: int = 1,
     """The code of the answer, None without one."""
     cluster.answers.pop(client, None)
     publisher = f"p{client}"
-    publication = Forwarded(topic, b"x", qos, publisher if qos else "", id if qos else 0, id)
+    publication = ForwardedPublication(topic, b"x", qos, publisher if qos else "", id if qos else 0, id)
     cluster.give(broker, PublishRequest(0, client, [publication]))
     cluster.settle()
     answer = cluster.answers.get(client)
@@ -34,7 +34,7 @@ def test_a_client_makes_so_many_topics_and_publishes_to_any_number(there: tuple[
     cluster, broker = there
     codes = [publish(cluster, broker, f"t{number}", client=7) for number in range(5)]
     assert codes == ["", "", "", "too_many_topics", "too_many_topics"]
-    assert "has made 3 topics, its limit" in cluster.answers[7].text
+    assert "has created 3 topics, the limit is 3" in cluster.answers[7].text
     assert publish(cluster, broker, "t4", client=8) == ""  # another makes it,
     assert publish(cluster, broker, "t4", client=7) == ""  # and the first may use it
     assert publish(cluster, broker, "t0", client=7, id=2) == ""
@@ -48,11 +48,11 @@ def test_without_an_answer_the_log_says_so(there: tuple[Cluster, str]) -> None:
         assert publish(cluster, broker, f"t{number}", client=7, qos=0) is None
     topics = cluster.logic(cluster.coordinator()).groups[0].replica.topics
     assert sorted(topics) == ["t0", "t1", "t2"]
-    (note,) = cluster[broker].notes("too_many_topics_of_one_client")
+    (note,) = cluster[broker].notes("topic_quota_exceeded")
     assert note.fields == {"edge": 0, "connection": 7, "limit": 3}
     cluster.run(10.0)
     publish(cluster, broker, "t9", client=7, qos=0)
-    assert len(cluster[broker].notes("too_many_topics_of_one_client")) == 2
+    assert len(cluster[broker].notes("topic_quota_exceeded")) == 2
 
 
 def test_a_topic_that_is_being_made_counts_once_and_what_came_to_nothing_not_at_all() -> None:
@@ -85,25 +85,25 @@ def test_a_new_history_is_counted() -> None:
     assert cluster.logic("a").ctx.histories == before + 1
 
 
-def alone(**limits: int) -> tuple[Context, Makers]:
+def alone(**limits: int) -> tuple[Context, TopicQuota]:
     ctx = Context(LogicConfig("c", "a", ("a",), min_copies=1, **limits))  # type: ignore[arg-type]
-    return ctx, Makers(ctx)
+    return ctx, TopicQuota(ctx)
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(makers, "REMEMBERED", 2)
-    monkeypatch.setattr(makers, "UNDER_WAY", 3)
+    monkeypatch.setattr(policy, "MAX_TRACKED_CLIENTS", 2)
+    monkeypatch.setattr(policy, "MAX_TOPICS_BEING_CREATED", 3)
     ctx, table = alone(topics_per_client=2)
     for client in (1, 2, 1, 3):
         assert table.admit(f"t{client}{ctx.now}", (0, client)) == ""
         ctx.now += 0.1
-    assert list(table._made.items()) == [((0, 1), 2), ((0, 3), 1)]  # 2 made one longest ago
-    assert len(table._under_way) == 3
+    assert list(table._created.items()) == [((0, 1), 2), ((0, 3), 1)]  # 2 made one longest ago
+    assert len(table._pending) == 3
     assert table.admit("u", (0, 4)) == ""
-    assert len(table._under_way) == 3
+    assert len(table._pending) == 3
     ctx.now += 10.0
     table.tick(lambda topic: False)  # of 1 and 2 nothing is known any more: nothing is given back
-    assert (list(table._under_way), list(table._made)) == ([], [])
+    assert (list(table._pending), list(table._created)) == ([], [])
 
 
 def test_given_back_one_by_one() -> None:
@@ -113,8 +113,8 @@ def test_given_back_one_by_one() -> None:
     assert table.admit("u", (0, 1)) == ""
     ctx.now += 4.5
     table.tick(lambda topic: False)
-    assert list(table._made.items()) == [((0, 1), 1)]
-    assert list(table._under_way) == ["u"]
+    assert list(table._created.items()) == [((0, 1), 1)]
+    assert list(table._pending) == ["u"]
     ctx.now += 4.5
     table.tick(lambda topic: True)
-    assert list(table._made.items()) == [((0, 1), 1)]
+    assert list(table._created.items()) == [((0, 1), 1)]

@@ -1,4 +1,4 @@
-"""docs/replication.md, "A broker's lives": learners, lists that take them up, and links that broke."""
+"""docs/concepts/replication.md, "A broker's lives": learners, lists that take them up, and links that broke."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from migratory_broker.core.logic.events import (
 from migratory_protocol.peer import (
     Accept,
     Activated,
-    Entries,
+    Inventory,
     Prepare,
-    Standing,
     Sync,
+    TopicEntries,
 )
 from migratory_protocol.positions import Position
 from migratory_testing.brokers import Cluster
@@ -129,7 +129,7 @@ def test_a_restarted_owner_does_not_resume_its_epoch() -> None:
     cluster.crash(old, expire=False)
     cluster.start(old)
     cluster.run(2.0)
-    assert cluster.logic(old).groups[0].reign is None
+    assert cluster.logic(old).groups[0].term is None
     assert cluster.store.nodes["/coordinators/0"].owner == session
     cluster.store.expire(session)
     cluster.run(6.0)
@@ -182,7 +182,7 @@ def test_a_missing_entry_is_asked_for_once() -> None:
     cluster.hold = lambda sender, receiver, message: isinstance(message, Accept) and receiver == member
     cluster.publish(coordinator, "t", "1", id=1)
     cluster.held.clear()
-    cluster.hold = lambda sender, receiver, message: isinstance(message, Standing)
+    cluster.hold = lambda sender, receiver, message: isinstance(message, Inventory)
     cluster.publish(coordinator, "t", "2", id=2)
     cluster.publish(coordinator, "t", "3", id=3)
     assert len(cluster[member].notes("entry_missing")) == 1
@@ -198,7 +198,7 @@ def test_an_entry_that_is_here_already_changes_nothing() -> None:
     member, _ = cluster.others()
     cluster.publish(coordinator, "t", "1", id=1)
     replica = cluster.logic(member).groups[0].replica
-    again = Accept(0, replica.history, replica.synced, [Entries("t", [replica.topics["t"].entries[0]])], [], [])
+    again = Accept(0, replica.history, replica.synced, [TopicEntries("t", [replica.topics["t"].entries[0]])], [], [])
     cluster.step(member, PeerReceived(coordinator, (again,)))
     assert replica.topics["t"].last == 1
 
@@ -225,12 +225,12 @@ def test_a_sync_that_would_not_fit_is_asked_for_again() -> None:
     member, _ = cluster.others()
     cluster.publish(coordinator, "t", "1", id=1)
     group = cluster.logic(coordinator).groups[0]
-    assert group.reign is not None
+    assert group.term is not None
     replica = cluster.logic(member).groups[0].replica
     replica.drop([replica.topics["t"]])
-    group.reign.followers.add_streaming(member)
+    group.term.followers.add_streaming(member)
     for effect in cluster.logic(coordinator).ctx.effects[-1:]:
         cluster._carry_out(cluster[coordinator], effect)
     cluster.settle()
-    assert cluster[member].notes("sync_asked_again")
+    assert cluster[member].notes("sync_requested_again")
     assert replica.topics["t"].committed == 1

@@ -1,18 +1,18 @@
-"""docs/replication.md, "A broker's lives": clients that are asked to go elsewhere for balance, and
+"""docs/concepts/replication.md, "A broker's lives": clients that are asked to go elsewhere for balance, and
 docs/decisions/0004-balance-of-clients.md."""
 
 from __future__ import annotations
 
 import pytest
 from migratory_broker.core.logic.events import (
-    Clients,
-    Configured,
+    BrokersConfigured,
+    ClientCounts,
     DrainRequest,
     MoveClients,
     Observe,
 )
 from migratory_protocol.messages import Server
-from migratory_protocol.peer import Heartbeat, Load
+from migratory_protocol.peer import ClientLoad, Heartbeat
 from migratory_testing.brokers import Cluster
 from migratory_testing.population import CALM, UP, Population, asked, uneven
 from msgspec.structs import replace
@@ -28,7 +28,7 @@ def calls(cluster: Cluster, name: str) -> list[list[tuple[str, int]]]:
         for sender, receiver, message in cluster.sent
         if isinstance(message, Heartbeat) and (sender, receiver) == (name, peer)
     ]
-    return [load.calls for load in loads if load is not None and load.calls]
+    return [load.requests for load in loads if load is not None and load.requests]
 
 
 # ---- balance ---------------------------------------------------------------------------------------------------
@@ -57,9 +57,9 @@ def test_a_round_is_bounded() -> None:
     assert calls(cluster, "c") == [[("a", 25), ("b", 25)]]
     (move,) = cluster["a"].of(MoveClients)
     assert move == MoveClients(0, 25, ROUND, Server("ws://c"))
-    cluster.give("a", Clients(0, (60_000,)))
+    cluster.give("a", ClientCounts(0, (60_000,)))
     cluster.run(1.0)
-    cluster.give("b", Clients(0, (0,)))
+    cluster.give("b", ClientCounts(0, (0,)))
     cluster.run(2.0)
     ((giver, count),) = calls(cluster, "b")[0]
     assert giver == "a"
@@ -107,25 +107,27 @@ def test_what_an_edge_of_several_has_is_counted_and_asked_for_there() -> None:
     cluster = Cluster().up()
     for name, edges in (("a", {0: (40, 60), 1: (50,)}), ("b", {0: (150,)}), ("c", {})):
         for edge, by_moves in edges.items():
-            cluster.give(name, Clients(edge, by_moves))
+            cluster.give(name, ClientCounts(edge, by_moves))
     cluster.run(CALM + 1.0)
     assert {(move.edge, move.count) for move in cluster["a"].of(MoveClients)} == {(0, 25)}
-    cluster.give("a", Clients(1))
+    cluster.give("a", ClientCounts(1))
     cluster.settle()
-    assert cluster.logic("a").moves.clients == 100
+    assert cluster.logic("a").client_balancer.clients == 100
 
 
 def test_several_calls_in_one_round_are_added_up() -> None:
     """GIVERS-CAP: whoever else gave, and how old the news were that they called by: it keeps its share."""
     cluster, population = uneven(a=200, b=50, c=50)
     for name in "bc":
-        cluster.logic(name).moves._next_call = 1e9
+        cluster.logic(name).client_balancer._next_call = 1e9
     population.run(CALM)
     for peer in "bcbc":
-        cluster.hears_load("a", peer, Load(50, False, "", [("a", 1000), ("b", 7)]))
+        cluster.hears_load("a", peer, ClientLoad(50, False, "", [("a", 1000), ("b", 7)]))
     assert asked(cluster, "a") == 95
     cluster.run(ROUND + 0.1)
-    cluster.hears_load("a", "b", Load(50, False, "", [("a", 3)]))  # those asked had their time, and are here still
+    cluster.hears_load(
+        "a", "b", ClientLoad(50, False, "", [("a", 3)])
+    )  # those asked had their time, and are here still
     assert asked(cluster, "a") == 98
 
 
@@ -151,7 +153,7 @@ def test_nobody_moves_while_a_broker_is_away_and_then_not_at_once() -> None:
     cluster.crash("d")
     population.run(40.0)
     assert asked(cluster) == 0
-    assert "d" in cluster.logic("c").moves.waits_for
+    assert "d" in cluster.logic("c").client_balancer.waits_for
     cluster.start("d")
     population.run(CALM)
     assert asked(cluster) == 0
@@ -165,18 +167,18 @@ def test_nobody_moves_while_one_leaves() -> None:
     cluster.give("b", DrainRequest(60.0))
     cluster.run(CALM + 20.0)
     assert asked(cluster) == 0
-    assert "b" in cluster.logic("c").moves.waits_for
+    assert "b" in cluster.logic("c").client_balancer.waits_for
 
 
 @pytest.mark.parametrize(
     ("load", "why"),
     [
         (None, "says nothing"),
-        (Load(150, True, ""), "leaves"),
-        (Load(150, False, "next"), "another revision"),
+        (ClientLoad(150, True, ""), "leaves"),
+        (ClientLoad(150, False, "next"), "another revision"),
     ],
 )
-def test_nobody_moves_while_one_is_other_than_the_rest(load: Load | None, why: str) -> None:
+def test_nobody_moves_while_one_is_other_than_the_rest(load: ClientLoad | None, why: str) -> None:
     """CALM-FIRST: an older broker, that says nothing of its clients, among them."""
     cluster, population = uneven(a=150, b=150, c=0)
     cluster.hold = lambda sender, receiver, message: sender == "b" and isinstance(message, Heartbeat)
@@ -185,7 +187,7 @@ def test_nobody_moves_while_one_is_other_than_the_rest(load: Load | None, why: s
             cluster.hears_load(name, "b", load)
         cluster.run(0.5)
     assert asked(cluster) == 0
-    assert why in cluster.logic("c").moves.waits_for
+    assert why in cluster.logic("c").client_balancer.waits_for
     assert population.counts()["c"] == 0
 
 
@@ -196,12 +198,12 @@ def test_nobody_moves_on_old_news_or_without_zookeeper() -> None:
     cluster.hold = lambda sender, receiver, message: isinstance(message, Heartbeat) and (sender, receiver) == ("b", "c")
     population.run(10.0)
     assert calls(cluster, "c") == []
-    assert "says nothing" in cluster.logic("c").moves.waits_for
+    assert "says nothing" in cluster.logic("c").client_balancer.waits_for
     cluster.hold = lambda sender, receiver, message: False
     cluster.zookeeper(False)
     population.run(30.0)
     assert calls(cluster, "c") == []
-    cluster.hears_load("a", "c", Load(0, False, "", [("a", 10)]))  # who is called looks for himself
+    cluster.hears_load("a", "c", ClientLoad(0, False, "", [("a", 10)]))  # who is called looks for himself
     assert asked(cluster) == 0
     cluster.zookeeper(True)
     population.until_rest(20.0, 120.0)
@@ -212,7 +214,7 @@ def test_a_call_of_a_broker_without_an_address_is_not_heard() -> None:
     cluster, _ = uneven(a=150, b=150, c=0)
     live = cluster.logic("a").membership.live
     live["c"] = replace(live["c"], url="")
-    cluster.hears_load("a", "c", Load(0, False, "", [("a", 10)]))
+    cluster.hears_load("a", "c", ClientLoad(0, False, "", [("a", 10)]))
     assert asked(cluster) == 0
 
 
@@ -220,9 +222,9 @@ def test_a_broker_that_is_not_configured_waits_to_leave() -> None:
     """CALM-FIRST: a cluster that shrinks. The others wait for it, and its clients go to those that stay."""
     cluster, population = uneven(a=60, b=60, c=60, d=60, e=60)
     for name in "abc":
-        cluster.give(name, Configured(("a", "b", "c")))
+        cluster.give(name, BrokersConfigured(("a", "b", "c")))
     for name in "de":
-        cluster.give(name, Configured(("a", "b", "c", name)))
+        cluster.give(name, BrokersConfigured(("a", "b", "c", name)))
     population.run(CALM + 10.0)
     assert asked(cluster) == 0
     for leaving in "ed":

@@ -1,4 +1,4 @@
-"""docs/replication.md, "Normal case": numbering, copies, commits, acknowledgements."""
+"""docs/concepts/replication.md, "Normal case": numbering, copies, commits, acknowledgements."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from migratory_broker.core.logic.context import InvariantError
 from migratory_broker.core.logic.events import Attach, Fanout, Flush, PeerReceived, PublishRequest, SendPeer
-from migratory_protocol.peer import Accept, Accepted, Answers, Forward, Forwarded, Publication
+from migratory_protocol.peer import Accept, Accepted, Forward, ForwardedPublication, ForwardReplies, Publication
 from migratory_protocol.positions import Position
 from migratory_testing.brokers import Cluster
 
@@ -83,9 +83,9 @@ def test_with_one_copy_a_vote_between_two_publications_of_a_turn_decides_nothing
     cluster.hold = lambda sender, receiver, message: isinstance(message, Accepted)
     cluster.publish(coordinator, "t", "1", id=1)
     voter, _, vote = cluster.held[0]
-    cluster.step(coordinator, PublishRequest(0, 2, [Forwarded("t", b"2", 1, "p", 2, 2)]))
+    cluster.step(coordinator, PublishRequest(0, 2, [ForwardedPublication("t", b"2", 1, "p", 2, 2)]))
     cluster.step(coordinator, PeerReceived(voter, (vote,)))
-    cluster.step(coordinator, PublishRequest(0, 3, [Forwarded("t", b"3", 1, "p", 3, 2)]))
+    cluster.step(coordinator, PublishRequest(0, 3, [ForwardedPublication("t", b"3", 1, "p", 3, 2)]))
     cluster.step(coordinator, Flush())
     assert cluster.delivered(coordinator, "t") == [(1, "1"), (2, "2"), (3, "3")]
     assert [cluster.answers[reference].code for reference in (2, 3)] == ["", ""]
@@ -100,8 +100,10 @@ def test_batches_leave_once_per_turn() -> None:
     logic = cluster.logic(coordinator)
     before = len(cluster.messages(coordinator, Accept))
     for number in range(1, 6):
-        cluster.step(coordinator, PublishRequest(0, number, [Forwarded("t", b"x", 1, "p", number, number)]))
-        cluster.step(coordinator, PublishRequest(0, number + 10, [Forwarded("u", b"x", 1, "p", number, number)]))
+        cluster.step(coordinator, PublishRequest(0, number, [ForwardedPublication("t", b"x", 1, "p", number, number)]))
+        cluster.step(
+            coordinator, PublishRequest(0, number + 10, [ForwardedPublication("u", b"x", 1, "p", number, number)])
+        )
     assert len(cluster.messages(coordinator, Accept)) == before
     effects = logic.step(Flush(), cluster.now)
     messages = [effect.message for effect in effects if isinstance(effect, SendPeer)]
@@ -118,7 +120,7 @@ def test_listed_votes_only() -> None:
     coordinator, member = cluster.coordinator(), cluster.others()[0]
     cluster.hold = lambda sender, receiver, message: isinstance(message, Accept)
     cluster.publish(coordinator, "t", "x", id=1)
-    sequencer = cluster.logic(coordinator).groups[0].reign.sequencer  # type: ignore[union-attr]
+    sequencer = cluster.logic(coordinator).groups[0].term.sequencer  # type: ignore[union-attr]
     sequencer.accepted(("stranger", 1), [("t", 1)])
     sequencer.accepted((member, 2), [("t", 1)])
     assert cluster.delivered(coordinator, "t") == []
@@ -131,7 +133,7 @@ def test_quality_0_takes_the_same_way_without_id_table_and_acknowledgement() -> 
     assert reference not in cluster.answers
     assert cluster.delivered(contact, "t") == [(1, "x")]
     assert cluster.logic(contact).groups[0].replica.topics["t"].table.rows == {}
-    assert cluster.logic(contact).contact.pending == {}
+    assert cluster.logic(contact).answers.pending == {}
 
 
 def test_without_a_coordinator_the_publisher_tries_again() -> None:
@@ -149,7 +151,7 @@ def test_link_loss_and_time_out_end_the_wait() -> None:
     """The contact never sends again by itself: marks must be fresh."""
     cluster = Cluster(publish_wait=1.0).up()
     coordinator, contact = cluster.coordinator(), cluster.others()[0]
-    cluster.hold = lambda sender, receiver, message: isinstance(message, (Forward, Answers))
+    cluster.hold = lambda sender, receiver, message: isinstance(message, (Forward, ForwardReplies))
     lost = cluster.publish(contact, "t", "x", id=1)
     cluster.disconnect(contact, coordinator)
     cluster.settle()
@@ -161,7 +163,7 @@ def test_link_loss_and_time_out_end_the_wait() -> None:
     assert late not in cluster.answers
     cluster.run(1.2)
     assert cluster.answers[late].code == cluster.answers[twice].code == "retry"
-    assert cluster.logic(contact).contact.pending == {}
+    assert cluster.logic(contact).answers.pending == {}
     cluster.run(1.2)  # the second deadline finds nothing
 
 
@@ -183,7 +185,7 @@ def test_a_forward_to_one_who_is_no_coordinator() -> None:
     assert cluster.answers[reference].code == "retry"
     assert cluster.delivered(contact, "t") == []
     logic = cluster.logic(other)
-    logic.contact.forwarded(contact, Forward(99, [Forwarded("t", b"x", 1, "p", 1, 1)]))
+    logic.publishing.forwarded(contact, Forward(99, [ForwardedPublication("t", b"x", 1, "p", 1, 1)]))
 
 
 def test_too_many_topics() -> None:
@@ -216,16 +218,16 @@ def test_one_copy_commits_with_the_turn_and_owes_nothing_afterwards() -> None:
     logic = cluster.logic("a")
     cluster.publish("a", "t", "x", publisher="old", id=7)
     cluster.now += 1.0
-    sent = [Forwarded("t", b"y", 1, "new", number, 1) for number in (1, 2, 3)]
+    sent = [ForwardedPublication("t", b"y", 1, "new", number, 1) for number in (1, 2, 3)]
     effects = cluster.step("a", PublishRequest(0, 900, sent))
     assert effects == []  # nothing is delivered before the turn's end
-    logic.groups[0].reign.sequencer.expire()  # type: ignore[union-attr]
+    logic.groups[0].term.sequencer.expire()  # type: ignore[union-attr]
     (fanout,) = logic.ctx.effects
     assert isinstance(fanout, Fanout)
     assert [publication.sequence for publication in fanout.publications] == [2, 3, 4]
-    assert logic.contact.owes
+    assert logic.has_output
     cluster.step("a", Flush())
-    assert not logic.contact.owes
+    assert not logic.has_output
     assert cluster.answers[900].id == 3
     assert logic.step(Flush(), cluster.now) == []
     assert set(logic.groups[0].replica.topics["t"].table.rows) == {"new"}
@@ -243,7 +245,7 @@ def test_an_entry_that_is_not_the_next_is_a_broken_rule() -> None:
 
 def test_permissions_are_asked() -> None:
     class Nobody:
-        def publish(self, edge: int, reference: int, publication: Forwarded) -> str:
+        def publish(self, edge: int, reference: int, publication: ForwardedPublication) -> str:
             return f"{publication.publisher} may not publish to {publication.topic}"
 
         def attach(self, event: Attach) -> str:
@@ -251,7 +253,7 @@ def test_permissions_are_asked() -> None:
 
     cluster = Cluster().up()
     logic = cluster.logic("a")
-    logic.contact.authorizer = logic.resume.authorizer = Nobody()
+    logic.publishing.authorizer = logic.resume.authorizer = Nobody()
     reference = cluster.publish("a", "t", "x", id=1)
     assert cluster.answers[reference].code == "not_allowed"
     assert cluster.answers[reference].text == "p may not publish to t"
@@ -274,6 +276,6 @@ def test_an_answer_whose_contact_is_gone_is_lost_with_its_link() -> None:
     before = len(cluster.sent)
     cluster.release()
     assert cluster.logic(coordinator).groups[0].replica.topics["t"].committed == 1
-    assert not [message for _, _, message in cluster.sent[before:] if isinstance(message, Answers)]
+    assert not [message for _, _, message in cluster.sent[before:] if isinstance(message, ForwardReplies)]
     again = cluster.publish(other, "t", "x", id=1)
     assert cluster.answers[again].position == Position(cluster.record().epoch, 1)

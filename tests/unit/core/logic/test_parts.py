@@ -1,20 +1,21 @@
-"""The small pieces: logs and their bounds, snapshots, publisher tables, records, configuration, randomness."""
+"""The small pieces: logs and their cache, snapshots, publisher tables, records, configuration, randomness."""
 
 from __future__ import annotations
 
 import dataclasses
 
 import pytest
-from migratory_broker.core.logic.cache import OVERHEAD, Bounds, TopicLog
 from migratory_broker.core.logic.config import LogicConfig
 from migratory_broker.core.logic.context import Context, InvariantError, Random
-from migratory_broker.core.logic.dedup import PublisherTable
-from migratory_broker.core.logic.gossip import Gossip
-from migratory_broker.core.logic.records import rendezvous
-from migratory_broker.core.logic.replica import Replica
-from migratory_broker.core.logic.snapshot import cut, for_candidate, for_member, join, merge, whole
-from migratory_protocol.peer import Digest, Publication, Row, Sync, TopicPart
+from migratory_broker.core.logic.membership.gossip import GossipMap
+from migratory_broker.core.logic.membership.records import rendezvous
+from migratory_broker.core.logic.replication.cache import Cache
+from migratory_broker.core.logic.replication.replica import Replica
+from migratory_broker.core.logic.replication.snapshot import for_candidate, for_member, join, merge, split, whole
+from migratory_broker.core.logic.replication.topic_log import ENTRY_OVERHEAD, PublisherTable, TopicLog
+from migratory_protocol.peer import LogDigest, Publication, PublisherRow, Sync, TopicPart
 from migratory_protocol.positions import Position
+from migratory_testing.brokers import CommitRecorder
 
 CONFIG = LogicConfig("c", "a", ("a", "b", "c"))
 
@@ -71,7 +72,7 @@ def test_a_log_knows_its_epochs_and_positions() -> None:
     assert log.epoch_at(9) is None
     assert log.current(1) == Position(4, 2)
     assert TopicLog("t").current(1) == Position(1, 0)
-    assert log.digest() == Digest("t", 0, 3, 4, 1)
+    assert log.digest() == LogDigest("t", 0, 3, 4, 1)
     assert log.find("p", 2) == log.entry(2)
     assert log.find("q", 2) is None
     assert log.drop_first().sequence == 1
@@ -88,45 +89,45 @@ def test_a_log_knows_its_epochs_and_positions() -> None:
         log.replace(1, 4, [Publication(4, 5, b"")])
 
 
-def bounds_with(log: TopicLog, **change: object) -> Bounds:
-    bounds = Bounds(dataclasses.replace(CONFIG, **change))  # type: ignore[arg-type]
-    bounds.register(log)
-    return bounds
+def bounds_with(log: TopicLog, **change: object) -> Cache:
+    cache = Cache(dataclasses.replace(CONFIG, **change))  # type: ignore[arg-type]
+    cache.register(log)
+    return cache
 
 
 def test_eviction_by_number_after_the_minimal_age() -> None:
     log = log_of(1, 2, 3, 4, committed=4)
-    bounds = bounds_with(log, messages_per_topic=2, min_age=10.0)
-    bounds.trim(log, 105.0)
+    cache = bounds_with(log, messages_per_topic=2, min_age=10.0)
+    cache.trim(log, 105.0)
     assert log.base == 0
-    bounds.trim(log, 110.0)
+    cache.trim(log, 110.0)
     assert log.base == 2
-    assert bounds.bytes == log.bytes == 2 * (OVERHEAD + 1)
+    assert cache.bytes == log.bytes == 2 * (ENTRY_OVERHEAD + 1)
 
 
 def test_eviction_by_age_by_bytes_and_never_uncommitted() -> None:
     log = log_of(1, 2, 3, 4, committed=3)
-    bounds = bounds_with(log, max_age=60.0)
-    bounds.sweep(161.0, 10)
+    cache = bounds_with(log, max_age=60.0)
+    cache.sweep(161.0, 10)
     assert log.base == 3
     other = log_of(1, 2, 3, committed=2)
-    bounds = bounds_with(other, max_bytes=OVERHEAD)
-    assert bounds.full(TopicLog("other"), 130.0)
+    cache = bounds_with(other, max_bytes=ENTRY_OVERHEAD)
+    assert cache.full(TopicLog("other"), 130.0)
     assert other.base == 2
-    assert bounds.short == 2
-    assert bounds.short_at == 130.0
-    assert Bounds(CONFIG).full(TopicLog("t"), 0.0) is False
+    assert cache.short == 2
+    assert cache.short_at == 130.0
+    assert Cache(CONFIG).full(TopicLog("t"), 0.0) is False
     old = log_of(1, 2, committed=2)
-    bounds = bounds_with(old, max_bytes=OVERHEAD, max_age=10_000.0)
-    bounds.trim(old, 1000.0)
-    assert (old.base, bounds.short) == (2, 0)
+    cache = bounds_with(old, max_bytes=ENTRY_OVERHEAD, max_age=10_000.0)
+    cache.trim(old, 1000.0)
+    assert (old.base, cache.short) == (2, 0)
 
 
 def test_topics_without_entries_cost_an_eviction_nothing() -> None:
     """A hundred thousand quiet ones beside a busy one took 24 ms for each of its publications, on every broker."""
-    config = dataclasses.replace(CONFIG, max_bytes=3 * OVERHEAD)
-    bounds = Bounds(config)
-    replica = Replica(Context(config), bounds, 0, lambda log, publications: None)
+    config = dataclasses.replace(CONFIG, max_bytes=3 * ENTRY_OVERHEAD)
+    cache = Cache(config)
+    replica = Replica(Context(config), cache, 0, CommitRecorder())
     quiet = [replica.log(f"quiet/{number}") for number in range(5)]
     for log in quiet:
         replica.append(log, Publication(4, 1, b""))
@@ -136,30 +137,30 @@ def test_topics_without_entries_cost_an_eviction_nothing() -> None:
         for log in (*quiet, busy):
             replica.commit(log, log.last)
     assert [log.base for log in (*quiet, busy)] == [1, 1, 1, 1, 1, 8]
-    assert list(bounds._holding) == [busy]
+    assert list(cache._filled) == [busy]
     replica.append(quiet[0], Publication(4, 2, b""))
     replica.commit(quiet[0], 2)  # it has one again, and its turn: behind the other's
-    assert (busy.base, quiet[0].base, bounds.bytes) == (9, 1, 3 * OVERHEAD)
+    assert (busy.base, quiet[0].base, cache.bytes) == (9, 1, 3 * ENTRY_OVERHEAD)
     replica.drop([busy])
-    assert (list(bounds._holding), bounds.bytes) == ([quiet[0]], OVERHEAD)
+    assert (list(cache._filled), cache.bytes) == ([quiet[0]], ENTRY_OVERHEAD)
 
 
 def test_blocked_by_uncommitted_entries_that_are_old_enough() -> None:
     log = log_of(1, 2, 3)
-    bounds = bounds_with(log, messages_per_topic=3, min_age=10.0)
-    assert not bounds.full(log, 105.0)
-    assert bounds.full(log, 111.0)
+    cache = bounds_with(log, messages_per_topic=3, min_age=10.0)
+    assert not cache.full(log, 105.0)
+    assert cache.full(log, 111.0)
     log.committed = 1
-    assert not bounds.full(log, 111.0)
-    bounds.unregister([log])
-    assert (bounds.topics, bounds.bytes) == (0, 0)
+    assert not cache.full(log, 111.0)
+    cache.unregister([log])
+    assert (cache.topics, cache.bytes) == (0, 0)
 
 
 # ---- publisher tables
 
 
 def test_next_or_mark() -> None:
-    table = PublisherTable([Row("p", 5, 1, 9)])
+    table = PublisherTable([PublisherRow("p", 5, 1, 9)])
     assert table.judge("p", 5, 5) == "duplicate"
     assert table.judge("p", 6, 1) == "new"
     assert table.judge("p", 8, 7) == "gap"
@@ -167,7 +168,7 @@ def test_next_or_mark() -> None:
     assert table.judge("q", 2, 1) == "gap"
     assert table.judge("q", 2, 2) == "new"
     table.forget("q")
-    assert table.as_rows() == [Row("p", 5, 1, 9)]
+    assert table.as_rows() == [PublisherRow("p", 5, 1, 9)]
 
 
 # ---- snapshots
@@ -218,30 +219,30 @@ def test_answers_that_differ_are_a_broken_rule() -> None:
 
 def test_a_member_gets_what_makes_its_log_equal() -> None:
     ours = {"t": log_of(1, 2, 3), "new": log_of(1, name="new")}
-    holds = [Digest("t", 0, 5, 1, 1), Digest("gone", 0, 2, 1, 1)]
+    holds = [LogDigest("t", 0, 5, 1, 1), LogDigest("gone", 0, 2, 1, 1)]
     parts = {part.topic: part for part in for_member(ours, holds, {"t": 2}.get)}
     assert (parts["t"].keep, [entry.sequence for entry in parts["t"].entries]) == (2, [3])
-    assert parts["gone"].gone
+    assert parts["gone"].deleted
     assert parts["new"].whole
     same = [ours["t"].digest(), ours["new"].digest()]
     assert for_member(ours, same, lambda _: None) == []
-    rows = [Digest("t", 0, 3, 1, 9), ours["new"].digest()]
+    rows = [LogDigest("t", 0, 3, 1, 9), ours["new"].digest()]
     assert [part.topic for part in for_member(ours, rows, lambda _: None)] == ["t"]  # only the tables differ
 
 
 @pytest.mark.parametrize("size", [1, 250, 700, 10**6])
 def test_cut_and_join(size: int) -> None:
     logs = [log_of(*range(1, 8)), log_of(1, 2, name="u"), log_of(name="v")]
-    lists = cut([whole(log) for log in logs], size)
+    lists = split([whole(log) for log in logs], size)
     assert join(part for parts in lists for part in parts) == [whole(log) for log in logs]
-    assert cut([], size) == [[]]
+    assert split([], size) == [[]]
     if size == 1:
         assert len(lists) > 7
 
 
 def test_a_part_without_its_beginning_is_a_broken_rule() -> None:
     with pytest.raises(InvariantError, match="SNAPSHOT-WHOLE"):
-        join([TopicPart("t", 0, 0, 0, 1, 0, more=True)])
+        join([TopicPart("t", 0, 0, 0, 1, 0, continued=True)])
 
 
 # ---- a replica that takes a Sync
@@ -250,7 +251,7 @@ def test_a_part_without_its_beginning_is_a_broken_rule() -> None:
 def replica() -> Replica:
     ctx = Context(CONFIG)
     ctx.incarnation = 1
-    return Replica(ctx, Bounds(CONFIG), 0, lambda log, publications: None)
+    return Replica(ctx, Cache(CONFIG), 0, CommitRecorder())
 
 
 def sync(
@@ -266,7 +267,7 @@ def test_install_keeps_appends_and_prepends() -> None:
     log = mine.topics["t"]
     assert (log.base, log.last, log.committed) == (2, 8, 2)
     ours = {"t": log_of(*range(1, 12))}
-    parts = for_member(ours, mine.digest(), lambda _: None)
+    parts = for_member(ours, mine.digests(), lambda _: None)
     message = sync(parts, topics=1, lasts=11, epoch=6)
     assert mine.fits(message, parts)
     mine.install(message, parts)
@@ -280,7 +281,7 @@ def test_eviction_between_standing_and_sync() -> None:
     first = log_of(*range(3, 9), base=2)
     mine.install(sync([whole(first)], whole=True, topics=1, lasts=8), [whole(first)])
     ours = {"t": log_of(*range(1, 12))}
-    parts = for_member(ours, mine.digest(), lambda _: None)
+    parts = for_member(ours, mine.digests(), lambda _: None)
     log = mine.topics["t"]
     log.committed = 8
     for _ in range(6):
@@ -295,7 +296,7 @@ def test_what_does_not_fit_is_not_taken() -> None:
     assert not mine.fits(sync([tail], topics=1, lasts=5), [tail])
     assert not mine.fits(sync([], topics=1, lasts=0, history=0), [])
     assert mine.fits(sync([], topics=0, lasts=0), [])
-    gone = TopicPart("t", 0, 0, 0, 0, 0, gone=True)
+    gone = TopicPart("t", 0, 0, 0, 0, 0, deleted=True)
     assert mine.fits(sync([gone], topics=0, lasts=0), [gone])
     mine.install(sync([gone], topics=0, lasts=0), [gone])
     assert mine.topics == {}
@@ -327,7 +328,7 @@ def test_a_learner_takes_marks_and_a_listed_member_everything() -> None:
         assert mine.topics["t"].committed == committed
         assert mine.listed is (me == ("a", 1))
     again = log_of(1, 2, 3, 4, committed=3)
-    parts = for_member({"t": again}, mine.digest(), lambda _: None)
+    parts = for_member({"t": again}, mine.digests(), lambda _: None)
     message = Sync(0, 1, 1, 5, 2, ("b", 1), [("x", 1), ("b", 1)], 2, True, False, True, parts, 1, 4)
     mine.install(message, parts)
     assert mine.topics["t"].committed == 3
@@ -343,12 +344,12 @@ def test_randomness_is_the_same_everywhere() -> None:
 
 
 def test_gossip_keeps_the_highest_epoch() -> None:
-    gossip = Gossip(2)
+    gossip = GossipMap(2)
     gossip.learn(0, 5, "a", 1.0)
     gossip.learn(0, 4, "b", 2.0)
     gossip.learn(9, 4, "b", 2.0)
     assert (gossip.coordinator(0), gossip.epoch(0), gossip.coordinator(1)) == ("a", 5, "")
-    assert (gossip.told(0), gossip.told(1)) == (1.0, float("-inf"))
+    assert (gossip.heard_at(0), gossip.heard_at(1)) == (1.0, float("-inf"))
     assert gossip.counts() == {"a": 1}
 
 

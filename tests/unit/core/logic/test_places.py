@@ -9,15 +9,15 @@ import tracemalloc
 from collections.abc import Iterator
 
 import pytest
-from migratory_broker.core.logic import cache
-from migratory_broker.core.logic.cache import NEAR, TopicLog
-from migratory_broker.core.logic.places import SMALLEST
+from migratory_broker.core.logic.replication import topic_log
+from migratory_broker.core.logic.replication.message_index import MIN_BUCKETS
+from migratory_broker.core.logic.replication.topic_log import SCANNED_ENTRIES, TopicLog
 from migratory_protocol.peer import Publication
 
 
 @pytest.fixture
 def nothing_is_near(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, "NEAR", 0)
+    monkeypatch.setattr(topic_log, "SCANNED_ENTRIES", 0)
 
 
 def appended(log: TopicLog, publisher: str, number: int) -> Publication:
@@ -58,7 +58,7 @@ def test_it_finds_what_going_through_all_entries_finds(seed: int) -> None:
     chance = random.Random(seed)
     log = TopicLog("t")
     names = [f"p{number}" for number in range(chance.choice((1, 3, 40)))]
-    most = chance.choice((10, SMALLEST, 5 * SMALLEST))
+    most = chance.choice((10, MIN_BUCKETS, 5 * MIN_BUCKETS))
     for _ in range(600):
         name = chance.choice(names)
         appended(log, name, chance.choice((0, chance.randint(1, 90))))  # ids come again after a forgotten life
@@ -81,8 +81,8 @@ def test_the_cost_does_not_grow_with_the_log() -> None:
         log = filled(count)
         log.find("p1", 1)  # makes the table
         costs.append(max(steps(log, f"p{number % 3}", number) for number in range(1, count, count // 50)))
-        assert steps(log, "nobody", 5) < 12 * NEAR
-    assert max(costs) < 12 * NEAR
+        assert steps(log, "nobody", 5) < 12 * SCANNED_ENTRIES
+    assert max(costs) < 12 * SCANNED_ENTRIES
 
 
 def test_what_came_since_the_last_search_is_all_that_is_looked_at() -> None:
@@ -90,7 +90,7 @@ def test_what_came_since_the_last_search_is_all_that_is_looked_at() -> None:
     log.find("p1", 1)
     for number in range(20_001, 20_101):
         appended(log, f"p{number % 3}", number)
-    assert steps(log, "p1", 4) < 12 * (NEAR + 100)
+    assert steps(log, "p1", 4) < 12 * (SCANNED_ENTRIES + 100)
     assert log.find("p1", 4) is log.entry(4)
 
 
@@ -106,13 +106,13 @@ def test_it_is_small_and_only_there_when_it_is_needed() -> None:
     log = filled(20_000)
     before = tracemalloc.get_traced_memory()[0]
     assert log.find(f"p{20_000 % 3}", 20_000) is log.entry(20_000)  # one of the newest
-    assert log.places is None
+    assert log.message_index is None
     log.find("p1", 1)
-    assert log.places is not None
+    assert log.message_index is not None
     assert (tracemalloc.get_traced_memory()[0] - before) / 20_000 < 25
-    for _ in range(20_000 - NEAR):
+    for _ in range(20_000 - SCANNED_ENTRIES):
         log.drop_first()
     assert log.find("p1", 1) is None
-    for _ in range(NEAR):
+    for _ in range(SCANNED_ENTRIES):
         log.drop_first()
-    assert log.places is None
+    assert log.message_index is None

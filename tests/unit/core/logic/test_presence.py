@@ -1,4 +1,5 @@
-"""docs/replication.md, "A broker's lives": incarnations, links, readiness and what others are told of a broker."""
+"""docs/concepts/replication.md, "A broker's lives": incarnations, links, readiness and what others are told of a
+broker."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from migratory_broker.core.logic.events import (
     ZkChanged,
 )
 from migratory_protocol.peer import (
-    Forwarded,
+    ForwardedPublication,
     HandOver,
     Heartbeat,
     Publication,
@@ -78,7 +79,7 @@ def test_a_link_to_an_old_life_is_refused() -> None:
     assert "b" not in logic.ctx.links
     assert cluster["a"].notes("old_incarnation_refused")
     cluster.step("a", PeerReceived("b", (Heartbeat(0.0, [], [], True, True),)))
-    assert "b" not in logic.membership.news or logic.membership.news["b"].at < cluster.now
+    assert "b" not in logic.membership.peers or logic.membership.peers["b"].heard_at < cluster.now
     cluster.step("a", PeerUp("b", 5))
     cluster.step("a", PeerUp("b", 5))
     assert logic.ctx.links["b"] == 5
@@ -165,7 +166,7 @@ def test_a_process_that_was_frozen_looks_before_it_acts() -> None:
     cluster = Cluster().up()
     cluster.run(5.0)
     cluster.now += 20.0
-    effects = cluster.step("a", PublishRequest(0, 1, [Forwarded("t", b"x", 1, "p", 1, 1)]))
+    effects = cluster.step("a", PublishRequest(0, 1, [ForwardedPublication("t", b"x", 1, "p", 1, 1)]))
     cluster.step("a", Flush())
     assert Admission(False, "fenced") in effects
     assert cluster.answers[1].code == "retry"

@@ -1,11 +1,12 @@
-"""docs/replication.md, "Normal case": what a publisher sends again, which ids are taken, who is forgotten and when."""
+"""docs/concepts/replication.md, "Normal case": what a publisher sends again, which ids are taken, who is forgotten and
+when."""
 
 from __future__ import annotations
 
 import pytest
-from migratory_broker.core.logic import sequencer
 from migratory_broker.core.logic.events import Flush, PublishRequest
-from migratory_protocol.peer import Accept, Answer, Forwarded
+from migratory_broker.core.logic.replication import sequencer
+from migratory_protocol.peer import Accept, ForwardedPublication, ForwardReply
 from migratory_protocol.positions import Position
 from migratory_testing.brokers import Cluster
 
@@ -49,7 +50,7 @@ def test_duplicate_of_an_evicted_entry_depends_on_the_publishers_last_one() -> N
     for number in range(1, 5):
         cluster.publish(contact, "t", str(number), id=number)
     old = cluster.publish(contact, "t", "1", id=1)
-    assert cluster.answers[old] == Answer("t", "p", 1)  # committed, its position no longer cached
+    assert cluster.answers[old] == ForwardReply("t", "p", 1)  # committed, its position no longer cached
     cluster.hold = lambda sender, receiver, message: isinstance(message, Accept)
     cluster.publish(coordinator, "t", "5", id=5)
     held = cluster.publish(contact, "t", "2", id=2)
@@ -68,7 +69,7 @@ def test_two_duplicates_that_depend_on_different_positions() -> None:
     cluster.publish(coordinator, "t", "1", id=1)
     cluster.publish(coordinator, "t", "2", id=2)
     first, second = cluster.publish(contact, "t", "1", id=1), cluster.publish(contact, "t", "2", id=2)
-    sequencer = cluster.logic(coordinator).groups[0].reign.sequencer  # type: ignore[union-attr]
+    sequencer = cluster.logic(coordinator).groups[0].term.sequencer  # type: ignore[union-attr]
     sequencer.accepted((contact, 1), [("t", 1)])
     cluster.step(coordinator, Flush())
     cluster.settle()
@@ -139,9 +140,9 @@ def test_a_removal_stands_before_the_entries_of_its_message() -> None:
     cluster.publish(coordinator, "t", "x", publisher="old", id=7)
     cluster.now += 1.0
     logic = cluster.logic(coordinator)
-    cluster.step(coordinator, PublishRequest(0, 900, [Forwarded("t", b"y", 1, "new", 1, 1)]))
-    logic.groups[0].reign.sequencer.expire()  # type: ignore[union-attr]
-    cluster.step(coordinator, PublishRequest(0, 901, [Forwarded("t", b"z", 1, "old", 1, 1)]))
+    cluster.step(coordinator, PublishRequest(0, 900, [ForwardedPublication("t", b"y", 1, "new", 1, 1)]))
+    logic.groups[0].term.sequencer.expire()  # type: ignore[union-attr]
+    cluster.step(coordinator, PublishRequest(0, 901, [ForwardedPublication("t", b"z", 1, "old", 1, 1)]))
     cluster.step(coordinator, Flush())
     cluster.settle()
     for name in (coordinator, member):

@@ -1,25 +1,25 @@
-"""docs/replication.md, "Resume": receipts, waits, pages. Cases A6 and A7 at this level."""
+"""docs/concepts/replication.md, "Resume": receipts, waits, pages. Cases A6 and A7 at this level."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from migratory_broker.core.logic import resume
-from migratory_broker.core.logic.cache import TopicLog
-from migratory_broker.core.logic.core import Logic
 from migratory_broker.core.logic.events import (
     Attach,
     Attached,
     Effect,
     Fanout,
-    Node,
     PeerReceived,
     ZkGet,
+    ZkNode,
     ZkReply,
 )
-from migratory_broker.core.logic.records import encode
-from migratory_broker.core.logic.resume import RETRIES
+from migratory_broker.core.logic.logic import Logic
+from migratory_broker.core.logic.membership.records import encode
+from migratory_broker.core.logic.replication.topic_log import TopicLog
+from migratory_broker.core.logic.serving import resume
+from migratory_broker.core.logic.serving.resume import RETRY_TICKS
 from migratory_protocol.peer import Accept, HandOver, Publication
 from migratory_protocol.positions import Position
 from migratory_testing.brokers import Cluster
@@ -363,7 +363,7 @@ def test_a_page_looks_at_no_more_of_a_log_than_it_gives(monkeypatch: pytest.Monk
     assert sum(looked) <= 96
     assert len(cluster.page("a", "t", (epoch, 299), max_bytes=1).publications) == 1
     assert len(cluster.page("a", "t", (epoch, 200), max_bytes=10**6).publications) == 100
-    monkeypatch.setattr(resume, "MOST", 40)
+    monkeypatch.setattr(resume, "MAX_PAGE", 40)
     page = cluster.page("a", "t", (epoch, 0), max_bytes=10**6)
     assert 40 <= len(page.publications) < 80
     assert not page.done
@@ -376,7 +376,7 @@ class TestPositionsThatLie:
         """A member of group 0, which all topics are in, `count` of them waited for, and what it said to that."""
         cluster = Cluster(groups=1).up()
         logic = cluster.logic(cluster.others()[0])
-        logic.resume._ticks = RETRIES  # the next nine ticks are not those in which all are tried
+        logic.resume._ticks = RETRY_TICKS  # the next nine ticks are not those in which all are tried
         effects: list[Effect] = []
         for number in range(count):
             effects += logic.step(Attach(0, number, f"t{number}", after), cluster.now + number / 1000)
@@ -386,14 +386,14 @@ class TestPositionsThatLie:
         """Twenty connections with 250 topics each kept ZooKeeper's answers to everything else back for five seconds."""
         cluster, logic, synced, effects = self.table(50, Position(2**62, 5))
         (asked,) = [effect for effect in effects if isinstance(effect, ZkGet)]
-        node = Node(encode(cluster.record()), 1)
+        node = ZkNode(encode(cluster.record()), 1)
         effects = logic.step(ZkReply(asked.request, "ok", node), cluster.now + 0.05)
         (answered,) = [effect for effect in effects if isinstance(effect, Attached)]
         assert (answered.reference, answered.receipt) == (0, "reset")  # it alone was there when ZooKeeper was asked
         (again,) = [effect for effect in effects if isinstance(effect, ZkGet)]
         effects = logic.step(ZkReply(again.request, "ok", node), cluster.now + 0.06)
         assert [(a.receipt, a.position.epoch) for a in effects if isinstance(a, Attached)] == [("reset", synced)] * 49
-        assert (logic.resume._waiting, logic.resume._due, logic.resume._silent) == ({}, {}, {})
+        assert (logic.resume.waiting, logic.resume._deadlines, logic.resume._unheard_at) == ({}, {}, {})
 
     def test_an_answer_that_does_not_come_is_asked_for_by_the_next(self) -> None:
         cluster, logic, _, effects = self.table(2, Position(2**62, 5))
@@ -409,31 +409,31 @@ class TestPositionsThatLie:
         tried: list[str] = []
         try_ = logic.resume._try
 
-        def counted(group: Any, one: Any, late: bool) -> Any:
+        def counted(group: Any, one: Any, expired: bool) -> Any:
             tried.append(one.event.topic)
-            return try_(group, one, late)
+            return try_(group, one, expired)
 
         monkeypatch.setattr(logic.resume, "_try", counted)
         for number in range(50):
             logic.step(Attach(0, number, "t", Position(synced, 10 + number)), now)
         tried.clear()
-        for _ in range(RETRIES - 1):
+        for _ in range(RETRY_TICKS - 1):
             logic.resume.tick()
         assert tried == []
         log = logic.groups[0].replica.log("t")
         log.replace(9, synced, [])
         log.committed = 9
-        logic.resume.committed(logic.groups[0], log)
-        assert tried == []
+        logic.resume.committed(0, log)
+        assert (tried, logic.resume.released) == ([], {})
         logic.resume.tick()
         assert len(tried) == 50  # all, now and then
         logic.resume._ticks = 0
         tried.clear()
         logic.ctx.now = now + logic.config.resume_wait
-        logic.groups[0].gossip.learn(0, synced, cluster.coordinator(), logic.ctx.now)
+        logic.gossip.learn(0, synced, cluster.coordinator(), logic.ctx.now)
         logic.resume.tick()
         assert len(tried) == 50
-        assert logic.resume._waiting == {}
+        assert logic.resume.waiting == {}
 
     def test_word_of_a_later_coordinator_stops_the_time_until_its_log_is_here(self) -> None:
         cluster, logic, synced, _ = self.table(1, Position(0, 0))
@@ -442,7 +442,7 @@ class TestPositionsThatLie:
         for tick in range(40):
             logic.ctx.now = cluster.now + 1.0 + tick / 10
             logic.resume.tick()
-        assert list(logic.resume._waiting[0]) == ["t"]
+        assert list(logic.resume.waiting[0]) == ["t"]
         logic.ctx.now = cluster.now + 1.0 + logic.config.resume_limit
         logic.resume.tick()
-        assert logic.resume._waiting == {}
+        assert logic.resume.waiting == {}

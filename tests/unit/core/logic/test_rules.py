@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 from migratory_broker.core.logic.context import InvariantError
-from migratory_broker.core.logic.events import Flush, PeerReceived, Write, ZkCommit, ZkSession
-from migratory_broker.core.logic.records import GroupRecord, encode
+from migratory_broker.core.logic.events import Flush, PeerReceived, ZkCommit, ZkSession, ZkWrite
+from migratory_broker.core.logic.membership.records import GroupRecord, encode
 from migratory_protocol.peer import (
     Accept,
     Accepted,
-    Ask,
-    Forwarded,
+    ForwardedPublication,
     HandOver,
+    Inventory,
+    InventoryRequest,
     Prepare,
     Promise,
-    Standing,
     Synced,
 )
 from migratory_testing.brokers import Cluster
@@ -33,7 +33,7 @@ def names(*files: Path) -> set[str]:
 
 def test_document_code_and_tests_name_the_same_rules() -> None:
     document = names(ROOT / "docs/concepts/replication.md")
-    code = names(*(ROOT / "broker/migratory_broker/core/logic").glob("*.py"))
+    code = names(*(ROOT / "broker/migratory_broker/core/logic").rglob("*.py"))
     tests = names(*Path(__file__).parent.glob("*.py"))
     assert document == code
     assert document - tests == set()
@@ -43,10 +43,10 @@ def test_number_promised() -> None:
     """NUMBER-PROMISED: a coordinator that promised a higher epoch numbers nothing, whoever asks."""
     cluster = Cluster().up()
     group = cluster.logic(cluster.coordinator()).groups[0]
-    sequencer = group.reign.sequencer  # type: ignore[union-attr]
+    sequencer = group.term.sequencer  # type: ignore[union-attr]
     group.replica.promised += 1
     with pytest.raises(InvariantError, match="NUMBER-PROMISED"):
-        sequencer.take([Forwarded("t", b"x", 1, "p", 1, 1)], None)
+        sequencer.number([ForwardedPublication("t", b"x", 1, "p", 1, 1)], None)
 
 
 def test_owner_listed() -> None:
@@ -57,9 +57,9 @@ def test_owner_listed() -> None:
     record = cluster.record()
     absent = record.next((coordinator, 1), [broker for broker in record.members if broker[0] != coordinator], 2)
     with pytest.raises(InvariantError, match="OWNER-LISTED"):
-        group.reign_over(absent, 9)
+        group.begin_term(absent, 9)
     with pytest.raises(InvariantError, match="OWNER:"):
-        group.reign_over(record.next(("x", 1), record.members, 2), 9)
+        group.begin_term(record.next(("x", 1), record.members, 2), 9)
 
 
 def test_first_empty() -> None:
@@ -80,7 +80,7 @@ def test_first_empty() -> None:
         source=None,
     )
     with pytest.raises(InvariantError, match="FIRST-EMPTY"):
-        group.reign_over(wrong, 9)
+        group.begin_term(wrong, 9)
 
 
 def test_takeover_source() -> None:
@@ -140,24 +140,24 @@ def test_answers_for_another_phase_are_left_alone() -> None:
     coordinator = cluster.coordinator()
     member = cluster.others()[0]
     group = cluster.logic(coordinator).groups[0]
-    reign = group.reign
-    assert reign is not None
+    term = group.term
+    assert term is not None
     history, epoch = cluster.record().history, cluster.record().epoch
     for message in (
         Promise(0, history, epoch, epoch, True, [], []),
-        Standing(0, history, epoch + 1, epoch, epoch, []),
+        Inventory(0, history, epoch + 1, epoch, epoch, []),
         Synced(0, history, epoch, 999),
         Accepted(0, history, epoch + 1, [("t", 1)]),
     ):
         assert cluster.step(coordinator, PeerReceived(member, (message,))) == []
-        assert cluster.step(member, PeerReceived(coordinator, (message,))) == []  # no reign at all
-    reign.followers.standing("nobody", Standing(0, history, epoch, epoch, epoch, []))
-    reign.end("test")
-    reign.end("twice")
-    cluster.step(coordinator, PeerReceived(member, (Standing(0, history, epoch, epoch, epoch, []),)))
+        assert cluster.step(member, PeerReceived(coordinator, (message,))) == []  # no term at all
+    term.followers.inventory("nobody", Inventory(0, history, epoch, epoch, epoch, []))
+    term.end("test")
+    term.end("twice")
+    cluster.step(coordinator, PeerReceived(member, (Inventory(0, history, epoch, epoch, epoch, []),)))
     group.peer_up(member)
-    reign.check_activation()
-    assert reign.phase == "over"
+    term.check_activation()
+    assert term.phase == "over"
 
 
 def test_a_second_promise_of_one_broker_changes_nothing() -> None:
@@ -166,15 +166,15 @@ def test_a_second_promise_of_one_broker_changes_nothing() -> None:
     cluster.hold = lambda sender, receiver, message: isinstance(message, Promise)
     cluster.crash(old)
     cluster.run(0.5)
-    (candidate,) = [name for name in cluster.running() if cluster.logic(name).groups[0].reign is not None]
-    preparation = cluster.logic(candidate).groups[0].reign.preparation  # type: ignore[union-attr]
-    assert preparation is not None
+    (candidate,) = [name for name in cluster.running() if cluster.logic(name).groups[0].term is not None]
+    promise_round = cluster.logic(candidate).groups[0].term.promise_round  # type: ignore[union-attr]
+    assert promise_round is not None
     (sender, _, answer) = cluster.held[0]
     assert isinstance(answer, Promise)
-    preparation.promise(sender, answer)
-    count = len(preparation.answers)
-    preparation.promise(sender, answer)
-    assert len(preparation.answers) == count
+    promise_round.promise(sender, answer)
+    count = len(promise_round.answers)
+    promise_round.promise(sender, answer)
+    assert len(promise_round.answers) == count
     cluster.disconnect(candidate, sender)
     cluster.heal()
     cluster.settle()
@@ -191,7 +191,7 @@ def test_a_candidate_of_another_history_begins_anew_with_what_it_is_told() -> No
     cluster.publish(old, "t", "old", id=1)
     replica = cluster.logic(one).groups[0].replica
     replica.history = 7  # as if it came from another time
-    cluster.hold = lambda sender, receiver, message: isinstance(message, (Ask, Standing))
+    cluster.hold = lambda sender, receiver, message: isinstance(message, (InventoryRequest, Inventory))
     cluster.crash(old)
     cluster.zookeeper(False, two)
     cluster.run(6.0)
@@ -271,7 +271,7 @@ def test_a_restart_meets_lost_replies_of_its_registration() -> None:
 
     def first_of_each(broker: str, commit: ZkCommit) -> bool:
         key = f"{broker} {commit.operations[-1].path}"
-        if key in lost or (not isinstance(commit.operations[-1], Write) and "members" not in key):
+        if key in lost or (not isinstance(commit.operations[-1], ZkWrite) and "members" not in key):
             return False
         lost.append(key)
         return True

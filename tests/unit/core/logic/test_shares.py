@@ -6,9 +6,9 @@ from math import ceil
 from random import Random
 
 import pytest
-from migratory_broker.core.logic.shares import (
+from migratory_broker.core.logic.balancing.shares import (
     HIGH,
-    Crew,
+    BrokerLoad,
     calls,
     least_moved,
     room,
@@ -20,13 +20,17 @@ from migratory_broker.core.logic.shares import (
 MANY = 10**9
 
 
-def crews(**clients: int) -> dict[str, Crew]:
-    return {name: Crew(100, count) for name, count in clients.items()}
+def crews(**clients: int) -> dict[str, BrokerLoad]:
+    return {name: BrokerLoad(100, count) for name, count in clients.items()}
 
 
 def test_shares_follow_the_weights() -> None:
-    assert shares({"a": Crew(100, 60), "b": Crew(50, 0), "c": Crew(0, 30)}) == {"a": 60.0, "b": 30.0, "c": 0.0}
-    assert shares({"a": Crew(0, 5), "b": Crew(0, 7)}) == {"a": 0.0, "b": 0.0}
+    assert shares({"a": BrokerLoad(100, 60), "b": BrokerLoad(50, 0), "c": BrokerLoad(0, 30)}) == {
+        "a": 60.0,
+        "b": 30.0,
+        "c": 0.0,
+    }
+    assert shares({"a": BrokerLoad(0, 5), "b": BrokerLoad(0, 7)}) == {"a": 0.0, "b": 0.0}
     assert shares(crews(a=0, b=0)) == {"a": 0.0, "b": 0.0}
 
 
@@ -66,7 +70,7 @@ def test_who_leaves_names_those_that_come_out_even() -> None:
     assert targets(150, crews(b=0, c=150)) == {"b": 150}
     assert targets(140, crews(b=10, c=150)) == {"b": 140}
     assert targets(0, crews(a=10, b=10)) == {}
-    assert targets(90, {"a": Crew(100, 0), "b": Crew(50, 0), "c": Crew(0, 0)}) == {"a": 60, "b": 30}
+    assert targets(90, {"a": BrokerLoad(100, 0), "b": BrokerLoad(50, 0), "c": BrokerLoad(0, 0)}) == {"a": 60, "b": 30}
 
 
 def test_those_that_moved_least_are_chosen_over_all_edges() -> None:
@@ -88,15 +92,15 @@ def play(random: Random, counts: dict[str, int], weights: dict[str, int], age: i
         called = []
         for name, own in counts.items():
             news = random.choice(history[-1 - age :])
-            seen = {other: Crew(weights[other], news[other]) for other in counts}
-            seen[name] = Crew(weights[name], own)
+            seen = {other: BrokerLoad(weights[other], news[other]) for other in counts}
+            seen[name] = BrokerLoad(weights[name], own)
             called += [(name, other, count) for other, count in calls(name, seen, random.choice((MANY, 7)))]
         random.shuffle(called)
         before = dict(counts)
         for receiver, giver, count in called:
             news = random.choice(history[-1 - age :])
-            seen = {other: Crew(weights[other], news[other]) for other in counts}
-            seen[giver] = Crew(weights[giver], counts[giver])
+            seen = {other: BrokerLoad(weights[other], news[other]) for other in counts}
+            seen[giver] = BrokerLoad(weights[giver], counts[giver])
             given = min(count, surplus(counts[giver], shares(seen)[giver]))
             counts[giver] -= given
             counts[receiver] += given
@@ -118,7 +122,7 @@ def test_any_cluster_comes_to_rest_even_and_stays(age: int) -> None:
         play(random, counts, weights, age)
         assert sum(counts.values()) == total
         if any(weights.values()):
-            wanted = shares({name: Crew(weights[name], counts[name]) for name in names})
+            wanted = shares({name: BrokerLoad(weights[name], counts[name]) for name in names})
             for name in names:
                 assert counts[name] <= max(HIGH * wanted[name], ceil(wanted[name])), (seed, counts, wanted)
         assert play(random, counts, weights, 0) == 0

@@ -1,19 +1,19 @@
-"""docs/replication.md, "Takeover": promises, merge, Sync, activation, and what each of them must not do."""
+"""docs/concepts/replication.md, "Takeover": promises, merge, Sync, activation, and what each of them must not do."""
 
 from __future__ import annotations
 
 import pytest
 from migratory_broker.core.logic.events import Flush, PeerReceived
-from migratory_broker.core.logic.records import GroupRecord, Source
+from migratory_broker.core.logic.membership.records import GroupRecord, SourceEpoch
 from migratory_protocol.peer import (
     Accept,
     Accepted,
     Activated,
-    Ask,
+    EpochRefused,
+    InventoryRequest,
     PeerMessage,
     Prepare,
     Promise,
-    Refused,
     Sync,
     Synced,
 )
@@ -43,7 +43,7 @@ def test_source_is_activated() -> None:
     """SOURCE-IS-ACTIVATED: only an activated record is a source; else the old record's own source goes on."""
     activated = GroupRecord(7, 1, 3, ("a", 1), [("a", 1), ("b", 1)], 2, activated=True, source=None)
     following = activated.next(("b", 1), [("b", 1), ("c", 1)], 2)
-    assert following.source == Source(3, [("a", 1), ("b", 1)], 2, ("a", 1))
+    assert following.source == SourceEpoch(3, [("a", 1), ("b", 1)], 2, ("a", 1))
     after = following.next(("c", 1), [("b", 1), ("c", 1)], 2)
     assert after.source == following.source
     assert (after.epoch, after.history, after.first) == (5, 7, 1)
@@ -61,7 +61,7 @@ def test_source_is_activated() -> None:
 )
 def test_takeover_quorum(answered: list[tuple[str, int]], enough: bool) -> None:
     """TAKEOVER-QUORUM: n - q + 1 of the source list, or the source's owner."""
-    source = Source(3, [("a", 1), ("b", 1), ("c", 1)], 2, ("a", 1))
+    source = SourceEpoch(3, [("a", 1), ("b", 1), ("c", 1)], 2, ("a", 1))
     assert source.enough(answered) is enough
 
 
@@ -139,27 +139,27 @@ def test_member_refuses_lower_epochs_after_its_promise() -> None:
     sent: list[PeerMessage] = []
     cluster.logic(member).ctx.send = lambda peer, message: sent.append(message)  # type: ignore[method-assign]
     group.accept(old, Accept(0, replica.history, epoch, [], [], []))
-    group.ask(old, Ask(0, replica.history, epoch + 1))
+    group.inventory_request(old, InventoryRequest(0, replica.history, epoch + 1))
     group.prepare(old, Prepare(0, replica.history, epoch + 4, epoch, True, []))
     view = replica.view
     assert view is not None
     members = list(view.members)
     sync = Sync(0, replica.history, replica.first, epoch + 1, 1, view.owner, members, 2, False, True, True, [], 0, 0)
     group.sync(old, sync)
-    assert [type(message) for message in sent] == [Refused] * 4
-    assert {message.promised for message in sent if isinstance(message, Refused)} == {epoch + 5}
+    assert [type(message) for message in sent] == [EpochRefused] * 4
+    assert {message.promised for message in sent if isinstance(message, EpochRefused)} == {epoch + 5}
     assert replica.synced == epoch
 
 
 def test_a_refused_coordinator_streams_no_more_to_that_member() -> None:
     cluster = Cluster().up()
     old = cluster.coordinator()
-    reign = cluster.logic(old).groups[0].reign
-    assert reign is not None
+    term = cluster.logic(old).groups[0].term
+    assert term is not None
     member = cluster.others()[0]
-    cluster.logic(old).groups[0].refused(member, Refused(0, reign.epoch, reign.epoch + 1))
-    assert reign.followers.by_name[member].refused
-    cluster.logic(old).groups[0].refused("nobody", Refused(0, reign.epoch, reign.epoch + 1))
+    cluster.logic(old).groups[0].refused(member, EpochRefused(0, term.epoch, term.epoch + 1))
+    assert term.followers.by_name[member].refused
+    cluster.logic(old).groups[0].refused("nobody", EpochRefused(0, term.epoch, term.epoch + 1))
     cluster.publish(old, "t", "x", id=1)
     assert cluster.delivered(member, "t") == []
 
@@ -172,7 +172,7 @@ def test_coordinator_stops_numbering_when_it_promises() -> None:
     cluster.publish(old, "t", "x", id=1)
     cluster.step(old, Flush())
     group.prepare(contact, Prepare(0, replica.history, replica.synced + 1, replica.synced, True, []))
-    assert group.reign is None
+    assert group.term is None
     assert not group.member or replica.promised == replica.synced + 1
     reference = cluster.publish(old, "t", "y", id=2)
     assert cluster.answers[reference].code == "retry"
@@ -229,7 +229,7 @@ def test_an_answer_that_is_not_synced_to_the_source_is_ignored() -> None:
     cluster.run(3.0)  # re-listed without the one that is gone
     assert old not in [name for name, _ in cluster.record().members]
     # Now the old one is back, and the only one that can write a record for a while.
-    cluster.hold = lambda sender, receiver, message: isinstance(message, (Ask, Sync)) and receiver == old
+    cluster.hold = lambda sender, receiver, message: isinstance(message, (InventoryRequest, Sync)) and receiver == old
     cluster.heal()
     cluster.expire(old)
     cluster.zookeeper(True, old)
@@ -265,15 +265,15 @@ def test_confirmations_of_another_snapshot_or_broker_do_not_count() -> None:
     cluster.hold = lambda sender, receiver, message: isinstance(message, Synced)
     cluster.crash(old)
     cluster.run(1.0)
-    (name,) = [n for n in cluster.names if n != old and cluster.logic(n).groups[0].reign is not None]
-    reign = cluster.logic(name).groups[0].reign
-    assert reign is not None
+    (name,) = [n for n in cluster.names if n != old and cluster.logic(n).groups[0].term is not None]
+    term = cluster.logic(name).groups[0].term
+    assert term is not None
     (other,) = [n for n in cluster.names if n not in (old, name)]
-    follower = reign.followers.by_name[other]
-    reign.confirmed(other, Synced(0, reign.record.history, reign.epoch, follower.serial + 1))
-    reign.confirmed(other, Synced(0, reign.record.history, reign.epoch + 1, follower.serial))
-    reign.confirmed("nobody", Synced(0, reign.record.history, reign.epoch, 1))
-    assert reign.phase == "syncing"
+    follower = term.followers.by_name[other]
+    term.confirmed(other, Synced(0, term.record.history, term.epoch, follower.serial + 1))
+    term.confirmed(other, Synced(0, term.record.history, term.epoch + 1, follower.serial))
+    term.confirmed("nobody", Synced(0, term.record.history, term.epoch, 1))
+    assert term.phase == "syncing"
 
 
 def test_a_candidate_takes_nothing_before_its_epoch_is_activated() -> None:
@@ -283,9 +283,9 @@ def test_a_candidate_takes_nothing_before_its_epoch_is_activated() -> None:
     cluster.crash(old)
     cluster.run(1.0)
     candidate = cluster.record().owner[0]
-    reign = cluster.logic(candidate).groups[0].reign
-    assert reign is not None
-    assert reign.phase == "syncing"
+    term = cluster.logic(candidate).groups[0].term
+    assert term is not None
+    assert term.phase == "syncing"
     reference = cluster.publish(candidate, "t", "x", id=1)
     assert cluster.answers[reference].code == "retry"
     assert "t" not in cluster.logic(candidate).groups[0].replica.topics
@@ -302,7 +302,7 @@ def test_messages_of_another_history_are_refused() -> None:
     sent: list[PeerMessage] = []
     cluster.logic(member).ctx.send = lambda peer, message: sent.append(message)  # type: ignore[method-assign]
     group.accept(coordinator, Accept(0, replica.history + 1, replica.synced, [], [], []))
-    assert isinstance(sent[0], Refused)
+    assert isinstance(sent[0], EpochRefused)
     group.activated(coordinator, Activated(0, replica.history + 1, replica.synced))
     group.accept(coordinator, Accept(0, replica.history, replica.synced + 1, [], [], []))
     group.accept("nobody", Accept(0, replica.history, replica.synced, [], [], []))
@@ -322,7 +322,7 @@ def test_a_promise_of_a_listed_member_that_never_was_synced_adds_nothing() -> No
     epoch = cluster.record().epoch
     source = epoch + 1
     cluster.hold = lambda sender, receiver, message: (
-        isinstance(message, (Ask, Sync, Accept)) and (receiver == behind or message.epoch == epoch)
+        isinstance(message, (InventoryRequest, Sync, Accept)) and (receiver == behind or message.epoch == epoch)
     )
     reference = cluster.publish(old, "t", "2", id=2)
     cluster.run(3.0)  # it cannot commit, and writes another record

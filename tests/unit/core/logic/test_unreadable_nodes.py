@@ -8,12 +8,12 @@ from dataclasses import replace
 import msgspec
 import pytest
 from migratory_broker.core.logic.events import DrainRequest, Stop, Tick, ZkCommit
-from migratory_broker.core.logic.records import (
+from migratory_broker.core.logic.membership.records import (
     BadRecord,
     ClusterRecord,
     GroupRecord,
-    Member,
-    Source,
+    MemberRecord,
+    SourceEpoch,
     decode_cluster,
     decode_group,
     decode_member,
@@ -27,7 +27,7 @@ GARBAGE = (
     b"", b"\xff\xfe", b"{}", b"[1]", b"null", b'{"incarnation":"x"}', b"[" * 100_000, b'{"x":' + b"[" * 100_000,
     b'{"url":"\xff"}', b'{"groups":1,"hash":"\xff"}', b'{"owner":["\xff",1]}',
 )  # fmt: skip
-SOURCE = Source(7, [("a", 1)], 1, ("a", 1))
+SOURCE = SourceEpoch(7, [("a", 1)], 1, ("a", 1))
 RECORD = GroupRecord(5, 1, 8, ("a", 1), [("a", 1)], 1, True, SOURCE)
 
 
@@ -74,7 +74,7 @@ def test_a_record_whose_numbers_fit_nowhere_is_refused(field: str, value: object
 
 
 def test_a_weight_that_clients_refuse_is_refused() -> None:
-    member = Member(1, "ws://a", "a:1", 100, True, False)
+    member = MemberRecord(1, "ws://a", "a:1", 100, True, False)
     assert decode_member(encode(member)) == member
     with pytest.raises(BadRecord, match="weight"):
         decode_member(encode(msgspec.structs.replace(member, weight=2**53)))
@@ -144,7 +144,7 @@ def test_a_group_whose_record_cannot_be_read_goes_on_under_its_owner_and_waits_w
     cluster.crash(owner)
     cluster.run(5.0)
     assert not cluster.coordinators()
-    waiting = [cluster.logic(name).candidacy.standings[0].waiting for name in cluster.running()]
+    waiting = [cluster.logic(name).election.standings[0].waiting for name in cluster.running()]
     assert any(why.startswith("its record cannot be read: ") for why in waiting), waiting
     plant(cluster, "/groups/0", right)
     cluster.start(owner)
@@ -186,7 +186,7 @@ def test_a_record_that_cannot_be_read_after_an_unknown_result_is_not_taken_for_t
     assert spoiled
     assert not stops(cluster)
     assert not cluster.coordinators()
-    assert cluster.logic(spoiled[0]).candidacy.standings[0].waiting.startswith("its record cannot be read: ")
+    assert cluster.logic(spoiled[0]).election.standings[0].waiting.startswith("its record cannot be read: ")
 
 
 def test_an_activation_that_is_read_again_as_garbage_is_not_activated() -> None:
@@ -206,7 +206,7 @@ def test_an_activation_that_is_read_again_as_garbage_is_not_activated() -> None:
     cluster.run(4.0)
     (broker,) = spoiled
     assert not cluster.coordinators()
-    (over, *_) = cluster[broker].notes("reign_over")
+    (over, *_) = cluster[broker].notes("term_ended")
     assert str(over.fields["why"]).startswith("its record cannot be read: ")
 
 
@@ -225,4 +225,4 @@ def test_a_drain_ends_with_an_unreadable_record() -> None:
     cluster.give(owner, DrainRequest(2.0))
     cluster.run(4.0)
     cluster.step(owner, Tick())
-    assert cluster.logic(owner)._drain_told
+    assert cluster.logic(owner)._clients_drained

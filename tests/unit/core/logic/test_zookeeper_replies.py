@@ -6,16 +6,16 @@ import pytest
 from migratory_broker.core.logic.context import InvariantError
 from migratory_broker.core.logic.events import (
     Attached,
-    Create,
     DrainRequest,
     Tick,
     ZkChildren,
     ZkCommit,
+    ZkCreate,
     ZkGet,
     ZkReply,
     ZkSession,
 )
-from migratory_broker.core.logic.records import encode
+from migratory_broker.core.logic.membership.records import encode
 from migratory_testing.brokers import Broker, Cluster
 from migratory_testing.zookeeper_tree import Stored
 
@@ -65,15 +65,15 @@ def test_about_one_group_there_is_one_request_at_a_time() -> None:
     """ONE-REQUEST, and an epoch that is over is not gone on from."""
     cluster = Cluster().up()
     logic = cluster.logic(cluster.coordinator())
-    reign = logic.groups[0].reign
-    assert reign is not None
-    logic.candidacy.standings[0].busy = True
+    term = logic.groups[0].term
+    assert term is not None
+    logic.election.standings[0].busy = True
     with pytest.raises(InvariantError, match="ONE-REQUEST"):
-        logic.candidacy.renew(0, reign)
-    logic.candidacy.standings[0].busy = False
-    reign.end("test")
+        logic.election.renew(0, term)
+    logic.election.standings[0].busy = False
+    term.end("test")
     with pytest.raises(InvariantError, match="OWNER"):
-        logic.candidacy.renew(0, reign)
+        logic.election.renew(0, term)
 
 
 # ---- registration
@@ -111,7 +111,7 @@ def test_who_has_no_presence_node_is_no_candidate() -> None:
     """EAGER: a broker whose session ended without its knowing must not compete, and is not waited for."""
     cluster = Cluster().up()
     old = cluster.coordinator()
-    first, second = cluster.logic(old).candidacy.order(0)[1:]
+    first, second = cluster.logic(old).election.order(0)[1:]
     cluster.lost = lambda broker, commit: broker == first  # nor is anything carried out in it
     cluster.store.expire(cluster[first].session)
     cluster._watches()
@@ -126,7 +126,7 @@ def test_an_unknown_write_is_looked_for_until_a_read_is_answered() -> None:
     """UNKNOWN-READS-AGAIN: the reply to the looking may be lost as well."""
     cluster = Cluster().up()
     old = cluster.coordinator()
-    candidate, other = cluster.logic(old).candidacy.order(0)[1:]
+    candidate, other = cluster.logic(old).election.order(0)[1:]
     asked: list[str] = []
 
     def record(broker: str, commit: ZkCommit) -> bool:
@@ -140,7 +140,7 @@ def test_an_unknown_write_is_looked_for_until_a_read_is_answered() -> None:
     cluster.zookeeper(False, other)
     cluster.crash(old)
     cluster.run(0.1)
-    standing = cluster.logic(candidate).candidacy.standings[0]
+    standing = cluster.logic(candidate).election.standings[0]
     assert asked == [candidate]
     assert standing.unsure is not None
     cluster.run(0.1)
@@ -154,7 +154,7 @@ def test_a_write_that_two_reads_do_not_show_did_not_happen() -> None:
     """UNKNOWN-READS-AGAIN: then its candidate tries anew."""
     cluster = Cluster().up()
     old = cluster.coordinator()
-    candidate, other = cluster.logic(old).candidacy.order(0)[1:]
+    candidate, other = cluster.logic(old).election.order(0)[1:]
     epoch = cluster.record().epoch
     lost: list[str] = []
 
@@ -168,7 +168,7 @@ def test_a_write_that_two_reads_do_not_show_did_not_happen() -> None:
     cluster.zookeeper(False, other)
     cluster.crash(old)
     cluster.run(1.0)
-    standing = cluster.logic(candidate).candidacy.standings[0]
+    standing = cluster.logic(candidate).election.standings[0]
     assert standing.looked
     assert cluster.record().epoch == epoch
     cluster.run(3.0)
@@ -183,9 +183,9 @@ def test_an_owner_whom_nobody_can_be_listed_with_waits_and_says_so() -> None:
     old = cluster.coordinator()
     broker = alone_with_zookeeper(cluster, old)
     epoch = cluster.record().epoch
-    reign = cluster.logic(old).groups[0].reign
-    assert reign is not None
-    reign.end("test")
+    term = cluster.logic(old).groups[0].term
+    assert term is not None
+    term.end("test")
     cluster.isolate(old)
     cluster.run(2.0)
     assert [note.fields["why"] for note in broker.notes("group_waits")] == ["only 1 brokers can be listed"]
@@ -206,9 +206,9 @@ def test_a_coordinator_that_nobody_can_replace_does_not_stand_back() -> None:
     cluster.run(3.5)
     assert not cluster[old].notes("stands_back")
     assert cluster.store.nodes[EPHEMERAL].owner == cluster[old].session
-    reign = cluster.logic(old).groups[0].reign
-    assert reign is not None
-    assert reign.stuck
+    term = cluster.logic(old).groups[0].term
+    assert term is not None
+    assert term.stuck
     assert reference not in cluster.answers
 
 
@@ -236,7 +236,7 @@ def test_an_ephemeral_is_there_although_a_listing_lacked_it() -> None:
     old = cluster.coordinator()
     alone_with_zookeeper(cluster, old)
     node = ephemeral_goes(cluster)
-    standing = cluster.logic(old).candidacy.standings[0]
+    standing = cluster.logic(old).election.standings[0]
     assert standing.absent_since is not None
     cluster.store.nodes[EPHEMERAL] = node
     commits = len(cluster[old].of(ZkCommit))
@@ -259,7 +259,7 @@ def test_an_ephemeral_that_this_brokers_server_lacks_is_made_again(healed: bool)
     cluster.store.nodes[EPHEMERAL] = Stored(node.data, node.version, node.owner - 1)
     while not broker.notes("ephemeral_refused"):
         cluster.run(0.1)
-    standing = cluster.logic(old).candidacy.standings[0]
+    standing = cluster.logic(old).election.standings[0]
     assert standing.describe() == ["absent", "hidden"]
     if healed:
         del cluster.store.nodes[EPHEMERAL]
@@ -274,14 +274,14 @@ def test_an_ephemeral_that_this_brokers_server_lacks_is_made_again(healed: bool)
 
 @pytest.mark.parametrize("carried_out", [True, False])
 def test_an_ephemeral_whose_making_had_no_reply_is_looked_for(carried_out: bool) -> None:
-    """RESTORE-EPHEMERAL: unknown is neither made nor refused; the reign goes on, and the next listing tells."""
+    """RESTORE-EPHEMERAL: unknown is neither made nor refused; the term goes on, and the next listing tells."""
     cluster = Cluster().up()
     old = cluster.coordinator()
     alone_with_zookeeper(cluster, old)
     lost: list[str] = []
 
     def making(broker: str, commit: ZkCommit) -> bool:
-        if lost or not any(isinstance(one, Create) and one.path == EPHEMERAL for one in commit.operations):
+        if lost or not any(isinstance(one, ZkCreate) and one.path == EPHEMERAL for one in commit.operations):
             return False
         lost.append(broker)
         return True
@@ -296,7 +296,7 @@ def test_an_ephemeral_whose_making_had_no_reply_is_looked_for(carried_out: bool)
     assert cluster.coordinator() == old
     cluster.run(2.0)
     assert cluster.store.nodes[EPHEMERAL].owner == cluster[old].session
-    assert cluster.logic(old).candidacy.standings[0].absent_since is None
+    assert cluster.logic(old).election.standings[0].absent_since is None
     assert cluster.coordinator() == old
 
 
@@ -326,7 +326,7 @@ def test_an_ephemeral_is_restored_by_one_request_at_a_time(under_way: type[ZkGet
     cluster.step(old, Tick())
     while not broker.of(under_way):
         cluster.step(*cluster.next_event())
-    standing = cluster.logic(old).candidacy.standings[0]
+    standing = cluster.logic(old).election.standings[0]
     assert standing.busy
     broker.effects.clear()
     cluster.now += 1.0
@@ -354,9 +354,9 @@ def test_an_old_ephemeral_that_a_server_still_shows_is_not_let_go_in_its_success
     cluster = Cluster().up()
     old = cluster.coordinator()
     broker = alone_with_zookeeper(cluster, old)
-    reign = cluster.logic(old).groups[0].reign
-    assert reign is not None
-    reign.end("test")
+    term = cluster.logic(old).groups[0].term
+    assert term is not None
+    term.end("test")
     broker.effects.clear()
     cluster.step(old, Tick())
     while not [read for read in broker.of(ZkGet) if read.path == EPHEMERAL]:
@@ -369,7 +369,7 @@ def test_an_old_ephemeral_that_a_server_still_shows_is_not_let_go_in_its_success
     assert cluster.store.nodes[EPHEMERAL].data == b"the successor's"
     cluster.run(0.3)
     assert cluster.store.nodes[EPHEMERAL].data == b"the successor's"
-    assert cluster.logic(old).candidacy.standings[0].claimed is None
+    assert cluster.logic(old).election.standings[0].claimed is None
 
 
 @pytest.mark.parametrize("path", [RECORD, EPHEMERAL])
@@ -378,10 +378,10 @@ def test_letting_go_is_tried_again_when_a_read_had_no_reply(path: str) -> None:
     cluster = Cluster().up()
     old = cluster.coordinator()
     alone_with_zookeeper(cluster, old)
-    reign = cluster.logic(old).groups[0].reign
-    assert reign is not None
+    term = cluster.logic(old).groups[0].term
+    assert term is not None
     asked = once(cluster, path)
-    reign.end("test")
+    term.end("test")
     cluster.run(0.1)
     assert asked == [old]
     assert EPHEMERAL in cluster.store.nodes
@@ -390,22 +390,22 @@ def test_letting_go_is_tried_again_when_a_read_had_no_reply(path: str) -> None:
 
 
 def test_an_owner_learns_that_it_was_superseded_only_from_the_record() -> None:
-    """CAS: a refusal alone does not end a reign. When the read behind it is lost, the owner goes on until another
+    """CAS: a refusal alone does not end a term. When the read behind it is lost, the owner goes on until another
     refusal; a higher epoch is numbered by nobody before this one's quorum has promised it."""
     cluster = Cluster().up()
     old = cluster.coordinator()
     alone_with_zookeeper(cluster, old)
-    reign = cluster.logic(old).groups[0].reign
-    assert reign is not None
+    term = cluster.logic(old).groups[0].term
+    assert term is not None
     record = cluster.record()
     cluster.store.nodes[RECORD] = Stored(encode(record.next(("x", 1), record.members, 2)), 99, 0)
     asked = once(cluster, RECORD)
     ephemeral_goes(cluster)
     cluster.run(0.2)
     assert asked == [old]
-    assert reign.active
+    assert term.active
     cluster.run(1.0)
-    assert reign.phase == "over"
+    assert term.phase == "over"
 
 
 def test_what_zookeeper_did_not_say_about_epochs_leaves_a_resume_waiting() -> None:

@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 import pytest
 from migratory_broker.core.edge.events import Detach, LogicRequest
-from migratory_broker.core.logic.events import Attach, Crossing, EdgeEffect, Fanout, Note
+from migratory_broker.core.logic.events import Attach, EdgeEffect, EdgeMessage, Fanout, Note
 from migratory_broker.runtime.framing import Deframer, FrameTooLong, length
 from migratory_broker.runtime.io_processes import channel as channels
 from migratory_broker.runtime.io_processes.channel import Channel
@@ -55,7 +55,7 @@ class TestCrossing:
     def test_every_event_between_the_cores_crosses(self) -> None:
         """One of another form could not be told from the others when it arrives."""
         for kind in (*get_args(ToIo), *get_args(FromIo)):
-            assert issubclass(kind, Crossing), kind
+            assert issubclass(kind, EdgeMessage), kind
 
     def test_what_arrives_is_what_was_sent(self) -> None:
         sent = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from migratory_broker.core.logic.events import (
-    Clients,
+    ClientCounts,
     Observe,
 )
 from migratory_testing.waiting import until
@@ -30,7 +30,9 @@ async def test_what_the_dead_had_counted_stays_counted(site: Any) -> None:
     assert Observe("migratory_closed_total", 3, "io_process") in here.observed
     assert Observe("migratory_io_process_deaths_total") in here.observed
     assert len(here.clients) == 4
-    await until(lambda: here.logic.of(Clients) == [Clients(1, ())])  # none of them are to be moved, or counted for it
+    await until(
+        lambda: here.logic.of(ClientCounts) == [ClientCounts(1, ())]
+    )  # none of them are to be moved, or counted for it
     # its successor is another edge, and counts from nothing
     here.later(1.0)
     fresh = await here.up(here.started[2])

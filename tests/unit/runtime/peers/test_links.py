@@ -16,12 +16,12 @@ from migratory_broker.runtime.pump import Pump
 from migratory_protocol.peer import (
     PEER_VERSION,
     Accept,
-    Answers,
     BadPeerMessage,
-    Entries,
-    Hello,
+    ForwardReplies,
+    PeerHello,
     Publication,
     Synced,
+    TopicEntries,
     decode_peers,
     encode_peer,
     join_peer,
@@ -130,7 +130,7 @@ async def test_a_broker_that_was_added_is_taken_once_its_name_is_known(sides: An
 
 async def test_messages_arrive_in_order_and_whole(sides: Any) -> None:
     a, b = await joined(sides)
-    large = Accept(3, 1, 1, [Entries("t", [Publication(1, 1, bytes(5_000_000))])], [], [])
+    large = Accept(3, 1, 1, [TopicEntries("t", [Publication(1, 1, bytes(5_000_000))])], [], [])
     for number in range(500):
         a.send("b", numbered(number))
     a.send("b", large)
@@ -173,7 +173,7 @@ async def test_long_ones_have_frames_of_their_own(sides: Any, monkeypatch: pytes
     a, b = await joined(sides)
     written = _frames(monkeypatch, a, "b")
     for number in range(3):
-        a.send("b", Accept(number, 1, 1, [Entries("t", [Publication(1, 1, bytes(LONG // 2))])], [], []))
+        a.send("b", Accept(number, 1, 1, [TopicEntries("t", [Publication(1, 1, bytes(LONG // 2))])], [], []))
     await until(lambda: b.received() == [0, 1, 2])
     assert [len(decode_peers(frame)) for frame in written] == [1, 1, 1]
 
@@ -182,7 +182,7 @@ async def test_a_broker_from_before_frames_of_several_gets_one_message_in_each(
     sides: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a, b = sides("a"), sides("b")
-    b.peers._hello = Hello(PEER_VERSION, "quotes", "b", 1, 8)
+    b.peers._hello = PeerHello(PEER_VERSION, "quotes", "b", 1, 8)
     a.want(b)
     await until(lambda: a.heard() and b.heard())
     written = _frames(monkeypatch, a, "b")
@@ -194,7 +194,7 @@ async def test_a_broker_from_before_frames_of_several_gets_one_message_in_each(
 
 async def test_a_hello_among_several_ends_the_link(sides: Any, log: Any) -> None:
     a, b = await joined(sides)
-    hello = encode_peer(Hello(PEER_VERSION, "quotes", "a", 1, 8))
+    hello = encode_peer(PeerHello(PEER_VERSION, "quotes", "a", 1, 8))
     a.peers._links["b"].write(join_peer([encode_peer(numbered(1)), hello]))
     await until(lambda: events.PeerDown("a") in b.heard())
     assert b.received() == []
@@ -229,10 +229,10 @@ async def test_what_is_meant_for_an_old_link_never_leaves_on_a_new_one(sides: An
 async def test_a_second_link_of_a_peer_replaces_the_first(sides: Any) -> None:
     b = sides("b")
     first, writer = await asyncio.open_connection(*b.port)
-    writer.write(framed(Hello(PEER_VERSION, "quotes", "a", 5, 8)) + framed(numbered(1)))
+    writer.write(framed(PeerHello(PEER_VERSION, "quotes", "a", 5, 8)) + framed(numbered(1)))
     await until(lambda: b.received() == [1])
     _, again = await asyncio.open_connection(*b.port)
-    again.write(framed(Hello(PEER_VERSION, "quotes", "a", 6, 8)) + framed(numbered(2)))
+    again.write(framed(PeerHello(PEER_VERSION, "quotes", "a", 6, 8)) + framed(numbered(2)))
     await until(lambda: b.received() == [1, 2])
     assert [type(event).__name__ for event in b.heard()] == [
         "PeerUp",
@@ -250,17 +250,17 @@ async def test_a_second_link_of_a_peer_replaces_the_first(sides: Any) -> None:
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (framed(Hello(PEER_VERSION + 1, "quotes", "a", 1, 8)), "peer protocol"),
-        (framed(Hello(PEER_VERSION, "other", "a", 1, 8)), "belongs to the cluster 'other'"),
-        (framed(Hello(PEER_VERSION, "quotes", "a", 1, 9)), "9 topic groups"),
-        (framed(Hello(PEER_VERSION, "quotes", "z", 1, 8)), "no other broker of this cluster"),
-        (framed(Hello(PEER_VERSION, "quotes", "b", 1, 8)), "no other broker of this cluster"),
-        (framed(Hello(PEER_VERSION, "quotes", "c", 1, 8)), "smaller name dials"),
+        (framed(PeerHello(PEER_VERSION + 1, "quotes", "a", 1, 8)), "peer protocol"),
+        (framed(PeerHello(PEER_VERSION, "other", "a", 1, 8)), "belongs to the cluster 'other'"),
+        (framed(PeerHello(PEER_VERSION, "quotes", "a", 1, 9)), "9 topic groups"),
+        (framed(PeerHello(PEER_VERSION, "quotes", "z", 1, 8)), "no other broker of this cluster"),
+        (framed(PeerHello(PEER_VERSION, "quotes", "b", 1, 8)), "no other broker of this cluster"),
+        (framed(PeerHello(PEER_VERSION, "quotes", "c", 1, 8)), "smaller name dials"),
         (framed(numbered(1)), "begins with Hello"),
         (b"\x00\x00\x00\x03abc", "not a message"),
         (b"\xff\xff\xff\xff", "4294967295 bytes"),
         (b"GET / HTTP/1.1\r\n\r\n", "bytes is announced"),
-        (framed(Hello(PEER_VERSION, "quotes", "a", 1, 8)) * 2, "second Hello"),
+        (framed(PeerHello(PEER_VERSION, "quotes", "a", 1, 8)) * 2, "second Hello"),
     ],
 )
 async def test_malformed_input_ends_its_own_link_only(sides: Any, log: Any, data: bytes, reason: str) -> None:
@@ -273,7 +273,7 @@ async def test_malformed_input_ends_its_own_link_only(sides: Any, log: Any, data
     refusals = [line for line in log.lines if line["event"] == "peer_refused"]
     assert len(refusals) == 1
     assert reason in refusals[0]["reason"]
-    if b"quotes" not in data or not data.endswith(framed(Hello(PEER_VERSION, "quotes", "a", 1, 8))):
+    if b"quotes" not in data or not data.endswith(framed(PeerHello(PEER_VERSION, "quotes", "a", 1, 8))):
         a.send("b", numbered(9))
         await until(lambda: b.received() == [9])
         assert len(b.heard()) == 2
@@ -283,7 +283,7 @@ async def test_an_older_life_of_a_broker_is_refused(sides: Any, log: Any) -> Non
     b = sides("b")
     b.peers.connect(events.ConnectPeers({"a": (7, "127.0.0.1:1")}))
     reader, writer = await asyncio.open_connection(*b.port)
-    writer.write(framed(Hello(PEER_VERSION, "quotes", "a", 6, 8)))
+    writer.write(framed(PeerHello(PEER_VERSION, "quotes", "a", 6, 8)))
     with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
         await asyncio.wait_for(reader.readexactly(1), 5)
     writer.close()
@@ -321,11 +321,11 @@ async def test_dialling_goes_on_until_somebody_is_there(sides: Any) -> None:
 async def test_a_peer_that_does_not_read_breaks_the_link(sides: Any, log: Any) -> None:
     b = sides("b", max_buffer=1_000_000)
     _, writer = await asyncio.open_connection(*b.port)
-    writer.write(framed(Hello(PEER_VERSION, "quotes", "a", 1, 8)))
+    writer.write(framed(PeerHello(PEER_VERSION, "quotes", "a", 1, 8)))
     await until(b.heard)
     transport: Any = writer.transport
     transport.pause_reading()
-    message = Accept(3, 1, 1, [Entries("t", [Publication(1, 1, bytes(1_000_000))])], [], [])
+    message = Accept(3, 1, 1, [TopicEntries("t", [Publication(1, 1, bytes(1_000_000))])], [], [])
     for _ in range(30):
         b.send("a", message)
     await until(lambda: events.PeerDown("a") in b.heard())
@@ -341,7 +341,7 @@ async def test_a_message_over_the_limit_breaks_the_link_and_is_told(
 
     a, _ = await joined(sides)
     monkeypatch.setattr(peers_module, "encode_peer", refuse)
-    a.peers.send(events.SendPeer("b", Answers([])))
+    a.peers.send(events.SendPeer("b", ForwardReplies([])))
     await until(lambda: events.PeerDown("b") in a.heard())
     assert "peer_message_too_large" in log.events()
 

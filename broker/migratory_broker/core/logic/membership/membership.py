@@ -7,23 +7,23 @@ session, by the same incarnation. A broker that learns of a newer incarnation of
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from migratory_protocol.messages import Server
-from migratory_protocol.peer import Broker, Heartbeat, Load
+from migratory_protocol.peer import BrokerId, ClientLoad, Heartbeat
 
 from migratory_broker.core.logic.context import Context
 from migratory_broker.core.logic.events import (
     ConnectPeers,
-    Create,
-    Delete,
     ServerList,
     Stop,
-    Write,
+    ZkCreate,
+    ZkDelete,
     ZkOperation,
     ZkReply,
+    ZkWrite,
 )
-from migratory_broker.core.logic.records import (
+from migratory_broker.core.logic.membership.gossip import PeerState
+from migratory_broker.core.logic.membership.records import (
     BROKERS,
     CLUSTER,
     COORDINATORS,
@@ -31,42 +31,30 @@ from migratory_broker.core.logic.records import (
     MEMBERS,
     BadRecord,
     ClusterRecord,
-    Member,
+    MemberRecord,
     decode_cluster,
     decode_member,
     encode,
 )
-from migratory_broker.core.logic.zookeeper import ZooKeeper
-
-
-@dataclass(slots=True)
-class PeerNews:
-    """The last heartbeat of a peer, with the time that it was heard."""
-
-    at: float
-    zookeeper_heard: float
-    hears: frozenset[str]
-    member: bool
-    load: Load | None  # None: it is older than what it would say here
-    life: int  # the incarnation that said so
+from migratory_broker.core.logic.membership.zookeeper import ZkRequests
 
 
 class Membership:
-    def __init__(self, ctx: Context, zookeeper: ZooKeeper) -> None:
+    def __init__(self, ctx: Context, zookeeper: ZkRequests, on_replaced: Callable[[str], None]) -> None:
         self.ctx = ctx
         self.zookeeper = zookeeper
-        self.live: dict[str, Member] = {}  # ephemerals that are there, this broker's included
-        self.known: dict[str, Member] = {}  # the same, kept while a link stands
+        self.live: dict[str, MemberRecord] = {}  # ephemerals that are there, this broker's included
+        self.known: dict[str, MemberRecord] = {}  # the same, kept while a link stands
         self.newest: dict[str, int] = {}  # highest incarnation heard of, for ever
         self.appeared: dict[str, tuple[int, float]] = {}  # newest life that anybody spoke of, and since when
         self.heard: dict[str, float] = {}  # when anything last came from a peer
-        self.news: dict[str, PeerNews] = {}
+        self.peers: dict[str, PeerState] = {}
         self.registered_at: float | None = None
         self.ready = False
-        self.on_replaced: Callable[[str], None] = lambda peer: None  # a linked incarnation is not the newest
+        self._on_replaced = on_replaced  # a linked incarnation is not the newest
         self._step = "cluster"
         self._busy = False
-        self._announced: Member | None = None
+        self._announced: MemberRecord | None = None
         self._announcing = False
         self._listed_at = float("-inf")
         self._beat_at = float("-inf")
@@ -92,8 +80,8 @@ class Membership:
         mine = ClusterRecord(self.ctx.config.groups)
         if reply.outcome == "ok" and reply.node is None:
             self._busy = True
-            operations: list[ZkOperation] = [Create(path, b"") for path in (BROKERS, MEMBERS, GROUPS, COORDINATORS)]
-            self.zookeeper.commit([*operations, Create(CLUSTER, encode(mine))], self._done)
+            operations: list[ZkOperation] = [ZkCreate(path, b"") for path in (BROKERS, MEMBERS, GROUPS, COORDINATORS)]
+            self.zookeeper.commit([*operations, ZkCreate(CLUSTER, encode(mine))], self._done)
         elif reply.outcome == "ok" and reply.node is not None:
             try:
                 theirs = decode_cluster(reply.node.data)
@@ -122,8 +110,8 @@ class Membership:
         if reply.outcome == "ok":
             self._busy = True
             path = f"{BROKERS}/{self.ctx.config.name}"
-            operations: list[ZkOperation] = [] if reply.node else [Create(path, b"")]
-            self.zookeeper.commit([*operations, Write(path, b"", -1)], self._incarnation)
+            operations: list[ZkOperation] = [] if reply.node else [ZkCreate(path, b"")]
+            self.zookeeper.commit([*operations, ZkWrite(path, b"", -1)], self._incarnation)
 
     def _incarnation(self, reply: ZkReply) -> None:
         self._busy = False
@@ -132,17 +120,17 @@ class Membership:
         self.ctx.incarnation = reply.versions[-1]
         self.newest[self.ctx.config.name] = self.ctx.incarnation
         self.registered_at = self.ctx.now
-        self.zookeeper.heard = self.ctx.now
+        self.zookeeper.heard_at = self.ctx.now
         self.ctx.note("info", "registered", broker=self.ctx.config.name, incarnation=self.ctx.incarnation)
         self.announce()
-        self.relook()
+        self.list_members()
 
     # ---- the own ephemeral -----------------------------------------------------------------------------------
 
-    def _mine(self) -> Member:
+    def _mine(self) -> MemberRecord:
         config, ctx = self.ctx.config, self.ctx
         ready = self.ready and not ctx.fenced
-        return Member(ctx.incarnation, config.url, config.peer, config.weight, ready, ctx.draining)
+        return MemberRecord(ctx.incarnation, config.url, config.peer, config.weight, ready, ctx.draining)
 
     def announce(self) -> None:
         if not self._announcing:
@@ -157,7 +145,7 @@ class Membership:
         path, mine = f"{MEMBERS}/{self.ctx.config.name}", self._mine()
         operations: list[ZkOperation]
         if reply.node is None:
-            operations = [Create(path, encode(mine), ephemeral=True)]
+            operations = [ZkCreate(path, encode(mine), ephemeral=True)]
         else:
             there = self._member(self.ctx.config.name, reply.node.data)
             if there is not None and there.incarnation > self.ctx.incarnation:
@@ -167,9 +155,9 @@ class Membership:
                 if there == mine:
                     self._announced = mine
                     return
-                operations = [Write(path, encode(mine), reply.node.version)]
+                operations = [ZkWrite(path, encode(mine), reply.node.version)]
             else:
-                operations = [Delete(path, reply.node.version), Create(path, encode(mine), ephemeral=True)]
+                operations = [ZkDelete(path, reply.node.version), ZkCreate(path, encode(mine), ephemeral=True)]
         self._announcing = True
 
         def then(reply: ZkReply) -> None:
@@ -194,7 +182,7 @@ class Membership:
 
     # ---- the others' -----------------------------------------------------------------------------------------
 
-    def relook(self) -> None:
+    def list_members(self) -> None:
         self._listed_at = self.ctx.now
         self.zookeeper.children(MEMBERS, self._listing, watch=True)
 
@@ -217,7 +205,7 @@ class Membership:
     def changed(self, path: str) -> None:
         """A watch fired."""
         if path == MEMBERS:
-            self.relook()
+            self.list_members()
         elif path.startswith(f"{MEMBERS}/"):
             self._look(path.removeprefix(f"{MEMBERS}/"))
 
@@ -241,7 +229,7 @@ class Membership:
 
         self.zookeeper.get(f"{MEMBERS}/{name}", then, watch=True)
 
-    def _member(self, name: str, data: bytes) -> Member | None:
+    def _member(self, name: str, data: bytes) -> MemberRecord | None:
         """None for what another program wrote."""
         try:
             return decode_member(data)
@@ -258,7 +246,7 @@ class Membership:
         if name == self.ctx.config.name:
             self.replaced(incarnation)
         elif self.ctx.links.get(name, incarnation) < incarnation:
-            self.on_replaced(name)
+            self._on_replaced(name)
 
     def _appear(self, name: str, incarnation: int) -> None:
         if incarnation > self.appeared.get(name, (0, 0.0))[0]:
@@ -280,7 +268,7 @@ class Membership:
             self._peers = peers
             self.ctx.emit(ConnectPeers(peers))
 
-    def gone(self, broker: Broker) -> bool:
+    def gone(self, broker: BrokerId) -> bool:
         """Replaced by a newer incarnation, or neither an ephemeral nor a link is left of it."""
         name, incarnation = broker
         if broker == self.ctx.me:
@@ -289,7 +277,7 @@ class Membership:
             return True
         return name not in self.live and not self.ctx.linked(broker)
 
-    def lost(self, members: list[Broker]) -> int:
+    def lost(self, members: list[BrokerId]) -> int:
         return sum(self.gone(broker) for broker in members)
 
     # ---- links and heartbeats --------------------------------------------------------------------------------
@@ -302,9 +290,11 @@ class Membership:
     def peer_up(self, peer: str) -> None:
         """What the same life said lately still holds when only the link had broken: its next heartbeat is half a second
         away, and who heard nobody for so long is not alone."""
-        news = self.news.get(peer)
-        if news is not None and (news.life != self.ctx.links[peer] or self.ctx.now - news.at > self.ctx.config.fencing):
-            del self.news[peer]
+        news = self.peers.get(peer)
+        if news is not None and (
+            news.incarnation != self.ctx.links[peer] or self.ctx.now - news.heard_at > self.ctx.config.fencing
+        ):
+            del self.peers[peer]
         self.hear(peer)
 
     def hear(self, peer: str) -> None:
@@ -312,10 +302,12 @@ class Membership:
 
     def heartbeat(self, peer: str, message: Heartbeat) -> None:
         zookeeper = self.ctx.now - message.zookeeper_age if message.zookeeper_age >= 0 else float("-inf")
-        self.news[peer] = PeerNews(
-            self.ctx.now, zookeeper, frozenset(message.hears), message.member, message.load, self.ctx.links[peer]
+        self.peers[peer] = PeerState(
+            self.ctx.now, zookeeper, frozenset(message.heard), message.member, message.load, self.ctx.links[peer]
         )
-        for name, incarnation in zip(message.hears, message.lives, strict=False):  # an older broker says no lives
+        for name, incarnation in zip(
+            message.heard, message.incarnations, strict=False
+        ):  # an older broker says no lives
             self._appear(name, incarnation)
 
     def hears(self, within: float) -> list[str]:
@@ -324,10 +316,10 @@ class Membership:
         return [peer for peer, at in self.heard.items() if at >= limit]
 
     @property
-    def beat_due(self) -> bool:
+    def heartbeat_due(self) -> bool:
         return self.ctx.now - self._beat_at >= self.ctx.config.heartbeat
 
-    def beat(self, coordinates: list[tuple[int, int]], load: Load) -> None:
+    def send_heartbeats(self, coordinated: list[tuple[int, int]], load: ClientLoad) -> None:
         """Heartbeats and the own small read."""
         config = self.ctx.config
         self._beat_at = self.ctx.now
@@ -336,7 +328,7 @@ class Membership:
         message = Heartbeat(
             -1.0 if age == float("inf") else age,
             heard,
-            coordinates,
+            coordinated,
             self.ready,
             self.ready and not self.ctx.fenced,
             load,
@@ -353,7 +345,7 @@ class Membership:
         def then(reply: ZkReply) -> None:
             if reply.outcome != "ok":
                 return
-            self.zookeeper.heard = max(self.zookeeper.heard, sent)
+            self.zookeeper.heard_at = max(self.zookeeper.heard_at, sent)
             if reply.node is not None:
                 self.learn(self.ctx.config.name, reply.node.version)
 
@@ -371,7 +363,7 @@ class Membership:
         if self._announced != self._mine():
             self.announce()
         if self.ctx.now - self._listed_at >= self.ctx.config.relook:
-            self.relook()
+            self.list_members()
 
     def servers(self) -> tuple[Server, ...]:
         """Brokers that take clients. While ZooKeeper is away, as last known."""
@@ -383,7 +375,7 @@ class Membership:
             if member.ready and not member.draining and member.url
         )
 
-    def tell_servers(self) -> None:
+    def announce_servers(self) -> None:
         servers = self.servers()
         if servers and servers != self._servers:
             self._servers = servers

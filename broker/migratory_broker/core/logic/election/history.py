@@ -10,21 +10,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from migratory_protocol.peer import Held, Survey
+from migratory_protocol.peer import Survey, SurveyReply
 
 from migratory_broker.core.logic.context import Context
 from migratory_broker.core.logic.events import ZkReply
-from migratory_broker.core.logic.group import Group
-from migratory_broker.core.logic.membership import Membership
-from migratory_broker.core.logic.records import BROKERS, Source
-from migratory_broker.core.logic.zookeeper import ZooKeeper
+from migratory_broker.core.logic.membership.membership import Membership
+from migratory_broker.core.logic.membership.records import BROKERS, SourceEpoch
+from migratory_broker.core.logic.membership.zookeeper import ZkRequests
+from migratory_broker.core.logic.replication.group import GroupRegistry
 
 REFRESH = 1.0  # seconds between two readings of the incarnations
 SURVEY_TIMEOUT = 2.0
 
 
 @dataclass(slots=True)
-class Question:
+class SurveyRound:
     """A survey under way."""
 
     groups: list[int]
@@ -34,11 +34,11 @@ class Question:
 
 
 class Histories:
-    def __init__(self, ctx: Context, zookeeper: ZooKeeper, membership: Membership) -> None:
+    def __init__(self, ctx: Context, groups: GroupRegistry, zookeeper: ZkRequests, membership: Membership) -> None:
         self.ctx = ctx
         self.zookeeper = zookeeper
         self.membership = membership
-        self.groups: list[Group] = []
+        self.groups = groups
         self.resets = 0
         self._versions: dict[str, int] = {}  # /brokers/<name>: the newest incarnation
         self._refreshed_at = float("-inf")
@@ -46,7 +46,7 @@ class Histories:
         self._asked: set[int] = set()  # to be surveyed with the next question
         self._clear: dict[int, float] = {}  # surveyed then: nobody holds anything; good for one attempt, soon
         self._held: dict[int, int] = {}  # surveyed: somebody holds this epoch
-        self._question: Question | None = None
+        self._question: SurveyRound | None = None
         self._serial = 0
         self._halted: set[int] = set()
 
@@ -83,7 +83,7 @@ class Histories:
             return
         groups, self._asked = sorted(self._asked), set()
         self._serial += 1
-        question = self._question = Question(groups, set(self.ctx.links), self.ctx.now)
+        question = self._question = SurveyRound(groups, set(self.ctx.links), self.ctx.now)
         for number, epoch in self.holdings(groups):
             question.found[number] = epoch
         for peer in sorted(question.awaited):
@@ -99,7 +99,7 @@ class Histories:
             and (self.groups[number].replica.promised or self.groups[number].replica.topics)
         ]
 
-    def held(self, peer: str, message: Held) -> None:
+    def survey_reply(self, peer: str, message: SurveyReply) -> None:
         question = self._question
         if question is None or message.serial != self._serial or peer not in question.awaited:
             return
@@ -126,7 +126,7 @@ class Histories:
 
     # ---- lost histories --------------------------------------------------------------------------------------
 
-    def lost(self, number: int, source: Source) -> bool:
+    def lost(self, number: int, source: SourceEpoch) -> bool:
         """Whether the source list's promises can never come: told by the incarnations that ZooKeeper knows."""
         self._refresh()
         newest = self.membership.newest

@@ -1,33 +1,37 @@
-"""A candidate's first half: promises from the source list, and the log that they add up to.
+"""The first half of a takeover: promises from the source list, and the log that they add up to.
 
-TAKEOVER-SOURCE: only the source list is asked, never the list of a record that was not activated. TAKEOVER-QUORUM:
-n - q + 1 answers of it, or its owner's own. TAKEOVER-MERGE: only answers with `synced` of at least the source epoch are
-merged; an answer counts when its last part has come. BY-INCARNATION: a link's other end is one life of a broker.
+TAKEOVER-SOURCE: only the source list is asked, never the list of a record that was not activated. TAKEOVER-QUORUM: n -
+q + 1 answers of it are needed, or its owner's own. TAKEOVER-MERGE: only answers with `synced` of at least the source
+epoch are merged; an answer counts when its last part has come. BY-INCARNATION: the other end of a link is one
+incarnation of a broker.
 """
 
 from __future__ import annotations
 
-from migratory_protocol.peer import Broker, Digest, Prepare, Promise, TopicPart
+from migratory_protocol.peer import BrokerId, LogDigest, Prepare, Promise, TopicPart
 
 from migratory_broker.core.logic.context import Context
-from migratory_broker.core.logic.records import GroupRecord, Source
-from migratory_broker.core.logic.replica import Replica
-from migratory_broker.core.logic.snapshot import join
+from migratory_broker.core.logic.membership.records import GroupRecord, SourceEpoch
+from migratory_broker.core.logic.replication.replica import Replica
+from migratory_broker.core.logic.replication.snapshot import join
 
 
-class Preparation:
-    def __init__(self, ctx: Context, replica: Replica, record: GroupRecord, source: Source) -> None:
+class PromiseRound:
+    """A candidate's round of promises for one epoch."""
+
+    def __init__(self, ctx: Context, replica: Replica, record: GroupRecord, source: SourceEpoch) -> None:
         self.ctx = ctx
         self.replica = replica
         self.record = record
         self.source = source
         self.useful = replica.synced_in(record.history) >= source.epoch
-        self._holds: list[Digest] = replica.digest() if self.useful else []
-        self.answers: dict[Broker, Promise] = {}  # the last part of each
+        self._digests: list[LogDigest] = replica.digests() if self.useful else []
+        self.answers: dict[BrokerId, Promise] = {}  # the last part of each
         self._parts: dict[str, list[TopicPart]] = {}  # peer -> parts so far
-        self._topics: dict[Broker, list[TopicPart]] = {}
+        self._topics: dict[BrokerId, list[TopicPart]] = {}
 
     def begin(self) -> None:
+        """Count the own promise if this broker is on the source list, and ask every linked broker that is."""
         me = self.ctx.me
         if me in self.source.members:
             record = self.record
@@ -35,21 +39,23 @@ class Preparation:
                 self.replica.group, record.history, record.epoch, self.replica.synced_in(record.history), True, [], []
             )
         for peer in list(self.ctx.links):
-            self.ask(peer)
+            self.request(peer)
 
-    def ask(self, peer: str) -> None:
-        """Ask `peer` for its promise, if the incarnation that is linked is on the source list and has not answered."""
+    def request(self, peer: str) -> None:
+        """Ask `peer` for its promise if the linked incarnation is on the source list and has not answered."""
         broker = (peer, self.ctx.links[peer])
         self._parts.pop(peer, None)
         if broker in self.source.members and broker not in self.answers:
             record = self.record
             self.ctx.send(
                 peer,
-                Prepare(self.replica.group, record.history, record.epoch, self.source.epoch, self.useful, self._holds),
+                Prepare(
+                    self.replica.group, record.history, record.epoch, self.source.epoch, self.useful, self._digests
+                ),
             )
 
-    def forget(self, peer: str) -> None:
-        """The link is gone: what had come of an unfinished answer is worth nothing. A finished one is a fact."""
+    def peer_down(self, peer: str) -> None:
+        """Discard the parts of an unfinished answer. A finished one stays valid."""
         self._parts.pop(peer, None)
 
     def promise(self, peer: str, message: Promise) -> None:
@@ -66,18 +72,18 @@ class Preparation:
     def enough(self) -> bool:
         return self.source.enough(self.answers)
 
-    def is_useful(self, broker: Broker) -> bool:
-        """Whether that answer was synced to the source epoch."""
+    def is_useful(self, broker: BrokerId) -> bool:
+        """Return whether that broker has answered with a log synced to the source epoch."""
         answer = self.answers.get(broker)
         return answer is not None and answer.synced >= self.source.epoch
 
     def adopt(self) -> int:
-        """Merge into the replica's log. Returns the number of entries that this broker did not have."""
+        """Merge the answers into the replica's log. Return the number of entries that this broker did not have."""
         replica = self.replica
         if replica.history != self.record.history:
             before = set(replica.topics)
             replica.begin_history(self.record.history, self.record.first)
-            replica.tell_reset(before)
+            replica.announce_reset(before)
         topics: dict[str, list[TopicPart]] = {}
         for broker in sorted(self._topics):
             if self.is_useful(broker):

@@ -1,6 +1,6 @@
 """The ephemerals of the groups that this broker owns: made again, let go, given up with a record that was overtaken.
 
-An ephemeral says "do not take over". So it must be there while its owner reigns, and must not outlive that.
+An ephemeral says "do not take over". So it must be there while its owner terms, and must not outlive that.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from functools import partial
 import msgspec
 
 from migratory_broker.core.logic.context import Context
-from migratory_broker.core.logic.events import Check, Create, Delete, ZkOperation, ZkReply
-from migratory_broker.core.logic.records import COORDINATORS, GROUPS, BadRecord, GroupRecord, decode_group
-from migratory_broker.core.logic.reign import Reign
-from migratory_broker.core.logic.zookeeper import ZooKeeper
+from migratory_broker.core.logic.events import ZkCheck, ZkCreate, ZkDelete, ZkOperation, ZkReply
+from migratory_broker.core.logic.membership.records import COORDINATORS, GROUPS, BadRecord, GroupRecord, decode_group
+from migratory_broker.core.logic.membership.zookeeper import ZkRequests
+from migratory_broker.core.logic.replication.term import Term
 
 
 @dataclass(slots=True)
-class Standing:
+class ElectionState:
     """What this broker does about one group."""
 
     absent_since: float | None = None  # the ephemeral is not there
@@ -50,14 +50,14 @@ def claim(record: GroupRecord) -> bytes:
 
 
 class Ephemerals:
-    def __init__(self, ctx: Context, zookeeper: ZooKeeper, relook: Callable[[], None]) -> None:
+    def __init__(self, ctx: Context, zookeeper: ZkRequests, relook: Callable[[], None]) -> None:
         self.ctx = ctx
         self.zookeeper = zookeeper
         self.relook = relook
-        self.standings: list[Standing] = [Standing() for _ in range(ctx.config.groups)]
+        self.standings: list[ElectionState] = [ElectionState() for _ in range(ctx.config.groups)]
 
     def let_go(self, number: int) -> None:
-        """LET-GO: an ephemeral without a reign behind it would keep every other candidate away. Asked again until it
+        """LET-GO: an ephemeral without a term behind it would keep every other candidate away. Asked again until it
         is certain that it is not there, or another's. Its version tells too little (a successor's node has the same),
         and the read may lag: so it goes only while the record is as it was before it was seen. With another's ephemeral
         comes another's record."""
@@ -70,7 +70,7 @@ class Ephemerals:
             standing.busy = False
             if reply.outcome != "ok":
                 return
-            unchanged.extend([Check(f"{GROUPS}/{number}", reply.node.version)] if reply.node else [])
+            unchanged.extend([ZkCheck(f"{GROUPS}/{number}", reply.node.version)] if reply.node else [])
             standing.busy = True
             self.zookeeper.get(path, read)
 
@@ -83,7 +83,7 @@ class Ephemerals:
                 standing.claimed = None
                 return
             standing.busy = True
-            self.zookeeper.commit([*unchanged, Delete(path, node.version)], deleted)
+            self.zookeeper.commit([*unchanged, ZkDelete(path, node.version)], deleted)
 
         def deleted(reply: ZkReply) -> None:
             standing.busy = False
@@ -93,25 +93,25 @@ class Ephemerals:
 
         self.zookeeper.get(f"{GROUPS}/{number}", recorded)
 
-    def restore(self, number: int, reign: Reign) -> None:
+    def restore(self, number: int, term: Term) -> None:
         """RESTORE-EPHEMERAL, unless a request about the group is under way: the next listing tells whether it is
         still wanted.
 
         HIDDEN-EPHEMERAL: servers that were killed may disagree about the ephemerals of sessions that ended meanwhile
         (issue 3144 of ZooKeeper was one way to that). The one that this broker reads from may lack what the leader has:
-        then that goes unseen, while the record is this reign's, with which nobody else's comes."""
+        then that goes unseen, while the record is this term's, with which nobody else's comes."""
         standing = self.standings[number]
         if standing.busy:
             return
         path = f"{COORDINATORS}/{number}"
-        mine = claim(reign.record)
+        mine = claim(term.record)
         standing.busy = True
 
         def read(reply: ZkReply) -> None:
             standing.busy = False
-            if reply.outcome != "ok" or reign.phase != "active":
+            if reply.outcome != "ok" or term.phase != "active":
                 return
-            operations: list[ZkOperation] = [Check(f"{GROUPS}/{number}", reign.version)]
+            operations: list[ZkOperation] = [ZkCheck(f"{GROUPS}/{number}", term.version)]
             hidden, standing.hidden = standing.hidden, False
             if reply.node is not None:
                 if reply.node.owner == self.zookeeper.session:
@@ -119,12 +119,12 @@ class Ephemerals:
                     return
                 if reply.node.data != mine:
                     return  # another candidate's
-                operations.append(Delete(path, reply.node.version))
+                operations.append(ZkDelete(path, reply.node.version))
             elif hidden:
-                operations.append(Delete(path))
+                operations.append(ZkDelete(path))
             standing.busy = True
             self.zookeeper.commit(
-                [*operations, Create(path, mine, ephemeral=True)], partial(done, len(operations) == 1)
+                [*operations, ZkCreate(path, mine, ephemeral=True)], partial(done, len(operations) == 1)
             )
 
         def done(unseen: bool, reply: ZkReply) -> None:
@@ -134,15 +134,15 @@ class Ephemerals:
                 standing.absent_since = None
             elif reply.outcome == "refused":
                 standing.hidden = unseen
-                self.ctx.note("info", "ephemeral_refused", group=number, epoch=reign.epoch, error=reply.error)
-                self.superseded(number, reign)
+                self.ctx.note("info", "ephemeral_refused", group=number, epoch=term.epoch, error=reply.error)
+                self.superseded(number, term)
             self.relook()
 
         self.zookeeper.get(path, read)
 
-    def superseded(self, number: int, reign: Reign) -> None:
+    def superseded(self, number: int, term: Term) -> None:
         """The record is not as this owner knows it: of another candidate, which is gone, perhaps. Then this broker is
-        no coordinator to wait for, and tries in its turn. Or it is this reign's own, activated without its knowing."""
+        no coordinator to wait for, and tries in its turn. Or it is this term's own, activated without its knowing."""
         standing = self.standings[number]
         standing.busy = True
 
@@ -153,12 +153,12 @@ class Ephemerals:
             try:
                 newest = decode_group(reply.node.data)
             except BadRecord as error:
-                # no candidate can go on from it either: the reign is worth as much as before
+                # no candidate can go on from it either: the term is worth as much as before
                 self.ctx.note("error", "node_unreadable", path=f"{GROUPS}/{number}", why=str(error))
                 return
-            if newest.epoch > reign.epoch:
-                reign.end("another candidate wrote a record")
+            if newest.epoch > term.epoch:
+                term.end("another candidate wrote a record")
             else:
-                reign.found(newest, reply.node.version)
+                term.record_read(newest, reply.node.version)
 
         self.zookeeper.get(f"{GROUPS}/{number}", then)

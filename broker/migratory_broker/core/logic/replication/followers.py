@@ -1,7 +1,8 @@
 """The other brokers as the owner of an epoch sees them: who holds what, who is synced, who is streamed to.
 
 Every live broker with a link follows, listed or learner, by one path at takeover, re-listing, learning and link repair:
-`Ask` -> `Standing` -> `Sync` (what is missing) -> `Synced`, and from the Sync on every entry in order over that link.
+`InventoryRequest` -> `Inventory` -> `Sync` (what is missing) -> `Synced`, and from the Sync on every entry in order
+over that link.
 """
 
 from __future__ import annotations
@@ -9,19 +10,29 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from migratory_protocol.peer import Accept, Ask, Broker, Digest, PeerMessage, Standing, Sync, TopicPart
+from migratory_protocol.peer import (
+    Accept,
+    BrokerId,
+    Inventory,
+    InventoryRequest,
+    LogDigest,
+    PeerMessage,
+    Sync,
+    TopicPart,
+)
 
 from migratory_broker.core.logic.context import Context
-from migratory_broker.core.logic.records import GroupRecord
-from migratory_broker.core.logic.replica import Replica
-from migratory_broker.core.logic.snapshot import cut, for_member, whole
+from migratory_broker.core.logic.membership.records import GroupRecord
+from migratory_broker.core.logic.replication.replica import Replica
+from migratory_broker.core.logic.replication.snapshot import for_member, split, whole
 
 
 @dataclass(slots=True)
 class Follower:
-    """`streams`: a Sync went over this link, entries follow it. `snapshot`: last sequence numbers of that Sync."""
+    """One linked broker. `streams`: a Sync was sent over this link, and entries follow it. `snapshot`: the last
+    sequence numbers of that Sync."""
 
-    broker: Broker
+    broker: BrokerId
     streams: bool = False
     confirmed: bool = False
     refused: bool = False
@@ -30,16 +41,18 @@ class Follower:
 
 
 class Followers:
+    """The followers of one epoch, by name."""
+
     def __init__(self, ctx: Context, replica: Replica, record: GroupRecord) -> None:
         self.ctx = ctx
         self.replica = replica
         self.record = record
-        self.adopted: dict[str, int] = {}  # last sequence numbers that the epoch began with
+        self.adopted: dict[str, int] = {}  # last sequence numbers with which the epoch began
         self.active = False
         self.by_name: dict[str, Follower] = {}
         self._serial = 0
 
-    def needs_marks(self, broker: Broker) -> bool:
+    def needs_marks(self, broker: BrokerId) -> bool:
         """MARK-DECIDES: with other than two copies, and always off the list, the coordinator's mark tells commits."""
         return self.record.copies != 2 or broker not in self.record.members
 
@@ -47,24 +60,26 @@ class Followers:
         return any(follower.streams and self.needs_marks(follower.broker) for follower in self.by_name.values())
 
     def add(self, peer: str) -> None:
-        """A link to `peer` stands (again): ask what it holds."""
+        """Ask for the inventory of a broker whose link stands, or stands again."""
         self.by_name[peer] = Follower((peer, self.ctx.links[peer]))
-        self.ctx.send(peer, Ask(self.replica.group, self.record.history, self.record.epoch))
+        self.ctx.send(peer, InventoryRequest(self.replica.group, self.record.history, self.record.epoch))
 
-    def add_known(self, peer: str, holds: list[Digest], useful: bool) -> None:
-        """As `add`, for one whose promise told already what it holds. `useful`: synced to the source epoch."""
+    def add_known(self, peer: str, digests: list[LogDigest], useful: bool) -> None:
+        """Sync a broker whose promise had its inventory. `useful`: its log is synced to the source epoch."""
         follower = self.by_name[peer] = Follower((peer, self.ctx.links[peer]))
-        self._sync(follower, holds if useful else None, own=False)
+        self._sync(follower, digests if useful else None, own=False)
 
     def add_streaming(self, peer: str) -> None:
-        """As `add`, for one that got all of the epoch before over this same link: it keeps what it has."""
+        """Add a broker that got all of the epoch before over this same link. It keeps what it has: its Sync is
+        empty."""
         follower = self.by_name[peer] = Follower((peer, self.ctx.links[peer]))
         self._send(follower, [[]], whole=False)
 
     def remove(self, peer: str) -> None:
         self.by_name.pop(peer, None)
 
-    def standing(self, peer: str, message: Standing) -> None:
+    def inventory(self, peer: str, message: Inventory) -> None:
+        """Send what is missing in an inventory."""
         follower = self.by_name.get(peer)
         if follower is None:
             return
@@ -73,17 +88,20 @@ class Followers:
         useful = own or (
             source is not None and message.history == self.record.history and message.synced >= source.epoch
         )
-        self._sync(follower, message.holds if useful else None, own)
+        self._sync(follower, message.digests if useful else None, own)
 
-    def _sync(self, follower: Follower, holds: Iterable[Digest] | None, own: bool) -> None:
-        """Send what is missing: nothing counts of a log that is not synced to the source epoch (`holds` None); of one
-        that is, as much as this epoch adopted; all of one that is of this epoch itself (`own`)."""
+    def _sync(self, follower: Follower, digests: Iterable[LogDigest] | None, own: bool) -> None:
+        """Send a Sync with what is missing.
+
+        Of a log that is not synced to the source epoch (`digests` None), nothing counts. Of one that is, as much counts
+        as this epoch adopted. Of one that is synced to this very epoch (`own`), all counts.
+        """
         topics = self.replica.topics
-        if holds is None:
+        if digests is None:
             parts = [whole(log) for log in topics.values()]
         else:
-            parts = for_member(topics, holds, (lambda _: None) if own else (lambda topic: self.adopted.get(topic, 0)))
-        self._send(follower, cut(parts, self.ctx.config.part_bytes), whole=holds is None)
+            parts = for_member(topics, digests, (lambda _: None) if own else (lambda topic: self.adopted.get(topic, 0)))
+        self._send(follower, split(parts, self.ctx.config.part_bytes), whole=digests is None)
 
     def _send(self, follower: Follower, lists: list[list[TopicPart]], whole: bool) -> None:
         replica, record = self.replica, self.record
@@ -117,19 +135,20 @@ class Followers:
             self.ctx.send(follower.broker[0], Accept(replica.group, record.history, record.epoch, [], [], marks))
 
     def stream(self, message: PeerMessage) -> None:
-        """To everyone behind a Sync; the same object each time, so that it need be encoded only once."""
+        """Send a message to every follower that has its Sync. The same object each time, so that the runtime encodes it
+        once."""
         for peer, follower in self.by_name.items():
             if follower.streams:
                 self.ctx.send(peer, message)
 
     def refuse(self, peer: str) -> None:
-        """It promised a higher epoch: nothing of this one reaches it any more."""
+        """Stop streaming to a broker that promised a higher epoch: it obeys nothing of this one any more."""
         if follower := self.by_name.get(peer):
             follower.streams = follower.confirmed = False
             follower.refused = True
 
-    def caught_up(self) -> list[Broker]:
-        """Learners that hold everything and follow: to be listed."""
+    def caught_up(self) -> list[BrokerId]:
+        """Return the learners that hold everything and follow, and so are to be listed."""
         return [
             follower.broker
             for follower in self.by_name.values()

@@ -7,15 +7,14 @@ the ephemeral; after an unknown result it is read again, and is mine if owner an
 
 from __future__ import annotations
 
-from migratory_protocol.peer import Broker
+from migratory_protocol.peer import BrokerId
 
 from migratory_broker.core.logic.context import Context, must
-from migratory_broker.core.logic.ephemerals import Ephemerals, Standing, claim
-from migratory_broker.core.logic.events import Create, Delete, Write, ZkOperation, ZkReply
-from migratory_broker.core.logic.group import Group
-from migratory_broker.core.logic.history import Histories
-from migratory_broker.core.logic.membership import Membership
-from migratory_broker.core.logic.records import (
+from migratory_broker.core.logic.election.ephemerals import ElectionState, Ephemerals, claim
+from migratory_broker.core.logic.election.history import Histories
+from migratory_broker.core.logic.events import ZkCreate, ZkDelete, ZkOperation, ZkReply, ZkWrite
+from migratory_broker.core.logic.membership.membership import Membership
+from migratory_broker.core.logic.membership.records import (
     COORDINATORS,
     GROUPS,
     BadRecord,
@@ -25,27 +24,30 @@ from migratory_broker.core.logic.records import (
     group_number,
     rendezvous,
 )
-from migratory_broker.core.logic.reign import Reign
-from migratory_broker.core.logic.zookeeper import ZooKeeper
+from migratory_broker.core.logic.membership.zookeeper import ZkRequests
+from migratory_broker.core.logic.replication.group import GroupRegistry
+from migratory_broker.core.logic.replication.term import Term
 
 PACE = 0.5  # seconds between two looks at a group that cannot be taken over yet
 
 
-class Candidacy:
-    def __init__(self, ctx: Context, zookeeper: ZooKeeper, membership: Membership, histories: Histories) -> None:
+class Election:
+    def __init__(
+        self, ctx: Context, groups: GroupRegistry, zookeeper: ZkRequests, membership: Membership, histories: Histories
+    ) -> None:
         self.ctx = ctx
         self.zookeeper = zookeeper
         self.membership = membership
         self.histories = histories
-        self.groups: list[Group] = []
-        self.ephemerals = Ephemerals(ctx, zookeeper, self.relook)
+        self.groups = groups
+        self.ephemerals = Ephemerals(ctx, zookeeper, self.list_coordinators)
         self.standings = self.ephemerals.standings
         self._listed_at = float("-inf")
         self._known = False  # the coordinators were listed at least once
 
     # ---- which groups have a coordinator ---------------------------------------------------------------------
 
-    def relook(self) -> None:
+    def list_coordinators(self) -> None:
         self._listed_at = self.ctx.now
         self.zookeeper.children(COORDINATORS, self._listing, watch=True)
 
@@ -63,14 +65,14 @@ class Candidacy:
 
     def changed(self, path: str) -> None:
         if path == COORDINATORS:
-            self.relook()
+            self.list_coordinators()
 
     def new_session(self) -> None:
         """RESTORE-EPHEMERAL: for groups owned in an activated epoch with nothing higher promised."""
         self._known = False
         for number, group in enumerate(self.groups):
-            if group.reign is not None and group.reign.active and not self.standings[number].resigned:
-                self.ephemerals.restore(number, group.reign)
+            if group.term is not None and group.term.active and not self.standings[number].resigned:
+                self.ephemerals.restore(number, group.term)
 
     # ---- time ------------------------------------------------------------------------------------------------
 
@@ -78,45 +80,45 @@ class Candidacy:
         if not (self.zookeeper.connected and self.membership.registered):
             return
         if self.ctx.now - self._listed_at >= (self.ctx.config.relook if self._known else PACE):
-            self.relook()
+            self.list_coordinators()
         for number, (group, standing) in enumerate(zip(self.groups, self.standings, strict=True)):
             if standing.busy:
                 continue
-            reign = group.reign
+            term = group.term
             if standing.unsure is not None:
                 if self.ctx.now >= standing.not_before:
                     self._verify(number, standing.unsure)
-            elif standing.claimed is not None and (standing.resigned or reign is None or reign.phase == "over"):
+            elif standing.claimed is not None and (standing.resigned or term is None or term.phase == "over"):
                 self.ephemerals.let_go(number)
-            elif reign is not None and reign.phase != "over":
+            elif term is not None and term.phase != "over":
                 # one that is active and owes no commit is making progress: nearly all, nearly always
                 if (
-                    reign.phase != "active"
+                    term.phase != "active"
                     or standing.absent_since is not None
-                    or reign.sequencer.waiting_since is not None
+                    or term.sequencer.waiting_since is not None
                 ):
-                    self._progress(number, reign)
+                    self._progress(number, term)
             elif self._known and standing.absent_since is not None:
                 self._consider(number, standing)
         self.histories.survey()
 
-    def _progress(self, number: int, reign: Reign) -> None:
+    def _progress(self, number: int, term: Term) -> None:
         """PROGRESS: write the next record once, else let go and stand back for a random time."""
         standing = self.standings[number]
-        reign.check_activation()
+        term.check_activation()
         if standing.busy or self.ctx.now < standing.not_before:
             return
-        if standing.absent_since is not None and reign.active:
+        if standing.absent_since is not None and term.active:
             standing.resigned = False
             standing.not_before = self.ctx.now + PACE
             if self._quorum_linked() and not self.ctx.draining:
-                self.ephemerals.restore(number, reign)
-        elif standing.absent_since is not None and reign.stuck:
-            reign.end("its ephemeral is gone")  # to be a candidate like any other
-        elif reign.stuck:
-            if not reign.retried and len(self.choose(reign.record)) >= self.ctx.config.min_copies:
-                self.renew(number, reign)
-            elif not reign.active or self._others_live():
+                self.ephemerals.restore(number, term)
+        elif standing.absent_since is not None and term.stuck:
+            term.end("its ephemeral is gone")  # to be a candidate like any other
+        elif term.stuck:
+            if not term.retried and len(self.choose(term.record)) >= self.ctx.config.min_copies:
+                self.renew(number, term)
+            elif not term.active or self._others_live():
                 self.resign(number)
 
     def _quorum_linked(self) -> bool:
@@ -126,7 +128,7 @@ class Candidacy:
     def _others_live(self) -> bool:
         return any(name != self.ctx.config.name for name in self.membership.live)
 
-    def _consider(self, number: int, standing: Standing) -> None:
+    def _consider(self, number: int, standing: ElectionState) -> None:
         now, ctx = self.ctx.now, self.ctx
         absent = standing.absent_since
         if now < standing.not_before or absent is None:
@@ -237,32 +239,32 @@ class Candidacy:
         )
         self._write(number, record, version, "new history" if known else "first record")
 
-    def choose(self, record: GroupRecord | None) -> list[Broker]:
+    def choose(self, record: GroupRecord | None) -> list[BrokerId]:
         """The next list: this broker, and every broker that its links lead to, old members and learners alike."""
         newest = self.membership.newest
         linked = [broker for broker in self.ctx.links.items() if broker[1] >= newest.get(broker[0], 0)]
         return sorted([self.ctx.me, *linked])
 
-    def renew(self, number: int, reign: Reign, members: list[Broker] | None = None) -> None:
+    def renew(self, number: int, term: Term, members: list[BrokerId] | None = None) -> None:
         """The owner writes the next record itself; its ephemeral stays."""
-        must(reign.phase != "over", "OWNER: an epoch that is over has no owner who goes on from it")
+        must(term.phase != "over", "OWNER: an epoch that is over has no owner who goes on from it")
         must(not self.standings[number].busy, "ONE-REQUEST: what is decided about a group is decided on one read")
-        chosen = members if members is not None else self.choose(reign.record)
-        following = reign.record.next(self.ctx.me, chosen, self.ctx.config.min_copies)
-        self._write(number, following, reign.version, "relist" if members is not None else "renew")
+        chosen = members if members is not None else self.choose(term.record)
+        following = term.record.next(self.ctx.me, chosen, self.ctx.config.min_copies)
+        self._write(number, following, term.version, "relist" if members is not None else "renew")
 
     def _write(self, number: int, record: GroupRecord, version: int | None, why: str) -> None:
         standing = self.standings[number]
         path, ephemeral = f"{GROUPS}/{number}", f"{COORDINATORS}/{number}"
         data = encode(record)
         mine = claim(record)
-        operations: list[ZkOperation] = [Create(path, data) if version is None else Write(path, data, version)]
+        operations: list[ZkOperation] = [ZkCreate(path, data) if version is None else ZkWrite(path, data, version)]
         if why in ("relist", "renew"):
-            operations.append(Write(ephemeral, mine, -1))
+            operations.append(ZkWrite(ephemeral, mine, -1))
         elif why == "hand over":
-            operations += [Delete(ephemeral), Create(ephemeral, mine, ephemeral=True)]
+            operations += [ZkDelete(ephemeral), ZkCreate(ephemeral, mine, ephemeral=True)]
         else:
-            operations.append(Create(ephemeral, mine, ephemeral=True))
+            operations.append(ZkCreate(ephemeral, mine, ephemeral=True))
         standing.busy = True
         before, standing.claimed = standing.claimed, mine
         retried = why == "renew"
@@ -275,10 +277,10 @@ class Candidacy:
                 standing.claimed = before
                 self.ctx.note("info", "record_refused", group=number, epoch=record.epoch, why=why, error=reply.error)
                 standing.not_before = self.ctx.now + self.ctx.random.between(0, self.ctx.config.progress_timeout / 2)
-                reign = self.groups[number].reign
-                if reign is not None and reign.phase != "over":
-                    self.ephemerals.superseded(number, reign)
-                self.relook()
+                term = self.groups[number].term
+                if term is not None and term.phase != "over":
+                    self.ephemerals.superseded(number, term)
+                self.list_coordinators()
             else:
                 standing.unsure, standing.looked = record, False
 
@@ -302,7 +304,7 @@ class Candidacy:
         if record.epoch < group.replica.promised:
             self.resign(number)
             return
-        group.reign_over(record, version, retried=retried)
+        group.begin_term(record, version, retried=retried)
 
     def _verify(self, number: int, record: GroupRecord) -> None:
         """UNKNOWN-READS-AGAIN: twice, if it is not there, because reads may lag behind."""
@@ -323,7 +325,7 @@ class Candidacy:
             else:
                 standing.looked = True
                 standing.not_before = self.ctx.now + self.ctx.config.progress_timeout
-            self.relook()
+            self.list_coordinators()
 
         self.zookeeper.get(f"{GROUPS}/{number}", then)
 
@@ -332,13 +334,13 @@ class Candidacy:
     def resign(self, number: int) -> None:
         """Delete the own ephemeral and stand back for a random time, so that another candidate has its turn."""
         group, standing = self.groups[number], self.standings[number]
-        reign = group.reign
+        term = group.term
         timeout = self.ctx.config.progress_timeout
         standing.not_before = self.ctx.now + self.ctx.random.between(timeout, 3 * timeout)
         standing.resigned = True
-        if reign is not None and not reign.active:
-            reign.end("no progress")
-            group.reign = None
+        if term is not None and not term.active:
+            term.end("no progress")
+            group.term = None
         self.ctx.note("warning", "stands_back", group=number)
         self.ephemerals.let_go(number)
 
@@ -348,7 +350,7 @@ class Candidacy:
             return
         for number, group in enumerate(self.groups):
             standing = self.standings[number]
-            if group.reign is not None and not standing.busy and not standing.resigned:
+            if group.term is not None and not standing.busy and not standing.resigned:
                 self.resign(number)
 
     def _wait(self, number: int, why: str, level: str = "warning") -> None:

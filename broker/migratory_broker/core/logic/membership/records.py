@@ -11,7 +11,7 @@ from typing import Annotated, TypeVar
 
 import msgspec
 from migratory_protocol.diagnosis import DECODE_ERRORS
-from migratory_protocol.peer import Broker
+from migratory_protocol.peer import BrokerId
 from msgspec import Meta, Struct
 
 CLUSTER = "/cluster"
@@ -40,7 +40,7 @@ class ClusterRecord(Struct, frozen=True):
     hash: str = "crc32"
 
 
-class Member(Struct, frozen=True):
+class MemberRecord(Struct, frozen=True):
     """`/members/<name>`: a live broker and how to reach it."""
 
     incarnation: Incarnation
@@ -51,7 +51,7 @@ class Member(Struct, frozen=True):
     draining: bool
 
 
-class Source(Struct, frozen=True):
+class SourceEpoch(Struct, frozen=True):
     """The last activated record: who may hold acknowledged publications."""
 
     epoch: Epoch
@@ -59,7 +59,7 @@ class Source(Struct, frozen=True):
     copies: Copies
     owner: tuple[str, Incarnation]
 
-    def enough(self, answered: Iterable[Broker]) -> bool:
+    def enough(self, answered: Iterable[BrokerId]) -> bool:
         """TAKEOVER-QUORUM: n - q + 1 members, or the owner, whose store is part of every commit's quorum."""
         listed = [broker for broker in answered if broker in self.members]
         return len(listed) >= len(self.members) - self.copies + 1 or self.owner in listed
@@ -76,15 +76,15 @@ class GroupRecord(Struct, frozen=True):
     members: Listed
     copies: Copies
     activated: bool
-    source: Source | None
+    source: SourceEpoch | None
 
-    def as_source(self) -> Source | None:
+    def as_source(self) -> SourceEpoch | None:
         """SOURCE-IS-ACTIVATED: what the next record has as its source."""
         if self.activated:
-            return Source(self.epoch, self.members, self.copies, self.owner)
+            return SourceEpoch(self.epoch, self.members, self.copies, self.owner)
         return self.source
 
-    def next(self, owner: Broker, members: list[Broker], copies: int) -> GroupRecord:
+    def next(self, owner: BrokerId, members: list[BrokerId], copies: int) -> GroupRecord:
         return GroupRecord(
             self.history, self.first, self.epoch + 1, owner, members, copies, activated=False, source=self.as_source()
         )
@@ -93,7 +93,7 @@ class GroupRecord(Struct, frozen=True):
         return msgspec.structs.replace(self, activated=True)
 
 
-def encode(record: ClusterRecord | Member | GroupRecord) -> bytes:
+def encode(record: ClusterRecord | MemberRecord | GroupRecord) -> bytes:
     return msgspec.json.encode(record)
 
 
@@ -102,8 +102,8 @@ def decode_group(data: bytes) -> GroupRecord:
     return _decode(data, GroupRecord)
 
 
-def decode_member(data: bytes) -> Member:
-    return _decode(data, Member)
+def decode_member(data: bytes) -> MemberRecord:
+    return _decode(data, MemberRecord)
 
 
 def decode_cluster(data: bytes) -> ClusterRecord:

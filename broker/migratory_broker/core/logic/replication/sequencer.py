@@ -1,71 +1,75 @@
-"""The coordinator of an activated epoch: gives positions, counts copies, commits.
+"""The coordinator of an activated epoch: it assigns positions, counts copies and commits.
 
-NUMBERING: taken = numbered, stored here, sent to everyone who follows, in that order. COMMIT: the q-th largest of the
-listed incarnations' accepts, the own store included because the coordinator is listed. A duplicate is acknowledged once
-the table position it depends on is committed, never before.
+NUMBERING: a publication is numbered, stored here, and sent to every follower, in that order. COMMIT: committed is the
+q-th largest of the listed incarnations' accepts, the own store included because the coordinator is listed. A duplicate
+is acknowledged once the table position on which it depends is committed, never before.
 """
 
 from __future__ import annotations
 
 from itertools import islice
-from typing import Protocol
 
-from migratory_protocol.peer import Accept, Answer, Broker, Entries, Forwarded, Publication
+from migratory_protocol.peer import Accept, BrokerId, ForwardedPublication, ForwardReply, Publication, TopicEntries
 from migratory_protocol.positions import Position
 
-from migratory_broker.core.logic.cache import TopicLog
 from migratory_broker.core.logic.context import Context, must
-from migratory_broker.core.logic.followers import Followers
-from migratory_broker.core.logic.records import GroupRecord
-from migratory_broker.core.logic.replica import Replica
+from migratory_broker.core.logic.membership.records import GroupRecord
+from migratory_broker.core.logic.replication.followers import Followers
+from migratory_broker.core.logic.replication.replica import Replica, ReplicationListener
+from migratory_broker.core.logic.replication.topic_log import TopicLog
 
 FORGET_AT_ONCE = 2000
-"""Publishers of one group that leave its table in one tick: some milliseconds, and a message of 1 MB at most. A dict is
-gone through from its front once: asking for its first entry again and again looks at all that left before."""
-
-
-class Answering(Protocol):
-    def __call__(self, contact: str | None, answer: Answer) -> None:
-        """Answer to the contact broker `contact`, None for this one."""
+"""Publishers of one group that leave its tables in one tick: some milliseconds of work, and a message of 1 MB at most.
+They are taken in one pass over the dict, because each new iterator would go past all that were removed before."""
 
 
 class Sequencer:
+    """The numbering of one group in one epoch, and the votes that decide its commits."""
+
     def __init__(
-        self, ctx: Context, replica: Replica, record: GroupRecord, followers: Followers, answer: Answering
+        self,
+        ctx: Context,
+        replica: Replica,
+        record: GroupRecord,
+        followers: Followers,
+        listener: ReplicationListener,
     ) -> None:
         self.ctx = ctx
         self.replica = replica
         self.record = record
         self.followers = followers
-        # With one copy nobody's vote decides anything: the turn's end commits.
+        # With one copy no vote decides anything: the end of the turn commits.
         voters = record.members if record.copies > 1 else []
-        self.votes: dict[Broker, dict[str, int]] = {broker: {} for broker in voters if broker != record.owner}
-        self.waiting_since: float | None = None  # entries wait for their commit, and none committed since
-        self._answer = answer
+        self.votes: dict[BrokerId, dict[str, int]] = {broker: {} for broker in voters if broker != record.owner}
+        self.waiting_since: float | None = None  # entries wait for their commit, and none was committed since
+        self._reply = listener.reply
         self._uncommitted: dict[str, TopicLog] = {}
         self._outbox: dict[str, list[Publication]] = {}
         self._forget: list[tuple[str, str]] = []
         self._marks: dict[str, TopicLog] = {}
-        self._duplicates: dict[str, list[tuple[int, str | None, Answer]]] = {}
+        self._duplicates: dict[
+            str, list[tuple[int, str | None, ForwardReply]]
+        ] = {}  # topic -> (depends on, contact, …)
         self._recent: dict[tuple[str, str], float] = {}  # (topic, publisher) -> last publication, oldest first
 
     def begin(self) -> None:
-        """The epoch is activated."""
+        """Start with the activation of the epoch."""
         for log in self.replica.topics.values():
             for publisher in log.table.rows:
                 self._recent[(log.name, publisher)] = self.ctx.now
 
     # ---- numbering -------------------------------------------------------------------------------------------
 
-    def take(self, publications: list[Forwarded], contact: str | None) -> None:
-        """Number them in their order, or answer why not. A new publication is answered by its commit at the contact."""
+    def number(self, publications: list[ForwardedPublication], contact: str | None) -> None:
+        """Assign positions in this order, or reply with a refusal. The contact broker answers a new publication itself,
+        at its commit."""
         replica, ctx = self.replica, self.ctx
         must(replica.promised == replica.synced == self.record.epoch, "NUMBER-PROMISED: promised is the own epoch")
         must(self.record.owner in self.record.members, "OWNER-LISTED: a coordinator is on its own list")
         wall = ctx.wall
         for publication in publications:
             log = self._log(publication, contact)
-            if log is not None and self._fits(log, publication, contact, wall):
+            if log is not None and self._admit(log, publication, contact, wall):
                 entry = Publication(
                     self.record.epoch,
                     log.last + 1,
@@ -76,23 +80,23 @@ class Sequencer:
                     publication.sent,
                 )
                 replica.append(log, entry)
-                self._taken(log, entry)
+                self._numbered(log, entry)
 
-    def _log(self, publication: Forwarded, contact: str | None) -> TopicLog | None:
-        """Of the publication's topic, made if there is none and may be one more."""
+    def _log(self, publication: ForwardedPublication, contact: str | None) -> TopicLog | None:
+        """Return the log of the publication's topic, created if there is none and the limit of topics allows it."""
         replica = self.replica
         log = replica.topics.get(publication.topic)
         if log is None:
             limit = self.ctx.config.max_topics
-            if replica.bounds.topics >= limit:
+            if replica.cache.topics >= limit:
                 self._reject(publication, contact, "too_many_topics", f"the cluster holds {limit} topics, its limit")
                 return None
             log = replica.log(publication.topic)
         return log
 
-    def _fits(self, log: TopicLog, publication: Forwarded, contact: str | None, wall: float) -> bool:
-        """Whether it is to be numbered; else it was answered, or will be."""
-        bounds = self.replica.bounds
+    def _admit(self, log: TopicLog, publication: ForwardedPublication, contact: str | None, wall: float) -> bool:
+        """Return whether the publication is to be numbered. If not, its reply is sent or waits."""
+        cache = self.replica.cache
         if publication.id:
             verdict = log.table.judge(publication.publisher, publication.id, publication.mark)
             if verdict == "gap":
@@ -101,24 +105,24 @@ class Sequencer:
             if verdict == "duplicate":
                 self._duplicate(log, publication, contact)
                 return False
-            if publication.publisher not in log.table.rows and bounds.crowded(wall):
+            if publication.publisher not in log.table.rows and cache.publishers_full(wall):
                 limit = self.ctx.config.max_publishers
-                text = f"the cluster remembers {limit} publishers, its limit; one that is silent for long is forgotten"
+                text = f"the cluster remembers {limit} publishers, its limit; retry when silent ones are forgotten"
                 self._reject(publication, contact, "retry", text)
                 return False
-        if bounds.full(log, wall):
+        if cache.full(log, wall):
             self._reject(publication, contact, "retry", "the cache is full of publications that wait for their copies")
             return False
         return True
 
-    def _taken(self, log: TopicLog, entry: Publication) -> None:
-        """It has its position, and leaves with the turn."""
+    def _numbered(self, log: TopicLog, entry: Publication) -> None:
+        """Queue the entry for the followers and for its commit."""
         name, ctx = log.name, self.ctx
         ctx.dirty[self.replica.group] = None
         ctx.published += 1
         if entry.id:
             key = (name, entry.publisher)
-            if self._recent.get(key) != ctx.now:  # of several at one moment the order says nothing
+            if self._recent.get(key) != ctx.now:  # the order among those of one moment does not matter
                 self._recent.pop(key, None)
                 self._recent[key] = ctx.now
         outgoing = self._outbox.get(name)
@@ -130,16 +134,19 @@ class Sequencer:
         if self.waiting_since is None:
             self.waiting_since = ctx.now
 
-    def _reject(self, publication: Forwarded, contact: str | None, code: str, text: str) -> None:
+    def _reject(self, publication: ForwardedPublication, contact: str | None, code: str, text: str) -> None:
         if publication.qos:
-            wait = self.ctx.config.publish_retry_after if code == "retry" else 0.0
-            self._answer(
+            retry_after = self.ctx.config.publish_retry_after if code == "retry" else 0.0
+            self._reply(
                 contact,
-                Answer(publication.topic, publication.publisher, publication.id, code, text=text, retry_after=wait),
+                ForwardReply(
+                    publication.topic, publication.publisher, publication.id, code, text=text, retry_after=retry_after
+                ),
             )
 
-    def _duplicate(self, log: TopicLog, publication: Forwarded, contact: str | None) -> None:
-        """DUPLICATE-WAITS: with its old position while that is cached; else it depends on its publisher's last one."""
+    def _duplicate(self, log: TopicLog, publication: ForwardedPublication, contact: str | None) -> None:
+        """DUPLICATE-WAITS: acknowledge a duplicate with its old position while that is cached. It depends on its own
+        entry then, and on its publisher's last one otherwise."""
         entry = log.find(publication.publisher, publication.id)
         if entry is not None and entry.payload != publication.payload:
             self._reject(
@@ -152,17 +159,18 @@ class Sequencer:
         last, epoch, sequence = log.table.rows[publication.publisher]
         position = entry.position if entry else Position(epoch, sequence) if publication.id == last else None
         depends = position.sequence if position else sequence
-        answer = Answer(log.name, publication.publisher, publication.id, position=position)
+        reply = ForwardReply(log.name, publication.publisher, publication.id, position=position)
         if depends <= log.committed:
-            self._answer(contact, answer)
+            self._reply(contact, reply)
         else:
-            self._duplicates.setdefault(log.name, []).append((depends, contact, answer))
+            self._duplicates.setdefault(log.name, []).append((depends, contact, reply))
 
     # ---- copies and commits ----------------------------------------------------------------------------------
 
-    def accepted(self, broker: Broker, lasts: list[tuple[str, int]]) -> None:
+    def accepted(self, broker: BrokerId, lasts: list[tuple[str, int]]) -> None:
+        """Count a broker's accepts: (topic, last sequence number)."""
         votes = self.votes.get(broker)
-        if votes is None:  # LISTED-VOTES: a learner's copy is none
+        if votes is None:  # LISTED-VOTES: a learner's copy does not count
             return
         for topic, last in lasts:
             if last > votes.get(topic, 0):
@@ -188,11 +196,11 @@ class Sequencer:
         self.waiting_since = self.ctx.now if self._uncommitted else None
         if waiting := self._duplicates.get(log.name):
             later = []
-            for depends, contact, answer in waiting:
+            for depends, contact, reply in waiting:
                 if depends <= log.committed:
-                    self._answer(contact, answer)
+                    self._reply(contact, reply)
                 else:
-                    later.append((depends, contact, answer))
+                    later.append((depends, contact, reply))
             self._duplicates[log.name] = later
             if not later:
                 del self._duplicates[log.name]
@@ -200,14 +208,14 @@ class Sequencer:
     # ---- batches ---------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """What was numbered, forgotten and committed in this turn leaves in one message."""
+        """Send what was numbered, forgotten and committed in this turn, in one message."""
         if self.record.copies == 1 and self._uncommitted:
             dirty, group = self.ctx.dirty, self.replica.group
-            known = group in dirty
+            was_dirty = group in dirty
             for log in list(self._uncommitted.values()):
                 self.settle(log)
-            if not known:
-                del dirty[group]  # the marks leave below, not with another turn
+            if not was_dirty:
+                del dirty[group]  # the marks are sent below, not with another turn
         marks: list[tuple[str, int]] = []
         if self._marks:
             if self.followers.some_need_marks():
@@ -218,19 +226,19 @@ class Sequencer:
         outbox, self._outbox = self._outbox, {}
         forget, self._forget = self._forget, []
         if self.followers.by_name:
-            entries = [Entries(topic, publications) for topic, publications in outbox.items()]
+            entries = [TopicEntries(topic, publications) for topic, publications in outbox.items()]
             self.followers.stream(
                 Accept(self.replica.group, self.record.history, self.record.epoch, entries, forget, marks)
             )
 
     def expire(self) -> None:
-        """FORGET-ALIKE: publishers silent for the duplicate window leave the table, in log order everywhere. A takeover
-        makes all of them silent at the same moment: some leave now, the others with the next ticks."""
+        """FORGET-ALIKE: remove publishers that are silent for the duplicate window from the table, in log order
+        everywhere. After a takeover all of them come due at the same moment; the next ticks remove the rest."""
         limit = self.ctx.now - self.ctx.config.duplicate_window
         leaving: list[tuple[str, str]] = []
         for (topic, publisher), touched in islice(self._recent.items(), FORGET_AT_ONCE):
             log = self.replica.topics[topic]
-            # one whose last position is not decided waits, and all younger ones with it
+            # a publisher whose last position is not committed waits, and all younger ones with it
             if touched > limit or log.table.rows[publisher][2] > log.committed:
                 break
             leaving.append((topic, publisher))

@@ -19,14 +19,14 @@ AIM = 1.05
 """Times its share: what a broker keeps that gives. Each client that stays saves somebody a move."""
 
 
-class Crew(NamedTuple):
+class BrokerLoad(NamedTuple):
     """A broker's clients, and the weight by which it should have some."""
 
     weight: int
     clients: int
 
 
-def shares(crews: Mapping[str, Crew]) -> dict[str, float]:
+def shares(crews: Mapping[str, BrokerLoad]) -> dict[str, float]:
     """How many clients each should have. None should, if all weights are 0."""
     total = sum(crew.clients for crew in crews.values())
     weights = sum(crew.weight for crew in crews.values())
@@ -45,7 +45,7 @@ def room(clients: int, share: float) -> int:
     return max(0, ceil(share) - clients)
 
 
-def calls(name: str, crews: Mapping[str, Crew], most: int) -> list[tuple[str, int]]:
+def calls(name: str, crews: Mapping[str, BrokerLoad], most: int) -> list[tuple[str, int]]:
     """What the broker `name` asks others for, `most` in all. Several that have room divide what there is to give: each
     asks for its part of it, from each giver in proportion to what that one gives."""
     wanted = shares(crews)
@@ -65,7 +65,7 @@ def calls(name: str, crews: Mapping[str, Crew], most: int) -> list[tuple[str, in
     return asked
 
 
-def targets(leaving: int, crews: Mapping[str, Crew]) -> dict[str, int]:
+def targets(leaving: int, crews: Mapping[str, BrokerLoad]) -> dict[str, int]:
     """How `leaving` clients are to be spread over these brokers so that they come out even: weights by which each
     client picks one. Those that have their share already get none."""
     weights = sum(crew.weight for crew in crews.values())

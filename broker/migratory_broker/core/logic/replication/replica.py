@@ -1,121 +1,140 @@
-"""What this broker holds of one topic group: promises, logs, committed marks. Rules about messages are in `member.py`.
+"""A broker's copy of one topic group: promises, logs and committed marks. `group.py` has the rules about messages.
 
 `promised`: no lower epoch is obeyed. `synced`: the epoch whose coordinator's log this log is a prefix of. `view`: that
-epoch's record as far as it was told. All of it lives as long as the process: losing it is a crash.
+epoch's record as far as this broker was told. All of it lives as long as the process; losing it is a crash.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
-from migratory_protocol.peer import Broker, Digest, Publication, Sync, TopicPart
+from migratory_protocol.peer import BrokerId, ForwardReply, LogDigest, Publication, Sync, TopicPart
 from migratory_protocol.positions import Position
 
-from migratory_broker.core.logic.cache import Bounds, TopicLog
 from migratory_broker.core.logic.context import Context, must
 from migratory_broker.core.logic.events import Gap
-from migratory_broker.core.logic.snapshot import merge
+from migratory_broker.core.logic.replication.cache import Cache
+from migratory_broker.core.logic.replication.snapshot import merge
+from migratory_broker.core.logic.replication.topic_log import TopicLog
 
-OnCommit = Callable[[TopicLog, list[Publication]], None]
+
+class ReplicationListener(Protocol):
+    """What topic groups report to the rest of the broker: `serving.commits.CommitListener`, given at construction."""
+
+    def committed(self, group: int, log: TopicLog, publications: list[Publication]) -> None:
+        """Publications of one topic are committed at this broker, oldest first."""
+
+    def reply(self, contact: str | None, reply: ForwardReply) -> None:
+        """The coordinator (this broker) replies to a publication of the contact broker `contact`, None for itself."""
+
+    def synced(self, group: int) -> None:
+        """The group is synced to another epoch here, or its epoch was activated."""
+
+    def activated(self, group: int, epoch: int, coordinator: str) -> None:
+        """`coordinator` has activated the epoch that the group is synced to."""
 
 
 @dataclass(slots=True)
-class View:
+class EpochView:
     """The record of the epoch that a replica is synced to."""
 
     epoch: int
-    owner: Broker
-    members: tuple[Broker, ...]
+    owner: BrokerId
+    members: tuple[BrokerId, ...]
     copies: int
     activated: bool
 
 
 class Replica:
-    def __init__(self, ctx: Context, bounds: Bounds, group: int, on_commit: OnCommit) -> None:
+    """The logs of one topic group, with the promise and the epoch that say what they are worth."""
+
+    def __init__(self, ctx: Context, cache: Cache, group: int, listener: ReplicationListener) -> None:
         self.ctx = ctx
-        self.bounds = bounds
+        self.cache = cache
         self.group = group
         self.history = 0
         self.first = 0
         self.promised = 0
         self.synced = 0
-        self.view: View | None = None
+        self.view: EpochView | None = None
         self.topics: dict[str, TopicLog] = {}
-        self._followed: set[str] = set()  # topics without a publication to which somebody subscribed
-        self._on_commit = on_commit
+        self._followed: set[str] = set()  # topics without a publication that have subscribers
+        self._committed = listener.committed
 
-    # ---- what it is ------------------------------------------------------------------------------------------
+    # ---- state -----------------------------------------------------------------------------------------------
 
     @property
     def listed(self) -> bool:
-        """Whether this incarnation is on the list of the epoch it is synced to (else it only learns)."""
+        """Whether this incarnation is on the list of the epoch it is synced to. If not, it is a learner."""
         return self.view is not None and self.ctx.me in self.view.members
 
     @property
     def settled(self) -> bool:
-        """Synced in an activated list, nothing higher promised."""
+        """Whether it is synced in an activated list, with nothing higher promised."""
         return self.listed and self.view is not None and self.view.activated and self.promised == self.synced
 
     @property
     def immediate(self) -> bool:
-        """IMMEDIATE-COMMIT: with two copies, a listed member's own accept is the second: coordinator and member."""
+        """IMMEDIATE-COMMIT: with two copies a listed member's own accept is the second, besides the coordinator's."""
         view = self.view
         return view is not None and view.copies == 2 and view.activated and self.listed and view.owner in view.members
 
     def synced_in(self, history: int) -> int:
-        """`synced`, if it is of that history: another history's log is worth nothing in this one."""
+        """Return `synced` if it is of that history, else 0: a log of another history is worth nothing in this one."""
         return self.synced if history == self.history else 0
 
-    def digest(self) -> list[Digest]:
+    def digests(self) -> list[LogDigest]:
         return [log.digest() for log in self.topics.values()]
 
     def lasts(self) -> dict[str, int]:
+        """Return the last sequence number of each topic."""
         return {name: log.last for name, log in self.topics.items()}
 
     def position(self, topic: str) -> Position:
-        """The current (committed) position of a topic."""
+        """Return the current (committed) position of a topic."""
         log = self.topics.get(topic)
         return log.current(self.first) if log else Position(self.first, 0)
 
-    # ---- how it changes --------------------------------------------------------------------------------------
+    # ---- changes ---------------------------------------------------------------------------------------------
 
     def promise(self, epoch: int) -> None:
         must(epoch >= self.promised, "PROMISE-RISES: a promise is never taken back")
         self.promised = epoch
 
     def log(self, topic: str) -> TopicLog:
-        """The log of a topic, made if there is none."""
+        """Return the log of a topic, created if there is none."""
         log = self.topics.get(topic)
         if log is None:
             log = self.topics[topic] = TopicLog(topic)
             self._followed.discard(topic)
-            self.bounds.register(log)
+            self.cache.register(log)
         return log
 
     def append(self, log: TopicLog, publication: Publication) -> None:
         size = log.append(publication)
-        if len(log.entries) > 1:  # mostly
-            self.bounds.bytes += size
+        if len(log.entries) > 1:  # the common case, without a call
+            self.cache.bytes += size
         else:
-            self.bounds.grew(log, size)
+            self.cache.grew(log, size)
 
     def commit(self, log: TopicLog, to: int) -> None:
-        """COMMITTED-ONLY: what is delivered, replayed and acknowledged goes through here. `to` may lie behind."""
+        """COMMITTED-ONLY: commit entries up to `to`, which may lie behind. Everything that is delivered, replayed or
+        acknowledged passes here."""
         to = min(to, log.last)
         if to <= log.committed:
             return
         publications = log.between(log.committed, to)
         log.committed = to
-        self._on_commit(log, publications)
-        self.bounds.trim(log, self.ctx.wall)
+        self._committed(self.group, log, publications)
+        self.cache.trim(log, self.ctx.wall)
 
     def commit_all(self) -> None:
         for log in self.topics.values():
             self.commit(log, log.last)
 
     def activate(self) -> None:
-        """ACTIVATION-COMMITS: with its epoch's activation, and not before, the adopted log is committed."""
+        """ACTIVATION-COMMITS: commit the adopted log with its epoch's activation, and not before."""
         view = self.view
         must(view is not None, "VIEW: an epoch that is activated was synced to")
         if view is not None and not view.activated:
@@ -123,7 +142,7 @@ class Replica:
             self.commit_all()
 
     def begin_history(self, history: int, first: int) -> None:
-        """NEW-HISTORY: forget the old one whole. Its topics' subscribers are told by `tell_reset`."""
+        """NEW-HISTORY: forget the old history whole. `announce_reset` notifies the subscribers of its topics."""
         self.drop(list(self.topics.values()))
         self.ctx.histories += 1
         self.history, self.first = history, first
@@ -131,33 +150,39 @@ class Replica:
         self.view = None
 
     def follow(self, topic: str) -> None:
-        """Somebody was told position (first, 0) of a topic: to be told, too, should another history begin. The number
-        is bounded as that of topics is; names beyond it are of nobody who publishes."""
+        """Remember a topic without a publication whose subscriber was given position (first, 0), so that it is notified
+        of another history. Bounded as the number of topics is: nobody publishes to names beyond that."""
         limit = self.ctx.config.max_topics // self.ctx.config.groups + 100
         if topic not in self.topics and len(self._followed) < limit:
             self._followed.add(topic)
 
-    def tell_reset(self, topics: set[str]) -> None:
-        """Another history goes on at the current position of each topic, those without a publication included: whoever
-        is told position (first, 0) here is to be told of the history after this one, too."""
+    def announce_reset(self, topics: set[str]) -> None:
+        """Notify subscribers that another history begins at the current position of each topic.
+
+        Topics without a publication are included, and stay followed: a subscriber that is given position (first, 0)
+        here must be notified of the history after this one as well.
+        """
         for topic in sorted(topics | self._followed):
             self.ctx.emit(Gap(topic, "reset", self.position(topic)))
             self.follow(topic)
 
     def drop(self, logs: list[TopicLog]) -> None:
         if logs:
-            self.bounds.unregister(logs)
+            self.cache.unregister(logs)
             for log in logs:
                 del self.topics[log.name]
 
     def adopt(self, parts: dict[str, list[TopicPart]], useful: bool) -> None:
-        """A candidate's log becomes what its answers add up to. `parts` name the topics in which they add anything;
-        without `useful` the own log is not synced to the source epoch and counts for nothing."""
+        """Replace a candidate's log by what the promises add up to.
+
+        `parts` has the topics to which promises add anything. Without `useful` the own log is not synced to the source
+        epoch and counts for nothing.
+        """
         if not useful:
-            gone = [log for name, log in self.topics.items() if name not in parts]
-            for log in gone:
+            dropped = [log for name, log in self.topics.items() if name not in parts]
+            for log in dropped:
                 must(log.committed == 0, "COMMITTED-STAYS: a topic with committed entries does not go")
-            self.drop(gone)
+            self.drop(dropped)
         for topic in sorted(parts):
             merged = merge(self.topics.get(topic) if useful else None, parts[topic])
             log = self.log(topic)
@@ -165,16 +190,17 @@ class Replica:
             must(merged.last >= committed, "COMMITTED-STAYS: a committed entry is never cut")
             self._replace(log, merged.base, merged.base_epoch, list(merged.entries))
             log.table = merged.table
-            self._keep_committed(log, committed, silent=False)
+            self._restore_committed(log, committed, silent=False)
 
     # ---- Sync ------------------------------------------------------------------------------------------------
 
     def fits(self, sync: Sync, parts: list[TopicPart]) -> bool:
-        """Whether this log would become the sender's: number of topics and sum of their last sequence numbers."""
+        """Return whether the snapshot would turn this log into the sender's, judged by the number of topics and the sum
+        of their last sequence numbers."""
         same = sync.history == self.history
         lasts = {} if sync.whole or not same else self.lasts()
         for part in parts:
-            if part.gone:
+            if part.deleted:
                 lasts.pop(part.topic, None)
             elif not part.whole and part.keep > (self.topics[part.topic].last if part.topic in lasts else -1):
                 return False
@@ -183,31 +209,31 @@ class Replica:
         return len(lasts) == sync.topics_total and sum(lasts.values()) == sync.lasts_total
 
     def install(self, sync: Sync, parts: list[TopicPart]) -> None:
-        """SYNC-WHOLE: log, tail and table become the sender's in one step; only then `promised = synced = epoch`."""
+        """SYNC-WHOLE: make log, tail and table the sender's in one step; only then `promised = synced = epoch`."""
         must(sync.epoch >= self.promised, "SYNC-PROMISE: a Sync below the promise is refused")
         switched = sync.history != self.history
         before = set(self.topics)
-        told = switched and self.history != 0
+        replaced = switched and self.history != 0
         fresh = switched or not self.synced
         if switched:
             self.begin_history(sync.history, sync.first)
         named = set()
         marks: list[tuple[TopicLog, int]] = []
-        gone: list[TopicLog] = []
+        dropped: list[TopicLog] = []
         for part in parts:
             named.add(part.topic)
-            if part.gone:
+            if part.deleted:
                 if part.topic in self.topics:
-                    gone.append(self.topics[part.topic])
+                    dropped.append(self.topics[part.topic])
                 continue
             marks.append((self._install(part, silent=fresh), part.committed))
         if sync.whole:
-            gone.extend(log for name, log in self.topics.items() if name not in named)
-        for log in gone:
+            dropped.extend(log for name, log in self.topics.items() if name not in named)
+        for log in dropped:
             must(log.committed == 0, "COMMITTED-STAYS: a topic with committed entries does not go")
-        self.drop(gone)
+        self.drop(dropped)
         self.promised = self.synced = sync.epoch
-        self.view = View(sync.epoch, sync.owner, tuple(sync.members), sync.copies, sync.activated)
+        self.view = EpochView(sync.epoch, sync.owner, tuple(sync.members), sync.copies, sync.activated)
         if sync.activated:
             if fresh:
                 for log, mark in marks:
@@ -217,8 +243,8 @@ class Replica:
             else:
                 for log, mark in marks:
                     self.commit(log, mark)
-        if told:
-            self.tell_reset(before | set(self.topics))
+        if replaced:
+            self.announce_reset(before | set(self.topics))
 
     def _install(self, part: TopicPart, silent: bool) -> TopicLog:
         log = self.log(part.topic)
@@ -239,16 +265,17 @@ class Replica:
         log.table.rows = {row.publisher: (row.id, row.epoch, row.sequence) for row in part.table}
         now = log.epoch_at(committed)
         must(known is None or now is None or known == now, "COMMITTED-STAYS: a committed entry is never replaced")
-        self._keep_committed(log, committed, silent)
+        self._restore_committed(log, committed, silent)
         return log
 
     def _replace(self, log: TopicLog, base: int, base_epoch: int, entries: list[Publication]) -> None:
         before = log.bytes
         log.replace(base, base_epoch, entries)
-        self.bounds.grew(log, log.bytes - before)
+        self.cache.grew(log, log.bytes - before)
 
-    def _keep_committed(self, log: TopicLog, committed: int, silent: bool) -> None:
-        """GAP-TOLD: what was evicted elsewhere before it came here was committed; live subscribers are told."""
+    def _restore_committed(self, log: TopicLog, committed: int, silent: bool) -> None:
+        """GAP-TOLD: entries that were evicted elsewhere before they came here were committed; notify live subscribers
+        unless `silent`."""
         log.committed = max(committed, log.base)
         if log.base > committed and not silent:
             self.ctx.emit(Gap(log.name, "truncated", log.current(self.first), committed + 1, log.base))

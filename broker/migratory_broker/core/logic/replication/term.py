@@ -1,45 +1,47 @@
-"""An epoch that this broker owns, from its record's write to a higher promise: the phases of a takeover and after.
+"""A leader's term: one epoch that this broker owns, from the write of its record to a higher promise.
 
-preparing   promises of the source list are collected (skipped for an empty source, and by an owner who re-lists)
-syncing     the log is adopted; `q` listed members must confirm its Sync
-activating  the compare-and-set against the own record is under way
-active      numbering
-over        a higher epoch was promised here, or the record was lost to another candidate
+| phase | meaning |
+| --- | --- |
+| preparing | promises of the source list are collected (skipped for an empty source, and by an owner that re-lists) |
+| syncing | the log is adopted; `q` listed members must confirm its Sync |
+| activating | the compare-and-set against the own record is under way |
+| active | publications are numbered |
+| over | a higher epoch was promised here, or the record was lost to another candidate |
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from migratory_protocol.peer import Activated, Broker, Promise, Standing, Synced
+from migratory_protocol.peer import Activated, BrokerId, Inventory, Promise, Synced
 
 from migratory_broker.core.logic.context import Context, must
-from migratory_broker.core.logic.events import Write, ZkReply
-from migratory_broker.core.logic.followers import Followers
-from migratory_broker.core.logic.records import GROUPS, BadRecord, GroupRecord, decode_group, encode
-from migratory_broker.core.logic.replica import Replica, View
-from migratory_broker.core.logic.sequencer import Answering, Sequencer
-from migratory_broker.core.logic.takeover import Preparation
-from migratory_broker.core.logic.zookeeper import ZooKeeper
-
-if TYPE_CHECKING:
-    from migratory_broker.core.logic.membership import Membership
+from migratory_broker.core.logic.events import ZkReply, ZkWrite
+from migratory_broker.core.logic.membership.membership import Membership
+from migratory_broker.core.logic.membership.records import GROUPS, BadRecord, GroupRecord, decode_group, encode
+from migratory_broker.core.logic.membership.zookeeper import ZkRequests
+from migratory_broker.core.logic.replication.followers import Followers
+from migratory_broker.core.logic.replication.replica import EpochView, Replica, ReplicationListener
+from migratory_broker.core.logic.replication.sequencer import Sequencer
+from migratory_broker.core.logic.replication.takeover import PromiseRound
 
 Phase = Literal["preparing", "syncing", "activating", "active", "over"]
 
 
-class Reign:
+class Term:
+    """This broker's lead of one topic group in one epoch."""
+
     def __init__(
         self,
         ctx: Context,
-        zookeeper: ZooKeeper,
+        zookeeper: ZkRequests,
         membership: Membership,
         replica: Replica,
         record: GroupRecord,
         version: int,
-        answer: Answering,
-        on_active: Callable[[Reign], None],
+        listener: ReplicationListener,
+        on_active: Callable[[Term], None],
     ) -> None:
         must(record.owner == ctx.me, "OWNER: an epoch has one coordinator, the owner in its record")
         must(record.owner in record.members, "OWNER-LISTED: a coordinator is on its own list")
@@ -48,15 +50,14 @@ class Reign:
         self.membership = membership
         self.replica = replica
         self.record = record
-        self.version = version
+        self.version = version  # of the record's node in ZooKeeper
         self.phase: Phase = "preparing"
-        self.since = ctx.now  # of the phases before "active", for the progress timeout
         self.started = ctx.now
-        self.retried = False  # this is the owner's own second try
-        self.preparation: Preparation | None = None
+        self.retried = False  # this is the owner's second try
+        self.promise_round: PromiseRound | None = None
         self.followers = Followers(ctx, replica, record)
-        self.sequencer = Sequencer(ctx, replica, record, self.followers, answer)
-        self.synced: set[Broker] = set()
+        self.sequencer = Sequencer(ctx, replica, record, self.followers, listener)
+        self.synced: set[BrokerId] = set()
         self.adopted_entries = 0
         self._on_active = on_active
 
@@ -70,9 +71,12 @@ class Reign:
 
     # ---- preparing -------------------------------------------------------------------------------------------
 
-    def begin(self, before: Reign | None) -> None:
-        """Start with the written record. `before` is the activated reign that this broker goes on from without a
-        promise round, because it only changes the list; its log is the longest there is."""
+    def begin(self, before: Term | None) -> None:
+        """Start with the written record.
+
+        `before` is the active term that this one continues without a round of promises, because only the list changes:
+        its log is the longest there is.
+        """
         replica, record = self.replica, self.record
         replica.promise(record.epoch)
         if record.source is None:
@@ -81,10 +85,10 @@ class Reign:
                 "FIRST-EMPTY: without a source nothing was numbered in this history",
             )
             topics = set(replica.topics)
-            told = replica.history not in (0, record.history)
+            replaced = replica.history not in (0, record.history)
             replica.begin_history(record.history, record.first)
-            if told:
-                replica.tell_reset(topics)
+            if replaced:
+                replica.announce_reset(topics)
             self._adopted(None)
         elif before is not None:
             must(
@@ -93,56 +97,57 @@ class Reign:
             )
             self._adopted(before)
         else:
-            self.preparation = Preparation(self.ctx, replica, record, record.source)
-            self.preparation.begin()
+            self.promise_round = PromiseRound(self.ctx, replica, record, record.source)
+            self.promise_round.begin()
             self._check_promises()
 
     def promise(self, peer: str, message: Promise) -> None:
-        if self.phase == "preparing" and self.preparation and message.epoch == self.epoch:
-            self.preparation.promise(peer, message)
+        if self.phase == "preparing" and self.promise_round and message.epoch == self.epoch:
+            self.promise_round.promise(peer, message)
             self._check_promises()
 
     def _check_promises(self) -> None:
-        preparation = self.preparation
-        if preparation is not None and preparation.enough:
-            self.adopted_entries = preparation.adopt()
+        promise_round = self.promise_round
+        if promise_round is not None and promise_round.enough:
+            self.adopted_entries = promise_round.adopt()
             self._adopted(None)
 
     # ---- syncing ---------------------------------------------------------------------------------------------
 
-    def _adopted(self, before: Reign | None) -> None:
+    def _adopted(self, before: Term | None) -> None:
+        """The replica's log is the epoch's: bring every linked broker to it."""
         replica, record = self.replica, self.record
         self.phase = "syncing"
         replica.synced = record.epoch
-        replica.view = View(record.epoch, record.owner, tuple(record.members), record.copies, activated=False)
+        replica.view = EpochView(record.epoch, record.owner, tuple(record.members), record.copies, activated=False)
         self.followers.adopted = replica.lasts()
         self.synced = {record.owner}
         for peer in list(self.ctx.links):
             self._follow(peer, before)
-        self.preparation = None  # with all that was answered
+        self.promise_round = None  # frees the logs that the answers carried
         self.check_activation()
 
-    def _follow(self, peer: str, before: Reign | None) -> None:
+    def _follow(self, peer: str, before: Term | None) -> None:
         broker = (peer, self.ctx.links[peer])
         if before is not None:
             old = before.followers.by_name.get(peer)
             if old is not None and old.streams and old.broker == broker:
                 self.followers.add_streaming(peer)
                 return
-        if self.preparation is not None and broker in self.preparation.answers:
-            answer = self.preparation.answers[broker]
-            self.followers.add_known(peer, answer.holds, self.preparation.is_useful(broker))
+        if self.promise_round is not None and broker in self.promise_round.answers:
+            answer = self.promise_round.answers[broker]
+            self.followers.add_known(peer, answer.digests, self.promise_round.is_useful(broker))
             return
         self.followers.add(peer)
 
-    def standing(self, peer: str, message: Standing) -> None:
+    def inventory(self, peer: str, message: Inventory) -> None:
         if self.phase not in ("syncing", "activating", "active") or message.epoch != self.epoch:
             return
         self.sequencer.flush()
-        self.followers.standing(peer, message)
+        self.followers.inventory(peer, message)
 
     def confirmed(self, peer: str, message: Synced) -> None:
-        """LISTED-VOTES: a listed incarnation confirmed the whole snapshot; what was in it counts as accepted."""
+        """LISTED-VOTES: count a listed incarnation that confirmed the whole snapshot; its entries count as accepted."""
         follower = self.followers.by_name.get(peer)
         if follower is None or message.epoch != self.epoch or message.serial != follower.serial:
             return
@@ -154,7 +159,8 @@ class Reign:
         self.check_activation()
 
     def check_activation(self) -> None:
-        """ACTIVATE-QUORUM: `q` listed members are synced, and not more than q - 1 of the list are known to be lost."""
+        """ACTIVATE-QUORUM: activate when `q` listed members are synced, unless more than q - 1 of the list are known to
+        be lost."""
         record = self.record
         if self.phase != "syncing" or len(self.synced.intersection(record.members)) < record.copies:
             return
@@ -162,16 +168,16 @@ class Reign:
             return  # the progress timeout writes another list
         self.phase = "activating"
         self.zookeeper.commit(
-            [Write(f"{GROUPS}/{self.replica.group}", encode(record.as_activated()), self.version)], self._activation
+            [ZkWrite(f"{GROUPS}/{self.replica.group}", encode(record.as_activated()), self.version)], self._activation
         )
 
     def _activation(self, reply: ZkReply) -> None:
-        """ACTIVATE-CAS: the answer to the compare-and-set against the own record."""
+        """ACTIVATE-CAS: act on the answer to the compare-and-set against the own record."""
         if self.phase != "activating":
             return
         if reply.outcome == "ok":
             self._activated(reply.versions[0])
-        else:  # refused may be by an own earlier try, whose reply was lost
+        else:  # an earlier try of this term, whose reply was lost, may have caused the refusal
             self.zookeeper.get(f"{GROUPS}/{self.replica.group}", self._read_again)
 
     def _read_again(self, reply: ZkReply) -> None:
@@ -195,9 +201,11 @@ class Reign:
             self.version = node.version
             self.phase = "syncing"  # the next tick tries again
 
-    def found(self, record: GroupRecord, version: int) -> None:
-        """UNKNOWN-READS-AGAIN: what the record is when a write behind it was refused. An activation whose reply was
-        lost may have been carried out, and the list have lost too many since to try again: the epoch is active then."""
+    def record_read(self, record: GroupRecord, version: int) -> None:
+        """UNKNOWN-READS-AGAIN: activate the term if its record, read after a later write was refused, is activated.
+
+        The reply to the activation may have been lost, and the list have lost too many members since to try again.
+        """
         if self.phase in ("syncing", "activating") and record == self.record.as_activated():
             self._activated(version)
 
@@ -207,7 +215,7 @@ class Reign:
         self.version = version
         self.record = self.record.as_activated()
         self.phase = "active"
-        self.retried = False  # that was progress
+        self.retried = False  # the activation is progress: the next time may retry again
         self.followers.active = True
         self.followers.stream(Activated(self.replica.group, self.record.history, self.epoch))
         self.replica.activate()
@@ -215,28 +223,28 @@ class Reign:
         self._on_active(self)
 
     def peer_up(self, peer: str) -> None:
-        if self.phase == "preparing" and self.preparation:
-            self.preparation.ask(peer)
+        if self.phase == "preparing" and self.promise_round:
+            self.promise_round.request(peer)
         elif self.phase != "over":
             self.sequencer.flush()
             self.followers.add(peer)
 
     def peer_down(self, peer: str) -> None:
         self.followers.remove(peer)
-        if self.preparation:
-            self.preparation.forget(peer)
+        if self.promise_round:
+            self.promise_round.peer_down(peer)
 
-    def end(self, why: str) -> None:
+    def end(self, reason: str) -> None:
         if self.phase != "over":
-            was = self.phase
+            phase = self.phase
             self.phase = "over"
-            self.ctx.note("info", "reign_over", group=self.replica.group, epoch=self.epoch, phase=was, why=why)
+            self.ctx.note("info", "term_ended", group=self.replica.group, epoch=self.epoch, phase=phase, why=reason)
 
     @property
     def stuck(self) -> bool:
-        """PROGRESS: it cannot finish or commit within the progress timeout."""
+        """PROGRESS: whether it could not finish or commit within the progress timeout."""
         limit = self.ctx.now - self.ctx.config.progress_timeout
         if self.phase == "active":
             waiting = self.sequencer.waiting_since
             return waiting is not None and waiting < limit
-        return self.phase != "over" and self.since < limit
+        return self.phase != "over" and self.started < limit

@@ -1,23 +1,24 @@
-"""Logs on their way between brokers: what one holds against what another lacks.
+"""Snapshots: the difference between the logs of two brokers, split into parts for the way, and merged in a takeover.
 
-Log and publisher table of a topic are of one moment, always. Large snapshots are cut into parts; the receiver puts them
-together again (`join`) before it looks at them.
+Log and publisher table of a topic are always of one moment. Large snapshots are split into parts; the receiver joins
+them before it uses them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from migratory_protocol.peer import Digest, Publication, TopicPart
+from migratory_protocol.peer import LogDigest, Publication, TopicPart
 
-from migratory_broker.core.logic.cache import OVERHEAD, TopicLog
 from migratory_broker.core.logic.context import must
-from migratory_broker.core.logic.dedup import PublisherTable
+from migratory_broker.core.logic.replication.topic_log import ENTRY_OVERHEAD, PublisherTable, TopicLog
 
 ROW_BYTES = 64
+"""Bytes that a row of a publisher table takes in a snapshot, about."""
 
 
 def whole(log: TopicLog) -> TopicPart:
+    """Return the whole log as a part."""
     return TopicPart(
         log.name,
         log.base,
@@ -31,12 +32,12 @@ def whole(log: TopicLog) -> TopicPart:
     )
 
 
-def lacking(log: TopicLog, holds: Digest, keep: int) -> TopicPart:
-    """What a holder of `holds` needs to hold this log, when its entries up to `keep` are the same as here. Where this
-    log begins behind `keep`, all of it replaces the holder's."""
+def missing(log: TopicLog, digest: LogDigest, keep: int) -> TopicPart:
+    """Return what turns a log described by `digest` into this one, when its entries up to `keep` are the same as here.
+    If this log begins behind `keep`, the whole log."""
     if keep < log.base:
         return whole(log)
-    older = log.between(log.base, min(holds.base, log.last)) if log.base < holds.base else []
+    older = log.between(log.base, min(digest.base, log.last)) if log.base < digest.base else []
     return TopicPart(
         log.name,
         keep,
@@ -50,46 +51,53 @@ def lacking(log: TopicLog, holds: Digest, keep: int) -> TopicPart:
     )
 
 
-def for_candidate(topics: Iterable[TopicLog], holds: Iterable[Digest]) -> list[TopicPart]:
-    """What a candidate that holds `holds` lacks of these logs. Both are prefixes of one log (or `holds` is empty)."""
-    known = {digest.topic: digest for digest in holds}
+def for_candidate(topics: Iterable[TopicLog], digests: Iterable[LogDigest]) -> list[TopicPart]:
+    """Return what a candidate with the logs of `digests` lacks. Both are prefixes of one log, or `digests` is empty."""
+    known = {digest.topic: digest for digest in digests}
     parts = []
     for log in topics:
         digest = known.get(log.name)
         if digest is not None and log.last <= digest.last and log.base >= digest.base:
             continue
-        parts.append(lacking(log, digest, min(digest.last, log.last)) if digest else whole(log))
+        parts.append(missing(log, digest, min(digest.last, log.last)) if digest else whole(log))
     return parts
 
 
 def for_member(
-    topics: dict[str, TopicLog], holds: Iterable[Digest], common: Callable[[str], int | None]
+    topics: dict[str, TopicLog], digests: Iterable[LogDigest], common: Callable[[str], int | None]
 ) -> list[TopicPart]:
-    """What makes a log of `holds` equal to these. `common(topic)` limits how far the holder's log can be trusted to
-    agree (None: as far as it goes): a tail that was not adopted is cut, however long."""
+    """Return what turns logs described by `digests` into these.
+
+    `common(topic)` limits how far the receiver's log can be trusted to agree (None: as far as it goes). A tail that was
+    not adopted is cut, however long.
+    """
     parts = []
     seen = set()
-    for digest in holds:
+    for digest in digests:
         seen.add(digest.topic)
         log = topics.get(digest.topic)
         if log is None:
-            parts.append(TopicPart(digest.topic, 0, 0, 0, 0, 0, gone=True))
+            parts.append(TopicPart(digest.topic, 0, 0, 0, 0, 0, deleted=True))
             continue
         limit = common(digest.topic)
         keep = min(digest.last, log.last if limit is None else limit)
         same = digest.last == log.last == keep and digest.rows == len(log.table.rows)
         if not same or not log.base >= digest.base:
-            parts.append(lacking(log, digest, keep))
+            parts.append(missing(log, digest, keep))
     parts.extend(whole(log) for name, log in topics.items() if name not in seen)
     return parts
 
 
-def cut(parts: Iterable[TopicPart], size: int) -> list[list[TopicPart]]:
-    """The parts in lists of about `size` bytes, at least one (maybe empty) list."""
+def split(parts: Iterable[TopicPart], size: int) -> list[list[TopicPart]]:
+    """Return the parts in lists of about `size` bytes: at least one list, which may be empty."""
     lists: list[list[TopicPart]] = [[]]
     filled = 0
     for part in parts:
-        cost = len(part.table) * ROW_BYTES + sum(len(entry.payload) + OVERHEAD for entry in part.older) + OVERHEAD
+        cost = (
+            len(part.table) * ROW_BYTES
+            + sum(len(entry.payload) + ENTRY_OVERHEAD for entry in part.older)
+            + ENTRY_OVERHEAD
+        )
         piece = TopicPart(
             part.topic,
             part.keep,
@@ -98,7 +106,7 @@ def cut(parts: Iterable[TopicPart], size: int) -> list[list[TopicPart]]:
             part.last,
             part.committed,
             part.whole,
-            part.gone,
+            part.deleted,
             table=part.table,
             older=part.older,
         )
@@ -110,7 +118,7 @@ def cut(parts: Iterable[TopicPart], size: int) -> list[list[TopicPart]]:
         entries: list[Publication] = []
         piece.entries = entries
         for entry in part.entries:
-            bytes_ = len(entry.payload) + OVERHEAD
+            bytes_ = len(entry.payload) + ENTRY_OVERHEAD
             if filled and filled + bytes_ > size:
                 entries = []
                 lists.append(
@@ -122,7 +130,7 @@ def cut(parts: Iterable[TopicPart], size: int) -> list[list[TopicPart]]:
                             part.base_epoch,
                             part.last,
                             part.committed,
-                            more=True,
+                            continued=True,
                             entries=entries,
                         )
                     ]
@@ -134,10 +142,10 @@ def cut(parts: Iterable[TopicPart], size: int) -> list[list[TopicPart]]:
 
 
 def join(parts: Iterable[TopicPart]) -> list[TopicPart]:
-    """What `cut` took apart."""
+    """Return the parts as they were before `split`."""
     joined: list[TopicPart] = []
     for part in parts:
-        if part.more:
+        if part.continued:
             must(bool(joined) and joined[-1].topic == part.topic, "SNAPSHOT-WHOLE: a part goes on with its topic")
             joined[-1].entries.extend(part.entries)
         else:
@@ -146,9 +154,9 @@ def join(parts: Iterable[TopicPart]) -> list[TopicPart]:
 
 
 def merge(log: TopicLog | None, parts: list[TopicPart]) -> TopicLog:
-    """LONGEST-WINS: one topic of the log that a candidate adopts, from its own log and the answers' parts of it.
+    """LONGEST-WINS: merge one topic of the log that a candidate adopts from its own log and the parts in the answers.
 
-    All of them are prefixes of one log, with different beginnings cached: the longest wins with its table, and older
+    All of them are prefixes of one log, with different beginnings cached. The longest wins with its table, and older
     entries are filled in as far as they join it without a hole.
     """
     entries: dict[int, Publication] = {}

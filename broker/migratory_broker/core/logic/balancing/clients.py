@@ -12,12 +12,12 @@ A round takes `move_period`; one that brought nobody doubles the rest before the
 from __future__ import annotations
 
 from migratory_protocol.messages import Server
-from migratory_protocol.peer import Load
+from migratory_protocol.peer import ClientLoad
 
+from migratory_broker.core.logic.balancing.shares import BrokerLoad, calls, least_moved, shares, surplus, targets
 from migratory_broker.core.logic.context import Context
-from migratory_broker.core.logic.events import Clients, MoveClients
-from migratory_broker.core.logic.membership import Membership
-from migratory_broker.core.logic.shares import Crew, calls, least_moved, shares, surplus, targets
+from migratory_broker.core.logic.events import ClientCounts, MoveClients
+from migratory_broker.core.logic.membership.membership import Membership
 
 SLOWEST, FASTEST = 10.0, 500.0
 """Clients that a broker takes per second in a round: a hundredth of its share, so that evening out takes as long at any
@@ -30,7 +30,7 @@ LONGEST = 16
 """Times `move_period`: the longest rest behind rounds that brought nobody."""
 
 
-class Moves:
+class ClientBalancer:
     def __init__(self, ctx: Context, membership: Membership) -> None:
         self.ctx = ctx
         self.membership = membership
@@ -47,7 +47,7 @@ class Moves:
     def clients(self) -> int:
         return sum(map(sum, self.edges.values()))
 
-    def count(self, event: Clients) -> None:
+    def count(self, event: ClientCounts) -> None:
         if event.by_moves:
             self.edges[event.edge] = event.by_moves
         else:
@@ -75,12 +75,12 @@ class Moves:
         if odd := set(config.brokers).symmetric_difference(membership.live):
             return f"{min(odd)}, which is missing or not configured"
         for name in config.brokers:
-            member, news = membership.live[name], membership.news.get(name)
+            member, news = membership.live[name], membership.peers.get(name)
             if not member.ready or member.draining:
                 return f"{name}, which is not ready or leaves"
             if name == config.name:
                 continue
-            if news is None or news.load is None or ctx.now - news.at > config.fencing / 2:
+            if news is None or news.load is None or ctx.now - news.heard_at > config.fencing / 2:
                 return f"{name}, which says nothing of its clients"
             if news.load.draining:
                 return f"{name}, which leaves"
@@ -88,21 +88,21 @@ class Moves:
                 return f"{name}, which is of another revision"
         return ""
 
-    def _crews(self) -> dict[str, Crew]:
+    def _crews(self) -> dict[str, BrokerLoad]:
         """Of all that are known; those that say nothing have no clients."""
-        crews = {self.ctx.config.name: Crew(self.ctx.config.weight, self.clients)}
-        for name, news in self.membership.news.items():
+        crews = {self.ctx.config.name: BrokerLoad(self.ctx.config.weight, self.clients)}
+        for name, news in self.membership.peers.items():
             member = self.membership.live.get(name)
             if member is not None and news.load is not None:
-                crews[name] = Crew(member.weight, news.load.clients)
+                crews[name] = BrokerLoad(member.weight, news.load.clients)
         return crews
 
     # ---- balance ---------------------------------------------------------------------------------------------
 
-    def load(self) -> Load:
+    def load(self) -> ClientLoad:
         """For the next heartbeat."""
         config = self.ctx.config
-        return Load(self.clients, self.ctx.draining, config.revision, self._call())
+        return ClientLoad(self.clients, self.ctx.draining, config.revision, self._call())
 
     def _call(self) -> list[tuple[str, int]]:
         """RECEIVERS-CALL"""
@@ -124,9 +124,9 @@ class Moves:
             self.ctx.note("info", "calls_clients", clients=self.clients, share=round(self.share(), 1), of=dict(wanted))
         return wanted
 
-    def heard(self, peer: str, load: Load | None) -> None:
+    def receive(self, peer: str, load: ClientLoad | None) -> None:
         """GIVERS-CAP"""
-        for name, count in load.calls if load is not None else ():
+        for name, count in load.requests if load is not None else ():
             if name == self.ctx.config.name and not self._disturbance():
                 self._give(peer, count)
 
@@ -162,7 +162,7 @@ class Moves:
             name
             for name, member in sorted(membership.known.items())
             if name != config.name and member.ready and not member.draining and member.url and member.weight
-            and not ((news := membership.news.get(name)) and news.load and news.load.draining)
+            and not ((news := membership.peers.get(name)) and news.load and news.load.draining)
         ]  # fmt: skip
         stay = [name for name in stay if name in config.brokers] or stay
         stay = [name for name in stay if self._revision(name) != config.revision] or stay
@@ -175,5 +175,5 @@ class Moves:
 
     def _revision(self, name: str) -> str:
         """ "" of one that is older than revisions are: another one."""
-        news = self.membership.news.get(name)
+        news = self.membership.peers.get(name)
         return news.load.revision if news is not None and news.load is not None else ""

@@ -1,7 +1,7 @@
 """When this broker must stop serving clients because others may go on without it.
 
 It bounds staleness and waiting; no other rule relies on it, except that a new history is begun only after every
-replaced process has fenced itself (docs/replication.md). All by the own monotonic clock.
+replaced process has fenced itself (docs/concepts/replication.md). All by the own monotonic clock.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from migratory_broker.core.logic.context import Context
-from migratory_broker.core.logic.gossip import Gossip
-from migratory_broker.core.logic.membership import Membership
-from migratory_broker.core.logic.zookeeper import ZooKeeper
+from migratory_broker.core.logic.membership.gossip import GossipMap
+from migratory_broker.core.logic.membership.membership import Membership
+from migratory_broker.core.logic.membership.zookeeper import ZkRequests
 
 
 class Fencing:
-    def __init__(self, ctx: Context, zookeeper: ZooKeeper, membership: Membership, gossip: Gossip) -> None:
+    def __init__(self, ctx: Context, zookeeper: ZkRequests, membership: Membership, gossip: GossipMap) -> None:
         self.ctx = ctx
         self.zookeeper = zookeeper
         self.membership = membership
@@ -39,7 +39,7 @@ class Fencing:
         heard = [
             peer
             for peer in self.membership.hears(config.fencing)
-            if (news := self.membership.news.get(peer)) is not None and news.member
+            if (news := self.membership.peers.get(peer)) is not None and news.member
         ]
         if len(heard) >= config.min_copies - 1:
             return ""
@@ -58,8 +58,8 @@ class Fencing:
             if now - max(at, membership.appeared_at(name)) > config.fencing
         ]
         for name in sorted(self.gossip.counts().keys() & silent) if silent else ():
-            for peer, news in membership.news.items():
-                if now - news.at <= 3 * config.heartbeat and name in news.hears:
+            for peer, news in membership.peers.items():
+                if now - news.heard_at <= 3 * config.heartbeat and name in news.heard:
                     return f"{peer} hears the coordinator {name}, this broker does not"
         return ""
 
@@ -72,7 +72,7 @@ class Fencing:
             return ""
         hears = set(self.membership.hears(config.fencing))
         for peer in hears:
-            if (news := self.membership.news.get(peer)) is not None and now - news.zookeeper_heard <= limit:
+            if (news := self.membership.peers.get(peer)) is not None and now - news.zookeeper_heard_at <= limit:
                 return ""
         missing = sorted(listed() - hears - {config.name})
         return f"no broker here hears ZooKeeper, and {missing[0]} is not heard" if missing else ""

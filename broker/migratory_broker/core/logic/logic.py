@@ -1,0 +1,381 @@
+"""`Logic`: everything that brokers must agree upon, behind one method, `step(event, now) -> effects`.
+
+Events and effects are in `events.py`. The parts, by duty:
+
+- `replication/`: the log of each topic group; `group.py` (a member's side), `term.py` (the leader's).
+- `election/`: which broker leads a group next; `election.py`, `history.py` (before the first record, after a loss).
+- `membership/`: the other brokers, ZooKeeper's records, fencing.
+- `serving/`: publications and subscriptions of this broker's clients; `commits.py` (what a commit triggers).
+- `balancing/`: groups and clients evenly over the brokers.
+
+docs/concepts/replication.md names the rules; the same names stand in capitals beside the code that keeps them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+from migratory_protocol.peer import (
+    Accept,
+    Accepted,
+    Activated,
+    BrokerId,
+    EpochRefused,
+    Forward,
+    ForwardReplies,
+    HandOver,
+    Heartbeat,
+    Inventory,
+    InventoryRequest,
+    Prepare,
+    Promise,
+    Survey,
+    SurveyReply,
+    Sync,
+    Synced,
+)
+
+from migratory_broker.core.logic.balancing.clients import ClientBalancer
+from migratory_broker.core.logic.balancing.groups import GroupBalancer
+from migratory_broker.core.logic.config import LogicConfig
+from migratory_broker.core.logic.context import Context
+from migratory_broker.core.logic.election.election import Election
+from migratory_broker.core.logic.election.history import Histories
+from migratory_broker.core.logic.events import (
+    Admission,
+    Attach,
+    BrokersConfigured,
+    ClientCounts,
+    DrainClients,
+    DrainRequest,
+    Effect,
+    Event,
+    Flush,
+    NextPage,
+    PeerDown,
+    PeerReceived,
+    PeerUp,
+    PublishRequest,
+    Start,
+    Tick,
+    ZkChanged,
+    ZkReply,
+    ZkSession,
+)
+from migratory_broker.core.logic.membership.fencing import Fencing
+from migratory_broker.core.logic.membership.gossip import GossipMap
+from migratory_broker.core.logic.membership.membership import Membership
+from migratory_broker.core.logic.membership.zookeeper import ZkRequests
+from migratory_broker.core.logic.replication.cache import Cache
+from migratory_broker.core.logic.replication.group import Group, GroupRegistry
+from migratory_broker.core.logic.serving.answers import PendingAnswers
+from migratory_broker.core.logic.serving.commits import CommitListener
+from migratory_broker.core.logic.serving.policy import AllowAll, Authorizer
+from migratory_broker.core.logic.serving.publishing import PublishContact
+from migratory_broker.core.logic.serving.resume import Resume
+from migratory_broker.core.logic.status import describe
+
+FREEZE_LIMIT = 1.0
+"""Seconds between two steps above which the process is taken to have been stopped. Ticks come every 0.1 s."""
+
+SWEEP_TICKS = 200
+"""Ticks in which every topic's log is trimmed by age once: 20 s, in small portions."""
+
+EXPIRY_TICKS = 10
+"""Ticks in which the publisher tables of every group are expired once: 1 s, a tenth of the groups each tick."""
+
+READY_NEWS_DELAY = 2.0
+"""Seconds within which ZooKeeper has told that another broker became ready. The process that drains this broker may
+know sooner, and clients are better sent to a ready broker."""
+
+
+class Logic:
+    """The logic of one broker: routes events and messages to its parts, and keeps its admission of clients."""
+
+    def __init__(self, config: LogicConfig, authorizer: Authorizer | None = None) -> None:
+        self.config = config
+        ctx = self.ctx = Context(config)
+        allow = authorizer or AllowAll()
+        self.groups = GroupRegistry()
+        self.cache = Cache(config)
+        self.zookeeper = ZkRequests(ctx)
+        self.gossip = GossipMap(config.groups)
+        self.membership = Membership(ctx, self.zookeeper, on_replaced=self._peer_down)
+        self.fencing = Fencing(ctx, self.zookeeper, self.membership, self.gossip)
+        self.histories = Histories(ctx, self.groups, self.zookeeper, self.membership)
+        self.election = Election(ctx, self.groups, self.zookeeper, self.membership, self.histories)
+        self.group_balancer = GroupBalancer(ctx, self.groups, self.membership, self.election, self.gossip)
+        self.client_balancer = ClientBalancer(ctx, self.membership)
+        self.answers = PendingAnswers(ctx)
+        self.publishing = PublishContact(ctx, self.groups, self.gossip, allow, self.answers)
+        self.resume = Resume(ctx, self.groups, self.zookeeper, self.gossip, allow)
+        listener = CommitListener(ctx, self.gossip, self.answers, self.resume)
+        self.groups.fill(
+            [
+                Group(ctx, number, self.cache, self.zookeeper, self.membership, listener)
+                for number in range(config.groups)
+            ]
+        )
+        self._admission: Admission | None = None
+        self._stepped_at: float | None = None
+        self._ticks = 0
+        self._drain_begun = self._drain_deadline = 0.0
+        self._clients_drained = True  # asked to leave, or no drain was requested
+        self._events: dict[type, Callable[[Any], None]] = {
+            Start: self._start,
+            Tick: self._tick,
+            Flush: self._flush,
+            ZkReply: self.zookeeper.reply,
+            ZkSession: self._session,
+            ZkChanged: self._changed,
+            PeerUp: self._peer_up,
+            PeerDown: lambda event: self._peer_down(event.peer),
+            PeerReceived: self._received,
+            PublishRequest: self.publishing.publish,
+            Attach: self.resume.attach,
+            NextPage: self.resume.next_page,
+            ClientCounts: self.client_balancer.count,
+            BrokersConfigured: self._configured,
+            DrainRequest: self._drain,
+        }
+        self._messages: dict[type, Callable[[str, Any], None]] = {
+            Heartbeat: self._heartbeat,
+            Forward: self.publishing.forwarded,
+            ForwardReplies: lambda peer, message: self.publishing.replies(message),
+            Survey: self._survey,
+            SurveyReply: self.histories.survey_reply,
+        }
+        self._group_messages: dict[type, Callable[[Group, str, Any], None]] = {
+            Prepare: Group.prepare,
+            Promise: Group.promise,
+            EpochRefused: Group.refused,
+            InventoryRequest: Group.inventory_request,
+            Inventory: Group.inventory,
+            Sync: Group.sync,
+            Synced: Group.confirmed,
+            Activated: Group.activated,
+            Accept: Group.accept,
+            Accepted: Group.accepted,
+            HandOver: lambda group, peer, message: self.election.hand_over(group.number, peer, message.epoch),
+        }
+
+    def step(self, event: Event, now: float) -> list[Effect]:
+        """Handle one event at the monotonic time `now`. Return the effects, to be carried out in their order.
+
+        Raise InvariantError when something happened that the rules exclude: end the process.
+        """
+        ctx = self.ctx
+        ctx.now = now
+        ctx.effects = []
+        before, self._stepped_at = self._stepped_at, now
+        if before is not None and now - before > FREEZE_LIMIT:
+            # Before acting on anything that waited in a socket meanwhile.
+            ctx.note("warning", "was_frozen", seconds=round(now - before, 3))
+            self._fence()
+        self._events[type(event)](event)
+        if self.resume.released:
+            self.resume.release()
+        return ctx.effects
+
+    @property
+    def incarnation(self) -> int:
+        """The number of this process's incarnation, as ZooKeeper counts them; 0 until it is registered."""
+        return self.ctx.incarnation
+
+    @property
+    def drained(self) -> bool:
+        """Whether this broker was asked to drain and the process may end.
+
+        The clients are asked to leave, no group is coordinated here, and no group needs this broker. Each group that
+        lists it has another coordinator, which has activated its epoch: until then a successor may want this log, and
+        with one copy it is the only one. And no such group has lost another member already, as far as links tell:
+        ZooKeeper tells of a death only a session later, and this broker would be one failure too many. The caller
+        bounds the wait.
+        """
+        if not (self.ctx.draining and self._clients_drained) or self.groups.active_terms():
+            return False
+        replicas = [group.replica for group in self.groups if group.replica.listed]
+        return all(
+            replica.settled and (view := replica.view) and view.owner != self.ctx.me and self._all_present(view.members)
+            for replica in replicas
+        )
+
+    def _all_present(self, members: Iterable[BrokerId]) -> bool:
+        return all(self.ctx.linked(broker) and not self.membership.gone(broker) for broker in members)
+
+    def status(self) -> dict[str, object]:
+        """Return what `/v1/status` shows and the gauges count."""
+        return describe(self)
+
+    # ---- events ----------------------------------------------------------------------------------------------
+
+    def _start(self, event: Start) -> None:
+        self.ctx.start(event.wall_ms, event.seed)
+        self._admit()
+
+    def _session(self, event: ZkSession) -> None:
+        fresh = self.zookeeper.update_session(event)
+        if not self.zookeeper.connected:
+            return
+        if not self.membership.registered:
+            self.membership.tick()
+            return
+        if fresh:
+            self.membership.new_session()
+            self.election.new_session()
+        self.membership.announce()
+        self.membership.list_members()
+        self.election.list_coordinators()
+
+    def _changed(self, event: ZkChanged) -> None:
+        self.membership.changed(event.path)
+        self.election.changed(event.path)
+
+    def _peer_up(self, event: PeerUp) -> None:
+        peer = event.peer
+        if peer in self.ctx.links:
+            self._peer_down(peer)
+        if event.incarnation < self.membership.newest.get(peer, 0):
+            self.ctx.note("warning", "old_incarnation_refused", peer=peer, incarnation=event.incarnation)
+            return
+        self.membership.learn(peer, event.incarnation)
+        self.ctx.links[peer] = event.incarnation
+        self.membership.peer_up(peer)
+        for group in self.groups:
+            group.peer_up(peer)
+
+    def _peer_down(self, peer: str) -> None:
+        if self.ctx.links.pop(peer, None) is None:
+            return
+        for group in self.groups:
+            group.peer_down(peer)
+        self.publishing.peer_down(peer)
+        self.histories.peer_down(peer)
+        self.membership.peer_down(peer)
+
+    def _received(self, event: PeerReceived) -> None:
+        peer, links = event.peer, self.ctx.links
+        if peer in links:
+            self.membership.hear(peer)
+        for message in event.messages:
+            if peer not in links:
+                return  # from an incarnation that was replaced, perhaps by the message before
+            if group_handler := self._group_messages.get(type(message)):
+                number = message.group  # type: ignore[union-attr]
+                if 0 <= number < len(self.groups):
+                    group_handler(self.groups[number], peer, message)
+            elif handler := self._messages.get(type(message)):
+                handler(peer, message)
+
+    def _heartbeat(self, peer: str, message: Heartbeat) -> None:
+        self.membership.heartbeat(peer, message)
+        for group, epoch in message.coordinated:
+            self.gossip.learn(group, epoch, peer, self.ctx.now)
+        self.client_balancer.receive(peer, message.load)
+
+    def _survey(self, peer: str, message: Survey) -> None:
+        self.ctx.send(peer, SurveyReply(message.serial, self.histories.holdings(message.groups)))
+
+    def _configured(self, event: BrokersConfigured) -> None:
+        self.config = self.ctx.config = replace(self.ctx.config, brokers=event.brokers)
+        self.ctx.note("info", "brokers_configured", brokers=list(event.brokers))
+
+    def _drain(self, event: DrainRequest) -> None:
+        if not self.ctx.draining:
+            self.ctx.draining = True
+            self._drain_begun, self._drain_deadline = self.ctx.now, self.ctx.now + event.period
+            self._clients_drained = False
+            self.ctx.note("info", "drain_started", period=event.period)
+            self._admit()
+
+    def _flush(self, event: Flush) -> None:
+        if self.ctx.dirty:
+            dirty, self.ctx.dirty = self.ctx.dirty, {}
+            for number in dirty:
+                self.groups[number].flush()
+        self.publishing.flush()
+        self.answers.flush()
+
+    @property
+    def has_output(self) -> bool:
+        """Whether a `Flush` has anything to send."""
+        return bool(self.ctx.dirty) or self.publishing.has_output or self.answers.has_output
+
+    # ---- time ------------------------------------------------------------------------------------------------
+
+    def _tick(self, event: Tick) -> None:
+        self._ticks += 1
+        self.client_balancer.tick()
+        if self.membership.heartbeat_due:
+            coordinated = [(number, term.epoch) for number, term in self.groups.active_terms()]
+            self.membership.send_heartbeats(coordinated, self.client_balancer.load())
+        self.membership.tick()
+        self._fence()
+        self.election.tick()
+        self.group_balancer.tick()
+        self.publishing.tick()
+        self.resume.tick()
+        self.cache.sweep(self.ctx.wall, 1 + self.cache.topics // SWEEP_TICKS)
+        for group in self.groups[self._ticks % EXPIRY_TICKS :: EXPIRY_TICKS]:
+            if group.term is not None and group.term.active:
+                group.term.sequencer.expire()
+        self._update_readiness()
+        self._drain_clients()
+
+    def _listed(self) -> set[str]:
+        """Return the names of all brokers on a list that this broker follows."""
+        views = [group.replica.view for group in self.groups]
+        return {name for view in views if view is not None for name, _ in view.members}
+
+    def _fence(self) -> None:
+        """Fence this broker, or end its fencing."""
+        reason = self.fencing.reason(self._listed)
+        if bool(reason) != self.ctx.fenced:
+            self.ctx.fenced = bool(reason)
+            self.ctx.note("warning" if reason else "info", "fenced" if reason else "no_longer_fenced", why=reason)
+            if reason:
+                self.answers.retry_all("this broker is cut off from the others")
+            self._admit()
+        if self.ctx.fenced:
+            self.election.resign_all()
+
+    def _update_readiness(self) -> None:
+        """READY: synced in an activated list in every group. A takeover does not end it, being unlisted does."""
+        ready = all(group.member for group in self.groups)
+        if ready != self.membership.ready:
+            self.membership.ready = ready
+            self.ctx.note("info", "ready" if ready else "learning")
+            self._admit()
+        self.membership.announce_servers()
+
+    def _admit(self) -> None:
+        """Tell the edges whether clients are accepted, if that changed."""
+        if self.ctx.fenced:  # before "draining": clients of a fenced broker cannot wait for the end of the period
+            admission = Admission(False, "fenced")
+        elif self.ctx.draining:
+            admission = Admission(False, "draining")
+        elif not self.membership.ready:
+            admission = Admission(False, "learning")
+        else:
+            admission = Admission(True)
+        if admission != self._admission:
+            self._admission = admission
+            self.ctx.emit(admission)
+
+    def _drain_clients(self) -> None:
+        """DRAIN-ORDER: ask the clients to leave after the groups, but not later than a quarter of the drain period.
+
+        Wait `READY_NEWS_DELAY` for brokers that have just become ready.
+        """
+        if self._clients_drained:
+            return
+        remaining = self._drain_deadline - self.ctx.now
+        latest = (self._drain_deadline - self._drain_begun) / 4
+        waited = self.ctx.now - self._drain_begun
+        coordinates = any(group.term is not None and group.term.phase != "over" for group in self.groups)
+        complete = self.client_balancer.all_take_clients() or waited >= min(READY_NEWS_DELAY, latest)
+        if (complete and not coordinates) or waited >= latest:
+            self._clients_drained = True
+            self.ctx.emit(DrainClients(max(remaining, 0.0), self.client_balancer.destinations()))

@@ -1,0 +1,59 @@
+"""Requests to ZooKeeper, and when it was last heard.
+
+Each request has a number and a continuation, which also gets an `unknown` outcome: the caller reads again. The broker's
+own small read of `/brokers/<me>` tells, by its sending time, when ZooKeeper was last heard, and whether a newer
+incarnation of this name lives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from migratory_broker.core.logic.context import Context, must
+from migratory_broker.core.logic.events import ZkChildren, ZkCommit, ZkGet, ZkOperation, ZkReply, ZkSession
+
+Continuation = Callable[[ZkReply], None]
+
+
+class ZkRequests:
+    """The session with ZooKeeper, and the requests that wait for a reply."""
+
+    def __init__(self, ctx: Context) -> None:
+        self.ctx = ctx
+        self.connected = False
+        self.session = 0
+        self.heard_at = float("-inf")  # sending time of the last own read that was answered
+        self._next = 1
+        self._waiting: dict[int, Continuation] = {}
+
+    def age(self) -> float:
+        """Return the seconds since ZooKeeper was last heard for certain."""
+        return self.ctx.now - self.heard_at
+
+    def get(self, path: str, receive: Continuation, watch: bool = False) -> None:
+        self.ctx.emit(ZkGet(self._register(receive), path, watch))
+
+    def children(self, path: str, receive: Continuation, watch: bool = False) -> None:
+        self.ctx.emit(ZkChildren(self._register(receive), path, watch))
+
+    def commit(self, operations: list[ZkOperation], receive: Continuation) -> None:
+        self.ctx.emit(ZkCommit(self._register(receive), tuple(operations)))
+
+    def _register(self, receive: Continuation) -> int:
+        number = self._next
+        self._next += 1
+        self._waiting[number] = receive
+        return number
+
+    def reply(self, event: ZkReply) -> None:
+        must(event.request in self._waiting, "ONE-REPLY: every request is answered once")
+        self._waiting.pop(event.request)(event)
+
+    def update_session(self, event: ZkSession) -> bool:
+        """Return whether this is another session than before, in which the ephemerals must be created again."""
+        self.connected = event.state == "connected"
+        if not self.connected:
+            return False
+        fresh = event.session != self.session
+        self.session = event.session
+        return fresh

@@ -1,0 +1,124 @@
+"""The bounds of the cache: entries and age per topic, bytes and publishers over all topics of the broker."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+
+from migratory_protocol.peer import Publication
+
+from migratory_broker.core.logic.config import LogicConfig
+from migratory_broker.core.logic.replication.topic_log import TopicLog
+
+PUBLISHER_COUNT_INTERVAL = 1.0
+"""Seconds between two counts of all publisher tables. In between, additions are counted and removals are not."""
+
+
+class Cache:
+    """All topic logs of this broker, and what they may take up together.
+
+    Eviction works on two orders: every log in turn for age, and every log that has entries in turn for bytes.
+    """
+
+    def __init__(self, config: LogicConfig) -> None:
+        self._config = config
+        self.bytes = 0
+        self.short = 0  # entries younger than min_age that were evicted because of max_bytes
+        self.short_at = float("-inf")  # wall clock of the last of them
+        self._publishers = 0  # rows of all tables at the last count, and those added since
+        self._counted_at = float("-inf")
+        self._logs: deque[TopicLog] = deque()
+        self._filled: OrderedDict[TopicLog, None] = OrderedDict()
+
+    def register(self, log: TopicLog) -> None:
+        """Add a log."""
+        self._logs.append(log)
+        self.grew(log, log.bytes)
+
+    def grew(self, log: TopicLog, size: int) -> None:
+        """Account for a change of a log's entries by `size` bytes, which may be negative."""
+        self.bytes += size
+        if log.entries:
+            self._filled[log] = None
+
+    def unregister(self, logs: list[TopicLog]) -> None:
+        """Remove logs."""
+        removed = {id(log) for log in logs}
+        self._logs = deque(log for log in self._logs if id(log) not in removed)
+        for log in logs:
+            self._filled.pop(log, None)
+        self.bytes -= sum(log.bytes for log in logs)
+
+    @property
+    def topics(self) -> int:
+        return len(self._logs)
+
+    def full(self, log: TopicLog, wall: float) -> bool:
+        """Return whether nothing more may be numbered in this log: uncommitted entries fill the bound of the topic, or
+        all logs exceed the byte limit after everything that can be evicted is evicted."""
+        config = self._config
+        if log.last - log.committed >= config.messages_per_topic:
+            oldest = log.entry(log.committed + 1)
+            if oldest is not None and wall - oldest.time >= config.min_age:
+                return True
+        if self.bytes <= config.max_bytes:
+            return False
+        self._squeeze(wall)
+        return self.bytes > config.max_bytes
+
+    def publishers_full(self, wall: float) -> bool:
+        """Return whether `max_publishers` is reached; if not, count one more.
+
+        Tables are never evicted. Without the limit, a client that invents a name for every publication would fill the
+        memory of every broker.
+        """
+        if not 0 <= wall - self._counted_at < PUBLISHER_COUNT_INTERVAL:
+            self._counted_at = wall
+            self._publishers = sum(len(log.table.rows) for log in self._logs)
+        if self._publishers >= self._config.max_publishers:
+            return True
+        self._publishers += 1
+        return False
+
+    def trim(self, log: TopicLog, wall: float) -> None:
+        """Evict from this log what is beyond the bounds."""
+        config = self._config
+        while log.base < log.committed:
+            age = wall - log.entries[0].time
+            surplus = len(log.entries) > config.messages_per_topic
+            if not (age > config.max_age or (surplus and age >= config.min_age)):
+                break
+            self._drop(log)
+        if self.bytes > config.max_bytes:
+            self._squeeze(wall)
+
+    def _drop(self, log: TopicLog) -> Publication:
+        before = log.bytes
+        entry = log.drop_first()
+        self.bytes += log.bytes - before
+        return entry
+
+    def _squeeze(self, wall: float) -> None:
+        """Evict the oldest committed entry of one topic after the other until the bytes are within the limit.
+
+        Logs without entries leave the order: there may be a hundred thousand, and a squeeze for each publication.
+        """
+        uncommitted = 0
+        while self.bytes > self._config.max_bytes and uncommitted < len(self._filled):
+            log, _ = self._filled.popitem(last=False)
+            if not log.entries:
+                continue
+            self._filled[log] = None
+            if log.base == log.committed:
+                uncommitted += 1
+                continue
+            uncommitted = 0
+            if wall - self._drop(log).time < self._config.min_age:
+                self.short += 1
+                self.short_at = wall
+
+    def sweep(self, wall: float, count: int) -> None:
+        """Trim the next `count` topics by age. An idle topic is trimmed by nothing else."""
+        for _ in range(min(count, len(self._logs))):
+            log = self._logs[0]
+            self._logs.rotate(-1)
+            self.trim(log, wall)

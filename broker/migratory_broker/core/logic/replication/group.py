@@ -1,0 +1,297 @@
+"""One topic group at this broker: the member's side of every rule, and the term if this broker leads the epoch.
+
+Every message about a group is judged here first. One of an epoch below the promise is refused; one of another history
+is ignored.
+"""
+
+from __future__ import annotations
+
+from migratory_protocol.peer import (
+    Accept,
+    Accepted,
+    Activated,
+    EpochRefused,
+    Inventory,
+    InventoryRequest,
+    Prepare,
+    Promise,
+    Publication,
+    Sync,
+    Synced,
+)
+
+from migratory_broker.core.logic.context import Context, must
+from migratory_broker.core.logic.membership.membership import Membership
+from migratory_broker.core.logic.membership.records import GroupRecord
+from migratory_broker.core.logic.membership.zookeeper import ZkRequests
+from migratory_broker.core.logic.replication.cache import Cache
+from migratory_broker.core.logic.replication.replica import Replica, ReplicationListener
+from migratory_broker.core.logic.replication.snapshot import for_candidate, join, split
+from migratory_broker.core.logic.replication.term import Term
+from migratory_broker.core.logic.replication.topic_log import TopicLog
+
+
+class Group:
+    """A topic group's replica, this broker's term in it, and what it sends at the end of the turn."""
+
+    def __init__(
+        self,
+        ctx: Context,
+        number: int,
+        cache: Cache,
+        zookeeper: ZkRequests,
+        membership: Membership,
+        listener: ReplicationListener,
+    ) -> None:
+        self.ctx = ctx
+        self.number = number
+        self.zookeeper = zookeeper
+        self.membership = membership
+        self.listener = listener
+        self.replica = Replica(ctx, cache, number, listener)
+        self.term: Term | None = None
+        self.member = False  # listed and synced in the last activated list that this broker heard of
+        self._accepted: dict[str, TopicLog] = {}  # logs with entries accepted in this turn
+        self._staged: dict[str, list[Sync]] = {}  # peer -> parts of a Sync so far
+        self._repairing: int = 0  # the epoch in which a missing entry was asked for
+
+    # ---- this broker's term ----------------------------------------------------------------------------------
+
+    def begin_term(self, record: GroupRecord, version: int, *, retried: bool = False) -> None:
+        """Lead the epoch of a record that this broker has written. `retried`: it is the owner's second try."""
+        before = self.term
+        if before is not None:
+            before.sequencer.flush()
+        continues = (
+            before is not None
+            and before.active
+            and self.replica.promised == self.replica.synced == before.epoch
+            and record.source is not None
+            and record.source.epoch == before.epoch
+        )
+        if before is not None:
+            before.end("its owner wrote another record")
+        term = self.term = Term(
+            self.ctx,
+            self.zookeeper,
+            self.membership,
+            self.replica,
+            record,
+            version,
+            self.listener,
+            self._term_activated,
+        )
+        term.retried = retried
+        term.begin(before if continues else None)
+
+    def _term_activated(self, term: Term) -> None:
+        self.member = True
+        self.listener.activated(self.number, term.epoch, self.ctx.config.name)
+        self.ctx.observe("migratory_takeovers_total")
+        self.ctx.observe("migratory_takeover_seconds", self.ctx.now - term.started)
+        self.ctx.note(
+            "info",
+            "epoch_activated",
+            group=self.number,
+            epoch=term.epoch,
+            adopted=term.adopted_entries,
+            members=[name for name, _ in term.record.members],
+        )
+        self.listener.synced(self.number)
+
+    def _promise(self, epoch: int) -> None:
+        """Refuse lower epochs from now on, numbering in this broker's own included."""
+        if epoch > self.replica.promised:
+            if self.term is not None and self.term.epoch < epoch:
+                self.term.sequencer.flush()
+                self.term.end(f"epoch {epoch} is promised")
+                self.term = None
+            self.replica.promise(epoch)
+
+    # ---- from a candidate or coordinator ---------------------------------------------------------------------
+
+    def prepare(self, peer: str, message: Prepare) -> None:
+        """PROMISE: promise the epoch unless a higher one is promised, and send what the candidate lacks of logs that
+        are synced to the source epoch."""
+        replica = self.replica
+        if message.epoch < replica.promised:
+            self.ctx.send(peer, EpochRefused(self.number, message.epoch, replica.promised))
+            return
+        self._promise(message.epoch)
+        synced = replica.synced_in(message.history)
+        if synced < message.source:
+            self.ctx.send(peer, Promise(self.number, message.history, message.epoch, synced, True, [], []))
+            return
+        parts = for_candidate(replica.topics.values(), message.digests if message.useful else [])
+        lists = split(parts, self.ctx.config.part_bytes)
+        for index, topics in enumerate(lists):
+            last = index == len(lists) - 1
+            digests = replica.digests() if last else []
+            self.ctx.send(peer, Promise(self.number, message.history, message.epoch, synced, last, digests, topics))
+
+    def inventory_request(self, peer: str, message: InventoryRequest) -> None:
+        """Promise the epoch and send the inventory, so that no lower epoch changes the log that it describes."""
+        if message.epoch < self.replica.promised:
+            self.ctx.send(peer, EpochRefused(self.number, message.epoch, self.replica.promised))
+            return
+        self._promise(message.epoch)
+        self._send_inventory(peer, message.epoch)
+
+    def _send_inventory(self, peer: str, epoch: int) -> None:
+        replica = self.replica
+        self.ctx.send(
+            peer,
+            Inventory(self.number, replica.history, epoch, replica.promised, replica.synced, replica.digests()),
+        )
+
+    def sync(self, peer: str, message: Sync) -> None:
+        """Collect the parts of a snapshot and install it as a whole with the last one."""
+        replica = self.replica
+        if message.epoch < replica.promised:
+            self._staged.pop(peer, None)
+            self.ctx.send(peer, EpochRefused(self.number, message.epoch, replica.promised))
+            return
+        staged = self._staged.get(peer)
+        if staged is None or staged[0].serial != message.serial or staged[0].epoch != message.epoch:
+            staged = self._staged[peer] = []
+        staged.append(message)
+        if not message.last:
+            return
+        del self._staged[peer]
+        parts = join(part for piece in staged for part in piece.topics)
+        self._promise(message.epoch)
+        if not replica.fits(message, parts):
+            self.ctx.note("warning", "sync_requested_again", group=self.number, epoch=message.epoch, peer=peer)
+            self._send_inventory(peer, message.epoch)
+            return
+        replica.install(message, parts)
+        self._repairing = 0
+        self._accepted = {}
+        self.ctx.send(peer, Synced(self.number, message.history, message.epoch, message.serial))
+        if message.activated:
+            self._epoch_activated(peer, message.epoch)
+        self.listener.synced(self.number)
+
+    def activated(self, peer: str, message: Activated) -> None:
+        """Commit the synced log of an epoch that its owner has activated."""
+        replica = self.replica
+        if message.history == replica.history and message.epoch == replica.synced:
+            replica.activate()
+            self._epoch_activated(peer, message.epoch)
+            self.listener.synced(self.number)
+
+    def _epoch_activated(self, coordinator: str, epoch: int) -> None:
+        self.member = self.replica.listed
+        self.listener.activated(self.number, epoch, coordinator)
+
+    def accept(self, peer: str, message: Accept) -> None:
+        """ACCEPT: store an entry if `promised = synced = e`, its coordinator sent it, and it is the next of its
+        topic."""
+        replica = self.replica
+        if message.history != replica.history or message.epoch < replica.promised:
+            self.ctx.send(peer, EpochRefused(self.number, message.epoch, replica.promised))
+            return
+        view = replica.view
+        if message.epoch != replica.synced or view is None or view.owner[0] != peer:
+            return  # its Sync has not come yet, and will
+        if not view.activated:
+            replica.activate()
+            self._epoch_activated(peer, message.epoch)
+        for topic, publisher in message.forget:
+            if (log := replica.topics.get(topic)) is not None:
+                log.table.forget(publisher)
+        listed, immediate = replica.listed, replica.immediate
+        for item in message.entries:
+            log = replica.log(item.topic)
+            if not self._store(log, item.publications):
+                self._repair(peer, message.epoch)
+                continue
+            if listed:
+                self._accepted[item.topic] = log
+                self.ctx.dirty[self.number] = None
+            if immediate:
+                replica.commit(log, log.last)
+        for topic, mark in message.marks:
+            if (log := replica.topics.get(topic)) is not None:
+                replica.commit(log, mark)
+
+    def _store(self, log: TopicLog, publications: list[Publication]) -> bool:
+        """Append the entries that are not here yet. Return False if one is missing before them."""
+        replica = self.replica
+        for publication in publications:
+            if publication.sequence == log.last + 1:
+                replica.append(log, publication)
+            elif publication.sequence > log.last:
+                return False
+        return True
+
+    def _repair(self, peer: str, epoch: int) -> None:
+        """Ask for a missing entry, once per epoch, by telling the coordinator what is here."""
+        if self._repairing != epoch:
+            self._repairing = epoch
+            self.ctx.note("warning", "entry_missing", group=self.number, epoch=epoch, peer=peer)
+            self._send_inventory(peer, epoch)
+
+    # ---- from a member ---------------------------------------------------------------------------------------
+
+    def promise(self, peer: str, message: Promise) -> None:
+        if self.term is not None:
+            self.term.promise(peer, message)
+
+    def inventory(self, peer: str, message: Inventory) -> None:
+        if self.term is not None:
+            self.term.inventory(peer, message)
+
+    def confirmed(self, peer: str, message: Synced) -> None:
+        if self.term is not None:
+            self.term.confirmed(peer, message)
+
+    def refused(self, peer: str, message: EpochRefused) -> None:
+        if self.term is not None and message.epoch == self.term.epoch:
+            self.term.followers.refuse(peer)
+
+    def accepted(self, peer: str, message: Accepted) -> None:
+        """BY-INCARNATION: a vote belongs to the incarnation at the other end of the link."""
+        term = self.term
+        if term is not None and term.active and message.epoch == term.epoch:
+            term.sequencer.accepted((peer, self.ctx.links[peer]), message.lasts)
+
+    # ---- links and turns -------------------------------------------------------------------------------------
+
+    def peer_up(self, peer: str) -> None:
+        if self.term is not None:
+            self.term.peer_up(peer)
+
+    def peer_down(self, peer: str) -> None:
+        self._staged.pop(peer, None)
+        if self.replica.view is not None and self.replica.view.owner[0] == peer:
+            self._repairing = 0
+            self._accepted = {}
+        if self.term is not None:
+            self.term.peer_down(peer)
+
+    def flush(self) -> None:
+        """Send what this turn numbered, as coordinator, and what it accepted, as member."""
+        if self.term is not None:
+            self.term.sequencer.flush()
+        view = self.replica.view
+        if self._accepted and view is not None:
+            lasts = [(name, log.last) for name, log in self._accepted.items()]
+            self._accepted = {}
+            self.ctx.send(view.owner[0], Accepted(self.number, self.replica.history, view.epoch, lasts))
+
+
+class GroupRegistry(list[Group]):
+    """The topic groups of this broker; the index is the group's number.
+
+    It is created empty and passed to everything that reads groups, and filled once, before the first event. So groups
+    can be given the listener that in turn leads to readers of groups, and nothing is assigned afterwards.
+    """
+
+    def fill(self, groups: list[Group]) -> None:
+        must(not self, "the registry of groups is filled once")
+        self.extend(groups)
+
+    def active_terms(self) -> list[tuple[int, Term]]:
+        """Return the groups that this broker coordinates, with its terms in them."""
+        return [(group.number, group.term) for group in self if group.term is not None and group.term.active]

@@ -1,0 +1,155 @@
+"""The log of one topic as this broker caches it, with its publisher table.
+
+`base` < entries <= `last`, and `committed` lies between. Entries leave at the front only, and committed ones only. What
+they leave behind (`base`, its epoch, the publisher table) stays, so that an idle topic never forgets its position.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from itertools import islice
+from typing import Literal
+
+from migratory_protocol.peer import LogDigest, Publication, PublisherRow
+from migratory_protocol.positions import Position
+
+from migratory_broker.core.logic.context import must
+from migratory_broker.core.logic.replication.message_index import MessageIndex
+
+ENTRY_OVERHEAD = 200
+"""Bytes that an entry takes besides its payload, about."""
+
+SCANNED_ENTRIES = 32
+"""Newest entries that a search for a message id goes through one by one. Most duplicates are among them."""
+
+
+class PublisherTable:
+    """Each publisher's last message id in one topic, and its position.
+
+    The table is part of the log: it travels, is cut and is replaced with it, and is never rebuilt from cached entries.
+    A publisher leaves it when the coordinator says so, `duplicate_window` after its last publication, at every broker
+    alike.
+    """
+
+    __slots__ = ("rows",)
+
+    def __init__(self, rows: Iterable[PublisherRow] = ()) -> None:
+        self.rows: dict[str, tuple[int, int, int]] = {row.publisher: (row.id, row.epoch, row.sequence) for row in rows}
+
+    def forget(self, publisher: str) -> None:
+        self.rows.pop(publisher, None)
+
+    def as_rows(self) -> list[PublisherRow]:
+        return [PublisherRow(publisher, *row) for publisher, row in self.rows.items()]
+
+    def judge(self, publisher: str, number: int, mark: int) -> Literal["new", "duplicate", "gap"]:
+        """NEXT-OR-MARK: accept an id above the last one if it is the next, or the lowest for which its publisher still
+        waits. Any other would overtake an id that may yet come."""
+        row = self.rows.get(publisher)
+        if row is not None:
+            if number <= row[0]:
+                return "duplicate"
+            if number == row[0] + 1:
+                return "new"
+        return "new" if number == mark else "gap"
+
+
+class TopicLog:
+    """The cached entries of one topic, what is committed of them, and the publisher table."""
+
+    __slots__ = ("base", "base_epoch", "bytes", "committed", "entries", "last", "message_index", "name", "table")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.base = 0
+        self.base_epoch = 0  # epoch of entry `base`; 0 while there is none
+        self.last = 0
+        self.committed = 0
+        self.entries: deque[Publication] = deque()
+        self.bytes = 0
+        self.table = PublisherTable()
+        self.message_index: MessageIndex | None = None  # made by the first search that goes beyond SCANNED_ENTRIES
+
+    def append(self, publication: Publication) -> int:
+        """Add the next entry and return the bytes that it takes. The hot path: once per publication and copy."""
+        sequence = publication.sequence
+        must(sequence == self.last + 1, "DENSE: an entry is the next of its topic")
+        self.entries.append(publication)
+        self.last = sequence
+        size = len(publication.payload) + ENTRY_OVERHEAD
+        self.bytes += size
+        if publication.id:
+            self.table.rows[publication.publisher] = (publication.id, publication.epoch, sequence)
+        return size
+
+    def entry(self, sequence: int) -> Publication | None:
+        """Return the entry with this sequence number, None if it is not cached."""
+        if self.base < sequence <= self.last:
+            return self.entries[sequence - self.base - 1]
+        return None
+
+    def between(self, after: int, to: int) -> list[Publication]:
+        """Return entries `after`+1..`to`, all of which must be cached."""
+        entries = self.entries
+        start, stop = after - self.base, to - self.base
+        if stop - start <= 8:  # mostly the newest: a deque reaches its ends quickly, its middle slowly
+            return [entries[index] for index in range(start, stop)]
+        size = len(entries)
+        if start <= size - stop:
+            return list(islice(entries, start, stop))
+        selected = list(islice(reversed(entries), size - stop, size - start))
+        selected.reverse()
+        return selected
+
+    def epoch_at(self, sequence: int) -> int | None:
+        """Return the epoch of the entry at `sequence`, None if it is no longer known."""
+        if sequence == self.base and self.base:
+            return self.base_epoch
+        entry = self.entry(sequence)
+        return entry.epoch if entry else None
+
+    def current(self, first: int) -> Position:
+        """Return the current (committed) position. `first` is the first epoch of the history."""
+        if not self.committed:
+            return Position(first, 0)
+        epoch = self.epoch_at(self.committed)
+        must(epoch is not None, "COMMITTED-KNOWN: the epoch of the committed position is known")
+        return Position(epoch or 0, self.committed)
+
+    def digest(self) -> LogDigest:
+        return LogDigest(self.name, self.base, self.last, self.epoch_at(self.last) or 0, len(self.table.rows))
+
+    def find(self, publisher: str, number: int) -> Publication | None:
+        """Return the newest cached entry with this publisher and message id, None if there is none."""
+        for entry in islice(reversed(self.entries), SCANNED_ENTRIES):
+            if entry.id == number and entry.publisher == publisher:
+                return entry
+        if len(self.entries) <= SCANNED_ENTRIES:
+            return None
+        if self.message_index is None or not self.message_index.fits(self.last):
+            self.message_index = MessageIndex(self.base, self.entries)
+        return self.message_index.find(self.base, self.entries, publisher, number)
+
+    def drop_first(self) -> Publication:
+        """Evict the oldest entry."""
+        must(self.base < self.committed, "EVICT-COMMITTED: only committed entries are evicted")
+        entry = self.entries.popleft()
+        self.base += 1
+        self.base_epoch = entry.epoch
+        self.bytes -= len(entry.payload) + ENTRY_OVERHEAD
+        if self.message_index is not None and self.base >= self.message_index.until:
+            self.message_index = None
+        return entry
+
+    def replace(self, base: int, base_epoch: int, entries: list[Publication]) -> None:
+        """Replace all entries. The caller sets the committed mark and the table."""
+        self.base, self.base_epoch = base, base_epoch
+        self.entries = deque(entries)
+        self.message_index = None
+        self.last = base + len(entries)
+        self.bytes = sum(len(entry.payload) for entry in entries) + ENTRY_OVERHEAD * len(entries)
+        must(
+            not entries or (entries[0].sequence == base + 1 and entries[-1].sequence == self.last),
+            "DENSE: a log has no hole",
+        )

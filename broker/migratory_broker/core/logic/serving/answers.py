@@ -1,0 +1,128 @@
+"""Publications that wait for an answer at their contact broker, and the answers that leave at the end of the turn.
+
+CONTACT-ACKS-COMMITS: a publication is answered at its commit at this broker (with two copies and listed: at its own
+accept), by the coordinator's reply (duplicates and refusals), or with `retry` when the link broke or time is up. It is
+never answered because it was numbered.
+"""
+
+from __future__ import annotations
+
+from migratory_protocol.messages import Ack, Nack
+from migratory_protocol.peer import ForwardedPublication, ForwardReplies, ForwardReply, Publication
+from msgspec import Struct
+
+from migratory_broker.core.logic.context import Context
+from migratory_broker.core.logic.events import PublishAnswers
+from migratory_broker.core.logic.serving.policy import ClientId
+
+PublicationKey = tuple[str, str, int]  # topic, publisher, message id
+
+
+class PendingPublication(Struct, frozen=True):
+    """The wait for an answer, shared by all publications of one request that take the same route."""
+
+    coordinator: str  # the broker that they were forwarded to, "" for this one
+    deadline: float
+    clients: tuple[ClientId, ...]  # more than one when several clients sent the same publication
+
+
+class PendingAnswers:
+    """Unanswered publications of this broker's clients, and answers on their way to clients and to other brokers."""
+
+    def __init__(self, ctx: Context) -> None:
+        self.ctx = ctx
+        self.pending: dict[PublicationKey, PendingPublication] = {}  # by deadline: all wait for the same time
+        self._for_clients: dict[ClientId, list[Ack | Nack]] = {}
+        self._for_peers: dict[str, list[ForwardReply]] = {}
+
+    @property
+    def has_output(self) -> bool:
+        """Whether `flush` has anything to send."""
+        return bool(self._for_clients or self._for_peers)
+
+    def acknowledge(self, topic: str, publications: list[Publication]) -> None:
+        """Acknowledge those publications, committed at this broker, that a client of this broker waits for."""
+        pending = self.pending
+        for entry in publications:
+            number = entry.id
+            if number and (waiting := pending.pop((topic, entry.publisher, number), None)) is not None:
+                self._acknowledge(waiting, Ack(topic, entry.publisher, number, entry.position))
+
+    def resolve(self, reply: ForwardReply) -> None:
+        """Answer the clients that wait for the publication that a coordinator has replied to."""
+        topic, publisher, number = reply.topic, reply.publisher, reply.id
+        waiting = self.pending.pop((topic, publisher, number), None)
+        if waiting is None:
+            return
+        if not reply.code:
+            self._acknowledge(waiting, Ack(topic, publisher, number, reply.position))
+            return
+        retry_after = reply.retry_after if reply.code == "retry" else None
+        for client in waiting.clients:
+            self._add(client, Nack(topic, publisher, number, reply.code, reply.text, retry_after))
+
+    def _acknowledge(self, waiting: PendingPublication, ack: Ack) -> None:
+        answer: Ack | Nack = ack
+        if self.ctx.fenced:  # FENCED-SILENT: no acknowledgement from a broker that is cut off
+            retry_after = self.ctx.config.publish_retry_after
+            answer = Nack(ack.topic, ack.publisher, ack.id, "retry", "this broker is cut off", retry_after)
+        for client in waiting.clients:
+            self._add(client, answer)
+
+    def reject(self, client: ClientId, publication: ForwardedPublication, code: str, text: str) -> None:
+        """Refuse a publication of `client` that was not forwarded. QoS 0 publications get no answer."""
+        if publication.id:
+            retry_after = self.ctx.config.publish_retry_after if code == "retry" else None
+            self._add(client, Nack(publication.topic, publication.publisher, publication.id, code, text, retry_after))
+
+    def _add(self, client: ClientId, answer: Ack | Nack) -> None:
+        answers = self._for_clients.get(client)
+        if answers is None:
+            self._for_clients[client] = [answer]
+        else:
+            answers.append(answer)
+
+    def reply(self, contact: str | None, reply: ForwardReply) -> None:
+        """Send the reply of this coordinator to a publication's contact broker; None is this broker."""
+        if contact is None:
+            self.resolve(reply)
+        else:
+            self._for_peers.setdefault(contact, []).append(reply)
+
+    # ---- giving up -------------------------------------------------------------------------------------------
+
+    def retry_all(self, text: str) -> None:
+        """Answer everything that waits with `retry`."""
+        self._retry(list(self.pending), text)
+
+    def peer_down(self, peer: str) -> None:
+        """Answer with `retry` what was forwarded to `peer`: it may be lost, and its publisher sends it again with a
+        fresh mark. Drop the replies to `peer`."""
+        self._for_peers.pop(peer, None)
+        lost = [key for key, waiting in self.pending.items() if waiting.coordinator == peer]
+        self._retry(lost, "the link to the coordinator broke")
+
+    def tick(self) -> None:
+        """Answer with `retry` what has waited for `publish_wait`."""
+        expired = []
+        for key, waiting in self.pending.items():
+            if waiting.deadline > self.ctx.now:
+                break
+            expired.append(key)
+        self._retry(expired, "no answer from the coordinator in time")
+
+    def _retry(self, keys: list[PublicationKey], text: str) -> None:
+        retry_after = self.ctx.config.publish_retry_after
+        for topic, publisher, number in keys:
+            self.resolve(ForwardReply(topic, publisher, number, "retry", None, text, retry_after))
+
+    def flush(self) -> None:
+        """Send the answers of this turn: one effect for each client, one message for each broker."""
+        if self._for_clients:
+            for_clients, self._for_clients = self._for_clients, {}
+            for (edge, reference), answers in for_clients.items():
+                self.ctx.emit(PublishAnswers(edge, reference, answers))
+        if self._for_peers:
+            for_peers, self._for_peers = self._for_peers, {}
+            for peer, replies in for_peers.items():
+                self.ctx.send(peer, ForwardReplies(replies))

@@ -1,0 +1,164 @@
+"""The contact broker of publishers: route each publication to the coordinator of its topic group.
+
+Nothing is held back or sent again from here: marks must be the publisher's own, and fresh. `answers.py` has the
+publications that wait, `commits.py` the acknowledgement.
+"""
+
+from __future__ import annotations
+
+from migratory_protocol.peer import Forward, ForwardedPublication, ForwardReplies, ForwardReply
+from migratory_protocol.topics import topic_group
+from msgspec import Struct
+
+from migratory_broker.core.logic.context import Context
+from migratory_broker.core.logic.events import PublishRequest
+from migratory_broker.core.logic.membership.gossip import GossipMap
+from migratory_broker.core.logic.replication.group import Group, GroupRegistry
+from migratory_broker.core.logic.replication.sequencer import Sequencer
+from migratory_broker.core.logic.serving.answers import PendingAnswers, PendingPublication
+from migratory_broker.core.logic.serving.policy import Authorizer, ClientId, TopicQuota
+
+
+class PublishRoute(Struct):
+    """The route of one request's publications to one group.
+
+    `pending` is None while the group has no coordinator. `sequencer` is set when this broker is the coordinator.
+    """
+
+    group: Group
+    pending: PendingPublication | None
+    sequencer: Sequencer | None
+    publications: list[ForwardedPublication]
+
+
+class PublishContact:
+    """This broker as contact broker of its publishers, and as coordinator towards other contact brokers."""
+
+    def __init__(
+        self, ctx: Context, groups: GroupRegistry, gossip: GossipMap, authorizer: Authorizer, answers: PendingAnswers
+    ) -> None:
+        self.ctx = ctx
+        self.groups = groups
+        self.gossip = gossip
+        self.authorizer = authorizer
+        self.answers = answers
+        self.topic_quota = TopicQuota(ctx)
+        self._forwards: dict[str, dict[int, list[ForwardedPublication]]] = {}  # peer -> group, of this turn
+
+    # ---- from an edge ----------------------------------------------------------------------------------------
+
+    def publish(self, event: PublishRequest) -> None:
+        """Route each publication to its group's coordinator, those of one group together."""
+        client = (event.edge, event.reference)
+        groups = len(self.groups)
+        routes: dict[int, PublishRoute] = {}
+        for publication in event.publications:
+            number = topic_group(publication.topic, groups)
+            route = routes.get(number)
+            if route is None:
+                route = routes[number] = self._route(number, client)
+            if self._admit(publication, route, client):
+                route.publications.append(publication)
+        for number, route in routes.items():
+            if route.sequencer is not None:
+                route.sequencer.number(route.publications, None)
+            elif route.pending is not None and route.publications:
+                forwards = self._forwards.setdefault(route.pending.coordinator, {})
+                forwards.setdefault(number, []).extend(route.publications)
+
+    def _route(self, number: int, client: ClientId) -> PublishRoute:
+        group, ctx = self.groups[number], self.ctx
+        deadline = ctx.now + ctx.config.publish_wait
+        if group.term is not None and group.term.active:
+            return PublishRoute(group, PendingPublication("", deadline, (client,)), group.term.sequencer, [])
+        peer = self.gossip.coordinator(number)
+        pending = PendingPublication(peer, deadline, (client,)) if peer in ctx.links else None
+        return PublishRoute(group, pending, None, [])
+
+    def _admit(self, publication: ForwardedPublication, route: PublishRoute, client: ClientId) -> bool:
+        """Register the publication as pending and return True, or answer with a refusal and return False."""
+        reject = self.answers.reject
+        if refusal := self.authorizer.publish(*client, publication):
+            reject(client, publication, "not_allowed", refusal)
+            return False
+        if self.ctx.fenced:
+            reject(client, publication, "retry", "this broker is cut off from the others")
+            return False
+        topic, pending = publication.topic, route.pending
+        if pending is None:
+            reject(client, publication, "retry", f"topic group {route.group.number} has no coordinator now")
+            return False
+        replica = route.group.replica
+        if topic not in replica.topics and replica.synced:  # every broker has every topic
+            refusal = self.topic_quota.admit(topic, client)
+            if refusal:
+                reject(client, publication, "too_many_topics", refusal)
+                return False
+        if publication.id:
+            waiting = self.answers.pending
+            key = (topic, publication.publisher, publication.id)
+            before = waiting.get(key)
+            if before is not None:
+                pending = PendingPublication(pending.coordinator, before.deadline, (*before.clients, client))
+            elif len(waiting) >= self.ctx.config.max_pending:
+                reject(client, publication, "retry", "too many publications wait for their copies")
+                return False
+            waiting[key] = pending
+        return True
+
+    # ---- between brokers -------------------------------------------------------------------------------------
+
+    def forwarded(self, peer: str, message: Forward) -> None:
+        """Number publications that their contact broker `peer` has forwarded. Reply `retry` when this broker is not the
+        coordinator, or is fenced."""
+        if not 0 <= message.group < len(self.groups):
+            return
+        term = self.groups[message.group].term
+        if term is not None and term.active and not self.ctx.fenced:
+            term.sequencer.number(message.publications, peer)
+            return
+        retry_after = self.ctx.config.publish_retry_after
+        for publication in message.publications:
+            if publication.qos:
+                self.answers.reply(
+                    peer,
+                    ForwardReply(
+                        publication.topic,
+                        publication.publisher,
+                        publication.id,
+                        "retry",
+                        text="the coordinator is changing",
+                        retry_after=retry_after,
+                    ),
+                )
+
+    def replies(self, message: ForwardReplies) -> None:
+        """Answer clients with what a coordinator has replied."""
+        for reply in message.replies:
+            self.answers.resolve(reply)
+
+    def peer_down(self, peer: str) -> None:
+        self._forwards.pop(peer, None)
+        self.answers.peer_down(peer)
+
+    # ---- time and turns --------------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        self.topic_quota.tick(self._exists)
+        self.answers.tick()
+
+    def _exists(self, topic: str) -> bool:
+        return topic in self.groups[topic_group(topic, len(self.groups))].replica.topics
+
+    def flush(self) -> None:
+        """Send the publications that this turn forwards: one message for each coordinator and group."""
+        if self._forwards:
+            forwards, self._forwards = self._forwards, {}
+            for peer, groups in forwards.items():
+                for group, publications in groups.items():
+                    self.ctx.send(peer, Forward(group, publications))
+
+    @property
+    def has_output(self) -> bool:
+        """Whether `flush` has anything to send."""
+        return bool(self._forwards)

@@ -1,0 +1,337 @@
+"""Where a subscriber's stream begins: receipts, pages of a replay, and waiting for a broker that is behind.
+
+RESUME: only committed entries are replayed or named. A position behind the cache is answered with `truncated`. One of
+another history, of an epoch that ZooKeeper does not know, or of an entry that was replaced is answered with `reset`. A
+position ahead of the committed mark waits: for 2 s in which a coordinator says what is committed. Until one does
+(during a takeover, or at a broker that is cut off and has not fenced yet) nothing is known of the position, and nothing
+could be delivered behind it. That time is waited out as well, for 30 s at most.
+
+Clients may send any position. The cost stays bounded when many subscriptions wait for a position that never comes, or
+name an epoch that does not exist: a tick looks at those whose time is up, every tenth at all of a group, and one
+question per group is asked of ZooKeeper at a time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import Literal
+
+from migratory_protocol.peer import Publication
+from migratory_protocol.positions import Position
+from migratory_protocol.topics import topic_group
+
+from migratory_broker.core.logic.context import Context
+from migratory_broker.core.logic.events import Attach, Attached, NextPage, Page, Receipt, ZkReply
+from migratory_broker.core.logic.membership.gossip import GossipMap
+from migratory_broker.core.logic.membership.records import GROUPS, BadRecord, decode_group
+from migratory_broker.core.logic.membership.zookeeper import ZkRequests
+from migratory_broker.core.logic.replication.group import Group, GroupRegistry
+from migratory_broker.core.logic.replication.topic_log import TopicLog
+from migratory_broker.core.logic.serving.policy import Authorizer
+
+PIECE = 32
+"""Publications that a page is read in at first. Each further piece is as large as the page so far."""
+
+MAX_PAGE = 2048
+"""Publications in a page, however short they are: encoding them takes some milliseconds."""
+
+RETRY_TICKS = 10
+"""Ticks after which all waiting subscriptions of a group are tried again. A commit or an epoch's change releases them
+sooner; this catches what neither reports."""
+
+Verdict = Literal["replay", "reset", "wait"]
+
+
+@dataclass(slots=True)
+class WaitingSubscription:
+    """A subscription whose position is ahead of what is known to be committed here."""
+
+    event: Attach
+    begun: float
+    since: float  # a coordinator of its epoch or later has been heard since, apart from `Resume._unheard_at`
+    asked: bool = False  # ZooKeeper was asked for the highest epoch
+
+
+class Resume:
+    """The subscriptions of this broker's clients, up to the point from which the live stream continues them.
+
+    It reads the topic groups, and tells them only which empty topics have subscribers (`Replica.follow`). `committed`
+    and `synced` mark what is to be tried again; `release` tries it at the end of the step.
+    """
+
+    def __init__(
+        self, ctx: Context, groups: GroupRegistry, zookeeper: ZkRequests, gossip: GossipMap, authorizer: Authorizer
+    ) -> None:
+        self.ctx = ctx
+        self.groups = groups
+        self.zookeeper = zookeeper
+        self.gossip = gossip
+        self.authorizer = authorizer
+        self.waiting: dict[int, dict[str, list[WaitingSubscription]]] = {}  # group -> topic
+        self.released: dict[tuple[int, str], None] = {}  # (group, topic) to try at the end of this step
+        self._deadlines: dict[int, list[tuple[float, str]]] = {}  # group -> heap of (earliest deadline, topic)
+        self._unheard_at: dict[int, float] = {}  # group -> when its coordinator was last found silent
+        self._asking: set[int] = set()  # groups whose record is being read
+        self._recorded: dict[int, tuple[int, float]] = {}  # group -> (highest epoch in ZooKeeper, when asked)
+        self._ticks = 0
+
+    # ---- attach ----------------------------------------------------------------------------------------------
+
+    def attach(self, event: Attach) -> None:
+        """Answer a subscription, or let it wait."""
+        if refusal := self.authorizer.attach(event):
+            position = Position(0, 0)
+            self.ctx.emit(
+                Attached(event.edge, event.reference, event.topic, "reset", position, code="not_allowed", text=refusal)
+            )
+            return
+        number = topic_group(event.topic, len(self.groups))
+        waiting = WaitingSubscription(event, self.ctx.now, self.ctx.now)
+        if not self._try(self.groups[number], waiting, expired=False):
+            self.waiting.setdefault(number, {}).setdefault(event.topic, []).append(waiting)
+            heappush(self._deadlines.setdefault(number, []), (self._deadline(number, waiting), event.topic))
+
+    def _try(self, group: Group, waiting: WaitingSubscription, expired: bool) -> bool:
+        """Answer the subscription if the answer is certain or its time is up. Return whether it was answered."""
+        event, replica = waiting.event, group.replica
+        if not (replica.synced and replica.first):
+            if expired:
+                self._attached(event, "reset", Position(0, 0), [])
+            return expired
+        position = replica.position(event.topic)
+        log = replica.topics.get(event.topic)
+        after = event.after
+        if log is None:
+            replica.follow(event.topic)
+        if after is None:
+            last = log.entry(log.committed) if log and event.snapshot else None
+            self._attached(event, "complete", position, [last] if last else [])
+            return True
+        verdict = self._verdict(group, log, after, waiting)
+        if verdict == "wait" and not expired:
+            return False
+        if verdict in ("wait", "reset"):
+            self._attached(event, "reset", position, [])
+            return True
+        self._replay(event, log, position, after)
+        return True
+
+    def _verdict(self, group: Group, log: TopicLog | None, after: Position, waiting: WaitingSubscription) -> Verdict:
+        replica = group.replica
+        if after.epoch < replica.first:
+            return "reset"
+        if after.sequence == 0:
+            return "replay" if after.epoch == replica.first else self._unknown_epoch(group, after, waiting)
+        committed = log.committed if log else 0
+        if after.sequence <= committed and log is not None:
+            if after.sequence < log.base:
+                return "replay" if after.epoch <= log.base_epoch else "reset"
+            return "replay" if log.epoch_at(after.sequence) == after.epoch else "reset"
+        known = max(replica.promised, self.gossip.epoch(group.number))
+        if after.epoch > known:
+            return self._unknown_epoch(group, after, waiting)
+        if replica.synced > after.epoch and replica.view is not None and replica.view.activated:
+            entry = log.entry(after.sequence) if log else None
+            if entry is None or entry.epoch != after.epoch:
+                return "reset"
+        return "wait"
+
+    def _unknown_epoch(self, group: Group, after: Position, waiting: WaitingSubscription) -> Verdict:
+        """Judge an epoch that this broker never heard of by the highest one in ZooKeeper, which is asked for."""
+        if after.sequence == 0 and after.epoch <= max(group.replica.promised, group.replica.first):
+            return "reset"  # only a history's first epoch has a position 0
+        recorded, asked_at = self._recorded.get(group.number, (0, float("-inf")))
+        if asked_at >= waiting.begun:
+            return "reset" if after.epoch > recorded else "wait"
+        if not waiting.asked and group.number not in self._asking:  # else the answer under way decides
+            waiting.asked = True
+            self._ask(group)
+        return "wait"
+
+    def _ask(self, group: Group) -> None:
+        """Read the group's record, and try its waiting subscriptions again with the epoch found there."""
+        if not self.zookeeper.connected:
+            return
+        sent = self.ctx.now
+        self._asking.add(group.number)
+
+        def receive(reply: ZkReply) -> None:
+            self._asking.discard(group.number)
+            if reply.outcome != "ok":
+                return
+            try:
+                epoch = decode_group(reply.node.data).epoch if reply.node else 0
+            except BadRecord:
+                return
+            self._recorded[group.number] = (epoch, sent)
+            self._release_group(group.number)
+
+        self.zookeeper.get(f"{GROUPS}/{group.number}", receive)
+
+    # ---- waiting ---------------------------------------------------------------------------------------------
+
+    def committed(self, number: int, log: TopicLog) -> None:
+        """Mark the topic's subscriptions for another try if the commit reached the position of one of them."""
+        if waiting := self.waiting[number].get(log.name):
+            committed = log.committed
+            if any((after := one.event.after) is None or after.sequence <= committed for one in waiting):
+                self.released[number, log.name] = None
+
+    def synced(self, number: int) -> None:
+        """Mark all subscriptions of a group that is synced to another epoch, whose coordinator is heard from now on."""
+        if number in self.waiting:
+            self._unheard_at[number] = self.ctx.now
+            self._release_group(number)
+
+    def _release_group(self, number: int) -> None:
+        for topic in sorted(self.waiting.get(number, {})):
+            self.released[number, topic] = None
+
+    def release(self) -> None:
+        """Try the marked subscriptions again. Called at the end of a step in which there are any."""
+        released, self.released = self.released, {}
+        for number, topic in released:
+            if topic in self.waiting.get(number, {}):
+                self._try_topic(self.groups[number], topic)
+
+    def tick(self) -> None:
+        """Answer the subscriptions whose time is up, and try the others now and then."""
+        now = self.ctx.now
+        self._ticks += 1
+        for number in sorted(self.waiting):
+            group, topics, deadlines = self.groups[number], self.waiting[number], self._deadlines[number]
+            if not self._hears_coordinator(group):
+                self._unheard_at[number] = now
+            expired = set()
+            while deadlines and deadlines[0][0] <= now:
+                expired.add(heappop(deadlines)[1])
+            every = self._ticks % RETRY_TICKS == number % RETRY_TICKS
+            for topic in sorted(topics if every else expired & topics.keys()):
+                self._try_topic(group, topic)
+                if topic in expired and topic in topics:
+                    heappush(deadlines, (min(self._deadline(number, waiting) for waiting in topics[topic]), topic))
+
+    def _try_topic(self, group: Group, topic: str) -> None:
+        number = group.number
+        topics = self.waiting[number]
+        still = [waiting for waiting in topics[topic] if not self._try(group, waiting, self._expired(group, waiting))]
+        if still:
+            topics[topic] = still
+            return
+        del topics[topic]
+        if not topics:
+            del self.waiting[number], self._deadlines[number]
+            self._unheard_at.pop(number, None)
+
+    def _expired(self, group: Group, waiting: WaitingSubscription) -> bool:
+        """Return whether its time is up. Time counts while a coordinator of its epoch or a later one is heard."""
+        after = waiting.event.after
+        if after is not None and (after.epoch > group.replica.synced or not self._hears_coordinator(group)):
+            waiting.since = self.ctx.now
+        return self._deadline(group.number, waiting) <= self.ctx.now
+
+    def _deadline(self, number: int, waiting: WaitingSubscription) -> float:
+        """Return when the subscription is answered with `reset` if nothing changes."""
+        config = self.ctx.config
+        since = waiting.since
+        if waiting.event.after is not None:
+            since = max(since, self._unheard_at.get(number, since))
+        return min(since + config.resume_wait, waiting.begun + config.resume_limit)
+
+    def _hears_coordinator(self, group: Group) -> bool:
+        """Return whether the coordinator of the latest known epoch tells this broker what is committed."""
+        replica, gossip, number = group.replica, self.gossip, group.number
+        if gossip.epoch(number) > replica.synced:
+            return False
+        if group.term is not None and group.term.active:
+            return True
+        return replica.settled and self.ctx.now - gossip.heard_at(number) <= 2 * self.ctx.config.heartbeat
+
+    # ---- replay ----------------------------------------------------------------------------------------------
+
+    def _replay(self, event: Attach, log: TopicLog | None, position: Position, after: Position) -> None:
+        if log is None:
+            self._attached(event, "complete", position, [])
+            return
+        begin = max(after.sequence, log.base)
+        publications = self._page(log, begin, event.max_bytes)
+        done = begin + len(publications) == log.committed
+        if after.sequence < log.base:
+            self._attached(event, "truncated", position, publications, done, after.sequence + 1, log.base)
+        else:
+            self._attached(event, "complete", position, publications, done)
+
+    def _page(self, log: TopicLog, after: int, max_bytes: int) -> list[Publication]:
+        """Return committed entries behind `after`, about `max_bytes` of payload, at least one if there is one.
+
+        Reads no more of the log than it returns, so that a page costs the same in a long log as in a short one.
+        """
+        page: list[Publication] = []
+        size = 0
+        committed = log.committed
+        piece = PIECE
+        while after < committed and len(page) < MAX_PAGE:
+            until = min(after + piece, committed)
+            for entry in log.between(after, until):
+                size += len(entry.payload)
+                if page and size > max_bytes:
+                    return page
+                page.append(entry)
+            after = until
+            piece = len(page)
+        return page
+
+    def _attached(
+        self,
+        event: Attach,
+        receipt: Receipt,
+        position: Position,
+        publications: list[Publication],
+        done: bool = True,
+        first: int = 0,
+        last: int = 0,
+    ) -> None:
+        self.ctx.emit(
+            Attached(
+                event.edge,
+                event.reference,
+                event.topic,
+                receipt,
+                position,
+                tuple(publications),
+                done,
+                first,
+                last,
+            )
+        )
+
+    def next_page(self, event: NextPage) -> None:
+        """Answer with the next page of a replay."""
+        group = self.groups[topic_group(event.topic, len(self.groups))]
+        replica = group.replica
+        position = replica.position(event.topic)
+        log = replica.topics.get(event.topic)
+        after = event.after.sequence
+        if event.after.epoch < replica.first or log is None or after > log.committed:
+            self.ctx.emit(Page(event.edge, event.reference, event.topic, (), True, "reset", position))
+            return
+        begin = max(after, log.base)
+        publications = tuple(self._page(log, begin, event.max_bytes))
+        done = begin + len(publications) == log.committed
+        if after < log.base:
+            self.ctx.emit(
+                Page(
+                    event.edge,
+                    event.reference,
+                    event.topic,
+                    publications,
+                    done,
+                    "truncated",
+                    position,
+                    after + 1,
+                    log.base,
+                )
+            )
+        else:
+            self.ctx.emit(Page(event.edge, event.reference, event.topic, publications, done, "complete", position))
