@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -53,3 +54,17 @@ def test_a_package_says_what_it_is_for_and_names_what_is_there(path: Path) -> No
 def test_a_module_that_a_page_names_is_there(page: Path) -> None:
     for name in re.findall(r"`([\w/]+\.py)`", page.read_text("utf-8")):
         assert any(path.endswith(f"/{name}") for path in MODULES), name
+
+
+def test_images_and_type_checks_have_every_package_of_the_wheel() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    packages = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    folders = {package.partition("/")[0] for package in packages}
+    assert folders == {path.parts[-3] for path in ROOT.glob("*/migratory_*/__init__.py")} | {"clients"}
+    assert folders <= {path.partition("/")[0] for path in project["tool"]["mypy"]["files"]}
+    assert folders <= set(re.findall(r"^!(\w+)$", (ROOT / ".dockerignore").read_text("utf-8"), re.M))
+    copied = re.findall(r"^COPY (\w+) /build/\1$", (ROOT / "Dockerfile").read_text("utf-8"), re.M)
+    assert {folder for folder in copied if copied.count(folder) == 3} == folders
+    listed = re.search(r"git ls-files .*? -- (.*?) \|", (ROOT / "docker" / "build").read_text("utf-8"), re.S)
+    assert listed is not None
+    assert folders <= set(listed[1].split())
