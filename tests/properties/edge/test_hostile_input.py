@@ -44,7 +44,7 @@ ARRAYS = st.lists(st.one_of(st.sampled_from([1, 2, 3, 4, 5, 32, 36, 99]), VALUES
 def ready(wire: str) -> tuple[Bench, Any, Any]:
     bench = Bench(EdgeConfig(queue_per_client=20_000, subscriptions_per_client=5))
     hostile, other = bench.client(wire=wire), bench.client(wire=wire)  # type: ignore[arg-type]
-    other.live("t")
+    other.subscribe_live("t")
     other.received.clear()
     return bench, hostile, other
 
@@ -58,11 +58,11 @@ def finish(bench: Bench, hostile: Any, other: Any) -> None:
             assert request.topic
         for event in logic.answer(request):
             bench.step(event)
-    other.say(Ping())
+    other.send(Ping())
     assert other.received == [Pong()]
     assert other.close_code is None
     if hostile.socket == "open":
-        hostile.lose()
+        hostile.lose_socket()
     assert bench.edge.subscriptions == 1
     assert bench.edge.clients == 1
 
@@ -71,7 +71,7 @@ def finish(bench: Bench, hostile: Any, other: Any) -> None:
 def test_json_input_does_not_affect_another_client(objects: list[Any], together: bool) -> None:
     bench, hostile, other = ready("json")
     for value in [objects] if together else objects:
-        hostile.raw(frames.text_frame(json.dumps(value).encode(), MASK))
+        hostile.send_bytes(frames.text_frame(json.dumps(value).encode(), MASK))
     finish(bench, hostile, other)
 
 
@@ -83,7 +83,7 @@ def test_messagepack_input_does_not_affect_another_client(arrays: list[Any], tog
             data = msgspec.msgpack.encode(value)
         except (OverflowError, UnicodeEncodeError):  # can't be said in MessagePack
             continue
-        hostile.raw(frames.binary_frame(data, MASK))
+        hostile.send_bytes(frames.binary_frame(data, MASK))
     finish(bench, hostile, other)
 
 
@@ -92,13 +92,13 @@ def test_messagepack_input_does_not_affect_another_client(arrays: list[Any], tog
 def test_random_bytes_do_not_affect_another_client(wire: str, chunks: list[bytes], welcomed: bool) -> None:
     bench, hostile, other = ready(wire)
     if not welcomed:
-        hostile.lose()
+        hostile.lose_socket()
         hostile = bench.open(wire)  # type: ignore[arg-type]
     for chunk in chunks:
-        hostile.raw(chunk)
-        hostile.raw(frames.text_frame(chunk, MASK) if wire == "json" else frames.binary_frame(chunk, MASK))
+        hostile.send_bytes(chunk)
+        hostile.send_bytes(frames.text_frame(chunk, MASK) if wire == "json" else frames.binary_frame(chunk, MASK))
     if hostile.close_code is None and hostile.socket == "open" and not welcomed:
-        hostile.say(Connect())
+        hostile.send(Connect())
     bench.wait(25.0, tick=1.0)
     other.received.clear()
     other.controls.clear()

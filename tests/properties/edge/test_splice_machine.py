@@ -129,7 +129,7 @@ class SpliceMachine(RuleBasedStateMachine):
         follower = self.followers[client]
         if follower.reader is not None and not dice:
             self.check(follower)
-            follower.reader.lose()
+            follower.reader.lose_socket()
             self.forget(follower)
 
     @rule(client=clients, topic=topics, resume=st.sampled_from(["last", "last", "older", "newer", "none", "snapshot"]))
@@ -145,7 +145,7 @@ class SpliceMachine(RuleBasedStateMachine):
         self.check(follower)
         follower.requests += 1
         follower.pending[follower.requests] = topic, after
-        follower.reader.say(Subscribe(follower.requests, [TopicRequest(topic, after, resume == "snapshot")]))
+        follower.reader.send(Subscribe(follower.requests, [TopicRequest(topic, after, resume == "snapshot")]))
         self.check(follower)
 
     @rule(client=clients, topic=topics)
@@ -154,7 +154,7 @@ class SpliceMachine(RuleBasedStateMachine):
         if follower.reader is not None and not follower.paused:
             follower.requests += 1
             self.check(follower)
-            follower.reader.say(Unsubscribe(follower.requests, [topic]))
+            follower.reader.send(Unsubscribe(follower.requests, [topic]))
 
     @rule(client=clients)
     def pause(self, client: int) -> None:
@@ -195,7 +195,7 @@ class SpliceMachine(RuleBasedStateMachine):
         if reader.close_code is not None:
             assert reader.close_code == CloseCode.SLOW_CONSUMER
             assert follower.paused
-            reader.lose()
+            reader.lose_socket()
             self.forget(follower)
 
     def receipt(self, follower: Follower, request: int, receipt: TopicReceipt) -> None:
@@ -259,7 +259,7 @@ class SpliceMachine(RuleBasedStateMachine):
         assert self.bench.edge.queue_bytes == 0
         for number, reader in self.bench.readers.items():
             if reader.socket == "open" and number in self.bench.edge._connections.table:
-                reader.lose()
+                reader.lose_socket()
         assert (self.bench.edge.topics, self.bench.edge.clients) == (0, 0)
 
 

@@ -1,4 +1,4 @@
-"""An edge on a bench: clients that speak real frames, and whatever the edge asks of the logic in a list."""
+"""A test bench for an edge: clients that send and receive real frames, and the edge's requests to the logic."""
 
 from __future__ import annotations
 
@@ -67,12 +67,12 @@ def publications(first: int, last: int, epoch: int = 1) -> tuple[Publication, ..
 
 
 def receipts(messages: list[Subscribed]) -> list[tuple[int, str | None, int, int]]:
-    """Request, receipt, first and last missing of each topic that they answer for."""
+    """Return (request, receipt, first, last) of each receipt."""
     return [(m.request, r.receipt, r.first, r.last) for m in messages for r in m.topics]
 
 
 class Reader:
-    """One client. `received` holds the broker's messages in order, `writes` the bytes as they came."""
+    """A client. `received` has the broker's messages in order, `writes` the bytes of each write."""
 
     def __init__(self, bench: Bench, number: int, wire: Literal["json", "msgpack"], deflate: bool) -> None:
         self.bench = bench
@@ -85,10 +85,10 @@ class Reader:
         self.close_code: int | None = None
         self.close_reason = ""
         self.socket: Literal["open", "closed", "aborted"] = "open"
-        self.paused = False  # the transport is full, and the edge knows it
+        self.paused = False  # the transport is full, and the edge was told
 
     def write(self, data: bytes) -> None:
-        """What the edge writes. Nothing may come behind a close frame, or after the socket was closed."""
+        """Receive a write of the edge. Raises AssertionError behind a close frame or after the end of the socket."""
         assert self.socket == "open", f"written to a socket that is {self.socket}: {data!r}"
         assert self.close_code is None, f"written after the close frame: {data!r}"
         assert not self.paused or data[0] == 0x88, f"written to a full transport: {data!r}"
@@ -102,34 +102,34 @@ class Reader:
             else:
                 self.controls.append(event)
 
-    def say(self, *messages: ClientMessage) -> list[Effect]:
-        return self.raw(b"".join(self.frame(message) for message in messages))
+    def send(self, *messages: ClientMessage) -> list[Effect]:
+        return self.send_bytes(b"".join(self.frame(message) for message in messages))
 
     def frame(self, message: ClientMessage) -> bytes:
         data = self.codec.encode(message)
         return frames.encode_frame(frames.BINARY if self.codec.binary else frames.TEXT, data, MASK)
 
-    def text(self, text: str) -> list[Effect]:
-        """One text frame, as a person would type it."""
-        return self.raw(frames.text_frame(text.encode("utf-8", "surrogatepass"), MASK))
+    def send_text(self, text: str) -> list[Effect]:
+        """Send one text frame."""
+        return self.send_bytes(frames.text_frame(text.encode("utf-8", "surrogatepass"), MASK))
 
-    def raw(self, data: bytes) -> list[Effect]:
+    def send_bytes(self, data: bytes) -> list[Effect]:
         return self.bench.step(Received(self.number, data))
 
     def subscribe(
         self, topic: str, after: tuple[int, int] | str | None = None, request: int = 1, snapshot: bool = False
     ) -> Attach:
-        """Subscribes to one topic; what the edge asked of the logic."""
-        asked = len(self.bench.requests)
+        """Subscribe to one topic. Return the edge's request to the logic."""
+        before = len(self.bench.requests)
         position = Position(*after) if isinstance(after, tuple) else after
-        self.say(Subscribe(request, [TopicRequest(topic, position, snapshot)]))
-        found = self.bench.requests.pop()
-        assert isinstance(found, Attach)
-        assert len(self.bench.requests) == asked
-        return found
+        self.send(Subscribe(request, [TopicRequest(topic, position, snapshot)]))
+        attach = self.bench.requests.pop()
+        assert isinstance(attach, Attach)
+        assert len(self.bench.requests) == before
+        return attach
 
-    def live(self, topic: str, position: Position = NOTHING) -> None:
-        """Subscribes, and is live from `position` on."""
+    def subscribe_live(self, topic: str, position: Position = NOTHING) -> None:
+        """Subscribe, and be live from `position` on."""
         attach = self.subscribe(topic)
         self.bench.step(Attached(0, attach.reference, topic, "complete", position))
 
@@ -141,23 +141,26 @@ class Reader:
         self.paused = False
         self.bench.step(Resumed(self.number))
 
-    def lose(self) -> None:
+    def lose_socket(self) -> None:
         self.bench.step(Lost(self.number))
 
     def take(self, kind: type[T]) -> list[T]:
-        """The messages of a kind; all others, before and after, are forgotten."""
-        found: list[T] = [message for message in self.received if isinstance(message, kind)]
+        """Return the messages of a kind, and drop all received messages."""
+        messages: list[T] = [message for message in self.received if isinstance(message, kind)]
         self.received.clear()
-        return found
+        return messages
 
     def sequences(self, topic: str) -> list[int]:
-        """The sequence numbers of what was delivered."""
+        """Return the sequence numbers of the received messages of a topic."""
         return [m.position.sequence for m in self.received if isinstance(m, Message) and m.topic == topic]
 
 
 class Bench:
-    """`requests`, `detached`, `notes` and `observed` collect what the edge says to others than its clients; `counted`
-    is what it said last of how many there are."""
+    """An edge with its clients.
+
+    `requests`, `detached`, `notes` and `observed` collect the effects that are not for clients; `counted` is the last
+    report of client counts.
+    """
 
     def __init__(
         self, config: EdgeConfig | None = None, authorizer: ClientAuthorizer | None = None, *, open: bool = True
@@ -166,14 +169,14 @@ class Bench:
         self.now = 1000.0
         self.readers: dict[int, Reader] = {}
         self.requests: list[Attach | NextPage | PublishRequest] = []
-        self.counted: tuple[int, ...] = ()  # clients, as the logic was told last
+        self.counted: tuple[int, ...] = ()  # clients by moves, as reported last
         self.detached: list[Detach] = []
         self.notes: list[Note] = []
         self.observed: list[Observe] = []
         self.held: set[int] = set()  # connections whose sockets are not read
-        self.more: list[More] = []  # what the edge wants back; it gets it at once but for `put_off`
-        self.put_off = False
-        self.later: list[Later] = []  # what the edge wants back at a time; `wait` gives it
+        self.more: list[More] = []  # given back at once, except with `defer_more`
+        self.defer_more = False
+        self.later: list[Later] = []  # timers, given back by `wait`
         if open:
             self.step(Admission(True))
 
@@ -205,7 +208,7 @@ class Bench:
                 self.counted = effect.by_moves
             else:
                 self.requests.append(effect)
-        while self.more and not self.put_off:
+        while self.more and not self.defer_more:
             effects = effects + self.step(self.more.pop(0))
         return effects
 
@@ -218,13 +221,13 @@ class Bench:
         return reader
 
     def client(self, name: str = "", wire: Literal["json", "msgpack"] = "msgpack", *, deflate: bool = False) -> Reader:
-        """A client that was welcomed."""
+        """Return a connected client."""
         reader = self.open(wire, deflate=deflate)
-        reader.say(Connect(client=name))
+        reader.send(Connect(client=name))
         assert len(reader.take(Welcome)) == 1
         return reader
 
-    def fan(self, topic: str, *publications: Publication) -> list[Effect]:
+    def fanout(self, topic: str, *publications: Publication) -> list[Effect]:
         return self.step(Fanout(topic, publications))
 
     def attached(self, attach: Any, position: Position, **rest: Any) -> None:
@@ -234,26 +237,27 @@ class Bench:
     def page(self, request: Any, *publications: Publication, done: bool = True, **rest: Any) -> None:
         self.step(Page(0, request.reference, request.topic, publications, done, **rest))
 
-    def ask(self, kind: type[T]) -> T:
-        """The one request of a kind that came since the last call."""
-        (found,) = self.asked(kind)
-        return found
+    def request_of(self, kind: type[T]) -> T:
+        """Return the only request of a kind since the last call."""
+        (request,) = self.requests_of(kind)
+        return request
 
-    def asked(self, kind: type[T]) -> list[T]:
-        found: list[T] = [request for request in self.requests if isinstance(request, kind)]
+    def requests_of(self, kind: type[T]) -> list[T]:
+        """Return the requests of a kind since the last call, and drop all requests."""
+        requests: list[T] = [request for request in self.requests if isinstance(request, kind)]
         self.requests.clear()
-        return found
+        return requests
 
     def published(self) -> list[ForwardedPublication]:
-        """What the logic was given to publish since the last call; all other requests are forgotten."""
-        return [publication for request in self.asked(PublishRequest) for publication in request.publications]
+        """Return the publications for the logic since the last call, and drop all requests."""
+        return [publication for request in self.requests_of(PublishRequest) for publication in request.publications]
 
     def answer(self, reader: Reader, *answers: Ack | Nack) -> None:
-        """The logic's answers to its publications."""
+        """Answer the client's publications."""
         self.step(PublishAnswers(0, reader.number, list(answers)))
 
     def wait(self, seconds: float, tick: float = 0.1) -> None:
-        """Time passes, with the ticks of a running process."""
+        """Advance the time, with timers and ticks."""
         for _ in range(round(seconds / tick)):
             self.now += tick
             while due := [later for later in self.later if later.at <= self.now + 1e-9]:

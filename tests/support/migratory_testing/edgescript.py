@@ -1,4 +1,4 @@
-"""The language of the edge's scenarios. One command a line; positions are `epoch:sequence`.
+"""The interpreter of the edge's scenario files. One command per line; positions are `epoch:sequence`.
 
 config NAME=VALUE ...                     limits of the edge, before anything else
 admission open | learning | fenced | ...
@@ -72,7 +72,9 @@ from migratory_protocol.positions import Position, parse_position
 MASK = b"\x00\x00\x00\x00"
 
 
-class Client:
+class ScriptClient:
+    """A client of a scenario."""
+
     def __init__(self, name: str, number: int, codec: Codec, deflate: bool) -> None:
         self.name = name
         self.number = number
@@ -92,13 +94,13 @@ class Client:
 
 
 class EdgeScript:
-    """Called with a command, it gives the lines of its transcript."""
+    """An edge with its clients. A call with a command returns the lines of its transcript."""
 
     def __init__(self) -> None:
         self.config: dict[str, Any] = {}
         self.now = 100.0
-        self.later: list[Later] = []  # what the edge wants back at a time
-        self.clients: dict[str, Client] = {}
+        self.later: list[Later] = []  # timers of the edge
+        self.clients: dict[str, ScriptClient] = {}
         self.names: dict[int, str] = {}
         self._edge: Edge | None = None
 
@@ -146,7 +148,7 @@ class EdgeScript:
         if isinstance(effect, PublishRequest):
             return [f"  logic < publish {show_forwarded(publication)}" for publication in effect.publications]
         if isinstance(effect, ClientCounts):
-            return []  # comes with every tick behind a change
+            return []  # follows every change, at the next tick
         if isinstance(effect, Detach):
             return [f"  logic < detach {effect.topic}"]
         if isinstance(effect, Observe):
@@ -165,15 +167,15 @@ class EdgeScript:
 
     def do_open(self, name: str, wire: str = "json", deflate: str = "") -> list[str]:
         number = len(self.names) + 1
-        self.clients[name] = Client(name, number, JSON if wire == "json" else MSGPACK, bool(deflate))
+        self.clients[name] = ScriptClient(name, number, JSON if wire == "json" else MSGPACK, bool(deflate))
         self.names[number] = name
         return self.step(Opened(number, wire, f"10.0.0.{number}:1", bool(deflate)))  # type: ignore[arg-type]
 
     def do_connect(self, name: str, version: str = "1") -> list[str]:
         lines = [] if name in self.clients else self.do_open(name)
-        return lines + self.tell(name, m.Connect(version=int(version), client=name))
+        return lines + self.send(name, m.Connect(version=int(version), client=name))
 
-    def tell(self, name: str, message: m.ClientMessage) -> list[str]:
+    def send(self, name: str, message: m.ClientMessage) -> list[str]:
         client = self.clients[name]
         data = client.codec.encode(message)
         frame = frames.binary_frame(data, MASK) if client.codec.binary else frames.text_frame(data, MASK)
@@ -190,19 +192,19 @@ class EdgeScript:
         for text in topics:
             topic, _, after = text.removesuffix("!").partition("@")
             wanted.append(m.TopicRequest(topic, after or None, text.endswith("!")))
-        return self.tell(name, m.Subscribe(int(request), wanted))
+        return self.send(name, m.Subscribe(int(request), wanted))
 
     def do_unsubscribe(self, name: str, request: str, *topics: str) -> list[str]:
-        return self.tell(name, m.Unsubscribe(int(request), list(topics)))
+        return self.send(name, m.Unsubscribe(int(request), list(topics)))
 
     def do_publish(
         self, name: str, topic: str, payload: str, publisher: str = "", number: str = "0", mark: str = "0"
     ) -> list[str]:
         qos = 1 if publisher else 0
-        return self.tell(name, m.Publish(topic, payload.encode(), qos, publisher, int(number), int(mark)))
+        return self.send(name, m.Publish(topic, payload.encode(), qos, publisher, int(number), int(mark)))
 
     def do_bye(self, name: str) -> list[str]:
-        return self.tell(name, m.Bye())
+        return self.send(name, m.Bye())
 
     def do_pause(self, name: str) -> list[str]:
         return self.step(Paused(self.clients[name].number))
@@ -214,9 +216,9 @@ class EdgeScript:
         return self.step(Lost(self.clients.pop(name).number))
 
     def do_attached(self, reference: str, topic: str, receipt: str, position: str, *rest: str) -> list[str]:
-        first, last, found, done = answer(rest)
+        first, last, entries, done = parse_answer(rest)
         return self.step(
-            Attached(0, int(reference[1:]), topic, receipt, parse_position(position), found, done, first, last)  # type: ignore[arg-type]
+            Attached(0, int(reference[1:]), topic, receipt, parse_position(position), entries, done, first, last)  # type: ignore[arg-type]
         )
 
     def do_page(self, reference: str, topic: str, *rest: str) -> list[str]:
@@ -224,16 +226,16 @@ class EdgeScript:
         if rest and rest[0] in ("truncated", "reset"):
             receipt, position = rest[0], parse_position(rest[1])
             rest = rest[2:]
-        first, last, found, done = answer(rest)
+        first, last, entries, done = parse_answer(rest)
         return self.step(
-            Page(0, int(reference[1:]), topic, found, done, receipt, position, first, last)  # type: ignore[arg-type]
+            Page(0, int(reference[1:]), topic, entries, done, receipt, position, first, last)  # type: ignore[arg-type]
         )
 
     def do_fanout(self, topic: str, which: str) -> list[str]:
         return self.step(Fanout(topic, publications(which)))
 
     def do_gap(self, topic: str, receipt: str, position: str, *rest: str) -> list[str]:
-        first, last, _, _ = answer(rest)
+        first, last, _, _ = parse_answer(rest)
         return self.step(Gap(topic, receipt, parse_position(position), first, last))  # type: ignore[arg-type]
 
     def do_answer(self, name: str, topic: str, publisher: str, number: str, verdict: str) -> list[str]:
@@ -255,31 +257,31 @@ class EdgeScript:
         start = self.now
         for tick in range(1, round(float(seconds) * 10) + 1):
             self.now = start + tick / 10
-            found = []
+            output: list[str] = []
             while due := [later for later in self.later if later.at <= self.now + 1e-9]:
                 self.later.remove(due[0])
-                found += self.step(due[0])
-            if found := found + self.step(Tick()):
-                lines += [f"  after {tick / 10:.1f} s", *found]
+                output += self.step(due[0])
+            if output := output + self.step(Tick()):
+                lines += [f"  after {tick / 10:.1f} s", *output]
         return lines
 
     def do_status(self) -> list[str]:
         return [f"  {name}: {json.dumps(value)}" for name, value in self.edge.status().items()]
 
 
-def answer(words: tuple[str, ...]) -> tuple[int, int, tuple[Publication, ...], bool]:
-    """`[FIRST-LAST] [= PUBLICATIONS] [more]`"""
+def parse_answer(words: tuple[str, ...]) -> tuple[int, int, tuple[Publication, ...], bool]:
+    """Parse `[FIRST-LAST] [= PUBLICATIONS] [more]`."""
     first = last = 0
-    found: tuple[Publication, ...] = ()
+    entries: tuple[Publication, ...] = ()
     rest = list(words)
     if rest and "-" in rest[0]:
         low, _, high = rest.pop(0).partition("-")
         first, last = int(low), int(high)
     if rest and rest[0] == "=":
-        found = publications(rest[1])
+        entries = publications(rest[1])
         del rest[:2]
-    assert rest in ([], ["more"]), f"not understood: {rest}"
-    return first, last, found, not rest
+    assert rest in ([], ["more"]), f"unexpected words: {rest}"
+    return first, last, entries, not rest
 
 
 def publications(text: str) -> tuple[Publication, ...]:
@@ -296,7 +298,7 @@ def show_forwarded(publication: ForwardedPublication) -> str:
 
 
 def show_message(message: m.BrokerMessage) -> str:
-    """One line that leaves nothing out."""
+    """Return the whole message as one line."""
     if isinstance(message, m.Message):
         replayed = " replayed" if message.replayed else ""
         return f"message {message.topic} {message.position} {message.payload.decode()!r}{replayed}"

@@ -1,5 +1,7 @@
-"""The frame parser beside an independent one, websockets' sans-I/O protocol: the same bytes, the same events, the same
-close code, but for the differences that `assert_alike` names (docs/fuzzing.md lists them with their reasons)."""
+"""Comparison of the frame parser with an independent one, the sans-I/O protocol of `websockets`.
+
+The same bytes must give the same events and close code, except for the differences that `assert_alike` lists.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +33,8 @@ Event = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Read:
-    """What a parser made of some bytes. `code` closes, None when nothing does; `text` says why. `state` is what it
-    holds afterwards; `waits`: it is in the middle of a frame."""
+    """The result of parsing some bytes: the events, the close code (None: still open) and its reason, the parser's
+    state afterwards, and whether it waits for the rest of a frame."""
 
     events: list[Event]
     code: int | None
@@ -61,7 +63,7 @@ def ours(chunks: Sequence[bytes], deflate: bool, role: Role = "server", limit: i
             events += map(shown, parser.feed(chunk))
         except ProtocolError as error:
             events += map(shown, error.events)
-            # it is finished: whatever still comes is ignored
+            # it is closed and ignores all further bytes
             assert not any(parser.feed(later) for later in chunks[index + 1 :])
             return Read(events, int(error.code), error.text, _state(parser))
     return Read(events, None, "", _state(parser))
@@ -81,7 +83,7 @@ def _state(parser: FrameParser) -> tuple[object, ...]:
 
 
 def theirs(data: bytes, deflate: bool, role: Role = "server", limit: int = LIMIT) -> Read:
-    """What websockets makes of it, put together from its frames: it leaves fragments and UTF-8 to its callers."""
+    """Parse with websockets. Its callers must join fragments and check UTF-8, which is done here."""
     protocol = Protocol(SERVER if role == "server" else CLIENT, max_size=limit)
     if deflate:
         protocol.extensions = [
@@ -147,17 +149,17 @@ def _is_utf8(data: bytes) -> bool:
 
 
 def assert_alike(mine: Read, other: Read, deflate: bool) -> None:
-    """Raises AssertionError where the two readings differ in another way than those that are known:
+    """Raise AssertionError when the two results differ in another way than the known ones:
 
     - a length that is not in its shortest form, a control frame's as well, is 1002 here (RFC 6455, 5.2 and 5.5) and
       passes there;
-    - what cannot be inflated is 1007 here and 1002 there, and what stands behind the end of a deflate stream 1007 here
+    - data that cannot be inflated are 1007 here and 1002 there, and data behind the final deflate block are 1007 here
       and ignored there;
-    - a close frame inside of a fragmented message is one like any other here (RFC 6455, 5.4) and 1002 there;
-    - there a length is looked at before other mistakes, a ping counts as a part of the message around it, and the
-      limit holds for the compressed bytes as well: after a 1009 there only what came before is compared;
-    - of a frame with two mistakes each names the one that it looks at first; here the first byte is judged as soon as
-      it is there, before the frame is whole.
+    - a close frame inside a fragmented message is valid here (RFC 6455, 5.4) and 1002 there;
+    - there a length is checked before other errors, a ping counts as a part of the message around it, and the limit
+      applies to the compressed bytes as well: after a 1009 there, only the events before it are compared;
+    - each reports the first error that it checks in a frame with two; here the first byte is checked as soon as it
+      arrives, before the frame is complete.
     """
     if mine.code == 1002 and mine.text.endswith(("in its shortest form", "at most 125 bytes")):
         assert mine.events == other.events[: len(mine.events)]
@@ -173,17 +175,17 @@ def assert_alike(mine: Read, other: Read, deflate: bool) -> None:
         return
     assert mine.events == other.events
     if other.code == CANNOT_INFLATE:
-        # another mistake in the same frame, too many bytes by its header, or the message is not whole yet
+        # another error in the same frame, too many bytes by its header, or an incomplete message
         assert mine.code in (1002, 1009, None)
     elif other.code == 1007:
-        assert mine.code in (1002, 1007)  # a frame with two mistakes: there its first byte is looked at last
+        assert mine.code in (1002, 1007)  # a frame with two errors: there its first byte is checked last
     elif mine.code == 1002 and other.code is None:
-        assert other.waits  # for the rest of a frame whose first bytes are wrong
+        assert other.waits  # for the rest of a frame whose first bytes are invalid
     else:
         assert mine.code == other.code
 
 
 def cut(data: bytes, places: Sequence[int]) -> list[bytes]:
-    """`data` in pieces, cut at these places (modulo its length)."""
+    """Return `data` in pieces, cut at these places (modulo its length)."""
     bounds = [0, *sorted(place % (len(data) + 1) for place in places), len(data)]
     return [data[start:end] for start, end in pairwise(bounds)]

@@ -1,4 +1,4 @@
-"""State machines run as tests of themselves: a mistake that is planted in the product must be found by them."""
+"""Checks that a Hypothesis state machine detects a fault that is planted in the product."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from hypothesis.stateful import run_state_machine_as_test
 
 
 def load_machine(beside: str, file: str, name: str) -> Any:
-    """The machine in a file beside `beside` (tests are no package)."""
+    """Return the machine in a file beside `beside` (tests are not a package)."""
     spec = util.spec_from_file_location(file, Path(beside).with_name(f"{file}.py"))
     assert spec is not None
     assert spec.loader is not None
     module = util.module_from_spec(spec)
-    sys.modules[file] = module  # where dataclasses look their annotations up
+    sys.modules[file] = module  # dataclasses resolve their annotations there
     spec.loader.exec_module(module)
     return getattr(module, name)
 
 
 def assert_caught(machine: Any, examples: int = 300, steps: int = 50) -> None:
-    """Runs the machine until it fails, at most so many times."""
+    """Run the machine until it fails. Raises when it does not fail within `examples` runs."""
     quick = settings(
         max_examples=examples,
         stateful_step_count=steps,

@@ -1,7 +1,7 @@
-"""A logic of one broker, as far as an edge sees it: commits at once, answers by the docstrings of `logic.events`.
+"""A model of the logic for one broker, as an edge sees it: it commits at once and answers as `logic.events` specifies.
 
-It holds what was published, so that a test can say what a subscriber must have seen. `Fanout`s may be held back
-(`flush`), as the real logic collects them over a loop turn.
+It holds all publications, so that a test can check what a subscriber must have received. `Fanout`s wait for `flush`, as
+the real logic collects them over a turn of the event loop.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from migratory_protocol.positions import Position
 
 
 class Log:
-    """One topic. Publications `base`+1..`last` are cached."""
+    """The log of a topic. The publications from `base` + 1 on are cached."""
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
         self.base = 0
         self.cached: list[Publication] = []
-        self.pending: list[Publication] = []  # committed, not fanned out yet
+        self.pending: list[Publication] = []  # committed and not fanned out
 
     @property
     def position(self) -> Position:
@@ -41,12 +41,14 @@ class Log:
 
 
 class OneLogic:
+    """The logs of all topics. A history is named by its first epoch."""
+
     def __init__(self, epoch: int = 1) -> None:
         self.history = self.epoch = epoch
         self.logs: dict[str, Log] = defaultdict(lambda: Log(self.epoch))
 
     def publish(self, topic: str, *payloads: bytes) -> list[Publication]:
-        """Commits at once; the fan-out comes with `flush`."""
+        """Commit publications. `flush` fans them out."""
         log = self.logs[topic]
         new = []
         for payload in payloads:
@@ -56,6 +58,7 @@ class OneLogic:
         return new
 
     def flush(self) -> list[Event]:
+        """Return the fan-outs of all pending publications."""
         events: list[Event] = []
         for topic, log in self.logs.items():
             if log.pending:
@@ -64,7 +67,7 @@ class OneLogic:
         return events
 
     def evict(self, topic: str, count: int) -> None:
-        """The oldest leave the cache."""
+        """Evict the oldest publications from the cache."""
         log = self.logs[topic]
         for publication in log.cached[:count]:
             log.base = publication.sequence
@@ -72,7 +75,7 @@ class OneLogic:
         del log.cached[:count]
 
     def skip(self, topic: str, count: int) -> list[Event]:
-        """Publications that this broker never got: it takes the log whole behind them."""
+        """Skip publications that this broker never received. Return the fan-outs and the gap."""
         events = self.flush()
         log = self.logs[topic]
         first = log.position.sequence + 1
@@ -82,7 +85,7 @@ class OneLogic:
         return [*events, Gap(topic, "truncated", log.position, first, log.base)]
 
     def lose_history(self) -> list[Event]:
-        """A new history begins for all topics."""
+        """Begin a new history for all topics. Return the fan-outs and the resets."""
         events = self.flush()
         self.epoch += 10
         self.history = self.epoch
@@ -92,6 +95,7 @@ class OneLogic:
         return events
 
     def answer(self, request: Attach | NextPage | PublishRequest) -> list[Event]:
+        """Return the answers to a request of an edge."""
         if isinstance(request, PublishRequest):
             acknowledged: list[Ack | Nack] = []
             for publication in request.publications:
@@ -107,18 +111,18 @@ class OneLogic:
         log = self.logs[request.topic]
         receipt: Receipt = "complete"
         position, after = log.position, request.after
-        found: Iterable[Publication] = ()
+        entries: Iterable[Publication] = ()
         done, first, last = True, 0, 0
         if after is None:
-            found = log.cached[-1:] if request.snapshot else ()
+            entries = log.cached[-1:] if request.snapshot else ()
         elif after.epoch < self.history or after > position:
             receipt = "reset"
         else:
             if after.sequence < log.base:
                 receipt, first, last = "truncated", after.sequence + 1, log.base
-            found, done = self._cut(log, after.sequence, request.max_bytes)
+            entries, done = self._cut(log, after.sequence, request.max_bytes)
         return Attached(
-            request.edge, request.reference, request.topic, receipt, position, tuple(found), done, first, last
+            request.edge, request.reference, request.topic, receipt, position, tuple(entries), done, first, last
         )
 
     def _page(self, request: NextPage) -> Page:
@@ -126,24 +130,24 @@ class OneLogic:
         after = request.after
         if after.epoch < self.history:
             return Page(request.edge, request.reference, request.topic, (), True, "reset", log.position)
-        found, done = self._cut(log, after.sequence, request.max_bytes)
+        entries, done = self._cut(log, after.sequence, request.max_bytes)
         if after.sequence < log.base:
             return Page(
                 request.edge,
                 request.reference,
                 request.topic,
-                tuple(found),
+                tuple(entries),
                 done,
                 "truncated",
                 log.position,
                 after.sequence + 1,
                 log.base,
             )
-        return Page(request.edge, request.reference, request.topic, tuple(found), done)
+        return Page(request.edge, request.reference, request.topic, tuple(entries), done)
 
     @staticmethod
     def _cut(log: Log, after: int, max_bytes: int) -> tuple[list[Publication], bool]:
-        """Publications behind `after`, at most `max_bytes` but at least one; and whether these are all."""
+        """Return the publications behind `after`, up to `max_bytes` but at least one, and whether these are all."""
         rest = [publication for publication in log.cached if publication.sequence > after]
         page: list[Publication] = []
         size = 0

@@ -19,11 +19,11 @@ class TestBadInput:
     def test_unmasked_frame_closes_with_1002_behind_earlier_messages(self) -> None:
         bench = Bench()
         reader = bench.client()
-        reader.raw(reader.frame(Ping()) + b"\x82\x00" + reader.frame(Ping()))
+        reader.send_bytes(reader.frame(Ping()) + b"\x82\x00" + reader.frame(Ping()))
         assert reader.take(Pong) == [Pong()]
         assert reader.close_code == CloseCode.PROTOCOL_ERROR
         assert bench.edge.closed == {"protocol": 1}
-        reader.raw(reader.frame(Ping()))
+        reader.send_bytes(reader.frame(Ping()))
         assert reader.received == []
 
     def test_message_over_the_limit_closes_with_1009(self) -> None:
@@ -32,10 +32,10 @@ class TestBadInput:
         rest = 1100 - len(fits.codec.encode(Publish("t" * 40, b"\x00" * 1000)))
         message = Publish("t" * (40 + rest), b"\x00" * 1000)
         assert len(fits.codec.encode(message)) == 1100
-        fits.say(message)
+        fits.send(message)
         assert fits.close_code is None
         assert len(bench.requests) == 1
-        over.raw(frames.encode_frame(frames.BINARY, b"\x00" * 1101, MASK)[:20])
+        over.send_bytes(frames.encode_frame(frames.BINARY, b"\x00" * 1101, MASK)[:20])
         assert over.close_code == CloseCode.TOO_LARGE
         assert bench.edge.closed == {"too_large": 1}
         assert len(bench.requests) == 1
@@ -45,20 +45,20 @@ class TestBadInput:
         bench = Bench()
         reader = bench.client(wire=wire)  # type: ignore[arg-type]
         opcode = frames.BINARY if wire == "json" else frames.TEXT
-        reader.raw(frames.encode_frame(opcode, b'{"op":"ping"}', MASK))
+        reader.send_bytes(frames.encode_frame(opcode, b'{"op":"ping"}', MASK))
         assert reader.close_code == CloseCode.UNSUPPORTED_DATA
         assert f"migratory.v1.{wire}" in reader.close_reason
 
     def test_text_that_is_not_utf8_closes_with_1007(self) -> None:
         bench = Bench()
         reader = bench.client(wire="json")
-        reader.raw(frames.encode_frame(frames.TEXT, b'{"op":"\xff"}', MASK))
+        reader.send_bytes(frames.encode_frame(frames.TEXT, b'{"op":"\xff"}', MASK))
         assert reader.close_code == CloseCode.INVALID_TEXT
 
     def test_unreadable_frame_closes_with_4000(self) -> None:
         bench = Bench()
         reader = bench.client(wire="json")
-        reader.text("hello")
+        reader.send_text("hello")
         (error,) = reader.take(Error)
         assert error.closes
         assert reader.close_code == CloseCode.BAD_MESSAGE
@@ -66,7 +66,7 @@ class TestBadInput:
     def test_bad_message_is_refused_and_its_neighbours_accepted(self) -> None:
         bench = Bench()
         reader = bench.client(wire="json")
-        reader.text('[{"op":"ping"},{"op":"fly"},{"op":"subscribe","request":"x","topics":[]},{"op":"ping"}]')
+        reader.send_text('[{"op":"ping"},{"op":"fly"},{"op":"subscribe","request":"x","topics":[]},{"op":"ping"}]')
         assert [type(message) for message in reader.received] == [Pong, Error, Error, Pong]
         first, second = reader.take(Error)
         assert "fly" in first.text
@@ -76,8 +76,8 @@ class TestBadInput:
     def test_compressed_message_is_accepted_when_negotiated(self) -> None:
         bench = Bench()
         reader = bench.client(wire="json", deflate=True)
-        reader.raw(frames.deflated_frame(frames.TEXT, b'{"op":"ping"}', MASK))
+        reader.send_bytes(frames.deflated_frame(frames.TEXT, b'{"op":"ping"}', MASK))
         assert reader.take(Pong)
         plain = bench.client(wire="json")
-        plain.raw(frames.deflated_frame(frames.TEXT, b'{"op":"ping"}', MASK))
+        plain.send_bytes(frames.deflated_frame(frames.TEXT, b'{"op":"ping"}', MASK))
         assert plain.close_code == CloseCode.PROTOCOL_ERROR

@@ -18,10 +18,12 @@ def bench(**limits: object) -> Bench:
     return Bench(EdgeConfig(batch_delay=0.1, **limits))  # type: ignore[arg-type]
 
 
-def live(bench: Bench, *topics: str, wire: Literal["json", "msgpack"] = "msgpack", deflate: bool = False) -> Reader:
+def live_reader(
+    bench: Bench, *topics: str, wire: Literal["json", "msgpack"] = "msgpack", deflate: bool = False
+) -> Reader:
     reader = bench.client(wire=wire, deflate=deflate)
     for topic in topics:
-        reader.live(topic)
+        reader.subscribe_live(topic)
     reader.received.clear()
     reader.writes.clear()
     return reader
@@ -31,10 +33,10 @@ def live(bench: Bench, *topics: str, wire: Literal["json", "msgpack"] = "msgpack
 @pytest.mark.parametrize("deflate", [False, True])
 def test_publications_within_the_delay_are_one_write(wire: Literal["json", "msgpack"], deflate: bool) -> None:
     table = bench()
-    reader = live(table, "t", "u", wire=wire, deflate=deflate)
-    table.fan("t", publication(1, b"x" * 300))
-    table.fan("u", publication(1), publication(2))
-    table.fan("t", publication(2))
+    reader = live_reader(table, "t", "u", wire=wire, deflate=deflate)
+    table.fanout("t", publication(1, b"x" * 300))
+    table.fanout("u", publication(1), publication(2))
+    table.fanout("t", publication(2))
     assert reader.writes == []
     assert table.edge.delivered == 0
     table.wait(0.1)
@@ -43,17 +45,17 @@ def test_publications_within_the_delay_are_one_write(wire: Literal["json", "msgp
     assert got == [("t", 1), ("u", 1), ("u", 2), ("t", 2)]
     assert table.edge.delivered == 4
     assert table.edge.sent_bytes >= len(reader.writes[0])
-    table.fan("t", publication(3))
+    table.fanout("t", publication(3))
     table.wait(0.1)
     assert reader.sequences("t") == [3]
 
 
 def test_clients_with_the_same_batch_share_one_effect() -> None:
     table = bench()
-    readers = [live(table, "t"), live(table, "t"), live(table, "t", "u")]
-    table.fan("t", publication(1))
-    table.fan("t", publication(2))
-    table.fan("u", publication(1))
+    readers = [live_reader(table, "t"), live_reader(table, "t"), live_reader(table, "t", "u")]
+    table.fanout("t", publication(1))
+    table.fanout("t", publication(2))
+    table.fanout("u", publication(1))
     (later,) = table.later
     table.later.clear()
     table.now = later.at
@@ -65,10 +67,10 @@ def test_clients_with_the_same_batch_share_one_effect() -> None:
 
 def test_batch_is_written_early_at_its_size_limit() -> None:
     table = bench(batch_bytes=300)
-    reader = live(table, "t")
-    table.fan("t", publication(1, b"x" * 200))
+    reader = live_reader(table, "t")
+    table.fanout("t", publication(1, b"x" * 200))
     assert reader.writes == []
-    table.fan("t", publication(2, b"x" * 200))
+    table.fanout("t", publication(2, b"x" * 200))
     assert reader.sequences("t") == [1, 2]
     assert len(reader.writes) == 1
 
@@ -76,12 +78,12 @@ def test_batch_is_written_early_at_its_size_limit() -> None:
 def test_batches_due_together_share_one_timer() -> None:
     """Batches that are due a little later are written together; the others need another `Later`, one at a time."""
     table = bench()
-    first, second, third = live(table, "t"), live(table, "u"), live(table, "v")
-    table.fan("t", publication(1))
+    first, second, third = live_reader(table, "t"), live_reader(table, "u"), live_reader(table, "v")
+    table.fanout("t", publication(1))
     table.now += 0.005
-    table.fan("u", publication(1))
+    table.fanout("u", publication(1))
     table.now += 0.05
-    table.fan("v", publication(1))
+    table.fanout("v", publication(1))
     assert [round(later.at, 3) for later in table.later] == [1000.1]
     table.now = table.later[0].at
     table.step(table.later.pop())
@@ -95,14 +97,14 @@ def test_batches_due_together_share_one_timer() -> None:
 
 def test_other_writes_flush_the_batch_first() -> None:
     table = bench()
-    reader = live(table, "t")
-    table.fan("t", publication(1))
-    effects = reader.say(Ping())
+    reader = live_reader(table, "t")
+    table.fanout("t", publication(1))
+    effects = reader.send(Ping())
     assert [type(message) for message in reader.received] == [Message, Pong]
     assert [type(effect) for effect in effects] == [Send]
     reader.received.clear()
-    table.fan("t", publication(2))
-    reader.say(Unsubscribe(5, ["t"]))
+    table.fanout("t", publication(2))
+    reader.send(Unsubscribe(5, ["t"]))
     assert [type(message) for message in reader.received] == [Message, Unsubscribed]
     table.wait(0.3)
     assert len(reader.received) == 2
@@ -110,32 +112,32 @@ def test_other_writes_flush_the_batch_first() -> None:
 
 def test_gap_receipt_keeps_its_place_among_publications() -> None:
     table = bench()
-    reader = live(table, "t")
-    table.fan("t", publication(1))
+    reader = live_reader(table, "t")
+    table.fanout("t", publication(1))
     table.step(Gap("t", "truncated", Position(1, 4), 2, 4))
-    table.fan("t", publication(5))
+    table.fanout("t", publication(5))
     table.wait(0.1)
     assert [type(message) for message in reader.received] == [Message, Subscribed, Message]
 
 
 def test_close_flushes_the_batch() -> None:
     table = bench()
-    leaving, closed, lost = live(table, "t"), live(table, "t"), live(table, "t")
-    table.fan("t", publication(1))
-    leaving.say(Bye())
+    leaving, closed, lost = live_reader(table, "t"), live_reader(table, "t"), live_reader(table, "t")
+    table.fanout("t", publication(1))
+    leaving.send(Bye())
     assert (leaving.sequences("t"), leaving.close_code) == ([1], 1000)
-    closed.raw(b"\x88\x82\x00\x00\x00\x00\x03\xe8")
+    closed.send_bytes(b"\x88\x82\x00\x00\x00\x00\x03\xe8")
     assert (closed.sequences("t"), closed.close_code) == ([1], 1000)
-    lost.lose()
+    lost.lose_socket()
     table.wait(0.3)
     assert lost.writes == []
 
 
 def test_dead_client_holds_no_batch() -> None:
     table = bench(heartbeat=1.0)
-    reader = live(table, "t")
+    reader = live_reader(table, "t")
     table.now += 2.0
-    table.fan("t", publication(1))
+    table.fanout("t", publication(1))
     table.wait(0.1, tick=0.05)
     assert reader.socket == "aborted"
     assert reader.writes == [] or reader.sequences("t") == [1]
@@ -144,15 +146,15 @@ def test_dead_client_holds_no_batch() -> None:
 
 def test_pause_moves_the_batch_to_the_queue() -> None:
     table = bench()
-    reader = live(table, "t")
-    table.fan("t", publication(1))
+    reader = live_reader(table, "t")
+    table.fanout("t", publication(1))
     reader.pause()
-    table.fan("t", publication(2))
+    table.fanout("t", publication(2))
     table.wait(0.5)
     assert reader.writes == []
     assert table.edge.queue_bytes > 0
     reader.resume()
-    table.fan("t", publication(3))
+    table.fanout("t", publication(3))
     table.wait(0.1)
     assert reader.sequences("t") == [1, 2, 3]
     assert table.edge.queue_bytes == 0
@@ -161,19 +163,19 @@ def test_pause_moves_the_batch_to_the_queue() -> None:
 def test_client_of_two_topics_gets_each_publication_once_and_in_time() -> None:
     """Its oldest chunk decides when its batches are written, even if the topic's other subscribers have them."""
     table = bench()
-    alone, both = live(table, "t"), live(table, "t", "u")
-    table.fan("u", publication(1))
+    alone, both = live_reader(table, "t"), live_reader(table, "t", "u")
+    table.fanout("u", publication(1))
     table.now += 0.05
-    table.fan("t", publication(1))
+    table.fanout("t", publication(1))
     table.wait(0.06, tick=0.01)
     assert [message.topic for message in both.take(Message)] == ["u", "t"]
     assert alone.received == []
-    table.fan("t", publication(2))
+    table.fanout("t", publication(2))
     table.wait(0.04, tick=0.01)
     assert alone.sequences("t") == [1, 2]
     assert both.received == []
-    table.fan("t", publication(3))
-    table.fan("u", publication(2))
+    table.fanout("t", publication(3))
+    table.fanout("u", publication(2))
     table.wait(0.2, tick=0.01)
     assert [(m.topic, m.position.sequence) for m in both.take(Message)] == [("t", 2), ("t", 3), ("u", 2)]
     assert alone.sequences("t") == [1, 2, 3]
@@ -182,14 +184,14 @@ def test_client_of_two_topics_gets_each_publication_once_and_in_time() -> None:
 
 def test_new_subscriber_gets_no_earlier_batch() -> None:
     table = bench()
-    first, second = live(table, "t"), live(table, "u")
-    table.fan("t", publication(1))
-    table.fan("u", publication(1))
-    second.live("t", Position(1, 1))
+    first, second = live_reader(table, "t"), live_reader(table, "u")
+    table.fanout("t", publication(1))
+    table.fanout("u", publication(1))
+    second.subscribe_live("t", Position(1, 1))
     assert [type(message) for message in second.received] == [Message, Subscribed]
-    table.fan("t", publication(2))
-    second.say(Unsubscribe(5, ["t"]))
-    table.fan("t", publication(3))
+    table.fanout("t", publication(2))
+    second.send(Unsubscribe(5, ["t"]))
+    table.fanout("t", publication(3))
     table.wait(0.1)
     assert [(m.topic, m.position.sequence) for m in second.take(Message)] == [("u", 1), ("t", 2)]
     assert first.sequences("t") == [1, 2, 3]
@@ -197,10 +199,10 @@ def test_new_subscriber_gets_no_earlier_batch() -> None:
 
 def test_replaying_subscriber_has_no_batch() -> None:
     table = bench()
-    live_in_both, replaying = live(table, "t", "u"), live(table, "t")
+    live_in_both, replaying = live_reader(table, "t", "u"), live_reader(table, "t")
     attach = replaying.subscribe("u", Position(1, 0))
     for topic in "tu":
-        table.fan(topic, publication(1))
+        table.fanout(topic, publication(1))
     table.wait(0.1)
     assert [message.topic for message in live_in_both.take(Message)] == ["t", "u"]
     assert [message.topic for message in replaying.take(Message)] == ["t"]
@@ -211,11 +213,11 @@ def test_replaying_subscriber_has_no_batch() -> None:
 
 def test_batches_are_written_early_at_the_queue_limit() -> None:
     table = bench(queue_per_client=500)
-    readers = [live(table, "t", "u", "v"), live(table, "t"), live(table, "w")]
+    readers = [live_reader(table, "t", "u", "v"), live_reader(table, "t"), live_reader(table, "w")]
     for topic in "tu":
-        table.fan(topic, publication(1, b"x" * 200))
+        table.fanout(topic, publication(1, b"x" * 200))
     assert [reader.writes for reader in readers] == [[], [], []]
-    table.fan("v", publication(1, b"x" * 200))
+    table.fanout("v", publication(1, b"x" * 200))
     assert [len(reader.writes) for reader in readers] == [1, 1, 0]
     assert [message.topic for message in readers[0].take(Message)] == ["t", "u", "v"]
     table.wait(0.1)
@@ -224,12 +226,12 @@ def test_batches_are_written_early_at_the_queue_limit() -> None:
 
 def test_briefly_paused_client_gets_each_publication_once() -> None:
     table = bench()
-    reader, other = live(table, "t", wire="json"), live(table, "t")
-    table.fan("t", publication(1))
+    reader, other = live_reader(table, "t", wire="json"), live_reader(table, "t")
+    table.fanout("t", publication(1))
     reader.pause()
-    table.fan("t", publication(2))
+    table.fanout("t", publication(2))
     reader.resume()
-    table.fan("t", publication(3))
+    table.fanout("t", publication(3))
     table.wait(0.1)
     assert reader.sequences("t") == other.sequences("t") == [1, 2, 3]
     assert table.edge.delivered == 6
@@ -237,15 +239,15 @@ def test_briefly_paused_client_gets_each_publication_once() -> None:
 
 def test_batch_of_topic_without_subscribers_is_dropped() -> None:
     table = bench()
-    leaving, lost = live(table, "t"), live(table, "t")
-    table.fan("t", publication(1))
-    leaving.say(Unsubscribe(5, ["t"]))
-    lost.lose()
+    leaving, lost = live_reader(table, "t"), live_reader(table, "t")
+    table.fanout("t", publication(1))
+    leaving.send(Unsubscribe(5, ["t"]))
+    lost.lose_socket()
     table.wait(0.1)
     assert leaving.sequences("t") == [1]
     assert not table.later
-    leaving.live("t", Position(1, 1))
-    table.fan("t", publication(2))
+    leaving.subscribe_live("t", Position(1, 1))
+    table.fanout("t", publication(2))
     table.wait(0.1)
     assert leaving.sequences("t") == [1, 2]
 
@@ -253,9 +255,9 @@ def test_batch_of_topic_without_subscribers_is_dropped() -> None:
 @pytest.mark.parametrize("reset", [False, True])
 def test_new_subscriber_gets_no_pending_conflated_publication(reset: bool) -> None:
     table = bench(conflation=(ConflationRule("t", 1.0),))
-    before, joining = live(table, "t", "u"), live(table, "u")
-    table.fan("t", publication(1))
-    table.fan("t", publication(2))
+    before, joining = live_reader(table, "t", "u"), live_reader(table, "u")
+    table.fanout("t", publication(1))
+    table.fanout("t", publication(2))
     attach = joining.subscribe("t", Position(1, 0))
     table.attached(attach, Position(1, 2), publications=publications(1, 2), done=not reset)
     if reset:
@@ -266,12 +268,12 @@ def test_new_subscriber_gets_no_pending_conflated_publication(reset: bool) -> No
 
 def test_replay_comes_before_later_fanouts() -> None:
     table = bench()
-    other = live(table, "t")
+    other = live_reader(table, "t")
     reader = table.client()
     attach = reader.subscribe("t", Position(1, 0))
-    table.fan("t", publication(1))
+    table.fanout("t", publication(1))
     table.attached(attach, Position(1, 1), publications=publications(1, 1))
-    table.fan("t", publication(2))
+    table.fanout("t", publication(2))
     table.wait(0.1)
     assert reader.sequences("t") == other.sequences("t") == [1, 2]
 
@@ -285,10 +287,10 @@ def test_invalid_batch_limits_are_refused() -> None:
 
 def test_pings_of_one_tick_are_one_effect_behind_batches() -> None:
     table = Bench(EdgeConfig(batch_delay=1.0, heartbeat=2.0))
-    idle, busy, slow = live(table), live(table, "t"), live(table)
+    idle, busy, slow = live_reader(table), live_reader(table, "t"), live_reader(table)
     slow.pause()
     table.now += 1.95
-    table.fan("t", publication(1))
+    table.fanout("t", publication(1))
     table.now += 0.2
     effects = table.step(Tick())
     assert [len(effect.recipients.connections) for effect in effects if isinstance(effect, Multicast)] == [1]

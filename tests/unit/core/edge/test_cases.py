@@ -60,7 +60,7 @@ class TestFrameSizes:
                 break
         frame = reader.frame(message)
         assert frame.startswith(bytes((0x82, SIZES[size][1] | 0x80)) + SIZES[size][2:] + MASK)
-        reader.raw(frame)
+        reader.send_bytes(frame)
         serve(bench, logic)
         assert len(reader.take(Ack)) == 1
         assert logic.logs["t"].cached[0].payload == message.payload
@@ -79,8 +79,8 @@ class TestFrameSizes:
             bench.attached(reader.subscribe("t", (1, 0)), Position(1, 1), publications=(entry,))
             frame = reader.writes[-1][len(reader.writes[-1]) - size - len(SIZES[size]) :]
         else:
-            reader.live("t")
-            bench.fan("t", entry)
+            reader.subscribe_live("t")
+            bench.fanout("t", entry)
             frame = reader.writes[-1]
         assert frame.startswith(SIZES[size])
         assert len(frame) == size + len(SIZES[size])
@@ -98,7 +98,7 @@ class TestFrameSizes:
                 opcode = frames.CONTINUATION if start else frames.TEXT
                 piece = text[start : start + step]
                 if reader.close_code is None:
-                    reader.raw(frames.encode_frame(opcode, piece, MASK, fin=start + step >= len(text)))
+                    reader.send_bytes(frames.encode_frame(opcode, piece, MASK, fin=start + step >= len(text)))
             if over:
                 assert (reader.take(Pong), reader.close_code) == ([], CloseCode.TOO_LARGE)
             else:
@@ -112,7 +112,7 @@ class TestTopicText:
     def test_bad_topic_is_refused_for_subscribe_and_publish(self, topic: str) -> None:
         bench, logic = Bench(EdgeConfig(max_topic=512)), OneLogic()
         reader = bench.client(wire="json")
-        reader.say(Subscribe(1, [TopicRequest(topic)]), Publish(topic, b"x", 1, "p", 1, 1), Publish(topic, b"x"))
+        reader.send(Subscribe(1, [TopicRequest(topic)]), Publish(topic, b"x", 1, "p", 1, 1), Publish(topic, b"x"))
         serve(bench, logic)
         refused = [m.topics[0] if isinstance(m, Subscribed) else m for m in reader.received]
         assert [(type(m), m.code) for m in refused if isinstance(m, TopicReceipt | Nack | Error)] == [
@@ -121,7 +121,7 @@ class TestTopicText:
             (Error, "bad_topic"),
         ]
         assert logic.logs == {}
-        reader.say(Publish("good", b"x", 1, "p", 1, 1))
+        reader.send(Publish("good", b"x", 1, "p", 1, 1))
         serve(bench, logic)
         assert reader.take(Ack) == [Ack("good", "p", 1, Position(1, 1))]
 
@@ -135,18 +135,18 @@ class TestTopicText:
     def test_lone_surrogate_is_an_error_and_the_connection_stays(self, text: str) -> None:
         bench = Bench()
         reader = bench.client(wire="json")
-        reader.text(text)
+        reader.send_text(text)
         (error,) = reader.take(Error)
         assert not error.closes
         assert bench.requests == []
-        reader.say(Ping())
+        reader.send(Ping())
         assert reader.take(Pong)
 
     def test_ill_formed_utf8_in_messagepack_is_an_error(self) -> None:
         bench = Bench()
         reader = bench.client()
         good = reader.codec.encode(Publish("axb", b"x"))
-        reader.raw(frames.binary_frame(good.replace(b"\xa3axb", b"\xa3a\xffb"), MASK))
+        reader.send_bytes(frames.binary_frame(good.replace(b"\xa3axb", b"\xa3a\xffb"), MASK))
         (error,) = reader.take(Error)
         assert not error.closes
         assert bench.requests == []
@@ -156,10 +156,10 @@ class TestTopicText:
         names = ["caf\u00e9", "cafe\u0301", "\ufefft", "t", "é" * 256]
         readers = [bench.client(wire=wire) for wire in ("json", "msgpack") for _ in names]
         for reader, name in zip(readers, names * 2, strict=True):
-            reader.say(Subscribe(1, [TopicRequest(name)]))
+            reader.send(Subscribe(1, [TopicRequest(name)]))
         serve(bench, logic)
         for name in names:
-            readers[0].say(Publish(name, name.encode()))
+            readers[0].send(Publish(name, name.encode()))
         serve(bench, logic)
         for reader, name in zip(readers, names * 2, strict=True):
             assert [(m.topic, m.payload) for m in reader.take(Message)] == [(name, name.encode())]
@@ -172,9 +172,9 @@ class TestIntegers:
         bench, logic = Bench(), OneLogic()
         json, msgpack = bench.client(wire="json"), bench.client()
         for reader in (json, msgpack):
-            reader.say(Subscribe(1, [TopicRequest("t")]))
+            reader.send(Subscribe(1, [TopicRequest("t")]))
         text = '{"v":[9007199254740993,18446744073709551615,18446744073709551616,1e400,-0,1.0]}'
-        json.say(Publish("t", text.encode()))
+        json.send(Publish("t", text.encode()))
         serve(bench, logic)
         for reader in (json, msgpack):
             assert [m.payload for m in reader.take(Message)] == [text.encode()]
@@ -184,8 +184,8 @@ class TestIntegers:
         bench = Bench()
         reader = bench.client(wire=wire)
         start = 9007199254740990
-        reader.live("t", Position(9007199254740993, start))
-        bench.fan("t", *(publication(start + n, b"x", 9007199254740993) for n in (1, 2, 3)))
+        reader.subscribe_live("t", Position(9007199254740993, start))
+        bench.fanout("t", *(publication(start + n, b"x", 9007199254740993) for n in (1, 2, 3)))
         assert reader.sequences("t") == [start + 1, start + 2, start + 3]
         if wire == "json":
             assert b'"9007199254740993:9007199254740993"' in reader.writes[-1]
@@ -201,23 +201,23 @@ class TestResumeFromTheFuture:
     def test_future_position_is_reset_then_live(self, after: tuple[int, int]) -> None:
         bench = Bench()
         reader = bench.client()
-        bench.client().live("t", Position(3, 940))
+        bench.client().subscribe_live("t", Position(3, 940))
         attach = reader.subscribe("t", after)
         assert attach.after == after
         bench.attached(attach, Position(3, 940), receipt="reset")
-        bench.fan("t", publication(941, epoch=3))
+        bench.fanout("t", publication(941, epoch=3))
         assert reader.take(Subscribed) == [Subscribed(1, [TopicReceipt("t", "reset", Position(3, 940))])]
-        bench.fan("t", publication(942, epoch=3))
+        bench.fanout("t", publication(942, epoch=3))
         assert reader.sequences("t") == [942]
 
     def test_fanout_is_not_sent_before_the_receipt(self) -> None:
         bench = Bench()
         reader = bench.client()
         attach = reader.subscribe("t", (3, 942))
-        bench.fan("t", publication(941, epoch=3), publication(942, epoch=3))
+        bench.fanout("t", publication(941, epoch=3), publication(942, epoch=3))
         assert reader.received == []
         bench.attached(attach, Position(3, 942))
-        bench.fan("t", publication(943, epoch=3))
+        bench.fanout("t", publication(943, epoch=3))
         assert [type(m) for m in reader.received] == [Subscribed, Message]
         assert reader.sequences("t") == [943]
 
@@ -226,8 +226,8 @@ class TestResumeFromTheFuture:
         reader = bench.client(wire="json")
         bad = ["[3,-1]", "[3,1.5]", '[3,"12"]', "[3,18446744073709551616]", "[null,5]", '"3"', "true", '"3:-1"']
         topics = ",".join(f'{{"topic":"t{n}","after":{after}}}' for n, after in enumerate(bad))
-        reader.text(f'{{"op":"subscribe","request":4,"topics":[{topics},{{"topic":"good","after":"3:7"}}]}}')
-        assert [(a.topic, a.after) for a in bench.asked(Attach)] == [("good", Position(3, 7))]
+        reader.send_text(f'{{"op":"subscribe","request":4,"topics":[{topics},{{"topic":"good","after":"3:7"}}]}}')
+        assert [(a.topic, a.after) for a in bench.requests_of(Attach)] == [("good", Position(3, 7))]
         (subscribed,) = reader.take(Subscribed)
         assert [(r.topic, r.receipt, r.code) for r in subscribed.topics] == [
             (f"t{n}", None, "bad_position") for n in range(len(bad))
@@ -243,16 +243,16 @@ class TestDroppedBeforeTheFirstMessage:
         logic.publish("t", *[b"old"] * head)
         logic.flush()
         reader = bench.client()
-        reader.say(Subscribe(1, [TopicRequest("t")]))
+        reader.send(Subscribe(1, [TopicRequest("t")]))
         serve(bench, logic)
         (subscribed,) = reader.take(Subscribed)
         position = subscribed.topics[0].position
         assert position == Position(4, head)
-        reader.lose()
+        reader.lose_socket()
         logic.publish("t", b"1", b"2", b"3")
         serve(bench, logic)
         again = bench.client()
-        again.say(Subscribe(1, [TopicRequest("t", position)]))
+        again.send(Subscribe(1, [TopicRequest("t", position)]))
         serve(bench, logic)
         assert again.received[0] == Subscribed(1, [TopicReceipt("t", "complete", Position(4, head + 3))])
         assert again.sequences("t") == [head + 1, head + 2, head + 3]
@@ -266,7 +266,7 @@ class TestStalledReader:
         bench, logic = Bench(EdgeConfig(queue_per_client=limit)), OneLogic()
         readers = [bench.client(f"reader-{n}") for n in range(20)]
         for reader in readers:
-            reader.say(Subscribe(1, [TopicRequest("t")]))
+            reader.send(Subscribe(1, [TopicRequest("t")]))
         serve(bench, logic)
         stalled, others = readers[0], readers[1:]
         stalled.pause()
@@ -285,7 +285,7 @@ class TestStalledReader:
         assert bench.edge.closed == {"slow_consumer": 1}
         assert bench.notes[0].fields["client"] == "reader-0"
         again = bench.client()
-        again.say(Subscribe(1, [TopicRequest("t", Position(1, 0))]))
+        again.send(Subscribe(1, [TopicRequest("t", Position(1, 0))]))
         serve(bench, logic)
         (subscribed,) = [m for m in again.received if isinstance(m, Subscribed)]
         assert subscribed.topics[0] == TopicReceipt("t", "truncated", Position(1, 150), 1, 50)
@@ -304,7 +304,7 @@ class TestVeryManySubscriptions:
         bench, logic = Bench(EdgeConfig(subscriptions_per_client=50_000)), OneLogic()
         reader = bench.client()
         for number in (1, 2, 3):
-            reader.say(self.request(number))
+            reader.send(self.request(number))
             serve(bench, logic)
             answered = [receipt for message in reader.take(Subscribed) for receipt in message.topics]
             assert [receipt.topic for receipt in answered] == self.TOPICS
@@ -313,13 +313,13 @@ class TestVeryManySubscriptions:
         logic.publish(self.TOPICS[-1], b"x")
         serve(bench, logic)
         assert len(reader.take(Message)) == 1
-        reader.lose()
+        reader.lose_socket()
         assert (bench.edge.subscriptions, bench.edge.topics) == (0, 0)
 
     def test_request_over_the_limit_subscribes_nothing(self) -> None:
         bench = Bench(EdgeConfig(subscriptions_per_client=10_000))
         reader = bench.client(wire="json")
-        reader.say(self.request(1))
+        reader.send(self.request(1))
         (error,) = reader.take(Error)
         assert (error.code, error.request, error.closes) == ("too_many_subscriptions", 1, False)
         assert bench.requests == []
@@ -336,7 +336,7 @@ class TestReplayBursts:
             logic.publish(topic, *[bytes(50)] * 100)
         logic.flush()
         reader = bench.client()
-        reader.say(Subscribe(1, [TopicRequest(topic, Position(1, 0)) for topic in topics]))
+        reader.send(Subscribe(1, [TopicRequest(topic, Position(1, 0)) for topic in topics]))
         turns = 0
         while bench.requests:
             request = bench.requests.pop(0)
@@ -363,11 +363,11 @@ class TestReplayedOnce:
         logic.publish("t", b"1", b"2", b"3")
         logic.flush()
         first, second = bench.client(), bench.client()
-        first.say(Subscribe(1, [TopicRequest("t", Position(1, 1))]))
+        first.send(Subscribe(1, [TopicRequest("t", Position(1, 1))]))
         serve(bench, logic)
         last = first.take(Message)[-1]
-        first.lose()
-        second.say(Subscribe(1, [TopicRequest("t", last.position)]))
+        first.lose_socket()
+        second.send(Subscribe(1, [TopicRequest("t", last.position)]))
         serve(bench, logic)
         assert second.received == [Subscribed(1, [TopicReceipt("t", "complete", Position(1, 3))])]
 
@@ -381,7 +381,7 @@ class TestFragments:
         reader = bench.client(wire="json", deflate=True)
         data = bytes.fromhex("418737fa213d9daceb12674873898137fa213d5c808837fa213d1d32ed766050243d")
         for chunk in [data[n : n + 1] for n in range(len(data))] if piecewise else [data]:
-            reader.raw(chunk)
+            reader.send_bytes(chunk)
         assert reader.controls == [frames.PongReceived(b"k")]
         assert reader.take(Pong) == [Pong()]
         assert b"".join(reader.writes).index(b"\x8a\x01k") < b"".join(reader.writes).rindex(b"pong")
@@ -390,10 +390,10 @@ class TestFragments:
         bench = Bench()
         for wire in ("json", "msgpack"):
             reader: Reader = bench.client(wire=wire)
-            reader.live("t")
+            reader.subscribe_live("t")
             reader.received.clear()
-            reader.say(Publish("t", b"", 1, "p", 1, 1))
+            reader.send(Publish("t", b"", 1, "p", 1, 1))
             assert bench.published()[0].payload == b""
         bench.step(Attached(0, 99, "t", "complete", Position(1, 0)))
-        bench.fan("t", Publication(1, 1, b""))
+        bench.fanout("t", Publication(1, 1, b""))
         assert [m.payload for m in reader.take(Message)] == [b""]

@@ -24,7 +24,7 @@ class TestHeartbeat:
     def test_silent_client_is_pinged_once_then_dead(self) -> None:
         bench = Bench(EdgeConfig(heartbeat=10.0))
         reader = bench.client("mute")
-        reader.live("t")
+        reader.subscribe_live("t")
         bench.wait(9.9)
         assert reader.controls == []
         bench.wait(0.3)
@@ -45,7 +45,7 @@ class TestHeartbeat:
         reader = bench.client()
         for _ in range(10):
             bench.wait(9.0)
-            reader.raw(frames.pong_frame(b"", MASK))
+            reader.send_bytes(frames.pong_frame(b"", MASK))
         assert reader.controls == []
         assert reader.socket == "open"
 
@@ -55,7 +55,7 @@ class TestHeartbeat:
         for pings in range(1, 6):
             bench.wait(10.3)
             assert len(reader.controls) == pings
-            reader.raw(frames.pong_frame(b"", MASK))
+            reader.send_bytes(frames.pong_frame(b"", MASK))
 
     def test_short_heartbeat_interval_is_kept_when_others_are_heard(self) -> None:
         """Connections that are heard at nearly the same time share one timestamp."""
@@ -67,7 +67,7 @@ class TestHeartbeat:
             if heard is None:
                 bench.step(Tick())
             else:
-                heard.raw(frames.pong_frame(b"", MASK))
+                heard.send_bytes(frames.pong_frame(b"", MASK))
         assert (one.socket, other.socket) == ("open", "aborted")
 
     def test_draining_transport_resets_the_heartbeat(self) -> None:
@@ -99,8 +99,8 @@ class TestClosing:
     def test_close_frame_of_client_is_answered(self) -> None:
         bench = Bench()
         reader = bench.client()
-        reader.live("t")
-        effects = reader.raw(frames.close_frame(1000, "enough", MASK))
+        reader.subscribe_live("t")
+        effects = reader.send_bytes(frames.close_frame(1000, "enough", MASK))
         assert [type(effect) for effect in effects if isinstance(effect, Send | Close)] == [Send, Close]
         assert (reader.close_code, reader.socket) == (1000, "closed")
         assert bench.edge.closed == {"client": 1}
@@ -109,39 +109,39 @@ class TestClosing:
     def test_close_frame_without_code_is_answered_without_code(self) -> None:
         bench = Bench()
         reader = bench.client()
-        reader.raw(frames.close_frame(None, "", MASK))
+        reader.send_bytes(frames.close_frame(None, "", MASK))
         assert reader.writes[-1] == b"\x88\x00"
 
     def test_bye_begins_the_closing_handshake(self) -> None:
         bench = Bench()
         reader = bench.client()
-        reader.say(Bye(), Ping())
+        reader.send(Bye(), Ping())
         assert (reader.close_code, reader.socket) == (1000, "open")
         assert reader.take(Pong) == []
-        reader.say(Ping())
-        reader.raw(frames.ping_frame(b"", MASK))
-        reader.raw(frames.close_frame(1000, "", MASK))
+        reader.send(Ping())
+        reader.send_bytes(frames.ping_frame(b"", MASK))
+        reader.send_bytes(frames.close_frame(1000, "", MASK))
         assert reader.socket == "closed"
         assert bench.edge.closed == {"bye": 1}
 
     def test_messages_behind_bye_in_its_frame_are_ignored(self) -> None:
         bench = Bench()
         reader = bench.client(wire="json")
-        reader.text('[{"op":"ping"},{"op":"bye"},{"op":"ping"}]')
+        reader.send_text('[{"op":"ping"},{"op":"bye"},{"op":"ping"}]')
         assert reader.take(Pong) == [Pong()]
         assert reader.close_code == 1000
 
     def test_garbage_behind_bye_is_ignored(self) -> None:
         bench = Bench()
         reader = bench.client()
-        reader.say(Bye())
-        reader.raw(b"\xff\xff\xff")
+        reader.send(Bye())
+        reader.send_bytes(b"\xff\xff\xff")
         assert (reader.close_code, bench.edge.closed) == (1000, {"bye": 1})
 
     def test_unanswered_closing_handshake_is_aborted(self) -> None:
         bench = Bench(EdgeConfig(closing=2.0))
         reader = bench.client()
-        reader.say(Bye())
+        reader.send(Bye())
         bench.wait(1.9)
         assert reader.socket == "open"
         bench.wait(0.3)
@@ -150,10 +150,10 @@ class TestClosing:
     def test_lost_socket_ends_the_connection(self) -> None:
         bench = Bench()
         reader = bench.client()
-        reader.live("t")
+        reader.subscribe_live("t")
         reader.pause()
-        bench.fan("t", publication(1))
-        reader.lose()
+        bench.fanout("t", publication(1))
+        reader.lose_socket()
         assert bench.edge.closed == {"lost": 1}
         status = bench.edge.status()
         assert (status["connections"], status["queue_bytes"], status["paused"], bench.edge.topics) == (0, 0, 0, 0)
@@ -161,8 +161,8 @@ class TestClosing:
     def test_connection_lost_while_closing_counts_once(self) -> None:
         bench = Bench()
         reader = bench.client()
-        reader.say(Bye())
-        reader.lose()
+        reader.send(Bye())
+        reader.lose_socket()
         assert bench.edge.closed == {"bye": 1}
         bench.wait(40.0)
         assert reader.socket == "open"  # nothing was said about it again
@@ -170,7 +170,7 @@ class TestClosing:
     def test_events_for_a_gone_connection_are_ignored(self) -> None:
         bench = Bench()
         reader = bench.client()
-        reader.lose()
+        reader.lose_socket()
         late = PublishAnswers(0, reader.number, [Ack("t", "p", 1, Position(1, 1))])
         for event in (Received(reader.number, b"\x00"), Paused(1), Resumed(1), Lost(1), late):
             assert bench.step(event) == []
@@ -178,8 +178,8 @@ class TestClosing:
     def test_pause_of_a_closing_connection_is_ignored(self) -> None:
         bench = Bench()
         reader = bench.client()
-        reader.say(Publish("t", b"x", 1, "p", 1, 1), Bye())
-        request = bench.ask(PublishRequest)
+        reader.send(Publish("t", b"x", 1, "p", 1, 1), Bye())
+        request = bench.request_of(PublishRequest)
         reader.pause()
         reader.resume()
         bench.step(PublishAnswers(0, request.reference, [Ack("t", "p", 1, Position(1, 1))]))
@@ -191,7 +191,7 @@ class TestClosing:
         reader.resume()
         reader.pause()
         reader.pause()
-        reader.say(Ping())
+        reader.send(Ping())
         assert reader.received == []
         reader.resume()
         assert reader.take(Pong) == [Pong()]

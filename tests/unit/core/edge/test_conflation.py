@@ -22,9 +22,9 @@ def acknowledged(sequence: int) -> Publication:
     return Publication(1, sequence, b"%d" % sequence, "p", sequence, 1000.0)
 
 
-def live(table: Bench, topic: str = "ticks/eur", wire: Literal["json", "msgpack"] = "msgpack") -> Reader:
+def live_reader(table: Bench, topic: str = "ticks/eur", wire: Literal["json", "msgpack"] = "msgpack") -> Reader:
     reader = table.client(wire=wire)
-    reader.live(topic)
+    reader.subscribe_live(topic)
     reader.received.clear()
     return reader
 
@@ -43,46 +43,46 @@ def table() -> Bench:
 def test_first_publication_is_sent_at_once_then_the_latest_of_each_interval(
     table: Bench, wire: Literal["json", "msgpack"]
 ) -> None:
-    reader = live(table, wire=wire)
-    table.fan("ticks/eur", publication(1))
+    reader = live_reader(table, wire=wire)
+    table.fanout("ticks/eur", publication(1))
     assert got(reader) == [(1, 0)]
     for sequence in (2, 3, 4):
-        table.fan("ticks/eur", publication(sequence))
+        table.fanout("ticks/eur", publication(sequence))
     assert got(reader) == []
     table.wait(0.3, tick=0.05)
     assert got(reader) == [(4, 2)]
-    table.fan("ticks/eur", publication(5))
+    table.fanout("ticks/eur", publication(5))
     assert got(reader) == []
     table.wait(0.25, tick=0.05)
     assert got(reader) == [(5, 0)]  # it stands for itself alone
     table.wait(0.5, tick=0.05)
-    table.fan("ticks/eur", publication(6), publication(7))
+    table.fanout("ticks/eur", publication(6), publication(7))
     assert got(reader) == [(7, 6)]  # quiet before: at once, the latest of the turn
     table.wait(1.0)
     assert got(reader) == []
 
 
 def test_qos_1_is_sent_at_once_and_never_left_out(table: Bench) -> None:
-    reader = live(table)
-    table.fan("ticks/eur", publication(1))
-    table.fan("ticks/eur", publication(2), acknowledged(3), acknowledged(4), publication(5))
+    reader = live_reader(table)
+    table.fanout("ticks/eur", publication(1))
+    table.fanout("ticks/eur", publication(2), acknowledged(3), acknowledged(4), publication(5))
     assert got(reader) == [(1, 0), (3, 2), (4, 0)]
     table.wait(0.3)
     assert got(reader) == [(5, 0)]
 
 
 def test_other_topics_are_not_conflated(table: Bench) -> None:
-    reader = live(table, "quotes/eur")
+    reader = live_reader(table, "quotes/eur")
     for sequence in (1, 2, 3):
-        table.fan("quotes/eur", publication(sequence))
+        table.fanout("quotes/eur", publication(sequence))
     assert got(reader) == [(1, 0), (2, 0), (3, 0)]
 
 
 def test_each_rule_has_its_interval(table: Bench) -> None:
-    quick, slow = live(table), live(table, "slow/eur")
+    quick, slow = live_reader(table), live_reader(table, "slow/eur")
     for topic in ("ticks/eur", "slow/eur"):
-        table.fan(topic, publication(1))
-        table.fan(topic, publication(2))
+        table.fanout(topic, publication(1))
+        table.fanout(topic, publication(2))
     table.wait(0.3)
     assert (got(quick), got(slow)) == ([(1, 0), (2, 0)], [(1, 0)])
     table.wait(0.8)
@@ -90,41 +90,41 @@ def test_each_rule_has_its_interval(table: Bench) -> None:
 
 
 def test_new_subscriber_gets_nothing_covered_by_its_receipt(table: Bench) -> None:
-    old = live(table)
-    table.fan("ticks/eur", publication(1))
-    table.fan("ticks/eur", publication(2))
+    old = live_reader(table)
+    table.fanout("ticks/eur", publication(1))
+    table.fanout("ticks/eur", publication(2))
     new = table.client()
     attach = new.subscribe("ticks/eur")
     table.attached(attach, Position(1, 2))
     assert got(old) == [(1, 0), (2, 0)]  # it left before the other one joined
     assert got(new) == []
-    table.fan("ticks/eur", publication(3))
+    table.fanout("ticks/eur", publication(3))
     table.wait(0.3)
     assert got(old) == got(new) == [(3, 0)]
 
 
 def test_replay_has_everything_and_joins_live_without_gap(table: Bench) -> None:
-    old = live(table)
-    table.fan("ticks/eur", *publications(1, 3))
-    table.fan("ticks/eur", publication(4))
+    old = live_reader(table)
+    table.fanout("ticks/eur", *publications(1, 3))
+    table.fanout("ticks/eur", publication(4))
     new = table.client()
     attach = new.subscribe("ticks/eur", Position(1, 1))
     table.attached(attach, Position(1, 5), publications=publications(2, 5))  # ahead of what was fanned out
-    table.fan("ticks/eur", publication(5))
-    table.fan("ticks/eur", publication(6))
+    table.fanout("ticks/eur", publication(5))
+    table.fanout("ticks/eur", publication(6))
     table.wait(0.5)
     assert got(new) == [(2, 0), (3, 0), (4, 0), (5, 0), (6, 0)]
     assert got(old) == [(3, 1), (5, 4), (6, 0)]
 
 
 def test_gap_comes_behind_the_pending_publication(table: Bench) -> None:
-    reader = live(table)
-    table.fan("ticks/eur", publication(1))
-    table.fan("ticks/eur", publication(2))
+    reader = live_reader(table)
+    table.fanout("ticks/eur", publication(1))
+    table.fanout("ticks/eur", publication(2))
     table.step(Gap("ticks/eur", "truncated", Position(1, 5), 3, 5))
     assert [type(message) for message in reader.received] == [Message, Message, Subscribed]
     assert receipts(reader.take(Subscribed)) == [(0, "truncated", 3, 5)]
-    table.fan("ticks/eur", publication(6))
+    table.fanout("ticks/eur", publication(6))
     table.step(Gap("ticks/eur", "reset", Position(9, 0)))
     assert [type(message) for message in reader.received] == [Message, Subscribed]
     table.wait(0.3)
@@ -132,24 +132,24 @@ def test_gap_comes_behind_the_pending_publication(table: Bench) -> None:
 
 
 def test_repeated_subscribe_flushes_the_pending_publication(table: Bench) -> None:
-    reader = live(table)
-    table.fan("ticks/eur", publication(1))
-    table.fan("ticks/eur", publication(2))
-    reader.say(Subscribe(2, [TopicRequest("ticks/eur")]))
+    reader = live_reader(table)
+    table.fanout("ticks/eur", publication(1))
+    table.fanout("ticks/eur", publication(2))
+    reader.send(Subscribe(2, [TopicRequest("ticks/eur")]))
     assert [type(message) for message in reader.received] == [Message, Message, Subscribed]
 
 
 def test_topic_without_subscribers_is_forgotten(table: Bench) -> None:
-    reader = live(table)
-    table.fan("ticks/eur", publication(1))
-    table.fan("ticks/eur", publication(2))
-    reader.say(Unsubscribe(2, ["ticks/eur"]))
+    reader = live_reader(table)
+    table.fanout("ticks/eur", publication(1))
+    table.fanout("ticks/eur", publication(2))
+    reader.send(Unsubscribe(2, ["ticks/eur"]))
     reader.received.clear()
     table.wait(0.5)
     assert reader.received == []
-    reader.live("ticks/eur", Position(1, 2))
+    reader.subscribe_live("ticks/eur", Position(1, 2))
     reader.received.clear()
-    table.fan("ticks/eur", publication(3))
+    table.fanout("ticks/eur", publication(3))
     assert got(reader) == [(3, 0)]
 
 
@@ -157,13 +157,13 @@ def test_topic_without_subscribers_is_forgotten(table: Bench) -> None:
 def test_topic_without_subscribers_holds_no_memory(batch_delay: float) -> None:
     """Otherwise each topic that is left holds a publication until its interval ends, perhaps a minute later."""
     table = Bench(EdgeConfig(conflation=RULES, batch_delay=batch_delay))
-    reader, other = live(table, "slow/eur"), live(table, "slow/usd")
+    reader, other = live_reader(table, "slow/eur"), live_reader(table, "slow/usd")
     payload = bytes(1000)
-    table.fan("slow/usd", publication(1))
-    table.fan("slow/eur", publication(1))
+    table.fanout("slow/usd", publication(1))
+    table.fanout("slow/eur", publication(1))
     for topic in ("slow/eur", "slow/usd"):
-        table.fan(topic, publication(2, payload))
-    reader.say(Unsubscribe(2, ["slow/eur"]))
+        table.fanout(topic, publication(2, payload))
+    reader.send(Unsubscribe(2, ["slow/eur"]))
     assert sys.getrefcount(payload) == 3  # here, as an argument, and for the other
     table.wait(1.2)
     assert got(other) == [(1, 0), (2, 0)]
@@ -172,9 +172,9 @@ def test_topic_without_subscribers_holds_no_memory(batch_delay: float) -> None:
 
 def test_latest_of_an_interval_waits_for_its_batch() -> None:
     table = Bench(EdgeConfig(conflation=RULES, batch_delay=0.1))
-    reader = live(table)
+    reader = live_reader(table)
     for sequence in range(1, 4):
-        table.fan("ticks/eur", publication(sequence))
+        table.fanout("ticks/eur", publication(sequence))
     table.wait(0.4, tick=0.05)
     assert got(reader) == [(1, 0), (3, 2)]
 

@@ -16,7 +16,7 @@ from migratory_testing.edges import Bench, Reader, publication, publications
 def followers(bench: Bench, count: int, topic: str = "t") -> list[Reader]:
     readers = [bench.client(f"reader-{number}") for number in range(count)]
     for reader in readers:
-        reader.live(topic)
+        reader.subscribe_live(topic)
         reader.received.clear()
     return readers
 
@@ -27,10 +27,10 @@ class TestFanout:
         formats = [("json", False), ("json", True), ("msgpack", False), ("msgpack", True)]
         readers = [bench.client(wire=wire, deflate=deflate) for wire, deflate in formats * 2]  # type: ignore[arg-type]
         for reader in readers:
-            reader.live("t")
+            reader.subscribe_live("t")
             reader.writes.clear()
         big = publication(3, b"abc" * 100)
-        effects = bench.fan("t", *publications(1, 2), big)
+        effects = bench.fanout("t", *publications(1, 2), big)
         assert [type(effect) for effect in effects] == [Multicast] * 4
         for reader in readers:
             assert len(reader.writes) == 1
@@ -45,16 +45,16 @@ class TestFanout:
     def test_the_recipients_of_an_effect_never_change(self) -> None:
         bench = Bench()
         one, other = followers(bench, 2)
-        (effect,) = bench.fan("t", publication(1))
+        (effect,) = bench.fanout("t", publication(1))
         assert isinstance(effect, Multicast)
         numbers = effect.recipients.connections
-        (again,) = bench.fan("t", publication(2))
+        (again,) = bench.fanout("t", publication(2))
         assert isinstance(again, Multicast)
         assert again.recipients is effect.recipients  # the tuple is reused while subscribers do not change
-        one.lose()
+        one.lose_socket()
         followers(bench, 1)
         assert effect.recipients.connections == numbers
-        bench.fan("t", publication(3))
+        bench.fanout("t", publication(3))
         assert (one.sequences("t"), other.sequences("t")) == ([1, 2], [1, 2, 3])
 
     def test_fanout_writes_nothing_without_writable_subscribers(self) -> None:
@@ -62,7 +62,7 @@ class TestFanout:
         one, other = followers(bench, 2)
         one.pause()
         other.pause()
-        assert bench.fan("t", publication(1)) == []
+        assert bench.fanout("t", publication(1)) == []
         assert bench.edge.delivered == 0
         one.resume()
         assert bench.edge.delivered == 1
@@ -71,9 +71,9 @@ class TestFanout:
         bench = Bench()
         readers = followers(bench, 3)
         before = bench.edge.sent_bytes
-        bench.fan("t", publication(1))
+        bench.fanout("t", publication(1))
         readers[0].pause()
-        bench.fan("t", publication(2))
+        bench.fanout("t", publication(2))
         size = len(readers[1].writes[-1])
         assert bench.edge.sent_bytes - before == 5 * size
         assert bench.edge.queue_bytes == size
@@ -87,15 +87,15 @@ class TestQueue:
     def test_queue_is_one_write_before_new_publications(self) -> None:
         bench = Bench()
         (reader,) = followers(bench, 1)
-        bench.fan("t", publication(1))
+        bench.fanout("t", publication(1))
         reader.pause()
-        bench.fan("t", publication(2))
-        reader.say(Ping())
-        bench.fan("t", *publications(3, 4))
+        bench.fanout("t", publication(2))
+        reader.send(Ping())
+        bench.fanout("t", *publications(3, 4))
         assert reader.sequences("t") == [1]
         writes = len(reader.writes)
         reader.resume()
-        bench.fan("t", publication(5))
+        bench.fanout("t", publication(5))
         assert len(reader.writes) == writes + 2
         assert reader.sequences("t") == [1, 2, 3, 4, 5]
         assert [type(m) for m in reader.received] == [Message, Message, Pong, Message, Message, Message]
@@ -105,7 +105,7 @@ class TestQueue:
         readers = followers(bench, 3)
         for reader in readers[:2]:
             reader.pause()
-        bench.fan("t", publication(1))
+        bench.fanout("t", publication(1))
         queues = [connection.queue for connection in bench.edge._delivery.paused]
         assert len({id(queue.chunks[0]) for queue in queues if queue is not None}) == 1
 
@@ -136,7 +136,7 @@ class TestSlowConsumer:
         slow.pause()
         bench.wait(2.5)
         for sequence in range(1, 21):
-            bench.fan("t", publication(sequence, b"x" * 100))
+            bench.fanout("t", publication(sequence, b"x" * 100))
         assert quick.sequences("t") == list(range(1, 21))
         assert slow.close_code == CloseCode.SLOW_CONSUMER
         assert slow.sequences("t") == []
@@ -170,34 +170,34 @@ class TestSlowConsumer:
         bench = Bench(EdgeConfig(queue_per_client=100))
         (reader,) = followers(bench, 1)
         reader.pause()
-        bench.fan("t", publication(1, b"x" * 5000))
+        bench.fanout("t", publication(1, b"x" * 5000))
         assert reader.close_code is None
         reader.resume()
         assert reader.sequences("t") == [1]
         reader.pause()
-        bench.fan("t", publication(2, b"x" * 5000))
-        bench.fan("t", publication(3))
+        bench.fanout("t", publication(2, b"x" * 5000))
+        bench.fanout("t", publication(3))
         assert reader.close_code == CloseCode.SLOW_CONSUMER
 
     def test_unread_replies_count_for_the_queue_limit(self) -> None:
         bench = Bench(EdgeConfig(queue_per_client=100))
         reader = bench.client()
         reader.pause()
-        reader.say(*[Ping()] * 200)
+        reader.send(*[Ping()] * 200)
         assert reader.close_code == CloseCode.SLOW_CONSUMER
 
     def test_bye_in_the_same_turn_is_not_a_slow_consumer(self) -> None:
         bench = Bench(EdgeConfig(queue_per_client=100))
         reader = bench.client()
         reader.pause()
-        reader.say(*[Ping()] * 200, Bye())
+        reader.send(*[Ping()] * 200, Bye())
         assert (reader.close_code, bench.edge.closed, bench.notes) == (1000, {"bye": 1}, [])
 
     def test_write_over_the_total_limit_closes(self) -> None:
         bench = Bench(EdgeConfig(queue_total=100))
         (reader,) = followers(bench, 1)
         reader.pause()
-        bench.fan("t", publication(1, b"x" * 200))
+        bench.fanout("t", publication(1, b"x" * 200))
         assert reader.close_code == CloseCode.SLOW_CONSUMER
         assert bench.edge.queue_bytes == 0
 
@@ -206,11 +206,11 @@ class TestSlowConsumer:
         long, short, quick = followers(bench, 3)
         long.pause()
         for sequence in range(1, 16):
-            bench.fan("t", publication(sequence, b"x" * 100))
+            bench.fanout("t", publication(sequence, b"x" * 100))
         short.pause()
         assert bench.edge.queue_bytes < 2500
         for sequence in range(16, 50):
-            bench.fan("t", publication(sequence, b"x" * 100))
+            bench.fanout("t", publication(sequence, b"x" * 100))
             assert bench.edge.queue_bytes <= 5000
         assert (long.close_code, short.close_code, quick.close_code) == (CloseCode.SLOW_CONSUMER, None, None)
         assert bench.notes[0].fields["reason"] == "the longest queue when all together were over 5000 bytes"
@@ -223,7 +223,7 @@ class TestSlowConsumer:
         for reader in readers:
             reader.pause()
         for sequence in range(1, 11):
-            bench.fan("t", publication(sequence, b"x" * 200))
+            bench.fanout("t", publication(sequence, b"x" * 200))
             assert bench.edge.queue_bytes <= 100_000
         assert bench.edge.clients < 100
         assert bench.edge.closed["slow_consumer"] == 1000 - bench.edge.clients
@@ -232,10 +232,10 @@ class TestSlowConsumer:
         bench = Bench(EdgeConfig(queue_per_client=600, queue_total=1000))
         first, second, third = followers(bench, 3)
         first.pause()
-        bench.fan("t", publication(1, b"x" * 500))
+        bench.fanout("t", publication(1, b"x" * 500))
         second.pause()
         third.pause()
-        bench.fan("t", publication(2, b"x" * 480))
+        bench.fanout("t", publication(2, b"x" * 480))
         assert first.close_code == CloseCode.SLOW_CONSUMER
         assert [r.close_code for r in (second, third)].count(None) >= 1
         assert bench.edge.queue_bytes <= 1000
@@ -246,7 +246,7 @@ class TestSlowConsumer:
         readers = followers(bench, 25)
         for sequence, reader in enumerate(readers[:22], 1):
             reader.pause()
-            bench.fan("t", publication(sequence))
+            bench.fanout("t", publication(sequence))
         bench.wait(1.0)
         status = bench.edge.status()
         slow = status["slow"]

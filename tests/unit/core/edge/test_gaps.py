@@ -16,11 +16,11 @@ class TestGap:
         bench = Bench()
         reader, json, paused = bench.client(), bench.client(wire="json"), bench.client()
         for each in (reader, json, paused):
-            each.live("t", Position(1, 2))
+            each.subscribe_live("t", Position(1, 2))
             each.received.clear()
         paused.pause()
         bench.step(Gap("t", "truncated", Position(1, 9), 3, 8))
-        bench.fan("t", publication(9))
+        bench.fanout("t", publication(9))
         paused.resume()
         for each in (reader, json, paused):
             assert [type(m) for m in each.received] == [Subscribed, Message]
@@ -30,9 +30,9 @@ class TestGap:
     def test_reset_is_reported_to_live_subscribers(self) -> None:
         bench = Bench()
         reader = bench.client()
-        reader.live("t", Position(1, 20))
+        reader.subscribe_live("t", Position(1, 20))
         bench.step(Gap("t", "reset", Position(8, 0)))
-        bench.fan("t", publication(1, epoch=8))
+        bench.fanout("t", publication(1, epoch=8))
         reported = reader.take(Subscribed)[-1]
         assert reported == Subscribed(0, [TopicReceipt("t", "reset", Position(8, 0))])
 
@@ -40,11 +40,11 @@ class TestGap:
         bench = Bench()
         reader = bench.client()
         bench.attached(reader.subscribe("t", (1, 0)), Position(1, 9), publications=publications(1, 2), done=False)
-        stale = bench.ask(NextPage)
+        stale = bench.request_of(NextPage)
         reader.received.clear()
         bench.step(Gap("t", "reset", Position(8, 0)))
         bench.page(stale, *publications(3, 9))
-        bench.fan("t", publication(1, epoch=8))
+        bench.fanout("t", publication(1, epoch=8))
         assert [type(m) for m in reader.received] == [Subscribed, Message]
         assert receipts(reader.take(Subscribed)) == [(0, "reset", 0, 0)]
 
@@ -57,7 +57,7 @@ class TestGap:
         assert receipts(reader.take(Subscribed))[-1] == (0, "reset", 0, 0)
         assert late.received == []
         bench.attached(attach, Position(8, 0), receipt="reset")
-        bench.fan("t", publication(1, epoch=8))
+        bench.fanout("t", publication(1, epoch=8))
         assert late.sequences("t") == [1]
 
     def test_reset_before_the_receipt_is_not_reported(self) -> None:
@@ -67,7 +67,7 @@ class TestGap:
         bench.step(Gap("t", "reset", Position(8, 0)))
         assert reader.received == []
         bench.attached(attach, Position(8, 0), receipt="reset")
-        bench.fan("t", publication(1, epoch=8))
+        bench.fanout("t", publication(1, epoch=8))
         assert reader.sequences("t") == [1]
 
     @pytest.mark.parametrize("receipt", ["truncated", "reset"])
@@ -78,10 +78,10 @@ class TestGap:
         bench = Bench()
         reader = bench.client()
         attach = reader.subscribe("t", (1, 2))
-        bench.fan("t", publication(3))
+        bench.fanout("t", publication(3))
         bench.step(Gap("t", receipt, Position(1, 4), 4, 4))
         bench.attached(attach, Position(1, 6), publications=publications(3, 6))
-        bench.fan("t", publication(7))
+        bench.fanout("t", publication(7))
         assert reader.sequences("t") == [3, 4, 5, 6, 7]
         assert receipts(reader.take(Subscribed)) == [(1, "complete", 0, 0)]
         assert bench.notes == []
@@ -90,19 +90,19 @@ class TestGap:
         bench = Bench()
         reader = bench.client()
         bench.attached(reader.subscribe("t", (1, 0)), Position(1, 2), publications=publications(1, 1), done=False)
-        page = bench.ask(NextPage)
+        page = bench.request_of(NextPage)
         bench.step(Gap("t", "truncated", Position(1, 9), 3, 8))
         assert receipts(reader.take(Subscribed)) == [(1, "complete", 0, 0)]
-        bench.fan("t", publication(9))
+        bench.fanout("t", publication(9))
         bench.page(page, publication(9), receipt="truncated", position=Position(1, 9), first=2, last=8)
-        bench.fan("t", publication(10))
+        bench.fanout("t", publication(10))
         assert receipts(reader.take(Subscribed)) == [(0, "truncated", 2, 8)]
         assert bench.notes == []
 
     def test_gap_that_subscribers_have_is_ignored(self) -> None:
         bench = Bench()
         reader = bench.client()
-        reader.live("t", Position(1, 8))
+        reader.subscribe_live("t", Position(1, 8))
         reader.received.clear()
         bench.step(Gap("t", "truncated", Position(1, 9), 3, 8))
         assert reader.received == []
@@ -110,7 +110,7 @@ class TestGap:
     def test_gap_of_unknown_topic_is_ignored(self) -> None:
         bench = Bench()
         assert bench.step(Gap("t", "reset", Position(8, 0))) == []
-        assert bench.fan("t", publication(1)) == []
+        assert bench.fanout("t", publication(1)) == []
 
 
 class TestAhead:
@@ -119,7 +119,7 @@ class TestAhead:
     def start(self) -> tuple[Bench, object, object]:
         bench = Bench()
         other, ahead = bench.client(), bench.client()
-        other.live("t", Position(1, 2))
+        other.subscribe_live("t", Position(1, 2))
         bench.attached(ahead.subscribe("t", (1, 0)), Position(1, 4), publications=publications(1, 4))
         assert ahead.sequences("t") == [1, 2, 3, 4]
         return bench, other, ahead
@@ -128,8 +128,8 @@ class TestAhead:
     def test_late_fanouts_are_not_sent_twice(self, batches: list[tuple[int, int]]) -> None:
         bench, other, ahead = self.start()
         for first, last in batches:
-            bench.fan("t", *publications(first, last))
-        bench.fan("t", publication(6))
+            bench.fanout("t", *publications(first, last))
+        bench.fanout("t", publication(6))
         assert other.sequences("t") == [3, 4, 5, 6]  # type: ignore[attr-defined]
         assert ahead.sequences("t") == [1, 2, 3, 4, 5, 6]  # type: ignore[attr-defined]
 
@@ -137,7 +137,7 @@ class TestAhead:
     def test_gap_reports_only_what_is_missing(self, last: int, reported: list[object]) -> None:
         bench, other, ahead = self.start()
         bench.step(Gap("t", "truncated", Position(1, last), 3, last))
-        bench.fan("t", *publications(last + 1, 7))
+        bench.fanout("t", *publications(last + 1, 7))
         assert receipts(other.take(Subscribed))[1:] == [(0, "truncated", 3, last)]  # type: ignore[attr-defined]
         assert ahead.sequences("t") == [1, 2, 3, 4, *range(max(5, last + 1), 8)]  # type: ignore[attr-defined]
         assert receipts(ahead.take(Subscribed))[1:] == reported  # type: ignore[attr-defined]
@@ -145,7 +145,7 @@ class TestAhead:
     def test_reset_makes_a_subscriber_ahead_live(self) -> None:
         bench, _, ahead = self.start()
         bench.step(Gap("t", "reset", Position(8, 0)))
-        bench.fan("t", publication(1, epoch=8))
+        bench.fanout("t", publication(1, epoch=8))
         assert ahead.sequences("t") == [1, 2, 3, 4, 1]  # type: ignore[attr-defined]
 
 
@@ -155,24 +155,24 @@ class TestFaultsOfTheLogic:
     def test_repeated_publications_are_dropped(self) -> None:
         bench = Bench()
         reader = bench.client()
-        reader.live("t")
-        bench.fan("t", *publications(1, 3))
-        assert bench.fan("t", *publications(2, 3)) == []
-        bench.fan("t", *publications(2, 4))
+        reader.subscribe_live("t")
+        bench.fanout("t", *publications(1, 3))
+        assert bench.fanout("t", *publications(2, 3)) == []
+        bench.fanout("t", *publications(2, 4))
         assert reader.sequences("t") == [1, 2, 3, 4]
 
     def test_repeated_publications_of_a_page_are_dropped(self) -> None:
         bench = Bench()
         reader = bench.client()
         bench.attached(reader.subscribe("t", (1, 2)), Position(1, 4), publications=publications(1, 3), done=False)
-        bench.page(bench.ask(NextPage), *publications(2, 4))
+        bench.page(bench.request_of(NextPage), *publications(2, 4))
         assert reader.sequences("t") == [3, 4]
 
     def test_unreported_hole_is_reported_and_logged(self) -> None:
         bench = Bench()
         reader = bench.client()
-        reader.live("t", Position(1, 2))
-        bench.fan("t", publication(6))
+        reader.subscribe_live("t", Position(1, 2))
+        bench.fanout("t", publication(6))
         assert receipts(reader.take(Subscribed)) == [(1, "complete", 0, 0), (0, "truncated", 3, 5)]
         (note,) = bench.notes
         assert (note.level, note.event) == ("error", "unreported_hole")
@@ -181,8 +181,8 @@ class TestFaultsOfTheLogic:
     def test_unreported_new_history_is_reported_and_logged(self) -> None:
         bench = Bench()
         reader = bench.client()
-        reader.live("t", Position(1, 20))
-        bench.fan("t", publication(1, epoch=8))
+        reader.subscribe_live("t", Position(1, 20))
+        bench.fanout("t", publication(1, epoch=8))
         assert receipts(reader.take(Subscribed))[-1] == (0, "reset", 0, 0)
         assert bench.notes[0].event == "unreported_reset"
 
@@ -191,15 +191,15 @@ class TestFaultsOfTheLogic:
         early, first = bench.client(), bench.client()
         bench.attached(early.subscribe("t"), Position(0, 0), receipt="reset")
         bench.attached(first.subscribe("u"), Position(0, 0), receipt="reset")
-        bench.fan("t", publication(941))
-        bench.fan("u", publication(1))
+        bench.fanout("t", publication(941))
+        bench.fanout("u", publication(1))
         assert early.take(Subscribed)[1:] == [Subscribed(0, [TopicReceipt("t", "reset", Position(1, 940))])]
         assert len(first.take(Subscribed)) == 1
         assert bench.notes == []
 
     def test_replay_that_ends_short_of_the_live_stream_is_reported(self) -> None:
         bench = Bench()
-        bench.client().live("t", Position(1, 9))
+        bench.client().subscribe_live("t", Position(1, 9))
         reader = bench.client()
         bench.attached(reader.subscribe("t", (1, 0)), Position(1, 3), publications=publications(1, 3))
         assert receipts(reader.take(Subscribed)) == [(1, "complete", 0, 0), (0, "truncated", 4, 9)]

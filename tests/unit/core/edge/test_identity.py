@@ -37,7 +37,7 @@ class TestIdentity:
     def test_client_without_token_is_refused(self) -> None:
         bench = Bench(authorizer=Guard())
         reader = bench.open()
-        reader.say(Connect(client="eve"))
+        reader.send(Connect(client="eve"))
         (error,) = reader.take(Error)
         assert (error.code, error.text, error.closes) == ("unauthenticated", "eve brought no token", True)
         assert reader.close_code == CloseCode.UNAUTHENTICATED
@@ -46,38 +46,38 @@ class TestIdentity:
     def test_subscribe_and_publish_need_permission(self) -> None:
         bench = Bench(authorizer=Guard())
         reader = bench.open()
-        reader.say(Connect(token="ann"))
-        reader.say(Subscribe(1, [TopicRequest("bob/1")]), Publish("bob/1", b""), Publish("ann/1", b"", 1, "bob", 1, 1))
+        reader.send(Connect(token="ann"))
+        reader.send(Subscribe(1, [TopicRequest("bob/1")]), Publish("bob/1", b""), Publish("ann/1", b"", 1, "bob", 1, 1))
         assert bench.requests == []
         assert reader.take(Subscribed)[0].topics[0].code == "not_allowed"
-        reader.say(Subscribe(1, [TopicRequest("ann/1")]), Publish("ann/1", b"", 1, "ann", 1, 1))
+        reader.send(Subscribe(1, [TopicRequest("ann/1")]), Publish("ann/1", b"", 1, "ann", 1, 1))
         assert len(bench.requests) == 2
 
     def test_client_is_closed_when_its_token_expires(self) -> None:
         bench = Bench(authorizer=Guard())
         reader = bench.open()
-        reader.say(Connect(token="ann:30"))
-        reader.live("ann/1")
+        reader.send(Connect(token="ann:30"))
+        reader.subscribe_live("ann/1")
         for _ in range(6):
             bench.wait(5.0)
-            reader.raw(frames.pong_frame(b"", MASK))
+            reader.send_bytes(frames.pong_frame(b"", MASK))
         bench.wait(0.2)
         assert reader.close_code == CloseCode.TOKEN_EXPIRED
         assert bench.edge.closed == {"token_expired": 1}
-        assert bench.fan("ann/1", publication(1)) == []
+        assert bench.fanout("ann/1", publication(1)) == []
 
     def test_second_connect_renews_the_token(self) -> None:
         bench = Bench(authorizer=Guard())
         reader = bench.open()
-        reader.say(Connect(token="ann:30"))
+        reader.send(Connect(token="ann:30"))
         bench.wait(12.0)
-        reader.say(Connect(token="ann:60"))
+        reader.send(Connect(token="ann:60"))
         assert len(reader.take(Welcome)) == 2
         assert bench.edge.clients == 1
         for _ in range(5):
             bench.wait(10.0)
-            reader.raw(frames.pong_frame(b"", MASK))
+            reader.send_bytes(frames.pong_frame(b"", MASK))
         assert reader.close_code is None
-        reader.say(Connect())
+        reader.send(Connect())
         assert reader.close_code == CloseCode.UNAUTHENTICATED
         assert bench.edge.clients == 0

@@ -35,21 +35,21 @@ def client_with_pending_request(config: EdgeConfig = TWO) -> tuple[Bench, Reader
     """Return a client with a request for four topics, two of which are pending."""
     bench = Bench(config)
     reader = bench.client()
-    reader.say(Subscribe(1, names("a", "b", "c", "d")))
-    return bench, reader, bench.asked(Attach)
+    reader.send(Subscribe(1, names("a", "b", "c", "d")))
+    return bench, reader, bench.requests_of(Attach)
 
 
 def test_each_answer_requests_one_more_topic_and_the_last_resumes_reading() -> None:
     bench, reader, attaches = client_with_pending_request()
     assert [attach.topic for attach in attaches] == ["a", "b"]
-    reader.say(Ping())
+    reader.send(Ping())
     assert bench.held == {reader.number}
     bench.attached(attaches[0], Position(1, 0))
-    assert [attach.topic for attach in bench.asked(Attach)] == ["c"]
+    assert [attach.topic for attach in bench.requests_of(Attach)] == ["c"]
     assert bench.held == {reader.number}
     assert reader.take(Pong) == []
     bench.attached(attaches[1], Position(1, 0))
-    assert [attach.topic for attach in bench.asked(Attach)] == ["d"]
+    assert [attach.topic for attach in bench.requests_of(Attach)] == ["d"]
     assert bench.held == set()
     assert reader.take(Pong) == [Pong()]
 
@@ -58,7 +58,7 @@ def test_messages_behind_a_request_are_handled_behind_it() -> None:
     """A publication never overtakes the subscription before it, in the same frame, the same read or a later read."""
     bench = Bench(TWO)
     reader = bench.client()
-    reader.raw(
+    reader.send_bytes(
         frames.encode_frame(
             frames.BINARY,
             b"\x92"
@@ -70,8 +70,8 @@ def test_messages_behind_a_request_are_handled_behind_it() -> None:
         )
         + reader.frame(Publish("x", b"2", 1, "p", 2, 1))
     )
-    reader.say(Publish("x", b"3", 1, "p", 3, 1))
-    reader.say(Publish("x", b"4", 1, "p", 4, 1), Unsubscribe(2, ["d"]))
+    reader.send(Publish("x", b"3", 1, "p", 3, 1))
+    reader.send(Publish("x", b"4", 1, "p", 4, 1), Unsubscribe(2, ["d"]))
     order: list[object] = []
     while bench.requests:
         request = bench.requests.pop(0)
@@ -89,14 +89,14 @@ def test_backlog_is_handled_one_read_per_step() -> None:
     bench, reader, attaches = client_with_pending_request()
     other = bench.client()
     for _ in range(4):
-        reader.say(Ping())
-    bench.put_off = True
+        reader.send(Ping())
+    bench.defer_more = True
     for attach in attaches:
         bench.attached(attach, Position(1, 0))
     answered = []
     while bench.more:
         answered.append(len(reader.take(Pong)))
-        other.say(Ping())
+        other.send(Ping())
         assert other.take(Pong) == [Pong()]
         assert bench.held == {reader.number}
         (more,) = bench.more
@@ -109,15 +109,15 @@ def test_backlog_is_handled_one_read_per_step() -> None:
 
 def test_second_request_in_the_backlog_stops_it_again() -> None:
     bench, reader, attaches = client_with_pending_request()
-    reader.say(Subscribe(2, names("e", "f", "g")))
-    reader.say(Ping())
+    reader.send(Subscribe(2, names("e", "f", "g")))
+    reader.send(Ping())
     topics = []
     while attaches:
         attach = attaches.pop(0)
         topics.append(attach.topic)
         assert reader.take(Pong) == []
         bench.attached(attach, Position(1, 0))
-        attaches += bench.asked(Attach)
+        attaches += bench.requests_of(Attach)
         if topics[-1] == "e":
             break
     assert topics == ["a", "b", "c", "d", "e"]
@@ -130,23 +130,23 @@ def test_second_request_in_the_backlog_stops_it_again() -> None:
 def test_client_over_the_backlog_limit_is_closed() -> None:
     bench, reader, attaches = client_with_pending_request(EdgeConfig(attaches_per_client=2, backlog_per_client=100))
     other = bench.client()
-    other.live("a")
-    reader.raw(bytes(50))
-    reader.raw(bytes(50))
+    other.subscribe_live("a")
+    reader.send_bytes(bytes(50))
+    reader.send_bytes(bytes(50))
     assert reader.close_code is None
-    reader.raw(b"x")
+    reader.send_bytes(b"x")
     assert reader.close_code == CloseCode.NOT_ALLOWED
     assert "100 bytes behind a subscribe request" in reader.close_reason
     assert dict(bench.edge.closed) == {"backlog": 1}
     assert bench.held == set()
     bench.attached(attaches[0], Position(1, 0))  # the connection is gone
-    assert bench.asked(Attach) == []
+    assert bench.requests_of(Attach) == []
     assert bench.edge.subscriptions == 1
 
 
 def test_malformed_bytes_in_the_backlog_close() -> None:
     bench, reader, attaches = client_with_pending_request()
-    reader.raw(frames.encode_frame(frames.BINARY, reader.codec.encode(Ping()), MASK) + b"\x83\x80")
+    reader.send_bytes(frames.encode_frame(frames.BINARY, reader.codec.encode(Ping()), MASK) + b"\x83\x80")
     for attach in attaches:
         bench.attached(attach, Position(1, 0))
     assert reader.take(Pong) == [Pong()]
@@ -157,17 +157,17 @@ def test_malformed_bytes_in_the_backlog_close() -> None:
 @pytest.mark.parametrize("how", ["lost", "closed"])
 def test_backlog_of_a_closed_connection_is_dropped(how: str) -> None:
     bench, reader, attaches = client_with_pending_request()
-    reader.say(Ping())
-    reader.say(Ping())
-    bench.put_off = True
+    reader.send(Ping())
+    reader.send(Ping())
+    bench.defer_more = True
     for attach in attaches:
         bench.attached(attach, Position(1, 0))
     assert bench.more == [More(reader.number)]
     if how == "lost":
-        reader.lose()
+        reader.lose_socket()
     else:
         bench.wait(60.0, tick=1.0)  # it answers no ping
-    bench.put_off = False
+    bench.defer_more = False
     bench.step(bench.more.pop(0))
     assert (bench.edge.clients, bench.edge.subscriptions, bench.held, bench.more) == (0, 0, set(), [])
 
@@ -178,9 +178,9 @@ def test_backlog_waits_while_paused() -> None:
     reader.pause()
     for attach in attaches:
         bench.attached(attach, Position(1, 0))
-    assert bench.asked(Attach) == []
+    assert bench.requests_of(Attach) == []
     reader.resume()
-    for attach in bench.asked(Attach):
+    for attach in bench.requests_of(Attach):
         bench.attached(attach, Position(1, 0))
     assert [m.topics[0].topic for m in reader.take(Subscribed)] == ["a", "b", "c", "d"]
 
@@ -189,12 +189,12 @@ def test_receipt_comes_before_a_fanout_of_the_same_step() -> None:
     """When a publication reveals an unreported new history, the replay gets its reset before the publication."""
     bench = Bench()
     live, replaying = bench.client(), bench.client()
-    live.live("t", Position(1, 3))
+    live.subscribe_live("t", Position(1, 3))
     bench.attached(replaying.subscribe("t", (1, 0)), Position(1, 3), publications=publications(1, 2), done=False)
-    bench.asked(NextPage)
+    bench.requests_of(NextPage)
     for reader in (live, replaying):
         reader.received.clear()
-    bench.fan("t", *publications(1, 1, epoch=9))
+    bench.fanout("t", *publications(1, 1, epoch=9))
     for reader in (live, replaying):
         reset, message = reader.received
         assert isinstance(reset, Subscribed)
@@ -209,13 +209,13 @@ def test_receipt_comes_before_a_fanout_of_the_same_step() -> None:
 def test_flood_in_one_read_is_handled_in_turns_and_in_order() -> None:
     bench = Bench(EdgeConfig(messages_per_turn=10))
     flood, other = bench.client(), bench.client()
-    bench.put_off = True
-    flood.raw(b"".join(flood.frame(Publish("x", b"", 1, "p", id, 1)) for id in range(1, 36)))
+    bench.defer_more = True
+    flood.send_bytes(b"".join(flood.frame(Publish("x", b"", 1, "p", id, 1)) for id in range(1, 36)))
     ids: list[int] = []
     turns = 0
     while True:
         ids += [request.id for request in bench.published()]
-        other.say(Ping())
+        other.send(Ping())
         assert other.take(Pong) == [Pong()]
         if not bench.more:
             break
@@ -233,11 +233,11 @@ def test_flood_in_one_read_is_handled_in_turns_and_in_order() -> None:
 def test_bad_messages_and_pings_count_for_the_turn(wire: str) -> None:
     bench = Bench(EdgeConfig(messages_per_turn=10))
     flood = bench.client(wire=wire)  # type: ignore[arg-type]
-    bench.put_off = True
+    bench.defer_more = True
     kind = frames.text_frame if wire == "json" else frames.binary_frame
-    flood.raw(kind(b"{}" if wire == "json" else b"\x91\x63", MASK) * 25)
+    flood.send_bytes(kind(b"{}" if wire == "json" else b"\x91\x63", MASK) * 25)
     assert len(bench.more) == 1
-    flood.raw(frames.ping_frame(b"", MASK) * 25)
+    flood.send_bytes(frames.ping_frame(b"", MASK) * 25)
     answered = 0
     while bench.more:
         (more,) = bench.more
@@ -252,10 +252,10 @@ def test_bad_messages_and_pings_count_for_the_turn(wire: str) -> None:
 def test_backlog_of_a_flood_is_limited_and_ends_with_its_connection() -> None:
     bench = Bench(EdgeConfig(messages_per_turn=2, backlog_per_client=100))
     flood = bench.client()
-    bench.put_off = True
-    flood.raw(flood.frame(Ping()) * 5)
+    bench.defer_more = True
+    flood.send_bytes(flood.frame(Ping()) * 5)
     assert bench.held == {flood.number}
-    flood.raw(b"x" * 101)
+    flood.send_bytes(b"x" * 101)
     assert flood.close_code == CloseCode.NOT_ALLOWED
     assert bench.held == set()
     for more in bench.more:
@@ -266,20 +266,20 @@ def test_backlog_of_a_flood_is_limited_and_ends_with_its_connection() -> None:
 def test_request_in_a_flood_stops_its_backlog() -> None:
     bench = Bench(EdgeConfig(messages_per_turn=4, attaches_per_client=1))
     flood = bench.client()
-    bench.put_off = True
-    flood.raw(flood.frame(Ping()) * 3 + flood.frame(Subscribe(1, names("a", "b"))) + flood.frame(Ping()) * 3)
+    bench.defer_more = True
+    flood.send_bytes(flood.frame(Ping()) * 3 + flood.frame(Subscribe(1, names("a", "b"))) + flood.frame(Ping()) * 3)
     attaches: list[Attach] = []
     for _ in range(20):
         for more in [*bench.more]:
             bench.more.remove(more)
             bench.step(more)
-        attaches = bench.asked(Attach)
+        attaches = bench.requests_of(Attach)
         if attaches:
             break
     assert [attach.topic for attach in attaches] == ["a"]
     assert len(flood.take(Pong)) == 3
     bench.attached(attaches[0], Position(1, 0))
-    (second,) = bench.asked(Attach)
+    (second,) = bench.requests_of(Attach)
     assert second.topic == "b"
     while bench.more:
         bench.step(bench.more.pop(0))
@@ -290,8 +290,8 @@ def test_request_in_a_flood_stops_its_backlog() -> None:
 def test_close_frame_behind_a_flood_is_handled_in_order() -> None:
     bench = Bench(EdgeConfig(messages_per_turn=2))
     flood = bench.client()
-    bench.put_off = True
-    flood.raw(flood.frame(Ping()) * 3 + frames.close_frame(1000, "", MASK))
+    bench.defer_more = True
+    flood.send_bytes(flood.frame(Ping()) * 3 + frames.close_frame(1000, "", MASK))
     assert flood.close_code is None
     while bench.more:
         bench.step(bench.more.pop(0))
@@ -301,10 +301,10 @@ def test_close_frame_behind_a_flood_is_handled_in_order() -> None:
 def test_long_read_is_parsed_in_pieces() -> None:
     bench = Bench(EdgeConfig(messages_per_turn=10))
     flood = bench.client()
-    bench.put_off = True
+    bench.defer_more = True
     one = flood.frame(Publish("x", b"p" * 1000, 1, "p", 1, 1))
     count = 3 * PIECE_BYTES // len(one)
-    flood.raw(b"".join(flood.frame(Publish("x", b"p" * 1000, 1, "p", id, 1)) for id in range(1, count + 1)))
+    flood.send_bytes(b"".join(flood.frame(Publish("x", b"p" * 1000, 1, "p", id, 1)) for id in range(1, count + 1)))
     backlog = bench.edge._connections.table[flood.number].backlog
     assert backlog is not None
     assert backlog.size == sum(map(len, backlog.chunks)) > PIECE_BYTES  # not taken apart yet
@@ -317,17 +317,17 @@ def test_long_read_is_parsed_in_pieces() -> None:
 def test_bytes_behind_a_close_frame_in_a_long_read_are_ignored() -> None:
     bench = Bench()
     reader, other = bench.client(), bench.client()
-    reader.raw(frames.close_frame(1000, "", MASK) + reader.frame(Publish("x", b"p")) * PIECE_BYTES)
+    reader.send_bytes(frames.close_frame(1000, "", MASK) + reader.frame(Publish("x", b"p")) * PIECE_BYTES)
     assert reader.close_code == 1000
     assert not bench.published()
-    other.say(Ping())
+    other.send(Ping())
     assert other.take(Pong) == [Pong()]
 
 
 def test_long_message_in_one_read_is_complete() -> None:
     bench = Bench()
     reader = bench.client()
-    reader.raw(reader.frame(Publish("x", bytes(5 * PIECE_BYTES))) + reader.frame(Ping()))
+    reader.send_bytes(reader.frame(Publish("x", bytes(5 * PIECE_BYTES))) + reader.frame(Ping()))
     (request,) = bench.published()
     assert request.payload == bytes(5 * PIECE_BYTES)
     assert reader.take(Pong) == [Pong()]
@@ -336,8 +336,8 @@ def test_long_message_in_one_read_is_complete() -> None:
 def test_long_message_counts_as_several() -> None:
     bench = Bench(EdgeConfig(messages_per_turn=10))
     reader = bench.client(wire="json")
-    bench.put_off = True
-    reader.raw(frames.text_frame(b'{"op":"ping"}' + b" " * 40_000, MASK) * 3)
+    bench.defer_more = True
+    reader.send_bytes(frames.text_frame(b'{"op":"ping"}' + b" " * 40_000, MASK) * 3)
     pongs = []
     while bench.more:
         pongs.append(len(reader.take(Pong)))
@@ -350,8 +350,8 @@ def test_turn_that_ends_in_the_last_piece_parses_the_rest() -> None:
     in_a_piece = PIECE_BYTES // len(one)
     bench = Bench(EdgeConfig(messages_per_turn=2 * in_a_piece + 4))
     reader = bench.client()
-    bench.put_off = True
-    reader.raw(one * (in_a_piece + 10))
+    bench.defer_more = True
+    reader.send_bytes(one * (in_a_piece + 10))
     backlog = bench.edge._connections.table[reader.number].backlog
     assert backlog is not None
     assert (backlog.size, list(backlog.chunks)) == (0, [])
@@ -372,21 +372,21 @@ def half(reader: Reader, size: int) -> bytes:
 def test_incomplete_messages_of_all_clients_are_limited() -> None:
     bench = Bench(EdgeConfig(incoming_total=10_000, messages_per_turn=10))
     readers = [bench.client() for _ in range(4)]
-    readers[0].raw(half(readers[0], 2000))
-    readers[1].raw(half(readers[1], 5000))
-    readers[2].raw(half(readers[2], 1500))
+    readers[0].send_bytes(half(readers[0], 2000))
+    readers[1].send_bytes(half(readers[1], 5000))
+    readers[2].send_bytes(half(readers[2], 1500))
     incoming = bench.edge._connections.inbox.unprocessed
     assert 8500 < incoming.total < 9000
-    readers[3].raw(half(readers[3], 1800))
+    readers[3].send_bytes(half(readers[3], 1800))
     assert [reader.close_code for reader in readers] == [None, CloseCode.TRY_ANOTHER, None, None]
     assert 5300 < incoming.total < 5600
     assert bench.edge.closed["incoming"] == 1
-    readers[1].raw(b"\x00" * 500)  # the rest of its message is ignored
+    readers[1].send_bytes(b"\x00" * 500)  # the rest of its message is ignored
     for reader in (readers[0], readers[2], readers[3]):
-        reader.raw(b"\x00")
+        reader.send_bytes(b"\x00")
     assert incoming.total < 1000
-    readers[0].lose()
-    readers[1].lose()
+    readers[0].lose_socket()
+    readers[1].lose_socket()
     assert incoming.total == 0
     assert incoming._held == {}
 
@@ -395,7 +395,7 @@ def test_largest_holders_are_closed_until_an_eighth_is_free() -> None:
     bench = Bench(EdgeConfig(incoming_total=10_000))
     readers = [bench.client() for _ in range(11)]
     for reader in readers:
-        reader.raw(half(reader, 900))
+        reader.send_bytes(half(reader, 900))
     closed = [reader for reader in readers if reader.close_code is not None]
     assert {reader.close_code for reader in closed} == {CloseCode.TRY_ANOTHER}
     assert len(closed) == 2  # to seven eighths
@@ -405,16 +405,16 @@ def test_largest_holders_are_closed_until_an_eighth_is_free() -> None:
 def test_backlog_counts_until_it_is_handled() -> None:
     bench = Bench(EdgeConfig(attaches_per_client=1, incoming_total=5000))
     reader = bench.client()
-    reader.say(Subscribe(1, [TopicRequest("a"), TopicRequest("b")]))
-    reader.raw(reader.frame(Publish("x", bytes(1000))))
+    reader.send(Subscribe(1, [TopicRequest("a"), TopicRequest("b")]))
+    reader.send_bytes(reader.frame(Publish("x", bytes(1000))))
     incoming = bench.edge._connections.inbox.unprocessed
     assert incoming.total > 1000
-    for attach in bench.asked(Attach):
+    for attach in bench.requests_of(Attach):
         bench.attached(attach, Position(1, 0))
     assert incoming.total == 0
     assert reader.close_code is None
-    reader.say(Subscribe(2, [TopicRequest("c"), TopicRequest("d")]))
-    reader.raw(reader.frame(Publish("x", bytes(6000))))
+    reader.send(Subscribe(2, [TopicRequest("c"), TopicRequest("d")]))
+    reader.send_bytes(reader.frame(Publish("x", bytes(6000))))
     assert reader.close_code == CloseCode.TRY_ANOTHER
     assert incoming.total == 0
     assert bench.held == set()

@@ -33,7 +33,7 @@ def test_welcome_has_the_limits_in_force() -> None:
     bench.step(ServerList(HERE))
     for wire in ("json", "msgpack"):
         reader = bench.open(wire)
-        reader.say(Connect(client="me"))
+        reader.send(Connect(client="me"))
         assert reader.received == [
             Welcome(1, "quotes", "quotes-broker-1", 7, list(HERE), 4.0, Limits(99, 255, 1000, 1_048_576))
         ]
@@ -46,7 +46,7 @@ def test_server_list_is_sent_to_open_connections_and_in_later_welcomes() -> None
     old, opening = bench.client(), bench.open()
     bench.step(ServerList(HERE))
     assert old.received == [Servers(list(HERE))]
-    opening.say(Connect())
+    opening.send(Connect())
     (welcome,) = opening.take(Welcome)
     assert welcome.servers == list(HERE)
 
@@ -56,7 +56,7 @@ def test_frames_cut_anywhere_are_read() -> None:
     reader = bench.open()
     data = reader.frame(Connect(client="me")) + reader.frame(Ping())
     for byte in data:
-        reader.raw(bytes((byte,)))
+        reader.send_bytes(bytes((byte,)))
     assert [type(message) for message in reader.received] == [Welcome, Pong]
     assert len(reader.writes) == 2
 
@@ -75,17 +75,17 @@ def test_incomplete_frame_of_one_client_does_not_affect_another(left_behind: byt
     # connections between two frames share a parser
     bench = Bench()
     first, second = bench.client(), bench.client()
-    first.raw(left_behind)
-    second.say(Ping())
+    first.send_bytes(left_behind)
+    second.send(Ping())
     later = bench.client()
-    later.say(Ping())
+    later.send(Ping())
     assert [len(reader.take(Pong)) for reader in (second, later)] == [1, 1]
 
 
 def test_replies_of_one_turn_are_one_write() -> None:
     bench = Bench()
     reader = bench.client()
-    effects = reader.say(Ping(), Ping(), Ping())
+    effects = reader.send(Ping(), Ping(), Ping())
     assert [type(effect) for effect in effects] == [Send]
     assert reader.take(Pong) == [Pong()] * 3
 
@@ -93,7 +93,7 @@ def test_replies_of_one_turn_are_one_write() -> None:
 def test_websocket_ping_is_answered_in_order() -> None:
     bench = Bench()
     reader = bench.client()
-    reader.raw(frames.ping_frame(b"k", MASK) + reader.frame(Ping()))
+    reader.send_bytes(frames.ping_frame(b"k", MASK) + reader.frame(Ping()))
     assert reader.controls == [frames.PongReceived(b"k")]
     assert reader.writes[-1].startswith(b"\x8a\x01k")
 
@@ -103,7 +103,7 @@ class TestHandshake:
         bench = Bench(EdgeConfig(handshake=10.0))
         slow = bench.open(opened=bench.now - 6.0)
         quick = bench.open(opened=bench.now - 6.0)
-        quick.say(Connect())
+        quick.send(Connect())
         bench.wait(3.9)
         assert slow.close_code is None
         bench.wait(0.3)
@@ -121,14 +121,14 @@ class TestHandshake:
         for _ in range(4):
             bench.wait(0.3)
             if reader.close_code is None:
-                reader.raw(frames.ping_frame(b"", MASK))
+                reader.send_bytes(frames.ping_frame(b"", MASK))
         assert reader.close_code == CloseCode.TRY_ANOTHER
 
     @pytest.mark.parametrize("message", [Ping(), Bye(), Subscribe(1, [TopicRequest("t")]), Publish("t", b"x")])
     def test_other_message_before_connect_is_refused(self, message: Ping | Bye | Subscribe | Publish) -> None:
         bench = Bench()
         reader = bench.open()
-        reader.say(message, Connect())
+        reader.send(message, Connect())
         (error,) = reader.take(Error)
         assert (error.code, error.closes) == ("not_connected", True)
         assert reader.close_code == CloseCode.BAD_MESSAGE
@@ -138,7 +138,7 @@ class TestHandshake:
     def test_unsupported_version_is_refused_and_named(self) -> None:
         bench = Bench()
         reader = bench.open()
-        reader.say(Connect(version=2))
+        reader.send(Connect(version=2))
         (error,) = reader.take(Error)
         assert error.code == "unsupported_version"
         assert "version 2" in error.text
@@ -148,14 +148,14 @@ class TestHandshake:
         bench = Bench(EdgeConfig(max_name=4))
         bench.client("abcd")
         reader = bench.open()
-        reader.say(Connect(client="é" * 3))
+        reader.send(Connect(client="é" * 3))
         assert reader.take(Error)[0].closes
         assert reader.close_code == CloseCode.BAD_MESSAGE
 
     def test_bad_message_before_connect_closes(self) -> None:
         bench = Bench()
         reader = bench.open("json")
-        reader.text('{"op": "conect"}')
+        reader.send_text('{"op": "conect"}')
         (error,) = reader.take(Error)
         assert error.code == "unknown_op"
         assert reader.close_code == CloseCode.BAD_MESSAGE
@@ -191,7 +191,7 @@ class TestAdmission:
         reader = bench.open()
         bench.step(Admission(False, "learning"))
         assert reader.close_code is None
-        reader.say(Connect())
+        reader.send(Connect())
         assert reader.close_code == CloseCode.TRY_ANOTHER
         assert bench.edge.clients == 0
 
@@ -199,14 +199,14 @@ class TestAdmission:
         bench = Bench()
         reader = bench.client()
         bench.step(Admission(False, "learning"))
-        reader.say(Ping())
+        reader.send(Ping())
         assert reader.take(Pong)
 
     @pytest.mark.parametrize(("reason", "code"), [("fenced", CloseCode.FENCED), ("stopping", CloseCode.RESTARTING)])
     def test_connected_clients_are_closed_when_fenced_or_stopping(self, reason: str, code: CloseCode) -> None:
         bench = Bench()
         one, other, opening = bench.client(), bench.client(), bench.open()
-        one.live("t")
+        one.subscribe_live("t")
         bench.step(Admission(False, reason))  # type: ignore[arg-type]
         assert {reader.close_code for reader in (one, other, opening)} == {code}
         assert bench.edge.closed == {reason: 3}
@@ -228,7 +228,7 @@ class TestDrain:
         bench.step(DrainClients(5.0, HERE))
         assert staying.take(Drain) == [Drain(5.0, list(HERE))]
         assert bench.open().close_code == CloseCode.TRY_ANOTHER
-        leaving.say(Bye())
+        leaving.send(Bye())
         bench.wait(4.9)
         assert staying.close_code is None
         bench.wait(0.2)

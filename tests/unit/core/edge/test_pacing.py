@@ -47,7 +47,7 @@ def request(number: int = 1, topics: list[str] = TOPICS) -> Subscribe:
 
 def new_topics(bench: Bench) -> list[str]:
     """Return the topics of the new attaches since the last call."""
-    return [attach.topic for attach in bench.asked(Attach)]
+    return [attach.topic for attach in bench.requests_of(Attach)]
 
 
 def serve(bench: Bench) -> list[str]:
@@ -67,12 +67,12 @@ def answered(reader: Reader) -> list[str]:
 
 class TestWindow:
     def test_attaches_are_limited_and_each_answer_frees_a_place(self, bench: Bench, reader: Reader) -> None:
-        reader.say(request())
-        first, *others = bench.asked(Attach)
+        reader.send(request())
+        first, *others = bench.requests_of(Attach)
         assert [first.topic, *(attach.topic for attach in others)] == TOPICS[:WINDOW]
         assert bench.edge.status()["replays"] == WINDOW
         bench.attached(first, NOTHING)
-        (fourth,) = bench.asked(Attach)
+        (fourth,) = bench.requests_of(Attach)
         assert fourth.topic == TOPICS[WINDOW]
         for attach in (*others, fourth):
             bench.attached(attach, NOTHING)
@@ -81,19 +81,19 @@ class TestWindow:
         assert (bench.edge.subscriptions, bench.edge.status()["replays"], bench.held) == (8, 0, set())
 
     def test_window_is_shared_by_requests_of_a_connection(self, bench: Bench, reader: Reader) -> None:
-        reader.say(*(request(number, [topic]) for number, topic in enumerate(TOPICS, 1)))
+        reader.send(*(request(number, [topic]) for number, topic in enumerate(TOPICS, 1)))
         assert serve(bench) == TOPICS
         assert [message.request for message in reader.take(Subscribed)] == list(range(1, 9))
 
     def test_each_connection_has_its_own_window(self, bench: Bench, reader: Reader) -> None:
-        reader.say(request())
-        bench.client().say(request())
+        reader.send(request())
+        bench.client().send(request())
         assert new_topics(bench) == TOPICS[:WINDOW] * 2
 
     def test_cancelled_attach_counts_until_its_answer(self, bench: Bench, reader: Reader) -> None:
-        reader.say(request(1, TOPICS[:WINDOW]), Unsubscribe(2, TOPICS[:WINDOW]), request(3, ["u"]))
+        reader.send(request(1, TOPICS[:WINDOW]), Unsubscribe(2, TOPICS[:WINDOW]), request(3, ["u"]))
         assert bench.edge.subscriptions == 0
-        attaches = bench.asked(Attach)
+        attaches = bench.requests_of(Attach)
         assert [attach.topic for attach in attaches] == TOPICS[:WINDOW]
         bench.attached(attaches[0], NOTHING)
         assert serve(bench) == ["u"]
@@ -103,25 +103,25 @@ class TestWindow:
         ]
 
     def test_refusal_of_the_logic_frees_a_place(self, bench: Bench, reader: Reader) -> None:
-        reader.say(request())
-        for attach in bench.asked(Attach):
+        reader.send(request())
+        for attach in bench.requests_of(Attach):
             bench.attached(attach, Position(0, 0), receipt="reset", code="too_many_topics", text="full")
         assert new_topics(bench) == TOPICS[WINDOW : 2 * WINDOW]
         assert bench.edge.subscriptions == WINDOW
 
     def test_pending_first_pages_share_one_page(self) -> None:
         bench = Bench(EdgeConfig(attaches_per_client=2, page=1000))
-        bench.client().say(request())
-        assert [attach.max_bytes for attach in bench.asked(Attach)] == [500, 500]
+        bench.client().send(request())
+        assert [attach.max_bytes for attach in bench.requests_of(Attach)] == [500, 500]
 
     def test_limit_is_checked_for_the_whole_request_first(self) -> None:
         bench = Bench(EdgeConfig(attaches_per_client=2, subscriptions_per_client=7))
         reader = bench.client()
-        reader.say(request())
+        reader.send(request())
         (error,) = reader.take(Error)
         assert (error.code, error.request) == ("too_many_subscriptions", 1)
         assert (bench.requests, bench.edge.subscriptions, bench.held) == ([], 0, set())
-        reader.say(request(2, TOPICS[:7]))
+        reader.send(request(2, TOPICS[:7]))
         assert serve(bench) == TOPICS[:7]
 
     def test_request_with_too_many_names_is_refused_unchecked(self) -> None:
@@ -129,18 +129,18 @@ class TestWindow:
         bench = Bench(EdgeConfig(attaches_per_client=2, subscriptions_per_client=7))
         reader = bench.client()
         bad = [f"\x00{number}" for number in range(10)]
-        reader.say(request(1, bad))
+        reader.send(request(1, bad))
         (error,) = reader.received
         assert isinstance(error, Error)
         assert (error.code, error.request) == ("too_many_subscriptions", 1)
         assert error.text == "10 topics in one request; the limit of subscriptions is 7 per client"
-        reader.say(request(2, bad[:9]))
+        reader.send(request(2, bad[:9]))
         assert answered(reader) == bad[:9]
 
     def test_refusals_are_sent_in_pieces_and_wait_while_paused(self, bench: Bench, reader: Reader) -> None:
         bad = [f"\x00{number}" for number in range(5)]
-        bench.put_off = True
-        reader.say(request(1, [*bad, "a", "b"]), Ping())
+        bench.defer_more = True
+        reader.send(request(1, [*bad, "a", "b"]), Ping())
         assert answered(reader) == bad[:WINDOW]
         reader.pause()
         (more,) = bench.more
@@ -148,7 +148,7 @@ class TestWindow:
         bench.step(more)
         assert bench.edge.queue_bytes == 0
         assert (new_topics(bench), bench.held) == ([], {reader.number})
-        bench.put_off = False
+        bench.defer_more = False
         reader.resume()
         assert serve(bench) == ["a", "b"]
         assert [type(message) for message in reader.received] == [Subscribed, Subscribed, Pong, Subscribed]
@@ -156,8 +156,8 @@ class TestWindow:
 
     def test_pause_stops_a_request_but_begins_a_small_one(self, bench: Bench, reader: Reader) -> None:
         reader.pause()
-        reader.say(request())
-        for attach in bench.asked(Attach):
+        reader.send(request())
+        for attach in bench.requests_of(Attach):
             bench.attached(attach, NOTHING)
         assert bench.requests == []
         reader.resume()
@@ -167,11 +167,11 @@ class TestWindow:
 
 class TestRepeated:
     def test_repeated_request_is_answered_in_pieces_between_others(self, bench: Bench, reader: Reader) -> None:
-        reader.say(request())
+        reader.send(request())
         serve(bench)
         reader.received.clear()
-        bench.put_off = True
-        reader.say(request(2))
+        bench.defer_more = True
+        reader.send(request(2))
         assert bench.more == [More(reader.number)]
         assert bench.held == {reader.number}
         assert answered(reader) == TOPICS[:WINDOW]
@@ -182,13 +182,13 @@ class TestRepeated:
         assert (bench.more, bench.held, bench.requests) == ([], set(), [])
 
     def test_request_repeated_while_pending_is_answered(self, bench: Bench, reader: Reader) -> None:
-        reader.say(request(1), request(2))
+        reader.send(request(1), request(2))
         assert serve(bench) == TOPICS
         answers = [
             (message.request, receipt.topic) for message in reader.take(Subscribed) for receipt in message.topics
         ]
         assert sorted(answers) == [(number, topic) for number in (1, 2) for topic in TOPICS]
-        bench.fan("t7", *publications(1, 1))
+        bench.fanout("t7", *publications(1, 1))
         assert reader.sequences("t7") == [1]
         assert bench.edge.subscriptions == len(TOPICS)
 
@@ -196,17 +196,17 @@ class TestRepeated:
 class TestBehind:
     def test_second_long_request_waits_for_the_first(self, bench: Bench, reader: Reader) -> None:
         more = [f"u{number}" for number in range(8)]
-        reader.say(request(1), request(2, more), Publish("t", b"1"))
-        reader.say(request(3, ["v"]), Publish("t", b"2"))
+        reader.send(request(1), request(2, more), Publish("t", b"1"))
+        reader.send(request(3, ["v"]), Publish("t", b"2"))
         assert serve(bench) == [*TOPICS, *more, "v"]
         assert [publication.payload for publication in bench.published()] == [b"1", b"2"]
         assert bench.held == set()
 
     def test_request_in_the_backlog_is_carried_out_in_order(self, bench: Bench, reader: Reader) -> None:
         more = [f"u{number}" for number in range(8)]
-        reader.say(request(1))
-        reader.say(request(2, more))
-        reader.say(Publish("t", b"1"))
+        reader.send(request(1))
+        reader.send(request(2, more))
+        reader.send(Publish("t", b"1"))
         assert serve(bench) == [*TOPICS, *more]
         assert [publication.payload for publication in bench.published()] == [b"1"]
         assert bench.held == set()
@@ -214,14 +214,14 @@ class TestBehind:
     def test_backlog_of_frames_cut_anywhere_is_read(self, bench: Bench, reader: Reader) -> None:
         data = b"".join(reader.frame(message) for message in (request(1), Publish("t", b"1"), Publish("t", b"2")))
         for at in range(0, len(data), 7):
-            reader.raw(data[at : at + 7])
+            reader.send_bytes(data[at : at + 7])
         assert serve(bench) == TOPICS
         assert [publication.payload for publication in bench.published()] == [b"1", b"2"]
 
     def test_client_with_held_socket_stays_alive(self) -> None:
         bench = Bench(EdgeConfig(attaches_per_client=1, heartbeat=1.0))
         reader = bench.client()
-        reader.say(request())
+        reader.send(request())
         for _ in TOPICS:
             bench.wait(0.9)
             bench.attached(bench.requests.pop(0), NOTHING)
@@ -235,7 +235,7 @@ class TestEndings:
 
     def ended(self, bench: Bench) -> None:
         assert (bench.edge.subscriptions, bench.edge.topics, bench.edge.clients, bench.held) == (0, 0, 0, set())
-        late = bench.asked(Attach)
+        late = bench.requests_of(Attach)
         assert [attach.topic for attach in late] == TOPICS[:WINDOW]
         for attach in late:
             bench.attached(attach, NOTHING)
@@ -243,12 +243,12 @@ class TestEndings:
         assert bench.edge.status()["replays"] == 0
 
     def test_lost_socket_ends_a_pending_request(self, bench: Bench, reader: Reader) -> None:
-        reader.say(request())
+        reader.send(request())
         bench.step(Lost(reader.number))
         self.ended(bench)
 
     def test_fencing_ends_a_pending_request(self, bench: Bench, reader: Reader) -> None:
-        reader.say(request())
+        reader.send(request())
         bench.step(Admission(False, "fenced"))
         assert reader.close_code == 4004
         self.ended(bench)
@@ -256,7 +256,7 @@ class TestEndings:
     def test_heartbeat_ends_a_pending_request(self) -> None:
         bench = Bench(EdgeConfig(attaches_per_client=WINDOW, heartbeat=1.0))
         reader = bench.client()
-        reader.say(request())
+        reader.send(request())
         bench.wait(2.5)
         assert reader.socket == "aborted"
         self.ended(bench)
@@ -265,7 +265,7 @@ class TestEndings:
         assert bench.step(More(reader.number)) == []
 
     def test_drain_leaves_a_pending_request(self, bench: Bench, reader: Reader) -> None:
-        reader.say(request())
+        reader.send(request())
         bench.step(DrainClients(5.0, ()))
         assert len(reader.take(Drain)) == 1
         assert serve(bench) == TOPICS
@@ -275,9 +275,9 @@ class TestEndings:
     def test_bye_and_close_frame_wait_for_the_request(self, bench: Bench) -> None:
         for ending, code in ((Bye(), 1000), (None, 1000)):
             reader = bench.client()
-            reader.say(request())
-            reader.say(Publish("t", b"still counts"))
-            reader.raw(frames.close_frame(1000, "", MASK) if ending is None else reader.frame(ending))
+            reader.send(request())
+            reader.send(Publish("t", b"still counts"))
+            reader.send_bytes(frames.close_frame(1000, "", MASK) if ending is None else reader.frame(ending))
             assert reader.close_code is None
             serve(bench)
             assert reader.close_code == code
@@ -286,12 +286,12 @@ class TestEndings:
 
     def test_close_frame_in_the_same_read_as_bye(self, bench: Bench, reader: Reader) -> None:
         data = reader.frame(request()) + reader.frame(Bye()) + frames.close_frame(1000, "", MASK)
-        reader.raw(data)
+        reader.send_bytes(data)
         serve(bench)
         assert (reader.close_code, reader.socket) == (1000, "closed")
 
     def test_messages_before_a_protocol_error_are_handled(self, bench: Bench, reader: Reader) -> None:
-        reader.raw(reader.frame(request()) + reader.frame(Publish("t", b"1")) + b"\xff\xff")
+        reader.send_bytes(reader.frame(request()) + reader.frame(Publish("t", b"1")) + b"\xff\xff")
         assert reader.close_code is None
         assert serve(bench) == TOPICS
         assert len(bench.published()) == 1
@@ -299,7 +299,7 @@ class TestEndings:
 
 
 def test_socket_is_held_once_for_the_whole_backlog(bench: Bench, reader: Reader) -> None:
-    effects = reader.say(request(1), request(2, ["u"]))
+    effects = reader.send(request(1), request(2, ["u"]))
     assert [effect for effect in effects if isinstance(effect, Hold)] == [Hold(reader.number, True)]
     assert bench.step(Received(reader.number, reader.frame(Ping()))) == []
     assert not any(isinstance(effect, Close) for effect in effects)

@@ -17,8 +17,8 @@ from migratory_testing.edges import Bench
 def test_qos_1_publication_is_forwarded_and_answered() -> None:
     bench = Bench()
     reader = bench.client()
-    reader.say(Publish("t", b"", 1, "p", 7, 5, 12.5))
-    assert bench.ask(PublishRequest) == PublishRequest(
+    reader.send(Publish("t", b"", 1, "p", 7, 5, 12.5))
+    assert bench.request_of(PublishRequest) == PublishRequest(
         0, reader.number, [ForwardedPublication("t", b"", 1, "p", 7, 5, 12.5)]
     )
     bench.answer(reader, Ack("t", "p", 7, Position(3, 9)))
@@ -31,7 +31,7 @@ def test_qos_1_publication_is_forwarded_and_answered() -> None:
 def test_qos_0_publication_has_no_answer() -> None:
     bench = Bench()
     reader = bench.client()
-    reader.say(Publish("t", b"x", sent=1.5))
+    reader.send(Publish("t", b"x", sent=1.5))
     assert bench.published() == [ForwardedPublication("t", b"x", 0, "", 0, 0, 1.5)]
     assert reader.received == []
 
@@ -47,7 +47,7 @@ def test_qos_0_publication_has_no_answer() -> None:
 def test_refusal_of_the_logic_is_sent_to_the_client(refusal: Nack) -> None:
     bench = Bench()
     reader = bench.client()
-    reader.say(Publish("t", b"", 1, "p", 1, 1))
+    reader.send(Publish("t", b"", 1, "p", 1, 1))
     bench.answer(reader, refusal)
     assert reader.take(Nack) == [refusal]
 
@@ -61,8 +61,8 @@ def test_publications_of_one_read_are_one_request_and_one_answer_frame(
     reader = bench.client(wire=wire, deflate=deflate)
     reader.writes.clear()
     for first in range(1, 701, 100):
-        reader.say(*(Publish("t", b"", 1, "p", number, 1) for number in range(first, first + 100)))
-        request = bench.ask(PublishRequest)
+        reader.send(*(Publish("t", b"", 1, "p", number, 1) for number in range(first, first + 100)))
+        request = bench.request_of(PublishRequest)
         assert [publication.id for publication in request.publications] == list(range(first, first + 100))
     answers: list[Ack | Nack] = [Ack("t", "p", number, Position(1, number)) for number in range(1, 701)]
     answers[-1] = Nack("t", "p", 700, "gap")
@@ -75,7 +75,7 @@ def test_publications_of_one_read_are_one_request_and_one_answer_frame(
 def test_subscribe_between_publications_keeps_its_order() -> None:
     bench = Bench()
     reader = bench.client()
-    reader.say(
+    reader.send(
         Publish("t", b"1", 1, "p", 1, 1),
         Publish("t", b"2", 1, "p", 2, 1),
         Subscribe(1, [TopicRequest("t")]),
@@ -102,7 +102,7 @@ def test_bad_publication_is_refused_and_the_next_accepted(message: Publish, code
     bench = Bench(EdgeConfig(max_payload=8, max_name=4))
     reader = bench.client()
     message = Publish(message.topic, message.payload, qos, message.publisher, message.id, message.mark)
-    reader.say(message, Publish("t", b"x" * 8, 1, "p", 2, 2))
+    reader.send(message, Publish("t", b"x" * 8, 1, "p", 2, 2))
     assert [request.id for request in bench.published()] == [2]
     if qos:
         (nack,) = reader.take(Nack)
@@ -118,10 +118,10 @@ def test_invalid_ids_are_refused_by_name() -> None:
     bench = Bench()
     reader = bench.client(wire="json")
     for fields in ('"id":0,"mark":0,"publisher":"p"', '"id":3,"mark":4,"publisher":"p"', '"id":1,"mark":1', '"id":1.5'):
-        reader.text('{"op":"publish","topic":"t","data":"x","qos":1,' + fields + "}")
+        reader.send_text('{"op":"publish","topic":"t","data":"x","qos":1,' + fields + "}")
         (error,) = reader.take(Error)
         assert (error.topic, error.closes) == ("t", False)
-    reader.text('{"op":"publish","topic":"t","data":"x","qos":2}')
+    reader.send_text('{"op":"publish","topic":"t","data":"x","qos":2}')
     assert "qos" in reader.take(Error)[0].text
     assert bench.requests == []
 
@@ -129,21 +129,21 @@ def test_invalid_ids_are_refused_by_name() -> None:
 def test_unanswered_publications_are_limited() -> None:
     bench = Bench(EdgeConfig(publishes_per_client=2))
     reader, other = bench.client(), bench.client()
-    reader.say(*(Publish("t", b"", 1, "p", number, 1) for number in (1, 2, 3)), Publish("t", b""))
+    reader.send(*(Publish("t", b"", 1, "p", number, 1) for number in (1, 2, 3)), Publish("t", b""))
     assert [request.id for request in bench.published()] == [1, 2, 0]
     (nack,) = reader.take(Nack)
     assert (nack.id, nack.code, nack.retry_after) == (3, "retry", 0.1)
-    other.say(Publish("t", b"", 1, "q", 1, 1))
+    other.send(Publish("t", b"", 1, "q", 1, 1))
     assert len(bench.published()) == 1
     bench.answer(reader, Ack("t", "p", 1, Position(1, 1)))
-    reader.say(Publish("t", b"", 1, "p", 3, 2))
+    reader.send(Publish("t", b"", 1, "p", 3, 2))
     assert len(bench.published()) == 1
 
 
 def test_answers_are_queued_while_paused() -> None:
     bench = Bench()
     reader = bench.client()
-    reader.say(Publish("t", b"", 1, "p", 1, 1))
+    reader.send(Publish("t", b"", 1, "p", 1, 1))
     reader.pause()
     bench.answer(reader, Ack("t", "p", 1, Position(1, 1)))
     assert reader.received == []

@@ -19,7 +19,7 @@ def ready() -> Bench:
 
 def client(bench: Bench, moves: int) -> Reader:
     reader = bench.open()
-    reader.say(Connect(client="c", moves=moves))
+    reader.send(Connect(client="c", moves=moves))
     return reader
 
 
@@ -42,8 +42,8 @@ def test_client_counts_are_reported_when_they_change() -> None:
     readers = [client(bench, moves) for moves in (0, 2, 0, 1, 9)]
     bench.open()  # has not said `connect`
     assert reported(bench) == (2, 1, 1, 1, 0)
-    readers[0].lose()
-    readers[1].say(Connect(client="c", token="fresh", moves=5))  # a fresh token, later
+    readers[0].lose_socket()
+    readers[1].send(Connect(client="c", token="fresh", moves=5))  # a fresh token, later
     assert reported(bench) == (1, 1, 1, 1, 0)
     assert reported(bench) == ()
 
@@ -57,7 +57,7 @@ def test_move_chooses_fewest_moves_then_longest_connected() -> None:
     assert moved(bench, 2, *readers) == [0, 2]  # clients that were asked before come last
     assert moved(bench, 9, *readers) == [0, 1, 2, 3, 4]
     assert bench.edge.clients == 5
-    readers[0].lose()
+    readers[0].lose_socket()
     assert reported(bench) == (0, 0, 0, 0, 4)
 
 

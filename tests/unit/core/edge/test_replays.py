@@ -18,7 +18,7 @@ class TestPace:
         reader = bench.client()
         for topic in ("a", "b"):
             bench.attached(reader.subscribe(topic, (1, 0)), Position(1, 1), done=False)
-            bench.page(bench.ask(NextPage), publication(1))
+            bench.page(bench.request_of(NextPage), publication(1))
         assert (reader.sequences("a"), reader.sequences("b")) == ([1], [1])
 
     def test_cancelling_many_replays_takes_linear_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,22 +34,22 @@ class TestPace:
         bench = Bench()
         reader = bench.client()
         topics = [f"t{number}" for number in range(200)]
-        reader.say(Subscribe(1, [TopicRequest(topic, Position(1, 0)) for topic in topics]))
-        for attach in bench.asked(Attach):
+        reader.send(Subscribe(1, [TopicRequest(topic, Position(1, 0)) for topic in topics]))
+        for attach in bench.requests_of(Attach):
             bench.attached(attach, Position(1, 2), done=False)
-        reader.say(Unsubscribe(2, topics[::-1]))
+        reader.send(Unsubscribe(2, topics[::-1]))
         assert (bench.edge.subscriptions, len(compared)) == (0, 0)
 
     def test_one_page_is_pending_at_a_time_over_all_topics(self) -> None:
         bench = Bench(EdgeConfig(page=3000))
         reader = bench.client()
-        reader.say(Subscribe(1, [TopicRequest(name, Position(1, 0)) for name in ("a", "b", "c")]))
-        attaches = bench.asked(Attach)
+        reader.send(Subscribe(1, [TopicRequest(name, Position(1, 0)) for name in ("a", "b", "c")]))
+        attaches = bench.requests_of(Attach)
         assert [attach.max_bytes for attach in attaches] == [1000, 1000, 1000]
         for attach in attaches:
             bench.attached(attach, Position(1, 2), done=False)
         order = []
-        while pages := bench.asked(NextPage):
+        while pages := bench.requests_of(NextPage):
             (page,) = pages
             assert page.max_bytes == 3000
             order.append(page.topic)
@@ -63,17 +63,17 @@ class TestPace:
         bench = Bench(EdgeConfig(page=3000))
         reader = bench.client()
         after = None if snapshot else Position(1, 6)
-        reader.say(Subscribe(1, [TopicRequest(name, after, snapshot) for name in ("a", "b", "c")]))
+        reader.send(Subscribe(1, [TopicRequest(name, after, snapshot) for name in ("a", "b", "c")]))
         big = publication(7, b"x" * 2000)
-        for attach in bench.asked(Attach):
+        for attach in bench.requests_of(Attach):
             bench.attached(attach, Position(1, 7), publications=(big,))
             assert reader.sequences(attach.topic) == []
         assert len(reader.take(Subscribed)) == 3
         for name in ("a", "b", "c"):
-            page = bench.ask(NextPage)
+            page = bench.request_of(NextPage)
             assert (page.topic, page.after) == (name, Position(1, 6))
             bench.page(page, big)
-            bench.fan(name, publication(8))
+            bench.fanout(name, publication(8))
             assert reader.sequences(name) == [7, 8]
 
     @pytest.mark.parametrize(("last", "reported"), [(7, []), (9, [(0, "truncated", 8, 9)])])
@@ -84,7 +84,7 @@ class TestPace:
         attach = reader.subscribe("t", snapshot=True)
         bench.attached(attach, Position(1, 7), publications=(publication(7, b"x" * 2000),))
         assert receipts(reader.take(Subscribed)) == [(1, "complete", 0, 0)]
-        page = bench.ask(NextPage)
+        page = bench.request_of(NextPage)
         assert page.after == Position(1, 6)
         behind = publications(last + 1, 10)
         bench.page(page, *behind, receipt="truncated", position=Position(1, 10), first=7, last=last)
@@ -96,7 +96,7 @@ class TestPace:
         reader = bench.client()
         attach = reader.subscribe("t", snapshot=True)
         bench.attached(attach, Position(1, 7), publications=(publication(7, b"x" * 2000),))
-        bench.page(bench.ask(NextPage), receipt="reset", position=Position(8, 0))
+        bench.page(bench.request_of(NextPage), receipt="reset", position=Position(8, 0))
         assert receipts(reader.take(Subscribed)) == [(1, "complete", 0, 0), (0, "reset", 0, 0)]
 
     def test_no_page_is_requested_while_paused(self) -> None:
@@ -109,26 +109,26 @@ class TestPace:
         assert reader.received == []
         reader.resume()
         assert reader.sequences("t") == [1]
-        bench.page(bench.ask(NextPage), *publications(2, 3))
+        bench.page(bench.request_of(NextPage), *publications(2, 3))
         assert reader.sequences("t") == [1, 2, 3]
 
     def test_page_is_queued_when_paused_meanwhile(self) -> None:
         bench = Bench()
         reader = bench.client()
         bench.attached(reader.subscribe("t", (1, 0)), Position(1, 3), publications=publications(1, 1), done=False)
-        page = bench.ask(NextPage)
+        page = bench.request_of(NextPage)
         reader.pause()
         bench.page(page, publication(2), done=False)
         assert (bench.requests, reader.sequences("t")) == ([], [1])
         reader.resume()
         assert reader.sequences("t") == [1, 2]
-        page = bench.ask(NextPage)
+        page = bench.request_of(NextPage)
         reader.pause()
         bench.page(page, publication(3))
-        bench.fan("t", publication(4))
+        bench.fanout("t", publication(4))
         reader.resume()
         assert reader.sequences("t") == [1, 2, 3, 4]
-        bench.fan("t", publication(5))
+        bench.fanout("t", publication(5))
         assert reader.sequences("t") == [1, 2, 3, 4, 5]
 
 
@@ -137,23 +137,23 @@ class TestStale:
         bench = Bench()
         reader = bench.client()
         attach = reader.subscribe("t", (1, 0))
-        reader.say(Unsubscribe(2, ["t"]))
+        reader.send(Unsubscribe(2, ["t"]))
         reader.received.clear()
         bench.attached(attach, Position(1, 3), publications=publications(1, 3))
-        bench.fan("t", publication(4))
+        bench.fanout("t", publication(4))
         assert reader.received == []
         assert bench.edge.topics == 0
 
     def test_next_topic_is_replayed_after_unsubscribe(self) -> None:
         bench = Bench()
         reader = bench.client()
-        reader.say(Subscribe(1, [TopicRequest(name, Position(1, 0)) for name in ("a", "b", "c")]))
-        for attach in bench.asked(Attach):
+        reader.send(Subscribe(1, [TopicRequest(name, Position(1, 0)) for name in ("a", "b", "c")]))
+        for attach in bench.requests_of(Attach):
             bench.attached(attach, Position(1, 1), done=False)
-        stale = bench.ask(NextPage)
+        stale = bench.request_of(NextPage)
         assert stale.topic == "a"
-        reader.say(Unsubscribe(2, ["b", "a"]))
-        page = bench.ask(NextPage)
+        reader.send(Unsubscribe(2, ["b", "a"]))
+        page = bench.request_of(NextPage)
         assert page.topic == "c"
         bench.page(stale, publication(1))
         bench.page(page, publication(1))
@@ -165,7 +165,7 @@ class TestStale:
         bench = Bench()
         reader = bench.client()
         old = reader.subscribe("t", (1, 0))
-        reader.say(Unsubscribe(2, ["t"]))
+        reader.send(Unsubscribe(2, ["t"]))
         new = reader.subscribe("t", (1, 5), request=3)
         bench.attached(old, Position(1, 6), publications=publications(1, 6))
         bench.attached(new, Position(1, 6), publications=publications(6, 6))
@@ -175,11 +175,11 @@ class TestStale:
     def test_page_after_close_is_ignored(self) -> None:
         bench = Bench()
         reader = bench.client()
-        reader.say(Subscribe(1, [TopicRequest("a", Position(1, 0)), TopicRequest("b", Position(1, 0))]))
-        first, second = bench.asked(Attach)
+        reader.send(Subscribe(1, [TopicRequest("a", Position(1, 0)), TopicRequest("b", Position(1, 0))]))
+        first, second = bench.requests_of(Attach)
         bench.attached(first, Position(1, 1), done=False)
-        page = bench.ask(NextPage)
-        reader.raw(frames.close_frame(1000, "", MASK))
+        page = bench.request_of(NextPage)
+        reader.send_bytes(frames.close_frame(1000, "", MASK))
         bench.attached(second, Position(1, 1))
         bench.page(page, publication(1))
         assert bench.requests == []

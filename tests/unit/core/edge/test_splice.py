@@ -17,7 +17,7 @@ def test_receipt_precedes_replay_and_replay_precedes_live() -> None:
     attach = reader.subscribe("t", (1, 2), request=9)
     assert attach == Attach(0, attach.reference, "t", Position(1, 2), False, 8192)
     bench.attached(attach, Position(1, 4), publications=publications(3, 4))
-    bench.fan("t", publication(5))
+    bench.fanout("t", publication(5))
     receipt = Subscribed(9, [TopicReceipt("t", "complete", Position(1, 4))])
     replayed = [Message("t", Position(1, n), b"%d" % n, None, 1000.0, True) for n in (3, 4)]
     live = Message("t", Position(1, 5), b"5", None, 1000.0)
@@ -27,18 +27,18 @@ def test_receipt_precedes_replay_and_replay_precedes_live() -> None:
 def test_live_publications_during_a_replay_come_in_its_pages() -> None:
     bench = Bench()
     reader, other = bench.client(), bench.client()
-    other.live("t", Position(1, 4))
+    other.subscribe_live("t", Position(1, 4))
     attach = reader.subscribe("t", (1, 0))
     bench.attached(attach, Position(1, 4), publications=publications(1, 2), done=False)
-    first = bench.ask(NextPage)
+    first = bench.request_of(NextPage)
     assert first.after == Position(1, 2)
-    bench.fan("t", publication(5))
+    bench.fanout("t", publication(5))
     assert reader.sequences("t") == [1, 2]
     bench.page(first, *publications(3, 4), done=False)
-    second = bench.ask(NextPage)
+    second = bench.request_of(NextPage)
     assert second.after == Position(1, 4)
     bench.page(second, publication(5))
-    bench.fan("t", publication(6))
+    bench.fanout("t", publication(6))
     assert reader.sequences("t") == [1, 2, 3, 4, 5, 6]
     assert other.sequences("t") == [5, 6]
     assert bench.edge.status()["replays"] == 0
@@ -48,8 +48,8 @@ def test_empty_last_page_ends_a_replay() -> None:
     bench = Bench()
     reader = bench.client()
     bench.attached(reader.subscribe("t", (1, 0)), Position(1, 1), publications=publications(1, 1), done=False)
-    bench.page(bench.ask(NextPage))
-    bench.fan("t", publication(2))
+    bench.page(bench.request_of(NextPage))
+    bench.fanout("t", publication(2))
     assert reader.sequences("t") == [1, 2]
 
 
@@ -58,11 +58,11 @@ def test_truncated_and_reset_continue_behind_the_gap() -> None:
     cut, reset = bench.client(), bench.client()
     attach = cut.subscribe("t", (1, 2))
     bench.attached(attach, Position(1, 9), receipt="truncated", first=3, last=6, done=False)
-    page = bench.ask(NextPage)
+    page = bench.request_of(NextPage)
     assert page.after == Position(1, 6)
     bench.page(page, *publications(7, 9))
     bench.attached(reset.subscribe("t", (7, 99)), Position(1, 9), receipt="reset")
-    bench.fan("t", publication(10))
+    bench.fanout("t", publication(10))
     assert cut.sequences("t") == [7, 8, 9, 10]
     assert receipts(cut.take(Subscribed)) == [(1, "truncated", 3, 6)]
     assert reset.sequences("t") == [10]
@@ -73,7 +73,7 @@ def test_eviction_during_a_replay_is_reported() -> None:
     bench = Bench()
     reader = bench.client()
     bench.attached(reader.subscribe("t", (1, 0)), Position(1, 9), publications=publications(1, 2), done=False)
-    page = bench.ask(NextPage)
+    page = bench.request_of(NextPage)
     bench.page(page, *publications(6, 9), receipt="truncated", position=Position(1, 9), first=3, last=5)
     assert [type(m) for m in reader.received] == [Subscribed, Message, Message, Subscribed] + [Message] * 4
     assert receipts(reader.take(Subscribed)) == [(1, "complete", 0, 0), (0, "truncated", 3, 5)]
@@ -83,8 +83,8 @@ def test_eviction_during_a_replay_may_end_it() -> None:
     bench = Bench()
     reader = bench.client()
     bench.attached(reader.subscribe("t", (1, 0)), Position(1, 9), publications=publications(1, 2), done=False)
-    bench.page(bench.ask(NextPage), receipt="truncated", position=Position(1, 9), first=3, last=9)
-    bench.fan("t", publication(10))
+    bench.page(bench.request_of(NextPage), receipt="truncated", position=Position(1, 9), first=3, last=9)
+    bench.fanout("t", publication(10))
     assert reader.sequences("t") == [1, 2, 10]
 
 
@@ -92,8 +92,8 @@ def test_new_history_during_a_replay_is_reported() -> None:
     bench = Bench()
     reader = bench.client()
     bench.attached(reader.subscribe("t", (1, 0)), Position(1, 9), publications=publications(1, 2), done=False)
-    bench.page(bench.ask(NextPage), receipt="reset", position=Position(8, 0))
-    bench.fan("t", publication(1, epoch=8))
+    bench.page(bench.request_of(NextPage), receipt="reset", position=Position(8, 0))
+    bench.fanout("t", publication(1, epoch=8))
     assert receipts(reader.take(Subscribed)) == [(1, "complete", 0, 0), (0, "reset", 0, 0)]
     assert reader.received == []
 
@@ -102,10 +102,10 @@ def test_new_history_is_replayed_from_its_beginning() -> None:
     bench = Bench()
     reader = bench.client()
     bench.attached(reader.subscribe("t", (1, 5)), Position(8, 2), receipt="reset", done=False)
-    page = bench.ask(NextPage)
+    page = bench.request_of(NextPage)
     assert page.after == Position(8, 2)
     bench.page(page)
-    bench.fan("t", publication(3, epoch=8))
+    bench.fanout("t", publication(3, epoch=8))
     assert reader.sequences("t") == [3]
 
 
@@ -115,7 +115,7 @@ def test_snapshot_is_the_latest_publication_then_live() -> None:
     attach = reader.subscribe("t", snapshot=True)
     assert (attach.snapshot, attach.after) == (True, None)
     bench.attached(attach, Position(1, 7), publications=(publication(7),))
-    bench.fan("t", publication(8))
+    bench.fanout("t", publication(8))
     assert reader.sequences("t") == [7, 8]
     assert [m.replayed for m in reader.take(Message)] == [True, False]
 
@@ -124,9 +124,9 @@ def test_fanout_before_the_first_receipt_is_not_sent() -> None:
     bench = Bench()
     reader = bench.client()
     attach = reader.subscribe("t")
-    bench.fan("t", publication(1))
+    bench.fanout("t", publication(1))
     bench.attached(attach, Position(1, 1))
-    bench.fan("t", publication(2))
+    bench.fanout("t", publication(2))
     assert reader.sequences("t") == [2]
 
 

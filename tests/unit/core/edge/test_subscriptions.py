@@ -30,23 +30,25 @@ def names(*topics: str) -> list[TopicRequest]:
 def test_request_over_the_limit_is_refused_as_a_whole() -> None:
     bench = Bench(EdgeConfig(subscriptions_per_client=3))
     reader = bench.client()
-    reader.say(Subscribe(1, names("a", "b")))
-    assert len(bench.asked(Attach)) == 2
-    reader.say(Subscribe(2, names("c", "d")))
+    reader.send(Subscribe(1, names("a", "b")))
+    assert len(bench.requests_of(Attach)) == 2
+    reader.send(Subscribe(2, names("c", "d")))
     (error,) = reader.take(Error)
     assert (error.code, error.request, error.closes) == ("too_many_subscriptions", 2, False)
     assert bench.requests == []
     assert (bench.edge.subscriptions, bench.edge.topics) == (2, 2)
-    reader.say(Subscribe(3, names("a", "b", "c", "c")))
-    assert [attach.topic for attach in bench.asked(Attach)] == ["c"]
+    reader.send(Subscribe(3, names("a", "b", "c", "c")))
+    assert [attach.topic for attach in bench.requests_of(Attach)] == ["c"]
     assert bench.edge.subscriptions == 3
 
 
 def test_refused_topics_do_not_count_for_the_limit() -> None:
     bench = Bench(EdgeConfig(subscriptions_per_client=1))
     reader = bench.client()
-    reader.say(Subscribe(1, [TopicRequest("a\x00b"), TopicRequest("good"), TopicRequest("t", "1:x"), TopicRequest("")]))
-    assert [attach.topic for attach in bench.asked(Attach)] == ["good"]
+    reader.send(
+        Subscribe(1, [TopicRequest("a\x00b"), TopicRequest("good"), TopicRequest("t", "1:x"), TopicRequest("")])
+    )
+    assert [attach.topic for attach in bench.requests_of(Attach)] == ["good"]
     (subscribed,) = reader.take(Subscribed)
     assert [(r.topic, r.receipt, r.code) for r in subscribed.topics] == [
         ("a\x00b", None, "bad_topic"),
@@ -59,7 +61,7 @@ def test_refused_topics_do_not_count_for_the_limit() -> None:
 def test_empty_request_is_answered() -> None:
     bench = Bench()
     reader = bench.client()
-    reader.say(Subscribe(5, []), Unsubscribe(6, []))
+    reader.send(Subscribe(5, []), Unsubscribe(6, []))
     assert reader.received == [Subscribed(5, []), Unsubscribed(6, [])]
 
 
@@ -67,13 +69,13 @@ class TestRepeatedSubscribe:
     def test_live_topic_is_answered_with_its_position(self) -> None:
         bench = Bench()
         reader = bench.client()
-        reader.live("t")
-        bench.fan("t", *publications(1, 3))
+        reader.subscribe_live("t")
+        bench.fanout("t", *publications(1, 3))
         reader.received.clear()
-        reader.say(Subscribe(2, [TopicRequest("t", Position(1, 0))]))
+        reader.send(Subscribe(2, [TopicRequest("t", Position(1, 0))]))
         assert reader.received == [Subscribed(2, [TopicReceipt("t", "complete", Position(1, 3))])]
-        assert bench.asked(Attach) == []
-        bench.fan("t", publication(4))
+        assert bench.requests_of(Attach) == []
+        bench.fanout("t", publication(4))
         assert reader.sequences("t") == [4]
         assert bench.edge.subscriptions == 1
 
@@ -82,13 +84,13 @@ class TestRepeatedSubscribe:
         reader = bench.client()
         attach = reader.subscribe("t", request=1)
         for request in (2, 3, 4):
-            reader.say(Subscribe(request, names("t")))
-        assert bench.asked(Attach) == []
+            reader.send(Subscribe(request, names("t")))
+        assert bench.requests_of(Attach) == []
         (busy,) = reader.take(Subscribed)
         assert (busy.request, busy.topics[0].receipt, busy.topics[0].code) == (4, None, "retry")
         bench.attached(attach, Position(1, 0))
         assert [m.request for m in reader.take(Subscribed)] == [1, 2, 3]
-        bench.fan("t", publication(1))
+        bench.fanout("t", publication(1))
         assert len(reader.take(Message)) == 1
 
     def test_replaying_topic_is_answered_with_its_cursor(self) -> None:
@@ -96,9 +98,9 @@ class TestRepeatedSubscribe:
         reader = bench.client()
         bench.attached(reader.subscribe("t", (1, 0)), Position(1, 5), publications=publications(1, 2), done=False)
         reader.received.clear()
-        reader.say(Subscribe(2, names("t")))
+        reader.send(Subscribe(2, names("t")))
         assert reader.take(Subscribed) == [Subscribed(2, [TopicReceipt("t", "complete", Position(1, 2))])]
-        bench.page(bench.ask(NextPage), *publications(3, 5))
+        bench.page(bench.request_of(NextPage), *publications(3, 5))
         assert reader.sequences("t") == [3, 4, 5]
 
 
@@ -108,21 +110,21 @@ class TestRefusedByTheLogic:
     def test_receipt_has_the_reason_and_the_subscription_ends(self) -> None:
         bench = Bench()
         reader, other = bench.client(), bench.client()
-        other.live("t")
+        other.subscribe_live("t")
         attach = reader.subscribe("t")
-        reader.say(Subscribe(2, names("t")))
+        reader.send(Subscribe(2, names("t")))
         bench.attached(attach, Position(0, 0), receipt="reset", code="not_allowed", text="no")
         refused = TopicReceipt("t", None, code="not_allowed", text="no")
         assert reader.take(Subscribed) == [Subscribed(1, [refused]), Subscribed(2, [refused])]
         assert (bench.edge.subscriptions, bench.edge.topics, bench.edge.status()["replays"]) == (1, 1, 0)
-        bench.fan("t", publication(1))
+        bench.fanout("t", publication(1))
         assert (reader.sequences("t"), other.sequences("t")) == ([], [1])
 
     def test_other_topics_of_the_request_continue(self) -> None:
         bench = Bench()
         reader = bench.client()
-        reader.say(Subscribe(1, names("a", "b", "c")))
-        a, b, c = bench.asked(Attach)
+        reader.send(Subscribe(1, names("a", "b", "c")))
+        a, b, c = bench.requests_of(Attach)
         bench.attached(a, Position(1, 0))
         bench.attached(b, Position(0, 0), receipt="reset", code="not_allowed", text="no")
         bench.attached(c, Position(1, 0))
@@ -132,7 +134,7 @@ class TestRefusedByTheLogic:
             ("c", "complete"),
         ]
         for topic in ("a", "b", "c"):
-            bench.fan(topic, publication(1))
+            bench.fanout(topic, publication(1))
         assert [m.topic for m in reader.take(Message)] == ["a", "c"]
         assert (bench.edge.subscriptions, bench.edge.topics) == (2, 2)
 
@@ -140,15 +142,15 @@ class TestRefusedByTheLogic:
         bench = Bench()
         reader = bench.client()
         bench.attached(reader.subscribe("t"), Position(0, 0), receipt="reset", code="not_allowed", text="no")
-        reader.live("t")
-        bench.fan("t", publication(1))
+        reader.subscribe_live("t")
+        bench.fanout("t", publication(1))
         assert reader.sequences("t") == [1]
 
     def test_refusal_after_unsubscribe_is_ignored(self) -> None:
         bench = Bench()
         reader = bench.client()
         attach = reader.subscribe("t")
-        reader.say(Unsubscribe(2, ["t"]))
+        reader.send(Unsubscribe(2, ["t"]))
         reader.received.clear()
         bench.attached(attach, Position(0, 0), receipt="reset", code="not_allowed", text="no")
         assert reader.received == []
@@ -159,39 +161,39 @@ class TestUnsubscribe:
         bench = Bench()
         reader = bench.client()
         for topic in ("a", "b", "c"):
-            reader.live(topic)
+            reader.subscribe_live(topic)
         reader.received.clear()
-        reader.say(Unsubscribe(7, ["b", "never", "b"]))
+        reader.send(Unsubscribe(7, ["b", "never", "b"]))
         assert reader.take(Unsubscribed) == [Unsubscribed(7, ["b", "never", "b"])]
         for topic in ("a", "b", "c"):
-            bench.fan(topic, publication(1))
+            bench.fanout(topic, publication(1))
         assert [m.topic for m in reader.take(Message)] == ["a", "c"]
         assert (bench.edge.subscriptions, bench.edge.topics) == (2, 2)
-        reader.say(Unsubscribe(8, ["a", "c"]))
+        reader.send(Unsubscribe(8, ["a", "c"]))
         assert (bench.edge.subscriptions, bench.edge.topics) == (0, 0)
-        reader.live("b", Position(1, 1))
-        bench.fan("b", publication(2))
+        reader.subscribe_live("b", Position(1, 1))
+        bench.fanout("b", publication(2))
         assert reader.sequences("b") == [2]
 
     def test_unsubscribe_from_the_only_topic(self) -> None:
         bench = Bench()
         reader, other = bench.client(), bench.client()
-        reader.live("t")
-        other.live("t")
-        reader.say(Unsubscribe(2, ["t"]))
-        bench.fan("t", publication(1))
+        reader.subscribe_live("t")
+        other.subscribe_live("t")
+        reader.send(Unsubscribe(2, ["t"]))
+        bench.fanout("t", publication(1))
         assert (reader.sequences("t"), other.sequences("t")) == ([], [1])
         assert bench.edge.topics == 1
 
     def test_unsubscribe_while_paused(self) -> None:
         bench = Bench()
         reader, other = bench.client(), bench.client()
-        reader.live("t")
-        other.live("t")
+        reader.subscribe_live("t")
+        other.subscribe_live("t")
         reader.pause()
         other.pause()
-        reader.say(Unsubscribe(2, ["t"]))
-        bench.fan("t", publication(1))
+        reader.send(Unsubscribe(2, ["t"]))
+        bench.fanout("t", publication(1))
         reader.resume()
         other.resume()
         assert (reader.sequences("t"), other.sequences("t")) == ([], [1])
@@ -238,16 +240,16 @@ class TestDetach:
         one, other = bench.client(), bench.client()
         for reader in (one, other):
             reader.subscribe("t")
-        one.say(Unsubscribe(2, ["t"]))
+        one.send(Unsubscribe(2, ["t"]))
         assert bench.detached == []
-        other.lose()
+        other.lose_socket()
         assert bench.detached == [Detach(0, "t")]
 
     def test_new_subscription_attaches_behind_a_detach(self) -> None:
         bench = Bench()
         reader = bench.client()
         reader.subscribe("t")
-        reader.say(Unsubscribe(2, ["t"]))
+        reader.send(Unsubscribe(2, ["t"]))
         assert bench.detached == [Detach(0, "t")]
         assert reader.subscribe("t", request=3).topic == "t"
         assert bench.detached == [Detach(0, "t")]
