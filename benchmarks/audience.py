@@ -6,9 +6,9 @@ from __future__ import annotations
 import asyncio
 import time
 
-from migratory_loadtest.histogram import Histogram, bounds
-from migratory_loadtest.result import Latency
-from migratory_loadtest.totals import latency
+from migratory_loadtest.histogram import Histogram, bucket_bounds
+from migratory_loadtest.result import LatencySummary
+from migratory_loadtest.result_builder import summarize_latency
 from msgspec import structs
 
 from benchmarks import orders as o
@@ -45,9 +45,9 @@ class Totals:
         self.user = sum(part.user for part in parts)
         self.system = sum(part.system for part in parts)
         self.error = next((part.error for part in parts if part.error), "")
-        self.histogram = Histogram(bounds())
+        self.histogram = Histogram(bucket_bounds())
         for part in parts:
-            own = Histogram(bounds())
+            own = Histogram(bucket_bounds())
             own.counts, own.total, own.squares, own.largest = part.counts, part.total, part.squares, part.largest
             self.histogram.add(own)
 
@@ -56,9 +56,9 @@ class Totals:
         return self.user + self.system
 
     @property
-    def latency(self) -> Latency:
+    def latency(self) -> LatencySummary:
         """Of the window, in milliseconds."""
-        return latency(self.histogram)
+        return summarize_latency(self.histogram)
 
 
 class Audience:

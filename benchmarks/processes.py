@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import msgspec
-from migratory_local.process import Process, stop_all
+from migratory_local.processes.process import Process, stop_all
 from msgspec import Struct
 
 from benchmarks import orders as o

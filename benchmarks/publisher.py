@@ -1,6 +1,6 @@
 """Publishes for a benchmark: the same loop for every server; `orders.py` has what it is told.
 
-Open loop: what is due is sent, whatever became of those before (`migratory_loadtest.schedule`), and publications carry
+Open loop: what is due is sent, whatever became of those before (`migratory_loadtest.workload`), and publications carry
 the time when they were due. Closed loop: as fast as answers allow. Numbers rise per topic over all orders.
 """
 
@@ -12,7 +12,7 @@ import select
 import socket
 import time
 
-from migratory_loadtest.schedule import Schedule
+from migratory_loadtest.workload import SendSchedule
 from migratory_protocol.frames import CloseReceived, FrameParser, MessageReceived, PingReceived, pong_frame
 from migratory_protocol.handshake import build_request, parse_response
 
@@ -175,18 +175,18 @@ class Publisher:
     def _open_loop(self, order: o.Schedule) -> o.Published:
         topics = self._setup.topics
         offsets = {topic: topic / topics / order.rate for topic in range(topics)}
-        schedule = Schedule(offsets, order.rate, max(1, round(order.rate * order.seconds)))
+        schedule = SendSchedule(offsets, order.rate, max(1, round(order.rate * order.seconds)))
         answered = self._answered()
         user, system = spent()
         start = time.monotonic_ns()
-        while (at := schedule.peek()) is not None:
+        while (at := schedule.next_due()) is not None:
             wait = at - (time.monotonic_ns() - start) / 1e9
             if wait > 0.002:
                 self._turn(wait - 0.001)  # epoll counts in milliseconds and rounds up
                 continue
             if wait > 0:
                 time.sleep(wait)
-            while (due := schedule.pop((time.monotonic_ns() - start) / 1e9)) is not None:
+            while (due := schedule.pop_due((time.monotonic_ns() - start) / 1e9)) is not None:
                 self._publish([due.topic], start + round(due.at * 1e9))
             self._turn(0)
         sent_at = time.monotonic()
@@ -194,7 +194,7 @@ class Publisher:
             self._turn(0.05)
         done = spent()
         return o.Published(
-            scheduled=schedule.scheduled, sent=schedule.sent, late=schedule.late, latest=schedule.latest,
+            scheduled=schedule.scheduled, sent=schedule.sent, late=schedule.late, latest=schedule.max_delay,
             answered=self._answered() - answered, seconds=(time.monotonic_ns() - start) / 1e9,
             user=done[0] - user, system=done[1] - system,
         )  # fmt: skip

@@ -19,7 +19,7 @@ from array import array
 from collections.abc import Callable
 from random import Random
 
-from migratory_loadtest.histogram import Histogram, bounds
+from migratory_loadtest.histogram import Histogram, bucket_bounds
 from migratory_protocol.frames import FrameParser, MessageReceived, ProtocolError, pong_frame
 from migratory_protocol.positions import Position
 from msgspec import Struct
@@ -163,7 +163,7 @@ class Receiver:
 
     def _report(self) -> o.Heard:
         heard = self._heard
-        histogram = Histogram(bounds())
+        histogram = Histogram(bucket_bounds())
         for value in self._latencies:
             histogram.observe(value / 1e9)
         heard.connected = len(self._live)

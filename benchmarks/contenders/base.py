@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import ClassVar
 
-from migratory_local.process import Process
+from migratory_local.processes.process import Process
 from msgspec import Struct
 
 from benchmarks import orders as o

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from migratory_local.ports import free_ports
+from migratory_local.processes.network import free_ports
 
 from benchmarks import peers
 from benchmarks.contenders.base import Contender, Work

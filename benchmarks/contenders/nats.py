@@ -6,7 +6,7 @@ import asyncio
 import json
 import time
 
-from migratory_local.ports import free_ports
+from migratory_local.processes.network import free_ports
 
 from benchmarks import peers
 from benchmarks.contenders.base import Contender, Work

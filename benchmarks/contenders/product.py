@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import yaml
-from migratory_local.cluster import LocalCluster
-from migratory_local.errors import LocalError
-from migratory_local.machine import allow_descriptors
+from migratory_local import LocalError
+from migratory_local.cluster.local_cluster import LocalCluster
+from migratory_local.processes.preflight import raise_descriptor_limit
 from migratory_resources import ClusterFileError, load_cluster_file
 
 from benchmarks import machine
@@ -88,7 +88,7 @@ class Product(Contender):
         cluster = loaded.cluster
         try:
             holders = cluster.spec.brokers.replicas * max(1, cluster.spec.brokers.io_processes)
-            allow_descriptors(work.subscribers // holders * 5 // 4 + 1000)  # shares are not quite even
+            raise_descriptor_limit(work.subscribers // holders * 5 // 4 + 1000)  # shares are not quite even
             self._cluster = LocalCluster(cluster, self.folder / "run", ports=next(_PORTS))
             await self._cluster.start()
         except LocalError as error:

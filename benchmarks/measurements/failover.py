@@ -14,7 +14,7 @@ from typing import Any
 
 from migratory_client import Client
 from migratory_loadtest.histogram import nearest_rank
-from migratory_loadtest.schedule import Schedule
+from migratory_loadtest.workload import SendSchedule
 from msgspec import to_builtins
 
 from benchmarks import machine
@@ -48,12 +48,12 @@ class Publishing:
         work = self._work
         offsets = {topic: topic / work.topics / work.rate for topic in range(work.topics)}
         # rounded up: nobody is to measure a window behind the last publication
-        schedule = Schedule(offsets, work.rate, max(1, math.ceil(round(work.rate * seconds, 9))))
+        schedule = SendSchedule(offsets, work.rate, max(1, math.ceil(round(work.rate * seconds, 9))))
         start = time.monotonic_ns()
         async with asyncio.TaskGroup() as group:
-            while (at := schedule.peek()) is not None:
+            while (at := schedule.next_due()) is not None:
                 await asyncio.sleep(max(0.0, at - (time.monotonic_ns() - start) / 1e9))
-                while (due := schedule.pop((time.monotonic_ns() - start) / 1e9)) is not None:
+                while (due := schedule.pop_due((time.monotonic_ns() - start) / 1e9)) is not None:
                     self._numbers[due.topic] += 1
                     payload = build(work.payload, start + round(due.at * 1e9), self._numbers[due.topic])
                     group.create_task(self._publish(due.topic, payload))

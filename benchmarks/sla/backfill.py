@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from migratory_local.recorder import SCHEMA
+from migratory_local.metrics.recorder import SCHEMA
 
 from benchmarks.sla.samples import Block, Fleet
 

@@ -6,7 +6,7 @@ import json
 import sys
 from pathlib import Path
 
-from migratory_local.java import find_java, spark_home
+from migratory_local.processes.java import find_java, spark_home
 from migratory_resources.objectives import DEFAULT_OBJECTIVES
 from migratory_spark.jobs.inputs import Folder, Servers
 from migratory_spark.report import sla_report

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
-from migratory_loadtest.histogram import bounds
+from migratory_loadtest.histogram import bucket_bounds
 
 BROKERS = ("quotes-broker-0", "quotes-broker-1", "quotes-broker-2")
 LATENCY = "migratory_delivery_latency_seconds"
@@ -112,7 +112,7 @@ def _series(worker: int) -> Iterator[Series]:
     for number, broker in enumerate(BROKERS):
         source = worker * len(BROKERS) + number
         seen = {"broker": broker, "clock": "same", "phase": "live"}
-        for bound in bounds():
+        for bound in bucket_bounds():
             share = 0.5 * (1 + math.erf(math.log(bound / MEDIAN) / (SPREAD * math.sqrt(2))))
             yield one(f"{LATENCY}_bucket", source, share, le=repr(bound), **seen)
         yield one(f"{LATENCY}_bucket", source, 1.0, le="+Inf", **seen)

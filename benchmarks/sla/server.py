@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from migratory_local.ports import free_ports
+from migratory_local.processes.network import free_ports
 
 START_LIMIT = 120.0
 

@@ -1,18 +1,20 @@
-"""The `migratory` command. Each subcommand's module is loaded when that subcommand is run, and not before: a broker
-must not import Spark, and a missing extra must not break the commands that do without it.
+"""The `migratory` command.
+
+The module of a subcommand is imported when that subcommand runs, not before: a broker must not import Spark, and a
+missing library must not break the commands that do without it.
 """
 
 from __future__ import annotations
 
 import sys
 
-from migratory_cli import descriptors, interrupts
+from migratory_cli import startup
 
-# Before anything that takes time to load or opens a file; but not in a program (a test, say) that merely imports this
+# Before anything that takes time to import or opens a file, but not in a program (a test) that only imports this
 # module.
 if __name__ == "__main__" or sys.argv[0].endswith("migratory"):
-    interrupts.end_at_once()
-    descriptors.keep()
+    startup.exit_on_interrupt()
+    startup.open_standard_descriptors()
 
 from importlib import import_module, metadata
 from typing import Any, NamedTuple
@@ -20,8 +22,8 @@ from typing import Any, NamedTuple
 import click
 
 
-class _Lazy(NamedTuple):
-    """Where a subcommand lives, the extra of the wheel that it needs, and its line in `migratory --help`."""
+class _CommandSpec(NamedTuple):
+    """The module of a subcommand, the extra of the package that it needs, and its line in `migratory --help`."""
 
     module: str
     attribute: str
@@ -30,67 +32,77 @@ class _Lazy(NamedTuple):
 
 
 COMMANDS = {
-    "up": _Lazy("migratory_cli.local", "up", "local", "Run the cluster of a file on this machine."),
-    "demo": _Lazy("migratory_cli.local", "demo", "local", "Three brokers, a kill, and a report that nothing was lost."),
-    "pub": _Lazy("migratory_cli.pub", "pub", None, "Publish to a topic."),
-    "sub": _Lazy("migratory_cli.sub", "sub", None, "Print what is published to topics."),
-    "status": _Lazy("migratory_cli.status", "status", None, "Show what brokers say about themselves."),
-    "drain": _Lazy("migratory_cli.drain", "drain", "local", "Take a broker of that cluster out of service, or back."),
-    "broker": _Lazy("migratory_cli.broker", "broker", "broker", "Run one broker."),
-    "bench": _Lazy("migratory_cli.bench", "bench", "loadtest", "Measure: publishers, subscribers, a verifier."),
-    "sla": _Lazy("migratory_cli.sla", "sla", "spark", "Report on recorded samples: percentiles, gaps, a verdict."),
+    "up": _CommandSpec("migratory_cli.commands.local", "up", "local", "Run a cluster on this machine."),
+    "demo": _CommandSpec(
+        "migratory_cli.commands.local", "demo", "local", "Run a cluster under load, kill a broker, verify deliveries."
+    ),
+    "pub": _CommandSpec("migratory_cli.commands.pub", "pub", None, "Publish to a topic."),
+    "sub": _CommandSpec("migratory_cli.commands.sub", "sub", None, "Print the publications of topics."),
+    "status": _CommandSpec("migratory_cli.commands.status", "status", None, "Show the status of brokers."),
+    "drain": _CommandSpec(
+        "migratory_cli.commands.drain", "drain", "local", "Take a broker of this machine out of service, or back."
+    ),
+    "broker": _CommandSpec("migratory_cli.commands.broker", "broker", "broker", "Run one broker."),
+    "bench": _CommandSpec(
+        "migratory_cli.commands.bench", "bench", "loadtest", "Put load on a cluster and verify every delivery."
+    ),
+    "sla": _CommandSpec("migratory_cli.commands.sla", "sla", "spark", "Judge recorded metrics against objectives."),
 }
 
 
 class MissingExtra(click.ClickException):
-    """A subcommand's libraries are not installed."""
+    """The libraries of a subcommand are not installed."""
 
     exit_code = 3
 
 
-LOADS_MORE = ("up", "demo")
-"""Commands that load most of their libraries when they are run, and then take Ctrl-C over themselves."""
+IMPORTS_LATER = ("up", "demo")
+"""Commands that import most of their libraries when they run, and then handle Ctrl-C themselves."""
 
 
 class LazyGroup(click.Group):
-    """A group that knows its commands by name and summary alone."""
+    """A group that knows only the names and summaries of its commands."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """:raises SystemExit: with 130 after a Ctrl-C that no command took for its own."""
+        """Run the command.
+
+        :raises SystemExit: with 130 after a Ctrl-C that the command did not handle.
+        """
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            click.echo(interrupts.MESSAGE, nl=False, err=True)
-            sys.exit(interrupts.INTERRUPTED)
+            click.echo(startup.INTERRUPTED_MESSAGE, nl=False, err=True)
+            sys.exit(startup.INTERRUPTED_EXIT_CODE)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        lazy = COMMANDS.get(cmd_name)
-        if lazy is None:
+        spec = COMMANDS.get(cmd_name)
+        if spec is None:
             return None
         try:
-            module = import_module(lazy.module)
+            module = import_module(spec.module)
         except ModuleNotFoundError as error:
             missing = error.name or ""
-            if lazy.extra is None or missing.partition(".")[0] == "migratory_cli":
+            if spec.extra is None or missing.partition(".")[0] == "migratory_cli":
                 raise  # a broken installation, not a missing extra
+            from migratory_cli.options import INSTALL_HINT
+
             raise MissingExtra(
-                f"`migratory {cmd_name}` needs {missing}, which is not installed.\n"
-                f'Install it with: pip install "migratory[{lazy.extra}]"'
+                f"`migratory {cmd_name}` needs {missing}, which is not installed (extra `{spec.extra}`): {INSTALL_HINT}"
             ) from None
-        command: object = getattr(module, lazy.attribute)
+        command: object = getattr(module, spec.attribute)
         if not isinstance(command, click.Command):
-            raise TypeError(f"{lazy.module}:{lazy.attribute} is not a click command")
-        if cmd_name not in LOADS_MORE:
-            interrupts.as_usual()
+            raise TypeError(f"{spec.module}:{spec.attribute} is not a click command")
+        if cmd_name not in IMPORTS_LATER:
+            startup.restore_interrupt()
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """From the table: help needs no subcommand's module."""
+        """Write the summaries from the table, without importing the subcommands."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, lazy.summary) for name, lazy in COMMANDS.items()])
+            formatter.write_dl([(name, spec.summary) for name, spec in COMMANDS.items()])
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -99,11 +111,11 @@ def main() -> None:
     """Publish/subscribe to very many clients over WebSocket, in order, with nothing lost when a broker dies.
 
     \b
-    A first look, on one machine:
+    First steps, on one machine:
       migratory demo                       a cluster, a killed broker, a report
-      migratory up -f cluster.yaml         a cluster that stays
+      migratory up -f cluster.yaml         a cluster that keeps running
       migratory sub quotes/eur             in a second terminal
-      migratory pub quotes/eur 1.0842      in a third
+      migratory pub quotes/eur 1.0842      in a third one
     """
 
 

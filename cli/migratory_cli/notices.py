@@ -1,5 +1,4 @@
-"""What `pub` and `sub` say beside their output, on stderr: lines for a person, or with --json one object a line, so
-that a program can read both streams."""
+"""The messages of `pub` and `sub` on standard error: text, or with --json one object per line for programs."""
 
 from __future__ import annotations
 
@@ -13,24 +12,27 @@ Status = LinkUp | LinkDown | Ready | Problem
 
 
 class Notices:
-    """`quiet`: only errors, and what is missing."""
+    """A writer of messages on standard error.
+
+    :param quiet: write only errors and gaps.
+    """
 
     def __init__(self, as_json: bool, quiet: bool) -> None:
         self.as_json = as_json
         self._quiet = quiet
-        self._told: set[str] = set()  # problems, since the last connection: attempts repeat, and fail alike
+        self._shown: set[str] = set()  # problems since the last connection: repeated attempts fail with the same text
 
     def status(self, status: Status) -> None:
         text, fields = _status(status)
         if isinstance(status, LinkUp):
-            self._told.clear()
-        if text and not self._quiet and text not in self._told:
+            self._shown.clear()
+        if text and not self._quiet and text not in self._shown:
             self._say(text, fields)
             if isinstance(status, Problem):
-                self._told.add(text)
+                self._shown.add(text)
 
     def receipt(self, receipt: Receipt) -> None:
-        """A gap is shown to the quiet as well."""
+        """Show a receipt. Gaps are shown even if quiet."""
         if receipt.kind == "complete" and self._quiet:
             return
         text, fields = _receipt(receipt)
@@ -48,14 +50,14 @@ class Notices:
 
 
 def _status(status: Status) -> tuple[str, dict[str, object]]:
-    """In words, "" for what is not worth one, and as fields."""
+    """Return the text of a status ("" if it is not shown) and its fields."""
     match status:
         case LinkUp():
             fields: dict[str, object] = {"status": "connected", "broker": status.broker, "url": status.url}
             return f"connected to {status.broker} at {status.url}", fields
         case LinkDown(replaced=True):
-            why = "is being drained" if status.cause == "drained" else "had more clients than its share"
-            return f"moved: the broker before {why}", {"status": "moved", "cause": status.cause}
+            why = "is draining" if status.cause == "drained" else "had more than its share of clients"
+            return f"moved: the previous broker {why}", {"status": "moved", "cause": status.cause}
         case LinkDown():
             fields = {"status": "lost", "code": status.code, "reason": status.reason}
             return describe_close(status.code, status.reason), fields
@@ -75,12 +77,12 @@ def _receipt(receipt: Receipt) -> tuple[str, dict[str, object]]:
         fields["position"] = str(receipt.position)
     match receipt.kind:
         case "complete":
-            return f"{receipt.topic}: complete, the topic stands at {receipt.position}", fields
+            return f"{receipt.topic}: complete, at position {receipt.position}", fields
         case "reset":
             fields |= {"after": _text(receipt.after), "before": _text(receipt.before)}
-            where = "from now" if receipt.after is None else f"behind {receipt.after}"
+            where = "from now on" if receipt.after is None else f"after {receipt.after}"
             was = "" if receipt.before is None else f", was at {receipt.before}"
-            return f"{receipt.topic}: reset, an earlier history is lost; goes on {where}{was}", fields
+            return f"{receipt.topic}: reset, the earlier history is lost; continues {where}{was}", fields
         case _:
             fields |= {"first": receipt.first, "last": receipt.last}
             return f"{receipt.topic}: {receipt.kind}, {receipt.first} to {receipt.last} are missing", fields

@@ -1,58 +1,108 @@
-"""What `pub` and `sub` have in common: servers, tokens, and how a failure is shown."""
+"""Options that several commands share: number types, the brokers to connect to, and the clusters on this machine."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
+import math
 import os
-import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
+from importlib import import_module
+from types import ModuleType
 from typing import Any, TypeVar
 
 import click
-from migratory_client import Client, ConnectError, MigratoryError
+from migratory_client import Client
 
-from migratory_cli import running
-from migratory_cli.failures import Failed
-from migratory_cli.finite import Finite
 from migratory_cli.notices import Notices
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_SERVERS = tuple(f"ws://127.0.0.1:{port}/ws" for port in (8800, 8801, 8802))
-"""Where `migratory up` puts three brokers when the ports are free."""
+"""The URLs of the first three brokers of `migratory up` when these ports are free."""
 
-INTERRUPTED = 130
+TOKEN_HELP = "Sent to the brokers, which do not check it yet: anyone who can connect may read and publish."
 
-TOKEN_HELP = "Sent to the brokers, which do not check it yet: whoever reaches them may read and publish."
+INSTALL_HINT = "run `make install` in a checkout of Migratory (docs/local.md, Installation)"
+"""The end of every message about a missing library. Do not name a `pip install`: docs/local.md says why."""
 
-_HINT = "Start a cluster here with `migratory up`, or name the brokers with -s URL."
+
+class FiniteFloat(click.FloatRange):
+    """A parameter type for finite numbers of a range. Click's own type accepts "nan", and "inf" without upper bound."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number: float = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is not allowed; use a finite number.", param, ctx)
+        return number
+
+
+# ---- clusters on this machine -----------------------------------------------------------------------------------
+
+
+class LocalRunnerMissing(Exception):
+    """The local runner is not installed. The text names the missing package."""
+
+
+def choose_cluster(name: str | None) -> Any | None:
+    """Return the `migratory_local.cluster.state.ClusterState` of a cluster on this machine, or None if none runs.
+
+    :param name: the value of --cluster; not needed if a single cluster runs.
+    :raises LocalRunnerMissing: if the local runner is not installed.
+    :raises click.UsageError: if several clusters match, or the named one does not run.
+    """
+    clusters = [state for state in _state_module().running_clusters() if name in (None, state.name)]
+    if not clusters and name is not None:
+        raise click.UsageError(f"no cluster named {name} runs on this machine: start it with `migratory up`")
+    if len(clusters) > 1:
+        names = sorted({state.name for state in clusters})
+        if len(names) < len(clusters):  # clusters of the same name, in different work folders
+            folders = ", ".join(sorted(f"{state.name} in {state.workdir}" for state in clusters))
+            raise click.UsageError(
+                f"several clusters of the same name run on this machine ({folders}): give the addresses of one instead"
+            )
+        raise click.UsageError(
+            f"several clusters run on this machine ({', '.join(names)}): choose one with --cluster NAME"
+        )
+    return clusters[0] if clusters else None
+
+
+def _state_module() -> ModuleType:
+    """Import the module on demand: it is part of the extra `local`, which `pub` and `sub` do without."""
+    try:
+        return import_module("migratory_local.cluster.state")
+    except ModuleNotFoundError as error:
+        raise LocalRunnerMissing(error.name) from None
+
+
+# ---- brokers to connect to --------------------------------------------------------------------------------------
+
+cluster_option = click.option(
+    "--cluster", metavar="NAME", help="The cluster to use, if several run on this machine."
+)  # fmt: skip
 
 server_option = click.option(
     "--server", "--servers", "-s", "servers", multiple=True, metavar="URL[,URL...]",
-    help="A broker's URL; give all that you know, separated by commas or with the option repeated. Without it "
-    "$MIGRATORY_SERVERS, else the cluster that runs on this machine, else the ports that `migratory up` takes first, "
-    "ws://127.0.0.1:8800/ws and so on.",
+    help="URLs of brokers, separated by commas or with the option repeated; give all that you know. Default: "
+    "$MIGRATORY_SERVERS, else the cluster that runs on this machine, else the first ports of `migratory up`, "
+    "ws://127.0.0.1:8800/ws and the next two.",
 )  # fmt: skip
-"""For every command that connects as clients do; `find_servers` reads it."""
+"""The option of every command that connects as a client; `find_servers` evaluates it."""
 
 
 def connection_options(command: F) -> F:
-    """--server, --cluster, --token, --wire, --connect-timeout, --quiet."""
+    """Add --server, --cluster, --token, --wire, --connect-timeout and --quiet to a command."""
     for option in (
-        click.option("--quiet", "-q", is_flag=True, help="On stderr only errors and what is missing."),
+        click.option("--quiet", "-q", is_flag=True, help="Show only errors and gaps on stderr."),
         click.option(
-            "--connect-timeout", type=Finite(0.1), default=10.0, show_default=True, metavar="SECONDS",
-            help="Give up when no broker said welcome by then.",
+            "--connect-timeout", type=FiniteFloat(0.1), default=10.0, show_default=True, metavar="SECONDS",
+            help="Give up if no broker has accepted the connection by then.",
         ),
         click.option(
             "--wire", type=click.Choice(["msgpack", "json"]), default="msgpack", show_default=True,
-            help="The wire format. What is delivered is the same.",
+            help="Encoding of the protocol. It does not change what is delivered.",
         ),
         click.option("--token", envvar="MIGRATORY_TOKEN", help=f"{TOKEN_HELP} [env: MIGRATORY_TOKEN]"),
-        click.option(
-            "--cluster", metavar="NAME", help="Which of the clusters that run on this machine, if there are several."
-        ),
+        cluster_option,
         server_option,
     ):  # fmt: skip
         command = option(command)
@@ -60,30 +110,34 @@ def connection_options(command: F) -> F:
 
 
 def find_servers(given: tuple[str, ...], cluster: str | None = None) -> tuple[list[str], str]:
-    """The servers to try, and the name of the local cluster that they are of, "" when others were named.
+    """Return the server URLs to try, and the name of their local cluster ("" if the URLs were given).
 
-    What is said outright goes first: the command line, then --cluster, then $MIGRATORY_SERVERS; then comes the cluster
-    that runs on this machine, then the usual ports. Raises a usage error when several run, or the named one does not.
+    Order of precedence: the command line, --cluster, $MIGRATORY_SERVERS, the cluster that runs on this machine, the
+    default ports.
+
+    :raises click.UsageError: if several clusters run and none is named, or the named one does not run.
     """
-    named = _split(given)
-    if given and not named:
-        raise click.UsageError("--server: the list of URLs is empty")
-    if not named and cluster is None:
-        named = _split((os.environ.get("MIGRATORY_SERVERS", ""),))
-    if named:
-        return named, ""
+    urls = _split_urls(given)
+    if given and not urls:
+        raise click.UsageError("--server: the list of URLs is empty; give at least one ws:// or wss:// URL")
+    if not urls and cluster is None:
+        urls = _split_urls((os.environ.get("MIGRATORY_SERVERS", ""),))
+    if urls:
+        return urls, ""
     try:
-        found = running.choose(cluster)
-    except running.NotInstalled as missing:
+        state = choose_cluster(cluster)
+    except LocalRunnerMissing as missing:
         if cluster is not None:
-            raise click.UsageError(f'--cluster needs `pip install "migratory[local]"` ({missing} is missing)') from None
-        found = None
-    if found is None:
+            raise click.UsageError(
+                f"--cluster needs the local runner, but {missing} is not installed: {INSTALL_HINT}"
+            ) from None
+        state = None
+    if state is None:
         return list(DEFAULT_SERVERS), ""
-    return [broker.url for broker in found.brokers], found.name
+    return [broker.url for broker in state.brokers], state.name
 
 
-def _split(lists: tuple[str, ...]) -> list[str]:
+def _split_urls(lists: tuple[str, ...]) -> list[str]:
     return " ".join(lists).replace(",", " ").split()
 
 
@@ -95,10 +149,13 @@ def make_client(
     connect_timeout: float,
     notices: Notices,
 ) -> Client:
-    """Raises a usage error when no server can be used."""
+    """Return a client that reports its status and receipts to `notices`.
+
+    :raises click.UsageError: if no server URL can be used.
+    """
     if servers and cluster is not None:
-        raise click.UsageError("--cluster finds the servers of a cluster: leave out --server")
-    logging.getLogger("migratory_client").addHandler(logging.NullHandler())  # it logs what `notices` shows
+        raise click.UsageError("--cluster already determines the servers: leave out --server")
+    logging.getLogger("migratory_client").addHandler(logging.NullHandler())  # `notices` shows what it logs
     try:
         return Client(
             find_servers(servers, cluster)[0], token=token, wire=wire, open_timeout=connect_timeout,
@@ -106,27 +163,3 @@ def make_client(
         )  # fmt: skip
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-
-
-def run(work: Coroutine[Any, Any, int], notices: Notices) -> int:
-    """Run to the end; Ctrl-C and SIGTERM end it in order. Returns the exit code."""
-
-    async def main() -> int:
-        task = asyncio.ensure_future(work)
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, task.cancel)
-        try:
-            return await task
-        except asyncio.CancelledError:
-            return INTERRUPTED
-
-    try:
-        return asyncio.run(main())
-    except ConnectError as error:
-        notices.error(error.code, f"{error}. {_HINT}")
-    except MigratoryError as error:
-        notices.error(error.code, str(error))
-    except Failed as error:
-        notices.error("failed", error.message)
-    return Failed.exit_code

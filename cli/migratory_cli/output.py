@@ -1,8 +1,4 @@
-"""Standard output of the commands that go on for long, written by a thread of its own: its reader may stand still, go
-away, or be a full disk, and must hold up neither connections nor supervision nor Ctrl-C meanwhile.
-
-It writes the descriptor, because a lock of `sys.stdout` that is held at the interpreter's end aborts the process.
-"""
+"""What commands write: standard output without blocking, tables, and result files."""
 
 from __future__ import annotations
 
@@ -11,20 +7,37 @@ import contextlib
 import os
 import threading
 from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 
-from migratory_cli.failures import Failed
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
-LIMIT = 262_144
-"""Bytes that may wait before `room` waits for the reader."""
+from migratory_cli.runtime import CommandFailed
+
+MAX_BUFFERED_BYTES = 262_144
+"""Bytes that may wait for the reader of standard output before `StdoutWriter.wait_for_room` blocks. Several reads of a
+pipe (64 KiB) fit, so that the writer rarely has to wait."""
+
+# ---- standard output --------------------------------------------------------------------------------------------
 
 
-class NotWritable(Failed):
-    """Standard output takes nothing: a full disk, say."""
+class StdoutFailed(CommandFailed):
+    """Standard output cannot be written, because of a full disk, for example."""
 
 
-class Output:
-    """`put` never waits; who puts much awaits `room` in between. `error` is what made writing impossible: nothing is
-    written after that."""
+class StdoutWriter:
+    """A writer of standard output with a thread of its own.
+
+    The reader of standard output may pause, go away, or be a full disk. It must not block connections, supervision or
+    Ctrl-C meanwhile. `error` is the failure after which nothing more is written.
+
+    The thread writes to the descriptor: a lock of `sys.stdout` that is held at the interpreter's end aborts the
+    process.
+    """
 
     def __init__(self, descriptor: int = 1) -> None:
         self.error: OSError | None = None
@@ -36,21 +49,23 @@ class Output:
         threading.Thread(target=self._write_all, name="stdout", daemon=True).start()
 
     def put(self, data: bytes) -> None:
+        """Buffer data without waiting. Callers that write a lot await `wait_for_room` in between."""
         with self._changed:
             if self.error is None:
                 self._parts.append(data)
                 self._size += len(data)
                 self._changed.notify_all()
 
-    def line(self, text: str) -> None:
-        """Put a line, in UTF-8 whatever the locale is: what comes with it (payloads, JSON) is UTF-8 as well."""
+    def put_line(self, text: str) -> None:
+        """Buffer a line in UTF-8, whatever the locale: payloads and JSON beside it are UTF-8 as well."""
         self.put(text.encode("utf-8", "backslashreplace") + b"\n")
 
-    async def room(self, limit: int = LIMIT) -> None:
-        """Returns when at most `limit` bytes wait; 0: when all is written. One at a time may wait.
+    async def wait_for_room(self, limit: int = MAX_BUFFERED_BYTES) -> None:
+        """Wait until at most `limit` bytes are buffered; 0 waits until all is written. One caller at a time.
 
-        Raises BrokenPipeError when the reader has enough, with which click ends a command without a word, and
-        NotWritable for what a person should hear of."""
+        :raises BrokenPipeError: if the reader closed the pipe; click ends the command silently for it.
+        :raises StdoutFailed: for every other failure.
+        """
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         with self._changed:
             if self._size > limit and self.error is None:
@@ -61,12 +76,12 @@ class Output:
         if isinstance(self.error, BrokenPipeError):
             raise self.error
         if self.error is not None:
-            raise NotWritable(f"cannot write standard output: {self.error.strerror}")
+            raise StdoutFailed(f"cannot write standard output: {self.error.strerror}")
 
-    def flush(self, seconds: float) -> None:
-        """Wait until all is written, or can't be, but no longer than that."""
+    def flush(self, timeout: float) -> None:
+        """Wait until all is written or writing failed, at most `timeout` seconds."""
         with self._changed:
-            self._changed.wait_for(lambda: self._size == 0 or self.error is not None, seconds)
+            self._changed.wait_for(lambda: self._size == 0 or self.error is not None, timeout)
 
     def _write_all(self) -> None:
         while True:
@@ -76,29 +91,119 @@ class Output:
                 self._parts.clear()
             error: OSError | None = None
             try:
-                left = memoryview(data)
-                while left:
-                    left = left[os.write(self._descriptor, left) :]
-            except OSError as failed:
-                error = failed
+                unwritten = memoryview(data)
+                while unwritten:
+                    unwritten = unwritten[os.write(self._descriptor, unwritten) :]
+            except OSError as write_error:
+                error = write_error
             with self._changed:
                 self.error = error
                 self._size -= len(data)
                 self._changed.notify_all()
-                self._tell()
+                self._wake_waiter()
             if error is not None:
                 return
 
-    def _tell(self) -> None:
+    def _wake_waiter(self) -> None:
         if self._waiter is None:
             return
         limit, waiter = self._waiter
         if self._size <= limit or self.error is not None:
             self._waiter = None
-            with contextlib.suppress(RuntimeError):  # its loop has ended
-                waiter.get_loop().call_soon_threadsafe(_release, waiter)
+            with contextlib.suppress(RuntimeError):  # its event loop has ended
+                waiter.get_loop().call_soon_threadsafe(_resolve, waiter)
 
 
-def _release(waiter: asyncio.Future[None]) -> None:
+def _resolve(waiter: asyncio.Future[None]) -> None:
     if not waiter.done():
         waiter.set_result(None)
+
+
+# ---- tables -----------------------------------------------------------------------------------------------------
+
+UNLIMITED_WIDTH = 10_000
+"""Characters of a line where standard output is not a terminal: no table is that wide."""
+
+COLUMN_BORDER_WIDTH = 3
+"""Characters that a column takes besides its content; the row's own border takes one more."""
+
+
+def open_console() -> Console:
+    """Return a console on standard output, as wide as the terminal, or unlimited if it is not a terminal."""
+    console = Console()
+    return console if console.is_terminal else Console(width=UNLIMITED_WIDTH)
+
+
+def omitted_columns(names: Iterable[str], suffix: str = "") -> Text:
+    """Return the remark below a table that names its omitted columns."""
+    return Text(f"columns omitted, because the terminal is narrow: {', '.join(names)}{suffix}", style="dim")
+
+
+def print_table(
+    console: Console,
+    title: str,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    optional: Sequence[str] = (),
+) -> None:
+    """Print a table whose first column names the rows and whose other columns are numbers. Print nothing without rows.
+
+    No digit is ever cut: on a narrow terminal columns are omitted and named below the table, and what is still too wide
+    is folded.
+
+    :param optional: columns that may be omitted, the least important first.
+    """
+    if not rows:
+        return
+    widths = {
+        name: max(len(row[index]) for row in (columns, *rows)) + COLUMN_BORDER_WIDTH
+        for index, name in enumerate(columns)
+    }
+    omitted = []
+    for name in optional:
+        if sum(widths.values()) < console.width:
+            break
+        del widths[name]
+        omitted.append(name)
+    table = Table(title=title, title_justify="left")
+    for index, name in enumerate(columns):
+        if name in widths:
+            table.add_column(name, justify="right" if index else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(cell for name, cell in zip(columns, row, strict=True) if name in widths))
+    console.print(table)
+    if omitted:
+        console.print(omitted_columns(omitted), soft_wrap=True)
+
+
+# ---- result files -----------------------------------------------------------------------------------------------
+
+
+class ResultNotWritten(click.ClickException):
+    """A result file cannot be written. Exit code 2, because the user can fix it."""
+
+    exit_code = 2
+
+
+@contextmanager
+def report_write_errors(option: str, path: Path) -> Iterator[None]:
+    """Turn an OSError of the block into `ResultNotWritten`, which names the option and the file."""
+    try:
+        yield
+    except OSError as error:
+        raise ResultNotWritten(f"{option}: cannot write {path}: {error.strerror or error}") from error
+
+
+def check_result_file(option: str, path: Path | None) -> None:
+    """Check that a result file can be written, before minutes are spent on its content.
+
+    It leaves no empty file behind, which a reader could take for a result.
+
+    :raises ResultNotWritten: if it cannot be opened for writing.
+    """
+    if path is not None:
+        with report_write_errors(option, path):
+            is_new = not path.exists()
+            path.open("ab").close()
+            if is_new:
+                path.unlink()

@@ -1,7 +1,8 @@
-"""The load generator: thousands of subscribers and open-loop publishers, and an exact account of what arrived.
+"""The load generator: thousands of subscribers and open-loop publishers, and exact verification of every delivery.
 
-Start at `api.py` (what a program calls), then `scenario.py` (what a run is), `worker.py` (one process of the run) and
-`verifier.py` (what was lost, doubled, swapped). docs/loadtest.md explains what is measured and how.
+Begin with `api.py` (the public API), then `scenario.py` (the parameters of a run), `controller.py` (the parent
+process), `worker.py` (one load process) and `verifier.py` (lost, duplicate and reordered deliveries). docs/loadtest.md
+explains what is measured and how.
 """
 
 from migratory_loadtest.api import Load, LoadEvent, run_load

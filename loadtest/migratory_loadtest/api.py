@@ -1,13 +1,13 @@
-"""What a program calls to put load on a cluster and to learn exactly what became of every publication.
+"""The public API of the load generator: put load on a cluster, and learn what happened to every publication.
 
     async with Load(scenario, on_event=show) as load:   # workers run, every subscriber has its receipt
-        await load.measuring()                           # warm-up is over
-        await load.mark("kill", "demo-broker-1")         # before the fault: who is connected there is noted now
-        ...                                              # bring the fault about
+        await load.measuring()                           # the warm-up is over
+        await load.mark("kill", "demo-broker-1")         # before the fault: the clients connected there are noted
+        ...                                              # cause the fault
         result = await load.result()                     # after the last publication and its deliveries
     # leaving the block waits for the last scrapes (two scrape intervals) and ends the workers
 
-`run_load(scenario)` is the same without marks, blocking.
+`run_load(scenario)` is a whole run without marks, blocking.
 """
 
 from __future__ import annotations
@@ -16,28 +16,31 @@ import asyncio
 from types import TracebackType
 from typing import Self
 
-from migratory_loadtest.account import TopicAccount
-from migratory_loadtest.fleet import Fleet, LoadFailed
-from migratory_loadtest.progress import LoadEvent, OnEvent
-from migratory_loadtest.result import LoadResult
+from migratory_loadtest.controller import LoadController, LoadFailed
+from migratory_loadtest.records import TopicRecord
+from migratory_loadtest.result import LoadEvent, LoadResult, OnEvent
 from migratory_loadtest.scenario import Scenario
 
 __all__ = ["Load", "LoadEvent", "LoadFailed", "LoadResult", "OnEvent", "Scenario", "run_load"]
 
 
 class Load:
-    """One run. `on_event` is called in the event loop's thread. Raises LoadFailed when a worker ends early, and when
-    the subscribers are not all connected in time (naming how many are, and the last error seen)."""
+    """One run.
+
+    :param on_event: called with every `LoadEvent` in the event loop's thread.
+    :raises LoadFailed: from any method, if a worker ends early or not all clients connect in time. The text names how
+        many are connected, and their last error.
+    """
 
     def __init__(self, scenario: Scenario, on_event: OnEvent | None = None) -> None:
         self.scenario = scenario
-        self._fleet = Fleet(scenario, on_event)
+        self._controller = LoadController(scenario, on_event)
 
     async def __aenter__(self) -> Self:
         try:
-            await self._fleet.start()
+            await self._controller.start()
         except BaseException:
-            await self._fleet.stop()
+            await self._controller.stop()
             raise
         return self
 
@@ -45,48 +48,51 @@ class Load:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is None:
-            await self._fleet.linger()
-        await self._fleet.stop()
+            await self._controller.linger()
+        await self._controller.stop()
 
     @property
     def targets(self) -> list[str]:
-        """host:port of each worker's /metrics, when the scenario asks for metrics."""
-        return self._fleet.targets
+        """The host:port of each worker's /metrics, if the scenario asks for metrics."""
+        return self._controller.targets
 
     @property
     def pids(self) -> list[int]:
-        """The worker processes, for accounting of their CPU and memory."""
-        return self._fleet.pids
+        """The process ids of the workers, for measuring their CPU and memory."""
+        return self._controller.pids
 
     async def measuring(self) -> None:
-        """Returns when the warm-up is over."""
-        await self._fleet.measuring()
+        """Wait until the warm-up is over."""
+        await self._controller.measuring()
 
     async def mark(self, name: str, broker: str | None = None) -> None:
-        """Splits the run into before and after. Call it before the fault. With `broker` every client that is connected
-        there now must lose its link and resume within `resume_limit` seconds, else the verdict is `missed`."""
-        await self._fleet.mark(name, broker)
+        """Split the run into before and after. Call it before the fault.
 
-    def cease(self) -> None:
-        """Publishes nothing more: the run ends now, and not when its duration is over."""
-        self._fleet.cease()
+        :param broker: the broker that will fail. Every client that is connected to it now must lose its link and resume
+            within the scenario's `resume_limit`; otherwise the verdict is `missed`.
+        """
+        await self._controller.mark(name, broker)
+
+    def stop_publishing(self) -> None:
+        """Publish nothing more: end the run now instead of after its duration."""
+        self._controller.stop_publishing()
 
     async def connections(self) -> dict[str, int]:
-        """Connections per broker, now."""
-        return await self._fleet.connections()
+        """Return the current number of connections per broker."""
+        return await self._controller.connections()
 
     @property
-    def accounts(self) -> list[TopicAccount]:
-        """After `result`: what it was verified from, by topic."""
-        return self._fleet.accounts
+    def records(self) -> list[TopicRecord]:
+        """The records that `result` verified, by topic. Empty before."""
+        return self._controller.records
 
     async def result(self) -> LoadResult:
-        """Waits for the end of the run and verifies it."""
-        return await self._fleet.result()
+        """Wait for the end of the run, verify it and return the result."""
+        return await self._controller.result()
 
 
 def run_load(scenario: Scenario, on_event: OnEvent | None = None) -> LoadResult:
-    """A whole run without marks."""
+    """Run a scenario without marks and return the result."""
 
     async def run() -> LoadResult:
         async with Load(scenario, on_event) as load:

@@ -1,6 +1,6 @@
-"""A simulated client: the product's own client core (resume, backoff, blacklist, QoS 1) on a light link.
+"""A simulated client: the Python client's core (resume, backoff, blacklist, QoS 1) on a lightweight link.
 
-Subscribers and publishers are subclasses that say what becomes of deliveries, receipts and answers.
+The subclasses `LoadPublisher` and `LoadSubscriber` handle deliveries, receipts and answers.
 """
 
 from __future__ import annotations
@@ -21,14 +21,19 @@ from migratory_client.core.settings import Settings
 from migratory_protocol.codec import Codec
 from migratory_protocol.messages import BrokerMessage, Server
 
-from migratory_loadtest.faults import Faults
+from migratory_loadtest.faults import FaultTracker
 from migratory_loadtest.link import LinkProtocol
 from migratory_loadtest.meter import Meter
 
+MAX_ERRORS = 20
+"""Distinct error texts that a worker keeps. More would say nothing new about a failing cluster."""
 
-class World:
-    """What all clients of a worker share. `sources`: addresses of this machine to connect from, in turn; none leaves
-    the choice to the kernel."""
+
+class WorkerContext:
+    """The state that all clients of a worker share.
+
+    :param sources: addresses of this machine to connect from, in turn. With none the kernel chooses.
+    """
 
     def __init__(
         self,
@@ -45,55 +50,60 @@ class World:
         self.loop = asyncio.get_running_loop()
         self.dialling: set[asyncio.Task[object]] = set()
         self._sources = itertools.cycle(sources) if sources else None
-        self.faults = Faults()
-        self.error = ""  # the last problem of any client
-        self.errors: dict[str, None] = {}  # distinct ones, the first few
+        self.faults = FaultTracker()
+        self.error = ""
+        """The last error of any client."""
+        self.errors: dict[str, None] = {}
+        """The first distinct errors, in order."""
 
-    def source(self) -> tuple[str, int] | None:
-        """Where the next connection comes from; port 0: any."""
+    def next_source(self) -> tuple[str, int] | None:
+        """Return the local address of the next connection, with port 0 for any port."""
         return None if self._sources is None else (next(self._sources), 0)
 
 
 class LoadClient:
-    """`broker` is the contact broker, "" while there is none. `ready`: every subscription has its receipt. `changes`:
-    how many links it has lost or left for another."""
+    """A client that executes the effects of the client core.
 
-    __slots__ = ("_links", "_timer", "_wake", "broker", "changes", "core", "name", "ready", "world")
+    `broker` is its contact broker, "" while it has none. `ready` is true when every subscription has its receipt.
+    `changes` counts the links that it lost or replaced.
+    """
 
-    def __init__(self, world: World, name: str, chance: random.Random, token: str | None) -> None:
-        self.world = world
+    __slots__ = ("_links", "_timer", "_wake_at", "broker", "changes", "context", "core", "name", "ready")
+
+    def __init__(self, context: WorkerContext, name: str, rng: random.Random, token: str | None) -> None:
+        self.context = context
         self.name = name
         self.core = ClientCore(
-            world.servers,
-            chance.random,
+            context.servers,
+            rng.random,
             client=name,
             publisher=name,
             token=token,
-            settings=world.settings,
-            codec=world.codec,
+            settings=context.settings,
+            codec=context.codec,
         )
         self.broker = ""
         self.ready = False
         self.changes = 0
         self._links: dict[int, LinkProtocol] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._wake = inf
+        self._wake_at = inf
 
     def open(self) -> None:
         self.step(ev.Open())
 
     def step(self, event: ev.Event) -> None:
-        """Every event goes through here, and its effects are carried out at once."""
-        now = self.world.loop.time()
+        """Pass an event to the core and execute its effects at once."""
+        now = self.context.loop.time()
         for effect in self.core.step(event, now):
             if type(effect) is ev.Deliver:
                 self.on_deliver(effect)
             else:
-                self._do(effect)
-        if self.core.deadline < self._wake:
+                self._execute(effect)
+        if self.core.deadline < self._wake_at:
             self._arm(self.core.deadline)
 
-    # ---- what subclasses add -----------------------------------------------------------------------------------
+    # ---- for subclasses ----------------------------------------------------------------------------------------
 
     def on_deliver(self, effect: ev.Deliver) -> None:
         raise NotImplementedError
@@ -104,13 +114,13 @@ class LoadClient:
     def on_answer(self, effect: ev.Acknowledged | ev.PublishFailed) -> None:
         raise NotImplementedError
 
-    # ---- reports of links --------------------------------------------------------------------------------------
+    # ---- callbacks of links ------------------------------------------------------------------------------------
 
     def link_up(self, number: int) -> None:
         self.step(ev.Connected(number))
 
     def link_received(self, number: int, messages: list[BrokerMessage], size: int) -> None:
-        self.world.meter.took_bytes(size, time.monotonic_ns())
+        self.context.meter.received_bytes(size, time.monotonic_ns())
         self.step(ev.Received(number, messages))
 
     def link_down(self, number: int, code: int, reason: str) -> None:
@@ -119,7 +129,7 @@ class LoadClient:
 
     # ---- effects -----------------------------------------------------------------------------------------------
 
-    def _do(self, effect: ev.Effect) -> None:
+    def _execute(self, effect: ev.Effect) -> None:
         match effect:
             case ev.Send():
                 link = self._links.get(effect.link)
@@ -130,9 +140,9 @@ class LoadClient:
             case ev.Acknowledged() | ev.PublishFailed():
                 self.on_answer(effect)
             case ev.Dial():
-                task = self.world.loop.create_task(self._dial(effect.link, effect.url))
-                self.world.dialling.add(task)
-                task.add_done_callback(self.world.dialling.discard)
+                task = self.context.loop.create_task(self._dial(effect.link, effect.url))
+                self.context.dialling.add(task)
+                task.add_done_callback(self.context.dialling.discard)
             case ev.Disconnect():
                 link = self._links.get(effect.link)
                 if link is not None:
@@ -140,61 +150,61 @@ class LoadClient:
             case ev.LinkUp():
                 self.broker = effect.broker
             case ev.LinkDown():
-                self._lost(effect)
+                self._on_link_down(effect)
             case ev.Ready():
-                self._ready(effect)
+                self._on_ready(effect)
             case ev.Problem():
-                self._trouble(f"{effect.code}: {effect.text}")
+                self._report_error(f"{effect.code}: {effect.text}")
             case ev.SubscribeRefused():
-                self._trouble(f"subscription of {effect.topic} refused: {effect.code}: {effect.text}")
+                self._report_error(f"subscription of {effect.topic} refused: {effect.code}: {effect.text}")
             case ev.RequestToken() | ev.Deliver():
-                raise AssertionError(f"{effect} can't come here")
+                raise AssertionError(f"{effect} is not possible here")
 
-    def _trouble(self, text: str) -> None:
-        world = self.world
-        world.error = text
-        if len(world.errors) < 20:
-            world.errors[text] = None
+    def _report_error(self, text: str) -> None:
+        context = self.context
+        context.error = text
+        if len(context.errors) < MAX_ERRORS:
+            context.errors[text] = None
 
-    def _lost(self, effect: ev.LinkDown) -> None:
+    def _on_link_down(self, effect: ev.LinkDown) -> None:
         self.changes += 1
-        self.world.meter.reconnects[(self.broker, effect.cause)] += 1
-        self.world.faults.changed(self.name)
+        self.context.meter.reconnects[(self.broker, effect.cause)] += 1
+        self.context.faults.link_changed(self.name)
         if not effect.replaced:
-            self.world.faults.lost(self.name)
+            self.context.faults.disconnected(self.name)
             self.broker = ""
             self.ready = False
 
-    def _ready(self, effect: ev.Ready) -> None:
+    def _on_ready(self, effect: ev.Ready) -> None:
         self.ready = True
         if effect.seconds is not None:
-            self.world.meter.resumed(self.broker, effect.seconds)
-            self.world.faults.resumed(self.name, effect.seconds)
+            self.context.meter.resumed(self.broker, effect.seconds)
+            self.context.faults.resumed(self.name, effect.seconds)
 
     async def _dial(self, number: int, url: str) -> None:
         parts = urlsplit(url)
         secure = parts.scheme == "wss"
         port = parts.port or (443 if secure else 80)
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        protocol = LinkProtocol(self, number, self.world.codec, parts.netloc, path)
+        protocol = LinkProtocol(self, number, self.context.codec, parts.netloc, path)
         self._links[number] = protocol
         try:
-            await self.world.loop.create_connection(
-                lambda: protocol, parts.hostname or "", port, ssl=secure or None, local_addr=self.world.source()
+            await self.context.loop.create_connection(
+                lambda: protocol, parts.hostname or "", port, ssl=secure or None, local_addr=self.context.next_source()
             )
         except OSError as error:
-            system = error.errno is not None and error.errno > 0 and not isinstance(error, ssl.SSLError)
-            self.link_down(number, 1006, os.strerror(error.errno or 0).lower() if system else str(error))
+            from_system = error.errno is not None and error.errno > 0 and not isinstance(error, ssl.SSLError)
+            self.link_down(number, 1006, os.strerror(error.errno or 0).lower() if from_system else str(error))
 
     def _arm(self, deadline: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._wake = deadline
+        self._wake_at = deadline
         if deadline < inf:
-            self._timer = self.world.loop.call_at(deadline, self._tick)
+            self._timer = self.context.loop.call_at(deadline, self._on_timer)
 
-    def _tick(self) -> None:
+    def _on_timer(self) -> None:
         self._timer = None
-        self._wake = inf
+        self._wake_at = inf
         self.step(ev.Tick())

@@ -1,8 +1,7 @@
-"""/metrics of one worker, under the names of docs/metrics.md. Served from the worker's own event loop, so that a scrape
-sees one consistent moment.
+"""The /metrics of one worker, under the names of docs/metrics.md.
 
-Loss, duplicates and order are exported as the verifier found them at the end of the run, by one worker; the rest is
-live.
+The worker's own event loop serves it, so that a scrape sees a consistent state. Lost, duplicate and reordered
+deliveries are exported by one worker as the verifier found them at the end of the run. The rest is live.
 """
 
 from __future__ import annotations
@@ -20,37 +19,45 @@ from migratory_loadtest.histogram import Histogram
 from migratory_loadtest.meter import Meter
 
 SAME_CLOCK = "same"
+"""The label `clock`: publisher and subscriber read the same clock, so latencies are exact."""
+
+REQUEST_TIMEOUT = 10.0
+"""Seconds for a scraper to send its request and read the answer."""
 
 
 class MeterCollector(Collector):
-    """A Meter as Prometheus metric families. `began`: since when it counts, in seconds of wall-clock time."""
+    """A collector that exports a `Meter` as Prometheus metric families.
 
-    def __init__(self, meter: Meter, cluster: str, began: float | None = None) -> None:
+    :param started_at: when counting began, in wall-clock seconds; now by default.
+    """
+
+    def __init__(self, meter: Meter, cluster: str, started_at: float | None = None) -> None:
         self._meter = meter
         self._cluster = cluster
-        self._began = time.time() if began is None else began
+        self._started_at = time.time() if started_at is None else started_at
 
     def collect(self) -> Iterable[Metric]:
-        # Who is scraped for the first time may have counted for long: this tells.
-        yield GaugeMetricFamily("process_start_time_seconds", "When counting began.", value=self._began)
+        # At the first scrape the counters may already be high. With this metric a scraper can tell since when they
+        # count.
+        yield GaugeMetricFamily("process_start_time_seconds", "When counting began.", value=self._started_at)
         yield from self._latency()
         yield from self._counts()
         meter = self._meter
-        none = Histogram(meter.bounds)
+        empty = Histogram(meter.bounds)
         for name, text, by_broker in (
-            # Of these two nothing is seen until a broker dies, and then much in one moment: without series that stood
-            # at zero before, `rate` would see no rise.
+            # These two stay empty until a broker dies, and then change at once. `rate` needs series that were at zero
+            # before.
             (
                 "migratory_resume_seconds",
-                "From link lost to the last receipt of a client.",
-                dict.fromkeys(self._brokers(), none) | meter.resume,
+                "Time from the lost link to the last receipt of a client.",
+                dict.fromkeys(self._brokers(), empty) | meter.resume,
             ),
             (
                 "migratory_publish_gap_seconds",
-                "Without acknowledgement, by publisher and group.",
-                {"": none} | meter.publish_gap,
+                "Time without acknowledgement, by publisher and group.",
+                {"": empty} | meter.publish_gap,
             ),
-            ("migratory_publish_seconds", "From send to acknowledgement.", meter.publish),
+            ("migratory_publish_seconds", "Time from send to acknowledgement.", meter.publish),
         ):
             family = HistogramMetricFamily(name, text, labels=["cluster", "broker"])
             for broker, histogram in sorted(by_broker.items()):
@@ -63,7 +70,7 @@ class MeterCollector(Collector):
     def _latency(self) -> Iterator[Metric]:
         labels = ["cluster", "broker", "clock", "phase"]
         latency = HistogramMetricFamily(
-            "migratory_delivery_latency_seconds", "From the scheduled send to the delivery.", labels=labels
+            "migratory_delivery_latency_seconds", "Time from the scheduled send to the delivery.", labels=labels
         )
         squares = CounterMetricFamily(
             "migratory_delivery_latency_seconds_squared", "Sum of the squares of the latencies.", labels=labels
@@ -80,27 +87,31 @@ class MeterCollector(Collector):
         brokers = self._brokers()
         for name, text, counts in (
             ("migratory_received", "Deliveries.", dict(meter.received)),
-            ("migratory_lost", "Acknowledged publications that a subscriber never got, verified.", dict(meter.lost)),
-            ("migratory_gaps", "Publications whose loss a receipt told of.", dict(meter.gaps)),
+            (
+                "migratory_lost",
+                "Acknowledged publications that were not delivered to a subscriber, as verified.",
+                dict(meter.lost),
+            ),
+            ("migratory_gaps", "Publications whose loss a receipt reported.", dict(meter.gaps)),
         ):
             family = CounterMetricFamily(name, text, labels=["cluster", "broker"])
             for broker in brokers:
                 family.add_metric([self._cluster, broker], counts.get(broker, 0))
             yield family
         for name, text, value in (
-            ("migratory_duplicates", "Deliveries that were repeated, verified.", meter.duplicates),
-            ("migratory_reordered", "Deliveries behind a later one, verified.", meter.reordered),
+            ("migratory_duplicates", "Repeated deliveries, as verified.", meter.duplicates),
+            ("migratory_reordered", "Deliveries after one of a higher position, as verified.", meter.reordered),
         ):
             family = CounterMetricFamily(name, text, labels=["cluster", "broker"])
             family.add_metric([self._cluster, brokers[0]], value)
             yield family
-        expected = CounterMetricFamily("migratory_expected", "Deliveries that are owed.", labels=["cluster"])
+        expected = CounterMetricFamily("migratory_expected", "Deliveries that must be made.", labels=["cluster"])
         expected.add_metric([self._cluster], meter.expected)
         yield expected
         reconnects = CounterMetricFamily(
-            "migratory_reconnects", "Links lost by clients.", labels=["cluster", "broker", "reason"]
+            "migratory_reconnects", "Links that clients lost.", labels=["cluster", "broker", "reason"]
         )
-        # A series that stays at zero: it shows that there was nothing to count, which a missing one does not.
+        # A series at zero shows that nothing happened. A missing series does not.
         reconnects.add_metric([self._cluster, brokers[0], ""], 0)
         for (broker, reason), value in sorted(meter.reconnects.items()):
             reconnects.add_metric([self._cluster, broker, reason], value)
@@ -117,17 +128,20 @@ class MeterCollector(Collector):
 
 
 def _add(family: HistogramMetricFamily, labels: list[str], histogram: Histogram) -> None:
-    below = 0
-    found: list[tuple[str, float]] = []
+    cumulative = 0
+    buckets: list[tuple[str, float]] = []
     for bound, count in zip(histogram.bounds, histogram.counts, strict=False):
-        below += count
-        found.append((str(bound), below))
-    found.append(("+Inf", below + histogram.counts[-1]))
-    family.add_metric(labels, found, histogram.total)
+        cumulative += count
+        buckets.append((str(bound), cumulative))
+    buckets.append(("+Inf", cumulative + histogram.counts[-1]))
+    family.add_metric(labels, buckets, histogram.total)
 
 
-class Exporter:
-    """Serves `GET /metrics`; on a free port of 127.0.0.1 where no address is given. A port of 0 is a free one."""
+class LoadExporter:
+    """An HTTP server with the one page `GET /metrics`.
+
+    :param listen: host and port; port 0 is a free one.
+    """
 
     def __init__(self, meter: Meter, cluster: str, listen: tuple[str, int] = ("127.0.0.1", 0)) -> None:
         self._registry = CollectorRegistry(auto_describe=False)
@@ -136,7 +150,10 @@ class Exporter:
         self._server: asyncio.Server | None = None
 
     async def start(self) -> str:
-        """Returns host:port. Raises OSError when no port can be had."""
+        """Start to listen and return host:port.
+
+        :raises OSError: if the address cannot be used.
+        """
         self._server = await asyncio.start_server(self._answer, *self._listen)
         host, port = self._server.sockets[0].getsockname()[:2]
         return f"{host}:{port}"
@@ -148,7 +165,7 @@ class Exporter:
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(REQUEST_TIMEOUT):
                 head = await reader.readuntil(b"\r\n\r\n")
                 path = head.split(b" ", 2)[1] if head.startswith(b"GET ") else b""
                 if path.split(b"?")[0] == b"/metrics":
@@ -162,7 +179,7 @@ class Exporter:
                 )
                 await writer.drain()
         except (TimeoutError, ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            # A scraper that went away or sent no request: the next scrape tells the same.
+            # The scraper went away or sent no request. Its next scrape gets the same counters.
             writer.transport.abort()
         finally:
             writer.close()

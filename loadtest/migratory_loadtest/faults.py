@@ -1,6 +1,7 @@
-"""The marks of a run, and what became of the clients around each: who was on the marked broker, who lost the link,
-and how long each took to resume. Terms as in docs/replication.md: *resume* is from link lost to the client's last
-receipt, *publish gap* from the last acknowledgement before to the first after, per publisher and group.
+"""The marked faults of a run: which clients lost their link, and how long each of them took to resume.
+
+Terms as in docs/replication.md: the *resume time* is from the lost link to the client's last receipt; the *publish gap*
+is from the last acknowledgement before the fault to the first one after it, per publisher and group.
 """
 
 from __future__ import annotations
@@ -10,82 +11,89 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from math import inf
 
-from migratory_loadtest.control import Mark, MarkSummary
+from migratory_loadtest.worker_messages import FaultSummary, MarkFault
 
 
-class Fault:
-    """What is known of one mark."""
+class FaultRecord:
+    """The clients around one mark. `clients` were connected to the marked broker at the mark."""
 
-    def __init__(self, mark: Mark, clients: Iterable[str]) -> None:
+    def __init__(self, mark: MarkFault, clients: Iterable[str]) -> None:
         self.mark = mark
-        self.clients = frozenset(clients)  # on the marked broker, at the mark
+        self.clients = frozenset(clients)
         self.disconnected: set[str] = set()
-        self.others = 0
+        self.others_disconnected = 0
         self.changes: Counter[str] = Counter()
         self.resumes: dict[str, float] = {}
 
 
-class Faults:
-    """All marks so far; a lost link is put down to the last one."""
+class FaultTracker:
+    """All marks of a run. A lost link is attributed to the latest one."""
 
     def __init__(self) -> None:
-        self.all: list[Fault] = []
+        self.faults: list[FaultRecord] = []
 
-    def begin(self, mark: Mark, clients: Iterable[str]) -> Fault:
-        fault = Fault(mark, clients)
-        self.all.append(fault)
+    def begin(self, mark: MarkFault, clients: Iterable[str]) -> FaultRecord:
+        fault = FaultRecord(mark, clients)
+        self.faults.append(fault)
         return fault
 
-    def changed(self, client: str) -> None:
-        """It lost its link, or left it for another that stood already."""
-        if self.all:
-            self.all[-1].changes[client] += 1
+    def link_changed(self, client: str) -> None:
+        """Count a link that a client lost, or replaced by one that was already connected."""
+        if self.faults:
+            self.faults[-1].changes[client] += 1
 
-    def lost(self, client: str) -> None:
-        if self.all:
-            fault = self.all[-1]
+    def disconnected(self, client: str) -> None:
+        """Note that a client has no link any more."""
+        if self.faults:
+            fault = self.faults[-1]
             if client in fault.clients:
                 fault.disconnected.add(client)
             else:
-                fault.others += 1
+                fault.others_disconnected += 1
 
     def resumed(self, client: str, seconds: float) -> None:
-        """The slowest one counts, when a client had to resume more than once."""
-        for fault in reversed(self.all):
+        """Note a resume time. The longest counts if a client resumes more than once."""
+        for fault in reversed(self.faults):
             if client in fault.disconnected:
                 fault.resumes[client] = max(seconds, fault.resumes.get(client, 0.0))
                 return
 
-    def summaries(self, acknowledgements: Sequence[Sequence[int]]) -> list[MarkSummary]:
-        """`acknowledgements`: for each publisher and group their times, rising, in nanoseconds."""
-        found = []
-        for place, fault in enumerate(self.all):
-            until = self.all[place + 1].mark.at if place + 1 < len(self.all) else None
+    def summaries(self, acknowledgements: Sequence[Sequence[int]]) -> list[FaultSummary]:
+        """Return a summary of each fault.
+
+        :param acknowledgements: for each publisher and group the times of its acknowledgements, ascending, in
+            nanoseconds.
+        """
+        summaries = []
+        for index, fault in enumerate(self.faults):
+            until = self.faults[index + 1].mark.at if index + 1 < len(self.faults) else None
             gaps = [publish_gap(times, fault.mark.at, until) for times in acknowledgements]
-            found.append(
-                MarkSummary(
+            summaries.append(
+                FaultSummary(
                     number=fault.mark.number,
                     clients=len(fault.clients),
                     disconnected=len(fault.disconnected),
-                    others_disconnected=fault.others,
+                    others_disconnected=fault.others_disconnected,
                     changes=Counter(fault.changes.values()),
                     resumes=list(fault.resumes.values()),
                     gaps=[gap for gap in gaps if gap is not None],
-                    open_gaps=sum(_ended(times, fault.mark.at) for times in acknowledgements),
+                    open_gaps=sum(_ended_before(times, fault.mark.at) for times in acknowledgements),
                 )
             )
-        return found
+        return summaries
 
 
 def publish_gap(times: Sequence[int], at: int, until: int | None = None) -> float | None:
-    """The longest silence between two acknowledgements of which the later came behind the mark `at`, in seconds. The
-    longest, because an acknowledgement that was under way at the mark must not hide the gap behind it. A silence counts
-    up to the next mark, `until`: what is behind that is the next fault's. None when there was none before, or none
-    behind."""
+    """Return the longest time between two acknowledgements of which the later came after the mark `at`, in seconds.
+
+    The longest, because an acknowledgement that was on its way at the mark must not hide the gap after it. A gap counts
+    only up to the next mark `until`: the rest belongs to the next fault. Return None if there was no acknowledgement
+    before or none after the mark.
+    """
     end = inf if until is None else until
-    spans = [min(late, end) - early for early, late in pairwise(times) if late > at and early < end]
-    return max(spans) / 1e9 if spans else None
+    gaps = [min(later, end) - earlier for earlier, later in pairwise(times) if later > at and earlier < end]
+    return max(gaps) / 1e9 if gaps else None
 
 
-def _ended(times: Sequence[int], at: int) -> bool:
+def _ended_before(times: Sequence[int], at: int) -> bool:
     return bool(times) and times[-1] <= at

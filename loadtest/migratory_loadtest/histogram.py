@@ -1,10 +1,12 @@
-"""A classic histogram that is cheap to observe, exact where an objective asks, and tight enough for percentiles.
+"""A latency histogram: cheap to observe, exact at the thresholds of objectives, and fine enough for percentiles.
 
-Bounds form a geometric series of ratio 1.05 from 1 ms to 60 s (quantiles by log interpolation are within 4.5%), a
-coarser one below 1 ms, and every objective's threshold as an exact bound, with those that objectives usually have:
-alert rules written before a run name buckets that must be there. Finding the bucket is a `bisect`;
-prometheus-client's own histogram scans its bounds. Sum and sum of squares make mean and deviation exact. All values
-are seconds.
+The bounds form a geometric series of ratio 1.05 from 1 ms to 60 s (quantiles by log interpolation are within 4.5%) and
+a coarser one below 1 ms. Every objective's threshold is an exact bound, and so are the usual ones: alert rules that
+were written before a run name buckets, which must exist. Mean and standard deviation are exact, from the sum and the
+sum of squares. All values are in seconds.
+
+prometheus_client's histogram is not used: it scans its bounds for every observation (here it is a `bisect`), and it has
+no quantiles, no sum of squares and no merging of several workers' histograms. docs/dependencies.md has the figures.
 """
 
 from __future__ import annotations
@@ -14,13 +16,19 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 
 LOWEST, MILLISECOND, HIGHEST = 50e-6, 1e-3, 60.0
+"""Seconds: the lowest bound, the start of the fine series, and the highest bound."""
 RATIO, COARSE_RATIO = 1.05, 1.3
+"""Ratio of neighbouring bounds from 1 ms on, and below it, where no objective looks."""
 USUAL_THRESHOLDS = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
-"""Those of the default objectives, and round ones."""
+"""Seconds: the thresholds of the default objectives, and round ones that objectives often have."""
 
 
-def bounds(thresholds: Iterable[float] = ()) -> tuple[float, ...]:
-    """Upper bounds, rising, without +Inf. Raises ValueError for a threshold that is not above 0 and finite."""
+def bucket_bounds(thresholds: Iterable[float] = ()) -> tuple[float, ...]:
+    """Return the upper bounds of the buckets in ascending order, without +Inf.
+
+    :param thresholds: seconds that must be exact bounds.
+    :raises ValueError: if a threshold is not above 0 and finite.
+    """
     found: set[float] = set()
     steps = math.ceil(math.log(HIGHEST / MILLISECOND) / math.log(RATIO))
     found.update(float(f"{MILLISECOND * RATIO**step:.6g}") for step in range(steps))
@@ -29,13 +37,16 @@ def bounds(thresholds: Iterable[float] = ()) -> tuple[float, ...]:
     found.update(float(f"{LOWEST * COARSE_RATIO**step:.6g}") for step in range(steps))
     for threshold in (*USUAL_THRESHOLDS, *thresholds):
         if not 0 < threshold < math.inf:
-            raise ValueError(f"latency threshold {threshold} is not a number of seconds above 0")
+            raise ValueError(f"latency threshold: {threshold} is not allowed; use a finite number of seconds above 0")
         found.add(float(threshold))
     return tuple(sorted(found))
 
 
 class Histogram:
-    """`counts[i]` are the values in (bounds[i-1], bounds[i]]; the last are those above every bound."""
+    """A histogram of values in seconds.
+
+    `counts[i]` is the number of values in (bounds[i-1], bounds[i]]; the last count is of those above every bound.
+    """
 
     __slots__ = ("bounds", "counts", "largest", "squares", "total")
 
@@ -47,40 +58,43 @@ class Histogram:
         self.largest = 0.0
 
     def observe(self, value: float, times: int = 1) -> int:
-        """Returns the number of the bucket."""
-        place = bisect_left(self.bounds, value)
-        self.counts[place] += times
+        """Add a value `times` times. Return the index of its bucket."""
+        bucket = bisect_left(self.bounds, value)
+        self.counts[bucket] += times
         self.total += value * times
         self.squares += value * value * times
         self.largest = max(self.largest, value)
-        return place
+        return bucket
 
     @property
     def count(self) -> int:
         return sum(self.counts)
 
     def add(self, other: Histogram) -> None:
-        """Raises ValueError unless both have the same bounds."""
+        """Add the values of another histogram.
+
+        :raises ValueError: if its bounds are different.
+        """
         if self.bounds != other.bounds:
-            raise ValueError("histograms with different bounds can't be added")
+            raise ValueError("histograms with different bounds cannot be added")
         self.counts = [one + two for one, two in zip(self.counts, other.counts, strict=True)]
         self.total += other.total
         self.squares += other.squares
         self.largest = max(self.largest, other.largest)
 
     def quantile(self, fraction: float) -> float | None:
-        """None when nothing was observed."""
+        """Return the quantile by log interpolation within its bucket, or None if nothing was observed."""
         count = self.count
         if not count:
             return None
         rank = max(1.0, fraction * count)
         below = 0
-        for place, inside in enumerate(self.counts):
+        for bucket, inside in enumerate(self.counts):
             if inside and below + inside >= rank:
-                if place == len(self.bounds):
+                if bucket == len(self.bounds):
                     return self.largest
-                upper = min(self.bounds[place], self.largest)
-                lower = self.bounds[place - 1] if place else LOWEST / 2
+                upper = min(self.bounds[bucket], self.largest)
+                lower = self.bounds[bucket - 1] if bucket else LOWEST / 2
                 if upper <= lower:
                     return upper
                 return lower * math.exp(math.log(upper / lower) * (rank - below) / inside)
@@ -92,7 +106,7 @@ class Histogram:
         return self.total / count if count else None
 
     def deviation(self) -> float | None:
-        """Of the whole population; None when nothing was observed."""
+        """Return the population standard deviation, or None if nothing was observed."""
         count = self.count
         if not count:
             return None
@@ -100,9 +114,9 @@ class Histogram:
 
 
 def nearest_rank(values: Sequence[float], fraction: float) -> float | None:
-    """The smallest value that at least `fraction` of `values` do not exceed; None of nothing."""
+    """Return the smallest value that at least `fraction` of the values do not exceed, or None if there are none."""
     if not values:
         return None
-    # Rounded first: 0.9 * 600 must be rank 540, not 541 for the sake of a last binary digit.
+    # Round first: 0.9 * 600 must give rank 540, not 541 because of the last binary digit.
     rank = max(1, math.ceil(round(fraction * len(values), 9)))
     return sorted(values)[rank - 1]

@@ -1,6 +1,7 @@
-"""One WebSocket connection of a simulated client: an asyncio protocol on the shared handshake and frame parser.
+"""One WebSocket connection ("link") of a simulated client, as an asyncio protocol.
 
-Light, because one process holds thousands: a few slots, no task and no queue per connection.
+It uses the product's handshake and frame parser. One process holds thousands of links, so a link has few slots, no task
+and no queue.
 """
 
 from __future__ import annotations
@@ -26,11 +27,12 @@ from migratory_protocol.frames import (
 from migratory_protocol.handshake import HandshakeError, build_request, parse_response
 from migratory_protocol.messages import BrokerMessage, ClientMessage
 
-LARGEST_MESSAGE = 64 * 1024 * 1024  # bytes; a replay's frame may hold many publications
+MAX_MESSAGE_BYTES = 64 * 1024 * 1024
+"""Bytes of a WebSocket message. A frame of a replay may hold many publications."""
 
 
-class Owner(Protocol):
-    """What a link reports to, with its number."""
+class LinkOwner(Protocol):
+    """The receiver of a link's callbacks. Each callback has the link's number."""
 
     def link_up(self, number: int) -> None: ...
 
@@ -40,7 +42,7 @@ class Owner(Protocol):
 
 
 class LinkProtocol(asyncio.Protocol):
-    """Reports `link_up` after the handshake, then messages, then `link_down` once."""
+    """A link. It calls `link_up` after the handshake, then `link_received`, then `link_down` once."""
 
     __slots__ = (
         "_code",
@@ -57,19 +59,19 @@ class LinkProtocol(asyncio.Protocol):
         "transport",
     )
 
-    def __init__(self, owner: Owner, number: int, codec: Codec, host: str, path: str) -> None:
-        """`host` is "name:port" of the URL."""
+    def __init__(self, owner: LinkOwner, number: int, codec: Codec, host: str, path: str) -> None:
+        """`host` is the "name:port" of the URL, for the Host header."""
         self._owner = owner
         self._number = number
         self._codec = codec
         self._host = host
         self._path = path
         self._nonce = os.urandom(16)
-        self._head: bytes | None = b""  # of the response, until it is complete
-        self._parser = FrameParser("client", LARGEST_MESSAGE)
+        self._head: bytes | None = b""  # of the response while it is incomplete, then None
+        self._parser = FrameParser("client", MAX_MESSAGE_BYTES)
         self._code = 1006
         self._reason = ""
-        self._waiting: list[bytes] | None = None  # what leaves with this turn of the loop
+        self._waiting: list[bytes] | None = None  # messages to send at the end of this turn of the event loop
         self.transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -96,14 +98,14 @@ class LinkProtocol(asyncio.Protocol):
             events = self._parser.feed(data)
         except ProtocolError as error:
             events = error.events
-            self._fail(error.code, f"the broker broke the protocol: {error.text}")
+            self._fail(error.code, f"the broker violated the protocol: {error.text}")
         messages: list[BrokerMessage] = []
         for event in events:
             if type(event) is MessageReceived:
                 try:
                     messages += self._codec.decode_broker(event.data)
                 except BadMessage as error:
-                    self._fail(1007, f"the broker sent what is no message: {error.text}")
+                    self._fail(1007, f"the broker sent an invalid message: {error.text}")
                     break
             elif type(event) is PingReceived:
                 self._write(pong_frame(event.data, os.urandom(4)))
@@ -117,7 +119,7 @@ class LinkProtocol(asyncio.Protocol):
         self._owner.link_down(self._number, self._code, self._reason or (str(exc) if exc else ""))
 
     def send(self, messages: list[ClientMessage]) -> None:
-        """With whatever else is sent in this turn of the loop."""
+        """Send messages together with all others of this turn of the event loop."""
         waiting = self._waiting
         if waiting is None:
             waiting = self._waiting = []
@@ -132,7 +134,7 @@ class LinkProtocol(asyncio.Protocol):
             self._write(b"".join(frames))
 
     def disconnect(self, abort: bool) -> None:
-        """Closes; `link_down` follows, but whoever hangs up has forgotten the link."""
+        """Close the connection. `link_down` follows, although the core has already forgotten the link."""
         if self.transport is None:
             return
         if abort:

@@ -1,27 +1,34 @@
-"""What one worker measures, for the result and for /metrics alike. Values are seconds; nothing here does I/O."""
+"""The measurements of one worker, for the result and for /metrics. Values are in seconds. No I/O."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
 
-from migratory_loadtest.control import Buckets
 from migratory_loadtest.histogram import Histogram
+from migratory_loadtest.worker_messages import HistogramData
 
 WARMUP, BEFORE, DURING, AFTER = "warmup", "before", "during", "after"
+"""The measurement windows of a run: outside the measured time, and around the first mark."""
 LIVE, REPLAYED = "live", "replayed"
+"""The phases of a delivery: as it was published, or from the broker's cache after a resume."""
 
 
 class Meter:
-    """`received`, `resume` and `publish` are by broker, `reconnects` by (broker, reason)."""
+    """Counters and histograms of one worker.
+
+    `received`, `resume` and `publish` are by broker, `reconnects` by (broker, reason).
+
+    :param settle: seconds after the first mark that belong to the window "during".
+    """
 
     def __init__(self, bounds: tuple[float, ...], settle: float) -> None:
         self.bounds = bounds
-        self._settle = round(settle * 1e9)
+        self._settle_ns = round(settle * 1e9)
         self._measured: tuple[int, int] | None = None
         self._mark: int | None = None
         self.latency: dict[tuple[str, str, str], Histogram] = {}  # by window, broker, phase
-        self.recent: Counter[int] = Counter()  # bucket -> deliveries since the progress before
+        self.recent: Counter[int] = Counter()  # deliveries by bucket, since the previous progress message
         self.received: Counter[str] = Counter()
         self.gaps: Counter[str] = Counter()
         self.reconnects: Counter[tuple[str, str]] = Counter()
@@ -31,34 +38,34 @@ class Meter:
         self.publish: dict[str, Histogram] = {}
         self.publish_gap: dict[str, Histogram] = {}
         self.expected = 0
-        self.lost: Counter[str] = Counter()  # these three: as verified at the end
+        self.lost: Counter[str] = Counter()  # this and the next two: as the verifier found them at the end
         self.duplicates = 0
         self.reordered = 0
         self.bytes = 0
         self.measured_bytes = 0
 
     def measure(self, start: int, end: int) -> None:
-        """Latency counts for publications due within [start, end), in nanoseconds of the monotonic clock."""
+        """Set the measured time: publications due within [start, end), in nanoseconds of the monotonic clock."""
         self._measured = (start, end)
 
-    def cease(self, at: int) -> None:
-        """The measured time ends earlier than was meant."""
+    def stop(self, at: int) -> None:
+        """End the measured time earlier than planned."""
         if self._measured is not None:
             start, end = self._measured
             self._measured = (start, max(start, min(end, at)))
 
     def mark(self, at: int) -> None:
-        """The first one splits the run."""
+        """Split the run at a mark. Only the first mark does."""
         if self._mark is None:
             self._mark = at
 
     def window(self, due: int) -> str:
-        """Where a publication that was due then belongs."""
+        """Return the measurement window of a publication by its due time."""
         if self._measured is None or not self._measured[0] <= due < self._measured[1]:
             return WARMUP
         if self._mark is None or due < self._mark:
             return BEFORE
-        return DURING if due < self._mark + self._settle else AFTER
+        return DURING if due < self._mark + self._settle_ns else AFTER
 
     def delivered(self, window: str, broker: str, replayed: bool, latency: float) -> None:
         key = (window, broker, REPLAYED if replayed else LIVE)
@@ -68,7 +75,7 @@ class Meter:
         self.recent[histogram.observe(latency)] += 1
         self.received[broker] += 1
 
-    def took_bytes(self, count: int, now: int) -> None:
+    def received_bytes(self, count: int, now: int) -> None:
         self.bytes += count
         if self._measured is not None and self._measured[0] <= now < self._measured[1]:
             self.measured_bytes += count
@@ -86,45 +93,50 @@ class Meter:
             self._histogram(self.publish_gap, "").observe(value)
 
     def take_recent(self) -> dict[int, int]:
+        """Return the deliveries by bucket since the last call."""
         recent, self.recent = dict(self.recent), Counter()
         return recent
 
-    def by_window(self) -> dict[str, Buckets]:
+    def by_window(self) -> dict[str, HistogramData]:
+        """Return the latencies by window, over all brokers and phases."""
         sums: dict[str, Histogram] = {}
         for (window, _, _), histogram in self.latency.items():
             sums.setdefault(window, Histogram(self.bounds)).add(histogram)
-        return {window: buckets(histogram) for window, histogram in sums.items()}
+        return {window: to_histogram_data(histogram) for window, histogram in sums.items()}
 
     def by_broker(self) -> dict[tuple[str, str], Histogram]:
-        """By broker and phase, over the whole run."""
+        """Return the latencies by broker and phase, over the whole run."""
         sums: dict[tuple[str, str], Histogram] = {}
         for (_, broker, phase), histogram in self.latency.items():
             sums.setdefault((broker, phase), Histogram(self.bounds)).add(histogram)
         return sums
 
-    def _histogram(self, where: dict[str, Histogram], broker: str) -> Histogram:
-        found = where.get(broker)
-        if found is None:
-            found = where[broker] = Histogram(self.bounds)
-        return found
+    def _histogram(self, by_broker: dict[str, Histogram], broker: str) -> Histogram:
+        histogram = by_broker.get(broker)
+        if histogram is None:
+            histogram = by_broker[broker] = Histogram(self.bounds)
+        return histogram
 
 
-def buckets(histogram: Histogram) -> Buckets:
-    return Buckets(histogram.counts, histogram.total, histogram.squares, histogram.largest)
+def to_histogram_data(histogram: Histogram) -> HistogramData:
+    return HistogramData(histogram.counts, histogram.total, histogram.squares, histogram.largest)
 
 
-def from_buckets(bounds: tuple[float, ...], sent: Buckets) -> Histogram:
-    """Raises ValueError when the other side had other bounds."""
+def from_histogram_data(bounds: tuple[float, ...], data: HistogramData) -> Histogram:
+    """Return the histogram with the given bounds.
+
+    :raises ValueError: if the data come from a histogram with another number of bounds.
+    """
     histogram = Histogram(bounds)
-    if len(sent.counts) != len(histogram.counts):
-        raise ValueError("the worker's histogram has other bounds")
-    histogram.counts = list(sent.counts)
-    histogram.total, histogram.squares, histogram.largest = sent.total, sent.squares, sent.largest
+    if len(data.counts) != len(histogram.counts):
+        raise ValueError(f"the worker's histogram has {len(data.counts)} buckets; {len(histogram.counts)} are expected")
+    histogram.counts = list(data.counts)
+    histogram.total, histogram.squares, histogram.largest = data.total, data.squares, data.largest
     return histogram
 
 
-def merged(bounds: tuple[float, ...], parts: Iterable[Buckets]) -> Histogram:
+def merge_histograms(bounds: tuple[float, ...], parts: Iterable[HistogramData]) -> Histogram:
     total = Histogram(bounds)
     for part in parts:
-        total.add(from_buckets(bounds, part))
+        total.add(from_histogram_data(bounds, part))
     return total

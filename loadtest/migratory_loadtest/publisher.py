@@ -1,4 +1,4 @@
-"""Benchpub: a client that owns topics and publishes to each when it is due, whatever became of what was sent before."""
+"""The publishing client (Benchpub of the paper): it publishes to each of its topics when a publication is due."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ from migratory_client.core import events as ev
 from migratory_protocol.topics import topic_group
 from msgspec import Struct
 
-from migratory_loadtest.account import Sent, TopicAccount
-from migratory_loadtest.client import LoadClient, World
-from migratory_loadtest.payload import Content, build, digest
+from migratory_loadtest.client import LoadClient, WorkerContext
+from migratory_loadtest.records import PublicationRecord, TopicRecord
 from migratory_loadtest.scenario import Scenario
-from migratory_loadtest.schedule import Due, Schedule
+from migratory_loadtest.workload import PayloadHeader, ScheduledSend, SendSchedule, build_payload, payload_digest
 
-AMBIGUOUS = frozenset({"timeout", "closed"})
-"""Codes after which a publication may still appear."""
+AMBIGUOUS_CODES = frozenset({"timeout", "closed"})
+"""Error codes after which a publication may still be delivered."""
 
 
-class Ticket(Struct):
-    """One publication that is under way."""
+class PendingPublication(Struct):
+    """A publication that was sent and not answered yet."""
 
     topic: int
     number: int
@@ -29,72 +28,83 @@ class Ticket(Struct):
     sent_ns: int
 
 
-class Publisher(LoadClient):
-    """`topics` maps the numbers of its topics to their names, `subscribers` to how many expect each publication."""
+class LoadPublisher(LoadClient):
+    """A client that publishes on schedule.
+
+    :param topics: the names of its topics, by topic number.
+    :param subscriber_counts: how many subscribers each topic has, by topic number.
+    """
 
     __slots__ = (
-        "acknowledgements", "failed", "groups", "number", "outcome", "scenario", "schedule", "subscribers", "topics",
-        "waiting",
+        "acknowledgements", "failed", "groups", "number", "pending", "records", "scenario", "schedule",
+        "subscriber_counts", "topics",
     )  # fmt: skip
 
     def __init__(
         self,
-        world: World,
+        context: WorkerContext,
         name: str,
-        chance: random.Random,
+        rng: random.Random,
         scenario: Scenario,
         number: int,
         topics: Mapping[int, str],
-        subscribers: Mapping[int, int],
+        subscriber_counts: Mapping[int, int],
     ) -> None:
-        super().__init__(world, name, chance, scenario.token)
+        super().__init__(context, name, rng, scenario.token)
         self.scenario = scenario
         self.number = number
         self.topics = dict(topics)
-        self.subscribers = subscribers
+        self.subscriber_counts = subscriber_counts
         self.groups = {topic: topic_group(text, scenario.groups) for topic, text in topics.items()}
         offsets = scenario.offsets()
-        self.schedule = Schedule({topic: offsets[topic] for topic in topics}, scenario.rate, scenario.sends_per_topic())
-        self.waiting: dict[int, Ticket] = {}  # by identity: tickets are not hashable
-        self.outcome = {topic: TopicAccount(text) for topic, text in topics.items()}
-        self.acknowledgements: dict[int, list[int]] = {}  # group -> times
+        self.schedule = SendSchedule(
+            {topic: offsets[topic] for topic in topics}, scenario.rate, scenario.sends_per_topic()
+        )
+        self.pending: dict[int, PendingPublication] = {}  # by id(): the structs are mutable and not hashable
+        self.records = {topic: TopicRecord(text) for topic, text in topics.items()}
+        self.acknowledgements: dict[int, list[int]] = {}  # times in nanoseconds, by group
         self.failed = 0
 
     def send_due(self, start_ns: int) -> float | None:
-        """Sends what is due by now; returns when the next one is, in seconds since the start; None behind the last."""
-        while (due := self.schedule.pop((time.monotonic_ns() - start_ns) / 1e9)) is not None:
-            self._send(due, start_ns)
-        return self.schedule.peek()
+        """Send every publication that is due.
 
-    def _send(self, due: Due, start_ns: int) -> None:
+        Return the next due time in seconds since the start, None after the last.
+        """
+        while (due := self.schedule.pop_due((time.monotonic_ns() - start_ns) / 1e9)) is not None:
+            self._send(due, start_ns)
+        return self.schedule.next_due()
+
+    def _send(self, due: ScheduledSend, start_ns: int) -> None:
         scenario = self.scenario
-        content = Content(self.number, due.topic, due.number, start_ns + round(due.at * 1e9))
-        payload = build(scenario.payload, scenario.seed, content)
-        ticket = Ticket(due.topic, due.number, digest(payload), time.monotonic_ns())
-        self.waiting[id(ticket)] = ticket
-        self.step(ev.Submit(ticket, self.topics[due.topic], payload, scenario.qos, time.time()))
+        header = PayloadHeader(self.number, due.topic, due.number, start_ns + round(due.at * 1e9))
+        payload = build_payload(scenario.payload, scenario.seed, header)
+        publication = PendingPublication(due.topic, due.number, payload_digest(payload), time.monotonic_ns())
+        self.pending[id(publication)] = publication
+        self.step(ev.Submit(publication, self.topics[due.topic], payload, scenario.qos, time.time()))
 
     def on_answer(self, effect: ev.Acknowledged | ev.PublishFailed) -> None:
-        ticket = effect.ticket
-        assert isinstance(ticket, Ticket)
-        self.waiting.pop(id(ticket))
-        outcome = self.outcome[ticket.topic]
-        meter = self.world.meter
+        publication = effect.ticket
+        assert isinstance(publication, PendingPublication)
+        self.pending.pop(id(publication))
+        record = self.records[publication.topic]
+        meter = self.context.meter
         if isinstance(effect, ev.PublishFailed):
             self.failed += 1
             meter.errors[(self.broker, effect.code)] += 1
-            self._trouble(f"publication {ticket.number} of {outcome.topic}: {effect.code}: {effect.text}")
-            where = outcome.unanswered if effect.code in AMBIGUOUS else outcome.failed
-            where.append(Sent(ticket.digest, self.number, ticket.number))
+            self._report_error(f"publication {publication.number} of {record.topic}: {effect.code}: {effect.text}")
+            outcome = record.unanswered if effect.code in AMBIGUOUS_CODES else record.failed
+            outcome.append(PublicationRecord(publication.digest, self.number, publication.number))
             return
-        sent = Sent(ticket.digest, self.number, ticket.number, effect.position)
+        sent = PublicationRecord(publication.digest, self.number, publication.number, effect.position)
         if self.scenario.qos == 0:
-            outcome.unanswered.append(sent)  # at most once: nothing is owed
+            record.unanswered.append(sent)  # QoS 0 is at most once: no delivery is guaranteed
             return
         now = time.monotonic_ns()
-        outcome.acknowledged.append(sent)
-        self.acknowledgements.setdefault(self.groups[ticket.topic], []).append(now)
-        meter.acknowledged(self.broker, (now - ticket.sent_ns) / 1e9, self.subscribers.get(ticket.topic, 0))
+        record.acknowledged.append(sent)
+        self.acknowledgements.setdefault(self.groups[publication.topic], []).append(now)
+        meter.acknowledged(
+            self.broker, (now - publication.sent_ns) / 1e9, self.subscriber_counts.get(publication.topic, 0)
+        )
 
     def on_deliver(self, effect: ev.Deliver) -> None:
         raise AssertionError("a publisher does not subscribe")
@@ -102,9 +112,11 @@ class Publisher(LoadClient):
     def on_receipt(self, effect: ev.Receipt) -> None:
         raise AssertionError("a publisher does not subscribe")
 
-    def account(self) -> dict[int, TopicAccount]:
-        """What became of everything that was sent; what still waits is unanswered."""
-        for ticket in self.waiting.values():
-            self.outcome[ticket.topic].unanswered.append(Sent(ticket.digest, self.number, ticket.number))
-        self.waiting.clear()
-        return self.outcome
+    def final_records(self) -> dict[int, TopicRecord]:
+        """Return the records by topic number, with every pending publication as unanswered."""
+        for publication in self.pending.values():
+            self.records[publication.topic].unanswered.append(
+                PublicationRecord(publication.digest, self.number, publication.number)
+            )
+        self.pending.clear()
+        return self.records

@@ -1,17 +1,52 @@
-"""The result of a run, as a value and as JSON. docs/loadtest.md describes every field."""
+"""What a run reports: progress events while it runs, and the result as a value and as JSON.
+
+docs/loadtest.md describes every field of the result.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 import msgspec
 from msgspec import Struct, field
 
+# ---- progress ---------------------------------------------------------------------------------------------------
+
+Phase = Literal["connecting", "warmup", "measuring", "draining", "verifying", "done"]
+
+
+class LoadEvent(Struct, frozen=True, kw_only=True):
+    """The state of a run, emitted about every second and at each change of phase."""
+
+    phase: Phase
+    elapsed: float  # seconds since the first scheduled publication; 0 before it
+    total: float  # seconds of warm-up and measurement together
+    connected: int  # subscribers that have their receipt
+    subscribers: int
+    published: int
+    acknowledged: int
+    received: int
+    expected: int
+    reconnects: int
+    publishers: int = 0  # connected publishers
+    oldest: float = 0.0  # seconds since the oldest unanswered publication was sent
+    late: int  # publications sent more than 50 ms after their due time
+    connections: dict[str, int] = field(default_factory=dict)  # per broker
+    latency_ms: dict[str, float] = field(default_factory=dict)  # median and p99 of deliveries since the previous event
+    error: str = ""  # the last problem of a client, if clients are still not connected after some seconds
+    mark: str = ""  # the name of the mark that caused this event, if one did
+
+
+OnEvent = Callable[[LoadEvent], None]
+
+# ---- result -----------------------------------------------------------------------------------------------------
+
 Verdict = Literal["met", "missed", "insufficient"]
 
 
-class Spread(Struct, kw_only=True):
-    """Seconds; None when nothing was measured."""
+class DurationSummary(Struct, kw_only=True):
+    """Percentiles of durations in seconds; None if nothing was measured."""
 
     count: int = 0
     p50: float | None = None
@@ -19,8 +54,8 @@ class Spread(Struct, kw_only=True):
     max: float | None = None
 
 
-class Latency(Struct, kw_only=True):
-    """Milliseconds from the scheduled send to the delivery; None when nothing was delivered."""
+class LatencySummary(Struct, kw_only=True):
+    """Milliseconds from the due time to the delivery; None if nothing was delivered."""
 
     count: int = 0
     median: float | None = None
@@ -32,23 +67,26 @@ class Latency(Struct, kw_only=True):
     max: float | None = None
 
 
-class Phases(Struct, kw_only=True):
-    """By the scheduled send: before the first mark, in the `settle` seconds behind it, after those."""
+class LatencyPhases(Struct, kw_only=True):
+    """Latencies by due time: before the first mark, within `settle` seconds after it, and later."""
 
-    before: Latency = field(default_factory=Latency)
-    during: Latency = field(default_factory=Latency)
-    after: Latency = field(default_factory=Latency)
+    before: LatencySummary = field(default_factory=LatencySummary)
+    during: LatencySummary = field(default_factory=LatencySummary)
+    after: LatencySummary = field(default_factory=LatencySummary)
 
 
-class Connections(Struct, kw_only=True):
-    """Connections per broker at the first mark (without one: at the start) and at the end."""
+class ConnectionCounts(Struct, kw_only=True):
+    """Connections per broker: before the first mark (at the start if there is none), and after the run."""
 
     before: dict[str, int] = field(default_factory=dict)
     after: dict[str, int] = field(default_factory=dict)
 
 
-class Problem(Struct, kw_only=True):
-    """One thing that went wrong. `positions` are "epoch:sequence"; `first` of them are named, `count` is exact."""
+class DeliveryProblem(Struct, kw_only=True):
+    """A violation of the delivery guarantees, by kind, topic and subscriber.
+
+    `positions` ("epoch:sequence") names only the first ones; `count` is exact.
+    """
 
     kind: Literal["lost", "duplicate", "reordered", "unexpected", "conflict"]
     topic: str
@@ -58,8 +96,8 @@ class Problem(Struct, kw_only=True):
     text: str = ""
 
 
-class Resumed(Struct, kw_only=True):
-    """The clients that were on a broker at its mark."""
+class FaultRecovery(Struct, kw_only=True):
+    """How the clients of a marked broker recovered from the fault."""
 
     name: str
     broker: str | None
@@ -67,60 +105,63 @@ class Resumed(Struct, kw_only=True):
     disconnected: int
     resumed: int
     within_limit: int
-    slowest: float | None = None
-    others_disconnected: int = 0  # clients of other brokers that lost their link behind the mark
-    # "2": clients that changed twice up to the next mark; those that never did are not in it
+    slowest: float | None = None  # seconds
+    others_disconnected: int = 0  # clients of other brokers that lost their link after the mark
+    # "2": clients that changed connections twice before the next mark; clients without a change are left out
     clients_by_reconnects: dict[str, int] = field(default_factory=dict)
-    silent_groups: int = 0  # publishers and groups that got no acknowledgement behind it
-    publish_gap_seconds: Spread = field(default_factory=Spread)
+    silent_groups: int = 0  # pairs of publisher and group without an acknowledgement after the mark
+    publish_gap_seconds: DurationSummary = field(default_factory=DurationSummary)
 
 
-class Generator(Struct, kw_only=True):
-    """What the load generator itself took, over its workers: on one machine with the brokers that is theirs to miss."""
+class GeneratorUsage(Struct, kw_only=True):
+    """CPU and memory of the load workers together. Brokers on the same machine cannot use these."""
 
     workers: int = 0
     cpu_seconds: float = 0.0  # since the first publication was due
     cpu_us_per_delivery: float | None = None
-    peak_mib: float = 0.0  # sum of the workers' largest sizes
+    peak_mib: float = 0.0  # sum of the workers' peak sizes
 
 
 class LoadResult(Struct, kw_only=True):
+    """The result of a run."""
+
     published: int = 0
     acknowledged: int = 0
     unanswered: int = 0
     failed: int = 0
     expected: int = 0
     delivered: int = 0  # of `expected`, each counted once: lost = expected - delivered
-    received: int = 0  # everything that arrived
+    received: int = 0  # all deliveries
     lost: int = 0
-    gaps: int = 0  # of `lost`: those that a truncated or reset receipt told the subscriber of
+    gaps: int = 0  # of `lost`: those that a truncated or reset receipt reported to the subscriber
     duplicates: int = 0
     reordered: int = 0
     unexpected: int = 0
     conflicts: int = 0  # positions with two contents
-    repeated: int = 0  # came twice over the wire and was dropped by the client, as it should be
-    unknown: int = 0  # deliveries of publications that were never answered: allowed
+    repeated: int = 0  # received twice and dropped by the client, as it should
+    unknown: int = 0  # deliveries of publications that were never answered, which is allowed
     reconnects: int = 0
     reconnect_reasons: dict[str, int] = field(default_factory=dict)
     clients_by_reconnects: dict[str, int] = field(default_factory=dict)  # "2": clients that changed twice
-    resume_seconds: Spread = field(default_factory=Spread)
-    publish_gap_seconds: Spread = field(default_factory=Spread)
-    publish_seconds: Spread = field(default_factory=Spread)
-    latency_ms: Phases = field(default_factory=Phases)
-    connections: Connections = field(default_factory=Connections)
-    traffic_gbps: float = 0.0  # received by subscribers, WebSocket frames, over the measured time
+    resume_seconds: DurationSummary = field(default_factory=DurationSummary)
+    publish_gap_seconds: DurationSummary = field(default_factory=DurationSummary)
+    publish_seconds: DurationSummary = field(default_factory=DurationSummary)
+    latency_ms: LatencyPhases = field(default_factory=LatencyPhases)
+    connections: ConnectionCounts = field(default_factory=ConnectionCounts)
+    traffic_gbps: float = 0.0  # bytes of WebSocket frames received by subscribers, over the measured time
     scheduled: int = 0
-    late_sends: int = 0  # left more than 50 ms late
+    late_sends: int = 0  # sent more than 50 ms late
     latest_send_ms: float = 0.0
-    generator_late: bool = False  # over 1% of the sends were late: the latency is the generator's as well
-    generator: Generator = field(default_factory=Generator)
-    marks: list[Resumed] = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)
-    errors: list[str] = field(default_factory=list)  # what clients reported, each text once
+    generator_late: bool = False  # over 1% of the sends were late: the latency includes the generator's own
+    generator: GeneratorUsage = field(default_factory=GeneratorUsage)
+    marks: list[FaultRecovery] = field(default_factory=list)
+    problems: list[DeliveryProblem] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)  # errors reported by clients, each text once
     reasons: list[str] = field(default_factory=list)  # why the verdict is not "met"
     verdict: Verdict = "insufficient"
     scenario: dict[str, object] = field(default_factory=dict)
     seconds: float = 0.0  # from the first scheduled publication to the end
 
     def to_json(self) -> bytes:
+        """Return the result as indented JSON."""
         return msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n"

@@ -1,7 +1,7 @@
-"""Benchsub: a client with one topic that keeps an exact account of what it was given.
+"""The subscribing client (Benchsub of the paper): it has one topic and records every delivery.
 
-Subscribers of a topic in one worker share a `Transcript`: the distinct deliveries, in the order in which they were
-first seen. A delivery that is the next of the transcript, as nearly all are, costs one comparison and no memory.
+The subscribers of a topic in one worker share a `Transcript`. A delivery that is the next of the transcript, as nearly
+all are, costs one comparison and no memory.
 """
 
 from __future__ import annotations
@@ -13,15 +13,18 @@ from migratory_client.core import events as ev
 from migratory_protocol.messages import Message
 from migratory_protocol.positions import Position
 
-from migratory_loadtest.account import Entry, Notice, SubscriberAccount
-from migratory_loadtest.client import LoadClient, World
+from migratory_loadtest.client import LoadClient, WorkerContext
 from migratory_loadtest.meter import WARMUP, Meter
-from migratory_loadtest.payload import digest, parse
+from migratory_loadtest.records import DeliveryRecord, GapRecord, SubscriberRecord
+from migratory_loadtest.workload import parse_header, payload_digest
 
 
 class Transcript:
-    """The distinct deliveries of one topic. Entry i has `positions[i]`, `payloads[i]`, was due at `due[i]` and belongs
-    to the window `windows[i]`."""
+    """The distinct deliveries of one topic, in the order in which they were first seen.
+
+    Delivery i has `positions[i]` and `payloads[i]`, was due at `due[i]` (monotonic nanoseconds) and belongs to the
+    measurement window `windows[i]`.
+    """
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
@@ -29,10 +32,13 @@ class Transcript:
         self.payloads: list[bytes] = []
         self.due: list[int] = []
         self.windows: list[str] = []
-        self._places: dict[tuple[Position, bytes], int] = {}
+        self._indexes: dict[tuple[Position, bytes], int] = {}
 
-    def place(self, expected: int, message: Message, meter: Meter) -> int:
-        """Where this delivery stands; most often at `expected`."""
+    def index_of(self, expected: int, message: Message, meter: Meter) -> int:
+        """Return the index of a delivery, and add it if it is new.
+
+        :param expected: the index that it most probably has, the one after the subscriber's previous delivery.
+        """
         position, payload = message.position, message.payload
         if (
             expected < len(self.positions)
@@ -41,31 +47,41 @@ class Transcript:
         ):
             return expected
         key = (position, payload)
-        found = self._places.get(key)
-        if found is None:
-            found = self._places[key] = len(self.positions)
-            content = parse(payload)
+        index = self._indexes.get(key)
+        if index is None:
+            index = self._indexes[key] = len(self.positions)
+            header = parse_header(payload)
             self.positions.append(position)
             self.payloads.append(payload)
-            self.due.append(content.due_ns if content else 0)
-            self.windows.append(meter.window(content.due_ns) if content else WARMUP)
-        return found
+            self.due.append(header.due_ns if header else 0)
+            self.windows.append(meter.window(header.due_ns) if header else WARMUP)
+        return index
 
-    def entries(self) -> list[Entry]:
+    def deliveries(self) -> list[DeliveryRecord]:
         return [
-            Entry(position, digest(payload)) for position, payload in zip(self.positions, self.payloads, strict=True)
+            DeliveryRecord(position, payload_digest(payload))
+            for position, payload in zip(self.positions, self.payloads, strict=True)
         ]
 
 
-class Subscriber(LoadClient):
-    """`runs` are [first, end) of the transcript, each of one broker."""
+class LoadSubscriber(LoadClient):
+    """A client that subscribes to one topic.
 
-    __slots__ = ("_brokers", "_ends", "_next", "_notices", "_starts", "number", "start", "transcript")
+    Its deliveries are ranges ("runs") of the transcript, each by one broker.
+    """
+
+    __slots__ = ("_brokers", "_ends", "_gaps", "_next", "_starts", "number", "start", "transcript")
 
     def __init__(
-        self, world: World, name: str, chance: random.Random, token: str | None, number: int, transcript: Transcript
+        self,
+        context: WorkerContext,
+        name: str,
+        rng: random.Random,
+        token: str | None,
+        number: int,
+        transcript: Transcript,
     ) -> None:
-        super().__init__(world, name, chance, token)
+        super().__init__(context, name, rng, token)
         self.number = number
         self.transcript = transcript
         self.start: Position | None = None
@@ -73,39 +89,43 @@ class Subscriber(LoadClient):
         self._starts: list[int] = []
         self._ends: list[int] = []
         self._brokers: list[str] = []
-        self._notices: list[Notice] = []
+        self._gaps: list[GapRecord] = []
         self.step(ev.SubscribeTopic(transcript.topic))
 
     def on_deliver(self, effect: ev.Deliver) -> None:
         now = time.monotonic_ns()
-        transcript, meter = self.transcript, self.world.meter
+        transcript, meter = self.transcript, self.context.meter
         message = effect.message
-        place = transcript.place(self._next, message, meter)
-        if not self._starts or place != self._next or self._brokers[-1] != self.broker:
+        index = transcript.index_of(self._next, message, meter)
+        if not self._starts or index != self._next or self._brokers[-1] != self.broker:
             self._end_run()
-            self._starts.append(place)
+            self._starts.append(index)
             self._brokers.append(self.broker)
-        self._next = place + 1
-        meter.delivered(transcript.windows[place], self.broker, message.replayed, (now - transcript.due[place]) / 1e9)
+        self._next = index + 1
+        meter.delivered(transcript.windows[index], self.broker, message.replayed, (now - transcript.due[index]) / 1e9)
 
     def on_receipt(self, effect: ev.Receipt) -> None:
         if self.start is None:
             self.start = effect.position
         if effect.kind == "hole":
-            # The broker told of no gap: a fault that the verifier names as lost.
-            self._trouble(f"{effect.topic}: {effect.first}..{effect.last} did not come, and no receipt told of it")
+            # The broker reported no gap, so the verifier will report these as lost.
+            self._report_error(f"{effect.topic}: {effect.first}..{effect.last} were not delivered, without a receipt")
         elif effect.kind != "complete" and effect.position is not None and effect.resumed:
-            self._notices.append(Notice(effect.kind, effect.position, effect.first, effect.last))
+            self._gaps.append(GapRecord(effect.kind, effect.position, effect.first, effect.last))
             missing = effect.last - effect.first + 1 if effect.kind == "truncated" else 0
-            self.world.meter.gaps[self.broker] += missing
+            self.context.meter.gaps[self.broker] += missing
 
     def on_answer(self, effect: ev.Acknowledged | ev.PublishFailed) -> None:
         raise AssertionError("a subscriber does not publish")
 
-    def account(self, transcript: int) -> SubscriberAccount:
+    def record(self, transcript: int) -> SubscriberRecord:
+        """Return the record of all deliveries.
+
+        :param transcript: the index of this subscriber's transcript in the topic's record.
+        """
         ends = [*self._ends, self._next] if self._starts else []
         runs = list(zip(self._starts, ends, strict=True))
-        return SubscriberAccount(self.number, self.start, transcript, runs, list(self._brokers), list(self._notices))
+        return SubscriberRecord(self.number, self.start, transcript, runs, list(self._brokers), list(self._gaps))
 
     def _end_run(self) -> None:
         if self._starts:

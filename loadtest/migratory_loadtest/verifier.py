@@ -1,12 +1,13 @@
-"""Compares what was acknowledged with what every subscriber got. Pure, and exact: one delivery missed, doubled or
-swapped is found and named by topic, position and subscriber.
+"""The verifier: compares what was acknowledged with what was delivered to every subscriber. Pure and exact.
 
-lost        acknowledged, behind the subscription's start, never delivered to it (`gaps`: it was told so by a receipt)
-duplicate   delivered again to the same subscriber
-reordered   delivered behind a higher position, or acknowledged at positions that turn a publisher's order round
-unexpected  was never published, was refused for good, or came from before the subscription
-conflict    two contents at one position, or one content acknowledged at one position and delivered at another
-unknown     published, never answered, delivered: allowed, and only counted
+A single delivery that is missing, repeated or out of order is found and named by topic, position and subscriber.
+
+lost        acknowledged, after the subscription's start, and not delivered (`gaps` of these were reported by a receipt)
+duplicate   delivered more than once to the same subscriber
+reordered   delivered after a higher position, or acknowledged at positions that reverse a publisher's order
+unexpected  never published, or rejected, or from before the subscription
+conflict    two contents at one position, or a content acknowledged at one position and delivered at another
+unknown     published, never answered, and delivered: allowed, and only counted
 """
 
 from __future__ import annotations
@@ -18,17 +19,19 @@ from itertools import pairwise
 
 from migratory_protocol.positions import Position
 
-from migratory_loadtest.account import Notice, SubscriberAccount, TopicAccount
-from migratory_loadtest.result import Problem
+from migratory_loadtest.records import GapRecord, SubscriberRecord, TopicRecord
+from migratory_loadtest.result import DeliveryProblem
 
-NAMED = 20  # positions named per problem; counts are exact
-NEVER = ("lost", "duplicates", "reordered", "unexpected", "conflicts")
+MAX_POSITIONS = 20
+"""Positions that a problem names, so that it stays readable. Its count is exact."""
+VIOLATIONS = ("lost", "duplicates", "reordered", "unexpected", "conflicts")
+"""The counts of `Verification` that must be zero."""
 Kind = str
 
 
 @dataclass(slots=True)
-class Verdict:
-    """Sums over all topics. `lost = expected - delivered`."""
+class Verification:
+    """The findings over all topics. `lost = expected - delivered`."""
 
     acknowledged: int = 0
     unanswered: int = 0
@@ -43,27 +46,28 @@ class Verdict:
     unexpected: int = 0
     unknown: int = 0
     conflicts: int = 0
-    problems: list[Problem] = field(default_factory=list)
-    lost_by_broker: Counter[str] = field(default_factory=Counter)  # the broker of the subscriber's last delivery
+    problems: list[DeliveryProblem] = field(default_factory=list)
+    lost_by_broker: Counter[str] = field(default_factory=Counter)  # by the broker of the subscriber's last delivery
 
     @property
     def clean(self) -> bool:
-        return not any(getattr(self, kind) for kind in NEVER)
+        """Whether every delivery guarantee was kept."""
+        return not any(getattr(self, kind) for kind in VIOLATIONS)
 
     @property
-    def wrong(self) -> list[str]:
-        """What must not be, in words: nothing where it is clean and no publication was refused."""
-        found = [f"{count} {kind}" for kind in NEVER if (count := getattr(self, kind))]
+    def violations(self) -> list[str]:
+        """The violated guarantees and the rejected publications, in words. Empty if there are none."""
+        texts = [f"{count} {kind}" for kind in VIOLATIONS if (count := getattr(self, kind))]
         if self.lost and self.gaps:
-            found[0] += f", {self.gaps} told by receipts"
+            texts[0] += f", {self.gaps} of them reported by receipts"
         if self.failed:
-            found.append(f"{self.failed} publications were refused")
-        return found
+            texts.append(f"{self.failed} publications were refused")
+        return texts
 
 
 @dataclass(slots=True)
-class _Findings:
-    """Of one subscriber, or of several with the same history."""
+class _SubscriberFindings:
+    """The findings for one subscriber, or for several with the same deliveries."""
 
     expected: int = 0
     delivered: int = 0
@@ -76,148 +80,156 @@ class _Findings:
     unexpected: list[Position] = field(default_factory=list)
 
 
-def verify(topics: Iterable[TopicAccount], elsewhere: bool = False) -> Verdict:
-    """Topics are taken one by one and can be read from a file as they are needed. `elsewhere`: another run published,
-    so that every content may come; duplicates, order and conflicts are still checked."""
-    verdict = Verdict()
+def verify(topics: Iterable[TopicRecord], published_elsewhere: bool = False) -> Verification:
+    """Verify the topics one by one; they may be read from a file meanwhile.
+
+    :param published_elsewhere: another run published, so every content is allowed. Duplicates, order and conflicts are
+        still checked.
+    """
+    verification = Verification()
     for topic in topics:
-        _Topic(topic, verdict, elsewhere).check()
-    return verdict
+        _TopicCheck(topic, verification, published_elsewhere).check()
+    return verification
 
 
-class _Topic:
-    """One topic's check; adds to the verdict."""
+class _TopicCheck:
+    """The check of one topic. It adds its findings to the verification."""
 
-    def __init__(self, account: TopicAccount, verdict: Verdict, elsewhere: bool) -> None:
-        self.account = account
-        self.verdict = verdict
-        self.acknowledged = {sent.digest: sent.position for sent in account.acknowledged}
-        self.allowed = {sent.digest for sent in account.unanswered}
-        if elsewhere:
-            self.allowed.update(entry.digest for transcript in account.transcripts for entry in transcript)
+    def __init__(self, record: TopicRecord, verification: Verification, published_elsewhere: bool) -> None:
+        self.record = record
+        self.verification = verification
+        self.acknowledged = {sent.digest: sent.position for sent in record.acknowledged}
+        self.allowed = {sent.digest for sent in record.unanswered}
+        if published_elsewhere:
+            self.allowed.update(entry.digest for transcript in record.transcripts for entry in transcript)
 
     def check(self) -> None:
-        verdict, account = self.verdict, self.account
-        verdict.acknowledged += len(account.acknowledged)
-        verdict.unanswered += len(account.unanswered)
-        verdict.failed += len(account.failed)
+        verification, record = self.verification, self.record
+        verification.acknowledged += len(record.acknowledged)
+        verification.unanswered += len(record.unanswered)
+        verification.failed += len(record.failed)
         self.check_positions()
         self.check_publishers()
-        known: dict[tuple[object, ...], _Findings] = {}
-        for subscriber in account.subscribers:
-            # Those with the same history share one check; `runs` and `notices` are compared whole.
+        checked: dict[tuple[object, ...], _SubscriberFindings] = {}
+        for subscriber in record.subscribers:
+            # Subscribers with the same deliveries share one check; `runs` and `notices` are compared completely.
             key = (subscriber.transcript, subscriber.start, tuple(subscriber.runs), tuple(subscriber.notices))
-            findings = known.get(key)
+            findings = checked.get(key)
             if findings is None:
-                findings = known[key] = self.check_subscriber(subscriber)
-            self.count(subscriber, findings)
+                findings = checked[key] = self.check_subscriber(subscriber)
+            self.add_findings(subscriber, findings)
 
-    def problem(
+    def add_problem(
         self, kind: Kind, positions: Sequence[Position | None], subscriber: int | None = None, text: str = ""
     ) -> None:
-        self.verdict.problems.append(
-            Problem(
+        self.verification.problems.append(
+            DeliveryProblem(
                 kind=kind,  # type: ignore[arg-type]
-                topic=self.account.topic,
+                topic=self.record.topic,
                 subscriber=subscriber,
                 count=len(positions),
-                positions=[str(position) if position else "unknown" for position in positions[:NAMED]],
+                positions=[str(position) if position else "unknown" for position in positions[:MAX_POSITIONS]],
                 text=text,
             )
         )
 
     def check_positions(self) -> None:
-        """Everybody must see the same content at a position, and an acknowledged one where it was acknowledged."""
-        at: dict[Position, set[str]] = {}
+        """Check that all subscribers got the same content at a position, and each content where it was acknowledged."""
+        digests_at: dict[Position, set[str]] = {}
         for digest, position in self.acknowledged.items():
             if position is not None:
-                at.setdefault(position, set()).add(digest)
-        wrong: set[Position] = set()
-        for transcript in self.account.transcripts:
+                digests_at.setdefault(position, set()).add(digest)
+        conflicts: set[Position] = set()
+        for transcript in self.record.transcripts:
             for entry in transcript:
-                at.setdefault(entry.position, set()).add(entry.digest)
+                digests_at.setdefault(entry.position, set()).add(entry.digest)
                 if self.acknowledged.get(entry.digest) not in (None, entry.position):
-                    wrong.add(entry.position)
-        wrong.update(position for position, digests in at.items() if len(digests) > 1)
-        if wrong:
-            self.verdict.conflicts += len(wrong)
-            self.problem("conflict", sorted(wrong), text="different contents at one position, or one content at two")
+                    conflicts.add(entry.position)
+        conflicts.update(position for position, digests in digests_at.items() if len(digests) > 1)
+        if conflicts:
+            self.verification.conflicts += len(conflicts)
+            self.add_problem(
+                "conflict", sorted(conflicts), text="different contents at one position, or one content at two"
+            )
 
     def check_publishers(self) -> None:
-        """A publisher's order within a topic is the order of positions."""
-        order: dict[int, list[tuple[int, Position]]] = {}
-        for sent in self.account.acknowledged:
+        """Check that a publisher's order within the topic is the order of the positions."""
+        by_publisher: dict[int, list[tuple[int, Position]]] = {}
+        for sent in self.record.acknowledged:
             if sent.position is not None:
-                order.setdefault(sent.publisher, []).append((sent.number, sent.position))
-        for publisher, numbers in sorted(order.items()):
+                by_publisher.setdefault(sent.publisher, []).append((sent.number, sent.position))
+        for publisher, numbers in sorted(by_publisher.items()):
             numbers.sort()
-            swapped: list[Position | None] = [
-                late[1] for early, late in pairwise(numbers) if early[1] >= late[1] or early[0] == late[0]
+            reordered: list[Position | None] = [
+                later[1] for earlier, later in pairwise(numbers) if earlier[1] >= later[1] or earlier[0] == later[0]
             ]
-            if swapped:
-                self.verdict.reordered += len(swapped)
-                self.problem("reordered", swapped, text=f"acknowledged out of publisher {publisher}'s order")
+            if reordered:
+                self.verification.reordered += len(reordered)
+                self.add_problem("reordered", reordered, text=f"acknowledged out of publisher {publisher}'s order")
 
-    def check_subscriber(self, subscriber: SubscriberAccount) -> _Findings:
-        found = _Findings()
+    def check_subscriber(self, subscriber: SubscriberRecord) -> _SubscriberFindings:
+        """Compare the deliveries to a subscriber with the publications that it must receive."""
+        findings = _SubscriberFindings()
         start = subscriber.start
-        owed: dict[str, Position | None] = {}
+        expected: dict[str, Position | None] = {}
         if start is not None:
-            owed = {
+            expected = {
                 digest: position
                 for digest, position in self.acknowledged.items()
                 if position is None or position > start
             }
-        found.expected = len(owed)
+        findings.expected = len(expected)
         seen: set[str] = set()
         last = start or Position(0, 0)
-        for entry in self.account.deliveries(subscriber):
-            found.received += 1
+        for entry in self.record.deliveries(subscriber):
+            findings.received += 1
             if entry.digest in seen:
-                found.duplicates.append(entry.position)
+                findings.duplicates.append(entry.position)
                 continue
             seen.add(entry.digest)
-            if entry.digest not in owed:
+            if entry.digest not in expected:
                 if entry.digest not in self.allowed:
-                    found.unexpected.append(entry.position)
+                    findings.unexpected.append(entry.position)
                     continue
-                found.unknown += 1
+                findings.unknown += 1
             else:
-                found.delivered += 1
+                findings.delivered += 1
             if entry.position <= last:
-                found.reordered.append(entry.position)
+                findings.reordered.append(entry.position)
             else:
                 last = entry.position
-        missing = [position for digest, position in owed.items() if digest not in seen]
-        found.lost = sorted(missing, key=lambda position: position or Position(0, 0))
-        found.gaps = sum(_told(position, subscriber.notices) for position in missing)
-        return found
+        missing = [position for digest, position in expected.items() if digest not in seen]
+        findings.lost = sorted(missing, key=lambda position: position or Position(0, 0))
+        findings.gaps = sum(_is_reported(position, subscriber.notices) for position in missing)
+        return findings
 
-    def count(self, subscriber: SubscriberAccount, found: _Findings) -> None:
-        verdict = self.verdict
-        verdict.expected += found.expected
-        verdict.delivered += found.delivered
-        verdict.received += found.received
-        verdict.unknown += found.unknown
-        verdict.gaps += found.gaps
-        verdict.lost += len(found.lost)
-        verdict.duplicates += len(found.duplicates)
-        verdict.reordered += len(found.reordered)
-        verdict.unexpected += len(found.unexpected)
+    def add_findings(self, subscriber: SubscriberRecord, findings: _SubscriberFindings) -> None:
+        verification = self.verification
+        verification.expected += findings.expected
+        verification.delivered += findings.delivered
+        verification.received += findings.received
+        verification.unknown += findings.unknown
+        verification.gaps += findings.gaps
+        verification.lost += len(findings.lost)
+        verification.duplicates += len(findings.duplicates)
+        verification.reordered += len(findings.reordered)
+        verification.unexpected += len(findings.unexpected)
         number = subscriber.subscriber
-        if found.lost:
-            verdict.lost_by_broker[subscriber.brokers[-1] if subscriber.brokers else ""] += len(found.lost)
-            told = f"{found.gaps} of them told by a receipt" if found.gaps else "no receipt told of it"
-            self.problem("lost", found.lost, number, told)
-        if found.duplicates:
-            self.problem("duplicate", found.duplicates, number)
-        if found.reordered:
-            self.problem("reordered", found.reordered, number, "delivered behind a higher position")
-        if found.unexpected:
-            self.problem("unexpected", found.unexpected, number)
+        if findings.lost:
+            broker = subscriber.brokers[-1] if subscriber.brokers else ""
+            verification.lost_by_broker[broker] += len(findings.lost)
+            reported = f"{findings.gaps} of them reported by receipts" if findings.gaps else "not reported by a receipt"
+            self.add_problem("lost", findings.lost, number, reported)
+        if findings.duplicates:
+            self.add_problem("duplicate", findings.duplicates, number)
+        if findings.reordered:
+            self.add_problem("reordered", findings.reordered, number, "delivered after a higher position")
+        if findings.unexpected:
+            self.add_problem("unexpected", findings.unexpected, number)
 
 
-def _told(position: Position | None, notices: Iterable[Notice]) -> bool:
+def _is_reported(position: Position | None, notices: Iterable[GapRecord]) -> bool:
+    """Return whether a receipt reported the loss of this position to the subscriber."""
     if position is None:
         return False
     for notice in notices:

@@ -1,7 +1,7 @@
-"""One process of a run: its share of the subscribers and publishers on one event loop. Started by `fleet.py`, which it
-obeys over stdin and answers over stdout (`control.py`); it ends when stdin does.
+"""One load process of a run: its share of the subscribers and publishers on one event loop.
 
-Run as `python -m migratory_loadtest.worker`.
+`controller.py` starts it as `python -m migratory_loadtest.worker`, sends commands to its standard input and reads its
+messages from its standard output (`worker_messages.py`). It ends when its standard input ends.
 """
 
 from __future__ import annotations
@@ -21,135 +21,143 @@ from migratory_client.core.servers import parse_servers
 from migratory_client.core.settings import Settings
 from migratory_protocol.codec import JSON, MSGPACK
 
-from migratory_loadtest.account import TopicAccount
-from migratory_loadtest.client import World
-from migratory_loadtest.control import (
-    Begin,
-    Cease,
-    FromWorker,
-    Go,
-    Hello,
-    Mark,
-    Marked,
-    Progress,
-    Report,
-    Summary,
-    Topic,
-    Verified,
-    line,
-    read_order,
+from migratory_loadtest.client import WorkerContext
+from migratory_loadtest.histogram import Histogram, bucket_bounds
+from migratory_loadtest.meter import Meter, to_histogram_data
+from migratory_loadtest.publisher import LoadPublisher
+from migratory_loadtest.records import TopicRecord
+from migratory_loadtest.subscriber import LoadSubscriber, Transcript
+from migratory_loadtest.worker_messages import (
+    ExportVerification,
+    FaultMarked,
+    MarkFault,
+    ReportResults,
+    StartPublishing,
+    StartWorker,
+    StopPublishing,
+    TopicReport,
+    WorkerMessage,
+    WorkerProgress,
+    WorkerStarted,
+    WorkerSummary,
+    decode_command,
+    encode_line,
 )
-from migratory_loadtest.histogram import Histogram, bounds
-from migratory_loadtest.meter import Meter, buckets
-from migratory_loadtest.publisher import Publisher
-from migratory_loadtest.subscriber import Subscriber, Transcript
 
-PROGRESS = 0.5  # seconds
-LONGEST_ORDER = 16 * 1024 * 1024  # bytes
-BATCH = 20  # clients that are started in one turn of the loop
+PROGRESS_INTERVAL = 0.5
+"""Seconds between two progress messages."""
+MAX_COMMAND_BYTES = 16 * 1024 * 1024
+"""Bytes of a command. The largest is the scenario with its list of servers."""
+CONNECT_BATCH = 20
+"""Clients that are started in one turn of the event loop, so that sleeping between them costs little."""
+MAX_WAITING = 1_000_000
+"""Unanswered publications of a client. An open loop must not be throttled by the client's own limit."""
 
 
 class Worker:
-    """`answer` writes one message to the parent."""
+    """The clients of one load process, and the commands that it executes."""
 
-    def __init__(self, begin: Begin) -> None:
-        scenario = begin.scenario
-        self.begin = begin
+    def __init__(self, start: StartWorker) -> None:
+        scenario = start.scenario
+        self.start_command = start
         self.scenario = scenario
-        self.meter = Meter(bounds(scenario.thresholds), scenario.settle)
+        self.meter = Meter(bucket_bounds(scenario.thresholds), scenario.settle)
         servers, problems = parse_servers(scenario.servers)
         if problems:
             raise ValueError("; ".join(problems))
-        self.world = World(
-            JSON if scenario.wire == "json" else MSGPACK, servers, Settings(max_waiting=1_000_000), self.meter,
+        self.context = WorkerContext(
+            JSON if scenario.wire == "json" else MSGPACK, servers, Settings(max_waiting=MAX_WAITING), self.meter,
             scenario.source_addresses(),
         )  # fmt: skip
-        self.subscribers: list[Subscriber] = []
-        self.publishers: list[Publisher] = []
+        self.subscribers: list[LoadSubscriber] = []
+        self.publishers: list[LoadPublisher] = []
         self.transcripts: dict[int, Transcript] = {}
         self.tasks: set[asyncio.Task[object]] = set()
-        self.going = False
-        self.began_cpu = 0.0  # CPU seconds until the first publication: connecting is not the load
+        self.publishing = False
+        self.cpu_before = 0.0  # CPU seconds until the first publication; connecting is not part of the load
 
     # ---- clients -----------------------------------------------------------------------------------------------
 
     async def connect(self) -> None:
-        """Starts this worker's clients, no faster than its share of `connects_per_second`."""
-        scenario, number, workers = self.scenario, self.begin.number, self.begin.workers
+        """Start this worker's clients, no faster than its share of `connects_per_second`."""
+        scenario, run = self.scenario, self.start_command.run
+        number, workers = self.start_command.number, self.start_command.workers
         names = scenario.topic_names()
-        choices = scenario.choices()
-        expecting = Counter(choices)
-        pause = BATCH * workers / scenario.connects_per_second
-        due = time.monotonic()
+        topic_choices = scenario.choices()
+        subscriber_counts = Counter(topic_choices)
+        pause = CONNECT_BATCH * workers / scenario.connects_per_second
+        batch_due = time.monotonic()
         for publisher in range(number, scenario.publisher_count(), workers):
             topics = {topic: names[topic] for topic in range(publisher, scenario.topics, scenario.publisher_count())}
-            name = f"{self.begin.run}-p{publisher}"
-            chance = random.Random(f"{scenario.seed}/{name}")
-            self.publishers.append(Publisher(self.world, name, chance, scenario, publisher, topics, expecting))
+            name = f"{run}-p{publisher}"
+            rng = random.Random(f"{scenario.seed}/{name}")
+            self.publishers.append(
+                LoadPublisher(self.context, name, rng, scenario, publisher, topics, subscriber_counts)
+            )
             self.publishers[-1].open()
         for started, subscriber in enumerate(range(number, scenario.subscribers, workers), 1):
-            topic = choices[subscriber]
+            topic = topic_choices[subscriber]
             transcript = self.transcripts.get(topic)
             if transcript is None:
                 transcript = self.transcripts[topic] = Transcript(names[topic])
-            name = f"{self.begin.run}-s{subscriber}"
-            chance = random.Random(f"{scenario.seed}/{name}")
-            client = Subscriber(self.world, name, chance, scenario.token, subscriber, transcript)
+            name = f"{run}-s{subscriber}"
+            rng = random.Random(f"{scenario.seed}/{name}")
+            client = LoadSubscriber(self.context, name, rng, scenario.token, subscriber, transcript)
             self.subscribers.append(client)
             client.open()
-            if started % BATCH == 0:
-                due += pause
-                await asyncio.sleep(max(0.0, due - time.monotonic()))
+            if started % CONNECT_BATCH == 0:
+                batch_due += pause
+                await asyncio.sleep(max(0.0, batch_due - time.monotonic()))
         gc.collect()
-        gc.freeze()  # thousands of long-lived clients: no collection needs to look at them again
+        gc.freeze()  # the thousands of clients live until the end; no collection needs to visit them again
 
-    # ---- orders ------------------------------------------------------------------------------------------------
+    # ---- commands ----------------------------------------------------------------------------------------------
 
-    def go(self, order: Go) -> None:
-        start = order.at + round(self.scenario.warmup * 1e9)
-        self.meter.measure(start, start + round(self.scenario.duration * 1e9))
-        self.going = True
-        self.began_cpu = self.cpu()
+    def start_publishing(self, command: StartPublishing) -> None:
+        measure_from = command.at + round(self.scenario.warmup * 1e9)
+        self.meter.measure(measure_from, measure_from + round(self.scenario.duration * 1e9))
+        self.publishing = True
+        self.cpu_before = self.cpu_seconds()
         for publisher in self.publishers:
-            self._publish(publisher, order.at)
+            self._publish_due(publisher, command.at)
 
-    def _publish(self, publisher: Publisher, start_ns: int) -> None:
-        due = publisher.send_due(start_ns)
-        if due is not None:
-            wait = due - (time.monotonic_ns() - start_ns) / 1e9
-            self.world.loop.call_later(max(0.0, wait), self._publish, publisher, start_ns)
+    def _publish_due(self, publisher: LoadPublisher, start_ns: int) -> None:
+        next_due = publisher.send_due(start_ns)
+        if next_due is not None:
+            delay = next_due - (time.monotonic_ns() - start_ns) / 1e9
+            self.context.loop.call_later(max(0.0, delay), self._publish_due, publisher, start_ns)
 
-    def cease(self, order: Cease) -> None:
-        self.meter.cease(order.at)
+    def stop_publishing(self, command: StopPublishing) -> None:
+        self.meter.stop(command.at)
         for publisher in self.publishers:
-            publisher.schedule.cease()
+            publisher.schedule.stop()
 
-    def mark(self, order: Mark) -> None:
-        self.meter.mark(order.at)
+    def mark_fault(self, command: MarkFault) -> None:
+        self.meter.mark(command.at)
         clients = [*self.subscribers, *self.publishers]
-        on = [client.name for client in clients if order.broker is not None and client.broker == order.broker]
-        self.world.faults.begin(order, on)
-        self.answer(Marked(order.number, len(on), self.connections()))
+        affected = [client.name for client in clients if command.broker is not None and client.broker == command.broker]
+        self.context.faults.begin(command, affected)
+        self.send(FaultMarked(command.number, len(affected), self.connections()))
 
-    def report(self) -> None:
-        accounts: dict[str, TopicAccount] = {}
+    def report_results(self) -> None:
+        records: dict[str, TopicRecord] = {}
         for publisher in self.publishers:
-            for account in publisher.account().values():
-                accounts[account.topic] = account
+            for record in publisher.final_records().values():
+                records[record.topic] = record
         for transcript in self.transcripts.values():
-            account = accounts.setdefault(transcript.topic, TopicAccount(transcript.topic))
-            account.transcripts.append(transcript.entries())
+            record = records.setdefault(transcript.topic, TopicRecord(transcript.topic))
+            record.transcripts.append(transcript.deliveries())
         for subscriber in self.subscribers:
-            account = accounts[subscriber.transcript.topic]
-            account.subscribers.append(subscriber.account(0))
-        for account in accounts.values():
-            self.answer(Topic(account))
-        self.answer(self._summary())
+            record = records[subscriber.transcript.topic]
+            record.subscribers.append(subscriber.record(0))
+        for record in records.values():
+            self.send(TopicReport(record))
+        self.send(self._summary())
 
-    def _summary(self) -> Summary:
+    def _summary(self) -> WorkerSummary:
         meter = self.meter
         acknowledgements = [times for publisher in self.publishers for times in publisher.acknowledgements.values()]
-        marks = self.world.faults.summaries(acknowledgements)
+        marks = self.context.faults.summaries(acknowledgements)
         for mark in marks:
             meter.publish_gaps(mark.gaps)
         publish = Histogram(meter.bounds)
@@ -158,9 +166,9 @@ class Worker:
         reasons: Counter[str] = Counter()
         for (_, reason), count in meter.reconnects.items():
             reasons[reason] += count
-        return Summary(
+        return WorkerSummary(
             latency=meter.by_window(),
-            publish=buckets(publish),
+            publish=to_histogram_data(publish),
             resumes=meter.resumes,
             reconnects=dict(reasons),
             changes=Counter(client.changes for client in (*self.subscribers, *self.publishers)),
@@ -170,122 +178,126 @@ class Worker:
             scheduled=sum(publisher.schedule.scheduled for publisher in self.publishers),
             published=sum(publisher.schedule.sent for publisher in self.publishers),
             late=sum(publisher.schedule.late for publisher in self.publishers),
-            latest=max((publisher.schedule.latest for publisher in self.publishers), default=0.0),
-            errors=list(self.world.errors),
+            latest=max((publisher.schedule.max_delay for publisher in self.publishers), default=0.0),
+            errors=list(self.context.errors),
             marks=marks,
-            cpu=self.cpu() - self.began_cpu,
+            cpu=self.cpu_seconds() - self.cpu_before,
             peak_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         )
 
-    def verified(self, order: Verified) -> None:
-        self.meter.lost.update(order.lost)
-        self.meter.duplicates = order.duplicates
-        self.meter.reordered = order.reordered
+    def export_verification(self, command: ExportVerification) -> None:
+        self.meter.lost.update(command.lost)
+        self.meter.duplicates = command.duplicates
+        self.meter.reordered = command.reordered
 
     @staticmethod
-    def cpu() -> float:
+    def cpu_seconds() -> float:
         usage = resource.getrusage(resource.RUSAGE_SELF)
         return usage.ru_utime + usage.ru_stime
 
-    # ---- answers -----------------------------------------------------------------------------------------------
+    # ---- messages ----------------------------------------------------------------------------------------------
 
     def connections(self) -> dict[str, int]:
+        """Return the number of connected subscribers per broker."""
         return dict(Counter(client.broker for client in self.subscribers if client.broker))
 
-    def oldest(self) -> float:
-        """Tickets stand in the order in which they were sent."""
-        first = [next(iter(publisher.waiting.values())).sent_ns for publisher in self.publishers if publisher.waiting]
-        return (time.monotonic_ns() - min(first)) / 1e9 if first else 0.0
+    def oldest_pending(self) -> float:
+        """Return the age of the oldest unanswered publication in seconds, 0 if there is none."""
+        # `pending` is in the order of sending, so the first of each publisher is its oldest.
+        oldest = [next(iter(publisher.pending.values())).sent_ns for publisher in self.publishers if publisher.pending]
+        return (time.monotonic_ns() - min(oldest)) / 1e9 if oldest else 0.0
 
-    def progress(self) -> Progress:
+    def progress(self) -> WorkerProgress:
         meter = self.meter
-        return Progress(
+        return WorkerProgress(
             connected=sum(client.ready for client in self.subscribers),
             publishers=sum(client.ready for client in self.publishers),
             published=sum(publisher.schedule.sent for publisher in self.publishers),
             acknowledged=sum(
-                len(outcome.acknowledged) for publisher in self.publishers for outcome in publisher.outcome.values()
+                len(record.acknowledged) for publisher in self.publishers for record in publisher.records.values()
             ),
-            waiting=sum(len(publisher.waiting) for publisher in self.publishers),
-            oldest=self.oldest(),
-            done=self.going and all(publisher.schedule.peek() is None for publisher in self.publishers),
+            waiting=sum(len(publisher.pending) for publisher in self.publishers),
+            oldest=self.oldest_pending(),
+            done=self.publishing and all(publisher.schedule.next_due() is None for publisher in self.publishers),
             received=meter.received.total(),
             expected=meter.expected,
             reconnects=meter.reconnects.total(),
             late=sum(publisher.schedule.late for publisher in self.publishers),
             connections=self.connections(),
             latencies=meter.take_recent(),
-            error=self.world.error,
+            error=self.context.error,
         )
 
-    def answer(self, message: FromWorker) -> None:
-        sys.stdout.buffer.write(line(message))
+    def send(self, message: WorkerMessage) -> None:
+        """Send a message to the parent process."""
+        sys.stdout.buffer.write(encode_line(message))
         sys.stdout.buffer.flush()
 
     async def report_progress(self) -> None:
         while True:
-            await asyncio.sleep(PROGRESS)
-            self.answer(self.progress())
+            await asyncio.sleep(PROGRESS_INTERVAL)
+            self.send(self.progress())
 
-    def start(self, work: Coroutine[Any, Any, object]) -> None:
-        """A task whose failure ends the process."""
+    def start_task(self, work: Coroutine[Any, Any, object]) -> None:
+        """Start a task whose failure ends the process."""
         task = asyncio.get_running_loop().create_task(work)
         self.tasks.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._task_done)
 
-    def _ended(self, task: asyncio.Task[object]) -> None:
+    def _task_done(self, task: asyncio.Task[object]) -> None:
         self.tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
-            raise SystemExit(f"load worker {self.begin.number}: {task.exception()!r}")
+            raise SystemExit(f"load worker {self.start_command.number}: {task.exception()!r}")
 
 
-async def orders() -> asyncio.StreamReader:
-    reader = asyncio.StreamReader(limit=LONGEST_ORDER)
+async def _open_commands() -> asyncio.StreamReader:
+    reader = asyncio.StreamReader(limit=MAX_COMMAND_BYTES)
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     return reader
 
 
 async def main() -> None:
-    reader = await orders()
-    first = await reader.readline()
-    if not first:
+    """Execute commands until standard input ends."""
+    reader = await _open_commands()
+    first_line = await reader.readline()
+    if not first_line:
         return
-    begin = read_order(first)
-    if not isinstance(begin, Begin):
-        raise SystemExit("load worker: the first order must be Begin")
-    worker = Worker(begin)
+    start = decode_command(first_line)
+    if not isinstance(start, StartWorker):
+        raise SystemExit(f"load worker: the first command is {type(start).__name__}; it must be StartWorker")
+    worker = Worker(start)
     exporter = None
-    if begin.scenario.metrics:
-        from migratory_loadtest.exporter import Exporter
+    if start.scenario.metrics:
+        from migratory_loadtest.exporter import LoadExporter
 
-        exporter = Exporter(worker.meter, begin.scenario.cluster, begin.scenario.metrics_address(begin.number))
+        exporter = LoadExporter(worker.meter, start.scenario.cluster, start.scenario.metrics_address(start.number))
     try:
-        worker.answer(Hello(await exporter.start() if exporter else ""))
+        worker.send(WorkerStarted(await exporter.start() if exporter else ""))
     except OSError as error:
-        raise SystemExit(f"load worker: /metrics can't be served: {error}") from error
-    worker.start(worker.connect())
-    worker.start(worker.report_progress())
-    while order := await reader.readline():
-        match read_order(order):
-            case Go() as go:
-                worker.go(go)
-            case Mark() as mark:
-                worker.mark(mark)
-            case Cease() as cease:
-                worker.cease(cease)
-            case Report():
-                worker.report()
-            case Verified() as verified:
-                worker.verified(verified)
-            case Begin():
-                raise SystemExit("load worker: a second Begin")
+        raise SystemExit(f"load worker: cannot serve /metrics: {error}") from error
+    worker.start_task(worker.connect())
+    worker.start_task(worker.report_progress())
+    while line := await reader.readline():
+        match decode_command(line):
+            case StartPublishing() as command:
+                worker.start_publishing(command)
+            case MarkFault() as command:
+                worker.mark_fault(command)
+            case StopPublishing() as command:
+                worker.stop_publishing(command)
+            case ReportResults():
+                worker.report_results()
+            case ExportVerification() as command:
+                worker.export_verification(command)
+            case StartWorker():
+                raise SystemExit("load worker: StartWorker came a second time")
 
 
 def run() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's: the workers end with its pipe
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent; a worker ends with the parent's pipe
     try:
         import uvloop
-    except ImportError:  # an accelerator, not a need
+    except ImportError:  # uvloop is only faster
         asyncio.run(main())
     else:
         uvloop.run(main())

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
-from migratory_local.demo import JAVA_OPTIONS
-from migratory_local.java import find_java, spark_home
+from migratory_local.demo.report_job import JAVA_OPTIONS
+from migratory_local.processes.java import find_java, spark_home
 from migratory_spark.session import local_session
 from pyspark.sql import SparkSession
 

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 from kazoo.client import KazooClient
-from migratory_local.zookeeper import Ensemble
+from migratory_local.cluster.zookeeper import ZooKeeperEnsemble
 from migratory_protocol.topics import topic_group
 from migratory_testing.processes import Broker, Brokers
 from migratory_testing.rawclient import RawClient, payload, position
@@ -29,7 +29,7 @@ EXPIRIES = int(os.environ.get("MIGRATORY_EXPIRIES", "3"))
 
 
 @pytest.fixture
-def brokers(zookeeper_member: Ensemble, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Brokers]:
+def brokers(zookeeper_member: ZooKeeperEnsemble, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Brokers]:
     cluster = "three" + str(abs(hash(request.node.nodeid)))
     with Brokers(tmp_path / "b", zookeeper_member.servers, cluster=cluster, topics={"groups": GROUPS}) as running:
         running.start_all()
@@ -37,7 +37,7 @@ def brokers(zookeeper_member: Ensemble, tmp_path: Path, request: pytest.FixtureR
 
 
 @pytest.fixture
-def watching(zookeeper_member: Ensemble) -> Iterator[KazooClient]:
+def watching(zookeeper_member: ZooKeeperEnsemble) -> Iterator[KazooClient]:
     client = KazooClient(zookeeper_member.servers)
     client.start()
     yield client
@@ -174,7 +174,7 @@ def records(watching: KazooClient, root: str) -> list[dict[str, Any]]:
 
 
 async def test_a_session_ends_under_a_living_broker(
-    brokers: Brokers, zookeeper_member: Ensemble, watching: KazooClient
+    brokers: Brokers, zookeeper_member: ZooKeeperEnsemble, watching: KazooClient
 ) -> None:
     """Again and again. Publishing goes on through another broker, to two groups that the victim coordinates at first;
     nothing acknowledged is missing at any broker, and the victim answers all the time.

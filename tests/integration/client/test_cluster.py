@@ -11,7 +11,7 @@ import pytest
 import yaml
 from migratory_client import Client, Message, Position
 from migratory_client.core import events as ev
-from migratory_local.cluster import LocalCluster
+from migratory_local.cluster.local_cluster import LocalCluster
 from migratory_resources.validation.loading import load_cluster
 from migratory_testing.waiting import until
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from migratory_local.cluster import LocalCluster
-from migratory_local.ports import is_free
+from migratory_local.cluster.local_cluster import LocalCluster
+from migratory_local.processes.network import is_free
 from migratory_resources.validation.loading import load_cluster
 
 StartCluster = Callable[..., AbstractAsyncContextManager[LocalCluster]]

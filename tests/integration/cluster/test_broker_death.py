@@ -40,7 +40,7 @@ async def test_a_killed_broker_takes_nothing_along_and_comes_back_as_a_member(
             status = await cluster.status(victim)
             assert status["ready"] is True
             await traffic.flows(2 * SECOND, within=20)
-            load.cease()
+            load.stop_publishing()
             result = await load.result()
         flawless(result)
         (mark,) = result.marks
@@ -64,7 +64,7 @@ async def test_a_frozen_coordinator_is_replaced_and_refused_when_it_thaws(start_
             process.signal(signal.SIGCONT)
             await traffic.flows(5 * SECOND, within=30)
             await cluster.wait_ready(30)
-            load.cease()
+            load.stop_publishing()
             result = await load.result()
         flawless(result)
         assert result.reconnect_reasons.get("broken", 0) > 0  # besides those that were moved for balance

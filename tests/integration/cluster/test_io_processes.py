@@ -39,7 +39,7 @@ async def test_a_process_that_dies_under_load_costs_nothing_and_disturbs_no_othe
             os.kill(victim["pid"], how)
             await until(a_new_one_is_up, "it is replaced", 20)
             await traffic.flows(2 * SECOND, within=20)
-            load.cease()
+            load.stop_publishing()
             result = await load.result()
             assert (await processes())[1]["pid"] == other["pid"]
             closed: Any = (await cluster.status(name))["edge"]

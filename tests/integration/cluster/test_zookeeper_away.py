@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from migratory_loadtest.api import Load, Scenario
-from migratory_local.cluster import LocalCluster
+from migratory_local.cluster.local_cluster import LocalCluster
 from migratory_testing.traffic import SECOND, Traffic, scenario
 from migratory_testing.waiting import until
 from msgspec import structs
@@ -67,7 +67,7 @@ async def test_sixty_seconds_without_zookeeper_are_not_noticed_by_anybody(start_
             start_zookeeper(cluster)
             await until(lambda: all_hear_zookeeper(cluster, names), "every broker has it again", 30)
             await traffic.flows(2 * SECOND, within=20)
-            load.cease()
+            load.stop_publishing()
             result = await load.result()
         assert result.problems == []
         assert set(result.reconnect_reasons) <= {"moved"}
@@ -115,7 +115,7 @@ async def test_a_broker_killed_meanwhile_leaves_its_groups_waiting_until_zookeep
             await until(healed, "a coordinator for every group", 60)
             await traffic.flows(2 * SECOND, within=20)
             await cluster.wait_ready(30)
-            load.cease()
+            load.stop_publishing()
             result = await load.result()
         assert result.problems == []
         assert (result.lost, result.duplicates, result.reordered) == (0, 0, 0)

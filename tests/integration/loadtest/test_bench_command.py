@@ -9,7 +9,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from migratory_loadtest.account import Entry, Sent, SubscriberAccount, TopicAccount, read, write
+from migratory_loadtest.records import (
+    DeliveryRecord,
+    PublicationRecord,
+    SubscriberRecord,
+    TopicRecord,
+    read_records,
+    write_records,
+)
 from migratory_protocol.positions import Position
 from migratory_testing.accounts import double, drop, swap
 from migratory_testing.smallbroker import SmallCluster
@@ -48,10 +55,10 @@ async def test_run_ends_0_and_each_broken_delivery_makes_verify_end_1(tmp_path: 
     status, output = await bench("verify", str(account))
     assert status == 0, output
     for breaking in (drop, double, swap):
-        topics = list(read(account))
+        topics = list(read_records(account))
         position = breaking(topics[1], 0, 2)
         broken = tmp_path / "broken.jsonl"
-        write(broken, topics)
+        write_records(broken, topics)
         status, output = await bench("verify", str(broken))
         assert status == 1, output
         assert f"{topics[1].topic} at subscriber {topics[1].subscribers[0].subscriber}: {position} " in output
@@ -59,9 +66,9 @@ async def test_run_ends_0_and_each_broken_delivery_makes_verify_end_1(tmp_path: 
 
 async def test_verify_ends_1_where_a_run_would(tmp_path: Path) -> None:
     account = tmp_path / "account.jsonl"
-    refused = TopicAccount("t", failed=[Sent("one", 0, 1)], transcripts=[[]])
+    refused = TopicRecord("t", failed=[PublicationRecord("one", 0, 1)], transcripts=[[]])
     for topics, reason in (([refused], "1 publications were refused"), ([], "nothing was delivered")):
-        write(account, topics)
+        write_records(account, topics)
         status, output = await bench("verify", str(account))
         assert (status, output.splitlines()[-1]) == (1, f"- {reason}")
 
@@ -70,10 +77,10 @@ async def test_verify_takes_what_subscribers_alone_kept(tmp_path: Path) -> None:
     """What they were owed is known to the other half only; that nothing came twice or out of order, here as well."""
     account = tmp_path / "account.jsonl"
     positions = [Position(1, number) for number in (1, 2, 3)]
-    entries = [Entry(position, str(position)) for position in positions]
+    entries = [DeliveryRecord(position, str(position)) for position in positions]
     for runs, status in (([(0, 3)], 0), ([(0, 3), (1, 2)], 1)):
-        got = SubscriberAccount(0, Position(1, 0), 0, runs, ["b"] * len(runs))
-        write(account, [TopicAccount("t", transcripts=[entries], subscribers=[got])])
+        got = SubscriberRecord(0, Position(1, 0), 0, runs, ["b"] * len(runs))
+        write_records(account, [TopicRecord("t", transcripts=[entries], subscribers=[got])])
         ended, output = await bench("verify", str(account))
         assert ended == status, output
 

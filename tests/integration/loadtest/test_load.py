@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 from migratory_loadtest import Load, LoadEvent, LoadResult, Scenario
-from migratory_loadtest.account import write
 from migratory_loadtest.api import LoadFailed
+from migratory_loadtest.records import write_records
 from migratory_protocol.messages import Message
 from migratory_testing.accounts import recount
 from migratory_testing.smallbroker import Delivery, SmallCluster
@@ -43,7 +43,7 @@ async def test_a_clean_run_is_met_and_its_totals_equal_an_independent_count(tmp_
     events: list[LoadEvent] = []
     async with SmallCluster(3) as cluster, Load(scenario(cluster), events.append) as load:
         result = await load.result()
-        write(tmp_path / "account.jsonl", load.accounts)
+        write_records(tmp_path / "account.jsonl", load.records)
         published = {name: len(topic.log) for name, topic in cluster.topics.items()}
     assert (result.verdict, result.reasons, result.problems) == ("met", [], [])
     assert result.published == result.acknowledged == result.scheduled == sum(published.values()) == 48
@@ -227,7 +227,7 @@ async def test_a_run_that_is_ended_early_accounts_for_what_was_published() -> No
         await load.mark("nothing", None)
         async with asyncio.timeout(60):
             await enough.wait()
-        load.cease()
+        load.stop_publishing()
         result = await load.result()
     assert (result.verdict, result.reasons) == ("met", [])
     assert 48 <= result.published == result.acknowledged == result.scheduled < 600

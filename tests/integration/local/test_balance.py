@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from migratory_loadtest import Load, LoadResult, Scenario
-from migratory_local.cluster import LocalCluster
+from migratory_local.cluster.local_cluster import LocalCluster
 from migratory_resources.validation.loading import load_cluster
 from migratory_testing.waiting import until
 
@@ -105,7 +105,7 @@ async def test_a_killed_broker_gets_its_share_back(cluster: LocalCluster) -> Non
         assert (await watch.counts())[1] <= CLIENTS / 10  # its clients are elsewhere, and don't rush back
         await until(watch.even, "even again", limit=WITHIN)
         await watch.rests()
-        load.cease()
+        load.stop_publishing()
         result = await load.result()
     nothing_went_wrong(result)
     assert set(result.reconnect_reasons) == {"broken", "moved"}
@@ -128,7 +128,7 @@ async def test_a_rolling_update_moves_nobody_more_than_twice(
             await cluster.restart_broker(broker.name)
         await until(watch.even, "even after the update", limit=WITHIN)
         await watch.rests()
-        load.cease()
+        load.stop_publishing()
         result = await load.result()
     nothing_went_wrong(result)
     assert set(result.reconnect_reasons) <= {"drained", "moved"}  # nobody lost a link

@@ -34,7 +34,7 @@ def imported(library: str, process: subprocess.Popen[bytes], log: Path) -> None:
     ("command", "library"),
     [
         ("up", "click.core"),
-        ("up", "migratory_local.cluster"),
+        ("up", "migratory_local.cluster.local_cluster"),
         ("demo", "click.core"),
         ("demo", "migratory_loadtest.api"),
         ("bench", "click.core"),

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
-from migratory_local.java import find_java, spark_home
-from migratory_local.recorder import Recorder
-from migratory_local.report_job import write_request
+from migratory_local.demo.report_job import write_request
+from migratory_local.metrics.recorder import Recorder
+from migratory_local.processes.java import find_java, spark_home
 from migratory_resources import Objective
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
@@ -63,7 +63,7 @@ async def test_a_report_over_recorded_files(tmp_path: Path) -> None:
         notes=["the latency is no measure of the brokers"],
     )
     done = subprocess.run(  # noqa: ASYNC221 - nothing else runs here
-        [sys.executable, "-m", "migratory_local.report_job", str(request), str(answer)],
+        [sys.executable, "-m", "migratory_local.demo.report_job", str(request), str(answer)],
         env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
         capture_output=True,
         text=True,

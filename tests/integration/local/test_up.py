@@ -17,8 +17,8 @@ from unittest.mock import ANY
 import psutil
 import pyarrow.parquet as pq
 import pytest
-from migratory_local.prometheus import find_prometheus
-from migratory_local.state import ClusterState, running_clusters
+from migratory_local.cluster.state import ClusterState, running_clusters
+from migratory_local.metrics.prometheus import find_prometheus
 from migratory_testing.families import descendants, runs
 from migratory_testing.waiting import poll
 

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
-from migratory_local.errors import LocalError
-from migratory_local.zookeeper import Ensemble
+from migratory_local import LocalError
+from migratory_local.cluster.zookeeper import ZooKeeperEnsemble
 from migratory_testing.waiting import poll
 
 pytestmark = pytest.mark.real
 
 
-def test_a_write_succeeds_again_after_the_leaders_death(zookeeper_ensemble: Ensemble) -> None:
+def test_a_write_succeeds_again_after_the_leaders_death(zookeeper_ensemble: ZooKeeperEnsemble) -> None:
     ensemble = zookeeper_ensemble
     assert sorted(member.mode() or "" for member in ensemble.members) == ["follower", "follower", "leader"]
     client = KazooClient(ensemble.servers, timeout=4.0)
@@ -46,7 +46,7 @@ def test_a_write_succeeds_again_after_the_leaders_death(zookeeper_ensemble: Ense
         client.close()
 
 
-def test_without_a_quorum_nobody_has_a_mode(zookeeper_ensemble: Ensemble) -> None:
+def test_without_a_quorum_nobody_has_a_mode(zookeeper_ensemble: ZooKeeperEnsemble) -> None:
     first, second, third = zookeeper_ensemble.members
     zookeeper_ensemble.freeze(first)
     zookeeper_ensemble.kill(second)
@@ -57,7 +57,7 @@ def test_without_a_quorum_nobody_has_a_mode(zookeeper_ensemble: Ensemble) -> Non
 
 
 def test_one_member_stands_alone(tmp_path: Path) -> None:
-    with Ensemble(tmp_path, 1) as ensemble:
+    with ZooKeeperEnsemble(tmp_path, 1) as ensemble:
         assert ensemble.members[0].mode() == "standalone"
         processes = ensemble.processes
     assert not any(process.alive for process in processes)
@@ -69,11 +69,11 @@ def test_a_busy_port_is_named_before_anything_starts(tmp_path: Path) -> None:
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(LocalError, match=rf"port {port} for ZooKeeper is in use"):
-            Ensemble(tmp_path, 1, first_port=port)
+            ZooKeeperEnsemble(tmp_path, 1, first_port=port)
 
 
 def test_a_member_that_cannot_run_says_why(tmp_path: Path) -> None:
-    ensemble = Ensemble(tmp_path, 1)
+    ensemble = ZooKeeperEnsemble(tmp_path, 1)
     (ensemble.members[0].folder / "zoo.cfg").write_text("nonsense=\n")
     with pytest.raises(LocalError, match=r"(?s)zookeeper-0 ended with \d+; its log ends:.*dataDir"), ensemble:
         raise AssertionError("it became ready")
@@ -81,4 +81,4 @@ def test_a_member_that_cannot_run_says_why(tmp_path: Path) -> None:
 
 def test_sizes(tmp_path: Path) -> None:
     with pytest.raises(LocalError, match="2 ZooKeeper members: allowed are 1, 3, 5"):
-        Ensemble(tmp_path, 2)
+        ZooKeeperEnsemble(tmp_path, 2)

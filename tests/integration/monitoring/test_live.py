@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 import yaml
 from migratory_loadtest import Load, LoadResult, Scenario
-from migratory_local.cluster import LocalCluster
-from migratory_local.ports import HOST, free_ports
-from migratory_local.prometheus import find_prometheus, prometheus_process
+from migratory_local.cluster.local_cluster import LocalCluster
+from migratory_local.metrics.prometheus import find_prometheus, prometheus_process
+from migratory_local.processes.network import LOOPBACK, free_ports
 from migratory_resources import MigratoryCluster
 from migratory_spark.alerting.dashboard import dashboard
 from migratory_spark.alerting.rules import rule_file
@@ -40,7 +40,7 @@ def ask(port: int, query: str) -> list[float]:
     refused."""
     now = time.time()
     values = {"query": query, "start": now - 120, "end": now, "step": 2}
-    url = f"http://{HOST}:{port}/api/v1/query_range?{urllib.parse.urlencode(values)}"
+    url = f"http://{LOOPBACK}:{port}/api/v1/query_range?{urllib.parse.urlencode(values)}"
     with urllib.request.urlopen(url, timeout=20) as answer:
         found: dict[str, Any] = json.load(answer)
     return [float(value) for series in found["data"]["result"] for _, value in series["values"]]

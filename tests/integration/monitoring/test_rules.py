@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 from click.testing import CliRunner
-from migratory_cli.sla import sla
+from migratory_cli.commands.sla import sla
 from migratory_resources.objectives import DEFAULT_OBJECTIVES
 from migratory_spark.alerting.__main__ import files
 from migratory_spark.alerting.rules import rule_file

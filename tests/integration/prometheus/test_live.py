@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from migratory_local.ports import free_ports
+from migratory_local.processes.network import free_ports
 from migratory_spark.prometheus import read_samples, register
 from migratory_spark.prometheus.blocks import STALE
 from migratory_spark.samples import table

@@ -20,11 +20,11 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pyspark
 import pytest
-from migratory_local.demo import JAVA_OPTIONS
-from migratory_local.java import find_java, spark_home
-from migratory_local.ports import HOST, free_ports
-from migratory_local.process import Process
-from migratory_local.prometheus import find_prometheus
+from migratory_local.demo.report_job import JAVA_OPTIONS
+from migratory_local.metrics.prometheus import find_prometheus
+from migratory_local.processes.java import find_java, spark_home
+from migratory_local.processes.network import LOOPBACK, free_ports
+from migratory_local.processes.process import Process
 from migratory_spark.jobs import sla_report as job
 from migratory_spark.jobs.exits import BadInput, Unreadable
 from migratory_spark.jobs.inputs import Folder, Servers
@@ -65,12 +65,12 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             f"--config.file={folder / 'prometheus.yml'}",
             f"--storage.tsdb.path={folder / 'data'}",
             "--storage.tsdb.retention.time=100y",
-            f"--web.listen-address={HOST}:{port}",
+            f"--web.listen-address={LOOPBACK}:{port}",
         ],
         folder / "log",
     )
     server.start()
-    url = f"http://{HOST}:{port}"
+    url = f"http://{LOOPBACK}:{port}"
     try:
         poll(lambda: ready(url), "prometheus is ready", 60)
         yield url
@@ -236,7 +236,7 @@ def test_spark_submit_runs_the_job_and_ends_with_its_code(tmp_path: Path) -> Non
             **os.environ,
             "JAVA_HOME": str(spark_home(find_java(), tmp_path)),
             "PYSPARK_PYTHON": sys.executable,
-            "SPARK_LOCAL_IP": HOST,
+            "SPARK_LOCAL_IP": LOOPBACK,
         },
     )  # fmt: skip
     assert done.returncode == 1, done.stderr[-4000:]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import migratory_testing.autumn
 import pytest
-from migratory_local.demo import JAVA_OPTIONS
+from migratory_local.demo.report_job import JAVA_OPTIONS
 from migratory_resources.objectives import Objective
 from migratory_spark.cells import TooManyCells
 from migratory_spark.report import sla_report

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
-from migratory_local.place import Place
+from migratory_local.processes.network import Placement
 
 from migratory_chaos.load import Final, LoadOptions, Sample
 
@@ -28,12 +28,12 @@ class LoadError(Exception):
 class Clients:
     """`role`: publishers or subscribers. Its errors go to a log beside the histories."""
 
-    def __init__(self, role: str, file: Path, place: Place, environment: Mapping[str, str]) -> None:
+    def __init__(self, role: str, file: Path, place: Placement, environment: Mapping[str, str]) -> None:
         self.role = role
         self.sample = Sample()
         self.final: Final | None = None
         self._log = file.parent / f"{role}.log"
-        self._words = [*place.enter, sys.executable, "-m", "migratory_chaos.load", str(file), role]
+        self._words = [*place.command_prefix, sys.executable, "-m", "migratory_chaos.load", str(file), role]
         self._environment = dict(environment)
         self._process: asyncio.subprocess.Process | None = None
         self._reading: asyncio.Task[None] | None = None

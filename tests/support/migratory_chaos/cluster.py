@@ -11,14 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
-from migratory_local.brokers import COMMAND, Broker, Ports, wait_ready, write_config
-from migratory_local.exposition import SeriesTable
-from migratory_local.http import Http
-from migratory_local.place import HERE, Place
-from migratory_local.ports import free_ports
-from migratory_local.process import Process, stop_all
-from migratory_local.supervisor import Happening, Supervisor
-from migratory_local.zookeeper import Ensemble, Member
+from migratory_local.cluster.brokers import MIGRATORY_COMMAND, BrokerPorts, LocalBroker, wait_ready, write_config
+from migratory_local.cluster.zookeeper import ZooKeeperEnsemble, ZooKeeperMember
+from migratory_local.metrics.exposition import SeriesTable
+from migratory_local.processes.network import LOCAL_PLACEMENT, HttpClient, Placement, free_ports
+from migratory_local.processes.process import Process, stop_all
+from migratory_local.processes.supervisor import Supervisor, SupervisorEvent
 from migratory_resources import MigratoryCluster
 from migratory_resources.validation.loading import load_cluster
 
@@ -60,12 +58,12 @@ class ChaosCluster:
         spec: MigratoryCluster,
         folder: Path,
         network: Network | None,
-        on_happening: Callable[[Happening], None] = lambda _: None,
+        on_happening: Callable[[SupervisorEvent], None] = lambda _: None,
     ) -> None:
         self.resource = spec
         self.folder = folder
         self.network = network
-        self.http = Http(_ASK_SECONDS)
+        self.http = HttpClient(_ASK_SECONDS)
         self.supervisor = Supervisor(on_happening)
         self._supervision: asyncio.Task[None] | None = None
         names = spec.broker_names
@@ -76,10 +74,17 @@ class ChaosCluster:
             for number in range(MEMBERS):
                 mount_disk(folder / f"zookeeper-{number}", MEMBER_DISK)
         places = [self.place(f"zookeeper-{number}") for number in range(MEMBERS)]
-        self.ensemble = Ensemble(folder, MEMBERS, places=places)
+        self.ensemble = ZooKeeperEnsemble(folder, MEMBERS, placements=places)
         config = write_config(spec, self.ensemble.servers, folder)
         self.brokers = [
-            Broker(name, Ports(*ports[3 * number : 3 * number + 3]), config, logs, COMMAND, self.place(name))
+            LocalBroker(
+                name,
+                BrokerPorts(*ports[3 * number : 3 * number + 3]),
+                config,
+                logs,
+                MIGRATORY_COMMAND,
+                self.place(name),
+            )
             for number, name in enumerate(names)
         ]
 
@@ -88,8 +93,8 @@ class ChaosCluster:
         """The names of everything that wants a network of its own."""
         return [CLIENTS, *(f"zookeeper-{number}" for number in range(MEMBERS)), *spec.broker_names]
 
-    def place(self, name: str) -> Place:
-        return HERE if self.network is None else self.network.nodes[name].place
+    def place(self, name: str) -> Placement:
+        return LOCAL_PLACEMENT if self.network is None else self.network.nodes[name].place
 
     # ---- its life -------------------------------------------------------------------------------------------------
 
@@ -127,14 +132,14 @@ class ChaosCluster:
     def names(self) -> list[str]:
         return [broker.name for broker in self.brokers]
 
-    def broker(self, name: str) -> Broker:
+    def broker(self, name: str) -> LocalBroker:
         return next(broker for broker in self.brokers if broker.name == name)
 
     # ---- what it says of itself -----------------------------------------------------------------------------------
 
     async def metrics(self, name: str) -> dict[tuple[str, str], float] | None:
         """(metric, role or "") to the sum of its values; None when the broker does not answer."""
-        answer = await self.broker(name).ask(self.http, "/metrics")
+        answer = await self.broker(name).get_admin(self.http, "/metrics")
         if answer is None or answer[0] != 200:
             return None
         table = SeriesTable()
@@ -166,13 +171,13 @@ class ChaosCluster:
                 found.append(f"{member.name} serves nobody")
         urls = set(self.urls)
         for broker in self.brokers:
-            ready = await broker.ready(self.http)
+            ready = await broker.is_ready(self.http)
             told = await self.metrics(broker.name)
             if not ready or told is None:
-                answer = await broker.ask(self.http, "/readyz")
+                answer = await broker.get_admin(self.http, "/readyz")
                 found.append(f"{broker.name} is not ready: {answer[1].strip() if answer else 'no answer'}")
                 continue
-            if missing := urls - await broker.lists(self.http):
+            if missing := urls - await broker.advertised_urls(self.http):
                 found.append(f"{broker.name} does not name {', '.join(sorted(missing))} to clients")
             if told[("migratory_member", "")] != 1 or told[("migratory_fenced", "")] != 0:
                 found.append(f"{broker.name} is no member of every group, or fenced")
@@ -186,7 +191,7 @@ class ChaosCluster:
     async def modes(self) -> list[str | None]:
         return list(await asyncio.gather(*(asyncio.to_thread(member.mode) for member in self.ensemble.members)))
 
-    async def leader(self) -> Member | None:
+    async def leader(self) -> ZooKeeperMember | None:
         return await asyncio.to_thread(self.ensemble.leader)
 
     async def wait_whole(self, within: float) -> list[str]:
@@ -202,7 +207,7 @@ class ChaosCluster:
         """Every broker's /v1/status, to be kept beside histories that show a fault."""
         found: dict[str, object] = {}
         for broker in self.brokers:
-            answer = await broker.ask(self.http, "/v1/status")
+            answer = await broker.get_admin(self.http, "/v1/status")
             found[broker.name] = msgspec.json.decode(answer[1]) if answer is not None else "no answer"
         return found
 

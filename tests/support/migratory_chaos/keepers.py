@@ -7,7 +7,7 @@ import signal
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from migratory_local.zookeeper import Member
+from migratory_local.cluster.zookeeper import ZooKeeperMember
 
 from migratory_chaos.faults import Fault, Scene, refused, state
 
@@ -41,7 +41,7 @@ class LoseMembers(Fault):
                 else:
                     member.process.kill()
                     scene.prove(f"exit code of {member.name}", -signal.SIGKILL, member.process.exit_code)
-                    met = refused(member.place.address, member.port)
+                    met = refused(member.placement.address, member.port)
                     scene.prove(f"a connection to {member.name}", "refused", met)
             if self.which == "leader":
                 await scene.happens("leader", "another member", lambda: _leader(scene, names), ELECTION_SECONDS)
@@ -55,7 +55,7 @@ class LoseMembers(Fault):
                 cluster.supervisor.release(member.name)
 
 
-def _victims(scene: Scene, leader: Member | None, which: Which) -> list[Member]:
+def _victims(scene: Scene, leader: ZooKeeperMember | None, which: Which) -> list[ZooKeeperMember]:
     members = list(scene.cluster.ensemble.members)
     scene.random.shuffle(members)
     match which:
@@ -69,7 +69,7 @@ def _victims(scene: Scene, leader: Member | None, which: Which) -> list[Member]:
             return members
 
 
-async def _state(member: Member) -> tuple[bool, object]:
+async def _state(member: ZooKeeperMember) -> tuple[bool, object]:
     seen = state(member.process.pid)
     return seen == "T", seen
 

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from migratory_local.place import Place
+from migratory_local.processes.network import Placement
 
 INSIDE = "MIGRATORY_CHAOS_INSIDE"
 TOOLS = {"unshare": "util-linux", "nsenter": "util-linux", "ip": "iproute2", "ss": "iproute2", "iptables": "iptables"}
@@ -76,8 +76,8 @@ class Node:
     router: str
 
     @property
-    def place(self) -> Place:
-        return Place(self.address, ("nsenter", f"--net={_NAMES / self.name}"))
+    def place(self) -> Placement:
+        return Placement(self.address, ("nsenter", f"--net={_NAMES / self.name}"))
 
 
 class Rule:
@@ -154,12 +154,13 @@ class Network:
     def _connections(self, source: str, target: str, port: int, *options: str) -> frozenset[str]:
         address = self.nodes[target].address
         words = ["ss", *options, "-H", "-n", "-t", "state", "established", "dst", address, "dport", "=", str(port)]
-        return frozenset(line.split()[2] for line in run(*self.nodes[source].place.enter, *words).splitlines())
+        return frozenset(line.split()[2] for line in run(*self.nodes[source].place.command_prefix, *words).splitlines())
 
     def meets(self, source: str, target: str, port: int) -> str:
         """What a new connection from `source` to a port of `target` meets: "refused", "accepted" or "silence"."""
         node = self.nodes[target]
-        return run(*self.nodes[source].place.enter, sys.executable, "-S", "-c", _DIAL, node.address, str(port)).strip()
+        words = [sys.executable, "-S", "-c", _DIAL, node.address, str(port)]
+        return run(*self.nodes[source].place.command_prefix, *words).strip()
 
     def _between(self, source: str, target: str) -> list[str]:
         return ["-s", self.nodes[source].address, "-d", self.nodes[target].address]

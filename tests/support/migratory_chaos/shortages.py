@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from migratory_local.zookeeper import Member
+from migratory_local.cluster.zookeeper import ZooKeeperMember
 
 from migratory_chaos.crashes import kill
 from migratory_chaos.faults import Fault, Scene
@@ -152,7 +152,7 @@ def full(scene: Scene, folder: Path) -> Iterator[None]:
         ballast.unlink(missing_ok=True)
 
 
-async def _fails(member: Member, starts: int) -> tuple[bool, object]:
+async def _fails(member: ZooKeeperMember, starts: int) -> tuple[bool, object]:
     mode = await asyncio.to_thread(member.mode)
     if member.process.starts > starts or not member.process.alive:
         return True, "ended"

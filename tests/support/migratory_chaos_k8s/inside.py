@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 
 import msgspec
 from migratory_loadtest import Load, LoadEvent, Scenario
-from migratory_loadtest.account import write
+from migratory_loadtest.records import write_records
 
 PORT = 8090
 KEYS = (
@@ -71,7 +71,7 @@ class Inside:
         try:
             async with Load(self.scenario, self.take) as self.load:
                 result = await self.load.result()
-                write(_ACCOUNT, self.load.accounts)
+                write_records(_ACCOUNT, self.load.records)
                 self.result = result.to_json()
         except Exception as error:  # noqa: BLE001 - told to whoever asks: nobody sees this process end
             self.failure = repr(error)
@@ -90,7 +90,7 @@ class Inside:
     def cease(self) -> None:
         if self.load is None or self.loop is None:
             raise RuntimeError("no load yet")
-        self.loop.call_soon_threadsafe(self.load.cease)
+        self.loop.call_soon_threadsafe(self.load.stop_publishing)
 
 
 class Answers(BaseHTTPRequestHandler):

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from migratory_local.exposition import SeriesTable
+from migratory_local.metrics.exposition import SeriesTable
 from migratory_node.kubectl import Kubectl, Object, Refused
 
 from migratory_chaos_k8s.api import Api, Silent, pod_path

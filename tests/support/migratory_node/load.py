@@ -23,7 +23,7 @@ async def main():
                 await load.mark(mark.read_text())
                 mark.unlink()
             await asyncio.sleep(0.2)
-        load.cease()
+        load.stop_publishing()
         found = await result
     print("{RESULT}", found.to_json().decode(), sep="\\n")
 

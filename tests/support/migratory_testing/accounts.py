@@ -6,26 +6,28 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from migratory_loadtest.account import Entry, Sent, SubscriberAccount, TopicAccount
+from migratory_loadtest.records import DeliveryRecord, PublicationRecord, SubscriberRecord, TopicRecord
 from migratory_protocol.positions import Position
 
 
-def perfect(topic: str = "bench/0", subscribers: int = 3, publications: int = 6, epoch: int = 1) -> TopicAccount:
+def perfect(topic: str = "bench/0", subscribers: int = 3, publications: int = 6, epoch: int = 1) -> TopicRecord:
     """Everything was acknowledged and delivered to everybody; one publisher."""
-    entries = [Entry(Position(epoch, number), f"{topic}#{number}") for number in range(1, publications + 1)]
-    sent = [Sent(entry.digest, 0, entry.position.sequence, entry.position) for entry in entries]
-    return TopicAccount(
+    entries = [DeliveryRecord(Position(epoch, number), f"{topic}#{number}") for number in range(1, publications + 1)]
+    sent = [PublicationRecord(entry.digest, 0, entry.position.sequence, entry.position) for entry in entries]
+    return TopicRecord(
         topic=topic,
         acknowledged=sent,
         transcripts=[entries],
         subscribers=[
-            SubscriberAccount(number, Position(epoch, 0), 0, [(0, publications)], ["broker-0"])
+            SubscriberRecord(number, Position(epoch, 0), 0, [(0, publications)], ["broker-0"])
             for number in range(subscribers)
         ],
     )
 
 
-def rewrite(account: TopicAccount, place: int, change: Callable[[list[Entry]], list[Entry]]) -> SubscriberAccount:
+def rewrite(
+    account: TopicRecord, place: int, change: Callable[[list[DeliveryRecord]], list[DeliveryRecord]]
+) -> SubscriberRecord:
     """Changes the history of the subscriber at `place` of the account and leaves all others as they are."""
     subscriber = account.subscribers[place]
     changed = change(list(account.deliveries(subscriber)))
@@ -35,25 +37,25 @@ def rewrite(account: TopicAccount, place: int, change: Callable[[list[Entry]], l
     return subscriber
 
 
-def drop(account: TopicAccount, place: int, delivery: int) -> Position:
+def drop(account: TopicRecord, place: int, delivery: int) -> Position:
     """Takes one delivery away; returns its position."""
     position = list(account.deliveries(account.subscribers[place]))[delivery].position
     rewrite(account, place, lambda entries: entries[:delivery] + entries[delivery + 1 :])
     return position
 
 
-def double(account: TopicAccount, place: int, delivery: int) -> Position:
+def double(account: TopicRecord, place: int, delivery: int) -> Position:
     """Delivers one again, right behind itself; returns its position."""
     position = list(account.deliveries(account.subscribers[place]))[delivery].position
     rewrite(account, place, lambda entries: entries[: delivery + 1] + entries[delivery:])
     return position
 
 
-def swap(account: TopicAccount, place: int, delivery: int) -> Position:
+def swap(account: TopicRecord, place: int, delivery: int) -> Position:
     """Exchanges one delivery and the next; returns the position that now comes too late."""
     position = list(account.deliveries(account.subscribers[place]))[delivery].position
 
-    def change(entries: list[Entry]) -> list[Entry]:
+    def change(entries: list[DeliveryRecord]) -> list[DeliveryRecord]:
         first, second = entries[delivery : delivery + 2]
         return [*entries[:delivery], second, first, *entries[delivery + 2 :]]
 

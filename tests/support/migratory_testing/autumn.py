@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from migratory_local.java import find_java, spark_home
+from migratory_local.processes.java import find_java, spark_home
 from migratory_resources.objectives import Objective
 from migratory_spark.report import sla_report
 from migratory_spark.session import local_session

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from migratory_local.zookeeper import Ensemble
+from migratory_local.cluster.zookeeper import ZooKeeperEnsemble
 
 from migratory_testing.processes import Broker, Brokers
 from migratory_testing.rawclient import RawClient, close_all, payload
@@ -38,14 +38,14 @@ class Bystander:
 
 
 @pytest.fixture(scope="session")
-def zookeeper_member(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ensemble]:
+def zookeeper_member(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperEnsemble]:
     with ensemble(tmp_path_factory.mktemp("zookeeper"), 1) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def broker(
-    zookeeper_member: Ensemble, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+    zookeeper_member: ZooKeeperEnsemble, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[Broker]:
     """The only broker of a cluster."""
     settings: dict[str, Any] = {"delivery": {"minCopies": 1}, **getattr(request.module, "SETTINGS", {})}

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from migratory_local.ports import free_ports
+from migratory_local.processes.network import free_ports
 
 from migratory_testing.waiting import poll
 

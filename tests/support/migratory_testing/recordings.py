@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from migratory_loadtest.exporter import MeterCollector
 from migratory_loadtest.meter import BEFORE, Meter
-from migratory_local.recorder import SCHEMA
+from migratory_local.metrics.recorder import SCHEMA
 
 START, SECONDS = 1_767_225_600, 60
 """2026-01-01T00:00:00Z, and how long."""
@@ -32,7 +32,7 @@ class Sample(NamedTuple):
 def recording(*, lost: int = 0, cluster: str = "quotes", start: int = START) -> list[Sample]:
     """Scraped each second, the first time before anything happened. `lost` are told at the end, as a verifier does."""
     meter = Meter(BOUNDS, settle=1.0)
-    exporter = MeterCollector(meter, cluster, began=start - 1.0)
+    exporter = MeterCollector(meter, cluster, started_at=start - 1.0)
     found = [*_scrape(exporter, start)]
     for second in range(SECONDS):
         brokers = ("b0", "b1") if second < SECONDS // 2 else ("b0",)

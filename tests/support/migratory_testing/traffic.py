@@ -6,7 +6,7 @@ import asyncio
 import time
 
 from migratory_loadtest.api import LoadEvent, LoadResult, Scenario
-from migratory_local.cluster import LocalCluster
+from migratory_local.cluster.local_cluster import LocalCluster
 
 SECOND = 60
 """Publications in a second of `scenario`."""

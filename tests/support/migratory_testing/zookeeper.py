@@ -10,25 +10,25 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from migratory_local.zookeeper import Ensemble
+from migratory_local.cluster.zookeeper import ZooKeeperEnsemble
 
 __all__ = ["ensemble", "zookeeper", "zookeeper_ensemble"]
 
 
-def ensemble(folder: Path, size: int = 3) -> Ensemble:
+def ensemble(folder: Path, size: int = 3) -> ZooKeeperEnsemble:
     """`with ensemble(tmp_path, 3) as zk: zk.servers, zk.leader(), zk.kill(member), member.process.start()`."""
-    return Ensemble(folder, size)
+    return ZooKeeperEnsemble(folder, size)
 
 
 @pytest.fixture
-def zookeeper(tmp_path: Path) -> Iterator[Ensemble]:
+def zookeeper(tmp_path: Path) -> Iterator[ZooKeeperEnsemble]:
     """One member: about a second to start."""
-    with Ensemble(tmp_path / "zookeeper", 1) as running:
+    with ZooKeeperEnsemble(tmp_path / "zookeeper", 1) as running:
         yield running
 
 
 @pytest.fixture
-def zookeeper_ensemble(tmp_path: Path) -> Iterator[Ensemble]:
+def zookeeper_ensemble(tmp_path: Path) -> Iterator[ZooKeeperEnsemble]:
     """Three members: about two seconds to start."""
-    with Ensemble(tmp_path / "zookeeper", 3) as running:
+    with ZooKeeperEnsemble(tmp_path / "zookeeper", 3) as running:
         yield running

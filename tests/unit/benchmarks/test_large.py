@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from migratory_loadtest.result import Latency
+from migratory_loadtest.result import LatencySummary
 from msgspec import structs, to_builtins
 
 from benchmarks import orders as o
@@ -238,7 +238,7 @@ def test_the_command_makes_the_page_from_a_file_and_ends_1_when_the_model_is_off
         assert "# Capacity" in (tmp_path / "page.md").read_text()
 
 
-LATENCY = to_builtins(Latency(count=9, median=1.5, mean=2.0, stdev=0.5, p90=3.0, p95=4.0, p99=5.0, max=6.0))
+LATENCY = to_builtins(LatencySummary(count=9, median=1.5, mean=2.0, stdev=0.5, p90=3.0, p95=4.0, p99=5.0, max=6.0))
 ROW = {"subscribers": 5000, "topics": 5, "latency_ms": LATENCY, "broker_cpu_percent": 3.25, "gbps": 0.0081,
        "clients_cpu_percent": 1.5, "broker_mib": 45.0, "io_processes": 0, "late_sends": 0}  # fmt: skip
 THREE: dict[str, Any] = {

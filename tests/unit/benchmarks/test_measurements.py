@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from migratory_loadtest.histogram import Histogram, bounds
+from migratory_loadtest.histogram import Histogram, bucket_bounds
 from msgspec import structs
 
 from benchmarks import machine
@@ -24,7 +24,7 @@ from benchmarks.stand import Stand
 
 
 def heard(latencies: list[float], **more: Any) -> Totals:
-    histogram = Histogram(bounds())
+    histogram = Histogram(bucket_bounds())
     for value in latencies:
         histogram.observe(value)
     own: dict[str, Any] = {"counts": histogram.counts, "total": histogram.total, "squares": histogram.squares,
@@ -121,10 +121,10 @@ async def test_publishing_lasts_as_long_as_what_is_measured(monkeypatch: pytest.
         def __init__(self, _offsets: object, _rate: float, count: int) -> None:
             counts.append(count)
 
-        def peek(self) -> None:
+        def next_due(self) -> None:
             return None
 
-    monkeypatch.setattr(failover, "Schedule", Nothing)
+    monkeypatch.setattr(failover, "SendSchedule", Nothing)
     monkeypatch.setattr(failover, "Client", lambda _: None)
     for rate, seconds in ((0.1, 34.0), (0.1, 30.0), (1.0, 0.2)):
         await failover.Publishing([], Work(subscribers=60, topics=6, payload=140, rate=rate)).run(seconds)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from migratory_loadtest.histogram import Histogram, bounds
+from migratory_loadtest.histogram import Histogram, bucket_bounds
 from msgspec import to_builtins
 from rich.console import Console
 
@@ -201,7 +201,7 @@ def test_publishing_is_compared_in_rate_and_in_single_times() -> None:
 
 
 def heard(latencies: list[float], **more: Any) -> o.Heard:
-    histogram = Histogram(bounds())
+    histogram = Histogram(bucket_bounds())
     for value in latencies:
         histogram.observe(value)
     own = {"counts": histogram.counts, "total": histogram.total, "squares": histogram.squares,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from migratory_chaos_k8s.result import NO_REPORT, Run, Struck, table
-from migratory_loadtest.result import LoadResult, Resumed, Spread
+from migratory_loadtest.result import DurationSummary, FaultRecovery, LoadResult
 
 COUNTS: dict[str, Any] = {"published": 100, "acknowledged": 100, "expected": 300, "delivered": 300, "received": 300}
 PROOF = {"what": "another pod", "expected": "b-0", "seen": "b-0", "holds": True, "at": 5.0}
@@ -15,9 +15,9 @@ PROOF = {"what": "another pod", "expected": "b-0", "seen": "b-0", "holds": True,
 
 def load(**changes: Any) -> dict[str, Any]:
     marks = [
-        Resumed(name="kill", broker="b-0", clients=4, disconnected=4, resumed=4, within_limit=4, slowest=1.25,
-                publish_gap_seconds=Spread(count=3, p50=0.3, p99=2.0, max=2.0)),
-        Resumed(name="scale", broker=None, clients=0, disconnected=0, resumed=0, within_limit=0),
+        FaultRecovery(name="kill", broker="b-0", clients=4, disconnected=4, resumed=4, within_limit=4, slowest=1.25,
+                publish_gap_seconds=DurationSummary(count=3, p50=0.3, p99=2.0, max=2.0)),
+        FaultRecovery(name="scale", broker=None, clients=0, disconnected=0, resumed=0, within_limit=0),
     ]  # fmt: skip
     result = LoadResult(**COUNTS, marks=marks, scenario={"subscribers": 8, "publishers": 2})
     return {**json.loads(result.to_json()), **changes}

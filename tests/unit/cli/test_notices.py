@@ -1,4 +1,4 @@
-"""What `pub` and `sub` say on stderr, in both forms."""
+"""The messages of `pub` and `sub` on standard error, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from migratory_cli.notices import Notices, Status
 from migratory_client import LinkDown, LinkUp, Position, Problem, Ready, Receipt
 
-HERE, THERE = Position(1, 7), Position(9, 4)
+OLD, NEW = Position(1, 7), Position(9, 4)
 
 
 @pytest.mark.parametrize(
@@ -16,9 +16,10 @@ HERE, THERE = Position(1, 7), Position(9, 4)
     [
         (LinkUp(1, "ws://a/ws", "quotes", "b0", 3), "connected to b0 at ws://a/ws",
          {"status": "connected", "broker": "b0", "url": "ws://a/ws"}),
-        (LinkDown(1, 1001, "moved away", "drained", True), "moved: the broker before is being drained",
+        (LinkDown(1, 1001, "moved away", "drained", True), "moved: the previous broker is draining",
          {"status": "moved", "cause": "drained"}),
-        (LinkDown(1, 1000, "moved away", "moved", True), "moved: the broker before had more clients than its share",
+        (LinkDown(1, 1000, "moved away", "moved", True),
+         "moved: the previous broker had more than its share of clients",
          {"status": "moved", "cause": "moved"}),
         (LinkDown(1, 1006, "nothing heard for 30 s"), "connection lost: nothing heard for 30 s",
          {"status": "lost", "code": 1006, "reason": "nothing heard for 30 s"}),
@@ -32,7 +33,7 @@ HERE, THERE = Position(1, 7), Position(9, 4)
         (Problem("bad_server", "x"), "bad_server: x", {"status": "problem", "code": "bad_server", "text": "x"}),
     ],
 )  # fmt: skip
-def test_connections(
+def test_status_is_shown_as_text_and_json_and_not_if_quiet(
     capsys: pytest.CaptureFixture[str], status: Status, text: str, fields: dict[str, object] | None
 ) -> None:
     Notices(as_json=False, quiet=False).status(status)
@@ -47,18 +48,20 @@ def test_connections(
 @pytest.mark.parametrize(
     ("receipt", "text", "fields"),
     [
-        (Receipt("t", "complete", HERE, HERE), "t: complete, the topic stands at 1:7",
+        (Receipt("t", "complete", OLD, OLD), "t: complete, at position 1:7",
          {"topic": "t", "receipt": "complete", "position": "1:7"}),
-        (Receipt("t", "reset", THERE, THERE, resumed=True, before=HERE),
-         "t: reset, an earlier history is lost; goes on behind 9:4, was at 1:7",
+        (Receipt("t", "reset", NEW, NEW, resumed=True, before=OLD),
+         "t: reset, the earlier history is lost; continues after 9:4, was at 1:7",
          {"topic": "t", "receipt": "reset", "position": "9:4", "after": "9:4", "before": "1:7"}),
-        (Receipt("t", "reset", None, None), "t: reset, an earlier history is lost; goes on from now",
+        (Receipt("t", "reset", None, None), "t: reset, the earlier history is lost; continues from now on",
          {"topic": "t", "receipt": "reset", "after": None, "before": None}),
-        (Receipt("t", "hole", HERE, HERE, 3, 5, True), "t: hole, 3 to 5 are missing",
+        (Receipt("t", "hole", OLD, OLD, 3, 5, True), "t: hole, 3 to 5 are missing",
          {"topic": "t", "receipt": "hole", "position": "1:7", "first": 3, "last": 5}),
     ],
 )  # fmt: skip
-def test_receipts(capsys: pytest.CaptureFixture[str], receipt: Receipt, text: str, fields: dict[str, object]) -> None:
+def test_receipt_is_shown_and_gaps_even_if_quiet(
+    capsys: pytest.CaptureFixture[str], receipt: Receipt, text: str, fields: dict[str, object]
+) -> None:
     for quiet in (False, True):
         Notices(as_json=False, quiet=quiet).receipt(receipt)
         Notices(as_json=True, quiet=quiet).receipt(receipt)
@@ -69,7 +72,7 @@ def test_receipts(capsys: pytest.CaptureFixture[str], receipt: Receipt, text: st
             assert (lines[0], json.loads(lines[1])) == (text, fields)
 
 
-def test_errors_are_told_to_the_quiet_and_problems_once_for_each_connection(capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_are_shown_if_quiet_and_a_problem_once_per_connection(capsys: pytest.CaptureFixture[str]) -> None:
     notices = Notices(as_json=False, quiet=False)
     for status in (Problem("a", "1"), Problem("a", "1"), LinkUp(1, "u", "c", "b", 1), Problem("a", "1")):
         notices.status(status)

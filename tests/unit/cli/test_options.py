@@ -1,4 +1,4 @@
-"""Where servers come from, and what usage errors say."""
+"""Shared options: discovery of servers, number types, and the texts of usage errors."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from types import SimpleNamespace
 import click
 import pytest
 from click.testing import CliRunner
-from migratory_cli import running
+from migratory_cli import options
 from migratory_cli.main import main
-from migratory_cli.options import DEFAULT_SERVERS, find_servers
+from migratory_cli.options import DEFAULT_SERVERS, FiniteFloat, find_servers
 
 
 def clusters(*names: str) -> SimpleNamespace:
@@ -23,17 +23,17 @@ def clusters(*names: str) -> SimpleNamespace:
 
 
 @pytest.fixture(autouse=True)
-def nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "migratory_local.state", clusters())
+def no_cluster_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "migratory_local.cluster.state", clusters())
     monkeypatch.delenv("MIGRATORY_SERVERS", raising=False)
 
 
-def test_servers_come_from_the_line_the_environment_what_runs_here_or_the_usual_ports(
+def test_servers_come_from_option_environment_local_cluster_or_default_ports(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert find_servers(()) == (list(DEFAULT_SERVERS), "")
     assert DEFAULT_SERVERS[0] == "ws://127.0.0.1:8800/ws"
-    monkeypatch.setitem(sys.modules, "migratory_local.state", clusters("one"))
+    monkeypatch.setitem(sys.modules, "migratory_local.cluster.state", clusters("one"))
     assert find_servers(()) == (["ws://one-0/ws"], "one")
     monkeypatch.setenv("MIGRATORY_SERVERS", "ws://a/ws, ws://b/ws  ws://c/ws,")
     assert find_servers(()) == (["ws://a/ws", "ws://b/ws", "ws://c/ws"], "")
@@ -44,32 +44,32 @@ def test_servers_come_from_the_line_the_environment_what_runs_here_or_the_usual_
     assert find_servers(()) == (["ws://one-0/ws"], "one")
 
 
-def test_without_the_local_extra_the_usual_ports_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_ports_are_tried_without_the_local_runner(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> object:
         raise ModuleNotFoundError(name, name="psutil")
 
-    monkeypatch.setattr(running, "import_module", missing)
+    monkeypatch.setattr(options, "import_module", missing)
     assert find_servers(()) == (list(DEFAULT_SERVERS), "")
-    with pytest.raises(click.UsageError, match="psutil is missing"):
+    with pytest.raises(click.UsageError, match="psutil is not installed: run `make install`"):
         find_servers((), "one")
 
 
 @pytest.mark.parametrize(
     "command", [["pub", "t", "x"], ["sub", "t"], ["bench", "run"], ["bench", "pub"], ["bench", "sub"]]
 )
-def test_of_several_clusters_one_must_be_chosen(monkeypatch: pytest.MonkeyPatch, command: list[str]) -> None:
-    monkeypatch.setitem(sys.modules, "migratory_local.state", clusters("one", "two"))
+def test_several_clusters_need_the_option_cluster(monkeypatch: pytest.MonkeyPatch, command: list[str]) -> None:
+    monkeypatch.setitem(sys.modules, "migratory_local.cluster.state", clusters("one", "two"))
     result = CliRunner().invoke(main, command)
     assert result.exit_code == 2, result.output
-    assert "several clusters run on this machine (one, two): choose with --cluster NAME" in result.output
+    assert "several clusters run on this machine (one, two): choose one with --cluster NAME" in result.output
     result = CliRunner().invoke(main, [*command, "--cluster", "three"])
     assert result.exit_code == 2
     assert "no cluster named three runs on this machine" in result.output
 
 
-def test_a_failure_to_connect_is_told_once_and_ends_with_what_to_do() -> None:
+def test_failure_to_connect_is_shown_once_with_a_hint() -> None:
     with socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))  # taken, and nobody listens
+        closed.bind(("127.0.0.1", 0))  # in use, but not listening
         url = f"ws://127.0.0.1:{closed.getsockname()[1]}/ws"
         line = [sys.executable, "-m", "migratory_cli.main", "sub", "t", "-s", url, "--connect-timeout", "2"]
         done = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
@@ -81,7 +81,7 @@ def test_a_failure_to_connect_is_told_once_and_ends_with_what_to_do() -> None:
     ]
 
 
-def test_help_of_bench_names_the_ports_that_clusters_have() -> None:
+def test_help_of_bench_names_no_outdated_port() -> None:
     shown = (
         CliRunner().invoke(main, ["bench", "--help"]).output + CliRunner().invoke(main, ["bench", "run", "-h"]).output
     )
@@ -99,24 +99,21 @@ def test_help_of_bench_names_the_ports_that_clusters_have() -> None:
         (["pub", "t", "x", "-s", "ws://a", "--cluster", "c"], "leave out --server"),
         (["bench", "run", "-s", ","], "the list of URLs is empty"),
         (["sub"], "Missing argument 'TOPIC...'"),
-        (["sub", "t", "u", "--after", "1:2"], "--after goes with a single TOPIC"),
+        (["sub", "t", "u", "--after", "1:2"], "--after is allowed with a single TOPIC only"),
         (["sub", "t", "--after", "1:x"], 'is not "epoch:sequence"'),
         (["sub", "t", "--count", "0"], "x>=1"),
         (["status", "ftp://a"], "http:// or https:// address"),
     ],
 )
-def test_wrong_usage_ends_with_2_and_says_what_is_wrong(line: list[str], what: str) -> None:
+def test_wrong_usage_ends_with_2_and_names_the_problem(line: list[str], what: str) -> None:
     result = CliRunner().invoke(main, line)
     assert result.exit_code == 2
     assert what in result.output
 
 
 @pytest.mark.parametrize("more", [[], ["--cluster", "one"]])
-def test_of_two_clusters_of_one_name_the_addresses_must_be_given(
-    monkeypatch: pytest.MonkeyPatch, more: list[str]
-) -> None:
-    """--cluster was once asked for, and then asked for again."""
-    monkeypatch.setitem(sys.modules, "migratory_local.state", clusters("one", "one"))
+def test_two_clusters_of_the_same_name_need_addresses(monkeypatch: pytest.MonkeyPatch, more: list[str]) -> None:
+    monkeypatch.setitem(sys.modules, "migratory_local.cluster.state", clusters("one", "one"))
     result = CliRunner().invoke(main, ["pub", "t", "x", *more])
     assert result.exit_code == 2
     assert "(one in /runs/one, one in /runs/one): give the addresses" in " ".join(result.output.split())
@@ -126,3 +123,35 @@ def test_of_two_clusters_of_one_name_the_addresses_must_be_given(
 def test_help_says_that_tokens_are_not_checked(command: list[str]) -> None:
     shown = " ".join(CliRunner().invoke(main, [*command, "--help"]).output.split())
     assert "--token TEXT Sent to the brokers, which do not check it yet" in shown
+
+
+def float_options(command: click.Command, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], click.Option]]:
+    """Return every option of a command and its subcommands that is a floating-point number."""
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        subcommands = [(name, command.get_command(context, name)) for name in command.list_commands(context)]
+        return [option for name, one in subcommands if one is not None for option in float_options(one, (*path, name))]
+    return [
+        (path, option)
+        for option in command.params
+        if isinstance(option, click.Option) and isinstance(option.type, click.types.FloatParamType | click.FloatRange)
+    ]
+
+
+def test_no_option_accepts_nan_or_infinity() -> None:
+    """click accepts "nan" in any range, and "inf" in a range without end. With these the commands would wait for ever.
+
+    `bench` leaves the check to the scenario, and `sla report` has the options of its Spark job.
+    """
+    options = float_options(main)
+    assert {path[0] for path, _ in options} >= {"pub", "sub", "demo", "status", "bench"}
+    for path, option in options:
+        if path[0] != "bench" and path != ("sla", "report"):
+            assert isinstance(option.type, FiniteFloat), (path, option.name)
+    for text in ("nan", "inf", "-inf"):
+        done = CliRunner().invoke(main, ["pub", "t", "x", "--rate", text])
+        assert done.exit_code == 2
+        assert "--rate" in done.output
+        done = CliRunner().invoke(main, ["bench", "run", "-s", "ws://127.0.0.1:1/ws", "--duration", text])
+        assert done.exit_code == 2
+        assert "duration" in done.output

@@ -1,4 +1,4 @@
-"""`migratory status` over answers that brokers give, and over none."""
+"""`migratory status`: tables, remarks and errors for the answers of brokers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from migratory_cli import running, status_view
+from migratory_cli import options
+from migratory_cli.commands import status_view
 from migratory_cli.main import main
 
 READY: dict[str, Any] = {
@@ -31,8 +32,8 @@ READY: dict[str, Any] = {
 }  # fmt: skip
 
 
-class Fake(ThreadingHTTPServer):
-    """Answers /v1/status with `answer`, a status line and a body."""
+class FakeBroker(ThreadingHTTPServer):
+    """A server that answers /v1/status with `answer`, a status code and a body."""
 
     answer: tuple[int, bytes] = (200, b"{}")
 
@@ -44,7 +45,7 @@ class Fake(ThreadingHTTPServer):
 class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         assert self.path == "/v1/status"
-        assert isinstance(self.server, Fake)
+        assert isinstance(self.server, FakeBroker)
         code, body = self.server.answer
         self.send_response(code)
         self.send_header("Content-Length", str(len(body)))
@@ -56,8 +57,8 @@ class Handler(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def fake() -> Iterator[Fake]:
-    with Fake(("127.0.0.1", 0), Handler) as server:
+def fake() -> Iterator[FakeBroker]:
+    with FakeBroker(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         yield server
@@ -71,7 +72,7 @@ def runner(monkeypatch: pytest.MonkeyPatch) -> CliRunner:
     return CliRunner()
 
 
-def test_a_table_of_what_brokers_say(fake: Fake, runner: CliRunner) -> None:
+def test_status_shows_a_table_and_slow_consumers(fake: FakeBroker, runner: CliRunner) -> None:
     fake.answer = (200, json.dumps(READY).encode())
     result = runner.invoke(main, ["status", fake.url.removeprefix("http://")])
     assert result.exit_code == 0, result.output
@@ -80,7 +81,7 @@ def test_a_table_of_what_brokers_say(fake: Fake, runner: CliRunner) -> None:
     assert 'slow consumer at quotes-broker-0: {"client": "c7"' in result.output
 
 
-def test_json_holds_everything(fake: Fake, runner: CliRunner) -> None:
+def test_json_has_the_complete_answers(fake: FakeBroker, runner: CliRunner) -> None:
     fake.answer = (200, json.dumps(READY).encode())
     result = runner.invoke(main, ["status", fake.url + "/v1/status", "--json"])
     assert json.loads(result.output) == {fake.url: READY}
@@ -92,13 +93,13 @@ def test_json_holds_everything(fake: Fake, runner: CliRunner) -> None:
         ((200, json.dumps(READY | {"ready": False, "reason": "learning [3 groups]"}).encode()), "learning [3 groups]"),
         ((200, b'{"broker":"b","edge":{"draining":true}}'), "draining"),
         ((200, b'{"edge":null}'), "not ready"),
-        ((404, b""), "HTTP 404: no status is given there (a broker's port for clients?"),
+        ((404, b""), "HTTP 404: there is no status at this address; use the broker's administration port"),
         ((500, b""), "HTTP 500"),
-        ((200, b"<html>"), "is this a broker's administration listener?"),
+        ((200, b"<html>"), "this is not a broker's administration listener"),
     ],
 )
-def test_a_broker_that_is_not_ready_ends_with_1(
-    fake: Fake, runner: CliRunner, answer: tuple[int, bytes], shown: str
+def test_broker_that_is_not_ready_ends_with_1(
+    fake: FakeBroker, runner: CliRunner, answer: tuple[int, bytes], shown: str
 ) -> None:
     fake.answer = answer
     result = runner.invoke(main, ["status", fake.url])
@@ -106,7 +107,7 @@ def test_a_broker_that_is_not_ready_ends_with_1(
     assert shown in result.output
 
 
-def test_a_broker_that_does_not_answer_is_named(fake: Fake, runner: CliRunner) -> None:
+def test_broker_that_does_not_answer_is_named(fake: FakeBroker, runner: CliRunner) -> None:
     fake.answer = (200, json.dumps(READY).encode())
     result = runner.invoke(main, ["status", fake.url, "http://127.0.0.1:1"])
     assert result.exit_code == 1
@@ -114,15 +115,15 @@ def test_a_broker_that_does_not_answer_is_named(fake: Fake, runner: CliRunner) -
     assert "quotes-broker-0" in result.output
 
 
-def test_brokers_of_the_cluster_that_were_not_asked_are_named(fake: Fake, runner: CliRunner) -> None:
-    """A fourth one, started by hand, is in everybody's server list but in no file of `migratory up`."""
+def test_linked_brokers_that_were_not_queried_are_named(fake: FakeBroker, runner: CliRunner) -> None:
+    """A fourth broker, started by hand, is in the server lists but not in the state file of `migratory up`."""
     servers = [{"url": f"ws://127.0.0.1:880{port}/ws", "weight": 100} for port in (0, 3)]
     links = {"quotes-broker-3": {"incarnation": 1, "waiting_bytes": 0}}
     fake.answer = (200, json.dumps(READY | {"pid": 4711, "servers": servers, "peer_links": links}).encode())
     result = runner.invoke(main, ["status", fake.url])
     assert result.exit_code == 0, result.output
     assert "4711" in result.output.splitlines()[2]
-    remark = next(line for line in result.output.splitlines() if line.startswith("not asked"))
+    remark = next(line for line in result.output.splitlines() if line.startswith("not queried"))
     assert "brokers: quotes-broker-3 (" in remark
     assert "ws://127.0.0.1:8803/ws" in remark
 
@@ -134,15 +135,15 @@ FULL = READY | {
 
 
 @pytest.mark.parametrize("width", [60, 80, 120, 200])
-def test_one_line_per_broker_in_the_width_of_the_terminal(width: int) -> None:
+def test_table_has_one_line_per_broker_within_the_width(width: int) -> None:
     dead = {"error": "does not answer (connection refused)", "broker": "quotes-broker-2"}
     frozen = FULL | {"logic": {**FULL["logic"], "zookeeper": {"connected": True, "age": 3599.0}}}
     draining = FULL | {"ready": False, "reason": "draining"}
     answers = {f"http://127.0.0.1:890{port}": each for port, each in enumerate((READY, frozen, dead, draining))}
-    lines = [str(line) for line in status_view.table(answers, width)]
+    lines = [str(line) for line in status_view.format_table(answers, width)]
     if width < 120:
         note = lines.pop()
-        assert note.startswith("left out, as the terminal is narrow: queued")
+        assert note.startswith("columns omitted, because the terminal is narrow: queued")
         assert ("topics" in lines[1]) != ("topics" in note)
     assert len(lines) == 2 + len(answers)
     assert max(map(len, lines)) <= width
@@ -156,13 +157,13 @@ def test_one_line_per_broker_in_the_width_of_the_terminal(width: int) -> None:
     assert "draining" in lines[5]
 
 
-def test_the_command_wraps_nothing_at_80_columns(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_status_wraps_no_line_at_80_columns(fake: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     fake.answer = (200, json.dumps(FULL).encode())
     result = CliRunner().invoke(main, ["status", fake.url, "http://127.0.0.1:1"])
     lines = result.output.splitlines()
     assert [line.split()[0] for line in lines[1:4]] == ["broker", "quotes-broker-1", "http://127.0.0.1:1"]
-    for column in ("queued", "pid", "topics", "up", "lag", "cache"):  # a pipe has no width
+    for column in ("queued", "pid", "topics", "up", "lag", "cache"):  # a pipe has unlimited width
         assert f" {column} " in lines[1]
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
     monkeypatch.setenv("NO_COLOR", "1")
@@ -170,11 +171,11 @@ def test_the_command_wraps_nothing_at_80_columns(fake: Fake, monkeypatch: pytest
     lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in result.output.splitlines()]
     assert [line.split()[0] for line in lines[1:4]] == ["broker", "quotes-broker-1", "http://127.0.0.1:1"]
     assert max(map(len, lines[:4])) <= 80
-    assert lines[4].startswith("left out, as the terminal is narrow: queued, pid")
+    assert lines[4].startswith("columns omitted, because the terminal is narrow: queued, pid")
 
 
 @pytest.mark.parametrize(
-    ("connected", "told", "shown"),
+    ("connected", "reported", "shown"),
     [
         (True, {"connected": True, "age": 4.0}, "connected"),
         (True, {"connected": True, "age": 4.6}, "no answer for 5 s"),
@@ -183,10 +184,10 @@ def test_the_command_wraps_nothing_at_80_columns(fake: Fake, monkeypatch: pytest
         (False, {"connected": False, "age": 60.0}, "away"),
     ],
 )
-def test_zookeeper_counts_as_there_only_while_it_answers(
-    fake: Fake, runner: CliRunner, connected: bool, told: dict[str, object], shown: str
+def test_zookeeper_is_connected_only_while_it_answers(
+    fake: FakeBroker, runner: CliRunner, connected: bool, reported: dict[str, object], shown: str
 ) -> None:
-    answer = FULL | {"zookeeper_connected": connected, "logic": {**FULL["logic"], "zookeeper": told}}
+    answer = FULL | {"zookeeper_connected": connected, "logic": {**FULL["logic"], "zookeeper": reported}}
     fake.answer = (200, json.dumps(answer).encode())
     result = runner.invoke(main, ["status", fake.url])
     assert result.exit_code == 0, result.output
@@ -197,14 +198,14 @@ def states(*names: str) -> SimpleNamespace:
     def state(name: str) -> SimpleNamespace:
         return SimpleNamespace(
             name=name, brokers=[SimpleNamespace(name=f"{name}-broker-0", admin="http://127.0.0.1:1")],
-            stays_away=lambda broker: name == "away",
+            is_drained=lambda broker: name == "away",
         )  # fmt: skip
 
     return SimpleNamespace(running_clusters=lambda: [state(name) for name in names])
 
 
-def test_without_address_the_local_cluster_is_asked(monkeypatch: pytest.MonkeyPatch, runner: CliRunner) -> None:
-    monkeypatch.setitem(sys.modules, "migratory_local.state", states("one", "two"))
+def test_status_without_address_queries_the_local_cluster(monkeypatch: pytest.MonkeyPatch, runner: CliRunner) -> None:
+    monkeypatch.setitem(sys.modules, "migratory_local.cluster.state", states("one", "two"))
     assert "several clusters run on this machine (one, two)" in runner.invoke(main, ["status"]).output
     result = runner.invoke(main, ["status", "--cluster", "two", "--json"])
     assert result.exit_code == 1
@@ -214,25 +215,25 @@ def test_without_address_the_local_cluster_is_asked(monkeypatch: pytest.MonkeyPa
     result = runner.invoke(main, ["status", "--cluster", "three"])
     assert result.exit_code == 2
     assert "no cluster named three runs on this machine" in result.output
-    monkeypatch.setitem(sys.modules, "migratory_local.state", states())
+    monkeypatch.setitem(sys.modules, "migratory_local.cluster.state", states())
     assert "no cluster runs on this machine" in runner.invoke(main, ["status"]).output
 
 
-def test_a_broker_that_was_drained_is_no_riddle(monkeypatch: pytest.MonkeyPatch, runner: CliRunner) -> None:
-    monkeypatch.setitem(sys.modules, "migratory_local.state", states("away"))
+def test_drained_broker_is_shown_as_drained(monkeypatch: pytest.MonkeyPatch, runner: CliRunner) -> None:
+    monkeypatch.setitem(sys.modules, "migratory_local.cluster.state", states("away"))
     result = runner.invoke(main, ["status"])
     assert result.exit_code == 1
-    assert "away-broker-0  drained; `migratory drain --back away-broker-0` starts it" in result.output
+    assert "away-broker-0  drained; `migratory drain --back away-broker-0` starts it again" in result.output
 
 
-def test_without_the_local_extra_an_address_is_asked_for(monkeypatch: pytest.MonkeyPatch, runner: CliRunner) -> None:
+def test_status_without_the_local_runner_needs_addresses(monkeypatch: pytest.MonkeyPatch, runner: CliRunner) -> None:
     def missing(name: str) -> object:
         raise ModuleNotFoundError(name, name="psutil")
 
-    monkeypatch.setattr(running, "import_module", missing)
+    monkeypatch.setattr(options, "import_module", missing)
     result = runner.invoke(main, ["status"])
     assert result.exit_code == 2
-    assert 'pip install "migratory[local]"' in result.output
+    assert "psutil is not installed: run `make install`" in result.output
 
 
 @pytest.mark.parametrize(
@@ -242,5 +243,5 @@ def test_without_the_local_extra_an_address_is_asked_for(monkeypatch: pytest.Mon
         ("age", 61, "1m01s"),
     ],
 )  # fmt: skip
-def test_numbers_as_people_read_them(function: str, value: object, text: str) -> None:
+def test_numbers_are_formatted_with_units(function: str, value: object, text: str) -> None:
     assert getattr(status_view, function)(value) == text

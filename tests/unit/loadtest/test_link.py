@@ -1,4 +1,4 @@
-"""A connection of a simulated client: how it is told that none could be made, and what leaves together."""
+"""The link of a simulated client: errors of the handshake, and batching of messages."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class Owner:
         self.down: list[tuple[int, str]] = []
 
     def link_up(self, number: int) -> None:
-        raise AssertionError("nothing was agreed to")
+        raise AssertionError("the handshake failed")
 
     def link_received(self, number: int, messages: list[BrokerMessage], size: int) -> None:
-        raise AssertionError("nothing came")
+        raise AssertionError("no message was sent")
 
     def link_down(self, number: int, code: int, reason: str) -> None:
         self.down.append((code, reason))
@@ -55,7 +55,7 @@ class Owner:
         (b"220 mail ESMTP", "the server did not answer with HTTP/1.1 but with '220 mail ESMTP'"),
     ],
 )  # fmt: skip
-def test_what_is_no_websocket_is_named(answer: bytes, reason: str) -> None:
+def test_answer_that_is_not_a_websocket_is_reported(answer: bytes, reason: str) -> None:
     owner, transport = Owner(), Transport()
     link = LinkProtocol(owner, 1, MSGPACK, "h:1", "/ws")
     link.connection_made(transport)  # type: ignore[arg-type]
@@ -65,7 +65,7 @@ def test_what_is_no_websocket_is_named(answer: bytes, reason: str) -> None:
     assert transport.closed
 
 
-def _greeted() -> tuple[LinkProtocol, Transport]:
+def _connected() -> tuple[LinkProtocol, Transport]:
     link, transport = LinkProtocol(Owner(), 1, MSGPACK, "h:1", "/ws"), Transport()
     link.connection_made(transport)  # type: ignore[arg-type]
     transport.written.clear()  # the handshake
@@ -76,8 +76,8 @@ def _events(data: bytes) -> list[FrameEvent]:
     return FrameParser("server", 1_000_000).feed(data)
 
 
-async def test_what_is_sent_in_one_turn_is_one_frame() -> None:
-    link, transport = _greeted()
+async def test_messages_of_one_turn_are_one_frame() -> None:
+    link, transport = _connected()
     sent = [Publish("t", b"x", 1, "p", number, 1) for number in range(1, 6)]
     link.send([*sent[:2]])
     for message in sent[2:]:
@@ -93,19 +93,19 @@ async def test_what_is_sent_in_one_turn_is_one_frame() -> None:
     assert len(transport.written) == 2
 
 
-async def test_what_was_sent_leaves_before_the_close_frame() -> None:
-    link, transport = _greeted()
+async def test_messages_are_sent_before_the_close_frame() -> None:
+    link, transport = _connected()
     link.send([Bye()])
     link.disconnect(abort=False)
     await asyncio.sleep(0)
-    said, closed = _events(b"".join(transport.written))
-    assert isinstance(said, MessageReceived)
-    assert isinstance(closed, CloseReceived)
-    assert MSGPACK.decode_client(said.data) == [Bye()]
+    message, close = _events(b"".join(transport.written))
+    assert isinstance(message, MessageReceived)
+    assert isinstance(close, CloseReceived)
+    assert MSGPACK.decode_client(message.data) == [Bye()]
 
 
-async def test_of_a_connection_that_is_gone_nothing_is_written() -> None:
-    link, transport = _greeted()
+async def test_nothing_is_written_after_abort() -> None:
+    link, transport = _connected()
     link.send([Ping()])
     link.disconnect(abort=True)
     await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""What the demo calls a success, and what it writes down."""
+"""The demo: success and failures, options, display, and the JSON result."""
 
 from __future__ import annotations
 
@@ -11,27 +11,19 @@ from typing import Any
 import msgspec
 import pytest
 from migratory_loadtest.api import LoadEvent
-from migratory_loadtest.result import LoadResult, Problem, Resumed
-from migratory_local.demo import (
-    DemoResult,
-    Killed,
-    Watcher,
-    _incidents,
-    caveats,
-    demo,
-    failures,
-    scenario_of,
-)
-from migratory_local.demo_options import DemoOptions, objectives_of, too_little
-from migratory_local.display import Display, _totals, counts_line, verdict_line
-from migratory_local.errors import LocalError
-from migratory_local.report_job import write_request
+from migratory_loadtest.result import DeliveryProblem, FaultRecovery, LoadResult
+from migratory_local import LocalError
+from migratory_local.demo.display import DemoDisplay, _totals, counts_line, verdict_line
+from migratory_local.demo.options import DemoOptions, objectives_of, report_warnings
+from migratory_local.demo.report_job import write_request
+from migratory_local.demo.result import DemoResult, KilledProcess, describe_caveats, find_failures
+from migratory_local.demo.run import DemoObserver, _incidents, run_demo, scenario_of
 from migratory_resources import MigratoryCluster, Objective, load_cluster_file
 from rich.console import Console
 
-DEMO = Path(__file__).parents[3] / "operator" / "migratory_local" / "demo.yaml"
+DEMO = Path(__file__).parents[3] / "local" / "migratory_local" / "demo" / "demo.yaml"
 MET: dict[str, Any] = {"verdict": "met", "objectives": [{"name": "complete", "verdict": "met", "reason": ""}]}
-REQUIRED = {
+REQUIRED_KEYS = {
     "published", "acknowledged", "delivered", "expected", "lost", "duplicates", "reordered", "reconnects",
     "resume_seconds", "publish_gap_seconds", "latency_ms", "connections", "verdict",
 }  # fmt: skip
@@ -42,41 +34,43 @@ def cluster() -> MigratoryCluster:
     return load_cluster_file(DEMO).cluster
 
 
-def good() -> LoadResult:
+def good_load() -> LoadResult:
     return LoadResult(published=100, acknowledged=100, expected=500, delivered=500, reconnects=7,
         reconnect_reasons={"broken": 7}, verdict="met",
     )  # fmt: skip
 
 
-def test_a_success() -> None:
-    assert failures(good(), Killed("broker", "b", 1.0, 4.0), MET, DemoOptions()) == []
+def test_good_run_has_no_failures() -> None:
+    assert find_failures(good_load(), KilledProcess("broker", "b", 1.0, 4.0), MET, DemoOptions()) == []
 
 
-def test_a_lost_delivery_names_topic_and_positions() -> None:
-    load = good()
+def test_lost_delivery_names_topic_and_positions() -> None:
+    load = good_load()
     load.verdict = "missed"
-    load.problems = [Problem(kind="lost", topic="demo/07", subscriber=3, count=2, positions=["5:1", "5:2"], text="x")]
-    assert failures(load, None, MET, DemoOptions(kill="none")) == [
+    load.problems = [
+        DeliveryProblem(kind="lost", topic="demo/07", subscriber=3, count=2, positions=["5:1", "5:2"], text="x")
+    ]
+    assert find_failures(load, None, MET, DemoOptions(kill="none")) == [
         "lost: topic demo/07 at subscriber 3, 2 at 5:1, 5:2 x"
     ]
 
 
 @pytest.mark.parametrize("verdict", ["missed", "insufficient"])
-def test_the_verifiers_verdict_decides_even_without_a_reason(verdict: Any) -> None:
-    load = good()
+def test_verdict_of_the_verifier_is_a_failure_without_a_reason(verdict: Any) -> None:
+    load = good_load()
     load.verdict = verdict
-    assert failures(load, None, MET, DemoOptions(kill="none")) == [f"the verifier's verdict is {verdict}"]
+    assert find_failures(load, None, MET, DemoOptions(kill="none")) == [f"the verifier's verdict is {verdict}"]
 
 
-def test_a_machine_too_busy_to_publish_in_time_is_no_failure_but_hides_none() -> None:
-    load = good()
+def test_late_generator_is_no_failure_and_hides_none() -> None:
+    load = good_load()
     load.verdict, load.generator_late, load.reasons = "insufficient", True, ["the load generator itself was late"]
-    assert failures(load, None, MET, DemoOptions(kill="none")) == []
-    load.reasons = [*load.reasons, "no client was on b"]
-    assert failures(load, None, MET, DemoOptions(kill="none")) == load.reasons
+    assert find_failures(load, None, MET, DemoOptions(kill="none")) == []
+    load.reasons = [*load.reasons, "no client was connected to b"]
+    assert find_failures(load, None, MET, DemoOptions(kill="none")) == load.reasons
     load.verdict = "missed"
     load.reasons = ["the load generator itself was late"]
-    assert failures(load, None, MET, DemoOptions(kill="none")) == load.reasons
+    assert find_failures(load, None, MET, DemoOptions(kill="none")) == load.reasons
 
 
 def objective(name: str, kind: str, share: float | None, target: str, reason: str = "") -> dict[str, Any]:
@@ -86,15 +80,15 @@ def objective(name: str, kind: str, share: float | None, target: str, reason: st
     }  # fmt: skip
 
 
-def test_a_missed_objective_is_a_failure_and_too_little_data_is_none(cluster: MigratoryCluster) -> None:
-    found = [
+def test_missed_objective_is_a_failure_but_insufficient_data_is_not(cluster: MigratoryCluster) -> None:
+    results = [
         objective("steady", "latency", 0.738555, "90"),
         objective("back", "resume", 0.5, "99"),
         objective("complete", "delivery", 0.99999963, "100"),
         objective("fast", "latency", None, "90", "few"),
     ]
-    report = {"verdict": "missed", "objectives": found}
-    assert failures(good(), None, report, DemoOptions(), cluster.spec.sla.objectives) == [
+    report = {"verdict": "missed", "objectives": results}
+    assert find_failures(good_load(), None, report, DemoOptions(), cluster.spec.sla.objectives) == [
         "objective steady was missed: 73.86% of deliveries within 500 ms, target 90%",
         "objective back was missed: 50.00% of resumes within 5 s, target 99%",
         "objective complete was missed: 99.999963% of expected deliveries once and in order, target 100%",
@@ -106,30 +100,30 @@ def result_of(load: LoadResult, *objectives: dict[str, Any], failed: list[str] |
     return DemoResult(load, report, None, DemoOptions(kill="none"), failed or [])
 
 
-def test_the_last_line_explains_what_could_contradict_it() -> None:
-    plain = verdict_line(result_of(good(), objective("complete", "delivery", 1.0, "100")))
+def test_verdict_line_explains_lateness_and_insufficient_data() -> None:
+    plain = verdict_line(result_of(good_load(), objective("complete", "delivery", 1.0, "100")))
     assert "success:" in plain
-    assert "insufficient" not in plain
+    assert "too little data" not in plain
     assert "busy" not in plain
 
-    load = good()
+    load = good_load()
     load.generator_late, load.late_sends, load.scheduled = True, 30, 1000
     line = verdict_line(result_of(load, objective("back", "resume", None, "99", "12 events; 100 are needed")))
     assert "success:" in line
     assert "nothing was lost" in line
     assert "too busy to publish in time (30 of 1,000 sends late)" in line
-    assert "insufficient what it has too little data to judge (back: 12 events; 100 are needed)" in line
+    assert "too little data to judge some objectives (back: 12 events; 100 are needed)" in line
 
-    line = verdict_line(result_of(good(), failed=["objective steady was missed: x"]))
+    line = verdict_line(result_of(good_load(), failed=["objective steady was missed: x"]))
     assert "success:" not in line
     assert "no delivery was lost" in line
-    load = good()
+    load = good_load()
     load.lost = 2
     assert "2 deliveries lost" in verdict_line(result_of(load, failed=["lost: x"]))
 
 
-def test_every_broker_is_told_of_though_it_has_no_clients() -> None:
-    load = good()
+def test_broker_without_clients_is_listed() -> None:
+    load = good_load()
     load.connections.before.update(a=3, b=2, c=1)
     load.connections.after.update(a=4, c=2)
     result = result_of(load)
@@ -139,23 +133,23 @@ def test_every_broker_is_told_of_though_it_has_no_clients() -> None:
     assert re.search(r"clients after\W+a 4, b 0, c 2\b", console.export_text())
 
 
-def test_what_is_too_little_for_a_verdict_is_said_before_the_run(cluster: MigratoryCluster) -> None:
-    assert too_little(cluster, DemoOptions()) == []
-    (said,) = too_little(cluster, DemoOptions(duration=25, kill="none"))
-    assert said.startswith("--duration 25 is short for the SLA report")
-    assert "1.5 s here" in said
-    (said,) = too_little(cluster, DemoOptions(subscribers=90))
-    assert "about 30 of them will lose their broker" in said
-    assert "objective back (99%) has no verdict with less than 100" in said
-    assert too_little(cluster, DemoOptions(subscribers=90, kill="zookeeper-leader")) == []
+def test_warnings_name_options_that_are_too_small_for_a_verdict(cluster: MigratoryCluster) -> None:
+    assert report_warnings(cluster, DemoOptions()) == []
+    (warning,) = report_warnings(cluster, DemoOptions(duration=25, kill="none"))
+    assert warning.startswith("--duration 25 is short: ")
+    assert "scrapes may miss 1.5 s" in warning
+    (warning,) = report_warnings(cluster, DemoOptions(subscribers=90))
+    assert "about 30 of them will lose their broker" in warning
+    assert "objective back (99%) needs 100 for a verdict" in warning
+    assert report_warnings(cluster, DemoOptions(subscribers=90, kill="zookeeper-leader")) == []
 
 
-def test_a_latency_that_is_no_measure_is_a_caveat() -> None:
-    load = good()
-    assert caveats(load) == []
+def test_late_generator_is_a_caveat() -> None:
+    load = good_load()
+    assert describe_caveats(load) == []
     load.generator_late, load.late_sends, load.scheduled = True, 1189, 6500
-    assert caveats(load) == [
-        "the latency is no measure of the brokers, as this machine was too busy to publish in time "
+    assert describe_caveats(load) == [
+        "the latency does not measure the brokers, because this machine was too busy to publish in time "
         "(1,189 of 6,500 sends late)"
     ]
 
@@ -167,75 +161,80 @@ def event(**connections: int) -> LoadEvent:
     )  # fmt: skip
 
 
-def test_a_broker_that_is_away_keeps_its_place_and_names_are_told_once() -> None:
+def test_progress_line_keeps_a_down_broker_and_shows_names_once() -> None:
     assert counts_line(event(c=83, a=98), ["a", "b", "c"]).endswith("clients 98/0/83")
     console = Console(record=True, width=140, file=io.StringIO())
-    display = Display(console, ["b", "a"])
+    display = DemoDisplay(console, ["b", "a"])
     for _ in range(2):
         display.load(event(a=1, b=2))
     assert console.export_text().count("are those of a, b") == 1
 
 
-def test_the_totals_tell_of_clients_of_other_brokers() -> None:
-    load = good()
-    load.marks = [Resumed(name="kill", broker="b", clients=2, disconnected=2, resumed=2, within_limit=2)]
+def test_totals_show_disconnected_clients_of_other_brokers() -> None:
+    load = good_load()
+    load.marks = [FaultRecovery(name="kill", broker="b", clients=2, disconnected=2, resumed=2, within_limit=2)]
     load.marks[0].others_disconnected = 7
     console = Console(record=True, width=140, file=io.StringIO())
     console.print(_totals(result_of(load).to_json()))
     assert re.search(r"disconnected from other brokers\W+7\b", console.export_text())
 
 
-async def test_a_kill_needs_time(cluster: MigratoryCluster, tmp_path: Path) -> None:
-    with pytest.raises(LocalError, match="--duration 5: with a kill at least 20 s, for the kill comes after 40% of it"):
-        await demo(cluster, tmp_path / "work", DemoOptions(duration=5), Watcher())
+async def test_short_duration_with_a_kill_is_an_error(cluster: MigratoryCluster, tmp_path: Path) -> None:
+    with pytest.raises(LocalError, match="--duration 5 is too short for a kill; use 20 or more"):
+        await run_demo(cluster, tmp_path / "work", DemoOptions(duration=5), DemoObserver())
     assert not (tmp_path / "work").exists()
 
 
-def test_a_kill_without_effect_and_a_broker_that_stays_away_are_failures() -> None:
-    load = good()
+def test_kill_without_effect_and_missing_rejoin_are_failures() -> None:
+    load = good_load()
     load.reconnect_reasons = {"moved": 7}
-    killed = Killed("broker", "b", 1.0, None, "b was not ready within 60 s")
-    assert failures(load, killed, MET, DemoOptions()) == [
+    killed = KilledProcess("broker", "b", 1.0, None, "b was not ready within 60 s")
+    assert find_failures(load, killed, MET, DemoOptions()) == [
         "b was not ready within 60 s",
         "no client lost its connection: the kill had no effect",
     ]
-    assert failures(load, None, MET, DemoOptions(kill="none")) == []
-    assert failures(load, None, MET, DemoOptions(kill="zookeeper-leader")) == []
+    assert find_failures(load, None, MET, DemoOptions(kill="none")) == []
+    assert find_failures(load, None, MET, DemoOptions(kill="zookeeper-leader")) == []
 
 
-def test_the_json_has_what_was_promised() -> None:
+def test_json_has_the_documented_keys() -> None:
     result = DemoResult(
-        good(), MET, Killed("coordinator", "demo-broker-2", 1000.0, 5.5), DemoOptions(kill="coordinator")
+        good_load(), MET, KilledProcess("coordinator", "demo-broker-2", 1000.0, 5.5), DemoOptions(kill="coordinator")
     )
-    written = json.loads(json.dumps(result.to_json()))
-    assert set(written) >= REQUIRED
-    assert set(written["latency_ms"]) >= {"before", "after"}
-    assert set(written["latency_ms"]["after"]) >= {"median", "mean", "stdev", "p90", "p95", "p99"}
-    assert set(written["resume_seconds"]) >= {"p50", "p99", "max"}
-    assert set(written["publish_gap_seconds"]) >= {"p50", "p99", "max"}
-    assert set(written["connections"]) == {"before", "after"}
-    assert (written["verdict"], written["verified"], written["success"]) == ("met", "met", True)
-    assert written["kill"] == {"kind": "coordinator", "target": "demo-broker-2", "at": 1000.0, "rejoined_seconds": 5.5}
+    result_json = json.loads(json.dumps(result.to_json()))
+    assert set(result_json) >= REQUIRED_KEYS
+    assert set(result_json["latency_ms"]) >= {"before", "after"}
+    assert set(result_json["latency_ms"]["after"]) >= {"median", "mean", "stdev", "p90", "p95", "p99"}
+    assert set(result_json["resume_seconds"]) >= {"p50", "p99", "max"}
+    assert set(result_json["publish_gap_seconds"]) >= {"p50", "p99", "max"}
+    assert set(result_json["connections"]) == {"before", "after"}
+    assert (result_json["verdict"], result_json["verified"], result_json["success"]) == ("met", "met", True)
+    assert result_json["kill"] == {
+        "kind": "coordinator",
+        "target": "demo-broker-2",
+        "at": 1000.0,
+        "rejoined_seconds": 5.5,
+    }
 
 
-def test_the_incident_lasts_until_the_last_one_was_served() -> None:
-    load = good()
+def test_incident_lasts_until_clients_and_publishers_are_served() -> None:
+    load = good_load()
     load.resume_seconds.max = 2.0
     load.publish_gap_seconds.max = 4.5
-    assert _incidents(load, Killed("broker", "b", 10.0)) == [
+    assert _incidents(load, KilledProcess("broker", "b", 10.0)) == [
         {"kind": "kill broker", "broker": "b", "at": 10.0, "until": 14.5}
     ]
-    assert _incidents(load, Killed("zookeeper-leader", "zookeeper-1", 10.0))[0]["broker"] == ""
+    assert _incidents(load, KilledProcess("zookeeper-leader", "zookeeper-1", 10.0))[0]["broker"] == ""
     assert _incidents(load, None) == []
 
 
-def test_the_resume_limit_is_the_objectives_threshold(cluster: MigratoryCluster) -> None:
+def test_resume_limit_is_the_threshold_of_the_objective(cluster: MigratoryCluster) -> None:
     objectives = objectives_of(cluster, DemoOptions(resume_limit=2.5))
     assert {objective.type: objective.threshold for objective in objectives}["resume"] == 2.5
     assert len(objectives) == len(cluster.spec.sla.objectives)
 
 
-def test_the_scenario_follows_options_and_cluster(cluster: MigratoryCluster) -> None:
+def test_scenario_follows_options_and_cluster(cluster: MigratoryCluster) -> None:
     options = DemoOptions(subscribers=10, topics=4, seed=9, resume_limit=3.0)
     scenario = scenario_of(cluster, options, ["ws://127.0.0.1:1/ws"])
     assert (scenario.subscribers, scenario.topics, scenario.seed, scenario.resume_limit) == (10, 4, 9, 3.0)
@@ -245,7 +244,7 @@ def test_the_scenario_follows_options_and_cluster(cluster: MigratoryCluster) -> 
         scenario_of(cluster, DemoOptions(subscribers=-1), ["ws://127.0.0.1:1/ws"])
 
 
-def test_a_request_for_a_report_keeps_objectives_exact(cluster: MigratoryCluster, tmp_path: Path) -> None:
+def test_report_request_keeps_objectives_and_notes(cluster: MigratoryCluster, tmp_path: Path) -> None:
     path = tmp_path / "request.json"
     write_request(
         path,

@@ -1,11 +1,11 @@
-"""Prometheus' text format: read as the official parser reads it."""
+"""The parser of Prometheus' text format, compared with prometheus_client's."""
 
 from __future__ import annotations
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from migratory_local.exposition import BadExposition, SeriesTable, parse_series
+from migratory_local.metrics.exposition import InvalidExposition, SeriesTable, parse_series
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -22,7 +22,7 @@ def read(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
 
 
 @given(st.lists(st.tuples(TEXT, TEXT, st.floats(allow_nan=False)), max_size=5))
-def test_it_reads_what_the_official_parser_reads(rows: list[tuple[str, str, float]]) -> None:
+def test_parser_reads_the_same_as_prometheus_client(rows: list[tuple[str, str, float]]) -> None:
     registry = CollectorRegistry()
     gauge = Gauge("a_gauge", 'help with "quotes" and \\', ["one", "two"], registry=registry)
     histogram = Histogram("h_seconds", "help\nmore", ["one"], registry=registry)
@@ -39,19 +39,19 @@ def test_it_reads_what_the_official_parser_reads(rows: list[tuple[str, str, floa
     assert read(text) == expected
 
 
-def test_escapes() -> None:
+def test_label_values_are_unescaped() -> None:
     assert parse_series(r'm{a="x\"y",b="back\\slash",c="new\nline",d="}, {"}') == (
         "m",
         {"a": 'x"y', "b": "back\\slash", "c": "new\nline", "d": "}, {"},
     )
 
 
-def test_a_label_without_a_value_is_none() -> None:
-    """As in Prometheus: else one series recorded and scraped would be two."""
+def test_empty_label_is_left_out() -> None:
+    """As in Prometheus. Otherwise recorded and scraped series would differ."""
     assert parse_series('m{a="",b="x",c=""}') == ("m", {"b": "x"})
 
 
-def test_equal_series_of_two_targets_are_two() -> None:
+def test_same_series_of_two_targets_has_two_numbers() -> None:
     table = SeriesTable()
     first, _ = table.read("a", "m 1\n", {"instance": "a"})
     second, _ = table.read("b", "m 1\n", {"instance": "b"})
@@ -61,6 +61,6 @@ def test_equal_series_of_two_targets_are_two() -> None:
 
 
 @pytest.mark.parametrize("line", ["m", "m x", "m{a=1} 1", 'm{a="x} 1', "{} 1", "1m 1", 'm{a="x" b="y"} 1', "<html> 1"])
-def test_what_is_not_the_format_is_refused(line: str) -> None:
-    with pytest.raises(BadExposition):
+def test_invalid_line_is_an_error(line: str) -> None:
+    with pytest.raises(InvalidExposition):
         SeriesTable().read("t", f"# fine\n{line}\n", {})

@@ -1,4 +1,4 @@
-"""Processes: started, logged, ended in time, and never longer-lived than their runner."""
+"""Processes: start, log, end in time, and never outlive their runner."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pathlib import Path
 
 import psutil
 import pytest
-from migratory_local.errors import LocalError
-from migratory_local.process import Process, stop_all
+from migratory_local import LocalError
+from migratory_local.processes.process import Process, stop_all
 from migratory_testing.waiting import poll
 
-STUBBORN = "trap '' TERM; echo ready; while :; do sleep 0.05; done"
+IGNORES_SIGTERM = "trap '' TERM; echo ready; while :; do sleep 0.05; done"
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def make(tmp_path: Path) -> Iterator[Callable[..., Process]]:
         process.kill()
 
 
-def test_a_life(make: Callable[..., Process]) -> None:
+def test_process_starts_logs_and_ends_more_than_once(make: Callable[..., Process]) -> None:
     process = make("sh", "-c", "echo out; echo err >&2; exit 7")
     assert (process.alive, process.pid, process.exit_code) == (False, None, None)
     process.start()
@@ -43,18 +43,18 @@ def test_a_life(make: Callable[..., Process]) -> None:
     assert (process.starts, process.tail()) == (2, "out\nerr\nout\nerr")
 
 
-def test_it_becomes_the_command_itself(make: Callable[..., Process]) -> None:
+def test_process_is_the_command_in_a_session_of_its_own(make: Callable[..., Process]) -> None:
     process = make("sleep", "60")
     process.start()
     poll(lambda: psutil.Process(process.pid).name() == "sleep")
     assert os.getsid(process.pid or 0) == process.pid
-    with pytest.raises(LocalError, match="child runs already"):
+    with pytest.raises(LocalError, match="child is already running"):
         process.start()
     process.kill()
     assert process.exit_code == -signal.SIGKILL
 
 
-def test_a_command_that_is_not_there(make: Callable[..., Process]) -> None:
+def test_missing_command_is_named_in_the_log(make: Callable[..., Process]) -> None:
     process = make("/no/such/command")
     process.start()
     assert process.wait(10)
@@ -62,24 +62,24 @@ def test_a_command_that_is_not_there(make: Callable[..., Process]) -> None:
     assert "No such file" in process.tail()
 
 
-def test_a_log_that_cannot_be_written(tmp_path: Path) -> None:
+def test_unwritable_log_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(LocalError, match=r"cannot start x: .*(File exists|Not a directory)"):
         Process("x", ["true"], tmp_path / "file" / "x.log").start()
 
 
-def test_a_full_disk_is_named() -> None:
-    # /dev/full takes the place of a log on a full disk: opening works, each write fails.
+def test_full_disk_ends_the_process() -> None:
+    # /dev/full acts as a log on a full disk: it can be opened, but each write fails.
     process = Process("x", ["sh", "-c", "echo hello"], Path("/dev/full"))
     process.start()
     assert process.wait(10)
     assert process.exit_code not in (0, None)
 
 
-def test_stop_all_insists(make: Callable[..., Process]) -> None:
+def test_stop_all_kills_a_process_that_ignores_sigterm(make: Callable[..., Process]) -> None:
     gentle, stubborn, frozen, never = (
         make("sleep", "60"),
-        make("sh", "-c", STUBBORN),
+        make("sh", "-c", IGNORES_SIGTERM),
         make("sleep", "60"),
         make("sleep", "60"),
     )
@@ -97,7 +97,7 @@ def test_stop_all_insists(make: Callable[..., Process]) -> None:
 RUNNER = """
 import sys, time
 from pathlib import Path
-from migratory_local.process import Process
+from migratory_local.processes.process import Process
 for number in range(3):
     process = Process(f"child-{number}", ["sh", "-c", "trap '' TERM HUP INT; while :; do sleep 0.05; done"],
                       Path(sys.argv[1]) / f"{number}.log")
@@ -108,11 +108,11 @@ time.sleep(600)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_nothing_outlives_a_runner_that_was_killed(tmp_path: Path, number: signal.Signals) -> None:
+def test_no_process_outlives_a_killed_runner(tmp_path: Path, number: signal.Signals) -> None:
     with subprocess.Popen([sys.executable, "-c", RUNNER, str(tmp_path)], stdout=subprocess.PIPE, text=True) as runner:
         assert runner.stdout is not None
         children = [psutil.Process(int(runner.stdout.readline())) for _ in range(3)]
         runner.send_signal(number)
         runner.wait(10)
-        _, left = psutil.wait_procs(children, timeout=10)
-        assert left == []
+        _, alive = psutil.wait_procs(children, timeout=10)
+        assert alive == []

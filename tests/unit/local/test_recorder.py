@@ -1,4 +1,4 @@
-"""The recorder: rows as scraped, `up` for each scrape, whole files, a loud end on a full disk."""
+"""The recorder: rows as scraped, `up` for each scrape, complete files, and an error on a full disk."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from aiohttp import web
-from migratory_local import recorder as module
-from migratory_local.errors import LocalError
-from migratory_local.recorder import SCHEMA, Recorder
-from migratory_local.scrape_file import Target as Followed
+from migratory_local import LocalError
+from migratory_local.metrics import recorder as recorder_module
+from migratory_local.metrics.recorder import SCHEMA, Recorder
+from migratory_local.metrics.scrape_file import ScrapeTarget
 from migratory_testing.waiting import until
 
 
-class Target:
+class FakeTarget:
     text = 'hits_total{code="200"} 1\n'
     status = 200
     port = 0
 
 
 @pytest.fixture
-async def target() -> AsyncIterator[Target]:
-    state = Target()
+async def target() -> AsyncIterator[FakeTarget]:
+    state = FakeTarget()
 
     async def metrics(_: web.Request) -> web.Response:
         return web.Response(text=state.text, status=state.status)
@@ -52,7 +52,7 @@ def rows(folder: Path) -> list[tuple[str, dict[str, str], int, float]]:
     return found
 
 
-async def test_rows_are_what_was_scraped(tmp_path: Path, target: Target) -> None:
+async def test_rows_are_the_scraped_samples(tmp_path: Path, target: FakeTarget) -> None:
     clock = iter([1.0, 2.5, 3.0])
     recorder = Recorder(tmp_path, now=lambda: next(clock))
     recorder.add(target.port, "broker")
@@ -77,7 +77,7 @@ async def test_rows_are_what_was_scraped(tmp_path: Path, target: Target) -> None
     assert names(tmp_path) == ["samples-00000.parquet", "samples-00001.parquet"]
 
 
-async def test_it_scrapes_by_itself_and_writes_the_rest_at_its_end(tmp_path: Path, target: Target) -> None:
+async def test_recorder_scrapes_periodically_and_writes_the_rest_at_the_end(tmp_path: Path, target: FakeTarget) -> None:
     (tmp_path / "samples-00099.parquet").write_bytes(b"of an earlier run")
     async with Recorder(tmp_path, interval=0.05) as recorder:
         recorder.add(target.port, "broker")
@@ -89,27 +89,27 @@ async def test_it_scrapes_by_itself_and_writes_the_rest_at_its_end(tmp_path: Pat
     assert stamps == sorted(set(stamps))
 
 
-async def test_a_target_that_talks_nonsense_is_down(tmp_path: Path, target: Target) -> None:
+async def test_target_with_an_invalid_answer_is_down(tmp_path: Path, target: FakeTarget) -> None:
     target.text = "<html>\n"
     async with Recorder(tmp_path, interval=60) as recorder:
         recorder.add(target.port, "broker")
     assert [(row[0], row[3]) for row in rows(tmp_path)] == [("up", 0.0)]
 
 
-async def test_a_target_that_was_removed_is_not_scraped(tmp_path: Path, target: Target) -> None:
+async def test_removed_target_is_not_scraped(tmp_path: Path, target: FakeTarget) -> None:
     async with Recorder(tmp_path, interval=60) as recorder:
         recorder.add(target.port, "broker")
         recorder.remove(target.port)
     assert rows(tmp_path) == []
 
 
-async def test_followed_targets_have_their_files_labels_and_go_with_it(tmp_path: Path, target: Target) -> None:
+async def test_followed_targets_have_their_own_labels_until_replaced(tmp_path: Path, target: FakeTarget) -> None:
     target.text = "hits_total 1\n"
     clock = iter([1.0, 2.0])
     recorder = Recorder(tmp_path, now=lambda: next(clock))
     address = f"127.0.0.1:{target.port}"
     for job in ("bench", "other"):
-        recorder.follow([Followed(address, {"job": job})])
+        recorder.follow([ScrapeTarget(address, {"job": job})])
         await recorder.scrape()
     recorder.follow([])
     await recorder.scrape()
@@ -122,14 +122,12 @@ async def test_followed_targets_have_their_files_labels_and_go_with_it(tmp_path:
     ]
 
 
-async def test_a_full_disk_ends_the_recording_loudly(
-    tmp_path: Path, target: Target, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_full_disk_is_an_error(tmp_path: Path, target: FakeTarget, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(pq, "write_table", full)
-    monkeypatch.setattr(module, "_FLUSH_SECONDS", 0.0)
+    monkeypatch.setattr(recorder_module, "_FLUSH_SECONDS", 0.0)
     recorder = Recorder(tmp_path, interval=0.02)
     await recorder.__aenter__()
     recorder.add(target.port, "broker")
@@ -141,7 +139,7 @@ async def test_a_full_disk_ends_the_recording_loudly(
     assert names(tmp_path) == []
 
 
-def test_a_folder_that_cannot_be(tmp_path: Path) -> None:
+def test_unwritable_folder_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(LocalError, match="cannot write metrics into"):
         Recorder(tmp_path / "file")

@@ -1,4 +1,4 @@
-"""The file of `migratory up --scrape`: it may come later, change and go; bad content is said once, changes nothing."""
+"""The file of `migratory up --scrape`: it may appear, change and disappear; invalid content causes one warning."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from migratory_cli.local import up
-from migratory_local.errors import LocalError
-from migratory_local.prometheus import prometheus_process
-from migratory_local.scrape_file import BadTargets, ScrapeFile, Target, parse_targets
+from migratory_cli.commands.local import up
+from migratory_local import LocalError
+from migratory_local.metrics.prometheus import prometheus_process
+from migratory_local.metrics.scrape_file import InvalidTargets, ScrapeFile, ScrapeTarget, parse_targets
 
 BENCH = '[{"targets": ["127.0.0.1:7001", "127.0.0.1:7002"], "labels": {"job": "migratory-bench"}}]'
 
 
-def test_what_the_bench_writes() -> None:
+def test_targets_of_the_load_generator_are_parsed() -> None:
     labels = {"job": "migratory-bench"}
-    assert parse_targets(BENCH) == [Target("127.0.0.1:7001", labels), Target("127.0.0.1:7002", labels)]
-    assert parse_targets('[{"targets": ["[::1]:80"]}]') == [Target("[::1]:80", {"job": "scrape"})]
+    assert parse_targets(BENCH) == [ScrapeTarget("127.0.0.1:7001", labels), ScrapeTarget("127.0.0.1:7002", labels)]
+    assert parse_targets('[{"targets": ["[::1]:80"]}]') == [ScrapeTarget("[::1]:80", {"job": "scrape"})]
     assert parse_targets("[]") == []
 
 
@@ -38,53 +38,53 @@ def test_what_the_bench_writes() -> None:
         ('[{"targets": [], "labels": {"__scheme__": "https"}}]', "__scheme__"),
     ],
 )
-def test_bad_content_is_named(text: str, problem: str) -> None:
-    with pytest.raises(BadTargets, match=problem):
+def test_invalid_content_is_an_error_with_the_value(text: str, problem: str) -> None:
+    with pytest.raises(InvalidTargets, match=problem):
         parse_targets(text)
 
 
-def test_it_appears_changes_goes_bad_recovers_and_goes(tmp_path: Path) -> None:
-    path, said = tmp_path / "targets.json", list[str]()
-    file = ScrapeFile(path, said.append)
-    assert not file.look()
+def test_file_may_appear_change_become_invalid_recover_and_disappear(tmp_path: Path) -> None:
+    path, warnings = tmp_path / "targets.json", list[str]()
+    file = ScrapeFile(path, warnings.append)
+    assert not file.read()
     path.write_text("")
-    assert [file.look(), file.look(), said] == [False, False, []], "empty until the bench knows its ports"
+    assert [file.read(), file.read(), warnings] == [False, False, []], "empty until the load generator knows its ports"
     path.write_text(BENCH)
-    assert file.look()
-    assert not file.look()
+    assert file.read()
+    assert not file.read()
     assert [target.address for target in file.targets] == ["127.0.0.1:7001", "127.0.0.1:7002"]
 
     path.write_text("[")
-    assert not file.look()
-    assert said == [], "its writer may be in the middle of it"
+    assert not file.read()
+    assert warnings == [], "the file may be incomplete"
     for _ in range(3):
-        assert not file.look()
-    assert len(said) == 1
-    assert f"--scrape {path} is not JSON" in said[0]
+        assert not file.read()
+    assert len(warnings) == 1
+    assert f"--scrape {path} is not JSON" in warnings[0]
     assert len(file.targets) == 2
 
     path.write_text('[{"targets": ["127.0.0.1:7003"]}]')
-    assert file.look()
+    assert file.read()
     assert [target.address for target in file.targets] == ["127.0.0.1:7003"]
     path.write_text("[")
-    file.look()
-    file.look()
-    assert len(said) == 2, "bad again is said again"
+    file.read()
+    file.read()
+    assert len(warnings) == 2, "a new problem causes a new warning"
     path.unlink()
-    assert file.look()
+    assert file.read()
     assert file.targets == []
 
 
-def test_a_folder_in_its_place_is_a_warning(tmp_path: Path) -> None:
-    said: list[str] = []
+def test_folder_instead_of_a_file_is_a_warning(tmp_path: Path) -> None:
+    warnings: list[str] = []
     (tmp_path / "targets.json").mkdir()
-    file = ScrapeFile(tmp_path / "targets.json", said.append)
-    file.look()
-    file.look()
-    assert "cannot be read: Is a directory" in said[0]
+    file = ScrapeFile(tmp_path / "targets.json", warnings.append)
+    file.read()
+    file.read()
+    assert "cannot be read: Is a directory" in warnings[0]
 
 
-def test_prometheus_follows_it_by_itself(tmp_path: Path) -> None:
+def test_prometheus_is_configured_to_read_the_file(tmp_path: Path) -> None:
     prometheus_process(Path("/bin/true"), tmp_path, 1, [2], tmp_path, scrape=tmp_path / "targets.json")
     config = json.loads((tmp_path / "prometheus.yml").read_text())
     assert config["scrape_configs"][1] == {
@@ -93,26 +93,26 @@ def test_prometheus_follows_it_by_itself(tmp_path: Path) -> None:
     }
 
 
-def test_a_name_that_prometheus_would_not_read_is_refused() -> None:
+def test_file_name_without_json_suffix_is_an_error() -> None:
     with pytest.raises(LocalError, match=r"must end with \.json"):
         ScrapeFile(Path("targets.txt"), print)
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("options", "problem"),
     [
         (["--scrape", "targets.txt"], "must end with .json"),
-        (["--scrape", "targets.json", "--metrics", "none"], "not with --metrics none"),
-        (["--metrics", "prometheus"], "no prometheus on PATH"),
+        (["--scrape", "targets.json", "--metrics", "none"], "is not allowed with --metrics none"),
+        (["--metrics", "prometheus"], "there is no prometheus on PATH"),
     ],
 )
-def test_up_refuses_before_it_starts_anything(
-    more: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_up_rejects_wrong_options_before_it_starts_anything(
+    options: list[str], problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "cluster.yaml"
     file.write_text("apiVersion: migratory.dev/v1alpha1\nkind: MigratoryCluster\nmetadata: {name: quotes}\n")
     monkeypatch.setenv("PATH", str(tmp_path))
-    result = CliRunner().invoke(up, ["-f", str(file), "--workdir", str(tmp_path / "work"), *more])
+    result = CliRunner().invoke(up, ["-f", str(file), "--workdir", str(tmp_path / "work"), *options])
     assert result.exit_code == 2
-    assert said in result.output
+    assert problem in result.output
     assert not (tmp_path / "work").exists()

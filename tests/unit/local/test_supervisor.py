@@ -1,4 +1,4 @@
-"""The supervisor restarts what dies, waits longer each time, forgives, and keeps its hands off what is held."""
+"""The supervisor: restarts with backoff, holds, and files that keep a process away."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from migratory_local import supervisor as module
-from migratory_local.process import Process
-from migratory_local.supervisor import Happening, Supervisor, ending
+from migratory_local.processes import supervisor as supervisor_module
+from migratory_local.processes.process import Process, describe_exit
+from migratory_local.processes.supervisor import Supervisor, SupervisorEvent
 from migratory_testing.waiting import until
 
 
 @pytest.fixture
-def happenings() -> list[Happening]:
+def events() -> list[SupervisorEvent]:
     return []
 
 
 @pytest.fixture
-async def supervisor(happenings: list[Happening], monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Supervisor]:
-    monkeypatch.setattr(module, "FIRST_WAIT", 0.02)
-    watching = Supervisor(happenings.append)
-    task = asyncio.create_task(watching.run())
-    yield watching
+async def supervisor(events: list[SupervisorEvent], monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Supervisor]:
+    monkeypatch.setattr(supervisor_module, "FIRST_BACKOFF", 0.02)
+    instance = Supervisor(events.append)
+    task = asyncio.create_task(instance.run())
+    yield instance
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await task
@@ -38,20 +38,20 @@ def sleeper(tmp_path: Path) -> Iterator[Process]:
     process.kill()
 
 
-async def test_what_dies_is_started_again(
-    supervisor: Supervisor, happenings: list[Happening], sleeper: Process
+async def test_process_that_dies_is_started_again(
+    supervisor: Supervisor, events: list[SupervisorEvent], sleeper: Process
 ) -> None:
     supervisor.watch(sleeper)
     first = sleeper.pid
     sleeper.kill()
     await until(lambda: sleeper.starts == 2)
     assert sleeper.pid != first
-    await until(lambda: len(happenings) == 2)
-    assert [happening.kind for happening in happenings] == ["died", "restarted"]
-    assert "was ended by signal 9" in happenings[0].text
+    await until(lambda: len(events) == 2)
+    assert [event.kind for event in events] == ["died", "restarted"]
+    assert "was ended by signal 9" in events[0].text
 
 
-async def test_what_is_held_stays_dead_until_it_is_released(supervisor: Supervisor, sleeper: Process) -> None:
+async def test_held_process_is_started_again_after_release(supervisor: Supervisor, sleeper: Process) -> None:
     other = Process("other", sleeper.command, sleeper.log)
     other.start()
     supervisor.watch(sleeper)
@@ -59,7 +59,7 @@ async def test_what_is_held_stays_dead_until_it_is_released(supervisor: Supervis
     supervisor.hold("sleeper")
     sleeper.kill()
     other.kill()
-    # The other one's restart shows that the supervisor has looked at both.
+    # The restart of the other process shows that the supervisor has checked both.
     await until(lambda: other.starts == 2)
     assert sleeper.starts == 1
     supervisor.release("sleeper")
@@ -68,24 +68,24 @@ async def test_what_is_held_stays_dead_until_it_is_released(supervisor: Supervis
     other.kill()
 
 
-async def test_what_a_file_keeps_away_is_started_when_the_file_is_gone(
-    supervisor: Supervisor, happenings: list[Happening], sleeper: Process, tmp_path: Path
+async def test_process_stays_away_until_its_file_is_removed(
+    supervisor: Supervisor, events: list[SupervisorEvent], sleeper: Process, tmp_path: Path
 ) -> None:
-    mark = tmp_path / "sleeper"
-    supervisor.watch(sleeper, mark)
-    mark.touch()
+    away_file = tmp_path / "sleeper"
+    supervisor.watch(sleeper, away_file)
+    away_file.touch()
     sleeper.kill()
-    await until(lambda: [happening.kind for happening in happenings] == ["away"])
-    assert "stays away until `migratory drain --back`" in happenings[0].text
-    mark.unlink()
+    await until(lambda: [event.kind for event in events] == ["away"])
+    assert "stays away until `migratory drain --back`" in events[0].text
+    away_file.unlink()
     await until(lambda: sleeper.starts == 2)
-    assert [happening.kind for happening in happenings] == ["away", "restarted"]
+    assert [event.kind for event in events] == ["away", "restarted"]
     sleeper.kill()
     await until(lambda: sleeper.starts == 3)
 
 
-async def test_waits_grow_while_it_keeps_dying(
-    supervisor: Supervisor, happenings: list[Happening], tmp_path: Path
+async def test_backoff_grows_while_the_process_keeps_dying(
+    supervisor: Supervisor, events: list[SupervisorEvent], tmp_path: Path
 ) -> None:
     failing = Process("failing", ["sh", "-c", "exit 3"], tmp_path / "log")
     failing.start()
@@ -93,19 +93,19 @@ async def test_waits_grow_while_it_keeps_dying(
     await until(lambda: failing.starts == 5)
     supervisor.hold("failing")
     assert failing.wait(10)
-    waits = [float(happening.text.split()[-2]) for happening in happenings if happening.kind == "died"]
-    assert waits[:4] == [0.02, 0.04, 0.08, 0.16]
+    backoffs = [float(event.text.split()[-2]) for event in events if event.kind == "died"]
+    assert backoffs[:4] == [0.02, 0.04, 0.08, 0.16]
 
 
-async def test_a_start_that_fails_is_told_and_tried_again(
-    supervisor: Supervisor, happenings: list[Happening], tmp_path: Path
+async def test_failed_start_is_reported_and_retried(
+    supervisor: Supervisor, events: list[SupervisorEvent], tmp_path: Path
 ) -> None:
     process = Process("x", ["sleep", "600"], tmp_path / "logs" / "log")
     process.start()
     supervisor.watch(process)
-    process.log = tmp_path  # a folder can't be appended to
+    process.log = tmp_path  # a folder cannot be appended to
     process.kill()
-    await until(lambda: any(happening.kind == "failed" for happening in happenings))
+    await until(lambda: any(event.kind == "failed" for event in events))
     process.log = tmp_path / "log"
     await until(lambda: process.starts == 2)
     supervisor.hold("x")
@@ -115,5 +115,5 @@ async def test_a_start_that_fails_is_told_and_tried_again(
 @pytest.mark.parametrize(
     ("code", "words"), [(0, "ended with 0"), (3, "ended with 3"), (-9, "was ended by signal 9"), (None, "never ran")]
 )
-def test_endings(code: int | None, words: str) -> None:
-    assert ending(code) == words
+def test_exit_is_described_in_words(code: int | None, words: str) -> None:
+    assert describe_exit(code) == words

@@ -12,16 +12,21 @@ import pytest
 ROOT = Path(__file__).parents[3]
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 RUN = {
-    "broker": ["migratory_cli.broker", "migratory_cli.bench", "migratory_cli.pub", "migratory_cli.sub"],
+    "broker": [
+        "migratory_cli.commands.broker",
+        "migratory_cli.commands.bench",
+        "migratory_cli.commands.pub",
+        "migratory_cli.commands.sub",
+    ],
     "operator": ["migratory_operator.main", "migratory_operator.definitions"],
     "spark": [
-        "migratory_cli.sla",
+        "migratory_cli.commands.sla",
         "migratory_spark.jobs.run",
         "migratory_spark.jobs.sla_compare",
         "migratory_spark.jobs.recorder_compact",
         "migratory_spark.alerting.rules",
         "migratory_spark.session",
-        "migratory_local.java",
+        "migratory_local.processes.java",
         "migratory_spark.prometheus.source",
     ],
 }

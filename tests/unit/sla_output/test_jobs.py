@@ -15,7 +15,7 @@ import click
 import msgspec
 import pytest
 from click.testing import CliRunner
-from migratory_cli.sla import sla
+from migratory_cli.commands.sla import sla
 from migratory_spark.jobs import outputs
 from migratory_spark.jobs.exits import BadInput, Ending, Unreadable
 from migratory_spark.jobs.inputs import Servers

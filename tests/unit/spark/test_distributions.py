@@ -6,10 +6,10 @@ import math
 import random
 
 import pytest
-from migratory_loadtest.histogram import Histogram, bounds, nearest_rank
+from migratory_loadtest.histogram import Histogram, bucket_bounds, nearest_rank
 from migratory_spark.distributions import Distribution, summary
 
-BOUNDS = bounds([0.25])
+BOUNDS = bucket_bounds([0.25])
 
 
 def observed(values: list[float]) -> Distribution:

@@ -1,0 +1,121 @@
+"""`migratory status`: show the status that brokers report."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Mapping
+from http.client import NOT_FOUND
+from typing import Any
+
+import aiohttp
+import click
+import msgspec
+from migratory_client.transport import why_not_connected
+
+from migratory_cli.commands.status_view import format_remarks, format_table
+from migratory_cli.options import INSTALL_HINT, FiniteFloat, LocalRunnerMissing, choose_cluster, cluster_option
+from migratory_cli.output import open_console
+
+_HINT = (
+    "give the brokers' administration addresses, which `migratory up` prints (`migratory status http://HOST:PORT ...`)"
+)
+
+_NOT_FOUND_HINT = ": there is no status at this address; use the broker's administration port, not its port for clients"
+
+
+@click.command()
+@click.argument("urls", nargs=-1, metavar="[URL]...")
+@cluster_option
+@click.option(
+    "--timeout",
+    type=FiniteFloat(0.1),
+    default=3.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Limit for the answer of each broker.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the complete answers as one JSON object, by address.")
+def status(urls: tuple[str, ...], cluster: str | None, timeout: float, as_json: bool) -> None:
+    """Show the status of the brokers at these administration addresses.
+
+    Without an address, show those of the cluster that `migratory up` or `migratory demo` runs on this machine.
+
+    \b
+    Examples:
+      migratory status
+      migratory status http://127.0.0.1:8900 http://127.0.0.1:8901
+      migratory status --json | jq '.[].logic.groups[] | select(.waiting)'
+
+    \b
+    Exit codes: 0 every broker is ready, 1 a broker is not ready or does not answer, 2 wrong usage or no cluster.
+    """
+    state = None if urls else _local_cluster(cluster)
+    names = (
+        {broker.admin: broker.name for broker in state.brokers} if state else dict.fromkeys(map(_base_url, urls), "")
+    )
+    answers = asyncio.run(_request_all(names, timeout))
+    for answer in answers.values():
+        if state and "error" in answer and state.is_drained(answer["broker"]):
+            answer["error"] = f"drained; `migratory drain --back {answer['broker']}` starts it again"
+    if as_json:
+        click.echo(json.dumps(answers, indent=2, ensure_ascii=False))
+    else:
+        console = open_console()
+        for line in format_table(answers, console.width):
+            console.print(line, soft_wrap=True)
+        for remark in format_remarks(answers):
+            click.echo(remark)
+    sys.exit(0 if all(answer.get("ready") is True for answer in answers.values()) else 1)
+
+
+def _base_url(url: str) -> str:
+    """Return the base URL of an administration listener, from the forms that users give."""
+    text = url if "://" in url else f"http://{url}"
+    if not text.startswith(("http://", "https://")):
+        raise click.UsageError(
+            f"{url!r} is not allowed; use the http:// or https:// address of an administration listener"
+        )
+    return text.rstrip("/").removesuffix("/v1/status")
+
+
+def _local_cluster(cluster: str | None) -> Any:
+    """Return the `migratory_local.cluster.state.ClusterState` of the cluster that runs on this machine."""
+    try:
+        state = choose_cluster(cluster)
+    except LocalRunnerMissing as missing:
+        raise click.UsageError(
+            f"{_HINT}; without addresses the local runner is needed, but {missing} is not installed: {INSTALL_HINT}"
+        ) from None
+    if state is None:
+        raise click.UsageError(f"no cluster runs on this machine: start one with `migratory up`, or {_HINT}")
+    return state
+
+
+async def _request_all(names: Mapping[str, str], seconds: float) -> dict[str, dict[str, Any]]:
+    """Return the answers by address, each with the broker's name if it is known."""
+    limit = aiohttp.ClientTimeout(total=seconds)
+    async with aiohttp.ClientSession(timeout=limit) as session:
+        answers = await asyncio.gather(*(_request(session, base) for base in names))
+    for name, answer in zip(names.values(), answers, strict=True):
+        if name:
+            answer.setdefault("broker", name)
+    return dict(zip(names, answers, strict=True))
+
+
+async def _request(session: aiohttp.ClientSession, base: str) -> dict[str, Any]:
+    """Return a broker's answer, or {"error": the reason} if there is none."""
+    try:
+        async with session.get(f"{base}/v1/status") as response:
+            body = await response.read()
+            if response.status != 200:
+                return {"error": f"HTTP {response.status}{_NOT_FOUND_HINT if response.status == NOT_FOUND else ''}"}
+    except TimeoutError:
+        return {"error": "does not answer (timeout)"}
+    except (aiohttp.ClientError, OSError, ValueError) as error:
+        return {"error": f"does not answer ({why_not_connected(error)})"}
+    try:
+        return msgspec.json.decode(body, type=dict[str, Any])
+    except msgspec.DecodeError:
+        return {"error": "invalid answer: this is not a broker's administration listener"}

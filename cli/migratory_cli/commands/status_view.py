@@ -1,0 +1,155 @@
+"""The output of `migratory status`: one line per broker, and remarks below.
+
+A line is never wrapped. On a narrow terminal the columns of `_OPTIONAL` are omitted in that order, and a last line
+names them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from rich.text import Text
+
+from migratory_cli.output import omitted_columns
+
+Answer = Mapping[str, Any]
+
+ZOOKEEPER_SILENCE = 4.0
+"""Seconds without an answer of ZooKeeper after which that is shown: the default session timeout. A broker asks much
+more often. An open connection alone proves nothing, because it stays open when every server is frozen."""
+
+_HEADINGS = (
+    "broker", "state", "pid", "clients", "topics", "coord", "waiting", "lag", "cache", "queued", "up", "ZooKeeper",
+)  # fmt: skip
+_LEFT_ALIGNED = ("broker", "state", "ZooKeeper")
+_OPTIONAL = ("queued", "pid", "topics", "up", "lag", "cache", "coord", "waiting", "clients")
+_GAP = "  "
+
+
+def format_table(answers: Mapping[str, Answer], width: int) -> list[Text]:
+    """Return the lines, heading first.
+
+    :param width: of the terminal, in characters.
+    """
+    rows = [_HEADINGS, *(_cells(base, answer) for base, answer in answers.items())]
+    full = [row for row in rows if len(row) == len(_HEADINGS)]
+    widths = {name: max(len(row[index]) for row in full) for index, name in enumerate(_HEADINGS)}
+    widths["broker"] = max(len(row[0]) for row in rows)
+    omitted = []
+    for name in _OPTIONAL:
+        if sum(widths.values()) + len(_GAP) * (len(widths) - 1) <= width:
+            break
+        del widths[name]
+        omitted.append(name)
+    clusters = sorted({str(answer["cluster"]) for answer in answers.values() if answer.get("cluster")})
+    lines = [Text(f"cluster {', '.join(clusters)}", style="italic")] if clusters else []
+    lines += [_line(row, widths) for row in rows]
+    return [*lines, omitted_columns(omitted, " (--json has all)")] if omitted else lines
+
+
+def format_remarks(answers: Mapping[str, Answer]) -> list[str]:
+    """Return remarks: why brokers are not ready, the names of slow consumers (the metrics only count them), and brokers
+    of the cluster that were not queried, such as one that was started by hand."""
+    lines = []
+    queried = {answer.get("broker") for answer in answers.values()}
+    linked = {peer for answer in answers.values() for peer in answer.get("peer_links") or {}}
+    if others := sorted(linked - queried):
+        urls = sorted({server["url"] for answer in answers.values() for server in answer.get("servers") or []})
+        lines.append(
+            f"not queried, but linked to these brokers: {', '.join(others)} (give the administration addresses of "
+            f"all; the server list is {', '.join(urls) or 'empty'})"
+        )
+    for base, answer in answers.items():
+        name = answer.get("broker", base)
+        if "error" not in answer and answer.get("ready") is not True and answer.get("reason"):
+            lines.append(f"{name} is not ready: {answer['reason']}")
+        for client in (answer.get("edge") or {}).get("slow") or []:
+            lines.append(f"slow consumer at {name}: {json.dumps(client, ensure_ascii=False)}")
+    return lines
+
+
+def _cells(base: str, answer: Answer) -> tuple[str, ...]:
+    """Return all columns of a broker, or its name and the error."""
+    name = str(answer.get("broker", base))
+    if "error" in answer:
+        return name, str(answer["error"])
+    logic: Answer = answer.get("logic") or {}
+    edge: Answer = answer.get("edge") or {}
+    return (
+        name,
+        _state(answer, edge),
+        str(answer.get("pid", "-")),
+        number(edge.get("clients")),
+        number(logic.get("topics")),
+        number((logic.get("roles") or {}).get("coordinator")),
+        number(logic.get("waiting_groups")),
+        number(logic.get("replication_lag")),
+        size(logic.get("cache_bytes")),
+        size(edge.get("queue_bytes")),
+        age(answer.get("uptime_seconds")),
+        _zookeeper(answer, logic.get("zookeeper") or {}),
+    )
+
+
+def _line(row: tuple[str, ...], widths: Mapping[str, int]) -> Text:
+    if len(row) != len(_HEADINGS):
+        return Text.assemble(row[0].ljust(widths["broker"]), _GAP, (row[1], "red"))
+    heading = row is _HEADINGS
+    line = Text(style="bold" if heading else "")
+    for name, cell in zip(_HEADINGS, row, strict=True):
+        if name in widths:
+            if line:
+                line.append(_GAP)
+            padded = cell.ljust(widths[name]) if name in _LEFT_ALIGNED else cell.rjust(widths[name])
+            line.append(padded, None if heading else _style(name, cell))
+    line.rstrip()
+    return line
+
+
+def _style(name: str, cell: str) -> str | None:
+    if name == "state":
+        return "green" if cell == "ready" else "yellow"
+    return "yellow" if name == "ZooKeeper" and cell != "connected" else None
+
+
+def _state(answer: Answer, edge: Answer) -> str:
+    if answer.get("ready") is True:
+        return "ready"
+    return "draining" if edge.get("draining") or answer.get("reason") == "draining" else "not ready"
+
+
+def _zookeeper(answer: Answer, zookeeper: Answer) -> str:
+    """Return the state of the ZooKeeper connection. A broker that is starting has no time of the last answer yet."""
+    if not answer.get("zookeeper_connected"):
+        return "away"
+    silence = zookeeper.get("age")
+    if not isinstance(silence, int | float) or silence <= ZOOKEEPER_SILENCE:
+        return "connected"
+    return f"no answer for {silence:.0f} s"
+
+
+def number(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) else "-"
+
+
+def size(value: object) -> str:
+    """Return a number of bytes with a binary unit, such as "1.5 MiB"."""
+    if not isinstance(value, int):
+        return "-"
+    amount = float(value)
+    for unit in ("B", "KiB", "MiB"):
+        if amount < 1024:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1024
+    return f"{amount:.1f} GiB"
+
+
+def age(value: object) -> str:
+    """Return a number of seconds as hours and minutes, or minutes and seconds."""
+    if not isinstance(value, int | float):
+        return "-"
+    minutes, seconds = divmod(int(value), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h{minutes:02}m" if hours else f"{minutes}m{seconds:02}s"

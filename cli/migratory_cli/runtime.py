@@ -1,0 +1,88 @@
+"""Running a command: until its work is done, or until Ctrl-C, SIGTERM or the end of the terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Coroutine
+from typing import Any
+
+import click
+from migratory_client import ConnectError, MigratoryError
+
+from migratory_cli.notices import Notices
+
+SIGNAL_EXIT_BASE = 128
+"""Added to a signal's number, this is the exit code of a command that the signal ended, as in shells."""
+
+INTERRUPTED = 130
+"""The exit code of `pub` and `sub` after Ctrl-C or SIGTERM."""
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+_CONNECT_HINT = "Start a cluster here with `migratory up`, or name the brokers with -s URL."
+
+
+class CommandFailed(click.ClickException):
+    """A failure of the cluster, the network or this machine. (Usage errors end with exit code 2.)"""
+
+    exit_code = 1
+
+
+def run_client(work: Coroutine[Any, Any, int], notices: Notices) -> int:
+    """Run the work of a client command and return its exit code. Ctrl-C and SIGTERM cancel it."""
+
+    async def main() -> int:
+        task = asyncio.ensure_future(work)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, task.cancel)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            return INTERRUPTED
+
+    try:
+        return asyncio.run(main())
+    except ConnectError as error:
+        notices.error(error.code, f"{error}. {_CONNECT_HINT}")
+    except MigratoryError as error:
+        notices.error(error.code, str(error))
+    except CommandFailed as error:
+        notices.error("failed", error.message)
+    return CommandFailed.exit_code
+
+
+def run_until_signal(work: Coroutine[Any, Any, int]) -> int:
+    """Run work that starts processes. Return its exit code, or 128 + the signal's number if a signal ended it.
+
+    The first signal cancels the work, whose `finally` blocks end what it started. A second signal ends this process at
+    once, and the kernel then ends all processes that it started (see `migratory_local.processes.launcher`).
+    """
+    return asyncio.run(_run_until_signal(work))
+
+
+async def _run_until_signal(work: Coroutine[Any, Any, int]) -> int:
+    task = asyncio.ensure_future(work)
+    received: list[signal.Signals] = []
+
+    def end(number: signal.Signals) -> None:
+        received.append(number)
+        if len(received) > 1:
+            os._exit(SIGNAL_EXIT_BASE + number)
+        task.cancel()
+
+    loop = asyncio.get_running_loop()
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, end, number)
+    try:
+        with contextlib.suppress(asyncio.CancelledError):
+            return await task
+        if not received:
+            raise asyncio.CancelledError
+        return SIGNAL_EXIT_BASE + received[0]
+    finally:
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)

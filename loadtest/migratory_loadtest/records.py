@@ -1,0 +1,113 @@
+"""The complete record of a run: every publication, and every delivery to each subscriber. The verifier reads it.
+
+`migratory bench run --account FILE` writes it, one line of JSON per topic, so that anyone can verify a run again.
+
+The record is complete and still small. Nearly all subscribers of a topic receive the same deliveries. A worker keeps
+one *transcript* per topic, the distinct deliveries in the order in which they were first seen, and for each subscriber
+only *runs*, ranges of the transcript. Nothing is aggregated: a delivery that is missing, repeated or out of order
+begins a new run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+from migratory_protocol.positions import Position
+from msgspec import Struct, field
+
+
+class PublicationRecord(Struct, array_like=True, frozen=True):
+    """A publication. `position` of an acknowledged one may be None: a duplicate that is no longer cached."""
+
+    digest: str
+    publisher: int
+    number: int
+    position: Position | None = None
+
+
+class DeliveryRecord(Struct, array_like=True, frozen=True):
+    """A delivery."""
+
+    position: Position
+    digest: str
+
+
+class GapRecord(Struct, array_like=True, frozen=True):
+    """A receipt that reported a gap to a subscriber.
+
+    `receipt` is "truncated" (`first` to `last` are the missing sequence numbers) or "reset" (`position` is the new
+    one).
+    """
+
+    receipt: str
+    position: Position
+    first: int = 0
+    last: int = 0
+
+
+class SubscriberRecord(Struct):
+    """The deliveries to one subscriber.
+
+    `start` is the position of its first receipt: every acknowledged publication after it must be delivered. `runs` are
+    half-open ranges of the transcript in the order of delivery, and `brokers` has the delivering broker for each run.
+    """
+
+    subscriber: int
+    start: Position | None
+    transcript: int = 0
+    runs: list[tuple[int, int]] = field(default_factory=list)
+    brokers: list[str] = field(default_factory=list)
+    notices: list[GapRecord] = field(default_factory=list)
+
+
+class TopicRecord(Struct):
+    """All publications and deliveries of one topic.
+
+    `failed` publications were rejected: they must not be delivered. `unanswered` ones may or may not be.
+    """
+
+    topic: str
+    acknowledged: list[PublicationRecord] = field(default_factory=list)
+    unanswered: list[PublicationRecord] = field(default_factory=list)
+    failed: list[PublicationRecord] = field(default_factory=list)
+    transcripts: list[list[DeliveryRecord]] = field(default_factory=list)
+    subscribers: list[SubscriberRecord] = field(default_factory=list)
+
+    def deliveries(self, subscriber: SubscriberRecord) -> Iterator[DeliveryRecord]:
+        """Yield all deliveries to the subscriber, in order."""
+        if subscriber.runs:
+            transcript = self.transcripts[subscriber.transcript]
+            for first, end in subscriber.runs:
+                yield from transcript[first:end]
+
+    def add(self, other: TopicRecord) -> None:
+        """Add another worker's record of the same topic."""
+        self.acknowledged += other.acknowledged
+        self.unanswered += other.unanswered
+        self.failed += other.failed
+        for subscriber in other.subscribers:
+            subscriber.transcript += len(self.transcripts)
+        self.transcripts += other.transcripts
+        self.subscribers += other.subscribers
+
+
+def write_records(path: Path, topics: Iterable[TopicRecord]) -> None:
+    with path.open("wb") as file:
+        for topic in topics:
+            file.write(msgspec.json.encode(topic) + b"\n")
+
+
+def read_records(path: Path) -> Iterator[TopicRecord]:
+    """Yield the topics of a file.
+
+    :raises ValueError: if a line is not a topic record; the text names the line.
+    """
+    decoder = msgspec.json.Decoder(TopicRecord)
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                yield decoder.decode(line)
+            except msgspec.MsgspecError as error:
+                raise ValueError(f"{path}, line {number}: {error}") from error

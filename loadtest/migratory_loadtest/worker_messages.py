@@ -1,0 +1,166 @@
+"""The messages between the parent process of a run and its workers: one line of JSON each.
+
+Commands go to a worker's standard input, messages come from its standard output. A worker ends when it reads the end of
+its standard input, so it cannot outlive its parent. Times are nanoseconds of the monotonic clock, which all processes
+of a machine share.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Struct, field
+
+from migratory_loadtest.records import TopicRecord
+from migratory_loadtest.scenario import Scenario
+
+# ---- commands to a worker --------------------------------------------------------------------------------------
+
+
+class StartWorker(Struct, tag=True):
+    """Serve metrics and connect this worker's clients. `run` makes client ids unique among all runs."""
+
+    scenario: Scenario
+    number: int
+    workers: int
+    run: str
+
+
+class StartPublishing(Struct, tag=True):
+    """Publish from `at` on: the due time of the first publication."""
+
+    at: int
+
+
+class MarkFault(Struct, tag=True):
+    """Note that a fault begins at `at`, and which clients are connected to `broker`."""
+
+    number: int
+    at: int
+    name: str
+    broker: str | None = None
+
+
+class StopPublishing(Struct, tag=True):
+    """Publish nothing more: the measured time ends at `at`."""
+
+    at: int
+
+
+class ReportResults(Struct, tag=True):
+    """Send everything that was recorded: one `TopicReport` per topic, then a `WorkerSummary`."""
+
+
+class ExportVerification(Struct, tag=True):
+    """Export the verifier's findings in /metrics. Only one worker gets this command."""
+
+    lost: dict[str, int]  # by broker
+    duplicates: int
+    reordered: int
+
+
+WorkerCommand = StartWorker | StartPublishing | MarkFault | StopPublishing | ReportResults | ExportVerification
+
+# ---- messages from a worker ------------------------------------------------------------------------------------
+
+
+class WorkerStarted(Struct, tag=True):
+    """The worker runs; `metrics` is the host:port of its /metrics, or empty."""
+
+    metrics: str = ""
+
+
+class WorkerProgress(Struct, tag=True, kw_only=True):
+    """A worker's totals since the start, sent every half second. Only `latencies` starts anew with each message."""
+
+    connected: int = 0
+    publishers: int = 0
+    published: int = 0
+    acknowledged: int = 0
+    waiting: int = 0  # published, not answered yet
+    oldest: float = 0.0  # seconds since the oldest of these was sent
+    done: bool = False  # every scheduled publication was sent
+    received: int = 0
+    expected: int = 0
+    reconnects: int = 0
+    late: int = 0
+    connections: dict[str, int] = field(default_factory=dict)  # by broker
+    latencies: dict[int, int] = field(default_factory=dict)  # deliveries by bucket of the histogram
+    error: str = ""  # the last problem that a client reported
+
+
+class FaultMarked(Struct, tag=True):
+    """The answer to `MarkFault`."""
+
+    number: int
+    clients: int  # on the marked broker
+    connections: dict[str, int]  # by broker
+
+
+class TopicReport(Struct, tag=True):
+    """What the worker recorded of one topic."""
+
+    record: TopicRecord
+
+
+class HistogramData(Struct, array_like=True):
+    """The content of a histogram. Its bounds follow from the scenario."""
+
+    counts: list[int]
+    total: float
+    squares: float
+    largest: float
+
+
+class FaultSummary(Struct):
+    """How this worker's clients recovered from one marked fault."""
+
+    number: int
+    clients: int = 0
+    disconnected: int = 0
+    others_disconnected: int = 0
+    resumes: list[float] = field(default_factory=list)  # seconds, of the disconnected clients that resumed
+    gaps: list[float] = field(default_factory=list)  # publish gaps around this mark, per publisher and group
+    open_gaps: int = 0  # pairs of publisher and group without an acknowledgement after the mark
+    changes: dict[int, int] = field(default_factory=dict)  # clients by number of links lost or replaced, if any
+
+
+class WorkerSummary(Struct, tag=True, kw_only=True):
+    """All measurements of a worker."""
+
+    latency: dict[str, HistogramData]  # by window
+    publish: HistogramData
+    resumes: list[float]
+    reconnects: dict[str, int]  # by reason
+    changes: dict[int, int]  # clients by number of links lost or replaced
+    connections: dict[str, int]  # by broker
+    measured_bytes: int  # received within the measured time
+    repeated: int  # repeated deliveries that the clients dropped, as they should
+    scheduled: int
+    published: int
+    late: int
+    latest: float
+    errors: list[str]
+    marks: list[FaultSummary]
+    cpu: float = 0.0  # CPU seconds of the worker since the first publication was due
+    peak_bytes: int = 0  # peak size of its memory
+
+
+WorkerMessage = WorkerStarted | WorkerProgress | FaultMarked | TopicReport | WorkerSummary
+
+_encoder = msgspec.json.Encoder()
+_command_decoder = msgspec.json.Decoder(WorkerCommand)
+_message_decoder = msgspec.json.Decoder(WorkerMessage)
+
+
+def encode_line(message: WorkerCommand | WorkerMessage) -> bytes:
+    return _encoder.encode(message) + b"\n"
+
+
+def decode_command(line: bytes) -> WorkerCommand:
+    command: WorkerCommand = _command_decoder.decode(line)
+    return command
+
+
+def decode_message(line: bytes) -> WorkerMessage:
+    message: WorkerMessage = _message_decoder.decode(line)
+    return message

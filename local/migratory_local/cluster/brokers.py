@@ -1,0 +1,137 @@
+"""The brokers of a local cluster: one configuration file for all, one process each, ready when `/readyz` says so."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from migratory_resources import MigratoryCluster, broker_config
+
+from migratory_local import LocalError
+from migratory_local.processes.network import LOCAL_PLACEMENT, HttpClient, Placement
+from migratory_local.processes.process import Process
+
+_POLL_SECONDS = 0.1
+MIGRATORY_COMMAND = (sys.executable, "-c", "from migratory_cli.main import main; main()")
+"""The `migratory` command in this interpreter's environment, whatever is on PATH."""
+
+
+@dataclass(frozen=True)
+class BrokerPorts:
+    """The ports of one broker."""
+
+    clients: int
+    peers: int
+    admin: int
+
+
+class LocalBroker:
+    """A broker's addresses and its process, which may be started again under the same addresses."""
+
+    def __init__(
+        self,
+        name: str,
+        ports: BrokerPorts,
+        config: Path,
+        logs: Path,
+        command: Sequence[str] = MIGRATORY_COMMAND,
+        placement: Placement = LOCAL_PLACEMENT,
+    ) -> None:
+        self.name = name
+        self.ports = ports
+        self.host = host = placement.address
+        self.process = Process(
+            name,
+            [
+                *placement.command_prefix,
+                *command,
+                "broker",
+                f"--config={config}",
+                f"--name={name}",
+                f"--clients={host}:{ports.clients}",
+                f"--peers={host}:{ports.peers}",
+                f"--admin={host}:{ports.admin}",
+                f"--advertise-url={self.url}",
+                f"--advertise-peer={host}:{ports.peers}",
+            ],
+            logs / f"{name}.log",
+        )
+
+    @property
+    def url(self) -> str:
+        """The URL to which clients connect."""
+        return f"ws://{self.host}:{self.ports.clients}/ws"
+
+    @property
+    def admin_url(self) -> str:
+        """The base URL of /healthz, /readyz, /metrics and /v1/status."""
+        return f"http://{self.host}:{self.ports.admin}"
+
+    async def advertised_urls(self, http: HttpClient) -> set[str]:
+        """Return the URLs of the server list that clients get from it now."""
+        answer = await http.get_from(f"{self.host}:{self.ports.clients}", "/v1/servers")
+        if answer is None or answer[0] != 200:
+            return set()
+        return {server["url"] for server in json.loads(answer[1])["servers"]}
+
+    async def get_admin(self, http: HttpClient, path: str) -> tuple[int, str] | None:
+        """Return status and body of a page of its administration listener, or None if it does not answer."""
+        return await http.get_from(f"{self.host}:{self.ports.admin}", path)
+
+    async def is_ready(self, http: HttpClient) -> bool:
+        answer = await self.get_admin(http, "/readyz")
+        return answer is not None and answer[0] == 200
+
+
+def write_config(cluster: MigratoryCluster, zookeeper_servers: str, folder: Path) -> Path:
+    """Write the brokers' common configuration file and return its path.
+
+    :raises LocalError: if the folder cannot be written.
+    """
+    path = folder / "broker.json"
+    try:
+        path.write_text(json.dumps(broker_config(cluster, zookeeper_servers), indent=2) + "\n")
+    except OSError as error:
+        raise LocalError(f"cannot write {path}: {error.strerror}") from error
+    return path
+
+
+async def wait_ready(
+    brokers: Sequence[LocalBroker], http: HttpClient, max_wait: float, *, fail_on_exit: bool = True
+) -> None:
+    """Wait until every broker is ready and has all of them in the server list that it gives to clients.
+
+    A broker learns a moment later that the others are ready. A client that connects before that would know a single
+    address.
+
+    :param max_wait: seconds.
+    :param fail_on_exit: whether a broker that ended is an error at once. It is not if a supervisor starts it again.
+    :raises LocalError: naming the broker, with its answer and the end of its log.
+    """
+    deadline = time.monotonic() + max_wait
+    for broker in brokers:
+        while not await broker.is_ready(http):
+            if fail_on_exit and not broker.process.alive:
+                raise LocalError(
+                    f"{broker.name} ended with {broker.process.exit_code}; its log ends:\n{broker.process.tail()}"
+                )
+            if time.monotonic() > deadline:
+                answer = await broker.get_admin(http, "/readyz")
+                response = "no answer" if answer is None else f"{answer[0]} {answer[1].strip()}"
+                raise LocalError(
+                    f"{broker.name} was not ready within {max_wait:g} s (/readyz: {response}); its log ends:\n"
+                    f"{broker.process.tail()}"
+                )
+            await asyncio.sleep(_POLL_SECONDS)
+    urls = {broker.url for broker in brokers}
+    for broker in brokers:
+        while not urls <= (advertised := await broker.advertised_urls(http)):
+            if time.monotonic() > deadline:
+                missing = ", ".join(sorted(urls - advertised))
+                raise LocalError(f"{broker.name} did not list {missing} for its clients within {max_wait:g} s")
+            await asyncio.sleep(_POLL_SECONDS)

@@ -1,0 +1,331 @@
+"""A cluster on this machine: ZooKeeper members, brokers, and a supervisor that starts them again when they end.
+
+    cluster = LocalCluster(resource, workdir)
+    await cluster.start()          # every broker is ready
+    cluster.kill_broker("quotes-broker-1")
+    await cluster.stop()           # every process has ended
+
+Work folder: broker.json, zookeeper-N/, logs/NAME.log, drained/NAME, lock. ZooKeeper starts empty each time: topic
+histories live in the brokers' memory, so nothing that it could remember outlives the brokers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import socket
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Self
+
+import msgspec
+from migratory_resources import MigratoryCluster
+
+from migratory_local import LocalError
+from migratory_local.cluster.brokers import MIGRATORY_COMMAND, BrokerPorts, LocalBroker, wait_ready, write_config
+from migratory_local.cluster.state import DRAINED_FOLDER, BrokerState, ClusterState, WorkdirLock, own_start_time
+from migratory_local.cluster.zookeeper import ZooKeeperEnsemble, ZooKeeperMember
+from migratory_local.metrics.exposition import SeriesTable
+from migratory_local.processes.java import Java, find_java
+from migratory_local.processes.network import HttpClient, check_free, free_ports, is_free, reserve
+from migratory_local.processes.preflight import check_disk_space, check_platform
+from migratory_local.processes.process import Process, stop_all
+from migratory_local.processes.supervisor import Supervisor, SupervisorEvent
+
+FIRST_CLIENT_PORT = 8800
+"""The port of the first broker's clients, if it is free. `migratory pub` and `sub` try it by default."""
+READY_SECONDS = 60.0
+"""Seconds for a broker to join: bootstrap waits up to 5 s for all brokers, a new history after a loss 3 sessions."""
+_REQUEST_TIMEOUT = 2.0
+"""Seconds for an HTTP answer of a broker, which may be frozen."""
+_GRACE_SECONDS = 3.0
+"""Seconds for brokers to end after SIGTERM, without a drain."""
+_ADMIN_OFFSET, _PEERS_OFFSET, _ZOOKEEPER_OFFSET = 100, 200, 300
+"""Offsets of the other ports from --ports BASE. A cluster has up to 99 brokers and 5 ZooKeeper members."""
+
+
+class LocalCluster:
+    """A cluster that runs as processes of this machine.
+
+    :param ports: the first client port; administration, peers and ZooKeeper follow 100, 200 and 300 above it. By
+        default clients' ports begin at 8800 if those are free, and all others are any free ports.
+    :param on_event: called for every process that ends or is started again.
+    :param broker_command: the command that runs a broker, without the word `broker`.
+    """
+
+    def __init__(
+        self,
+        resource: MigratoryCluster,
+        workdir: Path,
+        *,
+        ports: int | None = None,
+        on_event: Callable[[SupervisorEvent], None] = lambda _: None,
+        java: Java | None = None,
+        broker_command: Sequence[str] = MIGRATORY_COMMAND,
+    ) -> None:
+        self.resource = resource
+        self.workdir = workdir.absolute()
+        self.http = HttpClient(_REQUEST_TIMEOUT)
+        self.brokers: list[LocalBroker] = []
+        self.supervisor = Supervisor(on_event)
+        self._ports = ports
+        self._java = java
+        self._command = broker_command
+        self._lock = WorkdirLock(self.workdir)
+        self._ensemble: ZooKeeperEnsemble | None = None
+        self._others: list[Process] = []
+        self._reserved: dict[int, socket.socket] = {}
+        self._supervision: asyncio.Task[None] | None = None
+
+    # ---- start and stop -----------------------------------------------------------------------------------------
+
+    async def start(self, on_step: Callable[[str], None] = lambda _: None) -> None:
+        """Start everything and wait until every broker is ready. On an error end what was started.
+
+        :param on_step: shows a line of progress.
+        :raises LocalError: if it cannot start.
+        """
+        try:
+            await self._start(on_step)
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """End everything. Brokers get no time for a drain: there is no broker left to which clients could move."""
+        if self._supervision is not None:
+            self._supervision.cancel()
+            await asyncio.gather(self._supervision, return_exceptions=True)
+            self._supervision = None
+        await self.http.close()
+        processes = [*(broker.process for broker in self.brokers), *self._others]
+        await asyncio.to_thread(stop_all, processes, _GRACE_SECONDS)
+        if self._ensemble is not None:
+            await asyncio.to_thread(self._ensemble.stop)
+        for port in list(self._reserved):
+            self._release_port(port)
+        self._lock.release()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def _start(self, on_step: Callable[[str], None]) -> None:
+        check_platform()
+        spec = self.resource.spec
+        check_disk_space(self.workdir, spec.zookeeper.replicas)
+        java = self._java or await asyncio.to_thread(find_java)
+        if not self.workdir.exists():
+            # No cluster runs in this folder, so a port in use is found before the folder is made.
+            self._check_ports()
+        self._lock.acquire()
+        logs = self.workdir / "logs"
+        try:
+            for old in [logs, self.workdir / DRAINED_FOLDER, *self.workdir.glob("zookeeper-*")]:
+                if old.exists():
+                    shutil.rmtree(old)
+        except OSError as error:
+            raise LocalError(f"cannot clear {self.workdir}: {error}") from error
+
+        ports = self._choose_ports(on_step)
+        started_at = time.monotonic()
+        ensemble = ZooKeeperEnsemble(
+            self.workdir,
+            spec.zookeeper.replicas,
+            java=java,
+            first_port=None if self._ports is None else self._ports + _ZOOKEEPER_OFFSET,
+        )
+        self._ensemble = ensemble
+        config = write_config(self.resource, ensemble.servers, self.workdir)
+        self.brokers = [
+            LocalBroker(name, own, config, logs, self._command)
+            for name, own in zip(self.resource.broker_names, ports, strict=True)
+        ]
+        on_step(f"Starting {_plural(spec.zookeeper.replicas, 'ZooKeeper member')} and {_plural(len(ports), 'broker')}")
+        ensemble.start()
+        await asyncio.to_thread(ensemble.wait_ready)
+        on_step(f"ZooKeeper is up: {ensemble.servers} ({time.monotonic() - started_at:.1f} s)")
+        for broker in self.brokers:
+            self._release_port(broker.ports.clients)
+            broker.process.start()
+        await wait_ready(self.brokers, self.http, READY_SECONDS)
+        ready = f"{_plural(len(self.brokers), 'broker')} {'is' if len(self.brokers) == 1 else 'are'} ready"
+        on_step(f"{ready} ({time.monotonic() - started_at:.1f} s)")
+        for process in self.processes:
+            self.supervisor.watch(process, self.workdir / DRAINED_FOLDER / process.name)
+        self._supervision = asyncio.create_task(self.supervisor.run(), name="supervisor")
+
+    def check(self) -> None:
+        """Raise the exception that ended the supervision, if one did. Processes would not be started again any more."""
+        if self._supervision is not None and self._supervision.done() and not self._supervision.cancelled():
+            self._supervision.result()
+
+    def add(self, process: Process) -> None:
+        """Start and supervise one more process, which ends with the cluster."""
+        process.start()
+        self._others.append(process)
+        self.supervisor.watch(process)
+
+    # ---- parts --------------------------------------------------------------------------------------------------
+
+    @property
+    def ensemble(self) -> ZooKeeperEnsemble:
+        if self._ensemble is None:
+            raise LocalError("the cluster is not running: start it first")
+        return self._ensemble
+
+    @property
+    def processes(self) -> list[Process]:
+        members = self._ensemble.processes if self._ensemble is not None else []
+        return [*(broker.process for broker in self.brokers), *self._others, *members]
+
+    @property
+    def urls(self) -> list[str]:
+        return [broker.url for broker in self.brokers]
+
+    def broker(self, name: str) -> LocalBroker:
+        """Return the broker of this name.
+
+        :raises LocalError: if there is none.
+        """
+        for broker in self.brokers:
+            if broker.name == name:
+                return broker
+        raise LocalError(
+            f"there is no broker {name!r}; the cluster has {', '.join(broker.name for broker in self.brokers)}"
+        )
+
+    def state(self, metrics: str = "") -> ClusterState:
+        """Return what other commands need to know about the cluster. `metrics` is where they are recorded."""
+        return ClusterState(
+            name=self.resource.name,
+            pid=os.getpid(),
+            started=own_start_time(),
+            workdir=str(self.workdir),
+            zookeeper=self.ensemble.servers,
+            brokers=[BrokerState(broker.name, broker.url, broker.admin_url) for broker in self.brokers],
+            metrics=metrics,
+        )
+
+    # ---- faults -------------------------------------------------------------------------------------------------
+
+    def kill_broker(self, name: str, *, restart: bool = True) -> None:
+        """Send SIGKILL. The supervisor starts the broker again; with `restart=False` only `restart_broker` does."""
+        process = self.broker(name).process
+        if not restart:
+            self.supervisor.hold(name)
+        process.kill()
+
+    async def restart_broker(self, name: str, *, max_wait: float = READY_SECONDS) -> None:
+        """Start a broker again after `kill_broker(restart=False)`, and wait until it is ready."""
+        self.supervisor.release(name)
+        await wait_ready([self.broker(name)], self.http, max_wait, fail_on_exit=False)
+
+    async def wait_ready(self, max_wait: float = READY_SECONDS) -> None:
+        """Wait until every broker is ready, even if brokers end meanwhile."""
+        await wait_ready(self.brokers, self.http, max_wait, fail_on_exit=False)
+
+    async def zookeeper_leader(self) -> ZooKeeperMember:
+        """Return the member that leads now.
+
+        :raises LocalError: if there is none.
+        """
+        leader = await asyncio.to_thread(self.ensemble.leader)
+        if leader is None:
+            raise LocalError("ZooKeeper has no leader now")
+        return leader
+
+    # ---- queries ------------------------------------------------------------------------------------------------
+
+    async def status(self, name: str) -> dict[str, object]:
+        """Return a broker's /v1/status.
+
+        :raises LocalError: if it does not answer.
+        """
+        broker = self.broker(name)
+        answer = await self.http.get(broker.ports.admin, "/v1/status")
+        if answer is None or answer[0] != 200:
+            raise LocalError(f"{name} does not answer at {broker.admin_url}/v1/status")
+        return msgspec.json.decode(answer[1], type=dict[str, object])
+
+    async def coordinated_groups(self) -> dict[str, int]:
+        """Return how many topic groups each broker coordinates now. Brokers that do not answer are left out."""
+        counts: dict[str, int] = {}
+        for broker in self.brokers:
+            answer = await self.http.get(broker.ports.admin, "/metrics")
+            if answer is None or answer[0] != 200:
+                continue
+            table = SeriesTable()
+            numbers, values = table.read(broker.name, answer[1], {})
+            counts[broker.name] = sum(
+                int(value)
+                for number, value in zip(numbers, values, strict=True)
+                if table.metrics[number] == "migratory_groups" and table.labels[number].get("role") == "coordinator"
+            )
+        return counts
+
+    async def busiest_coordinator(self) -> str:
+        """Return the name of the broker that coordinates most groups, the first by name among equals.
+
+        :raises LocalError: if no broker coordinates a group.
+        """
+        counts = await self.coordinated_groups()
+        if not any(counts.values()):
+            raise LocalError("no broker coordinates a topic group now")
+        return max(sorted(counts), key=lambda name: counts[name])
+
+    def _release_port(self, port: int) -> None:
+        holder = self._reserved.pop(port, None)
+        if holder is not None:
+            holder.close()
+
+    # ---- ports --------------------------------------------------------------------------------------------------
+
+    def _check_ports(self) -> list[BrokerPorts]:
+        """Return the brokers' ports that --ports determines, or an empty list without it.
+
+        :raises LocalError: if one of them, or of ZooKeeper's, is in use.
+        """
+        base = self._ports
+        if base is None:
+            return []
+        names = self.resource.broker_names
+        chosen = [BrokerPorts(base + i, base + _PEERS_OFFSET + i, base + _ADMIN_OFFSET + i) for i in range(len(names))]
+        for name, own in zip(names, chosen, strict=True):
+            check_free(own.clients, f"{name}'s clients")
+            check_free(own.peers, f"{name}'s peers")
+            check_free(own.admin, f"{name}'s administration")
+        for port in range(
+            base + _ZOOKEEPER_OFFSET, base + _ZOOKEEPER_OFFSET + 3 * self.resource.spec.zookeeper.replicas
+        ):
+            check_free(port, "ZooKeeper")
+        return chosen
+
+    def _choose_ports(self, on_step: Callable[[str], None]) -> list[BrokerPorts]:
+        count = len(self.resource.broker_names)
+        if self._ports is not None:
+            return self._check_ports()
+        default = list(range(FIRST_CLIENT_PORT, FIRST_CLIENT_PORT + count))
+        if all(map(is_free, default)):
+            # Reserve them: another cluster that starts now wants the same ports, and ZooKeeper takes seconds to start.
+            self._reserved = {port: holder for port in default if (holder := reserve(port)) is not None}
+        busy = [port for port in default if port not in self._reserved and not is_free(port)]
+        clients = free_ports(count) if busy else default
+        if busy:
+            on_step(
+                f"Clients' ports are not the default ones from {FIRST_CLIENT_PORT} on: {', '.join(map(str, busy))} "
+                f"{'is' if len(busy) == 1 else 'are'} in use (--ports BASE chooses them)"
+            )
+        for port in set(self._reserved) - set(clients):
+            self._release_port(port)
+        others = free_ports(2 * count)
+        return [BrokerPorts(clients[i], others[i], others[count + i]) for i in range(count)]
+
+
+def _plural(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,180 @@
+"""The clusters that run on this machine: a state file per cluster, which other commands read, and work folder locks."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from migratory_local import LocalError
+
+DRAINED_FOLDER = "drained"
+"""The folder in the work folder with a file for each drained broker, which the runner does not start again."""
+
+
+@dataclass(frozen=True)
+class BrokerState:
+    """The addresses of one broker."""
+
+    name: str
+    url: str
+    """The URL to which clients connect."""
+    admin: str
+    """The base URL of /healthz, /readyz, /metrics, /v1/status."""
+
+
+@dataclass(frozen=True)
+class ClusterState:
+    """A cluster that `migratory up` or `migratory demo` runs. `pid` and `started` identify the runner's process."""
+
+    name: str
+    pid: int
+    started: float
+    workdir: str
+    zookeeper: str
+    brokers: list[BrokerState] = field(default_factory=list)
+    metrics: str = ""
+    """The folder of the recorder's Parquet files, or the URL of Prometheus; empty if metrics are not recorded."""
+
+    def is_drained(self, broker: str) -> bool:
+        """Return whether `migratory drain` took this broker out of service, so that the runner does not start it."""
+        return Path(self.workdir, DRAINED_FOLDER, broker).exists()
+
+    @property
+    def running(self) -> bool:
+        """Whether its runner lives. A later process with the same pid does not count."""
+        try:
+            return abs(psutil.Process(self.pid).create_time() - self.started) < 1.0
+        except psutil.Error:
+            return False
+
+
+def state_folder(environment: Mapping[str, str] | None = None) -> Path:
+    """Return $XDG_STATE_HOME/migratory, by default ~/.local/state/migratory.
+
+    :raises LocalError: for a user without a home folder, such as a container's numeric user.
+    """
+    environment = os.environ if environment is None else environment
+    base = environment.get("XDG_STATE_HOME")
+    if base and Path(base).is_absolute():
+        return Path(base) / "migratory"
+    try:
+        return Path.home() / ".local" / "state" / "migratory"
+    except RuntimeError:
+        raise LocalError(
+            f"user {os.getuid()} has no home folder: set HOME, or set XDG_STATE_HOME to a folder"
+        ) from None
+
+
+def own_start_time() -> float:
+    """Return when this process started, in wall-clock seconds."""
+    return float(psutil.Process().create_time())
+
+
+def write_state(state: ClusterState, folder: Path | None = None) -> Path:
+    """Write the state where `running_clusters` finds it. Return the file, which the runner removes at its end.
+
+    :raises LocalError: if it cannot be written.
+    """
+    folder = folder or state_folder()
+    path = folder / f"{state.name}.{state.pid}.json"
+    part = path.with_suffix(".part")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        part.write_text(json.dumps(asdict(state), indent=2) + "\n")
+        part.replace(path)
+    except OSError as error:
+        raise LocalError(f"cannot write {path}: {error.strerror}") from error
+    return path
+
+
+def running_clusters(folder: Path | None = None) -> list[ClusterState]:
+    """Return the clusters whose runner lives, newest first. Remove the files of runners that were killed.
+
+    For a user without a home folder there are none.
+    """
+    clusters = []
+    try:
+        paths = sorted((folder or state_folder()).glob("*.json"))
+    except LocalError:
+        return []
+    for path in paths:
+        state = _read(path)
+        if state is None or not state.running:
+            with contextlib.suppress(OSError):  # another user's file, or a read-only disk
+                path.unlink(missing_ok=True)
+        else:
+            clusters.append(state)
+    return sorted(clusters, key=lambda state: -state.started)
+
+
+def _read(path: Path) -> ClusterState | None:
+    """Return the state, or None for a file that is not a state, or another release's."""
+    try:
+        data: dict[str, Any] = json.loads(path.read_text())
+        return ClusterState(**{**data, "brokers": [BrokerState(**broker) for broker in data["brokers"]]})
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+_CLEARED = ("logs", "samples", "drained", "zookeeper-*")
+"""The names that a runner removes from its work folder before it starts a cluster."""
+
+
+class WorkdirLock:
+    """A lock on a work folder, because a runner clears what earlier runs left in it.
+
+    It keeps a second runner out, and every runner out of a folder that was never a work folder. The kernel releases the
+    lock when the process ends, however it ends. The lock file stays and marks the folder as a work folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "lock"
+        self._descriptor = -1
+
+    def acquire(self) -> None:
+        """Lock the folder.
+
+        :raises LocalError: if another runner holds the lock (naming its pid), the folder cannot be written, or it holds
+            files that would be cleared but was never a work folder.
+        """
+        if not self._path.exists():
+            folder = self._path.parent
+            others = sorted(path.name for pattern in _CLEARED for path in folder.glob(pattern))
+            if others:
+                raise LocalError(
+                    f"{folder} holds {', '.join(others)}, which a start would remove, but was never a work folder: "
+                    "choose another --workdir"
+                )
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise LocalError(f"cannot use {self._path.parent} as work folder: {error.strerror}") from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            holder = os.getpid()
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, str(holder).encode())
+        except BlockingIOError:
+            other = os.read(descriptor, 32).decode(errors="replace")
+            os.close(descriptor)
+            raise LocalError(
+                f"{self._path.parent} is in use by another runner (pid {other}): end it, or choose another --workdir"
+            ) from None
+        except OSError as error:
+            os.close(descriptor)
+            raise LocalError(f"cannot write into {self._path.parent}: {error.strerror}") from error
+        self._descriptor = descriptor
+
+    def release(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1

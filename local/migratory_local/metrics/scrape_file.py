@@ -1,0 +1,111 @@
+"""Additional scrape targets from a file, in the JSON format of Prometheus's file-based service discovery (file_sd).
+
+`migratory bench run --metrics-targets FILE` writes such a file, and `migratory up --scrape FILE` reads it. The file may
+appear later, change, and disappear.
+
+    [{"targets": ["127.0.0.1:23017"], "labels": {"job": "migratory-bench"}}]
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from migratory_local import LocalError
+
+DEFAULT_JOB = "scrape"
+"""The label `job` of targets that have none."""
+_ADDRESS = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})")
+_LABEL = re.compile(r"(?!__)[A-Za-z_][A-Za-z0-9_]*")
+_MAX_BYTES = 1024 * 1024
+"""Bytes of a file; thousands of targets fit."""
+
+
+@dataclass(frozen=True)
+class ScrapeTarget:
+    """A `host:port` that serves /metrics, and the labels that are added to its series, always including `job`."""
+
+    address: str
+    labels: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+
+class InvalidTargets(ValueError):
+    """The content of the file is invalid. The text says why, without the file's name."""
+
+
+def parse_targets(text: str) -> list[ScrapeTarget]:
+    """Return the targets of a file's content.
+
+    :raises InvalidTargets: if it is invalid; the text names the group and the value.
+    """
+    try:
+        groups = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidTargets(f"is not JSON: {error}") from None
+    if not isinstance(groups, list):
+        raise InvalidTargets("is not a list of target groups")
+    return [target for number, group in enumerate(groups) for target in _parse_group(f"[{number}]", group)]
+
+
+def _parse_group(path: str, group: Any) -> list[ScrapeTarget]:
+    if not isinstance(group, dict) or not isinstance(group.get("targets"), list):
+        raise InvalidTargets(f'{path} is not {{"targets": ["HOST:PORT", ...], "labels": {{...}}}}')
+    labels = group.get("labels") or {}
+    if not isinstance(labels, dict):
+        raise InvalidTargets(f"{path}.labels is not an object")
+    for name, value in labels.items():
+        if not _LABEL.fullmatch(name) or not isinstance(value, str):
+            raise InvalidTargets(f"{path}.labels: {name!r}: {value!r} is not a valid label")
+    for address in group["targets"]:
+        match = _ADDRESS.fullmatch(address) if isinstance(address, str) else None
+        if match is None or not 0 < int(match[1]) < 65_536:
+            raise InvalidTargets(f"{path}.targets: {address!r} is not HOST:PORT")
+    return [ScrapeTarget(address, {"job": DEFAULT_JOB, **labels}) for address in group["targets"]]
+
+
+class ScrapeFile:
+    """A file of targets that is read about every second. Invalid content causes one warning and changes nothing.
+
+    :param warn: shows a warning to the user.
+    :raises LocalError: if Prometheus would not accept the file's name.
+    """
+
+    def __init__(self, path: Path, warn: Callable[[str], None]) -> None:
+        if path.suffix != ".json":
+            raise LocalError(f"--scrape {path}: the name must end with .json (Prometheus reads no other format here)")
+        self.path = path.absolute()
+        self.targets: list[ScrapeTarget] = []
+        self._warn = warn
+        self._last_problem = self._warned = ""
+
+    def read(self) -> bool:
+        """Read the file. Return whether `targets` has changed."""
+        try:
+            with self.path.open("rb") as file:
+                content = file.read(_MAX_BYTES + 1)
+            if len(content) > _MAX_BYTES:
+                raise InvalidTargets(f"is larger than {_MAX_BYTES:,} bytes")
+            # The load generator creates the file, to check that it can, long before it knows the targets.
+            targets = parse_targets(content.decode()) if content.strip() else []
+        except FileNotFoundError:
+            targets = []
+        except (OSError, UnicodeDecodeError) as error:
+            return self._on_problem(f"cannot be read: {getattr(error, 'strerror', None) or error}")
+        except InvalidTargets as error:
+            return self._on_problem(str(error))
+        self._last_problem = self._warned = ""
+        changed = targets != self.targets
+        self.targets = targets
+        return changed
+
+    def _on_problem(self, problem: str) -> bool:
+        """Warn at the second time in a row: at the first one the file may be incomplete."""
+        if problem == self._last_problem and problem != self._warned:
+            self._warned = problem
+            self._warn(f"warning: --scrape {self.path} {problem}; the targets stay as they were")
+        self._last_problem = problem
+        return False

@@ -1,0 +1,149 @@
+"""Addresses of the processes on this machine: free TCP ports, network placement, and small HTTP requests.
+
+Ports are not chosen by the kernel (`bind` to port 0). Those lie in the range of outgoing connections: while a killed
+broker is down, one of thousands of reconnecting clients may get its port as source port, or even connect to itself.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+
+from migratory_local import LocalError
+
+LOOPBACK = "127.0.0.1"
+LOWEST_PORT = 10_000
+"""The lowest port that `free_ports` hands out. Well-known services listen below it."""
+_DEFAULT_EPHEMERAL_START = 32_768
+"""The kernel's default start of the range of outgoing connections, for systems that do not say."""
+_EPHEMERAL_RANGE_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The network in which a process runs: this machine's loopback address by default.
+
+    :param address: the address on which it listens and under which others reach it.
+    :param command_prefix: command words that enter its network, such as those that enter a network namespace. The last
+        of them must replace itself by the process (exec), because signals go to the process that was started.
+    """
+
+    address: str = LOOPBACK
+    command_prefix: tuple[str, ...] = ()
+
+
+LOCAL_PLACEMENT = Placement()
+
+
+def is_free(port: int) -> bool:
+    """Return whether a server can listen on the port now.
+
+    A port in TIME_WAIT counts as free, as it does for servers.
+    """
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+            probe.listen(1)
+        except OSError as error:
+            if error.errno in (errno.EADDRINUSE, errno.EACCES):
+                return False
+            raise
+    return True
+
+
+def reserve(port: int) -> socket.socket | None:
+    """Keep a port from every other process until the returned socket is closed. Return None if that is not possible.
+
+    The socket is bound without SO_REUSEADDR, because only then the kernel refuses a second binding. A port whose old
+    connections are in TIME_WAIT cannot be reserved, although a server could listen on it.
+    """
+    holder = socket.socket()
+    try:
+        holder.bind((LOOPBACK, port))
+    except OSError:
+        holder.close()
+        return None
+    return holder
+
+
+def check_free(port: int, purpose: str) -> None:
+    """Check that a server can listen on the port.
+
+    :raises LocalError: if it cannot; the text names the port and its purpose.
+    """
+    if not 1 <= port <= 65_535:
+        raise LocalError(f"port {port} for {purpose} is not allowed; ports are 1 to 65535")
+    if not is_free(port):
+        raise LocalError(f"port {port} for {purpose} is in use or not permitted; choose other ports with --ports BASE")
+
+
+_handed_out: set[int] = set()
+"""Ports that this process has already returned, even if nothing listens on them yet."""
+
+
+def free_ports(count: int) -> list[int]:
+    """Return `count` different free ports below the range of outgoing connections, each at most once per process.
+
+    They are chosen at random, so that runners that start at the same time rarely collide.
+
+    :raises LocalError: if there are not enough.
+    """
+    top = min(_ephemeral_start(), 65_536)
+    candidates = list(range(LOWEST_PORT, top)) if top > LOWEST_PORT + 1000 else list(range(1024, 65_536))
+    random.shuffle(candidates)
+    chosen: list[int] = []
+    for port in candidates:
+        if port not in _handed_out and is_free(port):
+            chosen.append(port)
+            if len(chosen) == count:
+                _handed_out.update(chosen)
+                return chosen
+    raise LocalError(
+        f"{count} free ports are needed on {LOOPBACK}, but only {len(chosen)} were found; end other servers"
+    )
+
+
+def _ephemeral_start() -> int:
+    try:
+        return int(_EPHEMERAL_RANGE_FILE.read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        return _DEFAULT_EPHEMERAL_START
+
+
+class HttpClient:
+    """An HTTP client for small GET requests to processes that may be down.
+
+    Connections are not pooled: a frozen process must not block the next request, and a restarted one needs a new
+    connection.
+    """
+
+    def __init__(self, timeout: float) -> None:
+        """`timeout` is the limit for a whole request, in seconds."""
+        self._timeout = aiohttp.ClientTimeout(total=timeout)
+        self._session: aiohttp.ClientSession | None = None
+
+    async def get(self, port: int, path: str) -> tuple[int, str] | None:
+        """Request a path from a port of the loopback address; see `get_from`."""
+        return await self.get_from(f"{LOOPBACK}:{port}", path)
+
+    async def get_from(self, address: str, path: str) -> tuple[int, str] | None:
+        """Return status and body from `host:port`, or None if there is no answer in time."""
+        if self._session is None:
+            connector = aiohttp.TCPConnector(force_close=True, limit=0)
+            self._session = aiohttp.ClientSession(timeout=self._timeout, connector=connector, trust_env=False)
+        try:
+            async with self._session.get(f"http://{address}{path}") as response:
+                return response.status, await response.text()
+        except (TimeoutError, aiohttp.ClientError, OSError, ValueError):
+            return None
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None

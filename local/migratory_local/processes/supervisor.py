@@ -1,0 +1,117 @@
+"""The supervisor: starts processes again when they end, with exponential backoff.
+
+A process is not started again while it is held by a call (`hold`), or while a file exists that another process made
+(`migratory drain`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from migratory_local import LocalError
+from migratory_local.processes.process import Process, describe_exit
+
+FIRST_BACKOFF = 0.5
+"""Seconds before the first restart. Long enough for a port to be released."""
+MAX_BACKOFF = 15.0
+"""Seconds between restarts of a process that keeps failing: a user who fixes the cause waits no longer than this."""
+STABLE_SECONDS = 20.0
+"""Seconds of running after which the backoff starts anew."""
+_POLL_SECONDS = 0.05
+
+
+@dataclass(frozen=True)
+class SupervisorEvent:
+    """An observation or an action of the supervisor. `text` is a sentence for the user."""
+
+    kind: str
+    """`died`, `restarted`, `failed` (the start failed and will be retried) or `away` (until its file is removed)."""
+    name: str
+    text: str
+
+
+@dataclass
+class _Watched:
+    """A supervised process and its restart state."""
+
+    process: Process
+    backoff: float = field(default_factory=lambda: FIRST_BACKOFF)
+    started_at: float = field(default_factory=time.monotonic)
+    restart_at: float | None = None
+    """When to start it again; None while it runs."""
+    held: bool = False
+    away_file: Path | None = None
+    """While this file exists, the process is not started again."""
+    away: bool = False
+    """Whether it has ended and the file kept it from being started again."""
+
+
+class Supervisor:
+    """A supervisor of processes that are already running.
+
+    Run `run` as a task on the event loop of the main thread (see process.py).
+    """
+
+    def __init__(self, on_event: Callable[[SupervisorEvent], None] = lambda _: None) -> None:
+        self._watched: dict[str, _Watched] = {}
+        self._on_event = on_event
+
+    def watch(self, process: Process, away_file: Path | None = None) -> None:
+        """Supervise a process. While `away_file` exists, it is not started again."""
+        self._watched[process.name] = _Watched(process, away_file=away_file)
+
+    def hold(self, name: str) -> None:
+        """Do not start this process again until `release`."""
+        self._watched[name].held = True
+
+    def release(self, name: str) -> None:
+        """End a hold. If the process has ended, start it at the next check."""
+        watched = self._watched[name]
+        watched.held = False
+        watched.backoff = FIRST_BACKOFF
+        watched.restart_at = time.monotonic() if not watched.process.alive else None
+
+    async def run(self) -> None:
+        """Supervise until cancelled."""
+        while True:
+            for watched in list(self._watched.values()):
+                self._check(watched, time.monotonic())
+            await asyncio.sleep(_POLL_SECONDS)
+
+    def _check(self, watched: _Watched, now: float) -> None:
+        process = watched.process
+        if process.alive or watched.held:
+            return
+        if watched.away_file is not None and watched.away_file.exists():
+            if not watched.away:
+                watched.away = True
+                ended = f"{process.name} {describe_exit(process.exit_code)}"
+                self._emit("away", process, f"{ended}; it stays away until `migratory drain --back`")
+            return
+        if watched.away:
+            watched.away, watched.backoff, watched.restart_at = False, FIRST_BACKOFF, now
+        if watched.restart_at is None:
+            if now - watched.started_at >= STABLE_SECONDS:
+                watched.backoff = FIRST_BACKOFF
+            watched.restart_at = now + watched.backoff
+            ended = f"{process.name} {describe_exit(process.exit_code)}"
+            self._emit("died", process, f"{ended}; restart in {watched.backoff:g} s")
+            watched.backoff = min(watched.backoff * 2, MAX_BACKOFF)
+        if now < watched.restart_at:
+            return
+        try:
+            process.start()
+        except LocalError as error:
+            watched.restart_at = now + watched.backoff
+            watched.backoff = min(watched.backoff * 2, MAX_BACKOFF)
+            self._emit("failed", process, str(error))
+            return
+        watched.started_at, watched.restart_at = now, None
+        self._emit("restarted", process, f"{process.name} started again")
+
+    def _emit(self, kind: str, process: Process, text: str) -> None:
+        self._on_event(SupervisorEvent(kind, process.name, text))

@@ -1,0 +1,78 @@
+"""How a command ends: by itself, by a signal, by an error."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from migratory_cli.runtime import run_until_signal
+
+
+def test_run_returns_the_exit_code_of_the_work() -> None:
+    async def work() -> int:
+        return 7
+
+    assert run_until_signal(work()) == 7
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_first_signal_cancels_the_work_and_lets_it_clean_up(number: signal.Signals) -> None:
+    cleaned = []
+
+    async def work() -> int:
+        try:
+            os.kill(os.getpid(), number)
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0)
+            cleaned.append(True)
+        return 0
+
+    assert run_until_signal(work()) == 128 + number
+    assert cleaned == [True]
+
+
+def test_run_raises_the_error_of_the_work() -> None:
+    async def work() -> int:
+        raise ValueError("x")
+
+    with pytest.raises(ValueError, match="x"):
+        run_until_signal(work())
+
+
+def test_cancellation_without_a_signal_is_raised() -> None:
+    async def work() -> int:
+        raise asyncio.CancelledError
+
+    with pytest.raises(asyncio.CancelledError):
+        run_until_signal(work())
+
+
+SLOW_CLEANUP = """
+import asyncio
+from migratory_cli.runtime import run_until_signal
+
+async def work():
+    print("up", flush=True)
+    try:
+        await asyncio.sleep(60)
+    finally:
+        print("cleaning", flush=True)
+        await asyncio.sleep(60)
+
+run_until_signal(work())
+"""
+
+
+def test_second_signal_ends_the_process_at_once() -> None:
+    with subprocess.Popen([sys.executable, "-c", SLOW_CLEANUP], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n"
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline() == "cleaning\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10) == 130
