@@ -1,4 +1,4 @@
-"""`pytest tests/scenarios --rewrite` puts what happens now into the scenario files; review the difference."""
+"""`pytest tests/scenarios --rewrite` writes the current transcripts to the scenario files; review the diff."""
 
 from __future__ import annotations
 

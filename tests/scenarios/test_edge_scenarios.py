@@ -1,4 +1,4 @@
-"""The edge's scenarios: scripts and transcripts in `edge/`. How to read them: migratory_testing.edgescript."""
+"""The edge's scenarios: commands with expected transcripts in `edge/`. migratory_testing.edgescript has the syntax."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def test_messagepack_input_does_not_affect_another_client(arrays: list[Any], tog
     for value in [arrays] if together else arrays:
         try:
             data = msgspec.msgpack.encode(value)
-        except (OverflowError, UnicodeEncodeError):  # can't be said in MessagePack
+        except (OverflowError, UnicodeEncodeError):  # cannot be encoded in MessagePack
             continue
         hostile.send_bytes(frames.binary_frame(data, MASK))
     finish(bench, hostile, other)

@@ -1,8 +1,8 @@
 """A subscriber sees strictly rising positions without an unreported gap, for any order of events.
 
-Publications, held-back fan-outs, evictions, lost histories, full transports, unsubscribes and reconnects in any order;
-both directions between edge and logic are queues that are worked off as the machine likes. Of each client one attach
-is under way at a time, and what it says behind that waits: what was said counts from its answer on.
+The machine draws publications, delayed fan-outs, evictions, lost histories, full transports, unsubscribes and
+reconnects in any order. Both directions between edge and logic are queues, from which it takes as many entries as it
+draws. Each client has one pending attach at a time; its later messages wait, and take effect with their answers.
 """
 
 from __future__ import annotations
@@ -38,13 +38,17 @@ class Follower:
     def __init__(self) -> None:
         self.reader: Reader | None = None
         self.paused = False
-        self.pending: dict[int, tuple[str, Position | None]] = {}  # by request without a receipt yet: resumes after
-        self.last: dict[str, Position] = {}  # has a receipt: everything up to here was seen or reported
-        self.seen: dict[str, Position] = {}  # kept for the next subscription
+        self.pending: dict[
+            int, tuple[str, Position | None]
+        ] = {}  # request without a receipt: topic, position to resume from
+        self.last: dict[str, Position] = {}  # topic with a receipt: all up to here was received or reported
+        self.seen: dict[str, Position] = {}  # survives a reconnect
         self.requests = 0
 
 
 class SpliceMachine(RuleBasedStateMachine):
+    """An edge, a model of the logic, and clients that reconnect and resume."""
+
     def __init__(self) -> None:
         super().__init__()
         self.bench = Bench(EdgeConfig(page=40, queue_per_client=600, replay_cache=300, attaches_per_client=1))
@@ -80,18 +84,18 @@ class SpliceMachine(RuleBasedStateMachine):
 
     @rule(dice=st.integers(0, 3))
     def lose_history(self, dice: int) -> None:
-        if not dice:  # seldom, for most of what is worth trying needs a history
+        if not dice:  # rarely, because most interesting sequences need a history
             self.channel += self.logic.lose_history()
 
     @precondition(lambda self: self.bench.requests)
     @rule(number=st.integers(1, 3))
-    def logic_answers(self, number: int) -> None:
+    def answer_requests(self, number: int) -> None:
         for _ in range(min(number, len(self.bench.requests))):
             self.channel += self.logic.answer(self.bench.requests.pop(0))
 
     @precondition(lambda self: self.channel)
     @rule(number=st.integers(1, 4))
-    def edge_hears(self, number: int) -> None:
+    def deliver_to_edge(self, number: int) -> None:
         for _ in range(min(number, len(self.channel))):
             self.bench.step(self.channel.popleft())
 
@@ -171,10 +175,10 @@ class SpliceMachine(RuleBasedStateMachine):
             follower.reader.resume()
             self.check(follower)
 
-    # ---- what must hold --------------------------------------------------------------------------------------
+    # ---- invariants --------------------------------------------------------------------------------------
 
     @invariant()
-    def seen_rises_without_a_hole(self) -> None:
+    def positions_rise_without_a_gap(self) -> None:
         for follower in self.followers:
             if follower.reader is not None:
                 self.check(follower)
@@ -208,7 +212,7 @@ class SpliceMachine(RuleBasedStateMachine):
             return
         assert position is not None
         if request and topic in follower.last:
-            assert receipt.receipt == "complete" or position == follower.last[topic]  # an answer to a repetition
+            assert receipt.receipt == "complete" or position == follower.last[topic]  # the answer to a repeated request
             return
         if request == 0:
             has = follower.last[topic]
@@ -248,7 +252,7 @@ class SpliceMachine(RuleBasedStateMachine):
         for client in range(CLIENTS):
             self.resume(client)
         self.settle()
-        self.seen_rises_without_a_hole()
+        self.positions_rise_without_a_gap()
         for follower in self.followers:
             assert follower.pending == {}
             for topic, last in follower.last.items():

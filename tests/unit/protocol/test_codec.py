@@ -164,13 +164,13 @@ def test_surrogate_in_position_fails_one_topic() -> None:
 
 
 def test_ill_formed_utf_8_is_located_behind_other_errors() -> None:
-    # the unknown field of the first entry cannot be read by itself, the text of the second is at fault
+    # the unknown field of the first entry cannot be decoded alone; the error is in the text of the second
     ill = bytes.fromhex("9226" + "92" + "93a17501" + "8181010203" + "92a1ff01")
     error = refusal(MSGPACK, ill, "broker")
     assert error.text.startswith("servers: ")
     # not even an array where topics are expected
     assert refusal(MSGPACK, bytes.fromhex("930205a1ff")).text.startswith("subscribe.topics: Expected `array`")
-    # topics that are no arrays but text
+    # topics that are text, not arrays
     error = refusal(MSGPACK, bytes.fromhex("9403059192a174a1ff" + "c0"))
     assert error.code == BAD_MESSAGE
     assert error.text.startswith("unsubscribe.topics[0]: Expected `str`")

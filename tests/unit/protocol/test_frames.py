@@ -167,7 +167,7 @@ def test_empty_fragments_need_no_memory() -> None:
         assert parser.feed(chunk) == []
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert held < 10_000  # a byte each
+    assert held < 10_000  # one byte per fragment
     assert parser.feed(encode_frame(CONTINUATION, b"end", KEY)) == [MessageReceived(b"end", True)]
 
 

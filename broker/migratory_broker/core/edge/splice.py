@@ -70,7 +70,7 @@ class Splice:
         self._delivery.emit(Attach(self._number, reference, topic.name, after, snapshot, page))
 
     def request_page(self, connection: ClientConnection) -> None:
-        """SubscribeRequest the connection's next page, unless one is pending or its transport is paused."""
+        """Request the connection's next page, unless one is pending or its transport is paused."""
         if connection.paged_replays and connection.pending_page is None and connection.queue is None:
             replay, _ = connection.paged_replays.popitem(last=False)
             connection.pending_page = replay

@@ -193,7 +193,7 @@ class TopicAudience:
         self._recipients = None
 
     def remove(self, connection: ClientConnection) -> bool:
-        """Return whether the connection was a member."""
+        """Remove a connection. Return whether it was a member."""
         if connection not in self.members:
             return False
         del self.members[connection]

@@ -165,7 +165,7 @@ class TestClosing:
         reader.lose_socket()
         assert bench.edge.closed == {"bye": 1}
         bench.wait(40.0)
-        assert reader.socket == "open"  # nothing was said about it again
+        assert reader.socket == "open"  # no further effect
 
     def test_events_for_a_gone_connection_are_ignored(self) -> None:
         bench = Bench()

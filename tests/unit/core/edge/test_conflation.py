@@ -54,10 +54,10 @@ def test_first_publication_is_sent_at_once_then_the_latest_of_each_interval(
     table.fanout("ticks/eur", publication(5))
     assert got(reader) == []
     table.wait(0.25, tick=0.05)
-    assert got(reader) == [(5, 0)]  # it stands for itself alone
+    assert got(reader) == [(5, 0)]  # it replaces only itself
     table.wait(0.5, tick=0.05)
     table.fanout("ticks/eur", publication(6), publication(7))
-    assert got(reader) == [(7, 6)]  # quiet before: at once, the latest of the turn
+    assert got(reader) == [(7, 6)]  # after a quiet interval: at once, the latest of the turn
     table.wait(1.0)
     assert got(reader) == []
 
@@ -109,7 +109,7 @@ def test_replay_has_everything_and_joins_live_without_gap(table: Bench) -> None:
     table.fanout("ticks/eur", publication(4))
     new = table.client()
     attach = new.subscribe("ticks/eur", Position(1, 1))
-    table.attached(attach, Position(1, 5), publications=publications(2, 5))  # ahead of what was fanned out
+    table.attached(attach, Position(1, 5), publications=publications(2, 5))  # ahead of the fan-outs
     table.fanout("ticks/eur", publication(5))
     table.fanout("ticks/eur", publication(6))
     table.wait(0.5)
@@ -164,7 +164,7 @@ def test_topic_without_subscribers_holds_no_memory(batch_delay: float) -> None:
     for topic in ("slow/eur", "slow/usd"):
         table.fanout(topic, publication(2, payload))
     reader.send(Unsubscribe(2, ["slow/eur"]))
-    assert sys.getrefcount(payload) == 3  # here, as an argument, and for the other
+    assert sys.getrefcount(payload) == 3  # the local name, the argument, and the other subscriber's
     table.wait(1.2)
     assert got(other) == [(1, 0), (2, 0)]
     assert sys.getrefcount(payload) == 2

@@ -166,7 +166,7 @@ def test_backlog_of_a_closed_connection_is_dropped(how: str) -> None:
     if how == "lost":
         reader.lose_socket()
     else:
-        bench.wait(60.0, tick=1.0)  # it answers no ping
+        bench.wait(60.0, tick=1.0)  # it answers no pings
     bench.defer_more = False
     bench.step(bench.more.pop(0))
     assert (bench.edge.clients, bench.edge.subscriptions, bench.held, bench.more) == (0, 0, set(), [])
@@ -219,13 +219,13 @@ def test_flood_in_one_read_is_handled_in_turns_and_in_order() -> None:
         assert other.take(Pong) == [Pong()]
         if not bench.more:
             break
-        assert bench.held == {flood.number}  # meanwhile nothing more is read from it
+        assert bench.held == {flood.number}  # reading has stopped meanwhile
         turns += 1
         (more,) = bench.more
         bench.more.clear()
         bench.step(more)
     assert ids == list(range(1, 36))
-    assert turns >= 5  # a message and its frame count
+    assert turns >= 5  # a message and its frame count as one each
     assert bench.held == set()
 
 
@@ -307,7 +307,7 @@ def test_long_read_is_parsed_in_pieces() -> None:
     flood.send_bytes(b"".join(flood.frame(Publish("x", b"p" * 1000, 1, "p", id, 1)) for id in range(1, count + 1)))
     backlog = bench.edge._connections.table[flood.number].backlog
     assert backlog is not None
-    assert backlog.size == sum(map(len, backlog.chunks)) > PIECE_BYTES  # not taken apart yet
+    assert backlog.size == sum(map(len, backlog.chunks)) > PIECE_BYTES  # unparsed
     while bench.more:
         bench.step(bench.more.pop(0))
     assert [request.id for request in bench.published()] == list(range(1, count + 1))

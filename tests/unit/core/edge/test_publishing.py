@@ -69,7 +69,7 @@ def test_publications_of_one_read_are_one_request_and_one_answer_frame(
     bench.answer(reader, *answers)
     assert reader.received == answers
     (written,) = reader.writes
-    assert len(FrameParser("client", 2**20, deflate).feed(written)) == 2  # 500 are the most that one holds
+    assert len(FrameParser("client", 2**20, deflate).feed(written)) == 2  # a frame holds at most 500
 
 
 def test_subscribe_between_publications_keeps_its_order() -> None:

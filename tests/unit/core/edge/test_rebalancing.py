@@ -40,10 +40,10 @@ def test_client_counts_are_reported_when_they_change() -> None:
     bench = ready()
     assert reported(bench) == ()  # no clients, as the logic assumes
     readers = [client(bench, moves) for moves in (0, 2, 0, 1, 9)]
-    bench.open()  # has not said `connect`
+    bench.open()  # has not sent `connect`
     assert reported(bench) == (2, 1, 1, 1, 0)
     readers[0].lose_socket()
-    readers[1].send(Connect(client="c", token="fresh", moves=5))  # a fresh token, later
+    readers[1].send(Connect(client="c", token="fresh", moves=5))  # renews its token
     assert reported(bench) == (1, 1, 1, 1, 0)
     assert reported(bench) == ()
 
