@@ -1,10 +1,10 @@
 """What deliveries, publications and clients cost, beside peers and the limit of the machine. `make bench` runs it.
 
 measurements/   one module for each thing that is measured; start here
-contenders/     what is measured: the product, its peers, the raw loops; one interface
+systems/     what is measured: the product, its peers, the raw loops; one interface
 dialects/       how clients of each talk
-stand.py        a contender with its subscribers and publisher: turns of publishing, and what they cost
-audience.py     all subscribers of a contender, over several receivers (receiver.py, opening.py)
+rig.py        a system with its subscribers and publisher: turns of publishing, and what they cost
+receivers.py     all subscribers of a system, over several receivers (receiver.py, opening.py)
 publisher.py    the one publisher for all; helper.py and orders.py: how these processes are spoken to
 peers.py        where the peers come from (`make bench-peers`)
 figures.py, rounds.py, goals.py, compare.py, report.py, plots.py   medians and spread, turns, verdicts, output

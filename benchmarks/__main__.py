@@ -18,10 +18,10 @@ from msgspec import structs
 from rich.console import Console
 
 from benchmarks import machine, peers, plots, report
-from benchmarks.bench import TINY, Bench, Missing, Sizes
-from benchmarks.goals import judge
+from benchmarks.benchmark import TINY, Benchmark, NotMeasurable, Sizes
+from benchmarks.longrun import MINUTES, LongRun, check_writable, write_json
 from benchmarks.measurements import ALL
-from benchmarks.parts import MINUTES, Parts, prepare, write_json
+from benchmarks.targets import check_targets
 
 
 @click.command(context_settings={"show_default": True})
@@ -51,16 +51,16 @@ def main(
 
     def write(result: dict[str, Any]) -> None:
         result["goals"] = [
-            {"key": one.goal.key, "bound": one.goal.bound, "value": one.value, "met": one.met}
-            for one in judge(result, list(result["seconds"]))
+            {"key": one.target.key, "bound": one.target.bound, "value": one.value, "met": one.met}
+            for one in check_targets(result, list(result["seconds"]))
         ]
         write_json(json_path, result)
 
-    prepare(json_path, plot_folder and plot_folder / "plot.png")
+    check_writable(json_path, plot_folder and plot_folder / "plot.png")
     machine.allow_descriptors()
     names = [name for name in ALL if not only or name in only]
     result = asyncio.run(measure(sizes, names, console, write, limit))
-    judged = judge(result, names)
+    judged = check_targets(result, names)
     report.show(console, result, judged)
     if plot_folder is not None:
         for path in plots.write(result, plot_folder):
@@ -92,7 +92,7 @@ async def measure(
     def say(text: str) -> None:
         console.print(text, highlight=False, markup=False, soft_wrap=True)
 
-    parts = Parts(say, minutes)
+    parts = LongRun(say, minutes)
     result: dict[str, Any] = {
         "machine": machine.describe(),
         "sizes": msgspec.to_builtins(sizes),
@@ -108,15 +108,15 @@ async def measure(
         for number, name in enumerate(names, 1):
             say(f"[{number} of {len(names)}] {name}: {ALL[name].title}")
             begin = time.monotonic()
-            bench = Bench(sizes, Path(folder), say)
+            bench = Benchmark(sizes, Path(folder), say)
 
-            async def one(name: str = name, bench: Bench = bench) -> None:
+            async def one(name: str = name, bench: Benchmark = bench) -> None:
                 async with bench.stack:
                     result[name] = msgspec.to_builtins(await ALL[name].measure(bench))
 
             try:
                 await parts.attempt(name, one)
-            except Missing as reason:
+            except NotMeasurable as reason:
                 result["not_measured"][name] = str(reason)
                 say(f"NOT MEASURED: {name}: {reason}")
             parts.failed |= {f"{name}: {peer}": reason for peer, reason in bench.dropped.items()}

@@ -29,7 +29,7 @@ JUDGED = (
     "fanout.us_per_delivery", "fanout.user_us", "fanout.ratio_raw", "fanout.ratio_best_peer",
     "fanout.syscalls_per_delivery", "fanout.us_without_publication",
     "memory.kib_per_client", "memory.clients.*.kib_per_client", "memory.clients.*.carried.deliveries_per_s",
-    "latency.loads.*.contenders.product.p50_ms", "latency.loads.*.contenders.product.p99_ms",
+    "latency.loads.*.systems.product.p50_ms", "latency.loads.*.systems.product.p99_ms",
     "latency.loads.*.p99_ratio_best_peer",
     "publish.pipelined_per_s", "publish.pipelined_cpu_us", "publish.single_ms", "publish.single_p99_ms",
     "publish.single_cpu_us", "publish.ratio_jetstream", "publish.single_ratio_jetstream",

@@ -1,10 +1,9 @@
-"""Helper processes that are spoken to in lines, and servers that are started, waited for and ended by their id."""
+"""Processes of a benchmark: helpers that exchange lines with it, and servers that it starts, awaits and stops by id."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import socket
 import sys
 import time
@@ -15,27 +14,33 @@ import msgspec
 from migratory_local.processes.process import Process, stop_all
 from msgspec import Struct
 
-from benchmarks import orders as o
+from benchmarks import ipc
 
-ROOT = Path(__file__).parent.parent
-GRACE = 5.0  # seconds for a process to end by itself
-LONGEST_LINE = 64 * 1024 * 1024
+_ROOT = Path(__file__).parent.parent
 
-Said = TypeVar("Said", bound=Struct)
+_GRACE_SECONDS = 5.0
+"""Seconds for a process to end by itself before it is killed."""
+
+_MAX_LINE_BYTES = 64 * 1024 * 1024
+"""Bytes of a helper's answer: a report has one number for each publication of a window of 1."""
+
+Reply = TypeVar("Reply", bound=Struct)
 
 
-class Broken(Exception):
-    """A measurement could not be made: a helper or a server failed. The text says why."""
+class MeasurementFailed(Exception):
+    """A measurement could not be made because a helper or a server failed. The text says why."""
 
 
-class Pipe:
-    """A process that is spoken to in lines."""
+class LineProcess:
+    """A process that reads commands and writes answers as lines."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
 
     @classmethod
-    async def start(cls, *command: str, core: int | None, niceness: int = 0) -> Pipe:
+    async def start(cls, *command: str, core: int | None, niceness: int = 0) -> LineProcess:
+        """Start a command on a core, or on any core with None."""
+
         def prepare() -> None:
             if core is not None:
                 os.sched_setaffinity(0, {core})
@@ -45,82 +50,92 @@ class Pipe:
             *command,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            cwd=ROOT,
-            limit=LONGEST_LINE,
+            cwd=_ROOT,
+            limit=_MAX_LINE_BYTES,
             preexec_fn=prepare,
         )
         return cls(process)
 
     @property
     def pid(self) -> int:
+        """The process id."""
         return self._process.pid
 
-    async def line(self, limit: float) -> str:
+    async def read_line(self, limit: float) -> str:
+        """Return the next line. Raise MeasurementFailed after `limit` seconds or when the process has ended."""
         assert self._process.stdout is not None
         try:
             async with asyncio.timeout(limit):
                 data = await self._process.stdout.readline()
         except TimeoutError:
-            raise Broken(f"a helper process said nothing for {limit:.0f} s") from None
+            raise MeasurementFailed(f"a helper process did not answer within {limit:.0f} s") from None
         if not data:
-            raise Broken(f"a helper process ended early with {await self._process.wait()}")
+            raise MeasurementFailed(f"a helper process ended early with {await self._process.wait()}")
         return data.decode().strip()
 
-    def say(self, text: str) -> None:
+    def write_line(self, text: str) -> None:
+        """Write a line."""
         assert self._process.stdin is not None
         self._process.stdin.write(text.encode() + b"\n")
 
     async def ask(self, text: str, limit: float) -> str:
-        self.say(text)
-        return await self.line(limit)
+        """Write a line and return the next one."""
+        self.write_line(text)
+        return await self.read_line(limit)
 
     async def stop(self) -> None:
+        """End the process by the end of its stdin, or kill it after a grace period."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
-            async with asyncio.timeout(GRACE):
+            async with asyncio.timeout(_GRACE_SECONDS):
                 await self._process.wait()
         except TimeoutError:
             self._process.kill()
             await self._process.wait()
 
 
-class Helper:
-    """A receiver or publisher: structs instead of lines."""
+class HelperProcess:
+    """A receiver or publisher, with structs of `ipc` in place of lines."""
 
-    def __init__(self, pipe: Pipe) -> None:
-        self._pipe = pipe
+    def __init__(self, process: LineProcess) -> None:
+        self._process = process
 
     @classmethod
-    async def start(cls, kind: o.Kind, setup: Struct, core: int | None, niceness: int = 0) -> Helper:
-        """Started, not yet ready: see `ready`."""
-        pipe = await Pipe.start(sys.executable, "-m", kind, core=core, niceness=niceness)
-        pipe.say(o.line(setup).decode().strip())
-        return cls(pipe)
+    async def start(cls, module: ipc.HelperModule, setup: Struct, core: int | None, niceness: int = 0) -> HelperProcess:
+        """Start a helper and send its setup. Await `ready` before the first command."""
+        process = await LineProcess.start(sys.executable, "-m", module, core=core, niceness=niceness)
+        process.write_line(ipc.encode_line(setup).decode().strip())
+        return cls(process)
 
     @property
     def pid(self) -> int:
-        return self._pipe.pid
+        """The process id."""
+        return self._process.pid
 
     async def ready(self, limit: float) -> None:
-        await self._answer(o.Ready, limit)
+        """Wait until the helper has its connections."""
+        await self._read(ipc.HelperReady, limit)
 
-    async def ask(self, order: o.Order, answer: type[Said], limit: float) -> Said:
-        self._pipe.say(o.line(order).decode().strip())
-        return await self._answer(answer, limit)
+    async def ask(self, command: ipc.Command, reply: type[Reply], limit: float) -> Reply:
+        """Send a command and return its report. Raise MeasurementFailed when the run is void."""
+        self._process.write_line(ipc.encode_line(command).decode().strip())
+        return await self._read(reply, limit)
 
-    async def _answer(self, answer: type[Said], limit: float) -> Said:
-        text = await self._pipe.line(limit)
-        if text.startswith('{"type":"Failed"'):
-            raise Broken(msgspec.json.decode(text, type=o.Failed).text)
-        return msgspec.json.decode(text, type=answer)
+    async def _read(self, reply: type[Reply], limit: float) -> Reply:
+        text = await self._process.read_line(limit)
+        if text.startswith('{"type":"HelperFailed"'):
+            raise MeasurementFailed(msgspec.json.decode(text, type=ipc.HelperFailed).text)
+        return msgspec.json.decode(text, type=reply)
 
     async def stop(self) -> None:
-        await self._pipe.stop()
+        """End the helper."""
+        await self._process.stop()
 
 
 async def wait_for_port(process: Process, port: int, limit: float = 30.0) -> None:
-    """Until something listens there. Raises Broken, with the end of its log, when the process ends or is too slow."""
+    """Wait until the process listens on a port. Raise MeasurementFailed, with the end of its log, when the process ends
+    or does not listen within `limit` seconds."""
     deadline = time.monotonic() + limit
     while True:
         try:
@@ -129,22 +144,21 @@ async def wait_for_port(process: Process, port: int, limit: float = 30.0) -> Non
         except OSError:
             if not process.alive or time.monotonic() > deadline:
                 state = "does not listen" if process.alive else f"ended with {process.exit_code}"
-                raise Broken(f"{process.name} {state}; its log ends:\n{process.tail()}") from None
+                raise MeasurementFailed(f"{process.name} {state}; its log ends:\n{process.tail()}") from None
         await asyncio.sleep(0.1)
 
 
 async def stop_processes(processes: list[Process]) -> None:
-    await asyncio.to_thread(stop_all, processes, GRACE)
+    """Stop servers, and kill those that do not end within a grace period."""
+    await asyncio.to_thread(stop_all, processes, _GRACE_SECONDS)
 
 
 def pids(processes: list[Process]) -> list[int]:
+    """Return the ids of the running processes."""
     return [process.pid for process in processes if process.pid is not None]
 
 
 def tails(processes: list[Process]) -> str:
-    """The last lines that each has written, to be put behind the reason of a failure."""
-    told = ((process.name, process.tail()) for process in processes)
-    return "".join(f"\n{name} said last:\n{text}" for name, text in told if text)
-
-
-__all__ = ["Broken", "Helper", "Pipe", "Process", "pids", "signal", "stop_processes", "tails", "wait_for_port"]
+    """Return the last lines of each log, to be appended to the reason of a failure."""
+    logs = ((process.name, process.tail()) for process in processes)
+    return "".join(f"\nthe log of {name} ends:\n{text}" for name, text in logs if text)

@@ -1,7 +1,8 @@
-"""Publishes for a benchmark: the same loop for every server; `orders.py` has what it is told.
+"""A publisher: one process that publishes with the same loop for every server. `ipc.py` has its commands.
 
-Open loop: what is due is sent, whatever became of those before (`migratory_loadtest.workload`), and publications carry
-the time when they were due. Closed loop: as fast as answers allow. Numbers rise per topic over all orders.
+Open loop: publications are sent when they are due, whether earlier ones were answered or not
+(`migratory_loadtest.workload`), and carry their due time. Closed loop: as fast as answers allow. Numbers rise per topic
+over all loops. It does not use the product's client, which other servers do not understand.
 """
 
 from __future__ import annotations
@@ -16,77 +17,91 @@ from migratory_loadtest.workload import SendSchedule
 from migratory_protocol.frames import CloseReceived, FrameParser, MessageReceived, PingReceived, pong_frame
 from migratory_protocol.handshake import build_request, parse_response
 
-from benchmarks import orders as o
-from benchmarks.dialects import Refused, named
-from benchmarks.dialects.base import HEARTBEAT, Dialect
-from benchmarks.helper import Orders, answer, fail, setup, spent
+from benchmarks import ipc
+from benchmarks.ipc import CommandReader, cpu_seconds, fail, read_setup, send
 from benchmarks.payload import build
+from benchmarks.protocols import HEARTBEAT, ClientProtocol, RefusedByServer, find_protocol
 
-GREETING = 30.0  # seconds
-LONGEST_ANSWER = 30.0  # seconds
-WHOLE = 65536  # bytes read at a time
+_HANDSHAKE_TIMEOUT = 30.0
+"""Seconds for each step of a handshake."""
+
+_ANSWER_TIMEOUT = 30.0
+"""Seconds for an answer in a closed loop; then the run is void."""
+
+_READ_BYTES = 65536
+"""Bytes of a read."""
+
+_MAX_MESSAGE_BYTES = 2**24
+"""Bytes of the largest message."""
 
 
-class Connection:
-    """Blocking while it greets, then without waiting: what the kernel does not take is kept and sent later."""
+class PublisherConnection:
+    """One connection. The handshake blocks; after it, bytes that the kernel does not accept are buffered."""
 
-    def __init__(self, dialect: Dialect, address: o.Address, name: str) -> None:
-        self._dialect = dialect
+    def __init__(self, protocol: ClientProtocol, address: ipc.Address, name: str) -> None:
+        self._protocol = protocol
         self._name = name
-        self._parser = FrameParser("client", 2**24)
+        self._parser = FrameParser("client", _MAX_MESSAGE_BYTES)
         self._unsent = bytearray()
         self.sent = 0
-        self.speaker = dialect.publisher(name)
-        self.socket = socket.create_connection(address, timeout=GREETING)
+        self.conversation = protocol.publisher(name)
+        self.socket = socket.create_connection(address, timeout=_HANDSHAKE_TIMEOUT)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.next_beat = time.monotonic() + HEARTBEAT
+        self._next_heartbeat = time.monotonic() + HEARTBEAT
         nonce = os.urandom(16)
         host, port = address
-        self.socket.sendall(build_request(f"{host}:{port}", dialect.path, nonce, dialect.subprotocols))
+        self.socket.sendall(build_request(f"{host}:{port}", protocol.path, nonce, protocol.subprotocols))
         head, response = b"", None
         while response is None:
-            data = self.socket.recv(WHOLE)
+            data = self.socket.recv(_READ_BYTES)
             if not data:
-                raise Refused(f"{name}: closed by the server in the handshake")
+                raise RefusedByServer(f"{name}: closed by the server in the handshake")
             head += data
-            response = parse_response(head, nonce, dialect.subprotocols)
-        self.say(self.speaker.greeting())
-        self._take(response.rest)
-        while not self.speaker.ready:
-            self._take(self._some())
+            response = parse_response(head, nonce, protocol.subprotocols)
+        self._send(self.conversation.greeting())
+        self._handle_data(response.rest)
+        while not self.conversation.ready:
+            self._handle_data(self._receive())
         self.socket.setblocking(False)
 
-    def _some(self) -> bytes:
-        data = self.socket.recv(WHOLE)
+    @property
+    def unanswered(self) -> int:
+        """Publications without an answer."""
+        return self.sent - self.conversation.answered
+
+    def _receive(self) -> bytes:
+        data = self.socket.recv(_READ_BYTES)
         if not data:
-            raise Refused(f"{self._dialect.name}: publisher {self._name}'s connection was closed by the server")
+            name = f"{self._protocol.name}: publisher {self._name}"
+            raise RefusedByServer(f"{name}'s connection was closed by the server")
         return data
 
-    def _take(self, data: bytes) -> None:
+    def _handle_data(self, data: bytes) -> None:
         for event in self._parser.feed(data) if data else ():
             if isinstance(event, MessageReceived):
-                self.say(self.speaker.received(event.data))
+                self._send(self.conversation.received(event.data))
             elif isinstance(event, PingReceived):
-                self.write(pong_frame(event.data, os.urandom(4)))
+                self._write(pong_frame(event.data, os.urandom(4)))
             elif isinstance(event, CloseReceived):
-                raise Refused(f"{self._dialect.name}: publisher {self._name} was closed: {event.code} {event.reason}")
+                name = f"{self._protocol.name}: publisher {self._name}"
+                raise RefusedByServer(f"{name} was closed: {event.code} {event.reason}")
 
-    def say(self, messages: list[bytes]) -> None:
+    def _send(self, messages: list[bytes]) -> None:
         if messages:
-            self.write(b"".join(self._dialect.frame(message) for message in messages))
+            self._write(b"".join(self._protocol.frame(message) for message in messages))
 
     def publish(self, publications: list[tuple[str, bytes]]) -> None:
-        """One message for all: of each its topic and payload."""
+        """Send these (topic, payload) as one message."""
         self.sent += len(publications)
-        messages = [self.speaker.publish(topic, payload) for topic, payload in publications]
-        self.say(messages if len(messages) == 1 else [self.speaker.together(messages)])
+        messages = [self.conversation.publish(topic, payload) for topic, payload in publications]
+        self._send(messages if len(messages) == 1 else [self.conversation.join(messages)])
 
-    def write(self, data: bytes) -> None:
+    def _write(self, data: bytes) -> None:
         self._unsent += data
         self.flush()
 
     def flush(self) -> bool:
-        """Whether something is left."""
+        """Send buffered bytes. Return whether some are left."""
         while self._unsent:
             try:
                 count = self.socket.send(self._unsent)
@@ -96,57 +111,63 @@ class Connection:
         return False
 
     def read(self) -> None:
+        """Read and handle what has arrived."""
         try:
-            data = self._some()
+            data = self._receive()
         except BlockingIOError:
             return
-        self._take(data)
+        self._handle_data(data)
 
-    def beat(self, now: float) -> None:
-        if self._dialect.heartbeat and now >= self.next_beat:
-            self.next_beat = now + HEARTBEAT
-            self.say([self._dialect.heartbeat])
+    def send_heartbeat(self, now: float) -> None:
+        """Send a heartbeat when it is due."""
+        if self._protocol.heartbeat and now >= self._next_heartbeat:
+            self._next_heartbeat = now + HEARTBEAT
+            self._send([self._protocol.heartbeat])
 
 
-class Publisher:
-    def __init__(self, publishers: o.Publishers) -> None:
-        self._setup = publishers
-        self._names = o.topic_names(publishers.topics, publishers.prefix)
-        dialect = named(publishers.dialect)
+class BenchmarkPublisher:
+    """The process's loops and connections."""
+
+    def __init__(self, setup: ipc.PublisherSetup) -> None:
+        self._setup = setup
+        self._names = ipc.topic_names(setup.topics, setup.prefix)
+        protocol = find_protocol(setup.protocol)
         run = os.urandom(4).hex()
-        count = min(publishers.connections, publishers.topics)
-        addresses = publishers.addresses
+        count = min(setup.connections, setup.topics)
+        addresses = setup.addresses
         self._connections = [
-            Connection(dialect, addresses[number % len(addresses)], f"p{number}-{run}") for number in range(count)
+            PublisherConnection(protocol, addresses[number % len(addresses)], f"p{number}-{run}")
+            for number in range(count)
         ]
-        self._numbers = [0] * publishers.topics
+        self._numbers = [0] * setup.topics
         self._poll = select.epoll()
         self._poll.register(0, select.EPOLLIN)
         self._by_descriptor = {one.socket.fileno(): one for one in self._connections}
         for one in self._connections:
             self._poll.register(one.socket, select.EPOLLIN)
-        self._orders = Orders()
+        self._commands = CommandReader()
 
     def run(self) -> None:
-        answer(o.Ready())
+        """Read and obey commands until stdin ends."""
+        send(ipc.HelperReady())
         while True:
-            for order in self._turn(1.0):
-                if isinstance(order, o.Schedule):
-                    answer(self._open_loop(order))
-                elif isinstance(order, o.Pipeline):
-                    answer(self._closed_loop(order))
+            for command in self._poll_once(1.0):
+                if isinstance(command, ipc.OpenLoop):
+                    send(self._open_loop(command))
+                elif isinstance(command, ipc.ClosedLoop):
+                    send(self._closed_loop(command))
                 else:
-                    fail(f"a publisher was told {order}")
+                    fail(f"a publisher has no command {command}")
 
-    def _turn(self, wait: float) -> list[o.Order]:
-        """Reads answers, sends what waits, says heartbeats; at most `wait` seconds."""
-        found: list[o.Order] = []
-        for descriptor, events in self._poll.poll(wait):
+    def _poll_once(self, timeout: float) -> list[ipc.Command]:
+        """Read answers, send buffered bytes and heartbeats, for at most `timeout` seconds. Return new commands."""
+        commands: list[ipc.Command] = []
+        for descriptor, events in self._poll.poll(timeout):
             if descriptor == 0:
-                orders = self._orders.read()
-                if orders is None:
+                new = self._commands.read()
+                if new is None:
                     raise SystemExit(0)
-                found += orders
+                commands += new
                 continue
             one = self._by_descriptor[descriptor]
             if events & select.EPOLLOUT and not one.flush():
@@ -155,13 +176,13 @@ class Publisher:
                 one.read()
         now = time.monotonic()
         for one in self._connections:
-            one.beat(now)
+            one.send_heartbeat(now)
             if one.flush():
                 self._poll.modify(one.socket, select.EPOLLIN | select.EPOLLOUT)
-        return found
+        return commands
 
     def _publish(self, topics: list[int], due_ns: int) -> None:
-        """One publication to each, all of them topics of one connection."""
+        """Publish once on each topic; all of them belong to one connection."""
         publications = []
         for topic in topics:
             self._numbers[topic] += 1
@@ -170,48 +191,48 @@ class Publisher:
 
     @property
     def _unanswered(self) -> int:
-        return sum(one.sent - one.speaker.answered for one in self._connections)
+        return sum(one.unanswered for one in self._connections)
 
-    def _open_loop(self, order: o.Schedule) -> o.Published:
+    def _open_loop(self, command: ipc.OpenLoop) -> ipc.PublishReport:
         topics = self._setup.topics
-        offsets = {topic: topic / topics / order.rate for topic in range(topics)}
-        schedule = SendSchedule(offsets, order.rate, max(1, round(order.rate * order.seconds)))
+        offsets = {topic: topic / topics / command.rate for topic in range(topics)}
+        schedule = SendSchedule(offsets, command.rate, max(1, round(command.rate * command.seconds)))
         answered = self._answered()
-        user, system = spent()
+        user, system = cpu_seconds()
         start = time.monotonic_ns()
         while (at := schedule.next_due()) is not None:
             wait = at - (time.monotonic_ns() - start) / 1e9
             if wait > 0.002:
-                self._turn(wait - 0.001)  # epoll counts in milliseconds and rounds up
+                self._poll_once(wait - 0.001)  # epoll counts in milliseconds and rounds up
                 continue
             if wait > 0:
                 time.sleep(wait)
             while (due := schedule.pop_due((time.monotonic_ns() - start) / 1e9)) is not None:
                 self._publish([due.topic], start + round(due.at * 1e9))
-            self._turn(0)
+            self._poll_once(0)
         sent_at = time.monotonic()
-        while self._unanswered and time.monotonic() < sent_at + order.settle:
-            self._turn(0.05)
-        done = spent()
-        return o.Published(
+        while self._unanswered and time.monotonic() < sent_at + command.settle:
+            self._poll_once(0.05)
+        end = cpu_seconds()
+        return ipc.PublishReport(
             scheduled=schedule.scheduled, sent=schedule.sent, late=schedule.late, latest=schedule.max_delay,
             answered=self._answered() - answered, seconds=(time.monotonic_ns() - start) / 1e9,
-            user=done[0] - user, system=done[1] - system,
+            user=end[0] - user, system=end[1] - system,
         )  # fmt: skip
 
-    def _closed_loop(self, order: o.Pipeline) -> o.Published:
-        answered, spent_before, begin = self._answered(), spent(), time.monotonic()
-        end = begin + order.seconds
-        times = self._one_at_a_time(end) if order.window == 1 else self._pipelined(order.window, end)
-        done = spent()
+    def _closed_loop(self, command: ipc.ClosedLoop) -> ipc.PublishReport:
+        answered, cpu_before, begin = self._answered(), cpu_seconds(), time.monotonic()
+        end = begin + command.seconds
+        times = self._one_at_a_time(end) if command.window == 1 else self._windowed(command.window, end)
+        cpu_after = cpu_seconds()
         count = self._answered() - answered
-        return o.Published(
+        return ipc.PublishReport(
             scheduled=count, sent=count, answered=count, seconds=time.monotonic() - begin, times=times,
-            user=done[0] - spent_before[0], system=done[1] - spent_before[1],
+            user=cpu_after[0] - cpu_before[0], system=cpu_after[1] - cpu_before[1],
         )  # fmt: skip
 
     def _one_at_a_time(self, end: float) -> list[float]:
-        """The seconds that each took."""
+        """Publish until `end`, each time after the answer. Return the seconds of each publication."""
         times = []
         topic = 0
         while (begin := time.monotonic()) < end:
@@ -221,36 +242,39 @@ class Publisher:
             topic = (topic + 1) % self._setup.topics
         return times
 
-    def _pipelined(self, window: int, end: float) -> list[float]:
-        """Each connection refills its window when an eighth of it is free: one write for several, as a client that has
-        much to say would, and each to the next of its topics."""
+    def _windowed(self, window: int, end: float) -> list[float]:
+        """Publish until `end` with up to `window` unanswered publications a connection.
+
+        A connection refills its window when an eighth of it is free, with one write for several publications, as a
+        client with many publications does, and each to the next of its topics."""
         count = len(self._connections)
         topics = [itertools.cycle(range(number, self._setup.topics, count)) for number in range(count)]
         while time.monotonic() < end:
             for one, own in zip(self._connections, topics, strict=True):
-                room = window - (one.sent - one.speaker.answered)
+                room = window - one.unanswered
                 if room >= max(1, window // 8):
                     self._publish(list(itertools.islice(own, room)), time.monotonic_ns())
-            self._turn(0.5)
+            self._poll_once(0.5)
         self._wait_for_answers(time.monotonic())
         return []
 
     def _wait_for_answers(self, since: float) -> None:
         while self._unanswered:
-            self._turn(0.5)
-            if time.monotonic() > since + LONGEST_ANSWER:
-                fail(f"{self._unanswered} publications had no answer after {LONGEST_ANSWER:.0f} s")
+            self._poll_once(0.5)
+            if time.monotonic() > since + _ANSWER_TIMEOUT:
+                fail(f"{self._unanswered} publications had no answer after {_ANSWER_TIMEOUT:.0f} s")
 
     def _answered(self) -> int:
-        return sum(one.speaker.answered for one in self._connections)
+        return sum(one.conversation.answered for one in self._connections)
 
 
 def main() -> None:
-    publishers = setup(o.Publishers)
+    """Run a publisher with the setup from stdin."""
+    setup = read_setup(ipc.PublisherSetup)
     try:
-        Publisher(publishers).run()
-    except (Refused, OSError) as refused:
-        fail(str(refused))
+        BenchmarkPublisher(setup).run()
+    except (RefusedByServer, OSError) as error:
+        fail(str(error))
 
 
 if __name__ == "__main__":

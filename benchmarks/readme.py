@@ -1,6 +1,6 @@
 """`python -m benchmarks.readme RESULT.json`: the README's table, made from one result of the benchmarks.
 
-It stands between two comments, which are put above "Try it" the first time. What was not measured has no row, and
+It rigs between two comments, which are put above "Try it" the first time. What was not measured has no row, and
 missing peers are named.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.goals import look_up
+from benchmarks.targets import look_up
 
 README = Path(__file__).parent.parent / "README.md"
 BEGIN, END = "<!-- made by python -m benchmarks.readme -->", "<!-- end of what is made -->"

@@ -1,10 +1,13 @@
-"""Holds many connections and reads whatever comes, with as little work as Python allows: the same receiver for every
-server, so that the servers alone differ. One process of an audience (`audience.py`); `orders.py` has what it is told.
+"""A receiver: one process that holds many subscribers' connections and reads them with as little work as possible.
 
-It finds publications by their mark, whatever the protocol around them (`payload.py`), and checks that each connection
-hears the numbers of its topic one after another. It answers every ping (`control.py`).
-For a protocol that can resume it learns each publication's position once, and a client whose link ends comes back with
-the position of the last number it heard.
+It is the same for every server, so that only the servers differ, and it does not use the product's client: per delivery
+that would cost several times what the broker costs, and a machine could hold few subscribers. It finds publications by
+their mark, whatever the protocol around them (`payload.py`), checks that each connection receives the numbers of its
+topic one after another, and answers pings (`control_frames.py`).
+
+For a protocol that can resume, it stores the position of each publication once. A subscriber whose connection ends
+resumes with the position of the last number that it received. `receivers.py` starts receivers, `ipc.py` has their
+commands.
 """
 
 from __future__ import annotations
@@ -24,31 +27,38 @@ from migratory_protocol.frames import FrameParser, MessageReceived, ProtocolErro
 from migratory_protocol.positions import Position
 from msgspec import Struct
 
-from benchmarks import orders as o
-from benchmarks.control import CLOSE, PING, Control, reason
-from benchmarks.dialects import Dialect, Refused, Speaker, named
-from benchmarks.dialects.base import HEARTBEAT
-from benchmarks.helper import Orders, answer, fail, setup, spent
-from benchmarks.opening import Client, Opener
-from benchmarks.payload import HEAD, MARK, Carry, read
+from benchmarks import ipc
+from benchmarks.connecting import Connector, Subscriber
+from benchmarks.control_frames import CLOSE, PING, ControlFrames, close_reason
+from benchmarks.ipc import CommandReader, cpu_seconds, fail, read_setup, send
+from benchmarks.payload import HEAD, MARK, PartialHeads, read
+from benchmarks.protocols import HEARTBEAT, ClientProtocol, Conversation, RefusedByServer, find_protocol
 
-REMEMBERED = 2000  # positions of a topic
-LOOKED_AT = 500  # connections, at most, in one turn of looking for silent ones
+_MAX_POSITIONS = 2000
+"""Positions kept of a topic."""
+
+_MAX_HEARTBEAT_CHECKS = 500
+"""Connections checked for silence in one turn of the loop. Bounds the length of a turn."""
+
+_MAX_MESSAGE_BYTES = 2**24
+"""Bytes of the largest message."""
 
 
-class Positions:
-    """Of the publications that any connection here has heard, by topic and number."""
+class PositionIndex:
+    """The positions of the publications that any connection of this receiver has received, by topic and number."""
 
-    def __init__(self, dialect: Dialect, topics: int) -> None:
-        self._dialect = dialect
+    def __init__(self, protocol: ClientProtocol, topics: int) -> None:
+        self._protocol = protocol
         self._by_number: list[dict[int, Position]] = [{} for _ in range(topics)]
 
-    def knows(self, topic: int, number: int) -> bool:
+    def has(self, topic: int, number: int) -> bool:
+        """Return whether the position of a publication is known."""
         return number in self._by_number[topic]
 
     def learn(self, topic: int, data: bytes) -> None:
-        """From bytes that begin with a frame; where they don't, another connection will tell."""
-        parser = FrameParser("client", 2**24)
+        """Store the positions in bytes that start with a frame. Ignore other bytes: another connection receives the
+        same publication."""
+        parser = FrameParser("client", _MAX_MESSAGE_BYTES)
         try:
             events = parser.feed(data)
         except ProtocolError:
@@ -56,13 +66,13 @@ class Positions:
         known = self._by_number[topic]
         for event in events:
             if isinstance(event, MessageReceived):
-                for payload, position in self._dialect.positions(event.data):
+                for payload, position in self._protocol.positions(event.data):
                     known[read(payload[:HEAD])[1]] = position
-        while len(known) > REMEMBERED:
+        while len(known) > _MAX_POSITIONS:
             del known[next(iter(known))]
 
-    def before(self, topic: int, number: int) -> Position | None:
-        """Of that publication, or the last one before it whose position is known."""
+    def at_or_before(self, topic: int, number: int) -> Position | None:
+        """Return the position of a publication, or of the last one before it whose position is known."""
         known = self._by_number[topic]
         if number in known:
             return known[number]
@@ -71,235 +81,241 @@ class Positions:
 
 
 class Receiver:
-    def __init__(self, audience: o.Audience) -> None:
-        self._audience = audience
-        self._dialect = named(audience.dialect)
-        self._names = o.topic_names(audience.topics, audience.prefix)
-        chance = Random(f"{audience.seed}/{audience.first}")
+    """The process's loop, its connections and its counts."""
+
+    def __init__(self, setup: ipc.ReceiverSetup) -> None:
+        self._setup = setup
+        self._protocol = find_protocol(setup.protocol)
+        self._names = ipc.topic_names(setup.topics, setup.prefix)
+        random = Random(f"{setup.seed}/{setup.first}")
         self._poll = select.epoll()
         self._poll.register(0, select.EPOLLIN)
-        self._opener = Opener(
-            self._dialect, audience.addresses, audience.sources, self._poll, chance, self._speaker, self._opened
+        self._connector = Connector(
+            self._protocol, setup.addresses, setup.sources, self._poll, random, self._conversation, self._on_connected
         )
-        numbers = range(audience.first, audience.first + audience.connections)
-        self._clients = [Client(number, number % audience.topics) for number in numbers]
-        self._live: dict[int, Client] = {}
-        self._positions = Positions(self._dialect, audience.topics)
-        self._carry = Carry()
-        self._control = Control()
-        self._closing: dict[int, str] = {}  # why the server said that it closes, by connection
+        numbers = range(setup.first, setup.first + setup.connections)
+        self._subscribers = [Subscriber(number, number % setup.topics) for number in numbers]
+        self._live: dict[int, Subscriber] = {}
+        self._positions = PositionIndex(self._protocol, setup.topics)
+        self._partial_heads = PartialHeads()
+        self._control_frames = ControlFrames()
+        self._close_reasons: dict[int, str] = {}  # by connection, from close frames
         self._buffer = bytearray(262144)
-        self._heard = o.Heard()
+        self._counts = ipc.ReceiverReport()
         self._resumes: list[float] = []
         self._latencies = array("q")
-        self._head = bytearray()  # of the publication read last, as most come many times
+        self._head = bytearray()  # of the last publication, which most subscribers receive one after another
         self._due, self._number = 0, 0
-        self._beat, self._looked_at = 0, time.monotonic()
-        self._heartbeat = self._dialect.frame(self._dialect.heartbeat) if self._dialect.heartbeat else b""
-        self._orders = Orders()
-        self._opening: Callable[[], Struct] | None = None  # what to answer when all are there
+        self._next_checked, self._checked_at = 0, time.monotonic()
+        self._heartbeat = self._protocol.frame(self._protocol.heartbeat) if self._protocol.heartbeat else b""
+        self._commands = CommandReader()
+        self._opened_answer: Callable[[], Struct] | None = None  # the answer to send once all are connected
 
     def run(self) -> None:
-        self._open(self._audience.at_once, o.Ready)
+        """Connect all subscribers, then read and obey commands until stdin ends."""
+        self._open(self._setup.max_pending, ipc.HelperReady)
         check = time.monotonic() + 1.0
         while True:
-            for descriptor, events in self._poll.poll(0.01 if self._opener.busy else 0.05, 1024):
-                client = self._live.get(descriptor)
-                if client is not None:
-                    self._readable(client)
+            for descriptor, events in self._poll.poll(0.01 if self._connector.busy else 0.05, 1024):
+                subscriber = self._live.get(descriptor)
+                if subscriber is not None:
+                    self._readable(subscriber)
                 elif descriptor == 0:
-                    for order in self._orders.read() or self._ended():
-                        self._obey(order)
+                    for command in self._commands.read() or self._end():
+                        self._obey(command)
                 else:
-                    self._opener.event(descriptor, events)
-            self._opener.turn()
+                    self._connector.handle(descriptor, events)
+            self._connector.start_attempts()
             now = time.monotonic()
             if self._heartbeat and self._live:
-                self._say_heartbeats(now)
+                self._send_heartbeats(now)
             if now >= check:
-                self._opener.check()
+                self._connector.check_timeouts()
                 check = now + 1.0
-            if self._opening is not None and len(self._live) == len(self._clients):
+            if self._opened_answer is not None and len(self._live) == len(self._subscribers):
                 gc.collect()
                 gc.freeze()
-                answer(self._opening())
-                self._opening = None
+                send(self._opened_answer())
+                self._opened_answer = None
 
-    # ---- orders ------------------------------------------------------------------------------------------------
+    # ---- commands ----------------------------------------------------------------------------------------------
 
-    def _ended(self) -> list[o.Order]:
+    def _end(self) -> list[ipc.Command]:
         raise SystemExit(0)
 
-    def _obey(self, order: o.Order) -> None:
-        match order:
-            case o.Hear(anew):
-                answer(self._report())
-                if anew:
+    def _obey(self, command: ipc.Command) -> None:
+        match command:
+            case ipc.GetReport(reset):
+                send(self._report())
+                if reset:
                     self._latencies = array("q")
                     self._resumes = []
-            case o.Close():
-                self._opener.forget()
-                for client in self._live.values():
-                    if client.socket is not None:
-                        client.socket.close()
-                        client.socket = None
+            case ipc.CloseAll():
+                self._connector.cancel_all()
+                for subscriber in self._live.values():
+                    if subscriber.socket is not None:
+                        subscriber.socket.close()
+                        subscriber.socket = None
                 self._live.clear()
-                self._carry.held.clear()
-                self._control.held.clear()
-                answer(self._report())
-            case o.Open(at_once):
-                self._open(at_once, self._report)
+                self._partial_heads.by_connection.clear()
+                self._control_frames.partial.clear()
+                send(self._report())
+            case ipc.OpenAll(max_pending):
+                self._open(max_pending, self._report)
             case _:
-                fail(f"a receiver was told {order}")
+                fail(f"a receiver has no command {command}")
 
-    def _open(self, at_once: int, say: Callable[[], Struct]) -> None:
-        self._opener.at_once = at_once
+    def _open(self, max_pending: int, answer: Callable[[], Struct]) -> None:
+        self._connector.max_pending = max_pending
         now = time.monotonic()
-        for client in self._clients:
-            if client.socket is None:
-                client.lost_at = now if client.last or client.stands else 0.0
-                self._opener.add(client)
-        self._opening = say
+        for subscriber in self._subscribers:
+            if subscriber.socket is None:
+                subscriber.lost_at = now if subscriber.last or subscriber.position else 0.0
+                self._connector.add(subscriber)
+        self._opened_answer = answer
 
-    def _report(self) -> o.Heard:
-        heard = self._heard
+    def _report(self) -> ipc.ReceiverReport:
+        report = self._counts
         histogram = Histogram(bucket_bounds())
         for value in self._latencies:
             histogram.observe(value / 1e9)
-        heard.connected = len(self._live)
-        heard.subscribed = [0] * len(self._audience.addresses)
-        for client in self._live.values():
-            heard.subscribed[client.address] += 1
-        heard.counts, heard.total = histogram.counts, histogram.total
-        heard.squares, heard.largest = histogram.squares, histogram.largest
-        heard.resumes = self._resumes
-        heard.refused, heard.error = self._opener.failures, self._opener.error
-        heard.user, heard.system = spent()
-        return heard
+        report.connected = len(self._live)
+        report.subscribed = [0] * len(self._setup.addresses)
+        for subscriber in self._live.values():
+            report.subscribed[subscriber.address] += 1
+        report.counts, report.total = histogram.counts, histogram.total
+        report.squares, report.largest = histogram.squares, histogram.largest
+        report.resumes = self._resumes
+        report.refused, report.error = self._connector.failures, self._connector.error
+        report.user, report.system = cpu_seconds()
+        return report
 
-    # ---- opening -----------------------------------------------------------------------------------------------
+    # ---- connecting --------------------------------------------------------------------------------------------
 
-    def _speaker(self, client: Client) -> Speaker:
-        after = self._positions.before(client.topic, client.last) if client.last else client.stands
-        if client.last and after is None and self._dialect.resumes:
-            fail(f"connection {client.number} heard number {client.last}, whose position nobody here knows")
-        return self._dialect.subscriber(f"b{client.number}", self._names[client.topic], after)
+    def _conversation(self, subscriber: Subscriber) -> Conversation:
+        number, last = subscriber.number, subscriber.last
+        after = self._positions.at_or_before(subscriber.topic, last) if last else subscriber.position
+        if last and after is None and self._protocol.resumes:
+            fail(f"connection {number} received publication {last}, whose position is not known here")
+        return self._protocol.subscriber(f"b{number}", self._names[subscriber.topic], after)
 
-    def _opened(self, client: Client, data: bytes) -> None:
-        assert client.socket is not None
-        if client.lost_at:
-            self._resumes.append(time.monotonic() - client.lost_at)
-            client.lost_at = 0.0
-        if self._dialect.websocket:
-            self._take(client, bytearray(data), len(data))
+    def _on_connected(self, subscriber: Subscriber, data: bytes) -> None:
+        assert subscriber.socket is not None
+        if subscriber.lost_at:
+            self._resumes.append(time.monotonic() - subscriber.lost_at)
+            subscriber.lost_at = 0.0
+        if self._protocol.websocket:
+            self._handle_data(subscriber, bytearray(data), len(data))
         else:
-            client.heard_at = time.monotonic_ns()
-            self._poll.modify(client.socket, select.EPOLLIN)
-        self._live[client.socket.fileno()] = client
+            subscriber.heard_at = time.monotonic_ns()
+            self._poll.modify(subscriber.socket, select.EPOLLIN)
+        self._live[subscriber.socket.fileno()] = subscriber
 
-    # ---- what comes --------------------------------------------------------------------------------------------
+    # ---- receiving ---------------------------------------------------------------------------------------------
 
-    def _readable(self, client: Client) -> None:
-        assert client.socket is not None
+    def _readable(self, subscriber: Subscriber) -> None:
+        assert subscriber.socket is not None
         try:
-            count = client.socket.recv_into(self._buffer)
+            count = subscriber.socket.recv_into(self._buffer)
         except BlockingIOError:
             return
         except OSError as error:
-            self._lost(client, str(error))
+            self._lost(subscriber, str(error))
             return
         if count:
-            self._take(client, self._buffer, count)
+            self._handle_data(subscriber, self._buffer, count)
         else:
-            self._lost(client, "without a word")
+            self._lost(subscriber, "without a close frame")
 
-    def _take(self, client: Client, data: bytearray, end: int) -> None:
-        heard = self._heard
-        heard.bytes += end
-        client.heard_at = now = time.monotonic_ns()
-        if self._dialect.websocket:
-            for operation, payload in self._control.find(client.number, data, end):
-                if operation == PING:
-                    self._answer_ping(client, payload)
-                elif operation == CLOSE:
-                    self._closing[client.number] = reason(payload)
-        held = self._carry.held
-        if held and client.number in held:
-            data = bytearray(held.pop(client.number)) + data[:end]
+    def _handle_data(self, subscriber: Subscriber, data: bytearray, end: int) -> None:
+        """Count the publications in `data[:end]`. The hot path of every measurement."""
+        counts = self._counts
+        counts.bytes += end
+        subscriber.heard_at = now = time.monotonic_ns()
+        if self._protocol.websocket:
+            for opcode, payload in self._control_frames.find(subscriber.number, data, end):
+                if opcode == PING:
+                    self._answer_ping(subscriber, payload)
+                elif opcode == CLOSE:
+                    self._close_reasons[subscriber.number] = close_reason(payload)
+        partial = self._partial_heads.by_connection
+        if partial and subscriber.number in partial:
+            data = bytearray(partial.pop(subscriber.number)) + data[:end]
             end = len(data)
-            whole = False
+            starts_with_frame = False
         else:
-            whole = True
-        place, behind = data.find(MARK, 0, end), 0
+            starts_with_frame = True
+        place, after_head = data.find(MARK, 0, end), 0
         while 0 <= place <= end - HEAD:
-            behind = place + HEAD
-            head = data[place:behind]
+            after_head = place + HEAD
+            head = data[place:after_head]
             if head != self._head:
                 self._head = head
                 self._due, self._number = read(bytes(head))
-            heard.deliveries += 1
+            counts.deliveries += 1
             self._latencies.append(now - self._due)
             number = self._number
-            if number != client.last + 1 and client.last and self._dialect.numbered:
-                if number > client.last:
-                    heard.lost += number - client.last - 1
+            if number != subscriber.last + 1 and subscriber.last and self._protocol.numbered:
+                if number > subscriber.last:
+                    counts.lost += number - subscriber.last - 1
                 else:
-                    heard.repeated += 1
-            if number > client.last:
-                client.last = number
-                if self._dialect.resumes and whole and not self._positions.knows(client.topic, number):
-                    self._positions.learn(client.topic, bytes(data[:end]))
-            place = data.find(MARK, behind, end)
+                    counts.repeated += 1
+            if number > subscriber.last:
+                subscriber.last = number
+                if self._protocol.resumes and starts_with_frame and not self._positions.has(subscriber.topic, number):
+                    self._positions.learn(subscriber.topic, bytes(data[:end]))
+            place = data.find(MARK, after_head, end)
         if place >= 0 or data[end - 1] in MARK:
-            self._carry.keep(client.number, data, behind, end)
+            self._partial_heads.keep(subscriber.number, data, after_head, end)
 
-    def _lost(self, client: Client, how: str) -> None:
-        assert client.socket is not None
-        how = self._closing.pop(client.number, how)
-        if not self._audience.stays:
-            silent = (time.monotonic_ns() - client.heard_at) / 1e9
+    def _lost(self, subscriber: Subscriber, reason: str) -> None:
+        assert subscriber.socket is not None
+        reason = self._close_reasons.pop(subscriber.number, reason)
+        if not self._setup.reconnects:
+            silent = (time.monotonic_ns() - subscriber.heard_at) / 1e9
             fail(
-                f"connection {client.number} ({self._dialect.name}) was closed by the server: {how}; it had heard "
-                f"nothing for {silent:.1f} s"
+                f"connection {subscriber.number} ({self._protocol.name}) was closed by the server: {reason}; it had "
+                f"received nothing for {silent:.1f} s"
             )
-        self._heard.disconnected += 1
-        del self._live[client.socket.fileno()]
-        client.socket.close()
-        client.socket = None
-        client.lost_at = time.monotonic()
-        self._carry.held.pop(client.number, None)
-        self._control.forget(client.number)
-        if len(self._audience.addresses) > 1:
-            self._opener.avoid(client.address)
-        self._opener.add(client, self._opener.retry_wait(client))
+        self._counts.disconnected += 1
+        del self._live[subscriber.socket.fileno()]
+        subscriber.socket.close()
+        subscriber.socket = None
+        subscriber.lost_at = time.monotonic()
+        self._partial_heads.by_connection.pop(subscriber.number, None)
+        self._control_frames.forget(subscriber.number)
+        if len(self._setup.addresses) > 1:
+            self._connector.avoid(subscriber.address)
+        self._connector.add(subscriber, self._connector.retry_delay(subscriber))
 
-    def _answer_ping(self, client: Client, payload: bytes) -> None:
-        if client.socket is not None:
-            with contextlib.suppress(OSError):  # its end is told by epoll
-                client.socket.send(pong_frame(payload, os.urandom(4)))
+    def _answer_ping(self, subscriber: Subscriber, payload: bytes) -> None:
+        if subscriber.socket is not None:
+            with contextlib.suppress(OSError):  # epoll reports the end of the connection
+                subscriber.socket.send(pong_frame(payload, os.urandom(4)))
 
-    def _say_heartbeats(self, now: float) -> None:
-        """A client that has heard something says nothing. So many are looked at that each has its turn in time,
-        however seldom this is called."""
-        share = len(self._clients) / HEARTBEAT
-        count = min(LOOKED_AT, int((now - self._looked_at) * share))
+    def _send_heartbeats(self, now: float) -> None:
+        """Send a heartbeat on connections that received nothing for `HEARTBEAT` seconds. Each call checks a share of
+        the connections that lets every one have its turn in time, however seldom it is called."""
+        per_second = len(self._subscribers) / HEARTBEAT
+        count = min(_MAX_HEARTBEAT_CHECKS, int((now - self._checked_at) * per_second))
         if not count:
             return
-        self._looked_at = max(self._looked_at + count / share, now - 1.0)
+        self._checked_at = max(self._checked_at + count / per_second, now - 1.0)
         silent_since = time.monotonic_ns() - round(HEARTBEAT * 1e9)
         for _ in range(count):
-            client = self._clients[self._beat % len(self._clients)]
-            self._beat += 1
-            if client.socket is not None and client.heard_at < silent_since:
+            subscriber = self._subscribers[self._next_checked % len(self._subscribers)]
+            self._next_checked += 1
+            if subscriber.socket is not None and subscriber.heard_at < silent_since:
                 with contextlib.suppress(OSError):
-                    client.socket.send(self._heartbeat)
+                    subscriber.socket.send(self._heartbeat)
 
 
 def main() -> None:
-    audience = setup(o.Audience)
+    """Run a receiver with the setup from stdin."""
+    setup = read_setup(ipc.ReceiverSetup)
     try:
-        Receiver(audience).run()
-    except Refused as refused:
+        Receiver(setup).run()
+    except RefusedByServer as refused:
         fail(str(refused))
 
 

@@ -8,15 +8,15 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.goals import Judged
+from benchmarks.targets import TargetResult
 
 
-def show(console: Console, result: Mapping[str, Any], judged: list[Judged]) -> None:
+def show(console: Console, result: Mapping[str, Any], judged: list[TargetResult]) -> None:
     if judged:
         console.print(goals(judged))
     fanout = result.get("fanout", {})
     if "contenders" in fanout:
-        console.print(contenders(fanout))
+        console.print(systems(fanout))
     if "contenders" in result.get("publish", {}):
         console.print(publishing(result["publish"]))
     for load, one in result.get("latency", {}).get("loads", {}).items():
@@ -38,17 +38,17 @@ def _table(title: str, *columns: str) -> Table:
     return table
 
 
-def goals(judged: list[Judged]) -> Table:
+def goals(judged: list[TargetResult]) -> Table:
     table = _table("Goals", "", "measured", "goal", "reached")
     for one in judged:
         # with every digit: rounded, what missed a goal by little would look as if it had reached it
         value = "not measured" if one.value is None else f"{one.value:,.4f}".rstrip("0").rstrip(".")
-        bound = f"{'at most' if one.goal.most else 'at least'} {one.goal.bound:g}"
-        table.add_row(f"{one.goal.text} ({one.goal.key})", value, bound, "yes" if one.met else "MISSED")
+        bound = f"{'at most' if one.target.upper else 'at least'} {one.target.bound:g}"
+        table.add_row(f"{one.target.text} ({one.target.key})", value, bound, "yes" if one.met else "MISSED")
     return table
 
 
-def contenders(fanout: Mapping[str, Any]) -> Table:
+def systems(fanout: Mapping[str, Any]) -> Table:
     table = _table(
         "CPU per delivery (us), medians over the rounds",
         "", "of the raw loop", "total", "spread", "user", "system", "system calls",

@@ -14,11 +14,11 @@ import click
 import msgspec
 
 from benchmarks import machine
-from benchmarks.bench import Bench, Sizes
+from benchmarks.benchmark import Benchmark, Sizes
 from benchmarks.evaluation.page import render
 from benchmarks.evaluation.runs import three, vertical
-from benchmarks.parts import Parts, of_this_machine, prepare, write_json
-from benchmarks.processes import Broken
+from benchmarks.longrun import LongRun, check_same_machine, check_writable, write_json
+from benchmarks.processes import MeasurementFailed
 
 MINUTES = 20.0  # for each part
 PAGE = Path(__file__).parent.parent.parent / "docs" / "reference" / "evaluation.md"
@@ -44,7 +44,7 @@ def main(
 ) -> None:  # fmt: skip
     """The published evaluation's tables, by this product on this machine."""
     machine.allow_descriptors()
-    prepare(json_path, page)
+    check_writable(json_path, page)
     result: dict[str, Any] = {"vertical": None, "three": None, "warmup": warmup, "seconds": seconds}
     if given is not None:
         result |= msgspec.json.decode(given.read_bytes())
@@ -64,7 +64,7 @@ async def measure(
 ) -> None:  # fmt: skip
     """Adds to the result what it has not."""
     seconds = result["seconds"]
-    parts = Parts(click.echo, MINUTES)
+    parts = LongRun(click.echo, MINUTES)
     result["machine"] = described = result.get("machine") or machine.describe()
     result["failed"] = parts.failed
     rows: list[dict[str, Any]] = []
@@ -77,16 +77,16 @@ async def measure(
     with tempfile.TemporaryDirectory(prefix="migratory-bench-") as folder:
 
         async def one_server() -> None:
-            bench = Bench(Sizes(), Path(folder), click.echo)
+            bench = Benchmark(Sizes(), Path(folder), click.echo)
             async with bench.stack:
                 ended = await vertical(bench, sizes, per_topic, result["warmup"], seconds, keep)
             if not rows:
-                raise Broken(f"not even the smallest size was carried: {ended}")
+                raise MeasurementFailed(f"not even the smallest size was carried: {ended}")
             result["vertical"] = {"rows": rows, "ended": ended}
             result.pop("rows", None)
 
         async def three_servers() -> None:
-            bench = Bench(Sizes(), Path(folder), click.echo)
+            bench = Benchmark(Sizes(), Path(folder), click.echo)
             async with bench.stack:
                 found = await three(bench, clients, topics, rate, seconds)
             deliveries = found["clients"] * rate
@@ -94,7 +94,7 @@ async def measure(
 
         for name, part in (("vertical", one_server), ("three", three_servers)):
             if not result[name]:
-                of_this_machine(described)
+                check_same_machine(described)
                 await parts.attempt(name, part)
                 write()
 

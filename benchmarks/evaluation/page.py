@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.large.page import table
+from benchmarks.capacity.page import table
 
 TEMPLATE = Path(__file__).parent / "evaluation.template.md"
 STATISTICS = ("median", "mean", "stdev", "p90", "p95", "p99")

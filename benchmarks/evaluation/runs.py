@@ -14,26 +14,26 @@ from typing import Any
 from msgspec import to_builtins
 
 from benchmarks import machine
-from benchmarks.audience import PER_PROCESS
-from benchmarks.bench import Bench
-from benchmarks.contenders import Product, Unsupported, Work
+from benchmarks.benchmark import Benchmark
 from benchmarks.measurements.failover import kill_one
-from benchmarks.processes import Broken
-from benchmarks.stand import Stand
+from benchmarks.processes import MeasurementFailed
+from benchmarks.receivers import MAX_PER_PROCESS
+from benchmarks.rig import Rig
+from benchmarks.systems import Product, UnsupportedField, Workload
 
 RATE = 1.0  # publications per topic and second
 BEHIND = 5000.0  # milliseconds of P99 from which a size is not carried
 
 
 async def vertical(
-    bench: Bench, sizes: list[int], per_topic: int, warmup: float, seconds: float,
+    bench: Benchmark, sizes: list[int], per_topic: int, warmup: float, seconds: float,
     keep: Callable[[dict[str, Any]], None],
 ) -> str:  # fmt: skip
     """`keep` gets a row for each number of subscribers, until one is not carried: which, and why, or ""."""
     for subscribers in sizes:
         try:
             row = await _row(bench, subscribers, max(1, subscribers // per_topic), warmup, seconds)
-        except (Broken, Unsupported) as reason:
+        except (MeasurementFailed, UnsupportedField) as reason:
             bench.say(f"{subscribers:,} subscribers: {reason}")
             return f"{subscribers:,} subscribers: {str(reason).splitlines()[0]}"
         if row["latency_ms"]["p99"] > BEHIND:
@@ -46,20 +46,20 @@ async def vertical(
     return ""
 
 
-async def _row(bench: Bench, subscribers: int, topics: int, warmup: float, seconds: float) -> dict[str, Any]:
-    work = Work(subscribers=subscribers - subscribers % topics, topics=topics, payload=140, rate=RATE)
-    processes = -(-subscribers * 5 // 4 // PER_PROCESS)  # with room, for shares are not quite even
+async def _row(bench: Benchmark, subscribers: int, topics: int, warmup: float, seconds: float) -> dict[str, Any]:
+    work = Workload(subscribers=subscribers - subscribers % topics, topics=topics, payload=140, rate=RATE)
+    processes = -(-subscribers * 5 // 4 // MAX_PER_PROCESS)  # with room, for shares are not quite even
     spec = {"brokers": {"ioProcesses": processes}} if processes > 1 else {}
-    stand = Stand(Product(spec=spec), work, pinned=False)
+    rig = Rig(Product(spec=spec), work, pinned=False)
     try:
-        await stand.start()
-        await stand.turn(RATE, warmup)
-        before = await stand.audience.heard()
-        turn, totals = await stand.turn(RATE, seconds)
+        await rig.start()
+        await rig.turn(RATE, warmup)
+        before = await rig.receivers.report()
+        turn, totals = await rig.turn(RATE, seconds)
         assert totals is not None
-        memory = machine.pss(stand.contender.pids)
+        memory = machine.pss(rig.system.pids)
     finally:
-        await stand.stop()
+        await rig.stop()
     cores = len(os.sched_getaffinity(0))
     return {
         "subscribers": work.subscribers,
@@ -74,6 +74,6 @@ async def _row(bench: Bench, subscribers: int, topics: int, warmup: float, secon
     }
 
 
-async def three(bench: Bench, subscribers: int, topics: int, rate: float, seconds: float) -> dict[str, Any]:
-    work = Work(subscribers=subscribers - subscribers % topics, topics=topics, payload=140, rate=rate)
+async def three(bench: Benchmark, subscribers: int, topics: int, rate: float, seconds: float) -> dict[str, Any]:
+    work = Workload(subscribers=subscribers - subscribers % topics, topics=topics, payload=140, rate=rate)
     return await kill_one(bench, work, seconds)

@@ -1,8 +1,9 @@
-"""One of three brokers killed, with all its clients connected: how long until they are back, what everybody else feels,
-and that every publication reached every client once.
+"""Failover: one of three brokers is killed with all its clients connected.
 
-Publishers are the product's own client, which resends what a dead coordinator did not answer. Subscribers are the lean
-ones of `receiver.py`, which keep the rules of the product's client: a random other broker after a random wait.
+Measured are the time until its clients are back and the latency of all others. Every publication must reach every
+client once. Publishers are the product's own client, which resends publications that a dead coordinator did not answer.
+Subscribers are those of `receiver.py`, which reconnect by the same rules as the product's client: to another broker,
+chosen at random, after a random wait.
 """
 
 from __future__ import annotations
@@ -17,26 +18,32 @@ from migratory_loadtest.histogram import nearest_rank
 from migratory_loadtest.workload import SendSchedule
 from msgspec import to_builtins
 
-from benchmarks import machine
-from benchmarks import orders as o
-from benchmarks.audience import Audience, Totals
-from benchmarks.bench import Bench
-from benchmarks.contenders import Product, Work
+from benchmarks import ipc, machine
+from benchmarks.benchmark import Benchmark
 from benchmarks.payload import build
-from benchmarks.processes import Broken
+from benchmarks.processes import MeasurementFailed
+from benchmarks.receivers import Receivers, ReceiverTotals
+from benchmarks.systems import Product, Workload
 
-SETTLE = 10.0  # seconds behind the kill that are neither before nor after
+SETTLE = 10.0
+"""Seconds after the kill that count neither as before nor as after."""
+
 KILLED = 1
+"""Index of the broker that is killed."""
+
 PUBLISHERS = 4
-CATCH_UP = 90.0  # seconds for what waited during the takeover
+"""Clients that publish."""
+
+CATCH_UP = 90.0
+"""Seconds after the run for the publications that waited during the takeover."""
 
 
-class Publishing:
-    """An open loop on the product's own client: each publication is a task, acknowledged or it raises."""
+class OpenLoopPublisher:
+    """An open loop on the product's client. Each publication is a task, which raises when it is not acknowledged."""
 
-    def __init__(self, urls: list[str], work: Work) -> None:
+    def __init__(self, urls: list[str], work: Workload) -> None:
         self._work = work
-        self._names = o.topic_names(work.topics, "bench")
+        self._names = ipc.topic_names(work.topics, "bench")
         self._numbers = [0] * work.topics
         self._clients = [Client(urls) for _ in range(PUBLISHERS)]
         self._tasks: set[asyncio.Task[object]] = set()
@@ -44,10 +51,10 @@ class Publishing:
         self.late = 0
 
     async def run(self, seconds: float) -> None:
-        """Returns when everything is acknowledged."""
+        """Publish for `seconds`. Return when everything is acknowledged."""
         work = self._work
         offsets = {topic: topic / work.topics / work.rate for topic in range(work.topics)}
-        # rounded up: nobody is to measure a window behind the last publication
+        # Rounded up, so that no window is measured after the last publication.
         schedule = SendSchedule(offsets, work.rate, max(1, math.ceil(round(work.rate * seconds, 9))))
         start = time.monotonic_ns()
         async with asyncio.TaskGroup() as group:
@@ -63,7 +70,7 @@ class Publishing:
         await self._clients[topic % PUBLISHERS].publish(self._names[topic], payload)
         self.acknowledged += 1
 
-    async def __aenter__(self) -> Publishing:
+    async def __aenter__(self) -> OpenLoopPublisher:
         for client in self._clients:
             await client.__aenter__()
         return self
@@ -73,54 +80,56 @@ class Publishing:
             await client.close()
 
 
-async def measure(bench: Bench) -> dict[str, Any]:
+async def measure(bench: Benchmark) -> dict[str, Any]:
+    """Measure a failover with the sizes of the run."""
     sizes = bench.sizes
     topics = min(sizes.topics, sizes.failover_clients)
     clients = sizes.failover_clients - sizes.failover_clients % topics
-    work = Work(
+    work = Workload(
         subscribers=clients, topics=topics, payload=sizes.payload, rate=sizes.failover_deliveries / clients
     )  # fmt: skip
     return await kill_one(bench, work, sizes.failover_seconds)
 
 
-async def kill_one(bench: Bench, work: Work, seconds: float) -> dict[str, Any]:
-    """Also made for the evaluation's table, which wants latency and CPU before and after."""
+async def kill_one(bench: Benchmark, work: Workload, seconds: float) -> dict[str, Any]:
+    """Kill one of three brokers. Return the result, with latency and CPU before and after the kill for the
+    evaluation."""
     product = Product(brokers=3)
     bench.stack.push_async_callback(product.stop)
     await product.start(work, None)
-    setup = o.Audience(
-        dialect=product.dialect, addresses=product.addresses, connections=work.subscribers, topics=work.topics,
-        stays=True,
+    setup = ipc.ReceiverSetup(
+        protocol=product.protocol, addresses=product.addresses, connections=work.subscribers, topics=work.topics,
+        reconnects=True,
     )  # fmt: skip
-    audience = Audience(setup, None)
-    bench.stack.push_async_callback(audience.stop)
+    receivers = Receivers(setup, None)
+    bench.stack.push_async_callback(receivers.stop)
     bench.say(f"connecting {work.subscribers:,} subscribers to three brokers")
-    await audience.start()
-    async with Publishing(product.cluster.urls, work) as publishing:
-        await publishing.run(1.0 / work.rate)  # every topic is there, every client knows a position
-        await audience.expect(publishing.acknowledged * work.audience)
-        start = await audience.heard(anew=True)
+    await receivers.start()
+    async with OpenLoopPublisher(product.cluster.urls, work) as publishing:
+        await publishing.run(1.0 / work.rate)  # creates the topics, and gives every client a position
+        await receivers.wait_for(publishing.acknowledged * work.subscribers_per_topic)
+        start = await receivers.report(reset=True)
         cpu = {name: machine.cpu([pid]) for name, pid in _pids(product).items()}
         bench.say(f"{work.subscribers * work.rate:,.0f} deliveries/s for {seconds:.0f} s, then the kill")
         task = asyncio.create_task(publishing.run(2 * seconds + SETTLE))
         try:
             await asyncio.sleep(seconds)
-            before = await audience.heard(anew=True)
+            before = await receivers.report(reset=True)
             cores_before = _cores(product, cpu, seconds)
             product.cluster.kill_broker(product.cluster.brokers[KILLED].name, restart=False)
             await asyncio.sleep(SETTLE)
-            during = await audience.heard(anew=True)
+            during = await receivers.report(reset=True)
             cpu = {name: machine.cpu([pid]) for name, pid in _pids(product).items()}
             await asyncio.sleep(seconds)
             cores_after = _cores(product, cpu, seconds)
             await task
         finally:
             task.cancel()
-        # up to the last delivery: one that waits for a coordinator longer than the run lasts is late, not left out
-        after = await audience.expect(publishing.acknowledged * work.audience, CATCH_UP)
+        # Up to the last delivery: one that waits for a coordinator longer than the run lasts counts as late.
+        after = await receivers.wait_for(publishing.acknowledged * work.subscribers_per_topic, CATCH_UP)
         late = publishing.late
     if start.disconnected or before.disconnected:
-        raise Broken(f"{before.disconnected} clients lost their link before the kill")
+        raise MeasurementFailed(f"{before.disconnected} clients lost their link before the kill")
     return {
         "clients": work.subscribers,
         "deliveries": after.deliveries,
@@ -137,12 +146,12 @@ def _pids(product: Product) -> dict[str, int]:
 
 
 def _cores(product: Product, before: dict[str, machine.Cpu], seconds: float) -> dict[str, float]:
-    """CPU of each broker, in cores."""
+    """Return the CPU of each broker in cores."""
     return {name: round((machine.cpu([pid]) - before[name]).total / seconds, 4) for name, pid in _pids(product).items()}
 
 
-def summary(before: Totals, during: Totals, after: Totals) -> dict[str, Any]:
-    """Three windows, each from the end of the one before; the last ends when everything was delivered."""
+def summary(before: ReceiverTotals, during: ReceiverTotals, after: ReceiverTotals) -> dict[str, Any]:
+    """Return the figures of three consecutive windows. The last one ends when everything is delivered."""
     killed = before.subscribed[KILLED]
     resumes = sorted(during.resumes + after.resumes)
     p99_before, p99_after = before.latency.p99, after.latency.p99
@@ -166,5 +175,5 @@ def summary(before: Totals, during: Totals, after: Totals) -> dict[str, Any]:
 
 
 def _seconds(values: list[float], fraction: float) -> float | None:
-    found = nearest_rank(values, fraction)
-    return None if found is None else round(found, 4)
+    value = nearest_rank(values, fraction)
+    return None if value is None else round(value, 4)

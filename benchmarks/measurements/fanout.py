@@ -1,8 +1,9 @@
-"""CPU per delivery: the product beside the peers and the raw loops, on the same work, in rounds that take turns.
+"""CPU per delivery: the product, the peers and the raw loops on the same work, in interleaved rounds.
 
-A single figure says little on a shared machine, so what counts is the median over the rounds of the ratio *within* each
-round. The whole is the product's with its share of publications, heartbeats and timers; a second broker without
-subscribers tells what the publications alone cost.
+A single figure means little on a shared machine, so the result is the median over the rounds of the ratio *within* each
+round. The product's CPU includes its publications, heartbeats and timers. A second broker without subscribers shows the
+cost of the publications alone. The last part measures many topics with one subscriber each, the published evaluation's
+ten million clients in small: nothing is shared, so a publication and its delivery cost together.
 """
 
 from __future__ import annotations
@@ -12,48 +13,54 @@ import time
 from typing import Any
 
 from benchmarks import machine
-from benchmarks.bench import Bench
-from benchmarks.contenders import C_LOOP, Product, Work
-from benchmarks.contest import Contest
-from benchmarks.contest import micros as micros_of
-from benchmarks.figures import figure, headline, ratios
-from benchmarks.processes import Broken
-from benchmarks.stand import Stand, Turn
+from benchmarks.benchmark import Benchmark
+from benchmarks.comparison import Comparison, latencies, micros
+from benchmarks.processes import MeasurementFailed
+from benchmarks.rig import Rig, Turn
+from benchmarks.stats import ratios, round_stats, with_medians
+from benchmarks.systems import C_LOOP, Product, Workload
 
 PRODUCT, ALONE = "product", "product, publications alone"
-WARM = 1.0  # seconds of a turn that is not counted
-CALLS = 2.0  # seconds in which system calls are counted
-ATTACH = 15.0  # seconds that strace may take until it sees them
+
+_WARMUP = 1.0
+"""Seconds of a turn that is not counted."""
+
+_STRACE_SECONDS = 2.0
+"""Seconds in which system calls are counted."""
+
+_ATTACH_TIMEOUT = 15.0
+"""Seconds for strace to attach to all processes."""
 
 
-async def measure(bench: Bench) -> dict[str, Any]:
+async def measure(bench: Benchmark) -> dict[str, Any]:
+    """Measure the CPU per delivery of all systems."""
     sizes = bench.sizes
-    work = Work(subscribers=sizes.subscribers, topics=sizes.topics, payload=sizes.payload, rate=sizes.rate)
+    work = Workload(subscribers=sizes.subscribers, topics=sizes.topics, payload=sizes.payload, rate=sizes.rate)
     limits, peers = bench.limits(), bench.peers()
-    stands = {one.name: Stand(one, work) for one in (*limits, Product(PRODUCT), *peers)}
-    stands[ALONE] = Stand(Product(ALONE), work, heard=False)
-    contest = Contest(bench, stands, [one.name for one in peers])
-    await contest.start(WARM)
-    turns = await contest.rounds()
-    calls = {name: await _calls(stand) for name, stand in contest.stands.items() if stand.heard}
-    return summary(turns, calls, C_LOOP if C_LOOP in stands else None, contest.peers, bench.missing)
+    rigs = {one.name: Rig(one, work) for one in (*limits, Product(PRODUCT), *peers)}
+    rigs[ALONE] = Rig(Product(ALONE), work, subscribed=False)
+    comparison = Comparison(bench, rigs, [one.name for one in peers])
+    await comparison.start(_WARMUP)
+    turns = await comparison.rounds()
+    calls = {name: await _count_syscalls(rig) for name, rig in comparison.rigs.items() if rig.subscribed}
+    return summary(turns, calls, C_LOOP if C_LOOP in rigs else None, comparison.peers, bench.missing)
 
 
-async def _calls(stand: Stand) -> float | None:
-    """System calls per delivery, everything that the server does in that time; None when they can't be counted."""
+async def _count_syscalls(rig: Rig) -> float | None:
+    """Return the system calls per delivery, whatever they are for. None when they can't be counted."""
     if not machine.CallCounter.available():
         return None
-    counter = machine.CallCounter(stand.contender.pids)
+    counter = machine.CallCounter(rig.system.pids)
     counter.start()
-    deadline = time.monotonic() + ATTACH
-    while not counter.attached and time.monotonic() < deadline:  # noqa: ASYNC110 - strace does not tell
+    deadline = time.monotonic() + _ATTACH_TIMEOUT
+    while not counter.attached and time.monotonic() < deadline:  # noqa: ASYNC110 - strace does not report it
         await asyncio.sleep(0.1)
     if not counter.attached:
         counter.stop()
         return None
     try:
-        turn, _ = await stand.turn(stand.work.rate / 2, CALLS, limit=60.0)
-    except Broken:
+        turn, _ = await rig.turn(rig.work.rate / 2, _STRACE_SECONDS, limit=60.0)
+    except MeasurementFailed:
         turn = None  # too slow under strace
     calls = counter.stop()
     if calls is None or turn is None:
@@ -65,39 +72,76 @@ def summary(
     turns: dict[str, list[Turn]], calls: dict[str, float | None], limit: str | None, peers: list[str],
     missing: list[str],
 ) -> dict[str, Any]:  # fmt: skip
-    """`limit`: whom ratios are to, if it is here; another one would make them look better."""
-    micros = micros_of(turns)
-    least = None if limit is None else micros[limit]
-    contenders: dict[str, dict[str, Any]] = {}
+    """Return the result. `limit` is the raw loop in C, to which ratios refer, or None when it can't be compiled:
+    another loop would make them look better."""
+    each = micros(turns)
+    limit_us = None if limit is None else each[limit]
+    systems: dict[str, dict[str, Any]] = {}
     for name, rows in turns.items():
         shared = [turn.deliveries or turns[PRODUCT][place].deliveries for place, turn in enumerate(rows)]
-        contenders[name] = {
-            "us": figure([(turn.user + turn.system) / n * 1e6 for turn, n in zip(rows, shared, strict=True)]),
-            "user_us": figure([turn.user / n * 1e6 for turn, n in zip(rows, shared, strict=True)]),
-            "system_us": figure([turn.system / n * 1e6 for turn, n in zip(rows, shared, strict=True)]),
+        systems[name] = {
+            "us": round_stats([(turn.user + turn.system) / n * 1e6 for turn, n in zip(rows, shared, strict=True)]),
+            "user_us": round_stats([turn.user / n * 1e6 for turn, n in zip(rows, shared, strict=True)]),
+            "system_us": round_stats([turn.system / n * 1e6 for turn, n in zip(rows, shared, strict=True)]),
             "syscalls": calls.get(name),
         }
         if rows[0].deliveries:
-            contenders[name]["ratio_raw"] = None if least is None else ratios(micros[name], least)
-            contenders[name]["receiver_us"] = figure([turn.receiver / turn.deliveries * 1e6 for turn in rows])
+            systems[name]["ratio_raw"] = None if limit_us is None else ratios(each[name], limit_us)
+            systems[name]["receiver_us"] = round_stats([turn.receiver / turn.deliveries * 1e6 for turn in rows])
     product = turns[PRODUCT]
     without = [
         (whole.user + whole.system - part.user - part.system) / whole.deliveries * 1e6
         for whole, part in zip(product, turns[ALONE], strict=True)
     ]
-    best = min(peers, key=lambda name: contenders[name]["us"].median, default=None)
-    own = contenders[PRODUCT]
+    best = min(peers, key=lambda name: systems[name]["us"].median, default=None)
+    own = systems[PRODUCT]
     return {
-        **headline(
+        **with_medians(
             us_per_delivery=own["us"], user_us=own["user_us"], system_us=own["system_us"],
-            us_without_publication=figure(without), ratio_raw=own["ratio_raw"],
-            ratio_raw_without_publication=None if least is None else ratios(without, least),
-            ratio_best_peer=None if best is None else ratios(micros[PRODUCT], micros[best]),
+            us_without_publication=round_stats(without), ratio_raw=own["ratio_raw"],
+            ratio_raw_without_publication=None if limit_us is None else ratios(without, limit_us),
+            ratio_best_peer=None if best is None else ratios(each[PRODUCT], each[best]),
         ),
         "syscalls_per_delivery": calls.get(PRODUCT),
         "limit": limit,
         "best_peer": best,
-        "peers": {name: contenders[name]["us"].median for name in peers},
+        "peers": {name: systems[name]["us"].median for name in peers},
         "missing_peers": missing,
-        "contenders": contenders,
+        "contenders": systems,
+    }  # fmt: skip
+
+
+# ---- many topics -------------------------------------------------------------------------------------------------
+
+MANY_TOPICS_PAYLOAD = 512
+"""Bytes of a payload, as in the published evaluation."""
+
+
+async def measure_many_topics(bench: Benchmark) -> dict[str, Any]:
+    """Measure the CPU of a publication with its one delivery, over many topics."""
+    sizes = bench.sizes
+    count = sizes.many_topics
+    # Once for each topic in a turn: more would take longer without showing more.
+    seconds = max(sizes.seconds, count / sizes.many_rate)
+    work = Workload(subscribers=count, topics=count, payload=MANY_TOPICS_PAYLOAD, rate=1.0 / seconds)
+    spec = {"topics": {"maxTopics": 2 * count}, "limits": {"topicsPerClient": count}}
+    peers = bench.peers()
+    rigs = {one.name: Rig(one, work) for one in (Product(spec=spec), *peers)}
+    comparison = Comparison(bench, rigs, [one.name for one in peers], seconds=seconds, unit="publication and delivery")
+    await comparison.start(seconds)  # creates the topics
+    turns = await comparison.rounds()
+    each = micros(turns)
+    systems = {
+        name: {"us": round_stats(each[name]), "p99_ms": round_stats(latencies(turns[name])[1])} for name in turns
+    }
+    best = min(comparison.peers, key=lambda name: systems[name]["us"].median, default=None)
+    return {
+        "topics": count,
+        **with_medians(
+            us_per_delivery=systems["product"]["us"], p99_ms=systems["product"]["p99_ms"],
+            ratio_best_peer=None if best is None else ratios(each["product"], each[best]),
+        ),
+        "best_peer": best,
+        "contenders": systems,
+        "missing_peers": bench.missing,
     }  # fmt: skip

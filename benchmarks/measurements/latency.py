@@ -1,7 +1,7 @@
-"""Latency under load: 25, 50 and 75% of what the best peer carries, for product and peers alike.
+"""Latency under load: at 25, 50 and 75% of the highest rate of the best peer, for product and peers alike.
 
-Publishers are an open loop, latency counts from when a publication was due, topics are staggered over the period. A
-peer that loses something or closes a connection at a load has no figure there, and the result says so.
+Publishers are an open loop, latency counts from the due time of a publication, and topics are staggered over the
+period. A peer that loses a publication or closes a connection at a load has no figure there, and the result says so.
 """
 
 from __future__ import annotations
@@ -11,75 +11,85 @@ from typing import Any
 
 from msgspec import Struct
 
-from benchmarks.bench import Bench, Missing
-from benchmarks.contenders import PEERS, Contender, Product, Work
-from benchmarks.figures import figure, ratios
-from benchmarks.processes import Broken
-from benchmarks.rounds import interleaved
-from benchmarks.stand import Stand
+from benchmarks.benchmark import Benchmark, NotMeasurable
+from benchmarks.comparison import interleaved
+from benchmarks.processes import MeasurementFailed
+from benchmarks.rig import Rig
+from benchmarks.stats import ratios, round_stats
+from benchmarks.systems import PEERS, Product, System, Workload
 
-FIRST, STEP = 20_000.0, 1.35  # deliveries per second of the search for saturation
-SATURATED = 500.0  # milliseconds of P99 from which a server does not keep up
-FEWEST = 1 / 8  # of the first step: whoever does not keep up even with that carries nothing
-LOADS = (25, 50, 75)  # percent of the best peer's saturation
+FIRST_RATE, RATE_STEP = 20_000.0, 1.35
+"""Deliveries per second at the start of the search for saturation, and the factor of its steps."""
+
+MAX_P99_MS = 500.0
+"""Milliseconds of P99 above which a server does not sustain a rate."""
+
+MIN_SHARE = 1 / 8
+"""Share of the first rate below which the search ends: the server then sustains no rate."""
+
+LOADS = (25, 50, 75)
+"""Loads in percent of the best peer's saturation."""
 
 
-class Seen(Struct):
-    """Milliseconds; None where the contender failed, and why."""
+class LatencyResult(Struct):
+    """Latencies of a turn in milliseconds. None when the system failed, with the reason in `problem`."""
 
     p50: float | None = None
     p99: float | None = None
     problem: str = ""
 
 
-class Place:
-    """A stand that is built anew when the contender fails on it."""
+class RestartableRig:
+    """A rig that is built again after its system has failed."""
 
-    def __init__(self, bench: Bench, make: Callable[[], Contender], work: Work) -> None:
+    def __init__(self, bench: Benchmark, make: Callable[[], System], work: Workload) -> None:
         self._make = make
         self._work = work
-        self._stand: Stand | None = None
+        self._rig: Rig | None = None
         bench.stack.push_async_callback(self.stop)
 
-    async def turn(self, deliveries: float, seconds: float) -> Seen:
+    async def turn(self, deliveries: float, seconds: float) -> LatencyResult:
         rate = deliveries / self._work.subscribers
         try:
-            if self._stand is None:
-                self._stand = Stand(self._make(), self._work)
-                await self._stand.start()
-            _, totals = await self._stand.turn(rate, max(seconds, 1.0 / rate), limit=15.0)
-        except Broken as reason:
+            if self._rig is None:
+                self._rig = Rig(self._make(), self._work)
+                await self._rig.start()
+            _, totals = await self._rig.turn(rate, max(seconds, 1.0 / rate), limit=15.0)
+        except MeasurementFailed as reason:
             await self.stop()
-            return Seen(problem=str(reason).splitlines()[0])
+            return LatencyResult(problem=str(reason).splitlines()[0])
         assert totals is not None
-        return Seen(totals.latency.median, totals.latency.p99)
+        return LatencyResult(totals.latency.median, totals.latency.p99)
 
     async def stop(self) -> None:
-        stand, self._stand = self._stand, None
-        if stand is not None:
-            await stand.stop()
+        rig, self._rig = self._rig, None
+        if rig is not None:
+            await rig.stop()
 
 
-async def measure(bench: Bench) -> dict[str, Any]:
+async def measure(bench: Benchmark) -> dict[str, Any]:
+    """Find the peers' saturation, then measure the latency of all systems at each load."""
     sizes = bench.sizes
-    work = Work(subscribers=sizes.subscribers, topics=sizes.topics, payload=sizes.payload, rate=sizes.rate)
-    present = [name for name in PEERS if name not in bench.missing]
-    if not present:
-        raise Missing("no peer is here, whose saturation is the measure: `make bench-peers` gets them")
-    places = {name: Place(bench, PEERS[name], work) for name in present}
-    saturation = {name: await _saturation(bench, name, place) for name, place in places.items()}
+    work = Workload(subscribers=sizes.subscribers, topics=sizes.topics, payload=sizes.payload, rate=sizes.rate)
+    installed = [name for name in PEERS if name not in bench.missing]
+    if not installed:
+        raise NotMeasurable("no peer is installed, whose saturation defines the loads; run `make bench-peers`")
+    rigs = {name: RestartableRig(bench, PEERS[name], work) for name in installed}
+    saturation = {name: await _saturation(bench, name, rig) for name, rig in rigs.items()}
     best = max(saturation.values())
     if not best:
-        raise Broken("no peer keeps up with even the lowest rate, so there is nothing to take 25, 50 and 75% of")
+        raise MeasurementFailed(
+            "no peer keeps up with even the lowest rate, so there is nothing to take 25, 50 and 75% of"
+        )
     for name in unsaturated(saturation, sizes.highest):
-        bench.say(f"{name}: carries {saturation[name]:,.0f} deliveries/s or more: the search ends there")
-    places = {"product": Place(bench, Product, work), **places}
+        bench.say(f"{name}: sustains {saturation[name]:,.0f} deliveries/s or more; the search ends there")
+    rigs = {"product": RestartableRig(bench, Product, work), **rigs}
     loads = {}
     for load in LOADS:
         deliveries = best * load / 100
         bench.say(f"{load}% of {best:,.0f} deliveries/s")
         rows = await interleaved(
-            sizes.rounds, {name: _turn(place, deliveries, sizes.latency_seconds) for name, place in places.items()},
+            sizes.rounds, {name: _turn(rig, deliveries, sizes.latency_seconds) for name, rig in rigs.items()},
             lambda number, seen: bench.say(
                 f"round {number} of {sizes.rounds}, P99 ms: " + ", ".join(f"{n} {s.p99}" for n, s in seen.items())
             ),
@@ -94,40 +104,39 @@ async def measure(bench: Bench) -> dict[str, Any]:
     }
 
 
-def _turn(place: Place, deliveries: float, seconds: float) -> Callable[[], Awaitable[Seen]]:
-    return lambda: place.turn(deliveries, seconds)
+def _turn(rig: RestartableRig, deliveries: float, seconds: float) -> Callable[[], Awaitable[LatencyResult]]:
+    return lambda: rig.turn(deliveries, seconds)
 
 
-async def _saturation(bench: Bench, name: str, place: Place) -> float:
-    """Deliveries per second of the last step at which it kept up: upwards from the first, or downwards when that is too
-    much already. 0 when it never did."""
-    first = min(FIRST, bench.sizes.highest / 2)
-    rate, kept = first, 0.0
-    while FEWEST * first <= rate <= bench.sizes.highest:
-        seen = await place.turn(rate, bench.sizes.latency_seconds)
-        if seen.p99 is None or seen.p99 > SATURATED:
-            bench.say(
-                f"{name}: does not keep up with {rate:,.0f} deliveries/s ({seen.problem or f'P99 {seen.p99} ms'})"
-            )
-            if kept:
+async def _saturation(bench: Benchmark, name: str, rig: RestartableRig) -> float:
+    """Return the highest deliveries per second that a system sustains: upwards from the first rate, or downwards when
+    that is too high already. 0 when it sustains none."""
+    first = min(FIRST_RATE, bench.sizes.highest / 2)
+    rate, sustained = first, 0.0
+    while MIN_SHARE * first <= rate <= bench.sizes.highest:
+        seen = await rig.turn(rate, bench.sizes.latency_seconds)
+        if seen.p99 is None or seen.p99 > MAX_P99_MS:
+            bench.say(f"{name}: does not sustain {rate:,.0f} deliveries/s ({seen.problem or f'P99 {seen.p99} ms'})")
+            if sustained:
                 break
             rate /= 2
             continue
-        kept = rate
+        sustained = rate
         if rate < first:
             break
-        rate *= STEP
-    bench.say(f"{name}: carries {kept:,.0f} deliveries/s")
-    return kept
+        rate *= RATE_STEP
+    bench.say(f"{name}: sustains {sustained:,.0f} deliveries/s")
+    return sustained
 
 
 def unsaturated(saturation: Mapping[str, float], highest: float) -> list[str]:
-    """Those for whom the search ended before they did not keep up: loads are shares of less than they carry."""
-    return [name for name, kept in saturation.items() if kept * STEP > highest]
+    """Return the systems that sustained the highest rate of the search, so that their saturation is unknown."""
+    return [name for name, rate in saturation.items() if rate * RATE_STEP > highest]
 
 
 def worst(loads: Mapping[str, Mapping[str, Any]]) -> float | None:
-    """Of all loads; None when the product failed at any. A load at which every peer failed has no ratio."""
+    """Return the worst ratio of all loads, or None when the product failed at one. A load at which every peer failed
+    has no ratio."""
     if any(one["contenders"]["product"]["problems"] for one in loads.values()):
         return None
     return max(
@@ -135,21 +144,21 @@ def worst(loads: Mapping[str, Mapping[str, Any]]) -> float | None:
     )
 
 
-def summary(rows: dict[str, list[Seen]]) -> dict[str, Any]:
-    """The best peer is the one with the lowest median of P99, of those that did not fail."""
-    contenders: dict[str, Any] = {}
-    whole: dict[str, list[float]] = {}
+def summary(rows: dict[str, list[LatencyResult]]) -> dict[str, Any]:
+    """Return the result of one load. The best peer is the one with the lowest median P99 of those that did not fail."""
+    systems: dict[str, Any] = {}
+    complete: dict[str, list[float]] = {}
     for name, seen in rows.items():
         p50 = [one.p50 for one in seen if one.p50 is not None]
         p99 = [one.p99 for one in seen if one.p99 is not None]
-        contenders[name] = {
-            "p50_ms": figure(p50) if p50 else None,
-            "p99_ms": figure(p99) if p99 else None,
+        systems[name] = {
+            "p50_ms": round_stats(p50) if p50 else None,
+            "p99_ms": round_stats(p99) if p99 else None,
             "problems": sorted({one.problem for one in seen if one.problem}),
         }
         if len(p99) == len(seen):
-            whole[name] = p99
-    peers = [name for name in whole if name != "product"]
-    best = min(peers, key=lambda name: contenders[name]["p99_ms"].median, default=None)
-    ratio = ratios(whole["product"], whole[best]) if best is not None and "product" in whole else None
-    return {"contenders": contenders, "best_peer": best, "p99_ratio_best_peer": ratio}
+            complete[name] = p99
+    peers = [name for name in complete if name != "product"]
+    best = min(peers, key=lambda name: systems[name]["p99_ms"].median, default=None)
+    ratio = ratios(complete["product"], complete[best]) if best is not None and "product" in complete else None
+    return {"contenders": systems, "best_peer": best, "p99_ratio_best_peer": ratio}

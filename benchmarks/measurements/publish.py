@@ -1,8 +1,8 @@
-"""Acknowledged publishing with two copies of three brokers, beside JetStream with three replicas in memory: as fast as
-it goes with many publications on their way, and one at a time.
+"""Acknowledged publishing with two copies on three brokers, compared with JetStream with three replicas in memory:
+with many pending publications, and one at a time.
 
-Nothing is pinned: six servers, publisher and kernel share all cores, as they would in each contender's own deployment.
-JetStream's publishers have its leader's connection first; the product's topics are spread over all coordinators.
+Nothing is pinned: six servers, publisher and kernel share all cores, as they would in each system's own deployment.
+JetStream's publishers connect to its leader first. The product's topics are spread over all coordinators.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from typing import Any
 from msgspec import Struct
 
 from benchmarks import machine
-from benchmarks.bench import Bench
-from benchmarks.contenders import Contender, JetStream, Product, Work
-from benchmarks.figures import Figure, figure, headline, ratios
-from benchmarks.processes import Broken
-from benchmarks.rounds import interleaved
+from benchmarks.benchmark import Benchmark
+from benchmarks.comparison import interleaved
+from benchmarks.processes import MeasurementFailed
+from benchmarks.stats import RoundStats, ratios, round_stats, with_medians
+from benchmarks.systems import JetStream, Product, System, Workload
 
 PRODUCT, PEER = "product", "jetstream"
 
 
-class Run(Struct):
-    """`times` in seconds, of single publications."""
+class PublishTurn(Struct):
+    """One turn of publishing. `times` are the seconds of single publications."""
 
     per_s: float
     cpu_us: float  # of all the servers' processes, per publication
@@ -31,88 +31,91 @@ class Run(Struct):
     publisher_us: float
 
 
-async def measure(bench: Bench) -> dict[str, Any]:
+async def measure(bench: Benchmark) -> dict[str, Any]:
+    """Measure rate, CPU and time of acknowledged publications of the product and JetStream."""
     sizes = bench.sizes
-    work = Work(subscribers=0, topics=sizes.topics, payload=sizes.payload, rate=0.0)
-    contenders: dict[str, Contender] = {PRODUCT: Product(brokers=3)}
+    work = Workload(subscribers=0, topics=sizes.topics, payload=sizes.payload, rate=0.0)
+    systems: dict[str, System] = {PRODUCT: Product(brokers=3)}
     if "nats" not in bench.missing:
-        contenders[PEER] = JetStream()
-    for name, contender in contenders.items():
+        systems[PEER] = JetStream()
+    for name, system in systems.items():
         bench.say(f"starting three servers of: {name}")
-        bench.stack.push_async_callback(contender.stop)
+        bench.stack.push_async_callback(system.stop)
 
-    async def dropped(name: str, reason: Broken) -> None:
+    async def drop(name: str, reason: MeasurementFailed) -> None:
         if name != PEER:
             raise reason
         bench.drop(name, reason)
-        await contenders.pop(PEER).stop()
+        await systems.pop(PEER).stop()
 
-    for name, contender in list(contenders.items()):
+    for name, system in list(systems.items()):
         try:
-            await contender.start(work, None)
-            await contender.publishes(work, None)
-            await contender.pipeline(sizes.window, 0.5)  # warm
-        except Broken as reason:
-            await dropped(name, reason)
-    found: dict[str, dict[str, list[Run]]] = {}
+            await system.start(work, None)
+            await system.start_publisher(work, None)
+            await system.publish_closed_loop(sizes.window, 0.5)  # not counted
+        except MeasurementFailed as reason:
+            await drop(name, reason)
+    runs: dict[str, dict[str, list[PublishTurn]]] = {}
     for mode, window in (("pipelined", sizes.window), ("single", 1)):
-        found[mode] = await interleaved(
-            sizes.rounds, {name: _turn(one, window, sizes.publish_seconds) for name, one in contenders.items()},
+        runs[mode] = await interleaved(
+            sizes.rounds, {name: _turn(one, window, sizes.publish_seconds) for name, one in systems.items()},
             lambda number, runs, mode=mode: bench.say(  # type: ignore[misc]
                 f"round {number} of {sizes.rounds}, {mode}: "
                 + ", ".join(f"{name} {run.per_s:,.0f}/s, {run.cpu_us:.0f} us CPU each" for name, run in runs.items())
             ),
-            dropped,
+            drop,
         )  # fmt: skip
-    whole = {mode: {name: rows for name, rows in runs.items() if name in contenders} for mode, runs in found.items()}
-    return summary(whole["pipelined"], whole["single"], [] if PEER in contenders else [PEER])
+    complete = {mode: {name: rows for name, rows in runs.items() if name in systems} for mode, runs in runs.items()}
+    return summary(complete["pipelined"], complete["single"], [] if PEER in systems else [PEER])
 
 
-def _turn(contender: Contender, window: int, seconds: float) -> Callable[[], Awaitable[Run]]:
-    async def turn() -> Run:
-        before = machine.cpu(contender.pids)
-        done = await contender.pipeline(window, seconds)
-        spent = machine.cpu(contender.pids) - before
+def _turn(system: System, window: int, seconds: float) -> Callable[[], Awaitable[PublishTurn]]:
+    async def turn() -> PublishTurn:
+        before = machine.cpu(system.pids)
+        done = await system.publish_closed_loop(window, seconds)
+        spent = machine.cpu(system.pids) - before
         if not done.answered:
-            raise Broken(f"{contender.name} acknowledged nothing")
+            raise MeasurementFailed(f"{system.name} acknowledged nothing")
         each = done.answered
-        return Run(
+        return PublishTurn(
             done.answered / done.seconds, spent.total / each * 1e6, done.times, (done.user + done.system) / each * 1e6
         )
 
     return turn
 
 
-def summary(pipelined: dict[str, list[Run]], single: dict[str, list[Run]], missing: list[str]) -> dict[str, Any]:
+def summary(
+    pipelined: dict[str, list[PublishTurn]], single: dict[str, list[PublishTurn]], missing: list[str]
+) -> dict[str, Any]:
     def times(name: str, fraction: float) -> list[float]:
         return [
             sorted(run.times)[min(len(run.times) - 1, int(fraction * len(run.times)))] * 1e3 for run in single[name]
         ]
 
-    contenders = {
+    systems = {
         name: {
-            "pipelined_per_s": figure([run.per_s for run in pipelined[name]], 1),
-            "pipelined_cpu_us": figure([run.cpu_us for run in pipelined[name]], 2),
-            "single_ms": figure(times(name, 0.5)),
-            "single_p99_ms": figure(times(name, 0.99)),
-            "single_cpu_us": figure([run.cpu_us for run in single[name]], 2),
-            "publisher_us": figure([run.publisher_us for run in pipelined[name]], 2),
+            "pipelined_per_s": round_stats([run.per_s for run in pipelined[name]], 1),
+            "pipelined_cpu_us": round_stats([run.cpu_us for run in pipelined[name]], 2),
+            "single_ms": round_stats(times(name, 0.5)),
+            "single_p99_ms": round_stats(times(name, 0.99)),
+            "single_cpu_us": round_stats([run.cpu_us for run in single[name]], 2),
+            "publisher_us": round_stats([run.publisher_us for run in pipelined[name]], 2),
         }
         for name in pipelined
     }
-    own = contenders[PRODUCT]
-    beside: dict[str, Figure | None] = {"ratio_jetstream": None, "single_ratio_jetstream": None}
+    own = systems[PRODUCT]
+    comparison: dict[str, RoundStats | None] = {"ratio_jetstream": None, "single_ratio_jetstream": None}
     if PEER in pipelined:
-        beside = {
+        comparison = {
             "ratio_jetstream": ratios(*([run.per_s for run in pipelined[name]] for name in (PRODUCT, PEER))),
             "single_ratio_jetstream": ratios(times(PRODUCT, 0.5), times(PEER, 0.5)),
             "cpu_ratio_jetstream": ratios(*([run.cpu_us for run in pipelined[name]] for name in (PRODUCT, PEER))),
         }
     return {
-        **headline(pipelined_per_s=own["pipelined_per_s"], pipelined_cpu_us=own["pipelined_cpu_us"], **beside),
+        **with_medians(pipelined_per_s=own["pipelined_per_s"], pipelined_cpu_us=own["pipelined_cpu_us"], **comparison),
         "single_ms": own["single_ms"],
         "single_p99_ms": own["single_p99_ms"],
         "single_cpu_us": own["single_cpu_us"],
-        "contenders": contenders,
+        "contenders": systems,
         "missing_peers": missing,
     }

@@ -9,10 +9,10 @@ import pytest
 from migratory_protocol.frames import FrameParser, MessageReceived, PongReceived, close_frame, ping_frame, text_frame
 from migratory_protocol.handshake import accept_key
 
-from benchmarks import orders as o
-from benchmarks.audience import Audience
+from benchmarks import ipc
 from benchmarks.payload import build
-from benchmarks.processes import Broken
+from benchmarks.processes import MeasurementFailed
+from benchmarks.receivers import Receivers
 
 pytestmark = pytest.mark.real
 LIMIT = 30.0
@@ -22,7 +22,7 @@ class Server:
     """Of one client that speaks Centrifugo's protocol: takes it in, then tells what it says."""
 
     def __init__(self) -> None:
-        self.heard: asyncio.Queue[object] = asyncio.Queue()
+        self.subscribed: asyncio.Queue[object] = asyncio.Queue()
         self.writer: asyncio.StreamWriter | None = None
         self.ended: asyncio.Queue[None] = asyncio.Queue()
         self.refuses = 0  # connections that it closes at once
@@ -46,7 +46,7 @@ class Server:
                 if isinstance(event, MessageReceived):
                     writer.write(text_frame(b'{"id":2,"subscribe":{}}'))
                 else:
-                    self.heard.put_nowait(event)
+                    self.subscribed.put_nowait(event)
         writer.close()
         self.ended.put_nowait(None)
 
@@ -55,9 +55,9 @@ class Server:
         self.writer.write(data)
 
 
-async def hear_on(audience: Audience) -> None:
+async def hear_on(receivers: Receivers) -> None:
     while True:
-        await audience.heard()
+        await receivers.report()
 
 
 @pytest.mark.timeout(LIMIT + 30)
@@ -65,24 +65,26 @@ async def test_a_ping_between_publications_is_answered_and_a_close_is_told() -> 
     server = Server()
     listening = await asyncio.start_server(server.connected, "127.0.0.1", 0)
     address = listening.sockets[0].getsockname()
-    audience = Audience(o.Audience(dialect="centrifuge", addresses=[address], connections=1, topics=1), None)
+    receivers = Receivers(ipc.ReceiverSetup(protocol="centrifuge", addresses=[address], connections=1, topics=1), None)
     try:
         async with asyncio.timeout(LIMIT):
-            await audience.start()
+            await receivers.start()
             publications = [text_frame(build(140, 1, number)) for number in (1, 2)]
             server.say(publications[0] + ping_frame(b"there?") + publications[1])
-            assert await server.heard.get() == PongReceived(b"there?")
-            assert (await audience.expect(2)).deliveries == 2
+            assert await server.subscribed.get() == PongReceived(b"there?")
+            assert (await receivers.wait_for(2)).deliveries == 2
             server.say(publications[0][:50])  # the middle of a frame, then the rest and a ping
             server.say(publications[0][50:] + ping_frame())
-            assert await server.heard.get() == PongReceived(b"")
+            assert await server.subscribed.get() == PongReceived(b"")
             server.say(close_frame(3504, "slow"))
             assert server.writer is not None
             server.writer.close()
-            with pytest.raises(Broken, match=r"connection 0 \(centrifuge\) was closed .*: code 3504, 'slow'"):
-                await hear_on(audience)
+            with pytest.raises(
+                MeasurementFailed, match=r"connection 0 \(centrifuge\) was closed .*: code 3504, 'slow'"
+            ):
+                await hear_on(receivers)
     finally:
-        await audience.stop()
+        await receivers.stop()
         listening.close()
 
 
@@ -91,17 +93,17 @@ async def test_attempts_that_failed_are_told_with_those_who_came_back() -> None:
     server = Server()
     listening = await asyncio.start_server(server.connected, "127.0.0.1", 0)
     address = listening.sockets[0].getsockname()
-    setup = o.Audience(dialect="centrifuge", addresses=[address], connections=1, topics=1, stays=True)
-    audience = Audience(setup, None)
+    setup = ipc.ReceiverSetup(protocol="centrifuge", addresses=[address], connections=1, topics=1, reconnects=True)
+    receivers = Receivers(setup, None)
     try:
         async with asyncio.timeout(LIMIT):
-            await audience.start()
-            await audience.close()
+            await receivers.start()
+            await receivers.close()
             server.refuses = 2
-            back = await audience.open()
+            back = await receivers.open()
             assert (back.refused, back.connected) == (2, 1)
     finally:
-        await audience.stop()
+        await receivers.stop()
         for _ in range(2):
             await server.ended.get()
         listening.close()

@@ -13,33 +13,32 @@ import pytest
 from migratory_loadtest.histogram import Histogram, bucket_bounds
 from msgspec import structs
 
-from benchmarks import machine
-from benchmarks import orders as o
-from benchmarks.audience import Totals
-from benchmarks.bench import TINY, Bench
-from benchmarks.contenders import Contender, Work, nats
+from benchmarks import ipc, machine
+from benchmarks.benchmark import TINY, Benchmark
 from benchmarks.measurements import failover, fanout, latency, memory, storm
-from benchmarks.processes import Broken
-from benchmarks.stand import Stand
+from benchmarks.processes import MeasurementFailed
+from benchmarks.receivers import ReceiverTotals
+from benchmarks.rig import Rig
+from benchmarks.systems import System, Workload, nats
 
 
-def heard(latencies: list[float], **more: Any) -> Totals:
+def totals(latencies: list[float], **more: Any) -> ReceiverTotals:
     histogram = Histogram(bucket_bounds())
     for value in latencies:
         histogram.observe(value)
     own: dict[str, Any] = {"counts": histogram.counts, "total": histogram.total, "squares": histogram.squares,
                            "largest": histogram.largest, "subscribed": [20, 20, 20]}  # fmt: skip
-    return Totals([o.Heard(**{**own, **more})])
+    return ReceiverTotals([ipc.ReceiverReport(**{**own, **more})])
 
 
-def bench(tmp_path: Path, **sizes: Any) -> Bench:
-    return Bench(structs.replace(TINY, **sizes), tmp_path, lambda _: None)
+def bench(tmp_path: Path, **sizes: Any) -> Benchmark:
+    return Benchmark(structs.replace(TINY, **sizes), tmp_path, lambda _: None)
 
 
 class Cluster:
     """A product without processes."""
 
-    dialect = "product"
+    protocol = "product"
     urls = ("ws://a/ws",)
 
     def __init__(self, **_: Any) -> None:
@@ -59,9 +58,9 @@ class Cluster:
 
 
 class Windows:
-    """An audience that hears one after another what it is given."""
+    """Receivers that hears one after another what it is given."""
 
-    def __init__(self, *given: Totals) -> None:
+    def __init__(self, *given: ReceiverTotals) -> None:
         self.given = list(given)
 
     async def start(self) -> None:
@@ -70,11 +69,11 @@ class Windows:
     async def stop(self) -> None:
         pass
 
-    async def heard(self, anew: bool = False) -> Totals:
+    async def report(self, reset: bool = False) -> ReceiverTotals:
         return self.given.pop(0)
 
-    async def expect(self, deliveries: int, limit: float = 30.0) -> Totals:
-        return self.given.pop(0) if limit == failover.CATCH_UP else heard([])
+    async def wait_for(self, deliveries: int, limit: float = 30.0) -> ReceiverTotals:
+        return self.given.pop(0) if limit == failover.CATCH_UP else totals([])
 
 
 class Publishing:
@@ -99,14 +98,14 @@ async def test_what_a_killed_broker_keeps_back_until_the_end_is_late_and_not_lef
     """A third of the topics have no coordinator until publishing is over, then all of it comes at once."""
     quick, late = [0.01] * 200, [25.0] * 100
     given = Windows(
-        heard([]), heard(quick * 2), heard(quick, disconnected=20, resumes=[0.5] * 20),
-        heard(quick + late, disconnected=20, subscribed=[30, 0, 30]),
+        totals([]), totals(quick * 2), totals(quick, disconnected=20, resumes=[0.5] * 20),
+        totals(quick + late, disconnected=20, subscribed=[30, 0, 30]),
     )  # fmt: skip
     monkeypatch.setattr(failover, "Product", Cluster)
-    monkeypatch.setattr(failover, "Audience", lambda *_: given)
-    monkeypatch.setattr(failover, "Publishing", Publishing)
+    monkeypatch.setattr(failover, "Receivers", lambda *_: given)
+    monkeypatch.setattr(failover, "OpenLoopPublisher", Publishing)
     monkeypatch.setattr(failover, "SETTLE", 0.0)
-    found = await failover.kill_one(bench(tmp_path), Work(subscribers=60, topics=6, payload=140, rate=1.0), 0.0)
+    found = await failover.kill_one(bench(tmp_path), Workload(subscribers=60, topics=6, payload=140, rate=1.0), 0.0)
     assert found["p99_ratio"] > 100
     assert found["after_ms"]["count"] == 300
     assert (found["resumed"], found["others_disconnected"]) == (20, 0)
@@ -127,20 +126,20 @@ async def test_publishing_lasts_as_long_as_what_is_measured(monkeypatch: pytest.
     monkeypatch.setattr(failover, "SendSchedule", Nothing)
     monkeypatch.setattr(failover, "Client", lambda _: None)
     for rate, seconds in ((0.1, 34.0), (0.1, 30.0), (1.0, 0.2)):
-        await failover.Publishing([], Work(subscribers=60, topics=6, payload=140, rate=rate)).run(seconds)
+        await failover.OpenLoopPublisher([], Workload(subscribers=60, topics=6, payload=140, rate=rate)).run(seconds)
     assert counts == [4, 3, 1]
 
 
 async def test_what_the_live_clients_still_wait_for_when_all_are_back_is_counted() -> None:
-    steps = [heard([0.01], deliveries=5), heard([0.01], deliveries=5), heard([0.01, 3.0], deliveries=10)]
-    found = await storm.heard_all(Windows(*steps), 10)  # type: ignore[arg-type]
+    steps = [totals([0.01], deliveries=5), totals([0.01], deliveries=5), totals([0.01, 3.0], deliveries=10)]
+    found = await storm.wait_for_deliveries(Windows(*steps), 10)  # type: ignore[arg-type]
     assert found.latency.max == pytest.approx(3000.0)
-    with pytest.raises(Broken, match="5 of 10 deliveries came within 0 s"):
-        await storm.heard_all(Windows(*steps), 10, 0.0)  # type: ignore[arg-type]
+    with pytest.raises(MeasurementFailed, match="5 of 10 deliveries came within 0 s"):
+        await storm.wait_for_deliveries(Windows(*steps), 10, 0.0)  # type: ignore[arg-type]
 
 
 class Returning:
-    """An audience of a storm whose first deliveries come late, as those of a process that gives way do."""
+    """Receivers of a storm whose first deliveries come late, as those of a process that gives way do."""
 
     connections = 20
 
@@ -158,16 +157,16 @@ class Returning:
     async def close(self) -> None:
         pass
 
-    async def open(self, at_once: int) -> Totals:
-        return heard([], resumes=[0.5] * self.connections)
+    async def open(self, max_pending: int) -> ReceiverTotals:
+        return totals([], resumes=[0.5] * self.connections)
 
-    def total(self) -> Totals:
-        return heard([0.01], deliveries=sum(self.published) * 2 - self.behind)
+    def total(self) -> ReceiverTotals:
+        return totals([0.01], deliveries=sum(self.published) * 2 - self.behind)
 
-    async def heard(self, anew: bool = False) -> Totals:
+    async def report(self, reset: bool = False) -> ReceiverTotals:
         return self.total()
 
-    async def expect(self, deliveries: int, limit: float = 30.0) -> Totals:
+    async def wait_for(self, deliveries: int, limit: float = 30.0) -> ReceiverTotals:
         self.behind = 0
         self.expected.append(deliveries)
         assert self.total().deliveries == deliveries
@@ -178,41 +177,41 @@ async def test_a_storm_counts_from_when_everything_before_it_was_heard(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     published: list[int] = []
-    audiences: list[Returning] = []
+    groups: list[Returning] = []
 
     class Publishes(Cluster):
-        async def publishes(self, *_: Any) -> None:
+        async def start_publisher(self, *_: Any) -> None:
             pass
 
-        async def schedule(self, rate: float, seconds: float) -> o.Published:
+        async def publish_open_loop(self, rate: float, seconds: float) -> ipc.PublishReport:
             count = 10 * max(1, round(rate * seconds))
             published.append(count)
-            return o.Published(scheduled=count, sent=count, answered=count)
+            return ipc.PublishReport(scheduled=count, sent=count, answered=count)
 
-    def audience(*_: Any, **__: Any) -> Returning:
-        audiences.append(Returning(published))
-        return audiences[-1]
+    def receivers(*_: Any, **__: Any) -> Returning:
+        groups.append(Returning(published))
+        return groups[-1]
 
     monkeypatch.setattr(storm, "Product", Publishes)
-    monkeypatch.setattr(storm, "Audience", audience)
-    monkeypatch.setattr(storm, "LEAST", 0.0)
+    monkeypatch.setattr(storm, "Receivers", receivers)
+    monkeypatch.setattr(storm, "MIN_STORM_SECONDS", 0.0)
     found = await storm.measure(bench(tmp_path, storm_live=20, storm_clients=20, storm_seconds=0.1))
     assert (found["returned"], found["live_disconnected"]) == (20, 0)
-    assert all(one.expected == [20, sum(published) * 2] for one in audiences)
+    assert all(one.expected == [20, sum(published) * 2] for one in groups)
 
 
 class Dies:
-    """A stand whose server or clients do not last."""
+    """A rig whose server or clients do not last."""
 
-    def __init__(self, contender: Contender, work: Work, **_: Any) -> None:
+    def __init__(self, system: System, work: Workload, **_: Any) -> None:
         self.name = "product"
         self.work = work
-        self.contender = SimpleNamespace(pids=[1], name="product", last_words=" (killed)")
-        self.audience = SimpleNamespace(pids=[], heard=self.heard)
+        self.system = SimpleNamespace(pids=[1], name="product", last_log_lines=" (killed)")
+        self.receivers = SimpleNamespace(pids=[], report=self.report)
         self.connected = work.subscribers
 
-    async def heard(self) -> Totals:
-        return heard([], connected=self.connected)
+    async def report(self) -> ReceiverTotals:
+        return totals([], connected=self.connected)
 
     async def serve(self) -> None:
         pass
@@ -225,17 +224,17 @@ class Dies:
 
 
 async def test_a_server_that_died_is_not_one_that_takes_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    stand = Dies(Contender("product"), Work(subscribers=40, topics=10, payload=140, rate=0.0))
+    rig = Dies(System("product"), Workload(subscribers=40, topics=10, payload=140, rate=0.0))
 
     def pss(pids: list[int]) -> int:
-        there = 30 * 2**20 if stand.contender.pids else 0
-        stand.contender.pids = []  # it dies behind the first look
+        there = 30 * 2**20 if rig.system.pids else 0
+        rig.system.pids = []  # it dies behind the first look
         return there
 
     monkeypatch.setattr(machine, "pss", pss)
-    monkeypatch.setattr(memory, "SETTLE", 0.0)
-    with pytest.raises(Broken, match=r"product: a server ended .* \(killed\)"):
-        await memory.settled(stand)  # type: ignore[arg-type]
+    monkeypatch.setattr(memory, "SETTLE_SECONDS", 0.0)
+    with pytest.raises(MeasurementFailed, match=r"product: a server ended .* \(killed\)"):
+        await memory.settled_pss(rig)  # type: ignore[arg-type]
 
 
 async def test_memory_of_clients_that_are_gone_is_no_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,10 +245,10 @@ async def test_memory_of_clients_that_are_gone_is_no_figure(tmp_path: Path, monk
             self.connected -= 3
 
     monkeypatch.setattr(machine, "pss", lambda _: 2**20)
-    monkeypatch.setattr(memory, "SETTLE", 0.0)
-    monkeypatch.setattr(memory, "Stand", Loses)
-    with pytest.raises(Broken, match="product: 37 of 40 clients are connected"):
-        await memory._of(bench(tmp_path), Contender("product"), 40)
+    monkeypatch.setattr(memory, "SETTLE_SECONDS", 0.0)
+    monkeypatch.setattr(memory, "Rig", Loses)
+    with pytest.raises(MeasurementFailed, match="product: 37 of 40 clients are connected"):
+        await memory._measure_system(bench(tmp_path), System("product"), 40)
 
 
 async def test_what_is_carried_is_the_rate_and_not_how_often_a_topic_spoke(
@@ -259,18 +258,18 @@ async def test_what_is_carried_is_the_rate_and_not_how_often_a_topic_spoke(
     rates: list[float] = []
 
     class Carries(Dies):
-        async def publishes(self) -> None:
+        async def start_publisher(self) -> None:
             pass
 
-        async def turn(self, rate: float, seconds: float, limit: float) -> tuple[Any, Totals]:
+        async def turn(self, rate: float, seconds: float, limit: float) -> tuple[Any, ReceiverTotals]:
             rates.append(rate)
             if len(rates) == 3:
-                return SimpleNamespace(deliveries=0), heard([2.0])
+                return SimpleNamespace(deliveries=0), totals([2.0])
             count = max(1, round(rate * seconds)) * self.work.subscribers
-            return SimpleNamespace(deliveries=count), heard([0.01])
+            return SimpleNamespace(deliveries=count), totals([0.01])
 
-    stand = Carries(Contender("product"), Work(subscribers=50_000, topics=100, payload=140, rate=0.0))
-    found = await memory._carried(bench(tmp_path, seconds=4.0), stand)  # type: ignore[arg-type]
+    rig = Carries(System("product"), Workload(subscribers=50_000, topics=100, payload=140, rate=0.0))
+    found = await memory._max_rate(bench(tmp_path, seconds=4.0), rig)  # type: ignore[arg-type]
     assert rates == [0.25, 0.375, 0.5625]
     assert found["deliveries_per_s"] == 18_750.0
     assert found["not_carried"].startswith("28,125 deliveries/s: P99 2")
@@ -283,19 +282,23 @@ def test_without_a_compiler_no_other_loop_stands_in_for_the_one_in_c(
     monkeypatch.setenv("PATH", str(tmp_path))
     here = bench(tmp_path)
     assert [one.name for one in here.limits()] == ["raw loop in Python"]
-    assert here.dropped == {"raw loop in C": "no C compiler is here"}
+    assert here.dropped == {"raw loop in C": "no C compiler is installed"}
 
 
 class Capacity:
     """Keeps up with so many deliveries a second."""
 
     def __init__(self, most: float) -> None:
-        self.most = most
+        self.upper = most
         self.asked: list[float] = []
 
-    async def turn(self, deliveries: float, _seconds: float) -> latency.Seen:
+    async def turn(self, deliveries: float, _seconds: float) -> latency.LatencyResult:
         self.asked.append(deliveries)
-        return latency.Seen(1.0, 5.0) if deliveries <= self.most else latency.Seen(problem="99 of 100 deliveries came")
+        return (
+            latency.LatencyResult(1.0, 5.0)
+            if deliveries <= self.upper
+            else latency.LatencyResult(problem="99 of 100 deliveries came")
+        )
 
 
 @pytest.mark.parametrize(
@@ -324,11 +327,11 @@ async def test_where_no_peer_keeps_up_latency_says_so(tmp_path: Path, monkeypatc
         return 0.0
 
     monkeypatch.setattr(latency, "_saturation", nothing)
-    monkeypatch.setattr(latency, "PEERS", {"nats": Contender})
+    monkeypatch.setattr(latency, "PEERS", {"nats": System})
     one = bench(tmp_path)
     one.missing = []
     async with one.stack:
-        with pytest.raises(Broken, match="no peer keeps up"):
+        with pytest.raises(MeasurementFailed, match="no peer keeps up"):
             await latency.measure(one)
 
 
@@ -379,9 +382,9 @@ async def test_no_system_call_is_missed_while_strace_attaches(
     made: Any = lambda _: counter  # noqa: E731
     made.available = lambda: True
     monkeypatch.setattr(machine, "CallCounter", made)
-    monkeypatch.setattr(fanout, "ATTACH", 1.0)
-    stand: Any = SimpleNamespace(contender=SimpleNamespace(pids=[1]), work=SimpleNamespace(rate=1.0), turn=turn)
-    assert await fanout._calls(stand) == found
+    monkeypatch.setattr(fanout, "_ATTACH_TIMEOUT", 1.0)
+    rig: Any = SimpleNamespace(system=SimpleNamespace(pids=[1]), work=SimpleNamespace(rate=1.0), turn=turn)
+    assert await fanout._count_syscalls(rig) == found
 
 
 def test_who_is_not_traced_is_not_attached_to() -> None:
@@ -391,17 +394,17 @@ def test_who_is_not_traced_is_not_attached_to() -> None:
 async def test_a_turn_lasts_until_its_last_delivery(monkeypatch: pytest.MonkeyPatch) -> None:
     """CPU is counted up to there: a share of a shorter time could be more than all."""
 
-    class Server(Contender):
-        async def schedule(self, *_: Any) -> o.Published:
-            return o.Published(scheduled=10, sent=10, answered=10, seconds=0.001)
+    class Server(System):
+        async def publish_open_loop(self, *_: Any) -> ipc.PublishReport:
+            return ipc.PublishReport(scheduled=10, sent=10, answered=10, seconds=0.001)
 
     class Late(Windows):
-        async def expect(self, deliveries: int, limit: float = 30.0) -> Totals:
+        async def wait_for(self, deliveries: int, limit: float = 30.0) -> ReceiverTotals:
             await asyncio.sleep(0.2)
-            return heard([0.2], deliveries=deliveries)
+            return totals([0.2], deliveries=deliveries)
 
-    stand = Stand(Server("product"), Work(subscribers=20, topics=10, payload=140, rate=1.0), pinned=False)
-    stand._audience = Late(heard([]))  # type: ignore[assignment]
-    turn, _ = await stand.turn(1.0, 1.0)
+    rig = Rig(Server("product"), Workload(subscribers=20, topics=10, payload=140, rate=1.0), pinned=False)
+    rig._receivers = Late(totals([]))  # type: ignore[assignment]
+    turn, _ = await rig.turn(1.0, 1.0)
     assert 0.2 <= turn.seconds < 10.0
     assert turn.deliveries == 20

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.payload import HEAD, MARK, Carry, build, read
+from benchmarks.payload import HEAD, MARK, PartialHeads, build, read
 
 
 def test_what_was_built_is_read() -> None:
@@ -19,9 +19,9 @@ def test_what_was_built_is_read() -> None:
 
 def found(chunks: list[bytes]) -> list[int]:
     """The numbers that a reader finds in a stream that comes in these chunks: what the receiver does."""
-    carry, numbers = Carry(), []
+    carry, numbers = PartialHeads(), []
     for chunk in chunks:
-        data = carry.held.pop(7, b"") + chunk
+        data = carry.by_connection.pop(7, b"") + chunk
         place, behind = data.find(MARK), 0
         while 0 <= place <= len(data) - HEAD:
             behind = place + HEAD
@@ -39,7 +39,7 @@ def test_a_stream_may_be_cut_anywhere() -> None:
 
 
 def test_nothing_is_carried_where_nothing_can_follow() -> None:
-    carry = Carry()
+    carry = PartialHeads()
     data = b"\x82\x10" + build(40, 5, 1) + b"}}"
     carry.keep(1, data, HEAD + 2, len(data))
-    assert carry.held == {}
+    assert carry.by_connection == {}

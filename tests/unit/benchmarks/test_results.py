@@ -17,22 +17,21 @@ from migratory_loadtest.histogram import Histogram, bucket_bounds
 from msgspec import to_builtins
 from rich.console import Console
 
-from benchmarks import orders as o
-from benchmarks import readme, report
+from benchmarks import ipc, readme, report
 from benchmarks.__main__ import with_changes
-from benchmarks.audience import PER_SOURCE, Totals, sources
-from benchmarks.bench import TINY, Sizes
+from benchmarks.benchmark import TINY, Sizes
 from benchmarks.compare import Number, compare, main, numbers, verdict
-from benchmarks.contenders import Product, Work
-from benchmarks.contenders.product import merged
-from benchmarks.figures import figure, headline
-from benchmarks.goals import GOALS, judge, look_up
 from benchmarks.machine import cpu, parse_strace
-from benchmarks.measurements import ALL, cycles, failover, fanout, latency, publish, storm
-from benchmarks.measurements.latency import Seen
-from benchmarks.measurements.publish import Run
+from benchmarks.measurements import ALL, failover, fanout, latency, memory, publish, storm
+from benchmarks.measurements.latency import LatencyResult
+from benchmarks.measurements.publish import PublishTurn
 from benchmarks.plots import write
-from benchmarks.stand import Turn
+from benchmarks.receivers import MAX_PER_SOURCE, ReceiverTotals, sources
+from benchmarks.rig import Turn
+from benchmarks.stats import round_stats, with_medians
+from benchmarks.systems import Product, Workload
+from benchmarks.systems.product import merged
+from benchmarks.targets import TARGETS, check_targets, look_up
 
 
 def spread(median: float, low: float, high: float) -> dict[str, Any]:
@@ -72,7 +71,7 @@ def test_only_the_products_own_figures_are_compared() -> None:
 
 
 def test_a_median_has_its_spread_under_rounds() -> None:
-    measured = to_builtins(headline(us_per_delivery=figure([7.0, 8.0, 6.0]), ratio_raw=None))
+    measured = to_builtins(with_medians(us_per_delivery=round_stats([7.0, 8.0, 6.0]), ratio_raw=None))
     assert (measured["us_per_delivery"], measured["ratio_raw"]) == (7.0, None)
     assert dict(numbers({"fanout": measured})) == {"fanout.us_per_delivery": Number(7.0, 6.0, 8.0)}
     assert look_up({"fanout": measured}, "fanout.us_per_delivery") == 7.0
@@ -118,18 +117,18 @@ def test_a_slope_around_zero_is_not_judged() -> None:
 
 def test_a_goal_without_a_number_is_not_met() -> None:
     found = {"fanout": {"ratio_raw": spread(1.05, 1.0, 1.2), "syscalls_per_delivery": None, "ratio_best_peer": None}}
-    judged = {one.goal.key: one for one in judge(found, ["fanout"])}
+    judged = {one.target.key: one for one in check_targets(found, ["fanout"])}
     assert judged["fanout.ratio_raw"].met
     assert (judged["fanout.ratio_best_peer"].value, judged["fanout.ratio_best_peer"].met) == (None, False)
     assert not judged["fanout.syscalls_per_delivery"].met
     assert all(key.startswith("fanout.") for key in judged)
-    assert {goal.key.split(".")[0] for goal in GOALS} <= ALL.keys()
+    assert {goal.key.split(".")[0] for goal in TARGETS} <= ALL.keys()
 
 
 def test_what_misses_a_goal_by_little_does_not_look_like_it() -> None:
     found = {"fanout": {"ratio_raw": 1.1004, "syscalls_per_delivery": 12345.0, "ratio_best_peer": 0.65}}
     console = Console(width=200, file=io.StringIO(), record=True)
-    console.print(report.goals(judge(found, ["fanout"])))
+    console.print(report.goals(check_targets(found, ["fanout"])))
     rows = [re.findall(r"[^│\s][^│]*[^│\s]", line) for line in console.export_text().splitlines() if "fanout." in line]
     assert [row[1:] for row in rows] == [
         ["1.1004", "at most 1.1", "MISSED"], ["0.65", "at most 0.65", "yes"],
@@ -139,7 +138,7 @@ def test_what_misses_a_goal_by_little_does_not_look_like_it() -> None:
 
 def test_goals_of_at_least_and_at_most_are_judged_each_their_way() -> None:
     found = {"publish": {"ratio_jetstream": spread(0.4, 0.3, 0.5), "single_ratio_jetstream": spread(1.4, 1, 2)}}
-    assert [one.met for one in judge(found, ["publish"])] == [False, True]
+    assert [one.met for one in check_targets(found, ["publish"])] == [False, True]
     assert look_up(found, "publish.ratio_jetstream") == 0.4
     assert look_up(found, "publish.ratio_jetstream.high") == 0.5
     assert look_up(found, "publish.nothing.at.all") is None
@@ -175,23 +174,23 @@ def test_fanout_takes_ratios_to_the_limit_and_to_the_best_peer_of_the_same_round
 
 def test_latency_is_compared_with_the_best_peer_that_did_not_fail() -> None:
     rows = {
-        "product": [Seen(1.0, 4.0), Seen(1.0, 6.0)],
-        "steady": [Seen(2.0, 8.0), Seen(2.0, 8.0)],
-        "broken": [Seen(0.1, 0.1), Seen(problem="lost 5")],
+        "product": [LatencyResult(1.0, 4.0), LatencyResult(1.0, 6.0)],
+        "steady": [LatencyResult(2.0, 8.0), LatencyResult(2.0, 8.0)],
+        "broken": [LatencyResult(0.1, 0.1), LatencyResult(problem="lost 5")],
     }
     found = latency.summary(rows)
     assert found["best_peer"] == "steady"
     assert found["p99_ratio_best_peer"].values == [0.5, 0.75]
     assert latency.worst({"25": found, "50": latency.summary({**rows, "steady": rows["product"]})}) == 1.0
     assert found["contenders"]["broken"]["problems"] == ["lost 5"]
-    rows["product"][1] = Seen(problem="closed")
+    rows["product"][1] = LatencyResult(problem="closed")
     failed = latency.summary(rows)
     assert failed["p99_ratio_best_peer"] is None
     assert latency.worst({"25": found, "50": failed}) is None  # where the product failed no goal is met
 
 
 def test_publishing_is_compared_in_rate_and_in_single_times() -> None:
-    fast, slow = Run(200.0, 5.0, [0.001] * 99 + [0.005], 1.0), Run(100.0, 10.0, [0.002] * 100, 1.0)
+    fast, slow = PublishTurn(200.0, 5.0, [0.001] * 99 + [0.005], 1.0), PublishTurn(100.0, 10.0, [0.002] * 100, 1.0)
     found = publish.summary({"product": [slow], "jetstream": [fast]}, {"product": [slow], "jetstream": [fast]}, [])
     assert found["ratio_jetstream"] == 0.5
     assert found["single_ratio_jetstream"] == 2.0
@@ -200,18 +199,18 @@ def test_publishing_is_compared_in_rate_and_in_single_times() -> None:
     assert (alone["ratio_jetstream"], alone["missing_peers"]) == (None, ["jetstream"])
 
 
-def heard(latencies: list[float], **more: Any) -> o.Heard:
+def heard(latencies: list[float], **more: Any) -> ipc.ReceiverReport:
     histogram = Histogram(bucket_bounds())
     for value in latencies:
         histogram.observe(value)
     own = {"counts": histogram.counts, "total": histogram.total, "squares": histogram.squares,
            "largest": histogram.largest, "subscribed": [10, 11, 12]}  # fmt: skip
-    return o.Heard(**{**own, **more})
+    return ipc.ReceiverReport(**{**own, **more})
 
 
 def test_failover_counts_who_lost_a_link_though_its_broker_lived() -> None:
-    before, during = Totals([heard([0.01] * 100)]), Totals([heard([0.01], resumes=[0.5, 0.7, 2.0])])
-    after = Totals([heard([0.02] * 100, disconnected=13, subscribed=[16, 0, 17], resumes=[1.5])])
+    before, during = ReceiverTotals([heard([0.01] * 100)]), ReceiverTotals([heard([0.01], resumes=[0.5, 0.7, 2.0])])
+    after = ReceiverTotals([heard([0.02] * 100, disconnected=13, subscribed=[16, 0, 17], resumes=[1.5])])
     found = failover.summary(before, during, after)
     assert (found["killed_clients"], found["others_disconnected"]) == (11, 2)
     assert found["resumed"] == 4
@@ -221,30 +220,30 @@ def test_failover_counts_who_lost_a_link_though_its_broker_lived() -> None:
 
 
 def test_a_storm_is_felt_by_those_who_stayed() -> None:
-    quiet, live = Totals([heard([0.01] * 50)]), Totals([heard([0.03] * 50)])
-    found = storm.summary(quiet, live, Totals([heard([], resumes=[1.0, 2.0], refused=3)]), 2.5)
+    quiet, live = ReceiverTotals([heard([0.01] * 50)]), ReceiverTotals([heard([0.03] * 50)])
+    found = storm.summary(quiet, live, ReceiverTotals([heard([], resumes=[1.0, 2.0], refused=3)]), 2.5)
     assert found["live_ratio"] == pytest.approx(3.0, rel=0.1)
     assert (found["returned"], found["refused_attempts"], found["seconds"]) == (2, 3, 2.5)
 
 
 def test_cycles_are_judged_behind_the_first() -> None:
-    flat = cycles.summary([50.0] * 4, [20.0, 30.0, 30.0, 30.0])
+    flat = memory.cycle_summary([50.0] * 4, [20.0, 30.0, 30.0, 30.0])
     assert (flat["growth_ratio"], flat["kib_per_cycle"]) == (1.0, 0.0)
-    grown = cycles.summary([50.0] * 7, [20.0, 30.0, 31.0, 32.0, 33.0, 34.0, 35.0])
+    grown = memory.cycle_summary([50.0] * 7, [20.0, 30.0, 31.0, 32.0, 33.0, 34.0, 35.0])
     assert grown["growth_ratio"] == pytest.approx(34.5 / 30.5, abs=1e-4)
     assert grown["kib_per_cycle"] == pytest.approx(1024.0)
 
 
 def test_totals_of_several_receivers_are_one_audience() -> None:
     parts = [heard([0.01], deliveries=5, connected=3, user=1.0), heard([0.02], deliveries=7, connected=4, system=0.5)]
-    found = Totals(parts)
+    found = ReceiverTotals(parts)
     assert (found.deliveries, found.connected, found.cpu, found.subscribed) == (12, 7, 1.5, [20, 22, 24])
     assert found.latency.count == 2
     assert found.latency.max == pytest.approx(20.0)
 
 
 def test_source_addresses_are_enough_and_of_loopback() -> None:
-    assert sources(PER_SOURCE) == []
+    assert sources(MAX_PER_SOURCE) == []
     assert sources(50_000) == ["127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.5", "127.0.0.6"]
     many = sources(10_000_000)
     assert len(set(many)) == 1000
@@ -277,9 +276,9 @@ def test_sizes_are_named_and_checked() -> None:
 
 
 def test_subscribers_must_spread_evenly_or_counts_would_not_come_out() -> None:
-    assert Work(subscribers=100, topics=20, payload=140, rate=1.0).audience == 5
+    assert Workload(subscribers=100, topics=20, payload=140, rate=1.0).subscribers_per_topic == 5
     with pytest.raises(ValueError, match="can't be spread evenly"):
-        _ = Work(subscribers=101, topics=20, payload=140, rate=1.0).audience
+        _ = Workload(subscribers=101, topics=20, payload=140, rate=1.0).subscribers_per_topic
 
 
 def test_a_cluster_files_changes_go_over_the_defaults() -> None:

@@ -1,0 +1,92 @@
+"""The context of a measurement: its sizes, the systems that take part, and progress messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from msgspec import Struct
+
+from benchmarks import peers
+from benchmarks.processes import MeasurementFailed
+from benchmarks.rig import Rig
+from benchmarks.systems import C_LOOP, PEERS, RawLoop, System, c_loop, python_loop
+
+
+class Sizes(Struct, frozen=True, kw_only=True):
+    """The sizes of all measurements. Seconds are of one turn."""
+
+    rounds: int = 5
+    seconds: float = 4.0
+    subscribers: int = 10_000
+    topics: int = 100
+    payload: int = 140
+    rate: float = 2.5  # publications per topic and second
+    memory_clients: tuple[int, ...] = (10_000, 50_000)
+    peer_clients: int = 5000  # for the peers' memory
+    latency_seconds: float = 3.0
+    highest: float = 120_000.0  # deliveries per second at which the search for saturation ends
+    publish_seconds: float = 3.0
+    window: int = 256  # publications without an answer, of each of four connections
+    many_topics: int = 10_000
+    many_rate: float = 2000.0  # publications per second over all of them
+    storm_clients: int = 10_000
+    storm_live: int = 1000
+    storm_seconds: float = 20.0  # of publishing after the clients reconnect
+    failover_clients: int = 30_000
+    failover_deliveries: float = 3000.0  # per second
+    failover_seconds: float = 12.0  # before the kill, and from 10 s after it
+    batching_subscribers: int = 400
+    batching_rate: float = 100.0  # messages per second and client
+    cycle_clients: int = 10_000
+    cycles: int = 10
+
+
+TINY = Sizes(
+    rounds=2, seconds=1.0, subscribers=40, topics=10, rate=2.0, memory_clients=(40,), peer_clients=40,
+    latency_seconds=1.0, highest=400.0, publish_seconds=0.5, window=16, many_topics=40, many_rate=40.0,
+    storm_clients=40, storm_live=20, storm_seconds=4.0, failover_clients=60, failover_deliveries=60.0,
+    failover_seconds=2.0, batching_subscribers=20, batching_rate=10.0, cycle_clients=40, cycles=3,
+)  # fmt: skip
+"""Sizes that run every measurement once in a few minutes, to test that it works."""
+
+
+class Benchmark:
+    """The context of one measurement. `say` shows a line of progress. `stack` stops everything that the measurement
+    started, even when it fails. `dropped` has the reason of each peer that failed: the measurement continues without
+    it, and is incomplete."""
+
+    def __init__(self, sizes: Sizes, folder: Path, say: Callable[[str], None]) -> None:
+        self.sizes = sizes
+        self.folder = folder
+        self.say = say
+        self.missing = peers.missing()
+        self.dropped: dict[str, str] = {}
+        self.stack = AsyncExitStack()
+
+    def peers(self) -> list[System]:
+        """Return new systems for the installed peers."""
+        return [make() for name, make in PEERS.items() if name not in self.missing]
+
+    def limits(self) -> list[System]:
+        """Return the raw loops. Ratios refer to the one in C, which needs a compiler."""
+        command = c_loop(self.folder)
+        if command is None:
+            self.drop(C_LOOP, MeasurementFailed("no C compiler is installed"))
+        loops: list[System] = [] if command is None else [RawLoop(C_LOOP, command)]
+        return [*loops, RawLoop("raw loop in Python", python_loop())]
+
+    def drop(self, name: str, reason: Exception) -> None:
+        """Record a system that failed, and continue without it."""
+        self.dropped[name] = str(reason)
+        self.say(f"DROPPED: {name}: {reason}")
+
+    def stop_after(self, rig: Rig) -> Rig:
+        """Stop the rig at the end of the measurement."""
+        self.stack.push_async_callback(rig.stop)
+        return rig
+
+
+class NotMeasurable(Exception):
+    """A measurement can't be made on this machine or with this product. The text says what is missing."""

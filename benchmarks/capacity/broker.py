@@ -1,0 +1,75 @@
+"""Measures brokers at several sizes: what `model.py` is fitted to."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import NamedTuple
+
+from benchmarks import machine
+from benchmarks.benchmark import Benchmark
+from benchmarks.capacity.model import Point
+from benchmarks.measurements.memory import settled_pss
+from benchmarks.rig import Rig
+from benchmarks.systems import Product, Workload
+
+
+class Size(NamedTuple):
+    """`rate`: publications per topic and second."""
+
+    clients: int
+    topics: int
+    rate: float
+
+
+# Chosen so that clients, publications and deliveries don't rise together: a fit could not tell them apart.
+SIZES = (
+    Size(1000, 100, 2.0),
+    Size(4000, 100, 5.0),
+    Size(8000, 20, 3.0),
+    Size(12_000, 200, 0.5),
+    Size(2000, 1000, 1.0),
+    Size(10_000, 10, 2.0),
+    Size(6000, 2000, 0.25),
+    Size(12_000, 100, 0.1),
+)
+HELD_OUT = Size(7000, 70, 3.0)
+
+
+async def measure(bench: Benchmark, size: Size, seconds: float, rounds: int) -> Point:
+    """On a broker of its own, from its start; `rounds` turns, whose median counts."""
+    work = Workload(subscribers=size.clients, topics=size.topics, payload=bench.sizes.payload, rate=size.rate)
+    rig = Rig(Product(), work)
+    try:
+        await rig.serve()
+        await settled_pss(rig)
+        before, kernel = machine.cpu(rig.system.pids), machine.kernel_memory()
+        await rig.connect()
+        kernel = max(0, machine.kernel_memory() - kernel)
+        connect = (machine.cpu(rig.system.pids) - before).total / size.clients
+        await rig.system.start_publisher(work, machine.cores()[1])
+        seconds = max(seconds, 1.0 / size.rate)
+        await rig.turn(size.rate, min(seconds, max(1.0, 1.0 / size.rate)))  # the topics are there
+        start = await rig.receivers.report()
+        turns = []
+        for _ in range(rounds):
+            turn, _ = await rig.turn(size.rate, seconds)
+            # what the broker takes while nothing is published belongs to the turn as well: it waits for the last
+            turns.append(((turn.user + turn.system) / turn.seconds, turn.seconds))
+        end = await rig.receivers.report()
+        wire = (end.bytes - start.bytes) / (end.deliveries - start.deliveries)
+        memory = await settled_pss(rig)
+    finally:
+        await rig.stop()
+    cpu, lasted = sorted(turns)[len(turns) // 2]
+    count = round(size.rate * seconds) or 1
+    point = Point(
+        clients=size.clients, topics=size.topics, publications=count * size.topics / lasted,
+        deliveries=count * size.clients / lasted, cpu=cpu, memory=memory, connect=connect, wire=wire,
+        kernel=kernel / size.clients,
+    )  # fmt: skip
+    bench.say(
+        f"{size.clients:,} clients, {size.topics:,} topics, {point.deliveries:,.0f} deliveries/s: "
+        f"{point.cpu * 100:.1f}% of a core, {memory / 2**20:.1f} MiB"
+    )
+    await asyncio.sleep(0.5)
+    return point

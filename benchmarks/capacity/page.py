@@ -1,0 +1,192 @@
+"""docs/capacity.md from a result of `python -m benchmarks.capacity`: the fit, its check, and what follows from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from benchmarks.capacity.cluster import Seen, copy_cost
+from benchmarks.capacity.model import Check, Costs, Point, check, fit
+from benchmarks.capacity.simulation import Failover, Latencies, failover, fan_out
+from benchmarks.capacity.sizing import CapacityScenario, Server, Sizing, needs
+
+TEMPLATE = Path(__file__).parent / "capacity.template.md"
+SERVER = Server()
+SCENARIOS = (
+    CapacityScenario(name="1 M clients, 100 topics, each once a second", clients=1_000_000, topics=100, rate=1.0,
+                     payload=140),
+    CapacityScenario(name="10 M clients, 1,000 topics, each once a second", clients=10_000_000, topics=1000, rate=1.0,
+             payload=140),
+    CapacityScenario(name="10 M clients, 1,000 topics, each once a minute", clients=10_000_000, topics=1000,
+                     rate=1 / 60,
+             payload=140),
+    CapacityScenario(name="10 M clients, a topic each, once a minute, 512 bytes", clients=10_000_000, topics=10_000_000,
+             rate=1 / 60, payload=512),
+)  # fmt: skip
+CONNECTS = 5000  # per second and broker: the default of limits.connectsPerSecond
+ALLOWED = 0.15  # relative error at the held-out size
+
+
+class Result(msgspec.Struct, kw_only=True):
+    """It grows while it is measured. `failed` has the parts that went wrong, each with the reason."""
+
+    machine: dict[str, Any]
+    points: list[Point] = msgspec.field(default_factory=list)
+    held_out: Point | None = None
+    cluster: list[Seen] = msgspec.field(default_factory=list)
+    failed: dict[str, str] = msgspec.field(default_factory=dict)
+
+    @property
+    def costs(self) -> Costs:
+        """Raises ValueError when too little was measured."""
+        idle = [seen.idle_cores for seen in self.cluster if seen.brokers == 1]
+        if not idle:
+            raise ValueError("a broker without clients has not been measured")
+        return fit(self.points, idle[0])
+
+    def checks(self) -> dict[str, Check]:
+        """At the size that the fit has not seen. Raises ValueError when that is missing."""
+        costs, point = self.costs, self.held_out
+        if point is None:
+            raise ValueError("the size that was to be held out has not been measured")
+        return {"CPU": check(point.cpu, costs.cpu(point)), "memory": check(point.memory, costs.memory(point))}
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = ["| " + " | ".join(columns) + " |", "|" + " --- |" * len(columns)]
+    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
+
+
+def render(result: Result) -> str:
+    """Raises ValueError when too little was measured."""
+    costs, copy = result.costs, copy_cost(result.cluster)
+    found: dict[str, Sizing | str] = {}
+    for scenario in SCENARIOS:
+        try:
+            found[scenario.name] = needs(costs, copy, scenario, SERVER)
+        except ValueError as reason:
+            found[scenario.name] = str(reason)
+    return TEMPLATE.read_text().format(
+        machine=_machine(result.machine), costs=_costs(costs, copy), points=_points(result), checks=_checks(result),
+        cluster=_cluster(result.cluster, copy), server=_server(), needs=_needs(found), fan_out=_fan_out(costs, found),
+        failover=_failover(costs, found),
+    )  # fmt: skip
+
+
+def _machine(machine: Mapping[str, Any]) -> str:
+    return f"{machine['cores']} cores of {machine['cpu']}, Linux {machine['kernel']}, Python {machine['python']}"
+
+
+def _costs(costs: Costs, copy: float) -> str:
+    rows = [
+        ("broker without clients", f"{costs.idle * 100:.2f}% of a core", f"{costs.empty_bytes / 2**20:.1f} MiB"),
+        ("client (its heartbeat)", f"{costs.client * 1e6:.2f} us a second", f"{costs.client_bytes / 1024:.2f} KiB"),
+        ("delivery", f"{costs.delivery * 1e6:.2f} us", f"{costs.wire_bytes:.0f} bytes on the wire (140 of payload)"),
+        ("publication, at each broker", f"{costs.publication * 1e6:.0f} us", ""),
+        ("publication, for each broker more, over all", f"{copy * 1e6:.0f} us", ""),
+        ("topic", "", f"{costs.topic_bytes / 1024:.2f} KiB (with a few publications kept)"),
+        ("taking a client", f"{costs.connect * 1e6:.0f} us", f"{costs.kernel_bytes / 1024:.1f} KiB of the kernel"),
+    ]
+    return table(("of a", "CPU", "memory"), rows)
+
+
+def _points(result: Result) -> str:
+    costs = result.costs
+    rows = []
+    for point in [*result.points, *([result.held_out] if result.held_out else [])]:
+        name = "**held out**: " if point is result.held_out else ""
+        rows.append((
+            f"{name}{point.clients:,}", f"{point.topics:,}", f"{point.publications:,.0f}", f"{point.deliveries:,.0f}",
+            f"{point.cpu * 100:.1f}%", f"{costs.cpu(point) * 100:.1f}%", f"{point.memory / 2**20:.1f}",
+            f"{costs.memory(point) / 2**20:.1f}",
+        ))  # fmt: skip
+    columns = ("clients", "topics", "publications/s", "deliveries/s", "CPU measured", "CPU by the model",
+               "MiB measured", "MiB by the model")  # fmt: skip
+    return table(columns, rows)
+
+
+def _checks(result: Result) -> str:
+    parts = [f"{name} {one.error * 100:.1f}%" for name, one in result.checks().items()]
+    met = all(one.error <= ALLOWED for one in result.checks().values())
+    return f"{' and '.join(parts)} (goal {ALLOWED * 100:.0f}%: {'reached' if met else 'MISSED'})"
+
+
+def _cluster(seen: Sequence[Seen], copy: float) -> str:
+    rows = [
+        (f"{one.brokers}", f"{one.publication_us:.0f} us", f"{one.idle_cores * 100:.1f}%", f"{one.zookeeper_per_s:.1f}",
+         f"{one.zookeeper_cores * 100:.2f}%")
+        for one in seen
+    ]  # fmt: skip
+    columns = ("brokers", "CPU of a publication, all brokers", "CPU of all brokers when idle",
+               "packets/s to ZooKeeper when idle", "ZooKeeper's CPU")  # fmt: skip
+    return table(columns, rows)
+
+
+def _server() -> str:
+    return (
+        f"{SERVER.cores} cores, {SERVER.memory_gib:.0f} GiB and {SERVER.gbit:.0f} Gbit/s for each broker, "
+        f"filled to {SERVER.busy * 100:.0f}% at most"
+    )
+
+
+def _needs(found: Mapping[str, Sizing | str]) -> str:
+    rows = []
+    for name, one in found.items():
+        if isinstance(one, str):
+            rows.append((name, one, *[""] * 8))
+            continue
+        rows.append((
+            name, f"{one.clusters}", f"{one.brokers}", f"{one.processes}", f"{one.cores:.1f} ({one.logic:.2f})",
+            f"{one.user_gib:.1f} + {one.kernel_gib:.1f}", f"{one.gbit:.2f} + {one.replication_gbit:.3f}",
+            f"{one.descriptors:,}", f"{one.cores * one.all_brokers:.0f}", one.limited_by,
+        ))  # fmt: skip
+    columns = ("", "clusters", "brokers of each", "I/O processes", "cores (of these logic)", "GiB user + kernel",
+               "Gbit/s clients + brokers", "descriptors of a process", "cores in all",
+               "most of a broker's CPU")  # fmt: skip
+    return table(columns, rows)
+
+
+def _fan_out(costs: Costs, found: Mapping[str, Sizing | str]) -> str:
+    rows = []
+    for scenario in SCENARIOS:
+        one = found[scenario.name]
+        if isinstance(one, str):
+            continue
+        topics = max(1, scenario.topics // one.clusters)
+        for staggered in (True, False):
+            seen: Latencies = fan_out(
+                subscribers=scenario.clients // one.all_brokers, processes=one.processes, topics=topics,
+                rate=scenario.rate, delivery=costs.delivery, publication=0.0, staggered=staggered,
+                seconds=max(10.0, 2 / scenario.rate),
+            )  # fmt: skip
+            rows.append((
+                scenario.name, "evenly over the period" if staggered else "all at once", f"{seen.median:,.1f}",
+                f"{seen.p99:,.1f}", f"{seen.largest:,.1f}", f"{seen.busy * 100:.0f}%",
+            ))  # fmt: skip
+    columns = ("", "topics publish", "median ms", "P99 ms", "largest ms", "an I/O process is busy")
+    return table(columns, rows)
+
+
+def _failover(costs: Costs, found: Mapping[str, Sizing | str]) -> str:
+    rows = []
+    for scenario in SCENARIOS:
+        one = found[scenario.name]
+        if isinstance(one, str):
+            continue
+        idle = 1 - (one.cores - one.logic) / one.processes  # what deliveries and heartbeats leave of an I/O process
+        for limit, said in ((CONNECTS, f"{CONNECTS:,} (the default)"), (4 * CONNECTS, f"{4 * CONNECTS:,}")):
+            seen: Failover = failover(
+                clients=scenario.clients // one.all_brokers, brokers=one.brokers - 1, processes=one.processes,
+                connect=costs.connect / idle, connects_per_second=limit,
+            )  # fmt: skip
+            arrivals = " ".join(f"{sum(seen.arrivals[ten : ten + 100]):,}" for ten in range(0, 600, 100))
+            rows.append((
+                scenario.name, f"{seen.clients:,}", said, f"{seen.median:.1f}", f"{seen.p99:.1f}",
+                f"{seen.largest:.1f}", f"{seen.given_up:,}", arrivals,
+            ))  # fmt: skip
+    columns = ("", "clients of the dead broker", "connectsPerSecond", "median s", "P99 s", "largest s",
+               "attempts given up", "attempts in each of 6 times 10 s")  # fmt: skip
+    return table(columns, rows)

@@ -1,0 +1,122 @@
+"""NATS: one server with WebSocket for fan-out; three with JetStream, in memory, for acknowledged publishing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+
+from migratory_local.processes.network import free_ports
+
+from benchmarks import peers
+from benchmarks.processes import MeasurementFailed, wait_for_port
+from benchmarks.systems.base import System, Workload
+
+SERVER = """\
+server_name: node{number}
+listen: "127.0.0.1:{port}"
+websocket {{ listen: "127.0.0.1:{web}", no_tls: true }}
+max_connections: 200000
+ping_interval: "30m"
+"""
+
+CLUSTER = """\
+jetstream {{ store_dir: "{folder}/store{number}", max_memory_store: 2GB, max_file_store: 1GB }}
+cluster {{ name: bench, listen: "127.0.0.1:{route}", routes: [{routes}] }}
+"""
+
+STREAM = {
+    "name": "bench",
+    "subjects": ["bench.>"],
+    "storage": "memory",
+    "num_replicas": 3,
+    "retention": "limits",
+    "discard": "old",
+    "max_bytes": 1_500_000_000,
+}
+ELECTION_TIMEOUT = 60.0
+"""Seconds for three servers to elect a leader and create the stream."""
+
+
+class Nats(System):
+    """One NATS server."""
+
+    protocol = "nats"
+
+    def __init__(self) -> None:
+        super().__init__("nats")
+
+    async def start(self, work: Workload, core: int | None) -> None:
+        port, web = free_ports(2)
+        await self._server(0, port, web, core)
+        self.addresses = [("127.0.0.1", web)]
+
+    async def _server(self, number: int, port: int, web: int, core: int | None, more: str = "") -> None:
+        program = peers.find("nats")
+        if program is None:
+            raise MeasurementFailed("nats-server is not installed; run `make bench-peers`")
+        path = self.folder / f"nats-{number}.conf"
+        path.write_text(SERVER.format(number=number, port=port, web=web) + more)
+        process = self._run([program, "-c", str(path)], core)
+        if not more:
+            await wait_for_port(process, web)
+
+
+class JetStream(Nats):
+    """Three NATS servers with one stream over all topics. The address of its leader comes first."""
+
+    publish_protocol = "jetstream"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.name = "jetstream R3 in memory"
+
+    async def start(self, work: Workload, core: int | None) -> None:
+        clients, web, routes = free_ports(3), free_ports(3), free_ports(3)
+        others = ", ".join(f'"nats://127.0.0.1:{port}"' for port in routes)
+        for number in range(3):
+            more = CLUSTER.format(folder=self.folder, number=number, route=routes[number], routes=others)
+            await self._server(number, clients[number], web[number], core, more)
+        for process, port in zip(self._processes, web, strict=True):
+            await wait_for_port(process, port)
+        leader = await self._create_stream(clients[0])
+        order = sorted(range(3), key=lambda number: number != leader)
+        self.addresses = [("127.0.0.1", web[number]) for number in order]
+
+    async def _create_stream(self, port: int) -> int:
+        """Create the stream once the servers have elected a leader. Return the leader's number."""
+        deadline = time.monotonic() + ELECTION_TIMEOUT
+        while True:
+            answer = await _request(port, "$JS.API.STREAM.CREATE.bench", STREAM)
+            leader = answer.get("cluster", {}).get("leader", "")
+            if "error" not in answer and leader:
+                return int(leader.removeprefix("node"))
+            if time.monotonic() > deadline:
+                raise MeasurementFailed(f"JetStream created no stream within {ELECTION_TIMEOUT:.0f} s: {answer}")
+            await asyncio.sleep(0.5)
+
+
+async def _request(port: int, subject: str, body: object) -> dict[str, dict[str, str]]:
+    """Send one request over the NATS protocol. Return its answer, or {} when none arrives."""
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    except OSError:
+        return {}
+    try:
+        data = json.dumps(body).encode()
+        writer.write(b'CONNECT {"verbose":false}\r\nSUB _INBOX.setup 1\r\n')
+        writer.write(f"PUB {subject} _INBOX.setup {len(data)}\r\n".encode() + data + b"\r\n")
+        async with asyncio.timeout(3.0):
+            while True:
+                line = await reader.readline()
+                if line.startswith(b"PING"):
+                    writer.write(b"PONG\r\n")
+                elif line.startswith(b"MSG _INBOX.setup"):
+                    reply: dict[str, dict[str, str]] = json.loads(await reader.readexactly(int(line.split()[-1])))
+                    return reply
+                elif not line:
+                    return {}
+    except (OSError, EOFError):
+        return {}
+    finally:
+        writer.close()

@@ -1,0 +1,460 @@
+"""The cost model, what follows from it at large sizes, and the pages made of both."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from migratory_loadtest.result import LatencySummary
+from msgspec import structs, to_builtins
+
+from benchmarks import ipc
+from benchmarks.capacity import __main__ as capacity
+from benchmarks.capacity import broker, cluster, page
+from benchmarks.capacity.__main__ import main
+from benchmarks.capacity.broker import HELD_OUT, SIZES
+from benchmarks.capacity.cluster import Seen, copy_cost
+from benchmarks.capacity.model import Costs, Point, check, fit, relative_fit
+from benchmarks.capacity.simulation import failover, fan_out, queue
+from benchmarks.capacity.sizing import CapacityScenario, Server, needs
+from benchmarks.evaluation import __main__ as evaluation
+from benchmarks.evaluation.page import render as render_evaluation
+from benchmarks.longrun import LongRun
+from benchmarks.processes import MeasurementFailed
+from benchmarks.rig import Turn
+
+TRUE = Costs(
+    idle=0.01, client=2e-6, publication=150e-6, delivery=7e-6, connect=400e-6, empty_bytes=30e6, client_bytes=2000.0,
+    topic_bytes=5000.0, wire_bytes=190.0, kernel_bytes=3000.0,
+)  # fmt: skip
+
+
+def measured(clients: int, topics: int, rate: float, noise: float = 1.0) -> Point:
+    point = Point(
+        clients=clients, topics=topics, publications=topics * rate, deliveries=clients * rate, connect=400e-6,
+        wire=190.0, kernel=6000.0,
+    )  # fmt: skip
+    return structs.replace(point, cpu=TRUE.cpu(point) * noise, memory=TRUE.memory(point) * noise)
+
+
+POINTS = [measured(*size) for size in SIZES]
+
+
+def test_the_sizes_tell_every_cost_apart() -> None:
+    found = structs.asdict(fit(POINTS, TRUE.idle))
+    for name, right in structs.asdict(TRUE).items():
+        assert found[name] == pytest.approx(right, rel=1e-3), name
+
+
+def test_noise_in_what_is_measured_stays_small_at_the_held_out_size() -> None:
+    noisy = [measured(*size, noise=1.05 if place % 2 else 0.95) for place, size in enumerate(SIZES)]
+    held_out = measured(*HELD_OUT)
+    costs = fit(noisy, TRUE.idle)
+    assert check(held_out.cpu, costs.cpu(held_out)).error < 0.1
+    assert check(held_out.memory, costs.memory(held_out)).error < 0.1
+    assert check(10.0, 12.0).error == pytest.approx(0.2)
+    assert check(10.0, 8.0).error == pytest.approx(0.2)
+    assert HELD_OUT not in SIZES
+
+
+def test_no_cost_is_below_zero_and_too_little_is_no_fit() -> None:
+    # y falls with the second column: its coefficient would be negative
+    assert relative_fit([(1, 1), (1, 2), (1, 3)], [3.0, 2.5, 2.0])[1] == 0.0
+    with pytest.raises(ValueError, match="as many values"):
+        relative_fit([(1, 1)], [1.0])
+    with pytest.raises(ValueError, match="above 0"):
+        relative_fit([(1,), (1,)], [1.0, 0.0])
+    with pytest.raises(ValueError, match="five or more"):
+        fit(POINTS[:4], TRUE.idle)
+
+
+def scenario(clients: int, topics: int, rate: float = 1.0, payload: int = 140) -> CapacityScenario:
+    return CapacityScenario(name="s", clients=clients, topics=topics, rate=rate, payload=payload)
+
+
+def test_what_a_million_clients_need() -> None:
+    found = needs(TRUE, 20e-6, scenario(1_000_000, 100), Server())
+    assert (found.clusters, found.brokers, found.limited_by) == (1, 3, "the fewest that a cluster has")
+    clients = 1_000_000 / 3
+    copies = 20e-6 * 100 / 3 * 2
+    assert found.cores == pytest.approx(0.01 + 2e-6 * clients + 150e-6 * 100 + 7e-6 * clients + copies, rel=1e-6)
+    assert found.logic == pytest.approx(0.015 + copies)
+    # six I/O processes beside the logic's
+    assert found.user_gib == pytest.approx((7 * 30e6 + 2000 * clients + 5000 * 100) / 2**30, rel=1e-4)
+    assert found.gbit == pytest.approx(clients * (190 + 66) * 8 / 1e9)
+    assert found.kernel_gib == pytest.approx(clients * 3000 / 2**30)
+    assert found.processes == 6
+    assert found.descriptors * found.processes >= clients
+
+
+def test_more_clients_take_more_brokers_and_a_bigger_payload_more_bandwidth() -> None:
+    few, many = (needs(TRUE, 20e-6, scenario(count, 100), Server()) for count in (1_000_000, 10_000_000))
+    assert many.brokers > 3
+    assert many.limited_by == "deliveries"
+    assert many.cores / 16 <= 0.6
+    assert max(many.gbit / 10, many.cores / 16, (many.user_gib + many.kernel_gib) / 64) > 0.5  # no more than needed
+    assert needs(TRUE, 20e-6, scenario(1_000_000, 100, payload=1140), Server()).gbit > 3 * few.gbit
+    with pytest.raises(ValueError, match="99 brokers do not do"):
+        needs(TRUE, 20e-6, scenario(10**9, 100), Server())
+
+
+def test_publications_that_fill_the_logic_take_several_clusters() -> None:
+    found = needs(TRUE, 0.0, scenario(1_000_000, 1_000_000, rate=1 / 60), Server())
+    publications = 1_000_000 / 60
+    assert found.clusters == -(-publications * 150e-6 // 0.6)
+    assert found.logic <= 0.6
+    copying = needs(TRUE, 100e-6, scenario(1_000_000, 1_000_000, rate=1 / 60), Server())
+    assert copying.clusters > found.clusters
+    assert copying.logic <= 0.6  # it is one process, whatever the other cores do
+
+
+def test_replication_grows_by_what_a_broker_more_costs() -> None:
+    def seen(brokers: int, micros: float) -> Seen:
+        return Seen(
+            brokers=brokers, publication_us=micros, idle_cores=0.01, zookeeper_per_s=1.0, zookeeper_cores=0.001
+        )  # fmt: skip
+
+    assert copy_cost([seen(1, 100), seen(3, 300), seen(5, 380)]) == pytest.approx(40e-6)
+    assert copy_cost([seen(1, 100), seen(3, 300), seen(5, 290)]) == 0.0
+    with pytest.raises(ValueError, match="one number of brokers"):
+        copy_cost([seen(1, 100), seen(3, 300)])
+
+
+def test_a_queue_serves_one_after_another() -> None:
+    import numpy as np
+
+    assert list(queue(np.array([0.0, 1.0, 10.0]), 3.0)) == [3.0, 6.0, 13.0]
+
+
+def test_fan_out_takes_as_long_as_its_deliveries() -> None:
+    # 10,000 of a topic in one process at 10 us: 100 ms for all, half of it in the middle
+    found = fan_out(subscribers=10_000, processes=1, topics=1, rate=1.0, delivery=10e-6, publication=0.0)
+    assert found.median == pytest.approx(50.0, rel=0.01)
+    assert found.busy == pytest.approx(0.1)
+    spread = fan_out(subscribers=10_000, processes=4, topics=1, rate=1.0, delivery=10e-6, publication=0.0)
+    assert spread.median == pytest.approx(12.5, rel=0.01)
+
+
+def test_topics_that_speak_at_once_wait_for_each_other() -> None:
+    def seen(staggered: bool) -> float:
+        return fan_out(
+            subscribers=50_000, processes=1, topics=100, rate=1.0, delivery=10e-6, publication=0.0,
+            staggered=staggered,
+        ).p99  # fmt: skip
+
+    assert seen(True) < 10.0
+    assert seen(False) > 450.0
+
+
+def test_many_topics_with_less_than_a_subscriber_each_are_followed_together() -> None:
+    found = fan_out(
+        subscribers=1000, processes=10, topics=10_000, rate=1.0, delivery=10e-6, publication=0.0, seconds=2.0
+    )
+    assert found.busy == pytest.approx(100 * 10e-6, rel=0.05)
+
+
+def test_clients_of_a_dead_broker_spread_over_a_second_and_over_brokers() -> None:
+    found = failover(clients=10_000, brokers=2, processes=2, connect=100e-6, connects_per_second=1e6)
+    assert found.given_up == 0
+    assert found.median == pytest.approx(0.5, abs=0.1)
+    assert found.p99 < 1.1
+    assert sum(found.arrivals) == 10_000
+    assert max(found.arrivals) < 1.2 * min(found.arrivals[:10])
+    assert found == failover(clients=10_000, brokers=2, processes=2, connect=100e-6, connects_per_second=1e6)
+
+
+def test_beyond_the_limit_of_connects_clients_wait_in_the_backlog() -> None:
+    """Nobody is refused: what a broker does not accept reconnects in its kernel."""
+    found = failover(clients=8000, brokers=2, processes=4, connect=1e-6, connects_per_second=500)
+    assert found.given_up == 0
+    assert found.largest == pytest.approx((4000 - 125) / 500, rel=0.1)  # half of them, but for a burst, one by one
+    assert sum(found.arrivals) == sum(found.arrivals[:10]) == 8000
+
+
+def test_who_has_no_answer_in_time_waits_double() -> None:
+    found = failover(clients=5000, brokers=1, processes=4, connect=1e-6, connects_per_second=200)
+    assert found.given_up > 2000  # 200 a second are accepted for 10 s, and some of those have left by then
+    assert found.largest > 20.0
+    assert sum(found.arrivals) == 5000 + found.given_up
+    assert sum(found.arrivals[:10]) == 5000
+
+
+def test_behind_a_full_backlog_the_clients_kernel_asks_again() -> None:
+    found = failover(clients=4000, brokers=1, processes=4, connect=1e-6, connects_per_second=1000, backlog=100)
+    assert found.median < 5.0
+    assert 3.0 < found.largest < 30.0
+    assert found == failover(
+        clients=4000, brokers=1, processes=4, connect=1e-6, connects_per_second=1000, backlog=100
+    )  # fmt: skip
+
+
+def test_of_very_many_clients_each_that_is_followed_stands_for_several() -> None:
+    few = failover(clients=5000, brokers=2, processes=1, connect=100e-6, connects_per_second=1250, backlog=205)
+    many = failover(clients=100_000, brokers=2, processes=20, connect=100e-6, connects_per_second=25_000, backlog=4100)
+    assert (many.median, many.p99) == (few.median, few.p99)
+    assert (many.clients, many.given_up) == (100_000, 20 * few.given_up)
+
+
+def test_slow_connects_queue() -> None:
+    found = failover(clients=5000, brokers=1, processes=1, connect=2e-3, connects_per_second=1e6)
+    assert found.largest == pytest.approx(10.0, rel=0.05)
+
+
+def result() -> page.Result:
+    machine = {"cores": 2, "cpu": "a CPU", "kernel": "6.1", "python": "3.11", "memory_gib": 24.0}
+    seen = [
+        Seen(brokers=brokers, publication_us=100.0 * brokers, idle_cores=0.01, zookeeper_per_s=2.0 * brokers,
+             zookeeper_cores=0.001)
+        for brokers in (1, 3, 5)
+    ]  # fmt: skip
+    return page.Result(machine=machine, points=POINTS, held_out=measured(*HELD_OUT), cluster=seen)
+
+
+def test_the_page_says_what_the_model_gives() -> None:
+    text = page.render(result())
+    assert "| delivery | 7.00 us | 190 bytes on the wire (140 of payload) |" in text
+    assert "CPU 0.0% and memory 0.0% (goal 15%: reached)" in text
+    assert "**held out**: 7,000" in text
+    assert "{" not in text
+    for one in page.SCENARIOS:
+        assert one.name in text
+    off = structs.replace(result(), held_out=structs.replace(measured(*HELD_OUT), cpu=10.0))
+    assert "MISSED" in page.render(off)
+
+
+def test_the_command_makes_the_page_from_a_file_and_ends_1_when_the_model_is_off(tmp_path: Path) -> None:
+    for off, code in ((False, 0), (True, 1)):
+        found = to_builtins(result())
+        if off:
+            found["held_out"]["cpu"] = 10.0
+        (tmp_path / "result.json").write_text(json.dumps(found))
+        done = CliRunner().invoke(main, ["--from", str(tmp_path / "result.json"), "--page", str(tmp_path / "page.md")])
+        assert done.exit_code == code, done.output
+        assert "# Capacity" in (tmp_path / "page.md").read_text()
+
+
+LATENCY = to_builtins(LatencySummary(count=9, median=1.5, mean=2.0, stdev=0.5, p90=3.0, p95=4.0, p99=5.0, max=6.0))
+ROW = {"subscribers": 5000, "topics": 5, "latency_ms": LATENCY, "broker_cpu_percent": 3.25, "gbps": 0.0081,
+       "clients_cpu_percent": 1.5, "broker_mib": 45.0, "io_processes": 0, "late_sends": 0}  # fmt: skip
+THREE: dict[str, Any] = {
+    "clients": 300, "topics": 30, "deliveries_per_s": 75.0, "cores": 2, "deliveries": 1234, "lost": 0,
+    "repeated": 0, "resumed": 101, "killed_clients": 101, "others_disconnected": 0,
+    "resume_seconds": {"median": 0.5, "p99": 0.9, "max": 1.1}, "before_ms": LATENCY, "after_ms": LATENCY,
+    "cores_before": {"a": 0.1, "b": 0.1, "c": 0.1}, "cores_after": {"a": 0.2, "c": 0.2},
+    "connections_before": [99, 101, 100], "connections_after": [150, 0, 150],
+}  # fmt: skip
+
+
+def test_what_could_not_be_measured_is_named_and_measured_alone_afterwards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    broken = {HELD_OUT, 3}
+
+    async def point(_bench: Any, size: broker.Size, *_: Any) -> Point:
+        asked.append(size)
+        if size in broken:
+            raise MeasurementFailed("closed by the server")
+        return measured(*size)
+
+    async def seen(_bench: Any, brokers: int, *_: Any) -> Seen:
+        asked.append(brokers)
+        if brokers in broken:
+            raise OSError("no port")
+        return next(one for one in result().cluster if one.brokers == brokers)
+
+    monkeypatch.setattr(broker, "measure", point)
+    monkeypatch.setattr(cluster, "measure", seen)
+    path, made = tmp_path / "r.json", tmp_path / "page.md"
+    arguments = ["--json", str(path), "--page", str(made)]
+    done = CliRunner().invoke(main, arguments)
+    assert (done.exit_code, made.exists()) == (2, False), done.output
+    assert json.loads(path.read_text())["failed"] == {
+        "7000 clients, 70 topics": "closed by the server", "3 brokers": "OSError: no port",
+    }  # fmt: skip
+    assert len(json.loads(path.read_text())["points"]) == len(SIZES)
+    asked.clear()
+    broken.clear()
+    done = CliRunner().invoke(main, [*arguments, "--from", str(path)])
+    assert (done.exit_code, made.exists()) == (0, True), done.output
+    assert asked == [HELD_OUT, 3]
+    assert json.loads(path.read_text())["failed"] == {}
+    assert capacity.HELD_OUT not in capacity.TINY
+
+
+def test_an_evaluation_keeps_the_part_that_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    async def vertical(_bench: Any, sizes: list[int], *arguments: Any) -> str:
+        asked.append(f"vertical {sizes}")
+        arguments[-1](ROW)
+        return "10,000 subscribers: too slow"
+
+    async def three(*_: Any) -> dict[str, Any]:
+        asked.append("three")
+        if len(asked) == 2:
+            raise MeasurementFailed("not resumed")
+        return THREE
+
+    monkeypatch.setattr(evaluation, "vertical", vertical)
+    monkeypatch.setattr(evaluation, "three", three)
+    path, made = tmp_path / "r.json", tmp_path / "page.md"
+    arguments = ["--json", str(path), "--page", str(made), "--largest", "10000", "--rows", "2"]
+    done = CliRunner().invoke(evaluation.main, arguments)
+    assert (done.exit_code, made.exists()) == (2, False), done.output
+    found = json.loads(path.read_text())
+    assert (found["failed"], found["vertical"]["rows"]) == ({"three": "not resumed"}, [ROW])
+    done = CliRunner().invoke(evaluation.main, [*arguments, "--from", str(path)])
+    assert (done.exit_code, asked) == (0, ["vertical [5000, 10000]", "three", "three"]), done.output
+    assert "Not carried: 10,000 subscribers: too slow." in made.read_text()
+
+
+def test_the_evaluations_page_has_the_published_columns() -> None:
+    text = render_evaluation({
+        "machine": {"cores": 2, "cpu": "a CPU", "kernel": "6.1", "memory_gib": 24.0}, "warmup": 4.0, "seconds": 20.0,
+        "vertical": {"rows": [ROW], "ended": "10,000 subscribers: too slow"}, "three": THREE,
+    })  # fmt: skip
+    assert "| subscribers | topics | median | mean | stdev | P90 | P95 | P99 | CPU | Gbps |" in text
+    assert "| 5,000 | 5 | 1.50 | 2.00 | 0.50 | 3.00 | 4.00 | 5.00 | 3.25% | 0.008 | 1.50% | 45 |" in text
+    assert "5.00%, 5.00%, 5.00% | 99 / 101 / 100 |" in text
+    assert "10.00%, 10.00% | 150 / 0 / 150 |" in text
+    assert "Not carried: 10,000 subscribers: too slow." in text
+    assert "\n1,000 subscribers of each topic" in text
+    assert "{" not in text
+
+
+def test_the_evaluations_page_says_how_many_heard_a_topic() -> None:
+    text = render_evaluation({
+        "machine": {"cores": 2, "cpu": "a CPU", "kernel": "6.1", "memory_gib": 24.0}, "warmup": 4.0, "seconds": 20.0,
+        "vertical": {"rows": [{**ROW, "topics": 50}], "ended": ""}, "three": THREE,
+    })  # fmt: skip
+    assert "\n100 subscribers of each topic" in text
+    assert "1,000 subscribers" not in text
+
+
+def test_connects_are_taken_with_what_the_clients_leave() -> None:
+    """A broker's I/O processes are up to 60% full before those of a dead one come."""
+    found = result()
+    costs = structs.replace(TRUE, connect=2e-3)
+    own = needs(costs, 0.0, page.SCENARIOS[0], page.SERVER)
+    busy = (own.cores - own.logic) / own.processes
+    assert busy > 0.4
+    text = page._failover(costs, {one.name: own if one is page.SCENARIOS[0] else "" for one in page.SCENARIOS})
+    free = failover(
+        clients=333_333, brokers=2, processes=own.processes, connect=2e-3, connects_per_second=20_000
+    )  # fmt: skip
+    last = float(text.splitlines()[-1].split(" | ")[5])
+    assert last > 1.5 * free.largest
+    assert "# Capacity" in page.render(found)
+
+
+@pytest.fixture
+def nothing_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def attempt(*_: Any) -> None:
+        raise AssertionError("it was measured")
+
+    monkeypatch.setattr(LongRun, "attempt", attempt)
+
+
+@pytest.mark.usefixtures("nothing_is_measured")
+@pytest.mark.parametrize("command", [main, evaluation.main])
+def test_a_folder_that_cannot_be_written_to_is_told_before_anything_is_measured(command: Any, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = CliRunner().invoke(command, ["--json", str(tmp_path / "file" / "r.json"), "--page", str(tmp_path / "p.md")])
+    assert (done.exit_code, "r.json can't be written: " in done.output) == (2, True), done.output
+
+
+@pytest.mark.usefixtures("nothing_is_measured")
+@pytest.mark.parametrize("command", [main, evaluation.main])
+def test_what_is_missing_is_not_measured_on_another_machine(command: Any, tmp_path: Path) -> None:
+    given = tmp_path / "r.json"
+    given.write_text(json.dumps({"machine": {"cores": 999, "cpu": "another", "kernel": "6.1", "python": "3.11"}}))
+    done = CliRunner().invoke(command, ["--from", str(given), "--page", str(tmp_path / "p.md")])
+    assert done.exit_code == 2, done.output
+    assert "the rest was measured on a machine with cpu 'another'" in done.output
+
+
+async def test_a_points_rates_are_those_of_the_turn_whose_cpu_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last turn waited for something: at half the rate it costs half as much."""
+    lasted = iter([1.0, 2.0, 2.0, 4.0])
+
+    class Counts:
+        deliveries = size = 0
+
+        async def report(self) -> Any:
+            self.size += 1
+            return SimpleNamespace(bytes=190 * self.size, deliveries=self.size)
+
+    class Rigs:
+        def __init__(self, *_: Any) -> None:
+            self.system: Any = SimpleNamespace(pids=[], start_publisher=self.serve)
+            self.receivers = Counts()
+
+        async def serve(self, *_: Any) -> None:
+            pass
+
+        connect = stop = serve
+
+        async def turn(self, *_: Any) -> tuple[Turn, None]:
+            seconds = next(lasted)
+            return Turn(deliveries=800, publications=20, user=0.02, system=0.0, seconds=seconds), None
+
+    async def settled_pss(_: Any) -> int:
+        return 2**20
+
+    monkeypatch.setattr(broker, "Rig", Rigs)
+    monkeypatch.setattr(broker, "settled_pss", settled_pss)
+    bench: Any = SimpleNamespace(sizes=SimpleNamespace(payload=140), say=lambda _: None)
+    found = await broker.measure(bench, broker.Size(40, 10, 1.0), 2.0, 3)
+    assert (found.cpu, found.publications, found.deliveries) == (0.01, 10.0, 40.0)
+
+
+class Brokers:
+    """Publishes without brokers: half of it is not answered."""
+
+    def __init__(self, **_: Any) -> None:
+        self.pids: list[int] = []
+        self.zookeeper_pids: list[int] = []
+
+    async def start(self, *_: Any) -> None:
+        pass
+
+    start_publisher = start
+
+    async def stop(self) -> None:
+        pass
+
+    async def publish_open_loop(self, *_: Any) -> ipc.PublishReport:
+        return ipc.PublishReport(scheduled=10, sent=10, answered=5, seconds=1.0)
+
+
+async def test_publications_without_an_answer_have_no_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def received(_: Any) -> int:
+        return 1
+
+    monkeypatch.setattr(cluster, "Product", Brokers)
+    monkeypatch.setattr(cluster, "_received", received)
+    monkeypatch.setattr(cluster, "QUIET", 0.01)
+    bench: Any = SimpleNamespace(sizes=SimpleNamespace(payload=140), say=lambda _: None)
+    with pytest.raises(MeasurementFailed, match="5 of 10 publications were answered"):
+        await cluster.measure(bench, 3, 1.0)
+
+
+async def test_a_zookeeper_that_does_not_tell_has_not_received_nothing() -> None:
+    async def refuses(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(4)
+        writer.write(b"srvr is not executed because it is not in the whitelist.\n")
+        writer.close()
+
+    listening = await asyncio.start_server(refuses, "127.0.0.1", 0)
+    servers = f"127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+    product: Any = SimpleNamespace(cluster=SimpleNamespace(ensemble=SimpleNamespace(servers=servers)))
+    with pytest.raises(MeasurementFailed, match="does not tell what it received: 'srvr is not executed"):
+        await cluster._received(product)
+    listening.close()
+    await listening.wait_closed()

@@ -1,0 +1,50 @@
+"""Medians with spread, ratios within a round, and slopes."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.comparison import interleaved
+from benchmarks.stats import ratios, round_stats, slope
+
+
+def test_a_figure_is_a_median_with_its_spread() -> None:
+    found = round_stats([3.0, 1.0, 2.0])
+    assert (found.median, found.low, found.high, found.values) == (2.0, 1.0, 3.0, [3.0, 1.0, 2.0])
+    assert round_stats([1.0, 2.0]).median == 1.5
+    with pytest.raises(ValueError, match="no round"):
+        round_stats([])
+
+
+def test_ratios_are_taken_within_each_round_not_between_medians() -> None:
+    # one round in which the machine was ten times slower for both: between medians it would not cancel
+    found = ratios([2.0, 20.0, 3.0], [1.0, 10.0, 1.0])
+    assert found is not None
+    assert found.values == [2.0, 2.0, 3.0]
+    assert found.median == 2.0
+    assert ratios([1.0], [0.0]) is None
+
+
+def test_slope_is_that_of_the_least_squares_line() -> None:
+    assert slope([1.0, 3.0, 5.0, 7.0]) == pytest.approx(2.0)
+    assert slope([5.0, 5.0, 5.0]) == 0.0
+    assert slope([4.0]) == 0.0
+
+
+async def test_rounds_rotate_so_that_nobody_is_always_first() -> None:
+    order: list[str] = []
+
+    def turn(name: str):  # type: ignore[no-untyped-def]
+        async def run() -> int:
+            order.append(name)
+            return len(order)
+
+        return run
+
+    told: list[tuple[int, list[str]]] = []
+    found = await interleaved(
+        3, {name: turn(name) for name in "abc"}, lambda number, seen: told.append((number, list(seen)))
+    )
+    assert "".join(order) == "abcbcacab"
+    assert found == {"a": [1, 6, 8], "b": [2, 4, 9], "c": [3, 5, 7]}
+    assert told == [(1, ["a", "b", "c"]), (2, ["a", "b", "c"]), (3, ["a", "b", "c"])]

@@ -1,0 +1,24 @@
+"""Many clients that lose their broker at the same moment come back one after the other (`benchmarks/arrivals.py`)."""
+
+from __future__ import annotations
+
+from benchmarks.reconnects import AWAY, URLS, arrivals, slices
+
+CLIENTS = 1000
+
+
+def test_clients_of_a_killed_broker_spread_over_a_second_and_over_the_others() -> None:
+    found = arrivals("killed", CLIENTS)
+    assert len(found) == CLIENTS  # one attempt each: nobody tries the dead one again
+    counts = slices(found)
+    assert len(counts) == 10
+    assert max(counts) <= 1.3 * CLIENTS / 10
+    by_broker = [sum(url == one for _, url in found) for one in URLS]
+    assert max(by_broker) <= 1.15 * CLIENTS / len(URLS)
+
+
+def test_clients_whose_brokers_are_all_away_come_less_and_less_often_and_never_together() -> None:
+    counts = slices(arrivals("away", CLIENTS), 1.0)
+    assert max(counts[10:]) <= 0.5 * max(counts)
+    assert max(counts[int(AWAY) :]) <= 0.4 * CLIENTS  # when they are back, they are not overrun either
+    assert len(counts) <= AWAY + 2 * 6
