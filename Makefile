@@ -122,7 +122,7 @@ evaluation: $(VENV)/.tests ## the published evaluation's tables from runs on thi
 	$(BIN)/python -m benchmarks.evaluation $(if $(JSON),--json $(JSON)) $(EVALUATION)
 
 capacity: $(VENV)/.tests ## costs fitted to runs at several sizes, and what larger clusters need: docs/reference/capacity.md (JSON=FILE)
-	$(BIN)/python -m benchmarks.large $(if $(JSON),--json $(JSON)) $(CAPACITY)
+	$(BIN)/python -m benchmarks.capacity $(if $(JSON),--json $(JSON)) $(CAPACITY)
 
 bench-compare: $(VENV)/.tests ## what became worse between two results (OLD=a.json NEW=b.json)
 	$(BIN)/python -m benchmarks.compare $(OLD) $(NEW)
