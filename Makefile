@@ -13,7 +13,7 @@ MINUTES ?=
 TARGET ?=
 DEMO ?=
 
-.PHONY: help install demo test quick check lint types layers unit fuzz fuzz-check model holes sim planted mutants integration chaos bench bench-peers bench-compare bench-readme evaluation capacity bench-sla debian crds cluster cluster-down cluster-kubeconfig images cluster-prepare cluster-test chaos-k8s manifests debian-cluster clean
+.PHONY: help install demo test quick check lint types layers unit fuzz fuzz-check model holes sim planted mutants integration chaos bench bench-test nightly bench-peers bench-compare bench-readme evaluation capacity bench-sla debian crds cluster cluster-down cluster-kubeconfig images cluster-prepare cluster-test chaos-k8s manifests debian-cluster clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -63,7 +63,8 @@ unit: $(VENV)/.tests ## unit, property, scenario and conformance tests; full bra
 	rm -f .coverage.unit*
 	COVERAGE_FILE=.coverage.unit $(BIN)/python -m pytest $(COVERED) -n $(WORKERS) --dist worksteal \
 	    --cov=migratory_protocol --cov=migratory_broker.core --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=100
-	$(BIN)/python -m pytest tests/unit tests/properties --ignore tests/unit/core --ignore tests/unit/protocol -n $(WORKERS) --dist worksteal
+	$(BIN)/python -m pytest tests/unit tests/properties --ignore tests/unit/core --ignore tests/unit/protocol \
+	    --ignore tests/unit/benchmarks -n $(WORKERS) --dist worksteal
 
 fuzz: $(VENV)/.tests ## coverage-guided fuzzers of everything that reads what others wrote (MINUTES=10 for each, TARGET=codec)
 	PYTHONPATH=tests/support $(BIN)/python -m migratory_fuzz run --minutes $(or $(MINUTES),10) $(TARGET)
@@ -103,7 +104,8 @@ debian:
 # Most of these tests wait for sessions to expire and processes to start, so one worker more than cores still leaves cores
 # idle. A file stays on one worker: its tests share clusters and the Spark session.
 integration: $(VENV)/.tests debian ## real processes: ZooKeeper ensembles, brokers, Spark, the demo
-	$(BIN)/python -m pytest tests/integration tests/chaos -n $(INTEGRATION_WORKERS) --dist loadfile --durations=30
+	$(BIN)/python -m pytest tests/integration tests/chaos --ignore tests/integration/benchmarks -n $(INTEGRATION_WORKERS) \
+	    --dist loadfile --durations=30
 
 chaos: $(VENV)/.tests debian ## a real cluster under real faults, histories checked (MINUTES=2 JSON=FILE SEED=N CHAOS='--mix network')
 	PYTHONPATH=tests/support $(BIN)/python -m migratory_chaos run --minutes $(or $(MINUTES),2) $(if $(SEED),--seed $(SEED)) \
@@ -111,6 +113,11 @@ chaos: $(VENV)/.tests debian ## a real cluster under real faults, histories chec
 
 bench: $(VENV)/.tests debian ## the product beside its peers and the raw limit (JSON=FILE PLOTS=DIR BENCH='--only fanout')
 	$(BIN)/python -m benchmarks $(if $(JSON),--json $(JSON)) $(if $(PLOTS),--plots $(PLOTS)) $(BENCH)
+
+bench-test: $(VENV)/.tests debian ## tests of the benchmarks; they measure nothing and are not part of `make unit` and `make integration`
+	$(BIN)/python -m pytest tests/unit/benchmarks tests/integration/benchmarks --durations=10
+
+nightly: bench-test ## long runs that are not part of the gate
 
 bench-peers: $(VENV)/.tests ## get Mosquitto, NATS and Centrifugo into a folder of the user's cache (needs Go, Debian)
 	$(BIN)/python -m benchmarks.peers

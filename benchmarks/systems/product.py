@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import yaml
-from migratory_local.cluster.local_cluster import LocalCluster
 from migratory_local import LocalError
+from migratory_local.cluster.local_cluster import LocalCluster
 from migratory_local.processes.preflight import raise_descriptor_limit
 from migratory_resources import ClusterFileError, load_cluster_file
 
@@ -89,7 +89,9 @@ class Product(System):
         cluster = loaded.cluster
         try:
             processes = cluster.spec.brokers.replicas * max(1, cluster.spec.brokers.io_processes)
-            raise_descriptor_limit(work.subscribers // processes * 5 // 4 + 1000)  # processes have slightly uneven shares
+            raise_descriptor_limit(
+                work.subscribers // processes * 5 // 4 + 1000
+            )  # processes have slightly uneven shares
             self._cluster = LocalCluster(cluster, self.folder / "run", ports=next(_PORTS))
             await self._cluster.start()
         except LocalError as error:
