@@ -19,14 +19,14 @@ def target(request: pytest.FixtureRequest) -> Target:
     return targets.load(request.param)
 
 
-def test_every_kept_input_is_read_as_it_should_be(target: Target) -> None:
+def test_every_stored_input_passes_its_target(target: Target) -> None:
     inputs = corpus.inputs(target)
     assert len(inputs) > 10
     for data in inputs:
         target.run(data)
 
 
-def test_reading_again_takes_no_memory(target: Target) -> None:
+def test_reading_inputs_again_needs_no_memory(target: Target) -> None:
     kept = corpus.inputs(target)
     inputs = kept[:: 1 + len(kept) // (100 if target.name != "zookeeper" else 10)]
     for data in inputs:
@@ -48,6 +48,6 @@ def test_reading_again_takes_no_memory(target: Target) -> None:
     assert after - before < GROWTH
 
 
-def test_the_corpus_is_small() -> None:
+def test_corpus_is_small() -> None:
     sizes = {name: sum(map(len, corpus.kept(name))) for name in targets.NAMES}
     assert all(size <= corpus.MOST_BYTES for size in sizes.values()), sizes

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.usefixtures("atheris"), pytest.mark.timeout(240)]
 
 
 @pytest.mark.parametrize("name", targets.NAMES)
-def test_a_short_run_finds_nothing(name: str, tmp_path: Path) -> None:
+def test_short_campaign_finds_nothing(name: str, tmp_path: Path) -> None:
     said: list[str] = []
     target = targets.load(name)
     executions = len(corpus.inputs(target)) + EXECUTIONS[name]
@@ -42,7 +42,7 @@ def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, i
     return run
 
 
-def test_an_exception_is_found_and_its_input_kept(planted: Callable[[str, int], campaign.Outcome]) -> None:
+def test_exception_is_detected_and_its_input_stored(planted: Callable[[str, int], campaign.Outcome]) -> None:
     outcome = planted("crash", 60)
     assert outcome.failure == "exception"
     assert outcome.artifact is not None
@@ -53,14 +53,14 @@ def test_an_exception_is_found_and_its_input_kept(planted: Callable[[str, int], 
         targets.load("planted.crash").run(data)
 
 
-def test_a_hang_is_found_and_its_input_kept(planted: Callable[[str, int], campaign.Outcome]) -> None:
+def test_hang_is_detected_and_its_input_stored(planted: Callable[[str, int], campaign.Outcome]) -> None:
     outcome = planted("hang", 60)
     assert outcome.failure == "hang"
     assert outcome.artifact is not None
     assert outcome.artifact.read_bytes().startswith(b"M")
 
 
-def test_growth_of_memory_is_found(
+def test_growth_of_memory_is_detected(
     planted: Callable[[str, int], campaign.Outcome], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(campaign, "RSS_LIMIT", 300)
@@ -71,7 +71,7 @@ def test_growth_of_memory_is_found(
     assert planted("leak", 2).failure == "growth"
 
 
-def test_a_fuzzer_that_does_not_run_is_no_success(
+def test_fuzzer_that_does_not_run_is_a_failure(
     planted: Callable[[str, int], campaign.Outcome], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", "")

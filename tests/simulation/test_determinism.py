@@ -1,8 +1,4 @@
-"""A seed is a run: in another process, with other hashes, the trace is the same to the last byte.
-
-Without that a failure that was seen once could never be looked at again. An order that comes from a set, or from
-`hash()` or `id()`, differs from process to process; these tests are what notices.
-"""
+"""The trace of a seed is identical, to the last byte, in another process and with other hash seeds."""
 
 from __future__ import annotations
 
@@ -44,7 +40,7 @@ def traced(words: tuple[str, ...], hash_seed: str) -> list[str]:
 
 
 @pytest.mark.parametrize("words", [LONG, SHORT], ids=["long", "short"])
-def test_the_trace_is_the_same_in_every_process(words: tuple[str, ...]) -> None:
+def test_trace_is_identical_in_every_process(words: tuple[str, ...]) -> None:
     one, other = traced(words, "1"), traced(words, "2")
     assert len(one) == len(words)
     for first, second in zip(one, other, strict=True):
@@ -52,7 +48,7 @@ def test_the_trace_is_the_same_in_every_process(words: tuple[str, ...]) -> None:
     assert len({line.split()[3] for line in one}) == len(words)  # it is the seed that makes the run
 
 
-def test_a_trace_that_depends_on_hashes_would_be_noticed() -> None:
+def test_trace_that_depends_on_hashes_is_detected() -> None:
     """The order of a set of strings, as a core might send by it, does differ between these two processes."""
     order = [
         subprocess.run(

@@ -1,4 +1,4 @@
-"""The exhaustive search is complete within its bounds, sees when states meet, and finds what is planted."""
+"""The exhaustive search is complete within its bounds, recognises equal states, and detects planted faults."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def until(small: UntimedCluster, both: tuple[str, str]) -> tuple[Choice, Choice]
     raise AssertionError(f"{both} are never under way together")
 
 
-def test_one_crash_at_every_step_is_survived() -> None:
+def test_search_survives_one_crash_at_every_step() -> None:
     found, decisions, violation = search(Bounds(publications=1, kinds=("crash", "crash lost")))
     assert (decisions, violation) == (None, "")
     assert not found.todo
@@ -55,7 +55,7 @@ def test_one_crash_at_every_step_is_survived() -> None:
     assert found.did["crash"] == found.did["crash lost"] > 10
 
 
-def test_a_history_that_is_lost_with_its_publications_comes_to_an_end() -> None:
+def test_search_ends_when_a_history_is_lost() -> None:
     """The owner and another of three end after everything is answered: what is left is a new history, empty."""
     small = UntimedCluster(3, 2, 1, restart=True, safe=False)
     go_on(small, lambda: small.ready and not small.choices())
@@ -70,7 +70,7 @@ def test_a_history_that_is_lost_with_its_publications_comes_to_an_end() -> None:
     assert not any(node.logic.groups[0].replica.topics for node in small.running())
 
 
-def test_without_faults_every_order_within_the_bound_is_tried() -> None:
+def test_search_tries_every_order_within_the_bound() -> None:
     one, decisions, _ = search(Bounds(publications=1, faults=0, deviations=1))
     two, more, _ = search(Bounds(publications=1, faults=0, deviations=2))
     assert (decisions, more) == (None, None)
@@ -79,7 +79,7 @@ def test_without_faults_every_order_within_the_bound_is_tried() -> None:
     assert len(one.visited) < len(two.visited)
 
 
-def test_a_search_that_has_no_time_says_what_is_left() -> None:
+def test_search_reports_remaining_runs_when_time_runs_out() -> None:
     found, decisions, _ = search(Bounds(), budget=0.0)
     assert decisions is None
     assert (found.todo, found.runs) == ([{}], 0)
@@ -88,7 +88,7 @@ def test_a_search_that_has_no_time_says_what_is_left() -> None:
     assert "1 runs not tried" in done.stdout
 
 
-def test_orders_that_make_no_difference_meet() -> None:
+def test_equivalent_orders_reach_the_same_state() -> None:
     first, second = begun(), begun()
     one, other = until(first, ("link", "publish"))
     assert until(second, ("link", "publish")) == (one, other)
@@ -104,7 +104,7 @@ def test_orders_that_make_no_difference_meet() -> None:
     assert Prints().of(first) == Prints().of(second)
 
 
-def test_what_makes_a_difference_is_seen() -> None:
+def test_fingerprint_changes_with_every_part_of_the_state() -> None:
     """Each of these alone gives the state another print."""
     still = Prints().of(begun())
     assert Prints().of(begun()) == still
@@ -124,14 +124,14 @@ def test_what_makes_a_difference_is_seen() -> None:
     assert len(prints) == 6
 
 
-def test_a_run_that_never_ends_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endless_run_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exhaust, "LIMIT", 3)
     with pytest.raises(Violation, match="no end after 3 steps"):
         Search(Bounds(faults=0)).follow({})
 
 
 @pytest.mark.parametrize("kind", STRIKES)
-def test_every_kind_of_fault_strikes(kind: str) -> None:
+def test_search_injects_every_kind_of_fault(kind: str) -> None:
     """Transactions are under way while the cluster starts, not when it runs."""
     bounds = Bounds(publications=1, kinds=(kind,), from_start=True)
     found = Search(bounds)
@@ -147,7 +147,7 @@ def test_every_kind_of_fault_strikes(kind: str) -> None:
         ("coordinator delivers before a confirmation", 5, ("--faults", "0")),
     ],
 )
-def test_a_planted_fault_is_found(name: str, invariant: int, more: tuple[str, ...]) -> None:
+def test_search_detects_a_planted_fault(name: str, invariant: int, more: tuple[str, ...]) -> None:
     done = command("--planted", name, "--budget", "120", *more)
     assert done.returncode == 1, done.stderr
     assert f"VIOLATION invariant {invariant}" in done.stdout
@@ -155,7 +155,7 @@ def test_a_planted_fault_is_found(name: str, invariant: int, more: tuple[str, ..
     assert re.search(r"\*\* +'crash|PublishRequest", done.stdout)
 
 
-def test_bounds_that_cannot_work_are_named() -> None:
+def test_invalid_bounds_are_reported() -> None:
     done = command("--brokers", "2")
     assert done.returncode == 2
     assert "2 copies need 3 brokers or more, there are 2" in done.stderr

@@ -1,4 +1,4 @@
-"""The external names each kind of broken history. A checker that can't fail checks nothing."""
+"""The external checker detects each kind of broken history."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def broken(number: int) -> pytest.RaisesExc[Violation]:
     return pytest.raises(Violation, match=f"invariant {number}")
 
 
-def test_a_good_history_passes(external: ExternalChecker) -> None:
+def test_correct_history_passes(external: ExternalChecker) -> None:
     external.receipt("s", "t", "complete", Position(100, 0), 0, 0)
     assert show(external, (100, 1), M[1])
     assert not show(external, (100, 1), M[1])
@@ -43,7 +43,7 @@ def test_a_good_history_passes(external: ExternalChecker) -> None:
     assert external.behind() == []
 
 
-def test_two_publications_at_one_position(external: ExternalChecker) -> None:
+def test_two_publications_at_one_position_are_a_violation(external: ExternalChecker) -> None:
     show(external, (100, 1), M[1])
     with broken(3):
         show(external, (100, 1), N[1])
@@ -51,13 +51,13 @@ def test_two_publications_at_one_position(external: ExternalChecker) -> None:
         show(external, (101, 1), N[1])
 
 
-def test_one_publication_at_two_positions(external: ExternalChecker) -> None:
+def test_one_publication_at_two_positions_is_a_violation(external: ExternalChecker) -> None:
     show(external, (100, 1), M[1])
     with broken(4):
         show(external, (100, 2), M[1])
 
 
-def test_a_publishers_order(external: ExternalChecker) -> None:
+def test_publications_out_of_their_publishers_order_are_a_violation(external: ExternalChecker) -> None:
     show(external, (100, 2), M[2])
     with broken(6):
         show(external, (100, 3), M[1])
@@ -66,24 +66,24 @@ def test_a_publishers_order(external: ExternalChecker) -> None:
     show(external, (100, 1), N[3])
 
 
-def test_epochs_that_fall(external: ExternalChecker) -> None:
+def test_falling_epochs_are_a_violation(external: ExternalChecker) -> None:
     show(external, (101, 2), M[1])
     with broken(2):
         show(external, (100, 3), M[2])
 
 
-def test_an_epoch_of_no_history(external: ExternalChecker) -> None:
+def test_epoch_outside_every_history_is_a_violation(external: ExternalChecker) -> None:
     with broken(5):
         show(external, (99, 1), M[1])
 
 
-def test_a_position_named_current_that_was_not_committed(external: ExternalChecker) -> None:
-    external.told("b", "t", Position(100, 3))
+def test_current_position_that_is_not_committed_is_a_violation(external: ExternalChecker) -> None:
+    external.named_current("b", "t", Position(100, 3))
     with broken(1):
         show(external, (101, 3), M[1])
 
 
-def test_holes_repeats_and_other_histories(external: ExternalChecker) -> None:
+def test_unreported_gaps_repeats_and_other_histories_are_violations(external: ExternalChecker) -> None:
     with broken(2):
         deliver(external, (100, 1), M[1])
     external.receipt("s", "t", "complete", Position(100, 0), 0, 0)
@@ -103,7 +103,7 @@ def test_holes_repeats_and_other_histories(external: ExternalChecker) -> None:
     assert external.behind() == []
 
 
-def test_acknowledgements(external: ExternalChecker) -> None:
+def test_acknowledgement_of_an_uncommitted_publication_is_a_violation(external: ExternalChecker) -> None:
     with broken(1):
         external.acknowledges(M[1], Position(100, 1), False)
     show(external, (100, 1), N[1])
@@ -111,7 +111,7 @@ def test_acknowledgements(external: ExternalChecker) -> None:
         external.acknowledges(M[1], Position(100, 1), True)
 
 
-def test_who_is_behind(external: ExternalChecker) -> None:
+def test_subscriptions_that_lag_are_reported(external: ExternalChecker) -> None:
     external.receipt("s", "t", "complete", Position(100, 0), 0, 0)
     show(external, (100, 1), M[1])
     assert external.behind() == ["s t: at 100:0, shown up to 100:1"]

@@ -1,4 +1,4 @@
-"""What is looked at after a run is seen when it is wrong: each thing is spoilt once."""
+"""The final checks detect each leak and disagreement; every case breaks one thing."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def client_of_nobody(world: World, process: Process) -> None:
         (more_connections_than_clients, "connections of 1 clients"),
     ],
 )
-def test_what_is_left_over_or_not_alike_is_named(
+def test_leaks_and_disagreements_are_violations(
     world: World, spoil: Callable[[World, Process], None], said: str
 ) -> None:
     followers = [process for process in world.running() if process.logic.groups[0].term is None]

@@ -1,4 +1,4 @@
-"""The mutation tool finds what can be changed, changes just that, and knows which tests look at a line."""
+"""The mutation tool finds the sites of a module, changes just one at a time, and knows which tests execute a line."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def f(a: int, b: int = 3) -> int:
 '''
 
 
-def test_what_can_be_changed() -> None:
+def test_sites_cover_every_kind_of_change() -> None:
     titles = [site.title for site in sites(SOURCE)]
     assert titles == [
         "a <= b and not done(a) -> False",
@@ -38,8 +38,8 @@ def test_what_can_be_changed() -> None:
     ]
 
 
-def test_each_changes_one_place_and_compiles() -> None:
-    for path in (patches.ROOT / sampling.CORES["logic"]).glob("d*.py"):
+def test_each_site_changes_one_place_and_compiles() -> None:
+    for path in (patches.ROOT / sampling.CORES["logic"]).rglob("d*.py"):
         source = path.read_text()
         found = sites(source)
         assert found
@@ -50,30 +50,30 @@ def test_each_changes_one_place_and_compiles() -> None:
             assert source.splitlines()[site.line - 1].strip() == site.text
 
 
-def test_a_sample_is_drawn_from_its_seed_and_grows() -> None:
+def test_sample_depends_on_its_seed_and_can_grow() -> None:
     few = sampling.draw("edge", 5, 1)
     assert sampling.draw("edge", 8, 1)[:5] == few
     assert sampling.draw("edge", 5, 2) != few
     assert all(mutant.file.startswith(sampling.CORES["edge"]) for mutant in few)
 
 
-def test_explanations_are_of_sites_that_exist() -> None:
+def test_every_explanation_names_an_existing_site() -> None:
     for file, line, change in sampling.explained():
         keys = {(site.text, site.title) for site in sites((patches.ROOT / file).read_text())}
         assert (line, change) in keys, f"{file}: {line}: {change} is no site any more"
 
 
-def test_survivors_without_a_reason_are_no_explanation(tmp_path: Path) -> None:
+def test_every_explanation_has_a_reason(tmp_path: Path) -> None:
     assert all(why.strip() for why in sampling.explained().values())
     assert sampling.explained(tmp_path / "none.toml") == {}
 
 
-def test_the_lines_of_a_fault() -> None:
+def test_edit_returns_the_lines_that_it_replaces() -> None:
     (edit,) = planted.named("promise quorum n - q").edits
     (line,) = edit.lines()
     assert "len(self.members) - self.copies + 1" in (patches.ROOT / edit.file).read_text().splitlines()[line - 1]
 
 
 @pytest.mark.parametrize("core", sampling.CORES)
-def test_there_is_much_to_change(core: str) -> None:
+def test_cores_have_many_sites(core: str) -> None:
     assert len(sampling.draw(core, 10**6, 1)) > 300

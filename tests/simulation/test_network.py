@@ -1,4 +1,4 @@
-"""Links are in order and whole until they are down; nothing comes after."""
+"""The modelled links are in order and complete until they are down, and deliver nothing after."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Pair:
                 self.run(gap)
 
 
-def test_a_link_comes_up_when_one_side_wants_it() -> None:
+def test_link_opens_when_one_side_wants_it() -> None:
     pair = Pair()
     assert pair.low.told == [("up", "b1", 1)]
     assert pair.high.told == [("up", "b0", 0)]
@@ -64,7 +64,7 @@ def test_a_link_comes_up_when_one_side_wants_it() -> None:
     assert pair.high.since_up() == list(range(100))
 
 
-def test_a_break_loses_a_suffix_and_is_told_to_both() -> None:
+def test_break_loses_a_suffix_and_notifies_both_ends() -> None:
     lost = set()
     for seed in range(50):
         pair = Pair(seed)
@@ -83,7 +83,7 @@ def test_a_break_loses_a_suffix_and_is_told_to_both() -> None:
     assert len(lost) > 3
 
 
-def test_a_one_way_partition_holds_what_is_sent_and_is_noticed_by_who_hears_nothing() -> None:
+def test_one_way_partition_holds_messages_and_is_detected_by_the_silent_side() -> None:
     pair = Pair()
     pair.network.block(0, 1)
     pair.send(range(3))
@@ -103,7 +103,7 @@ def test_a_one_way_partition_holds_what_is_sent_and_is_noticed_by_who_hears_noth
     assert ("got", "b0", 3) not in pair.high.told
 
 
-def test_a_clogged_link_is_slow_and_in_order() -> None:
+def test_delayed_link_keeps_the_order() -> None:
     pair = Pair()
     pair.network.clogged[0, 1] = 0.5
     pair.send(range(3))
@@ -115,7 +115,7 @@ def test_a_clogged_link_is_slow_and_in_order() -> None:
     assert pair.high.since_up() == list(range(6))
 
 
-def test_a_dead_process_is_noticed_and_a_frozen_one_after_a_silence() -> None:
+def test_dead_process_is_detected_at_once_and_a_frozen_one_after_silence() -> None:
     pair = Pair()
     pair.high.frozen = True
     pair.run(1.5)
@@ -131,7 +131,7 @@ def test_a_dead_process_is_noticed_and_a_frozen_one_after_a_silence() -> None:
     assert pair.low.told[-1][0] == "down"
 
 
-def test_a_newer_life_of_a_peer_replaces_the_link_with_the_older() -> None:
+def test_newer_incarnation_of_a_peer_replaces_the_link() -> None:
     pair = Pair()
     newer = Broker(2)
     newer.name = "b1"

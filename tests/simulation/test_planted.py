@@ -1,4 +1,4 @@
-"""Planted faults as data, and what plants them. `make planted` tries them all."""
+"""Planted faults as data, structural edits, and the search for trials. `make planted` tries all faults."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def simulation(*arguments: str) -> subprocess.CompletedProcess[str]:
     return planted.run_command(*arguments, timeout=300)
 
 
-def test_every_planted_fault_still_applies() -> None:
+def test_every_planted_fault_applies() -> None:
     faults = planted.load()
     assert len(faults) >= 169
     assert len({fault.name for fault in faults}) == len(faults)
@@ -39,7 +39,7 @@ def test_every_planted_fault_still_applies() -> None:
         ("__init__", "x", "symbols of the product have this name, not one"),
     ],
 )
-def test_a_stale_edit_is_refused(at: str, old: str, message: str) -> None:
+def test_stale_edit_is_refused(at: str, old: str, message: str) -> None:
     edit = patches.Edit(at, old, "")
     with pytest.raises(ValueError, match=message):
         edit.applied()
@@ -79,7 +79,7 @@ class Gate:
         ("Gate.check", "if name: ...", "...", "elif name:\n            return 3", "else:\n            return 3"),
     ],
 )  # fmt: skip
-def test_an_edit_compares_syntax_trees(name: str, old: str | None, new: str, line: str, becomes: str) -> None:
+def test_edit_compares_syntax_trees(name: str, old: str | None, new: str, line: str, becomes: str) -> None:
     tree = ast.parse(SOURCE)
     if not line:
         with pytest.raises(ValueError, match="occurs 0 times"):
@@ -89,17 +89,17 @@ def test_an_edit_compares_syntax_trees(name: str, old: str | None, new: str, lin
     assert ast.unparse(tree) == ast.unparse(ast.parse(SOURCE.replace(line, becomes, 1)))
 
 
-def test_a_function_s_body_is_replaced_below_its_docstring() -> None:
+def test_edit_replaces_a_body_below_its_docstring() -> None:
     tree = ast.parse(SOURCE)
     patches.replace(tree, "Gate.check", patches.Edit("Gate.check", None, "return 7"))
     assert ast.unparse(tree).endswith('"""Check."""\n        return 7')
 
 
-def test_the_assertions_can_be_taken_out() -> None:
+def test_assertions_can_be_removed() -> None:
     assert "raise InvariantError" not in planted.WITHOUT_ASSERTIONS.applied()
 
 
-def test_a_planted_fault_is_caught_and_its_seed_named() -> None:
+def test_run_reports_the_seed_that_detects_a_planted_fault() -> None:
     done = simulation("run", "--planted", NAME, "--seeds", "5")
     assert done.returncode == 1
     assert "VIOLATION seed" in done.stdout
@@ -107,22 +107,20 @@ def test_a_planted_fault_is_caught_and_its_seed_named() -> None:
     assert "invariant 5" in done.stdout
 
 
-def test_the_verdict_names_the_invariant_and_the_trial() -> None:
+def test_detection_reports_the_invariant_and_the_trial() -> None:
     done = simulation("planted", "--only", NAME, "--limit", "3")
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{NAME}      5  seed" in done.stdout
     assert "1 of 1 planted faults caught" in done.stdout
 
 
-def test_right_code_is_not_caught() -> None:
+def test_correct_code_is_not_detected() -> None:
     verdict = detection.search([Trial("", 1)], 0)
     assert (verdict.by, verdict.trials) == (None, 1)
     assert verdict.message == "SURVIVED 1 trials"
 
 
-def test_a_fault_that_survives_fails_the_run(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_surviving_fault_fails_the_run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def survives(fault: planted.PlantedFault, hints: Sequence[Trial], limit: int) -> Verdict:
         return Verdict(limit, None, 0, "SURVIVED")
 
@@ -132,13 +130,13 @@ def test_a_fault_that_survives_fails_the_run(
     assert detection.run([], 3, 1) == 1
 
 
-def test_trials_are_text_and_back() -> None:
+def test_trial_round_trips_as_text() -> None:
     for trial in (Trial("", 17), Trial("tail cut", 3)):
         assert Trial.parse(str(trial)) == trial
     assert str(Trial("", 17)) == "seed 17"
 
 
-def test_the_search_brings_the_schedules_behind_the_first_seeds() -> None:
+def test_search_tries_schedules_after_the_first_seeds() -> None:
     trials = list(detection.order(40, ("a", "b")))
     assert trials[:6] == [Trial("", seed) for seed in range(1, 7)]
     assert trials[6:9] == [Trial("a", 1), Trial("b", 1), Trial("", 7)]
@@ -148,7 +146,7 @@ def test_the_search_brings_the_schedules_behind_the_first_seeds() -> None:
 
 
 @pytest.mark.parametrize("name", schedules.ALL)
-def test_right_code_stands_every_schedule(name: str) -> None:
+def test_correct_code_passes_every_schedule(name: str) -> None:
     """And the script comes to its end: the circumstances that it is for did come about."""
     reports = [schedules.run_trial(name, seed) for seed in (1, 2)]
     assert [report.violation for report in reports] == ["", ""]

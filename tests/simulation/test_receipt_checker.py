@@ -1,4 +1,4 @@
-"""Receipts that were not due, and publishers that are forgotten too early, are seen: each is made up once."""
+"""The receipt checker detects unjustified receipts, the internal checker publishers that are forgotten too early."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def world() -> World:
     return quiet
 
 
-def test_a_truncation_of_what_is_held_is_wrong(world: World) -> None:
+def test_truncation_of_cached_publications_is_a_violation(world: World) -> None:
     process, topic = world.running()[0], world.options.topics[0]
     here = process.logic.groups[world.external.group_of[topic]].replica.position(topic)
     process.receipts.truncated(Gap(topic, "truncated", here, 1, 0))
-    with pytest.raises(Violation, match=f"1..2 of {topic} are gone, and holds what is behind 0"):
+    with pytest.raises(Violation, match=f"1..2 of {topic} as gone; its cache begins behind 0"):
         process.receipts.truncated(Gap(topic, "truncated", here, 1, 2))
 
 
-def test_a_reset_of_who_could_go_on_is_wrong(world: World) -> None:
+def test_reset_of_a_client_that_could_resume_is_a_violation(world: World) -> None:
     process, topic = world.running()[0], world.options.topics[0]
     replica = process.logic.groups[world.external.group_of[topic]].replica
     here = replica.position(topic)
@@ -47,7 +47,7 @@ def test_a_reset_of_who_could_go_on_is_wrong(world: World) -> None:
         process.receipts.attached(answer)
 
     for after in (here, Position(replica.first, 0)):
-        with pytest.raises(Violation, match=f"resets who has {topic} up to {after}"):
+        with pytest.raises(Violation, match=f"resets a client at {topic} {after}"):
             answered(after)
     answered(None)
     answered(Position(here.epoch, here.sequence + 1))  # ahead of this broker
@@ -71,7 +71,7 @@ def forgets(world: World, process: Process, topic: str) -> None:
     forgetting.check(world.internal, process, 0, (replica.promised, replica.synced), replica.topics[topic])
 
 
-def test_a_coordinator_that_forgets_too_early(world: World) -> None:
+def test_coordinator_that_forgets_a_publisher_too_early_is_a_violation(world: World) -> None:
     owner, _, topic, publisher = a_publisher(world)
     rows = owner.logic.groups[0].replica.topics[topic].table.rows
     forgets(world, owner, topic)
@@ -86,7 +86,7 @@ def test_a_coordinator_that_forgets_too_early(world: World) -> None:
         rows[publisher] = row
 
 
-def test_a_member_that_forgets_what_its_coordinator_does_not(world: World) -> None:
+def test_member_that_forgets_before_its_coordinator_is_a_violation(world: World) -> None:
     owner, other, topic, publisher = a_publisher(world)
     rows = other.logic.groups[0].replica.topics[topic].table.rows
     forgets(world, other, topic)

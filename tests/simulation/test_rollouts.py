@@ -1,4 +1,4 @@
-"""A rolling restart goes on when the world has healed, under load, and must come to its end."""
+"""A rolling restart continues after the world has healed, under load, and must end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def options() -> Options:
     return replace(drawn, plan=plan, on_history_loss="reset")
 
 
-def test_it_restarts_every_broker_and_ends(options: Options) -> None:
+def test_rolling_restart_restarts_every_broker_and_ends(options: Options) -> None:
     report = run_seed(1, options=options)
     assert report.violation == ""
     assert report.coverage["brokers rolled"] == len(options.brokers)
@@ -29,12 +29,12 @@ def test_it_restarts_every_broker_and_ends(options: Options) -> None:
     assert report.coverage["rollouts abandoned"] == 0
 
 
-def test_publishers_go_on_meanwhile(options: Options) -> None:
+def test_publishers_continue_during_a_rolling_restart(options: Options) -> None:
     without = run_seed(1, options=replace(options, plan=Plan(True, ())))
     assert run_seed(1, options=options).coverage["published"] > without.coverage["published"] + 10
 
 
-def test_one_that_does_not_end_is_a_violation(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endless_rolling_restart_is_a_violation(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker that never says that it is drained is waited for: its time is over, but its list has lost another."""
     world = World(options)
     monkeypatch.setattr(Process, "drain", lambda process, period: None)
@@ -44,7 +44,9 @@ def test_one_that_does_not_end_is_a_violation(options: Options, monkeypatch: pyt
     assert found.value.invariant == 7
 
 
-def test_one_among_faults_is_given_up_after_a_while(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rolling_restart_among_faults_is_abandoned_after_a_while(
+    options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("migratory_simulation.rollouts.PATIENCE", 0.0)
     fault = RollingRestart(0.6, 0.1)
     early = replace(options, plan=Plan(True, ((0.0, fault),)))  # no broker is ready yet
@@ -54,7 +56,7 @@ def test_one_among_faults_is_given_up_after_a_while(options: Options, monkeypatc
 
 
 @pytest.mark.parametrize(("leaves", "removed"), [("broker-0", 1), ("broker-1", 0)])
-def test_one_that_is_configured_goes_on_taking_clients(options: Options, leaves: str, removed: int) -> None:
+def test_configured_broker_keeps_accepting_clients(options: Options, leaves: str, removed: int) -> None:
     """A client that was away meanwhile knows the addresses that it was given, and no others."""
     weights = (0, 100, *(0 for _ in options.brokers[2:]))
     begin = options.faults_end - 0.2

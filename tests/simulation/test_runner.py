@@ -1,4 +1,4 @@
-"""Many seeds: in several processes as in one, added up, and said in a last line and a file."""
+"""Many seeds: the same in several processes as in one, added up, and reported in a last line and a file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def outcome(seed: int, *, events: int = 1000, faults: int = 5, violation: str = 
     return Outcome(seed, violation, 1 if violation else -1, 500, events, faults, 36.0, 2.0)
 
 
-def test_several_processes_find_what_one_finds(tmp_path: Path) -> None:
+def test_several_processes_report_the_same_as_one(tmp_path: Path) -> None:
     found = []
     for jobs in ("1", "2"):
         file = tmp_path / f"{jobs}.json"
@@ -37,20 +37,20 @@ def test_several_processes_find_what_one_finds(tmp_path: Path) -> None:
     assert found[0] == found[1]
 
 
-def test_the_order_of_outcomes_is_that_of_seeds() -> None:
+def test_outcomes_are_in_the_order_of_seeds() -> None:
     run = Run(first=11, seeds=5, profile="short", jobs=2)
     seeds = [outcome.seed for outcomes, _ in outcomes_of(run) for outcome in outcomes]
     assert seeds == [11, 12, 13, 14, 15]
 
 
-def test_a_run_in_which_something_never_came_up_fails() -> None:
+def test_run_fails_when_a_required_counter_is_zero() -> None:
     done = command("--profile", "short", "--seeds", "1", "--jobs", "1")
     assert done.returncode == 3
     assert "never exercised: " in done.stderr
     assert done.stdout.splitlines()[-1].endswith("violations: 0")
 
 
-def test_a_violation_fails_the_run_in_every_process() -> None:
+def test_violation_fails_the_run_in_every_process() -> None:
     name = "coordinator delivers before a confirmation"
     done = command("--planted", name, "--profile", "short", "--seeds", "8", "--jobs", "2", "--quiet")
     assert done.returncode == 1
@@ -66,14 +66,14 @@ def test_a_violation_fails_the_run_in_every_process() -> None:
     ("events", "faults", "thin"),
     [([300, 300, 9000], [3, 3, 3], False), ([299, 299, 9000], [9, 9, 9], True), ([300, 300, 300], [2, 2, 9], True)],
 )
-def test_a_mixture_that_says_little_is_called_thin(events: list[int], faults: list[int], thin: bool) -> None:
+def test_sparse_mixture_of_seeds_is_reported(events: list[int], faults: list[int], thin: bool) -> None:
     summary = Summary()
     outcomes = [outcome(seed, events=events[seed], faults=faults[seed]) for seed in range(3)]
     summary.add(outcomes, Coverage())
     assert bool(summary.thin()) == thin
 
 
-def test_figures_add_up(tmp_path: Path) -> None:
+def test_summary_adds_outcomes_up(tmp_path: Path) -> None:
     summary = Summary()
     summary.add([outcome(1, events=100), outcome(2, events=300)], Coverage({"takeovers": 2}))
     summary.add([outcome(3, events=500, violation="invariant 1: gone\nmore")], Coverage({"takeovers": 1}))

@@ -1,4 +1,4 @@
-"""A failing schedule is made small, and a run that fails says how to run the small one."""
+"""A failing schedule is minimised, and a failing run reports the command that repeats the minimal one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("culprits", [(), (3,), (0, 9), (2, 5, 6)])
-def test_what_is_not_needed_goes(culprits: tuple[int, ...]) -> None:
+def test_minimise_removes_what_is_not_needed(culprits: tuple[int, ...]) -> None:
     tried = []
 
     def fails(items: tuple[int, ...]) -> bool:
@@ -29,7 +29,7 @@ def test_what_is_not_needed_goes(culprits: tuple[int, ...]) -> None:
     assert len(tried) < 60
 
 
-def test_nothing_that_is_left_could_go() -> None:
+def test_minimise_leaves_nothing_removable() -> None:
     """Also when more than one subset fails, and when failing has no reason."""
     for number in range(30):
         random = Random(number)
@@ -43,7 +43,7 @@ def test_nothing_that_is_left_could_go() -> None:
         assert not any(fails(tuple(item for item in found if item != gone)) for gone in found)
 
 
-def test_the_tries_are_bounded() -> None:
+def test_minimise_is_bounded() -> None:
     tried = []
 
     def fails(items: tuple[int, ...]) -> bool:
@@ -54,7 +54,7 @@ def test_the_tries_are_bounded() -> None:
     assert len(tried) <= 10
 
 
-def test_a_plan_is_cut_down_to_the_faults_that_are_named() -> None:
+def test_only_keeps_the_named_faults() -> None:
     options = draw_options(3, "short")
     faults = options.plan.faults
     assert only(options, (2, 0)).plan.faults == (faults[0], faults[2])
@@ -63,12 +63,12 @@ def test_a_plan_is_cut_down_to_the_faults_that_are_named() -> None:
         only(options, (1, 99))
 
 
-def test_a_run_that_holds_cannot_be_shrunk() -> None:
+def test_passing_run_cannot_be_shrunk() -> None:
     with pytest.raises(ValueError, match="does not fail"):
         shrink(only(draw_options(3, "short"), ()))
 
 
-def test_a_planted_fault_s_schedule_shrinks_and_still_fails() -> None:
+def test_shrunk_schedule_of_a_planted_fault_still_fails() -> None:
     """What a failing run prints is enough to run the smaller schedule, which breaks the same invariant."""
     name = "sequence numbers restart at takeover"
     done = command("--planted", name, "--profile", "short", "--seeds", "60", "--jobs", "1")
@@ -91,12 +91,12 @@ def test_a_planted_fault_s_schedule_shrinks_and_still_fails() -> None:
     assert "are enough" not in once_more.stdout  # it is small already
 
 
-def test_what_is_about_one_seed_wants_one_seed(tmp_path: Path) -> None:
+def test_options_of_one_seed_need_a_seed(tmp_path: Path) -> None:
     for words in (("--faults", "1"), ("--trace", str(tmp_path / "trace.txt"))):
         done = command("--seeds", "1", *words)
         assert done.returncode == 2
-        assert "say which with --seed" in done.stderr
+        assert "need --seed" in done.stderr
     done = command("--seed", "3", "--profile", "short", "--faults", "1,99")
     assert done.returncode == 2
     assert "there is no fault 99" in done.stderr
-    assert "neither 'none' nor numbers" in command("--seed", "3", "--faults", "x").stderr
+    assert "use 'none' or numbers" in command("--seed", "3", "--faults", "x").stderr

@@ -1,4 +1,4 @@
-"""The ZooKeeper model keeps what the real one promises, and no more."""
+"""The ZooKeeper model keeps what the real one guarantees, and no more."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def setting() -> Setting:
     return Setting()
 
 
-def test_a_session_connects(setting: Setting) -> None:
+def test_session_connects(setting: Setting) -> None:
     assert setting.one.states() == ["connected"]
     assert setting.one.told[0].session != setting.other.told[0].session  # type: ignore[union-attr]
 
@@ -84,7 +84,7 @@ def test_transactions_are_all_or_nothing(setting: Setting) -> None:
     assert (node.data, node.version, node.owner) == (b"3", 1, 0)
 
 
-def test_reads_of_what_is_not_there_are_ok_and_leave_no_watch(setting: Setting) -> None:
+def test_reads_of_missing_nodes_succeed_and_set_no_watch(setting: Setting) -> None:
     get = setting.one.ask(ZkGet, "/a", True)
     children = setting.one.ask(ZkChildren, "/a", True)
     setting.run(0.5)
@@ -95,7 +95,7 @@ def test_reads_of_what_is_not_there_are_ok_and_leave_no_watch(setting: Setting) 
     assert not [told for told in setting.one.told if isinstance(told, ZkChanged)]
 
 
-def test_a_watch_fires_once_and_before_the_answer_that_shows_it(setting: Setting) -> None:
+def test_watch_fires_once_before_the_answer_with_the_change(setting: Setting) -> None:
     one, other = setting.one, setting.other
     one.ask(ZkCommit, (ZkCreate("/a", b"1"),))
     one.ask(ZkGet, "/a", True)
@@ -111,7 +111,7 @@ def test_a_watch_fires_once_and_before_the_answer_that_shows_it(setting: Setting
     assert one.told.index(changes[0]) < one.told.index(one.reply(get))
 
 
-def test_ephemerals_go_with_their_session_in_whole_ticks(setting: Setting) -> None:
+def test_ephemerals_end_with_their_session_in_whole_ticks(setting: Setting) -> None:
     one, other = setting.one, setting.other
     one.ask(ZkCommit, (ZkCreate("/a", b""), ZkCreate("/a/one", b"", True)))
     setting.run(0.5)
@@ -131,7 +131,7 @@ def test_ephemerals_go_with_their_session_in_whole_ticks(setting: Setting) -> No
     assert sessions[0] != sessions[1]
 
 
-def test_no_session_expires_while_the_ensemble_is_away_and_each_gets_its_whole_time_anew(setting: Setting) -> None:
+def test_sessions_survive_an_outage_and_get_their_whole_time_again(setting: Setting) -> None:
     one = setting.one
     one.ask(ZkCommit, (ZkCreate("/one", b"", True),))
     setting.run(0.5)
@@ -148,14 +148,14 @@ def test_no_session_expires_while_the_ensemble_is_away_and_each_gets_its_whole_t
     assert "/one" in setting.ensemble.nodes
 
 
-def test_without_a_connection_requests_end_as_unknown(setting: Setting) -> None:
+def test_requests_without_a_connection_end_as_unknown(setting: Setting) -> None:
     setting.ensemble.set_available(False)
     get = setting.one.ask(ZkGet, "/")
     setting.run(0.1)
     assert setting.one.reply(get).outcome == "unknown"
 
 
-def test_when_the_connection_breaks_a_prefix_is_carried_out_and_all_is_unknown() -> None:
+def test_broken_connection_executes_a_prefix_and_reports_all_as_unknown() -> None:
     """Over many breaks: nothing, something and everything are applied, and never a request without those before it."""
     applied = set()
     late = 0
@@ -183,7 +183,7 @@ def test_when_the_connection_breaks_a_prefix_is_carried_out_and_all_is_unknown()
     assert late > 10  # some are applied only after the process has heard "unknown"
 
 
-def test_nothing_of_an_old_connection_is_carried_out_behind_a_new_one() -> None:
+def test_old_connection_executes_nothing_after_a_new_one() -> None:
     for seed in range(100):
         setting = Setting(seed)
         one = setting.one
@@ -197,7 +197,7 @@ def test_nothing_of_an_old_connection_is_carried_out_behind_a_new_one() -> None:
         assert ("/late" in setting.ensemble.nodes) == there
 
 
-def test_an_expired_session_is_known_at_the_next_connection(setting: Setting) -> None:
+def test_expiry_is_reported_at_the_next_connection(setting: Setting) -> None:
     one = setting.one
     one.ask(ZkCommit, (ZkCreate("/one", b"", True),))
     setting.run(0.5)
@@ -208,7 +208,7 @@ def test_an_expired_session_is_known_at_the_next_connection(setting: Setting) ->
     assert one.states() == ["connected", "suspended", "lost", "connected"]
 
 
-def test_reads_may_be_stale_but_never_older_than_what_the_client_wrote() -> None:
+def test_reads_are_never_older_than_the_clients_own_writes() -> None:
     stale = 0
     for seed in range(60):
         setting = Setting(seed)

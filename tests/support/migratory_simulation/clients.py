@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from migratory_simulation.world import World
 
 FINAL = frozenset({"timeout", "not_connected"})
-"""Codes of `Failed` that may come at any time; every other one is wrong here."""
+"""Codes of `PublishFailed` that may come at any time. Every other code is an error here."""
 
 LATELY = 130.0
 """Seconds, times the tempo, in which a client's moves count against another one: longer than a rollout takes here."""
@@ -36,13 +36,13 @@ MASK = b"\x17\x2a\x05\x99"
 
 
 class WireTopic:
-    """One topic on one connection: where it stands by what the broker has said and sent there."""
+    """The position of one topic on one connection, by what the broker has sent there."""
 
     __slots__ = ("position", "snapshot")
 
     def __init__(self, position: Position, snapshot: bool = False) -> None:
         self.position = position
-        self.snapshot = snapshot  # the publication at this very position may come
+        self.snapshot = snapshot  # the publication at this very position may follow
 
 
 class ClientLink:
@@ -59,7 +59,7 @@ class ClientLink:
 
 
 class Client:
-    """`subscribes` and `publishes` are topics. Names are unique in a run."""
+    """A publisher or subscriber, or both. `subscribes` and `publishes` are topics; names are unique in a run."""
 
     def __init__(
         self, world: World, number: int, subscribes: tuple[str, ...], publishes: tuple[str, ...], codec: Codec
@@ -77,7 +77,7 @@ class Client:
         self.waiting: dict[str, list[Key]] = {topic: [] for topic in publishes}
         self.padding = b"|" + b"x" * world.options.padding if world.options.padding else b""
         self.last_id: dict[str, int] = dict.fromkeys(publishes, 0)
-        self.final: set[Key] = set()  # publications that must be answered before the run ends
+        self.final: set[Key] = set()  # publications that must be acknowledged before the run ends
         self._extra = 0
         self._armed = inf
         tempo = world.options.tempo
@@ -100,9 +100,10 @@ class Client:
             ),
         )
 
-    # ---- what the run does with it
+    # ---- actions of the run
 
     def start(self) -> None:
+        """Subscribe and connect."""
         for topic in self.subscribes:
             self._want(topic, fresh=False)
         self.step(ev.Open())
@@ -115,6 +116,7 @@ class Client:
         self.step(ev.SubscribeTopic(topic, None, snapshot, fresh))
 
     def publish(self, topic: str, *, qos: int = 1, final: bool = False) -> None:
+        """Publish a unique payload, unless eight publications on the topic wait already."""
         waiting = self.waiting[topic]
         if self.core.closed or (len(waiting) >= 8 and not final):
             return
@@ -131,6 +133,7 @@ class Client:
         self.step(ev.Submit(key, topic, key.payload + self.padding, qos, self.world.scheduler.now))
 
     def give_up_something(self) -> None:
+        """Give up a random publication that waits."""
         candidates = [keys for keys in self.waiting.values() if keys]
         if candidates:
             key = self.random.choice(self.random.choice(candidates))
@@ -140,7 +143,7 @@ class Client:
                 self.step(ev.GiveUp(key))
 
     def toggle(self, topic: str) -> None:
-        """Leave a topic for a while; the core resumes where it left, or begins anew."""
+        """Leave a topic for a while. The core then resumes at its position, or begins anew."""
         self.step(ev.UnsubscribeTopic(topic))
         away = self.random.uniform(0.0, 3.0) * self.world.options.hurry
         self.world.scheduler.after(away, self._want_again, topic)
@@ -154,12 +157,14 @@ class Client:
         self._want(topic, fresh=fresh)
 
     def stall(self) -> None:
+        """Stop reading from all connections."""
         self.stalled = True
         for link in self.links.values():
             if link.connection is not None:
                 link.connection.stall()
 
     def flow(self) -> None:
+        """Read from all connections again."""
         self.stalled = False
         for link in list(self.links.values()):
             if link.connection is not None:
@@ -167,6 +172,7 @@ class Client:
 
     @property
     def ready(self) -> bool:
+        """Return whether the client is connected and nothing that it asked for is unanswered."""
         return self.core.connected and not self.core.subscriptions.unanswered and not self.final
 
     @property
@@ -176,13 +182,14 @@ class Client:
     # ---- the core
 
     def step(self, event: ev.Event) -> None:
+        """Let the core handle an event, execute its effects, and arm its timer."""
         world = self.world
         if world.tracing:
             world.trace(self.name, "<-", event)
         for effect in self.core.step(event, world.scheduler.now):
             if world.tracing:
                 world.trace(self.name, "=>", effect)
-            self._carry_out(effect)
+            self._execute(effect)
         deadline = self.core.deadline
         if deadline < self._armed:
             self._armed = deadline
@@ -193,7 +200,7 @@ class Client:
             self._armed = inf
             self.step(ev.Tick())
 
-    def _carry_out(self, effect: ev.Effect) -> None:
+    def _execute(self, effect: ev.Effect) -> None:
         if isinstance(effect, ev.Send):
             link = self.links.get(effect.link)
             if link is not None:
@@ -232,6 +239,7 @@ class Client:
             raise Violation(7, f"{self.name}: {effect.code}: {effect.text}")
 
     def _receipt(self, receipt: ev.Receipt) -> None:
+        """Check a receipt that the core passes on."""
         if receipt.kind == "hole":
             raise Violation(2, f"{self.name} {receipt.topic}: {receipt.first}..{receipt.last} missing, not reported")
         if receipt.position is None:
@@ -241,6 +249,7 @@ class Client:
         )
 
     def _failed(self, failed: ev.PublishFailed) -> None:
+        """Handle a publication that failed; publish a required one again."""
         key = failed.ticket
         assert isinstance(key, Key)
         if failed.code not in FINAL:
@@ -254,6 +263,7 @@ class Client:
             self.publish(key.topic, final=True)
 
     def _settle(self, key: Key) -> None:
+        """Stop waiting for a publication."""
         if key in self.waiting[key.topic]:
             self.waiting[key.topic].remove(key)
         self.final.discard(key)
@@ -292,6 +302,7 @@ class Client:
             self.step(ev.Connected(link.number))
 
     def connection_data(self, connection: Connection, data: bytes) -> None:
+        """Parse bytes from the broker, check the messages, and pass them to the core."""
         link = self.world.connection_links[connection.number]
         if link.number not in self.links:
             return
@@ -323,7 +334,7 @@ class Client:
             opcode = frames.BINARY if link.codec.binary else frames.TEXT
             link.connection.to_edge(frames.encode_frame(opcode, link.codec.encode(message), MASK))
 
-    # ---- the wire
+    # ---- messages on the wire
 
     @staticmethod
     def _note_request(link: ClientLink, message: wire.ClientMessage) -> None:
@@ -334,6 +345,7 @@ class Client:
             }
 
     def _check_wire(self, link: ClientLink, messages: list[wire.BrokerMessage]) -> None:
+        """Check messages before the core sees them."""
         for message in messages:
             if isinstance(message, wire.Message):
                 self._check_message(link, message)
@@ -346,10 +358,11 @@ class Client:
                     link.topics.pop(topic, None)
 
     def _check_message(self, link: ClientLink, message: wire.Message) -> None:
+        """Check that a publication follows directly on the connection's position."""
         stands = link.topics.get(message.topic)
         where = f"{self.name} link {link.number} {message.topic}"
         if stands is None:
-            return  # a last one behind an unsubscribe
+            return  # in flight during an unsubscribe
         position, before = message.position, stands.position
         if stands.snapshot and position == before:
             stands.snapshot = False
@@ -358,13 +371,14 @@ class Client:
             raise Violation(2, f"{where}: {position} sent after {before}")
         first = message.first or position.sequence
         if first != before.sequence + 1 or first > position.sequence:
-            raise Violation(2, f"{where}: {position} from {first} on sent after {before}: a hole that was not reported")
+            raise Violation(2, f"{where}: {position} from {first} on sent after {before}: an unreported gap")
         stands.position = position
 
     def _check_receipt(self, link: ClientLink, request: int, receipt: wire.TopicReceipt, position: Position) -> None:
+        """Check a receipt against the request or the connection's position."""
         topic, where = receipt.topic, f"{self.name} link {link.number} {receipt.topic}"
         external = self.world.external
-        external.told(where, topic, position)
+        external.named_current(where, topic, position)
         if request:
             after = link.asked.get(request, {}).get(topic)
         else:
@@ -389,7 +403,7 @@ class Client:
             link.topics[topic] = WireTopic(position, asked)
 
     def _same(self, topic: str, one: Position, other: Position) -> bool:
-        """Whether both are of one history."""
+        """Return whether both positions are of one history."""
         external = self.world.external
         return external.history_of(topic, one.epoch) == external.history_of(topic, other.epoch)
 

@@ -1,4 +1,4 @@
-"""The commands `run` and `exhaust`: their options, and what these mean for `runner.py` and `exhaust.py`."""
+"""The commands `run` and `exhaust`: their options, translated for `runner.py` and `exhaust.py`."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 def add_arguments(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     run = commands.add_parser("run", help="run seeds and check the invariants after every step")
-    run.add_argument("--seeds", type=_some, default=100, metavar="N", help="how many seeds (default 100)")
+    run.add_argument("--seeds", type=_positive, default=100, metavar="N", help="how many seeds (default 100)")
     run.add_argument("--first", type=int, default=1, metavar="SEED", help="the first seed (default 1)")
-    run.add_argument("--seed", type=int, default=None, metavar="SEED", help="this seed alone, with its trace")
+    run.add_argument("--seed", type=int, default=None, metavar="SEED", help="this seed only, with its trace")
     run.add_argument(
         "--profile",
         choices=("mixed", "short", "long"),
@@ -27,17 +27,23 @@ def add_arguments(commands: argparse._SubParsersAction[argparse.ArgumentParser])
         help="short seeds, long ones, or mostly short ones (mixed, the default; long with --planted)",
     )
     run.add_argument(
-        "--faults", type=_numbers, default=None, metavar="N,N", help="of --seed's plan these faults alone, or none"
+        "--faults", type=_numbers, default=None, metavar="N,N", help="only these faults of --seed's plan, or none"
     )
     run.add_argument(
-        "--jobs", type=_some, default=os.cpu_count() or 1, metavar="N", help="processes (default: one for each core)"
+        "--jobs",
+        type=_positive,
+        default=os.cpu_count() or 1,
+        metavar="N",
+        help="processes (default: one for each core)",
     )
     run.add_argument("--trace", type=Path, default=None, metavar="FILE", help="write the whole trace of --seed to FILE")
-    run.add_argument("--json", type=Path, default=None, metavar="FILE", help="write what came out to FILE, as it comes")
-    run.add_argument("--budget", type=float, default=None, metavar="SECONDS", help="stop after so much real time")
+    run.add_argument(
+        "--json", type=Path, default=None, metavar="FILE", help="write the outcome to FILE, updated as it runs"
+    )
+    run.add_argument("--budget", type=float, default=None, metavar="SECONDS", help="stop after this much real time")
     run.add_argument("--planted", default=None, metavar="NAME", help="run with a planted fault")
-    run.add_argument("--keep-going", action="store_true", help="go on after a violation, list all")
-    run.add_argument("--no-shrink", action="store_true", help="do not look for a smaller schedule that fails")
+    run.add_argument("--keep-going", action="store_true", help="continue after a violation and list all")
+    run.add_argument("--no-shrink", action="store_true", help="do not minimise a failing schedule")
     run.add_argument("--no-coverage", action="store_true", help="do not fail when something was not exercised")
     run.add_argument("--quiet", action="store_true", help="only the verdict")
     run.set_defaults(act=_act)
@@ -47,14 +53,14 @@ def add_arguments(commands: argparse._SubParsersAction[argparse.ArgumentParser])
 def _act(arguments: argparse.Namespace) -> int:
     single = arguments.seed is not None
     if not single and (arguments.faults is not None or arguments.trace is not None):
-        print("--faults and --trace are about one seed: say which with --seed", file=sys.stderr)
+        print("--faults and --trace need --seed, the seed they apply to", file=sys.stderr)
         return 2
     _plant(arguments.planted)
     from migratory_simulation import runner
 
     try:
         return runner.run(_run(arguments, single))
-    except ValueError as error:  # of what was asked for, e.g. a fault that the plan doesn't have
+    except ValueError as error:  # an invalid option, such as a fault that the plan lacks
         print(error, file=sys.stderr)
         return 2
 
@@ -81,16 +87,16 @@ def _run(arguments: argparse.Namespace, single: bool) -> Run:
 
 
 def _add_exhaust(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = commands.add_parser("exhaust", help="try every run of a small cluster within bounds")
-    parser.add_argument("--brokers", type=_some, default=3, metavar="N", help="(default 3)")
-    parser.add_argument("--copies", type=_some, default=2, metavar="N", help="minCopies (default 2)")
-    parser.add_argument("--publications", type=_some, default=2, metavar="N", help="(default 2)")
-    parser.add_argument("--faults", type=int, default=1, metavar="N", help="at most so many in a run (default 1)")
+    parser = commands.add_parser("exhaust", help="explore every run of a small cluster within bounds")
+    parser.add_argument("--brokers", type=_positive, default=3, metavar="N", help="(default 3)")
+    parser.add_argument("--copies", type=_positive, default=2, metavar="N", help="minCopies (default 2)")
+    parser.add_argument("--publications", type=_positive, default=2, metavar="N", help="(default 2)")
+    parser.add_argument("--faults", type=int, default=1, metavar="N", help="the most in one run (default 1)")
     parser.add_argument("--deviations", type=int, default=0, metavar="N", help="from the order of sending (default 0)")
     parser.add_argument("--kind", action="append", choices=STRIKES, default=None, help="of fault; all by default")
-    parser.add_argument("--no-restart", action="store_true", help="what crashed stays away")
-    parser.add_argument("--from-start", action="store_true", help="search from the start of the brokers on")
-    parser.add_argument("--budget", type=float, default=None, metavar="SECONDS", help="stop after so much real time")
+    parser.add_argument("--no-restart", action="store_true", help="crashed brokers do not restart")
+    parser.add_argument("--from-start", action="store_true", help="search from the start of the brokers")
+    parser.add_argument("--budget", type=float, default=None, metavar="SECONDS", help="stop after this much real time")
     parser.add_argument("--planted", default=None, metavar="NAME", help="search with a planted fault")
     parser.set_defaults(act=_act_exhaust)
 
@@ -111,21 +117,21 @@ def _act_exhaust(arguments: argparse.Namespace) -> int:
     )
     try:
         return exhaust.show(bounds, arguments.budget)
-    except ValueError as error:  # e.g. too few brokers for so many copies
+    except ValueError as error:  # such as more copies than brokers
         print(error, file=sys.stderr)
         return 2
 
 
 def _plant(name: str | None) -> None:
-    """A planted fault must be there before the cores are imported."""
+    """Apply a planted fault. It must be in place before the cores are imported."""
     if name is not None:
         planted.plant(planted.named(name))
 
 
-def _some(text: str) -> int:
+def _positive(text: str) -> int:
     number = int(text)
     if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not at least 1")
+        raise argparse.ArgumentTypeError(f"{text} is not allowed; use 1 or more")
     return number
 
 
@@ -133,4 +139,6 @@ def _numbers(text: str) -> tuple[int, ...]:
     try:
         return () if text == "none" else tuple(int(number) for number in text.split(","))
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is neither 'none' nor numbers with commas between them") from None
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not allowed; use 'none' or numbers separated by commas"
+        ) from None

@@ -1,4 +1,4 @@
-"""Client connections: bytes both ways, in order, delayed, lost with their end. A stalled reader pauses its edge."""
+"""Client connections: bytes both ways, in order and delayed, lost with their end. A stalled reader pauses its edge."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 
 
 class Peer(Protocol):
-    """A client's side of a connection."""
+    """The client's side of a connection."""
 
     def connection_data(self, connection: Connection, data: bytes) -> None: ...
     def connection_closed(self, connection: Connection) -> None: ...
 
     @property
     def follows(self) -> Iterable[str]:
-        """The topics that it wants to be subscribed to."""
+        """Return the topics that the client wants to be subscribed to."""
 
 
 class Connection:
-    """Open until one side closes it; nothing arrives at a side that has seen the end."""
+    """A connection that is open until one side closes it. Nothing arrives at a side that has seen the end."""
 
     def __init__(self, world: World, number: int, client: Peer, edge: EdgeProcess, wire: str) -> None:
         self.world = world
@@ -39,7 +39,7 @@ class Connection:
         self._paused = False
         self._held: deque[bytes] = deque()
         self._held_bytes = 0
-        # Of a silent direction: what waits until the network carries it again, the end of the connection included.
+        # Buffers of a silent direction until the network delivers again, the end of the connection included.
         self._silent_in: deque[tuple[Callable[..., None], tuple[object, ...]]] | None = None
         self._silent_out: deque[tuple[Callable[..., None], tuple[object, ...]]] | None = None
         self._last_in = self._last_out = world.scheduler.now
@@ -50,11 +50,12 @@ class Connection:
     # ---- from the client
 
     def to_edge(self, data: bytes) -> None:
+        """Send bytes from the client to the edge."""
         if self.client_open and self.edge_open:
             self._towards_edge(self._at_edge, data)
 
     def close_by_client(self) -> None:
-        """The client lets go: a prefix of what it sent has arrived or will."""
+        """Close the connection at the client. A prefix of the sent bytes arrives."""
         if self.client_open:
             self.client_open = False
             self._towards_edge(self._lost)
@@ -67,14 +68,14 @@ class Connection:
         self.world.scheduler.at(self._last_in, self.edge.process.run, action, *arguments)
 
     def silence(self, to_broker: bool, to_client: bool) -> None:
-        """From now on nothing gets through in these directions, and nobody is told."""
+        """Stop delivery in these directions without telling either side."""
         if to_broker and self._silent_in is None:
             self._silent_in = deque()
         if to_client and self._silent_out is None:
             self._silent_out = deque()
 
     def speak(self) -> None:
-        """Both directions carry again, what waits first."""
+        """Deliver again, buffered bytes first."""
         waiting, self._silent_in = self._silent_in, None
         for action, arguments in waiting or ():
             self._towards_edge(action, *arguments)
@@ -86,7 +87,7 @@ class Connection:
         self.stalled = True
 
     def flow(self) -> None:
-        """The client reads again."""
+        """Let the client read again."""
         if not self.stalled:
             return
         self.stalled = False
@@ -100,6 +101,7 @@ class Connection:
     # ---- from the edge
 
     def to_client(self, data: bytes) -> None:
+        """Send bytes from the edge to the client; pause the edge when a stalled client's buffer is full."""
         if not self.client_open:
             return
         if self.stalled:
@@ -112,6 +114,7 @@ class Connection:
         self._send(bytes(data))
 
     def closed_by_broker(self, abort: bool) -> None:
+        """Close the connection at the broker, with a reset if `abort`."""
         if self.edge_open:
             self.edge_open = False
             if self._silent_out is not None:
@@ -120,11 +123,11 @@ class Connection:
             self._last_out = self._arrival(self._last_out)
             when = self._last_out
             if abort and self.world.random.random() < 0.5:
-                when = self.world.scheduler.now  # a reset overtakes what is under way
+                when = self.world.scheduler.now  # a reset overtakes bytes in flight
             self.world.scheduler.at(when, self._end_at_client)
 
     def cut(self) -> None:
-        """The connection breaks: both sides notice, each at its own moment."""
+        """Break the connection: both sides notice, each at its own moment."""
         now = self.world.scheduler.now
         self.world.scheduler.at(now + self.world.random.uniform(0.0, 0.3), self._end_at_client)
         self.world.scheduler.at(now + self.world.random.uniform(0.0, 0.3), self.edge.process.run, self._lost)

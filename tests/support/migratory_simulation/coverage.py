@@ -1,4 +1,4 @@
-"""What runs exercised, as counters that add up over seeds; `REQUIRED` are those that may not stay zero."""
+"""Counters of what the runs exercised, added up over seeds. `REQUIRED` counters must not stay zero."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ REQUIRED = (
     "fault rolling restart",
     "fault broker added",
     "fault broker removed",
-    # what the cluster did about them
+    # how the cluster reacted
     "takeovers",
     "adopted suffixes",
     "relistings",
@@ -46,7 +46,7 @@ REQUIRED = (
     "brokers rolled",
     "rollouts finished",
     "brokers left",
-    # what clients saw
+    # what clients observed
     "published",
     "acknowledged",
     "delivered",
@@ -74,14 +74,18 @@ REQUIRED = (
 
 
 class Coverage(Counter[str]):
+    """Counters by name. Names that begin with "fault " count faults that took effect."""
+
     def missing(self) -> list[str]:
+        """Return the required counters that are zero."""
         return [name for name in REQUIRED if not self[name]]
 
     def faults(self) -> int:
-        """Faults that took effect."""
+        """Return the number of faults that took effect."""
         return sum(count for name, count in self.items() if name.startswith("fault "))
 
     def table(self, seeds: int) -> str:
+        """Return the counters as text, with totals and means per seed."""
         names = list(REQUIRED) + sorted(name for name in self if name not in REQUIRED)
         width = max(len(name) for name in names)
         lines = [f"{'exercised':<{width}}  {'total':>10}  {'per seed':>10}"]

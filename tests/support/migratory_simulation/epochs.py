@@ -1,4 +1,4 @@
-"""What the internal knows of each topic and epoch: what is committed, who voted, who promised higher; and of lives."""
+"""State that the internal checker keeps of each topic, epoch and broker incarnation."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from migratory_simulation.external_checker import Key
 
 
 class Committed:
-    """What is committed of one topic in one history."""
+    """The committed publications of one topic in one history."""
 
     __slots__ = ("entries", "keys", "last")
 
     def __init__(self) -> None:
         self.last = 0
-        self.entries: dict[int, tuple[int, Key]] = {}  # as far as an observer could see them when they were committed
+        self.entries: dict[int, tuple[int, Key]] = {}  # those still cached somewhere at the commit
         self.keys: dict[Key, int] = {}
 
 
 class EpochState:
-    """One epoch of one group."""
+    """Votes, positions and promises of one epoch of one group."""
 
     __slots__ = (
         "activated", "committed", "limits", "numbered", "promised_higher", "publishers", "record", "synced", "votes",
@@ -32,32 +32,34 @@ class EpochState:
     def __init__(self, record: GroupRecord) -> None:
         self.record = record
         self.activated = False
-        self.synced: set[BrokerId] = set()  # listed incarnations that ever held the epoch's log
-        self.votes: dict[str, dict[BrokerId, int]] = {}  # topic -> listed incarnation -> accepted up to
+        self.synced: set[BrokerId] = set()  # listed incarnations that held the epoch's log
+        self.votes: dict[str, dict[BrokerId, int]] = {}  # topic -> listed incarnation -> last accepted
         self.committed: dict[str, int] = {}
-        self.numbered: dict[str, int] = {}  # topic -> last sequence number given in this epoch
-        self.publishers: dict[str, dict[str, float]] = {}  # topic -> who was numbered here last when, by its clock
+        self.numbered: dict[str, int] = {}  # topic -> last sequence number assigned
+        self.publishers: dict[str, dict[str, float]] = {}  # topic -> publisher -> coordinator's time
         self.promised_higher: set[BrokerId] = set()
-        self.limits: dict[str, int] | None = None  # since enough promised higher: nothing above may be committed
+        self.limits: dict[str, int] | None = None  # highest commits allowed after a quorum of higher promises
 
 
 class Incarnations:
-    """When each life of a broker began: what tells that a list can never answer again, and since when."""
+    """The moments at which each broker's incarnations began. They decide since when a list cannot answer any more."""
 
     def __init__(self) -> None:
         self.newest: dict[str, int] = {}
         self._began: dict[str, list[tuple[int, float]]] = {}
 
     def begins(self, name: str, incarnation: int, now: float) -> None:
+        """Record that an incarnation registered."""
         self.newest[name] = incarnation
         self._began.setdefault(name, []).append((incarnation, now))
 
     def here(self, members: Iterable[BrokerId]) -> list[BrokerId]:
-        """Those that were not replaced by a newer life."""
+        """Return the members that no newer incarnation has replaced."""
         return [broker for broker in members if self.newest.get(broker[0]) == broker[1]]
 
     def lost_at(self, source: SourceEpoch) -> float:
-        """Since when so many of the list are replaced that the others' answers are not enough; inf: they are."""
+        """Return the moment at which too many of the list were replaced for the rest to answer; infinity if they
+        can."""
         ends = {broker: self._replaced_at(broker) for broker in source.members}
         for moment in sorted(set(ends.values())):
             if not source.enough(broker for broker, end in ends.items() if end > moment):
@@ -65,5 +67,6 @@ class Incarnations:
         return inf
 
     def _replaced_at(self, broker: BrokerId) -> float:
+        """Return the moment at which a newer incarnation registered."""
         name, incarnation = broker
         return next((began for life, began in self._began.get(name, []) if life > incarnation), inf)

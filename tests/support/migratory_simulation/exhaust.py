@@ -1,9 +1,10 @@
-"""Every run of a small cluster, within bounds: `python -m migratory_simulation exhaust`.
+"""Explore every run of a small cluster within bounds: `python -m migratory_simulation exhaust`.
 
-The search begins when all brokers are ready and the publications are sent (or at the very start). At each step it
-tries every fault at that step, and every other order of what is under way, up to a number of faults and of deviations
-from the order of sending. A state that was met before with at least as much left to try is not followed again: states
-are compared by all that the cores, the queues, ZooKeeper and the checks hold, so nothing is left out by that.
+The search begins when all brokers are ready and the publications are sent, or at the very start. At each step it
+tries every fault and every other order of the messages in flight, up to a number of faults and of deviations from
+the order of sending. A state that was reached before with at least as many faults and deviations left is not
+followed again. States are compared by everything that the cores, the queues, ZooKeeper and the checkers hold, so
+this leaves nothing out.
 """
 
 from __future__ import annotations
@@ -23,19 +24,21 @@ from migratory_simulation.external_checker import Violation
 from migratory_simulation.faults import STRIKES
 from migratory_simulation.untimed import DOWN, Choice, UntimedCluster
 
-TAIL = 80  # lines of a trace that are shown with a violation
-LIMIT = 4000  # steps of one run: more means that it never ends
+TAIL = 80
+"""Lines of a trace that are shown with a violation."""
+LIMIT = 4000
+"""The most steps of one run; a longer one counts as endless."""
 
 
 # ---- one state -----------------------------------------------------------------------------------------------------
 
 
 def _function(name: str, cells: tuple[object, ...]) -> None:
-    """Stands for a closure in a pickle that is only ever compared."""
+    """Stand for a closure in a pickle that is only ever compared."""
 
 
 class _Pickler(pickle.Pickler):
-    """Takes what a core holds as it is, its continuations included: by their names and what they have closed over."""
+    """A pickler of everything that a core holds. Closures are pickled by their name and the values they close over."""
 
     def reducer_override(self, thing: Any) -> Any:
         if isinstance(thing, FunctionType) and (thing.__closure__ or "<" in thing.__qualname__):
@@ -57,17 +60,18 @@ def _bytes(*things: object) -> bytes:
 
 
 class Prints:
-    """Fingerprints of the states of one run; a broker that has not stepped is not looked at again."""
+    """Fingerprints of the states of one run. A broker that has not stepped is not pickled again."""
 
     def __init__(self) -> None:
         self._nodes: dict[int, tuple[int, bytes]] = {}
 
     def of(self, small: UntimedCluster) -> bytes:
+        """Return the fingerprint of the cluster's state."""
         digest = hashlib.blake2b(digest_size=16)
         for node in small.processes:
             known = self._nodes.get(node.number)
             if known is None or known[0] != node.steps:
-                node.logic.ctx.effects = []  # of its last step: carried out
+                node.logic.ctx.effects = []  # of its last step: already executed
                 known = self._nodes[node.number] = (node.steps, _bytes(node.logic.__dict__))
             digest.update(known[1] if node.running else b"-")
         digest.update(_bytes(*around(small)))
@@ -75,7 +79,7 @@ class Prints:
 
 
 def around(small: UntimedCluster) -> tuple[object, ...]:
-    """All but the cores. Of the order of sending only the relative one counts."""
+    """Return all state outside the cores. Of the order of sending, only the relative one counts."""
     orders = [order for queue in small.links.values() for order, _ in queue]
     orders += [order for node in small.processes for queue in (node.asks, node.answers) for order, _ in queue]
     rank = {order: index for index, order in enumerate(sorted(orders + [order for order, _ in small.outbox]))}
@@ -113,11 +117,14 @@ def around(small: UntimedCluster) -> tuple[object, ...]:
 
 # ---- one run -------------------------------------------------------------------------------------------------------
 
-Decision = Choice  # what is under way, or a fault: its kind and whom it strikes
+Decision = Choice
+"""An event to execute out of order, or a fault: its kind and target."""
 
 
 @dataclass(frozen=True)
 class Bounds:
+    """The size of the cluster and the limits of the search."""
+
     brokers: int = 3
     copies: int = 2
     publications: int = 2
@@ -134,18 +141,19 @@ class Bounds:
 
 @dataclass
 class Search:
-    """What was found. `visited`: a state's print -> what was left to try when it was met: (faults, deviations)."""
+    """The progress of a search. `visited` maps a state's fingerprint to the (faults, deviations) that were left when
+    it was reached."""
 
     bounds: Bounds
     visited: dict[bytes, list[tuple[int, int]]] = field(default_factory=dict)
     todo: list[dict[int, Decision]] = field(default_factory=lambda: [{}])
     runs: int = 0
     steps: int = 0
-    met: int = 0  # runs that came into a known state
+    met: int = 0  # runs that reached a known state
     did: Counter[str] = field(default_factory=Counter)
 
     def follow(self, decisions: dict[int, Decision], sink: Callable[[str], None] | None = None) -> None:
-        """One run: as decided, then everything in the order of sending. Raises Violation."""
+        """Run once as decided, then in the order of sending. Raise Violation."""
         bounds = self.bounds
         small = bounds.small()
         if sink is not None:
@@ -201,7 +209,8 @@ class Search:
         faults: int,
         deviations: int,
     ) -> bool:
-        """Note the state, and what else could happen here. False when all that follows was tried already."""
+        """Record the state and what else can happen here. Return false when everything that follows was tried
+        already."""
         known = self.visited.setdefault(prints.of(small), [])
         if any(faults <= left[0] and deviations <= left[1] for left in known):
             return False
@@ -214,7 +223,7 @@ class Search:
 
 
 def strikes(small: UntimedCluster, kinds: tuple[str, ...]) -> list[Decision]:
-    """The faults that can strike now."""
+    """Return the faults that can be injected now."""
     found: list[Decision] = []
     for node in small.running():
         mine = [kind for kind in kinds if kind.startswith("crash")]
@@ -258,8 +267,8 @@ def _turn(small: UntimedCluster) -> None:
 
 
 def search(bounds: Bounds, budget: float | None = None) -> tuple[Search, dict[int, Decision] | None, str]:
-    """Everything within the bounds, or as much as `budget` seconds allow (`todo` is not empty then). With a violation:
-    the decisions that led to it, and what was seen."""
+    """Explore everything within the bounds, or for `budget` seconds; then `todo` is not empty. Return the search
+    and, with a violation, the decisions that led to it and its text."""
     began = time.monotonic()
     found = Search(bounds)
     while found.todo:
@@ -276,7 +285,8 @@ def search(bounds: Bounds, budget: float | None = None) -> tuple[Search, dict[in
 
 
 def show(bounds: Bounds, budget: float | None) -> int:
-    """0: nothing was violated and the search is complete; 1: a violation; 4: the time was up before."""
+    """Search and print the outcome. Return 0 when complete without violation, 1 for a violation, 4 when the time ran
+    out."""
     began = time.monotonic()
     bounds.small()  # raises ValueError if that can't be
     gc.collect()

@@ -1,7 +1,7 @@
-"""The invariants of docs/replication.md, checked from outside: by what was shown to whom.
+"""The invariants of docs/concepts/replication.md, checked from outside over what brokers show to clients.
 
-*Shown* is what left a broker as committed: delivered, replayed, or named in an acknowledgement. Every payload is
-unique, so a publication is known by it. Each check raises `Violation` at the step that broke it.
+A publication is *shown* when it leaves a broker as committed: delivered, replayed, or named in an acknowledgement.
+Every payload is unique, so it identifies its publication. Each check raises `Violation` at the step that breaks it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from migratory_simulation.coverage import Coverage
 
 
 class Violation(Exception):
-    """`invariant` is its number in docs/replication.md; the text says what was seen."""
+    """A broken invariant: its number in docs/concepts/replication.md, and what was observed."""
 
     def __init__(self, invariant: int, text: str) -> None:
         super().__init__(f"invariant {invariant}: {text}")
@@ -26,7 +26,7 @@ class Violation(Exception):
 
 
 class Key(NamedTuple):
-    """A message as its publisher knows it; QoS 0 has id 0 and is known by `extra`."""
+    """A publication as its publisher knows it. QoS 0 has id 0 and is identified by `extra`."""
 
     publisher: str
     topic: str
@@ -35,46 +35,50 @@ class Key(NamedTuple):
 
     @property
     def payload(self) -> bytes:
+        """Return the payload that identifies this publication."""
         return f"{self.publisher}|{self.topic}|{self.id}|{self.extra}".encode()
 
 
 @lru_cache(maxsize=4096)
 def key_of(payload: bytes) -> Key:
+    """Return the publication that a payload identifies."""
     publisher, topic, number, extra, *_ = payload.decode().split("|")
     return Key(publisher, topic, int(number), int(extra))
 
 
 @dataclass(slots=True)
 class TopicHistory:
-    """What was shown of one topic in one history: position by sequence number, both ways."""
+    """The publications of one topic in one history that were shown, by sequence number and by key."""
 
     entries: dict[int, tuple[int, Key]] = field(default_factory=dict)  # sequence -> (epoch, key)
     of_key: dict[Key, int] = field(default_factory=dict)
     last_of_publisher: dict[str, list[tuple[int, int]]] = field(default_factory=dict)  # sorted (sequence, id)
-    told: dict[int, int] = field(default_factory=dict)  # sequence -> epoch, named as current position
+    named: dict[int, int] = field(default_factory=dict)  # sequence -> epoch of a position named as current
     last: int = 0
     last_epoch: int = 0
 
 
 @dataclass(slots=True)
 class Reader:
-    """A subscription as its application sees it."""
+    """The position of a subscription as its application sees it."""
 
     subscriber: str
     topic: str
     position: Position | None = None  # None until the first receipt
     received: int = 0
-    snapshot: bool = False  # the publication at its first position may come, once
+    snapshot: bool = False  # the publication at the first position may come once
 
 
 class ExternalChecker:
+    """The histories that publishers and subscribers observe, and the invariants over them."""
+
     def __init__(self, coverage: Coverage) -> None:
         self.coverage = coverage
-        self.firsts: dict[int, list[int]] = {}  # group -> first epochs of its histories, rising
+        self.firsts: dict[int, list[int]] = {}  # group -> first epochs of its histories, ascending
         self.group_of: dict[str, int] = {}
         self.topics: dict[tuple[str, int], TopicHistory] = {}  # (topic, first epoch of the history)
         self.readers: dict[tuple[str, str], Reader] = {}
-        self._wanted: dict[tuple[str, str], bool] = {}  # snapshots that the next first receipt brings
+        self._wanted: dict[tuple[str, str], bool] = {}  # snapshots requested with the next first receipt
         self.acknowledged: dict[Key, Position | None] = {}
         self.issued: dict[Key, float] = {}
         self.given_up: set[Key] = set()
@@ -83,12 +87,14 @@ class ExternalChecker:
     # ---- histories
 
     def history_begins(self, group: int, first: int) -> None:
+        """Record that a new history of a group begins at the epoch `first`."""
         firsts = self.firsts.setdefault(group, [])
         if firsts and first <= firsts[-1]:
             raise Violation(3, f"group {group}: a new history begins at epoch {first}, not above {firsts[-1]}")
         firsts.append(first)
 
     def history_of(self, topic: str, epoch: int) -> int:
+        """Return the first epoch of the history that `epoch` belongs to."""
         firsts = self.firsts.get(self.group_of[topic], [])
         index = bisect_right(firsts, epoch)
         if index == 0:
@@ -96,6 +102,7 @@ class ExternalChecker:
         return firsts[index - 1]
 
     def current(self, topic: str) -> TopicHistory:
+        """Return the newest history of a topic."""
         return self._of(topic, self.firsts[self.group_of[topic]][-1])
 
     def _of(self, topic: str, first: int) -> TopicHistory:
@@ -104,13 +111,14 @@ class ExternalChecker:
             history = self.topics[topic, first] = TopicHistory()
         return history
 
-    # ---- what brokers show
+    # ---- publications shown by brokers
 
     def shown(self, where: str, topic: str, position: Position, payload: bytes) -> bool:
-        """A committed publication was shown at `where`. True when it is shown for the first time."""
+        """Record that a committed publication was shown at `where`. Return whether this was the first time."""
         return self.shown_key(where, topic, position, key_of(payload))
 
     def shown_key(self, where: str, topic: str, position: Position, key: Key) -> bool:
+        """Record that a publication was shown, as `shown` does, by its key."""
         history = self._of(topic, self.history_of(topic, position.epoch))
         sequence = position.sequence
         before = history.entries.get(sequence)
@@ -131,11 +139,11 @@ class ExternalChecker:
                 f"{where} shows {key} at {topic} {position}; it was already shown at sequence number "
                 f"{history.of_key[key]}",
             )
-        told = history.told.get(sequence)
-        if told is not None and told != position.epoch:
+        named = history.named.get(sequence)
+        if named is not None and named != position.epoch:
             raise Violation(
                 1,
-                f"{where} shows {topic} {position}, but {told}:{sequence} was named as its current "
+                f"{where} shows {topic} {position}, but {named}:{sequence} was named as its current "
                 "position: not committed then",
             )
         self._check_epochs(where, topic, history, position)
@@ -148,6 +156,7 @@ class ExternalChecker:
         return True
 
     def _check_epochs(self, where: str, topic: str, history: TopicHistory, position: Position) -> None:
+        """Check that epochs do not fall as sequence numbers rise."""
         for sequence in (position.sequence - 1, position.sequence + 1):
             other = history.entries.get(sequence)
             if (
@@ -158,6 +167,7 @@ class ExternalChecker:
                 raise Violation(2, f"{where} shows {topic} {position} beside {other[0]}:{sequence}: epochs fall")
 
     def _check_order(self, where: str, topic: str, history: TopicHistory, position: Position, key: Key) -> None:
+        """Check that a publisher's ids rise with the sequence numbers."""
         seen = history.last_of_publisher.setdefault(key.publisher, [])
         index = bisect_right(seen, (position.sequence, 0))
         if index and seen[index - 1][1] > key.id:
@@ -168,8 +178,8 @@ class ExternalChecker:
             raise Violation(6, f"{where} shows {key} at {topic} {position} before id {seen[index][1]} of its publisher")
         seen.insert(index, (position.sequence, key.id))
 
-    def told(self, where: str, topic: str, position: Position) -> None:
-        """`position` was named as the current one of `topic`."""
+    def named_current(self, where: str, topic: str, position: Position) -> None:
+        """Record that `position` was named as the current one of `topic`."""
         history = self._of(topic, self.history_of(topic, position.epoch))
         sequence = position.sequence
         if sequence == 0:
@@ -177,18 +187,19 @@ class ExternalChecker:
         before = history.entries.get(sequence)
         if before is not None and before[0] != position.epoch:
             raise Violation(1, f"{where} names {topic} {position} as current; shown there was {before[0]}:{sequence}")
-        other = history.told.setdefault(sequence, position.epoch)
+        other = history.named.setdefault(sequence, position.epoch)
         if other != position.epoch:
             raise Violation(1, f"{where} names {topic} {position} as current; {other}:{sequence} was named before")
 
     # ---- publishers
 
     def publishes(self, key: Key, now: float) -> None:
+        """Record that a client publishes."""
         self.issued.setdefault(key, now)
         self.coverage["published"] += 1
 
     def acknowledges(self, key: Key, position: Position | None, committed: bool) -> None:
-        """The publisher got an acknowledgement for an id that it waits for. `committed`: somewhere, in any history."""
+        """Record that a publisher got an acknowledgement. `committed`: the publication is committed in some history."""
         self.coverage["acknowledged"] += 1
         self.acknowledged[key] = position
         if not committed:
@@ -199,35 +210,38 @@ class ExternalChecker:
             self.shown_key("an acknowledgement", key.topic, position, key)
 
     def gives_up(self, key: Key) -> None:
+        """Record that a publisher gave a publication up."""
         self.coverage["given up"] += 1
         self.given_up.add(key)
 
     # ---- subscribers
 
     def reader(self, subscriber: str, topic: str) -> Reader:
+        """Return the position record of a subscription, created if it is new."""
         reader = self.readers.get((subscriber, topic))
         if reader is None:
             reader = self.readers[subscriber, topic] = Reader(subscriber, topic)
         return reader
 
     def wants_snapshot(self, subscriber: str, topic: str) -> None:
-        """Its first receipt there may be followed by the publication at that very position."""
+        """Allow that the first receipt is followed by the publication at that very position."""
         self._wanted[subscriber, topic] = True
 
     def leaves(self, subscriber: str, topic: str) -> None:
-        """It forgets where it stands."""
+        """Forget the position of a subscription that ended."""
         self.readers.pop((subscriber, topic), None)
         self._wanted.pop((subscriber, topic), None)
 
     def receipt(self, subscriber: str, topic: str, receipt: Receipt, position: Position, first: int, last: int) -> None:
+        """Check a receipt that the application got and move the subscription's position."""
         reader = self.reader(subscriber, topic)
-        self.told(f"receipt for {subscriber}", topic, position)
+        self.named_current(f"receipt for {subscriber}", topic, position)
         before = reader.position
         if receipt == "complete":
             if before is None:
                 reader.position = position
                 reader.snapshot = self._wanted.pop((subscriber, topic), False)
-            return  # while a client moves, its old link may have brought it past what the new broker says
+            return  # while a client moves, its old link may have delivered more than the new broker reports
         if receipt == "truncated":
             self.coverage["truncated"] += 1
             if before is None:
@@ -247,7 +261,8 @@ class ExternalChecker:
     def received(
         self, subscriber: str, topic: str, position: Position, payload: bytes, replayed: bool, first: int = 0
     ) -> None:
-        """`first`: the publication stands for all from there on, as far as the subscriber does not have them."""
+        """Check a delivered publication and move the subscription's position. It stands for all from `first` on that
+        the subscriber does not have (0: for itself only)."""
         reader = self.reader(subscriber, topic)
         before = reader.position
         self.coverage["delivered"] += 1
@@ -267,14 +282,14 @@ class ExternalChecker:
             raise Violation(2, f"{subscriber} {topic}: {position} of another history after {before}, without a reset")
         next_ = before.sequence + 1
         if not (first or position.sequence) <= next_ <= position.sequence:
-            raise Violation(2, f"{subscriber} {topic}: {position} after {before}: a hole that was not reported")
+            raise Violation(2, f"{subscriber} {topic}: {position} after {before}: an unreported gap")
         self._check_left_out(subscriber, topic, next_, position)
         self.shown(f"subscriber {subscriber}", topic, position, payload)
         reader.position = position
         reader.received += 1
 
     def _check_left_out(self, subscriber: str, topic: str, first: int, position: Position) -> None:
-        """Conflation leaves out QoS 0 publications alone."""
+        """Check that conflation left out only QoS 0 publications."""
         history = self._of(topic, self.history_of(topic, position.epoch))
         for sequence in range(first, position.sequence):
             self.coverage["conflated"] += 1
@@ -282,10 +297,10 @@ class ExternalChecker:
             if left is not None and left.id:
                 raise Violation(1, f"{subscriber} {topic}: {position} stands for {left}, which was acknowledged")
 
-    # ---- at the end
+    # ---- after recovery
 
     def behind(self) -> list[str]:
-        """Subscriptions that have not caught up with what was shown: empty when all have (invariants 1 and 7)."""
+        """Return the subscriptions that have not caught up with the shown publications (invariants 1 and 7)."""
         late = []
         for reader in self.readers.values():
             history = self.current(reader.topic)

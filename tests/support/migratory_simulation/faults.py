@@ -1,4 +1,4 @@
-"""The faults, as typed options of a plan; `plans.py` draws them, `injector.py` and `rollouts.py` carry them out."""
+"""The kinds of faults. `plans.py` draws them; `injector.py` and `rollouts.py` inject them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """The process is gone with its memory; a new one starts after `downtime`."""
+    """A process ends with its memory. A new one starts after `downtime` seconds."""
 
     broker: str
     downtime: float
@@ -15,8 +15,8 @@ class Crash:
 
 @dataclass(frozen=True, slots=True)
 class Replace:
-    """A new process of the same name starts while the old one, cut off from everybody but its clients and perhaps
-    other such ones, still runs for `lasts` seconds."""
+    """A new process of the same name starts while the old one runs on for `lasts` seconds. The old one is cut off
+    from everybody but its clients and perhaps other replaced processes."""
 
     brokers: tuple[str, ...]
     lasts: float
@@ -24,20 +24,24 @@ class Replace:
 
 @dataclass(frozen=True, slots=True)
 class Freeze:
+    """A process stops handling events for a while."""
+
     broker: str
     lasts: float
 
 
 @dataclass(frozen=True, slots=True)
 class BreakLink:
+    """The connection between two brokers is reset."""
+
     one: str
     other: str
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """`side` and the others don't hear each other; `one_way`: only what `side` sends is lost. `zookeeper`: `side` is
-    cut from ZooKeeper, too."""
+    """The brokers in `side` and the others do not hear each other. `one_way`: only messages from `side` are lost.
+    `zookeeper`: `side` is cut from ZooKeeper, too."""
 
     side: tuple[str, ...]
     lasts: float
@@ -57,14 +61,14 @@ class Clog:
 
 @dataclass(frozen=True, slots=True)
 class ZooKeeperAway:
-    """The ensemble has no majority."""
+    """The ensemble loses its majority."""
 
     lasts: float
 
 
 @dataclass(frozen=True, slots=True)
 class ZooKeeperCutOff:
-    """One broker can't reach the ensemble."""
+    """One broker cannot reach the ensemble."""
 
     broker: str
     lasts: float
@@ -72,7 +76,7 @@ class ZooKeeperCutOff:
 
 @dataclass(frozen=True, slots=True)
 class ZooKeeperConnectionLost:
-    """The connection breaks under requests, `times` times: each ends as unknown, carried out or not."""
+    """The connection breaks under requests, `times` times. Each request ends as unknown, executed or not."""
 
     broker: str
     times: int
@@ -80,6 +84,8 @@ class ZooKeeperConnectionLost:
 
 @dataclass(frozen=True, slots=True)
 class ExpireSession:
+    """The ensemble ends a broker's session."""
+
     broker: str
 
 
@@ -101,6 +107,8 @@ class DropClients:
 
 @dataclass(frozen=True, slots=True)
 class RestartEdge:
+    """An I/O process is killed and replaced."""
+
     broker: str
 
 
@@ -123,19 +131,19 @@ class Drain:
 
 @dataclass(frozen=True, slots=True)
 class RestartAll:
-    """Every process ends at once; all start again within `spread` seconds: the histories are gone."""
+    """Every process ends at once, and all start again within `spread` seconds. The histories are lost."""
 
     spread: float
 
 
 @dataclass(frozen=True, slots=True)
 class Ambush:
-    """Strikes in the middle of a step: as a broker sends the `count`-th message of the kind `at` from now on (or a
-    transaction, "ZkCommit"). What it would have done after that in this step is not done if it crashes.
+    """A fault in the middle of a step: it strikes when a broker sends the `count`-th message of the kind `at` (or a
+    transaction, "ZkCommit"). The rest of the step is lost in a crash.
 
-    `actions`, one or two: crash, freeze, isolate (cut from every peer), break or block the link that it sends over, cut
-    it from or lose the connection to ZooKeeper, expire its session, take its clients: lasting or down for `lasts`
-    seconds. The second follows `gap` seconds after the first.
+    `actions`, one or two: crash, freeze, isolate (cut from every peer), break or block the link of the message, cut
+    from or lose the connection to ZooKeeper, expire the session, drop the clients. They last `lasts` seconds; the
+    second action follows `gap` seconds after the first.
     """
 
     at: str
@@ -147,8 +155,8 @@ class Ambush:
 
 @dataclass(frozen=True, slots=True)
 class ClockJump:
-    """A broker's clocks jump: its monotonic one forward by `ahead` seconds (a virtual machine that slept), and its
-    wall clock by `wall` seconds either way, which its process's next life will see."""
+    """A broker's monotonic clock jumps `ahead` seconds, as after a suspended virtual machine. The wall clock of its
+    next process is `wall` seconds off."""
 
     broker: str
     ahead: float
@@ -157,7 +165,8 @@ class ClockJump:
 
 @dataclass(frozen=True, slots=True)
 class SilentClient:
-    """A client's connection carries nothing for `lasts` seconds, in one direction or both, and neither side is told."""
+    """A client's connection delivers nothing for `lasts` seconds, in one direction or both, and neither side is
+    told."""
 
     client: int
     to_broker: bool
@@ -167,9 +176,9 @@ class SilentClient:
 
 @dataclass(frozen=True, slots=True)
 class FallBehind:
-    """Everything that peers send to `broker` takes `delay` seconds longer, for `lasts` seconds; after `gap` seconds the
-    clients of all others are dropped, so that some come to it who have seen more than it has. `crash`: so is the
-    process of one of the others, with its clients."""
+    """All messages from peers to `broker` take `delay` seconds longer, for `lasts` seconds. After `gap` seconds the
+    clients of all other brokers are dropped, so that some connect to it that have seen more than it has. `crash`
+    names another broker that crashes at the same moment."""
 
     broker: str
     delay: float
@@ -180,7 +189,7 @@ class FallBehind:
 
 @dataclass(frozen=True, slots=True)
 class RollingRestart:
-    """Every broker in turn drains, ends and starts again; the next one only when all say that they are ready."""
+    """Every broker in turn drains, ends and starts again; the next one only when all report ready."""
 
     period: float
     downtime: float
@@ -188,12 +197,12 @@ class RollingRestart:
 
 @dataclass(frozen=True, slots=True)
 class Grow:
-    """A broker that was never there joins."""
+    """A new broker joins."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shrink:
-    """A broker drains, ends and never comes back."""
+    """A broker drains, ends and never returns."""
 
     broker: str
     period: float
@@ -201,7 +210,7 @@ class Shrink:
 
 @dataclass(frozen=True, slots=True)
 class SlowZooKeeper:
-    """Requests and answers of these brokers take about `delay` seconds."""
+    """Requests of these brokers to ZooKeeper, and the answers, take about `delay` seconds."""
 
     brokers: tuple[str, ...]
     delay: float
@@ -250,7 +259,7 @@ ACTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Burst:
-    """One topic gets `count` publications beyond the load: more than its cache holds."""
+    """`count` extra publications on one topic, more than its cache holds."""
 
     topic: int
     count: int
@@ -313,4 +322,4 @@ NAMES: dict[type, str] = {
 }
 
 STRIKES = ("crash", "crash lost", "break", "expire", "lose done", "lose undone")
-"""What can strike in an exhaustive search (`exhaust.py`); `small.py` says what each does."""
+"""The kinds of faults in an exhaustive search; `untimed.py` implements them."""

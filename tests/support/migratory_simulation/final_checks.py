@@ -1,7 +1,8 @@
-"""What must be true of every broker some time after a run has come right: nothing is left over, and all agree.
+"""Checks after recovery: nothing leaked, and all brokers agree.
 
-A leak or a quiet disagreement breaks no promise at once, so no other check sees it: a publication that its contact
-waits for for ever, bytes that are counted twice, a publisher that one broker has forgotten and another has not.
+A leak or a silent disagreement breaks no promise at once, so no other check detects it: a publication that its
+contact broker waits for without end, bytes that are counted twice, a publisher that only some brokers have
+forgotten.
 """
 
 from __future__ import annotations
@@ -17,16 +18,21 @@ if TYPE_CHECKING:
     from migratory_simulation.process import Process
     from migratory_simulation.world import World
 
-ARRIVE = 8.0  # seconds, times the tempo, that a round of moves takes with its last arrivals
-EVEN = 40.0  # seconds, times the tempo, in which nobody moves any more: some rounds
-MOST = 1.1  # times its share of the clients: no broker has more in the end, but for parts of a client
-QUIET = 9.0  # seconds, times the tempo: every time limit of a single request is over by then
-REQUESTS = 12  # to ZooKeeper that may be under way at a broker with nothing to do
+ARRIVE = 8.0
+"""Seconds, times the tempo, that one round of client moves takes, arrivals included."""
+EVEN = 40.0
+"""Seconds, times the tempo, in which no client may move any more: several rounds."""
+MOST = 1.1
+"""The most clients of a broker in the end, in shares; fractions of a client are rounded up."""
+QUIET = 9.0
+"""Seconds, times the tempo, after which every time limit of a single request is over."""
+REQUESTS = 12
+"""The most requests to ZooKeeper in flight at an idle broker."""
 
 
 def at_rest(world: World) -> bool:
-    """Whether all of it is true now. It may not be for a moment, again and again: balance hands groups over, one at a
-    time, without any fault."""
+    """Return whether all final checks pass now. They may fail for a moment again and again: balancing hands groups
+    over, one at a time, without any fault."""
     try:
         check(world)
     except Violation:
@@ -35,7 +41,7 @@ def at_rest(world: World) -> bool:
 
 
 def check(world: World) -> None:
-    """Raises Violation: of 7 where something is left over, of 3 where brokers disagree."""
+    """Check all brokers. Raise a violation of 7 for a leak, of 3 for a disagreement."""
     processes = [process for name in world.names if (process := world.process_of(name)) is not None]
     for process in processes:
         _logic(process)
@@ -48,10 +54,11 @@ def check(world: World) -> None:
 
 
 def _fail(process: Process, text: str) -> None:
-    raise Violation(7, f"{process.label} after everything: {text}")
+    raise Violation(7, f"{process.label} after recovery: {text}")
 
 
 def _logic(process: Process) -> None:
+    """Check that the logic of a broker is idle and its counters match its logs."""
     logic = process.logic
     status = logic.status()
     for name, wanted in {
@@ -77,6 +84,7 @@ def _logic(process: Process) -> None:
 
 
 def _edges(process: Process) -> None:
+    """Check that the edges are idle and their counters match their connections."""
     for edge in process.edges:
         status = edge.core.status()
         for name, wanted in {
@@ -100,12 +108,14 @@ def _edges(process: Process) -> None:
 
 
 def _counted(process: Process) -> None:
+    """Check the broker's count of its clients."""
     clients = sum(len(edge.connections) for edge in process.edges)
     if process.logic.client_balancer.clients != clients:
         _fail(process, f"it counts {process.logic.client_balancer.clients} clients of {clients}")
 
 
 def _servers(world: World, process: Process) -> None:
+    """Check the broker's server list."""
     there = {(world.url(name), world.options.weight(name)) for name in world.names}
     told = {(server.url, server.weight) for server in process.servers.servers} if process.servers else set()
     if told != there:
@@ -113,7 +123,7 @@ def _servers(world: World, process: Process) -> None:
 
 
 def crews(world: World) -> dict[str, tuple[int, int]]:
-    """Weight and clients by broker."""
+    """Return the weight and the number of clients of each broker."""
     found = {}
     for name in world.names:
         process = world.process_of(name)
@@ -123,8 +133,8 @@ def crews(world: World) -> dict[str, tuple[int, int]]:
 
 
 def _even(world: World, processes: list[Process]) -> None:
-    """Every broker has its share of the clients, by its weight. A rollout that was given up leaves two revisions: then
-    clients wait for its end."""
+    """Check that every broker has at most its share of the clients. After an abandoned rollout two revisions remain,
+    and moves wait for its end."""
     if len({world.revision(name) for name in world.names}) > 1:
         return
     found = crews(world)
@@ -141,7 +151,8 @@ def _even(world: World, processes: list[Process]) -> None:
 
 
 def _group(world: World, processes: list[Process], group: int) -> None:
-    """One coordinator, whose ephemeral stands, and the same log and table at every broker."""
+    """Check that a group has one coordinator with its ephemeral, and that all brokers hold the same log and
+    publisher table."""
     record = decode_group(world.ensemble.nodes[f"/groups/{group}"].data)
     coordinating = [process for process in processes if (term := process.logic.groups[group].term) and term.active]
     if [(process.name, process.incarnation) for process in coordinating] != [tuple(record.owner)]:
@@ -170,7 +181,7 @@ def _group(world: World, processes: list[Process], group: int) -> None:
 
 
 def remember_nobody(world: World) -> bool:
-    """Whether the publisher tables are empty, as they must be at last when nobody publishes."""
+    """Return whether all publisher tables are empty, as they must be some time after the last publication."""
     logics = [process.logic for process in world.running()]
     return bool(logics) and not any(
         log.table.rows for logic in logics for group in logic.groups for log in group.replica.topics.values()
@@ -178,8 +189,8 @@ def remember_nobody(world: World) -> bool:
 
 
 def same_entries(world: World) -> None:
-    """At the end every broker holds the same logs, as far as they are cached, up to what was committed. One that waits
-    for the log of the newest epoch still has what it held before; of that, what it knows to be committed."""
+    """Check that the cached logs of all brokers agree with the committed publications. A broker that still waits for
+    the log of the newest epoch is checked up to the position that it knows to be committed."""
     internal = world.internal
     for (topic, first), committed in internal.committed.items():
         group = world.external.group_of[topic]
@@ -200,7 +211,7 @@ def same_entries(world: World) -> None:
 
 
 def describe(world: World) -> str:
-    """For a person: records and brokers as they are."""
+    """Return the records and the brokers' state as text."""
     lines = [f"  group {group}: {record}" for group, record in sorted(world.internal.latest.items())]
     for process in world.running():
         groups = []

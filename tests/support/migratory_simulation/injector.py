@@ -1,4 +1,4 @@
-"""Carries the faults of a plan out, and undoes what lasts."""
+"""Injects the faults of a plan and reverts those that last."""
 
 from __future__ import annotations
 
@@ -16,20 +16,23 @@ if TYPE_CHECKING:
 
 
 class Injector:
+    """The plan's faults, scheduled at their moments, and the ambushes that wait for a message."""
+
     def __init__(self, world: World) -> None:
         self.world = world
-        self.ambushes: list[tuple[faults.Ambush, list[int]]] = []  # with how many messages are still to be let go
+        self.ambushes: list[tuple[faults.Ambush, list[int]]] = []  # each with the number of messages to let pass
         self.rollouts = Rollouts(world)
         self._silent: list[Connection] = []
         for moment, fault in world.options.plan.faults:
             world.scheduler.at(moment, self.inject, fault)
 
     def inject(self, fault: faults.Fault) -> None:
+        """Inject a fault. In a safe plan, a crash or drain waits until it cannot lose too many copies."""
         world = self.world
         if world.healed:
             return
         waits = isinstance(fault, (faults.Crash, faults.Drain)) and not self._may_end(fault.broker)
-        # A drain ends long after it began: what will be recorded meanwhile must be known.
+        # A drain ends long after it began, so all groups must have records to judge by.
         waits = waits or (isinstance(fault, faults.Drain) and len(world.internal.latest) < world.options.groups)
         if waits and world.options.plan.safe:
             world.scheduler.after(0.5 * world.options.tempo, self.inject, fault)
@@ -42,16 +45,17 @@ class Injector:
             world.coverage[f"fault {name}"] += 1
 
     def heal(self) -> None:
-        self._speak(self._silent)
+        """Revert the faults that would last."""
+        self._end_silence(self._silent)
         self._silent = []
 
     def _may_end(self, broker: str) -> bool:
-        """Ending the broker now leaves every list since the last activated one with at most q - 1 lost."""
+        """Return whether every list since the last activated one loses at most q - 1 members with the broker."""
         process = self.world.process_of(broker)
         return process is not None and self.world.internal.may_lose(process)
 
     def _apply(self, fault: faults.Fault) -> bool:
-        """Says whether it took effect."""
+        """Apply a fault; return whether it took effect."""
         world = self.world
         after = world.scheduler.after
         if isinstance(fault, faults.Partition):
@@ -90,7 +94,7 @@ class Injector:
             for process in world.running():
                 if process.name in fault.brokers:
                     process.zk.delay = fault.delay
-                    after(fault.lasts, self._zookeeper_fast, process)
+                    after(fault.lasts, self._reset_zookeeper_delay, process)
             return True
         if isinstance(fault, faults.Ambush):
             self.ambushes.append((fault, [fault.count]))
@@ -122,6 +126,7 @@ class Injector:
         | faults.Drain,
         process: Process,
     ) -> bool:
+        """Apply a fault to a running broker; return whether it took effect."""
         world = self.world
         after = world.scheduler.after
         if isinstance(fault, faults.Crash):
@@ -133,7 +138,7 @@ class Injector:
             after(fault.lasts, process.thaw)
         elif isinstance(fault, faults.ZooKeeperCutOff):
             process.zk.set_cut(True)
-            after(fault.lasts, self._zookeeper_back, process)
+            after(fault.lasts, self._restore_zookeeper, process)
         elif isinstance(fault, faults.ZooKeeperConnectionLost):
             self._lose_connection(process, fault.times)
         elif isinstance(fault, faults.ExpireSession):
@@ -145,7 +150,7 @@ class Injector:
             world.wall_skews[process.name] = fault.wall
         elif isinstance(fault, faults.Slow):
             process.slow = fault.cost
-            after(fault.lasts, self._fast_again, process)
+            after(fault.lasts, self._reset_speed, process)
         elif isinstance(fault, faults.DropClients):
             return self._drop_clients(process)
         elif isinstance(fault, faults.RestartEdge):
@@ -160,7 +165,7 @@ class Injector:
         return True
 
     def passing(self, process: Process, kind: str, peer: str) -> None:
-        """`process` sends a message of this kind (to `peer`): does something lie in wait for that?"""
+        """Count a message that `process` sends, and spring the ambushes that wait for it."""
         for ambush in list(self.ambushes):
             fault, left = ambush
             if fault.at == kind:
@@ -169,7 +174,7 @@ class Injector:
                     self.ambushes.remove(ambush)
 
     def _spring(self, fault: faults.Ambush, process: Process, peer: str) -> bool:
-        """Says whether it struck; one that may not (a safe plan) waits for the next message."""
+        """Carry out an ambush. Return false when a safe plan forbids it now; it then waits for the next message."""
         world = self.world
         if world.healed:
             return True
@@ -201,7 +206,7 @@ class Injector:
             after(lasts, self._unblock, pairs)
         elif action == "cut zookeeper":
             after(0.0, process.zk.set_cut, True)
-            after(lasts, self._zookeeper_back, process)
+            after(lasts, self._restore_zookeeper, process)
         elif action == "lose zookeeper":
             after(world.random.random() * 2 * process.zk.delay, process.zk.lose_connection)
         elif action == "expire session":
@@ -217,15 +222,16 @@ class Injector:
                 after(0.0, world.network.break_link, process.number, other.number)
 
     def _drained(self, process: Process, downtime: float) -> None:
+        """End a drained process when the plan allows it."""
         world = self.world
         if not process.running:
             return
         ends = world.internal.may_lose(process, drains=False)
         if world.healed:
-            # Nothing else ends any more. With one copy no list bears a loss, but its owner goes on without this one.
+            # Nothing else ends any more. With one copy no list tolerates a loss, but its owner can continue alone.
             ends = ends or process.logic.drained
         if world.options.plan.safe and not ends:
-            # Others have ended meanwhile, as they may, or it was listed meanwhile: it is awaited.
+            # Other brokers ended meanwhile, or this one was listed: wait.
             world.scheduler.after(0.5 * world.options.tempo, self._drained, process, downtime)
             return
         world.process_ends(process, "drained", restart=downtime)
@@ -252,10 +258,10 @@ class Injector:
         for pair in pairs:
             world.network.clogged[pair] = fault.delay
             world.scheduler.after(fault.lasts, world.network.clogged.pop, pair, None)
-        world.scheduler.after(fault.gap, self._to_the_slow_one, process, fault)
+        world.scheduler.after(fault.gap, self._drop_other_clients, process, fault)
         return bool(pairs)
 
-    def _to_the_slow_one(self, process: Process, fault: faults.FallBehind) -> None:
+    def _drop_other_clients(self, process: Process, fault: faults.FallBehind) -> None:
         world = self.world
         if world.healed:
             return
@@ -272,23 +278,23 @@ class Injector:
         for connection in connections:
             connection.silence(fault.to_broker, fault.to_client)
         self._silent += connections
-        self.world.scheduler.after(fault.lasts, self._speak, connections)
+        self.world.scheduler.after(fault.lasts, self._end_silence, connections)
         return bool(connections)
 
     @staticmethod
-    def _speak(connections: list[Connection]) -> None:
+    def _end_silence(connections: list[Connection]) -> None:
         for connection in connections:
             connection.speak()
 
     @staticmethod
-    def _fast_again(process: Process) -> None:
+    def _reset_speed(process: Process) -> None:
         process.slow = 0.0
 
-    def _zookeeper_fast(self, process: Process) -> None:
+    def _reset_zookeeper_delay(self, process: Process) -> None:
         process.zk.delay = self.world.options.zookeeper_delay
 
     @staticmethod
-    def _zookeeper_back(process: Process) -> None:
+    def _restore_zookeeper(process: Process) -> None:
         if process.running:
             process.zk.set_cut(False)
 
@@ -305,7 +311,7 @@ class Injector:
         if fault.zookeeper:
             for process in side:
                 process.zk.set_cut(True)
-                world.scheduler.after(fault.lasts, self._zookeeper_back, process)
+                world.scheduler.after(fault.lasts, self._restore_zookeeper, process)
         return bool(pairs)
 
     def _unblock(self, pairs: list[tuple[int, int]]) -> None:
@@ -317,14 +323,14 @@ class Injector:
         old = [process for process in world.running() if process.name in fault.brokers]
         if not old:
             return False
-        together = set(old) if world.random.random() < 0.6 else set()  # these replaced ones still hear each other
+        together = set(old) if world.random.random() < 0.6 else set()  # these replaced processes still hear each other
         serving = [process for process in world.running() if not process.replaced]
         if serving and together.issuperset(serving):
-            # A whole cluster that is cut off and replaced as a whole cannot know it (docs/replication.md, Fencing).
-            # (Those that were replaced before lack one of theirs already.)
+            # A cluster that is replaced as a whole cannot detect it (docs/concepts/replication.md, Fencing).
+            # Processes that were replaced earlier lack one of theirs already.
             together.remove(world.random.choice([process for process in old if not process.replaced]))
         for members in self._lists():
-            if together.issuperset(members):  # the same, though a broker that has only just come is left
+            if together.issuperset(members):  # likewise when only a broker that just joined is left
                 together.remove(world.random.choice(members))
         for process in old:
             process.zk.set_cut(True)
@@ -343,7 +349,7 @@ class Injector:
         return True
 
     def _lists(self) -> list[list[Process]]:
-        """Of each group whose whole list runs: those on it."""
+        """Return, for each group whose whole list runs, the processes on the list."""
         nodes = self.world.ensemble.nodes
         records = [decode_group(node.data) for path, node in nodes.items() if path.startswith(f"{GROUPS}/")]
         lives = {(process.name, process.incarnation): process for process in self.world.running()}

@@ -1,8 +1,8 @@
-"""The invariants of docs/replication.md, checked from inside: who holds what, who promised what, who numbers.
+"""The invariants of docs/concepts/replication.md, checked from inside over copies, promises and coordinators.
 
-Looks at the records in the modelled ZooKeeper and, after each step, at the groups of the broker that stepped. From
-both it derives on its own what is committed (accepted in an epoch by q listed incarnations), and holds everything
-that brokers say against that. `View`, `owes` and `after_step` are all that knows names inside `Logic`.
+The checker reads the records in the modelled ZooKeeper and, after each step, the groups of the broker that stepped.
+From both it derives on its own what is committed (accepted in an epoch by q listed incarnations) and compares
+everything that brokers say with that. Only `View`, `has_unsent` and `after_step` know names inside `Logic`.
 """
 
 from __future__ import annotations
@@ -25,12 +25,14 @@ if TYPE_CHECKING:
     from migratory_simulation.world import World
 
 
-HISTORY_WAIT = 12.0  # seconds, times the tempo: replaced processes that still run have fenced themselves by then
+HISTORY_WAIT = 12.0
+"""Seconds, times the tempo, after which replaced processes that still run have fenced themselves."""
 SLACK = 0.001
+"""Seconds of tolerance for rounding of virtual times."""
 
 
 class View(NamedTuple):
-    """One group at one broker."""
+    """The state of one group at one broker."""
 
     group: int
     promised: int
@@ -39,17 +41,20 @@ class View(NamedTuple):
 
 
 def views(logic: Logic) -> Iterable[View]:
+    """Yield the state of each group at a broker."""
     for group in logic.groups:
         replica = group.replica
         yield View(group.number, replica.promised, replica.synced, replica.topics)
 
 
-def owes(logic: Logic) -> bool:
-    """Whether a flush would do anything: a turn's end without anything to send is not worth an event."""
+def has_unsent(logic: Logic) -> bool:
+    """Return whether a flush would send anything. A flush that sends nothing is not worth an event."""
     return logic.has_output
 
 
 class InternalChecker:
+    """The committed state of the cluster, derived from records and brokers, and the invariants over it."""
+
     def __init__(self, world: World) -> None:
         self.world = world
         self.epochs: dict[tuple[int, int], EpochState] = {}
@@ -65,18 +70,20 @@ class InternalChecker:
 
     @staticmethod
     def incarnation(logic: Logic) -> int:
-        """-1 while the broker has not registered."""
+        """Return the broker's incarnation, -1 before it has registered."""
         return logic.ctx.incarnation or -1
 
     # ---- records
 
     def _changed(self, path: str, data: bytes | None, version: int) -> None:
+        """Handle a committed change in ZooKeeper."""
         if path.startswith("/brokers/") and data is not None:
             self.lives.begins(path.removeprefix("/brokers/"), version, self.world.time)
         elif path.startswith("/groups/") and data is not None:
             self._record(int(path.removeprefix("/groups/")), decode_group(data))
 
     def _record(self, group: int, record: GroupRecord) -> None:
+        """Check a new record of a group against the one before."""
         before = self.latest.get(group)
         coverage = self.world.coverage
         self.world.trace("zookeeper", "**", f"group {group}: {record}")
@@ -104,6 +111,7 @@ class InternalChecker:
             self._activated(group, record)
 
     def _new_history(self, group: int, before: GroupRecord | None, record: GroupRecord) -> None:
+        """Check that the old history was lost, and long enough ago, before a new one began."""
         self.world.coverage["histories"] += 1
         self.world.external.history_begins(group, record.first)
         if before is None:
@@ -125,7 +133,7 @@ class InternalChecker:
             raise Violation(1, f"group {group}: a new history {waited:.2f} s after the old one was lost: {source}")
 
     def halts(self, process: Process, group: int) -> None:
-        """Nothing but a loss is a reason to wait for a person."""
+        """Check that a broker halts a group only when its history is lost."""
         record = self.latest.get(group)
         source = None if record is None else record.as_source()
         if record is None:
@@ -135,6 +143,7 @@ class InternalChecker:
             raise Violation(7, f"{process.label} halts group {group}, though {here} of {source} are not replaced")
 
     def _activated(self, group: int, record: GroupRecord) -> None:
+        """Check that enough listed brokers hold the log of an activated epoch."""
         term = self.epochs[group, record.epoch]
         if len(term.synced) < record.copies:
             raise Violation(1, f"group {group}: {record} is activated, though only {sorted(term.synced)} hold its log")
@@ -147,7 +156,7 @@ class InternalChecker:
             self._count(group, term, topic, owner)
 
     def _check_adopted(self, group: int, record: GroupRecord, owner: Process) -> None:
-        """What was committed must be in the log that the new coordinator adopted."""
+        """Check that the new coordinator's log holds every committed publication."""
         where = f"{owner.label} activates epoch {record.epoch} of group {group}"
         for view in views(owner.logic):
             if view.group != group:
@@ -170,26 +179,28 @@ class InternalChecker:
             if suffix:
                 self.world.coverage["adopted suffixes"] += 1
 
-    # ---- brokers
+    # ---- steps of brokers
 
     def process_of(self, broker: BrokerId) -> Process | None:
+        """Return the running process of an incarnation."""
         for process in self.world.processes:
             if process.running and process.name == broker[0] and process.incarnation == broker[1]:
                 return process
         return None
 
     def is_coordinator(self, process: Process) -> bool:
-        """Whether it owns the latest record of a group."""
+        """Return whether the process owns the latest record of a group."""
         me = (process.name, process.incarnation)
         return any(tuple(record.owner) == me for record in self.latest.values())
 
     def process_ended(self, process: Process) -> None:
+        """Forget the state of a process that ended."""
         self._seen.pop(process.number, None)
         self._lasts.pop(process.number, None)
 
     def may_lose(self, process: Process, *, drains: bool = True) -> bool:
-        """Without this process, and those that drain (unless told not to count them), every list since the last
-        activated one has lost at most q - 1."""
+        """Return whether every list since the last activated one has lost at most q - 1 members without this process
+        and, unless `drains` is false, without the draining ones."""
         alive = {
             (other.name, other.incarnation)
             for other in self.world.running()
@@ -202,7 +213,7 @@ class InternalChecker:
         )
 
     def after_step(self, process: Process) -> None:
-        """Look at what has changed; most steps change nothing, so this is kept cheap."""
+        """Check the changes that a broker's step made. Most steps change nothing, so this is kept cheap."""
         number = process.number
         seen = self._seen.get(number)
         if seen is None:
@@ -237,7 +248,7 @@ class InternalChecker:
         state: tuple[int, int],
         lasts: dict[str, tuple[int, int, int]],
     ) -> None:
-        """A broker promised, or follows another epoch."""
+        """Handle a promise, or a broker that follows another epoch."""
         if state[0] > before[0]:
             self._promised(group, (process.name, process.incarnation), state[0])
         term = self.epochs.get((group, state[1]))
@@ -245,7 +256,7 @@ class InternalChecker:
             term.synced.add(me)
         if state[0] < before[0]:
             raise Violation(5, f"{process.label} group {group}: promised falls from {before[0]} to {state[0]}")
-        for topic in self.world.options.topics:  # also those that went: they may come back alike
+        for topic in self.world.options.topics:  # also topics that are gone: they may come back unchanged
             if self.world.external.group_of[topic] == group:
                 lasts.pop(topic, None)
 
@@ -258,6 +269,7 @@ class InternalChecker:
         log: TopicLog,
         known: tuple[int, int, int] | None,
     ) -> None:
+        """Handle a log that changed: new entries, evictions, votes."""
         promised, synced = state
         if known is not None and log.base > known[1]:
             self.world.coverage["evictions"] += 1
@@ -274,6 +286,7 @@ class InternalChecker:
 
     @staticmethod
     def _numbered(process: Process, me: BrokerId, term: EpochState, log: TopicLog) -> None:
+        """Check that only the coordinator of an activated epoch assigns sequence numbers."""
         before = term.numbered.get(log.name, 0)
         if log.last <= before:
             return
@@ -296,7 +309,7 @@ class InternalChecker:
             )
 
     def _promised(self, group: int, me: BrokerId, promised: int) -> None:
-        """Epochs below, of which `me` is listed, lose a member; when they lose enough, nothing new may commit there."""
+        """Remove a member from lower epochs that list it. When enough are removed, nothing new may commit there."""
         for (other, epoch), term in self.epochs.items():
             if other != group or epoch >= promised or me not in term.record.members or me in term.promised_higher:
                 continue
@@ -306,7 +319,7 @@ class InternalChecker:
                 term.limits = dict(term.numbered)
 
     def _count(self, group: int, term: EpochState, topic: str, process: Process | None) -> None:
-        """Votes of this epoch's listed incarnations: is more committed now?"""
+        """Count the votes of listed incarnations and commit what has enough."""
         record = term.record
         if not term.activated:
             return
@@ -333,6 +346,7 @@ class InternalChecker:
         committed.last = max(committed.last, reached)
 
     def _holder(self, group: int, topic: str, reached: int, process: Process | None) -> TopicLog | None:
+        """Return the log from which the newly committed entries are read."""
         if process is not None:
             for view in views(process.logic):
                 if view.group == group:
@@ -341,6 +355,7 @@ class InternalChecker:
 
     @staticmethod
     def _commit(topic: str, committed: Committed, position: Position, key: Key) -> None:
+        """Record a committed publication; check that it is the only one at its position and has only one position."""
         known = committed.entries.get(position.sequence)
         if known is not None and known != (position.epoch, key):
             raise Violation(3, f"{topic} {position} {key} is committed where {known} was committed")
@@ -351,7 +366,7 @@ class InternalChecker:
         committed.keys[key] = position.sequence
 
     def ready(self, process: Process) -> None:
-        """READY: it takes clients, so it followed an activated list in every group that it is on."""
+        """Check READY: a broker that accepts clients followed an activated list in every group that it is on."""
         me = (process.name, process.incarnation)
         for number in range(self.world.options.groups):
             terms = [term for (group, _), term in self.epochs.items() if group == number]
@@ -359,8 +374,9 @@ class InternalChecker:
                 raise Violation(1, f"{process.label} takes clients, and was on no activated list of group {number} yet")
 
     def heard(self, process: Process) -> None:
-        """FENCE-ISOLATED rests on it: what a broker takes for ZooKeeper's last word is not later than that was said,
-        however long the answer lay in a socket. (One that registers takes the moment of the answer: it serves none.)"""
+        """Check what FENCE-ISOLATED relies on: a broker dates ZooKeeper's last answer no later than it was given,
+        however long it lay in a socket. A broker that registers uses the moment of the answer, as it serves no
+        clients yet."""
         zookeeper = process.logic.zookeeper
         if zookeeper.heard_at == process.logic.membership.registered_at:
             return
@@ -370,10 +386,10 @@ class InternalChecker:
                 1, f"{process.label} counts ZooKeeper as heard {late:.3f} s after its last answer was given"
             )
 
-    # ---- what brokers say
+    # ---- statements of brokers
 
     def shown(self, process: Process, topic: str, position: Position, key: Key | None) -> None:
-        """A publication was shown as committed for the first time, or its position named (without `key`)."""
+        """Check that a publication shown for the first time, or a position named without `key`, is committed."""
         committed = self.committed.get((topic, self.world.external.history_of(topic, position.epoch)))
         if committed is None or position.sequence > committed.last:
             raise Violation(
@@ -387,13 +403,14 @@ class InternalChecker:
             self._commit(topic, committed, position, key)
 
     def named_current(self, process: Process, topic: str, position: Position) -> None:
+        """Check that a position named as current is committed."""
         if position.sequence:
             self.shown(process, topic, position, None)
 
     def acknowledged(
         self, process: Process, topic: str, publisher: str, number: int, position: Position | None
     ) -> None:
-        """A broker acknowledges. (Without a position it may be for an id that its publisher has given up.)"""
+        """Check an acknowledgement. Without a position it may be for an id that its publisher has given up."""
         if position is None:
             return
         key = Key(publisher, topic, number)
@@ -406,6 +423,7 @@ class InternalChecker:
             raise Violation(1, f"{process.label} acknowledges {key} at {position}, in a history that is over")
 
     def committed_at(self, key: Key, first: int) -> Position | None:
+        """Return the position at which a publication is committed in a history."""
         committed = self.committed.get((key.topic, first))
         sequence = None if committed is None else committed.keys.get(key)
         if committed is None or sequence is None:
@@ -413,4 +431,5 @@ class InternalChecker:
         return Position(committed.entries[sequence][0], sequence)
 
     def is_committed(self, key: Key) -> bool:
+        """Return whether a publication is committed in any history."""
         return any(key in committed.keys for (topic, _), committed in self.committed.items() if topic == key.topic)

@@ -1,4 +1,4 @@
-"""What clients do in a run: who subscribes and publishes what, how often, and when they leave topics for a while."""
+"""The load of a run: which clients subscribe and publish what, how often, and when they leave topics for a while."""
 
 from __future__ import annotations
 
@@ -12,18 +12,22 @@ from migratory_simulation.clients import Client
 if TYPE_CHECKING:
     from migratory_simulation.world import World
 
-Quiet = dict[str, tuple[float, float]]  # topic -> when its publisher is silent
+Quiet = dict[str, tuple[float, float]]
+"""Per topic, the interval of virtual seconds in which its publisher publishes nothing."""
 
 
 class Load:
+    """The clients of a run and their schedules of publishing and subscribing."""
+
     def __init__(self, world: World) -> None:
         self.world = world
         self.options = world.options
         self.scheduler = world.scheduler
-        self._quietly = 0.5 if self.options.conflation else 0.1  # of all publications: QoS 0
+        self._quietly = 0.5 if self.options.conflation else 0.1  # share of QoS 0 publications
         self.clients = self._make()
 
     def _make(self) -> list[Client]:
+        """Create the clients and schedule their starts."""
         options = self.options
         random = Random(f"clients {options.seed}")
         clients = []
@@ -48,7 +52,8 @@ class Load:
         return clients
 
     def _quiet_times(self, random: Random, topics: tuple[str, ...]) -> Quiet:
-        """Topics on which a publisher is silent for longer than the duplicate window (when a run can hold that)."""
+        """Draw topics on which a publisher is silent for longer than the duplicate window, where the run is long
+        enough."""
         quiet = {}
         for topic in topics:
             if random.random() < 0.3:
@@ -57,6 +62,7 @@ class Load:
         return quiet
 
     def _publish_next(self, client: Client, quiet: Quiet) -> None:
+        """Publish a batch and schedule the next one."""
         now = self.scheduler.now
         if not self.world.under_load:
             return
@@ -70,6 +76,7 @@ class Load:
         self.scheduler.after(client.random.expovariate(self.options.rate), self._publish_next, client, quiet)
 
     def _churn(self, client: Client) -> None:
+        """Leave a topic and schedule the next change."""
         if self.scheduler.now < self.options.faults_end:
             client.toggle(client.random.choice(client.subscribes))
             self.scheduler.after(client.random.uniform(1.0, 8.0) * self.options.hurry, self._churn, client)

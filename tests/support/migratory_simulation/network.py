@@ -1,8 +1,8 @@
-"""Links between broker processes, as the logic is promised them: in order and whole until `PeerDown`, nothing after.
+"""Links between broker processes, as the logic relies on them: in order and complete until `PeerDown`, then nothing.
 
-A blocked direction holds what was sent (as TCP does) until it opens again; an end that hears nothing for `silence`
-gives the link up, and the other end learns that when the way to it is open, or by its own silence, or when a new
-link comes. What was under way is lost then, at each end from its own moment on.
+A blocked direction holds its messages (as TCP does) until it opens again. An end that hears nothing for `silence`
+seconds closes the link. The other end learns that when the way to it is open, by its own silence, or when a new link
+comes. Messages in flight are then lost, at each end from its own moment on.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from migratory_simulation.scheduler import Scheduler
 
 
 class End(Protocol):
-    """What a link needs of a broker process."""
+    """The interface of a broker process towards its links."""
 
     @property
     def number(self) -> int: ...
@@ -51,6 +51,8 @@ class Link:
 
 
 class Network:
+    """All links, and the faults on them."""
+
     def __init__(self, scheduler: Scheduler, random: Random) -> None:
         self.scheduler = scheduler
         self.random = random
@@ -60,7 +62,7 @@ class Network:
         self.blocked: set[tuple[int, int]] = set()  # (from, to) process numbers
         self.clogged: dict[tuple[int, int], float] = {}  # extra seconds per message
         self.processes: dict[int, End] = {}
-        self._routes: dict[tuple[int, str], Link | None] = {}  # what `link_of` found; cleared when a link changes
+        self._routes: dict[tuple[int, str], Link | None] = {}  # cache of `link_of`, cleared when a link changes
         self.breaks = 0
         self.messages = 0
         self.on_break: Callable[[str, str], None] | None = None
@@ -69,24 +71,27 @@ class Network:
     # ---- faults
 
     def block(self, source: int, target: int) -> None:
+        """Hold messages from `source` to `target`."""
         self.blocked.add((source, target))
 
     def unblock(self, source: int, target: int) -> None:
+        """Deliver held messages again."""
         if (source, target) in self.blocked:
             self.blocked.discard((source, target))
             self._pump_later(source, target)
 
     def heal(self) -> None:
+        """Remove all delays and blocks."""
         self.clogged.clear()
         for source, target in sorted(self.blocked):
             self.unblock(source, target)
 
     def break_link(self, one: int, other: int) -> None:
-        """A connection reset: both ends notice, soon, but not at the same moment."""
+        """Reset a connection: both ends notice soon, but not at the same moment."""
         link = self.links.get((min(one, other), max(one, other)))
         if link is not None:
             for side in (0, 1):
-                self.scheduler.after(self.random.uniform(0.0, 0.05), self._give_up, link, side)
+                self.scheduler.after(self.random.uniform(0.0, 0.05), self._close, link, side)
 
     # ---- processes
 
@@ -94,16 +99,17 @@ class Network:
         self.processes[process.number] = process
 
     def remove(self, process: End) -> None:
-        """The process died: its end is gone, the other ends get a reset where the way is open."""
+        """Close the links of a dead process: the other ends get a reset where the way is open."""
         self.processes.pop(process.number, None)
         for key, link in list(self.links.items()):
             if process.number in key:
                 side = link.side(process)
                 link.up[side] = False
                 self._routes.clear()
-                self._tell_other(link, side)
+                self._notify_other(link, side)
 
     def send(self, process: End, peer: str, data: bytes) -> None:
+        """Send a message to a peer over the current link, if there is one."""
         link = self.link_of(process, peer)
         if link is None:
             return
@@ -121,7 +127,7 @@ class Network:
         self.scheduler.at(arrival, self._pump, link, 1 - side)
 
     def link_of(self, process: End, peer: str) -> Link | None:
-        """The link that `process` believes to have to the broker of this name."""
+        """Return the link that `process` believes to have to the broker of this name."""
         route = (process.number, peer)
         if route not in self._routes:
             self._routes[route] = self._find(process, peer)
@@ -136,13 +142,13 @@ class Network:
         return None
 
     def close_unwanted(self, process: End) -> None:
-        """After a new list of wanted peers: links to others end."""
+        """Close links to peers that neither end wants any more."""
         for key, link in list(self.links.items()):
             if process.number in key:
                 side = link.side(process)
                 other = link.ends[1 - side]
                 if link.up[side] and not process.wants(other) and not (other.running and other.wants(process)):
-                    self._give_up(link, side)
+                    self._close(link, side)
 
     # ---- inside
 
@@ -164,8 +170,8 @@ class Network:
                 link.heard[side] = now
                 target.peer_received(source.name, data)
 
-    def _give_up(self, link: Link, side: int) -> None:
-        """End `side` takes the link for broken."""
+    def _close(self, link: Link, side: int) -> None:
+        """Close the link at the end `side`."""
         if not link.up[side]:
             return
         link.up[side] = False
@@ -175,23 +181,25 @@ class Network:
         end = link.ends[side]
         if end.running:
             end.peer_down(link.ends[1 - side].name)
-        self._tell_other(link, side)
+        self._notify_other(link, side)
 
-    def _tell_other(self, link: Link, side: int) -> None:
+    def _notify_other(self, link: Link, side: int) -> None:
+        """Let the other end learn of the close, unless the direction is blocked."""
         if link.up[1 - side]:
             source, target = link.ends[side], link.ends[1 - side]
             if (source.number, target.number) not in self.blocked:
-                # What was sent before the close may still arrive before it.
+                # Messages sent before the close may still arrive before it.
                 last = link.when[1 - side] if self.random.random() < 0.5 else self.scheduler.now
                 last = max(last, self.scheduler.now)
-                self.scheduler.at(last + self.random.uniform(0.3, 3.0) * self.delay, self._give_up, link, 1 - side)
+                self.scheduler.at(last + self.random.uniform(0.3, 3.0) * self.delay, self._close, link, 1 - side)
 
     @staticmethod
     def _keeps_alive(link: Link, side: int) -> bool:
-        """The runtime at this end sends a sign of life."""
+        """Return whether the runtime at this end sends heartbeats."""
         return link.up[side] and link.ends[side].running and not link.ends[side].frozen
 
     def _supervise(self) -> None:
+        """Close silent links and open wanted ones, as the runtimes do."""
         now = self.scheduler.now
         blocked = self.blocked
         for key, link in list(self.links.items()):
@@ -200,11 +208,11 @@ class Network:
                     continue
                 end, other = link.ends[side], link.ends[1 - side]
                 if end.frozen:
-                    link.heard[side] = now  # it can't judge; what waits in its buffers counts when it thaws
+                    link.heard[side] = now  # it cannot judge; its buffered messages count when it thaws
                 elif self._keeps_alive(link, 1 - side) and (other.number, end.number) not in blocked:
                     link.heard[side] = now
                 elif now - link.heard[side] > self.silence:
-                    self._give_up(link, side)
+                    self._close(link, side)
             if not link.up[0] and not link.up[1]:
                 del self.links[key]
                 self._routes.clear()
@@ -215,11 +223,12 @@ class Network:
         self.scheduler.after(self.random.uniform(0.08, 0.2), self._supervise)
 
     def _maybe_connect(self, low: End, high: End) -> None:
+        """Open a link that one end wants, if both ends can."""
         key = (low.number, high.number) if low.number < high.number else (high.number, low.number)
         if low.name == high.name or not (low.wants(high) or high.wants(low)):
             return
         if not (low.running and high.running):
-            return  # an ambush has just ended it, at what it said on another link that came up
+            return  # an ambush ended it when it sent its first message on another link
         if low.frozen or high.frozen or key in self.blocked or (key[1], key[0]) in self.blocked:
             return
         old = self.links.get(key)
@@ -229,18 +238,18 @@ class Network:
             if self.random.random() < 0.5:
                 return
             for side in (0, 1):
-                self._give_up(old, side)
+                self._close(old, side)
         if low.incarnation < 0 or high.incarnation < 0:
             return
-        # A broker of this name has one link at a time: a link with an older life of the peer ends first.
+        # A broker has one link to each name: a link to an older incarnation of the peer ends first.
         for one, other in ((low, high), (high, low)):
             stale = self.link_of(one, other.name)
             if stale is not None:
                 if other.incarnation < stale.ends[1 - stale.side(one)].incarnation:
                     return
-                self._give_up(stale, stale.side(one))
+                self._close(stale, stale.side(one))
         link = self.links[key] = Link(self.processes[key[0]], self.processes[key[1]], self.scheduler.now)
         self._routes.clear()
         for one, other in ((low, high), (high, low)):
-            if one.running and link.up[link.side(one)]:  # the other one's first word may have been its last
+            if one.running and link.up[link.side(one)]:  # the other end may have ended with its first message
                 one.peer_up(other.name, other.incarnation)

@@ -1,8 +1,8 @@
-"""What a seed decides before the run: the shape of the cluster, its load and limits, and the plan of faults.
+"""The options that a seed draws: cluster, load, limits, and plan of faults.
 
-There are two profiles. *Long* seeds have room for many faults, bursts and slow recoveries, at about 15,000 events each;
-*short* ones are a tenth of that and dense in faults, so that very many of them can be run. `mixed` takes one long seed
-in `LONG_EACH`, the others short.
+*Long* seeds have room for many faults, bursts and slow recoveries, at about 15,000 events each. *Short* seeds have a
+tenth of that and are dense in faults, so that very many can be run. The profile `mixed` takes one long seed in
+`LONG_EACH`.
 """
 
 from __future__ import annotations
@@ -15,21 +15,24 @@ from migratory_protocol.topics import topic_group
 
 from migratory_simulation.plans import ALL, WEIGHTS, Plan, Scope, draw_plan, with_extras
 
-# Brokers and `minCopies` of short seeds: a step of seven brokers costs five times one of three.
 SHAPES = ((3, 2), (4, 2), (5, 2), (5, 3), (3, 1), (6, 2), (7, 3), (7, 4))
+"""Brokers and `minCopies` of short seeds. A step of seven brokers costs five times one of three."""
 SHARES = (72, 8, 5, 6, 5, 1, 1, 2)
+"""Weights of the shapes."""
 
 Profile = Literal["long", "short", "mixed"]
 LONG_EACH = 50
-FINAL_CHECKS_EACH = 16  # of the short seeds, which are dearer by half with it
+"""One in this many seeds is long in the mixed profile."""
+FINAL_CHECKS_EACH = 16
+"""One in this many short seeds runs the final checks, which make it half as long again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Seconds and counts."""
+    """The options of one run. Durations are in seconds."""
 
     seed: int
-    tempo: float  # all time limits, and what lasts, times this: a quick cluster sees more takeovers
+    tempo: float  # factor of all durations: a quick cluster has more takeovers
     brokers: tuple[str, ...]
     min_copies: int
     groups: int
@@ -51,45 +54,48 @@ class Options:
     zookeeper_lag: float
     publishers: int
     subscribers: int
-    rate: float  # publications per second and publisher
+    rate: float  # publications per second of each publisher
     give_up: float  # seconds after which a publisher gives a publication up
-    start_spread: float  # brokers start within so many seconds
+    start_spread: float  # all brokers start within this time
     faults_end: float
-    settle: float  # publishing goes on so long after the faults
-    bound: float  # then everything must be answered and caught up within so many seconds
+    settle: float  # publishing continues for this long after the faults
+    bound: float  # recovery must be complete within this time
     plan: Plan
     profile: Literal["long", "short"] = "long"
-    weights: tuple[int, ...] = ()  # of the brokers in server lists, 100 where there is none
-    snapshots: float = 0.0  # probability that a subscription begins with a snapshot, or is begun anew
-    hurry: float = 1.0  # what clients do in the beginning comes this much closer together
-    clients_from: float = 0.0  # the first client begins then
-    beat: float = 1.0  # the heartbeat's period, by the measure of the other limits
+    weights: tuple[int, ...] = ()  # of the brokers in server lists; default 100
+    snapshots: float = 0.0  # probability that a subscription asks for a snapshot, or begins anew
+    hurry: float = 1.0  # factor of the pauses between clients' first actions
+    clients_from: float = 0.0  # start of the first client
+    beat: float = 1.0  # factor of the heartbeat's period
 
-    padding: int = 0  # bytes that each payload is longer
-    high_water: int = 4096  # bytes on their way to a stalled client before its edge is told
-    final_checks: bool = True  # go on for a while, and look whether anything is left over
-    # Limits that a small cluster would never meet: one too many is told to come again, or waits its turn.
+    padding: int = 0  # extra bytes of each payload
+    high_water: int = 4096  # bytes buffered for a stalled client before its edge is paused
+    final_checks: bool = True  # run the final checks
+    # Limits that a small cluster would never reach with the defaults.
     max_pending: int = 100_000
     publishes_per_client: int = 10_000
     queue_total: int = 268_435_456
     batch_delay: float = 0.0
-    conflation: float = 0.0  # interval; 0: no topic is conflated
-    at_once: int = 8  # groups whose list is changed, or that are handed over, at the same time
+    conflation: float = 0.0  # interval; 0: no conflation
+    at_once: int = 8  # groups that change their list or are handed over at the same time
 
     def weight(self, broker: str) -> int:
+        """Return the weight of a broker in server lists."""
         index = self.brokers.index(broker) if broker in self.brokers else len(self.weights)
         return self.weights[index] if index < len(self.weights) else 100
 
 
 def profile_of(seed: int, profile: Profile) -> Literal["long", "short"]:
+    """Return whether a seed is long or short."""
     if profile == "mixed":
         return "long" if seed % LONG_EACH == 0 else "short"
     return profile
 
 
 def draw_options(seed: int, profile: Profile = "long") -> Options:
+    """Draw the options of a seed."""
     options = _draw_long(seed) if profile_of(seed, profile) == "long" else _draw_short(seed)
-    random = Random(f"delivery {seed}")  # of its own: what was drawn before stays as it is
+    random = Random(f"delivery {seed}")  # a generator of its own keeps earlier draws unchanged
     batch_delay, conflation = random.choice(((0.0, 0.0), (0.02, 0.0), (0.3, 0.0), (0.0, 0.4), (0.0, 1.5), (0.1, 0.6)))
     return replace(options, batch_delay=batch_delay, conflation=conflation)
 
@@ -105,7 +111,7 @@ def _draw_long(seed: int) -> Options:
     tempo = random.choice((1.0, 0.3, 0.3))
     faults_end = random.uniform(22.0, 34.0) * (1.0 if tempo == 1.0 else 0.5)
     window = random.choice((25.0, 120.0))
-    begin = random.choice((0.5, 4.0, 7.0)) * tempo  # the earliest strike a cluster that has no record yet
+    begin = random.choice((0.5, 4.0, 7.0)) * tempo  # the earliest hit a cluster without records
     scope = Scope(brokers, len(topics), publishers + subscribers, cache, tempo, tempo, window * tempo)
     options = Options(
         seed=seed,
@@ -132,7 +138,7 @@ def _draw_long(seed: int) -> Options:
         publishers=publishers,
         subscribers=subscribers,
         rate=random.choice((2.0, 5.0, 10.0, 25.0)) if tempo == 1.0 else random.choice((5.0, 15.0, 40.0)),
-        # What floats in a frozen broker or on a clogged link must be dead before the table forgets its publisher.
+        # A message in a frozen broker or on a slow link must expire before the table forgets its publisher.
         give_up=random.choice((1.5, 8.0) if window < 60.0 else (1.5, 8.0, 15.0)) * tempo,
         start_spread=random.choice((0.2, 2.0, 7.0)) * tempo,
         faults_end=faults_end,
@@ -143,11 +149,11 @@ def _draw_long(seed: int) -> Options:
     more = Random(f"more {seed}")
     if more.random() < 0.6:
         return options
-    # The rest of the seeds have what came later, drawn apart: the others stay as they were.
+    # The remaining seeds get later additions from a generator of their own.
     return replace(
         options,
         plan=with_extras(more, options.plan, scope, begin, faults_end),
-        **_later(more, options.plan.safe, count),
+        **_draw_limits(more, options.plan.safe, count),
     )
 
 
@@ -160,7 +166,7 @@ def _draw_short(seed: int) -> Options:
     cache = random.choice((3, 8, 30))
     publishers, subscribers = random.choice((1, 1, 2)), random.choice((1, 1, 2))
     tempo = 0.3
-    begin = random.choice((0.1, 1.2, 1.6, 1.8, 2.0))  # most clusters take clients after 1.8 seconds
+    begin = random.choice((0.1, 1.2, 1.6, 1.8, 2.0))  # most clusters accept clients after 1.8 seconds
     faults_end = begin + random.uniform(0.8, 1.9)
     window = random.choice((25.0, 120.0))
     scope = Scope(brokers, len(topics), publishers + subscribers, cache, tempo, tempo * 0.35, window * tempo)
@@ -200,11 +206,13 @@ def _draw_short(seed: int) -> Options:
         hurry=0.3,
         beat=random.choice((1.0, 2.0, 2.0, 2.0)),
         clients_from=max(0.0, begin - random.uniform(0.2, 0.8)),
-        **_later(random, plan.safe, count),
+        **_draw_limits(random, plan.safe, count),
     )
 
 
-class Later(TypedDict):
+class Limits(TypedDict):
+    """Options that long seeds have in part and short seeds always."""
+
     on_history_loss: Literal["reset", "halt"]
     weights: tuple[int, ...]
     snapshots: float
@@ -216,7 +224,7 @@ class Later(TypedDict):
     high_water: int
 
 
-def _later(random: Random, safe: bool, brokers: int) -> Later:
+def _draw_limits(random: Random, safe: bool, brokers: int) -> Limits:
     weights = tuple(random.choice((100, 100, 50, 1, 0)) for _ in range(brokers)) if random.random() < 0.3 else ()
     return {
         "on_history_loss": "halt" if not safe and random.random() < 0.3 else "reset",
@@ -232,7 +240,7 @@ def _later(random: Random, safe: bool, brokers: int) -> Later:
 
 
 def _topics(groups: int, count: int) -> tuple[str, ...]:
-    """`count` names of which every group has at least one."""
+    """Return `count` topic names of which every group has at least one."""
     names: list[str] = []
     number = 0
     while len(names) < count:

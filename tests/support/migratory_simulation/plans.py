@@ -1,8 +1,9 @@
-"""How a seed draws its plan of faults.
+"""Draws the plan of faults of a seed.
 
-A plan is drawn before the run from a generator of its own. Each seed allows only some kinds (a swarm: rare
-combinations come up more often than when every run has a bit of everything). A *safe* plan crashes a broker only while
-every other one is ready, so that no list ever loses more than q - 1: then even a single `reset` of a history is wrong.
+A plan is drawn before the run from a generator of its own. Each seed allows only some kinds (swarm testing: rare
+combinations occur more often than when every run has a bit of everything). A *safe* plan crashes a broker only while
+every other one is ready, so that no list ever loses more than q - 1 members: then even a single `reset` of a history
+is wrong.
 """
 
 from __future__ import annotations
@@ -41,7 +42,6 @@ from migratory_simulation.faults import (
     ZooKeeperCutOff,
 )
 
-# How often each kind is drawn, when the seed allows it.
 WEIGHTS: dict[type, int] = {
     Crash: 10,
     Replace: 8,
@@ -63,19 +63,20 @@ WEIGHTS: dict[type, int] = {
     Ambush: 16,
     SlowZooKeeper: 3,
 }
-# Kinds that long seeds have on top of a plan, some of them.
+"""How often each kind is drawn when the seed allows it."""
 EXTRA: dict[type, int] = {ClockJump: 3, SilentClient: 3, FallBehind: 6, RollingRestart: 4, Grow: 3, Shrink: 3}
+"""Weights of kinds that some long seeds add to a plan."""
 ALL = {**WEIGHTS, StallClient: 5, **EXTRA}
 
 WILD_ONLY = frozenset({Replace, RestartAll})
 """Kinds that lose more than q - 1 incarnations."""
 SAFE_ONLY = frozenset({Shrink})
-"""Kinds that promise nothing beside others: a list that has lost a broker for good bears no further loss."""
+"""Kinds that need a safe plan: a list that has lost a broker for good tolerates no further loss."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`faults` are (moment in seconds, fault), by moment."""
+    """The faults of a run as (moment in seconds, fault), ordered by moment."""
 
     safe: bool
     faults: tuple[tuple[float, Fault], ...]
@@ -83,8 +84,8 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What faults can be about. `lasts` scales what lasts and how long a broker is down; `window` is the duplicate
-    window in seconds."""
+    """The targets and durations that faults are drawn from. `lasts` scales durations and downtimes; `window` is the
+    duplicate window in seconds."""
 
     brokers: tuple[str, ...]
     topics: int
@@ -98,12 +99,12 @@ class Scope:
 def draw_plan(
     random: Random, scope: Scope, begin: float, end: float, counts: tuple[int, int], weights: dict[type, int]
 ) -> Plan:
-    """`counts`: at least and at most so many faults between the seconds `begin` and `end`."""
+    """Draw between `counts[0]` and `counts[1]` faults from `begin` to `end`, in virtual seconds."""
     safe = random.random() < 0.7
     kinds = [kind for kind in weights if kind not in (WILD_ONLY if safe else SAFE_ONLY)]
     allowed = [kind for kind in kinds if random.random() < 0.5] or kinds
     count = random.randint(*counts)
-    # Faults come in clusters: what breaks while something else is under way finds more than what breaks alone.
+    # Faults come in clusters: a fault during the handling of another one finds more than a single one.
     moments: list[float] = []
     moment = random.uniform(begin, (begin + end) / 2)
     for _ in range(count):
@@ -116,7 +117,7 @@ def draw_plan(
 
 
 def with_extras(random: Random, plan: Plan, scope: Scope, begin: float, end: float) -> Plan:
-    """The same plan with one to four faults more, of the kinds in EXTRA."""
+    """Return the plan with one to four more faults of the kinds in EXTRA."""
     kinds = [kind for kind in EXTRA if plan.safe or kind not in SAFE_ONLY]
     chances = [EXTRA[kind] for kind in kinds]
     faults = list(plan.faults)
@@ -182,8 +183,8 @@ def _draw(random: Random, kind: type, scope: Scope, safe: bool) -> Fault:
 def _draw_extra(random: Random, kind: type, scope: Scope, safe: bool, broker: str, short_or_long: float) -> Fault:
     tempo = scope.tempo
     if kind is ClockJump:
-        # A clock that runs ahead shortens the two limits that safety rests on: the wait before a new history
-        # (none begins in a safe plan), and the duplicate window (long enough to spare some).
+        # A clock that runs ahead shortens two limits that safety relies on: the wait before a new history, which
+        # a safe plan never begins, and the duplicate window, which must be long enough.
         spare = safe and scope.window >= 60.0 * tempo
         ahead = tempo * random.choice((0.0, random.uniform(0.1, 2.0), random.uniform(2.0, 8.0))) if spare else 0.0
         return ClockJump(broker, ahead, random.choice((-1, 1)) * random.choice((0.5, 30.0, 7200.0)))

@@ -1,9 +1,9 @@
-"""One life of a broker: a real `Logic` and real `Edge`s, and what carries their effects out.
+"""One process of a broker: a real `Logic` and real `Edge`s, and the execution of their effects.
 
-Events come one at a time, each turn ends with a `Flush`. A frozen process keeps what comes in and takes it, in order,
-when it thaws; a slow one takes each event later than the one before. An edge lives in the logic's process or, as an
-I/O process, behind a delay of its own, and then it hears only of topics that it asked for; it may be killed and
-replaced by one with a new number.
+Events come one at a time, and each turn ends with a `Flush`. A frozen process buffers its events and handles them in
+order when it thaws; a slow one delays each event. An edge runs in the logic's process or, as an I/O process, behind
+a delay of its own; then it gets only topics that it asked for. It may be killed and replaced by an edge with a new
+number.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from migratory_protocol.messages import Ack
 from migratory_protocol.peer import decode_peer, encode_peer
 
 from migratory_simulation.external_checker import Violation, key_of
-from migratory_simulation.internal_checker import owes
+from migratory_simulation.internal_checker import has_unsent
 from migratory_simulation.network import End
 from migratory_simulation.receipt_checker import ReceiptChecker
 from migratory_simulation.zookeeper import ZkClient
@@ -30,13 +30,14 @@ if TYPE_CHECKING:
     from migratory_simulation.world import World
 
 TICK = 0.1
+"""Virtual seconds between two ticks of the logic."""
 LOGIC_REQUESTS = (*get_args(edge_events.LogicRequest), edge_events.Detach)
 _FLUSH = logic_events.Flush()
 _TICK = logic_events.Tick()
 
 
 class EdgeProcess:
-    """An edge from its start to its end; `number` is never used again in the process."""
+    """An edge from its start to its end. Its `number` is not used again in the process."""
 
     def __init__(self, process: Process, number: int, delay: float) -> None:
         self.process = process
@@ -48,7 +49,7 @@ class EdgeProcess:
         self._last_in = self._last_out = 0.0
 
     def to_edge(self, effect: logic_events.EdgeEffect) -> None:
-        """From the logic."""
+        """Deliver an effect of the logic to the edge, in order, after the edge's delay."""
         if self.delay == 0.0:
             self.step(effect)
             return
@@ -57,6 +58,7 @@ class EdgeProcess:
         scheduler.at(self._last_in, self.process.run, self.step, effect)
 
     def step(self, event: edge_events.Event) -> None:
+        """Let the edge handle an event and execute its effects."""
         if not self.running or not self.process.running:
             return
         process = self.process
@@ -84,16 +86,17 @@ class EdgeProcess:
                 scheduler = self.process.world.scheduler
                 at = max(scheduler.now, effect.at - process.offset)
                 scheduler.at(at, self.process.run, self.step, effect)
-            elif not isinstance(effect, edge_events.Hold):  # sockets are read on: the edge must bear it
+            elif not isinstance(effect, edge_events.Hold):  # the simulation keeps reading: the edge must tolerate it
                 self.process.observe(effect)
 
     def _to_logic(self, event: edge_events.LogicRequest | edge_events.Detach) -> None:
         scheduler = self.process.world.scheduler
         self._last_out = max(self._last_out, scheduler.now + self.process.world.random.uniform(0.2, 1.8) * self.delay)
-        # Never from inside a step of the logic: its effects come first.
+        # Scheduled, as the effects of the logic's current step come first.
         scheduler.at(self._last_out, self.process.run, self._arrived, event)
 
     def _arrived(self, event: edge_events.LogicRequest | edge_events.Detach) -> None:
+        """Hand a request of the edge to the logic."""
         if not self.running:
             return
         if isinstance(event, edge_events.Detach):
@@ -105,12 +108,13 @@ class EdgeProcess:
         self.process.step(event)
 
     def hears(self, effect: logic_events.EdgeEffect) -> bool:
-        """Whether what goes to all edges is worth a crossing to this one."""
+        """Return whether an effect for all edges is sent to this one."""
         if self.delay == 0.0 or not isinstance(effect, (logic_events.Fanout, logic_events.Gap)):
             return True
         return self.number in self.process.interest.edges_of(effect.topic)
 
     def stop(self, *, abort: bool) -> None:
+        """End the edge and its connections."""
         self.running = False
         self.process.interest.remove_edge(self.number)
         for connection in list(self.connections.values()):
@@ -119,7 +123,7 @@ class EdgeProcess:
 
 
 class Process:
-    """A broker process. `number` is its own in the whole run, `name` the broker's, which a later life has again."""
+    """A broker process. `number` is unique in the run; `name` is the broker's and shared by its later processes."""
 
     def __init__(self, world: World, number: int, name: str) -> None:
         random = world.random
@@ -130,7 +134,7 @@ class Process:
         self.address = f"{name}.{number}:1"
         self.running = True
         self.frozen = False
-        self.slow = 0.0  # seconds that each event takes
+        self.slow = 0.0  # seconds per event
         self.started = world.scheduler.now
         self.offset = random.uniform(10.0, 5000.0)
         self.wall_skew = random.uniform(-0.2, 0.2) + world.wall_skews.get(name, 0.0)
@@ -158,7 +162,7 @@ class Process:
         self.zk.lag = world.options.zookeeper_lag
         world.scheduler.after(random.uniform(0.0, TICK), self._tick)
 
-    # ---- what others may ask
+    # ---- state
 
     @property
     def incarnation(self) -> int:
@@ -168,13 +172,14 @@ class Process:
         return self.world.scheduler.now + self.offset
 
     def wants(self, other: End) -> bool:
+        """Return whether the logic wants a link to the other process."""
         entry = self.wanted.get(other.name)
         return entry is not None and isinstance(other, Process) and entry[1] == other.address
 
     # ---- events
 
     def run(self, action: object, *arguments: object) -> None:
-        """Do something as this process: now, later when it is slow, or when it thaws."""
+        """Run an action as this process: now, later if it is slow, or when it thaws."""
         if not self.running:
             return
         if self.frozen:
@@ -193,6 +198,7 @@ class Process:
             action(*arguments)  # type: ignore[operator]
 
     def step(self, event: logic_events.Event) -> None:
+        """Let the logic handle an event, check the result, and execute its effects."""
         if not self.running:
             return
         world = self.world
@@ -200,15 +206,15 @@ class Process:
         if world.tracing:
             world.trace(self.label, "<-", event)
         effects = self.logic.step(event, world.scheduler.now + self.offset)
-        if event is not _FLUSH:  # a flush only sends what was done before
+        if event is not _FLUSH:  # a flush only sends earlier results
             world.internal.after_step(self)
         if type(event) is logic_events.ZkReply:
             world.internal.heard(self)
         for effect in effects:
-            self._carry_out(effect)
+            self._execute(effect)
             if not self.running:
                 return  # it crashed between two effects
-        if event is not _FLUSH and not self._flush_due and owes(self.logic):
+        if event is not _FLUSH and not self._flush_due and has_unsent(self.logic):
             self._flush_due = True
             world.scheduler.after(world.random.random() * 0.002, self.run, self._flush)
 
@@ -244,7 +250,7 @@ class Process:
 
     # ---- effects
 
-    def _carry_out(self, effect: logic_events.Effect) -> None:
+    def _execute(self, effect: logic_events.Effect) -> None:
         world = self.world
         if isinstance(effect, logic_events.SendPeer):
             if world.tracing:
@@ -297,6 +303,7 @@ class Process:
             self._to_edges(effect)
 
     def _check_answer(self, effect: logic_events.Attached | logic_events.Page | logic_events.PublishAnswers) -> None:
+        """Check an answer of the logic before an edge gets it."""
         external, internal = self.world.external, self.world.internal
         if isinstance(effect, logic_events.PublishAnswers):
             for answer in effect.answers:
@@ -316,15 +323,16 @@ class Process:
             self.receipts.truncated(effect)
 
     def observe(self, effect: edge_events.Effect | logic_events.Effect) -> None:
+        """Count a note or metric; check notes that report problems."""
         if isinstance(effect, logic_events.Note):
             self.world.coverage[f"note {effect.event}"] += 1
             if effect.event == "history_lost_halted":
                 self.world.halts(self, int(str(effect.fields["group"])))
             if effect.event.startswith("unreported"):
-                # The edge has covered it up for its clients; it is the logic's mistake all the same.
+                # The edge repairs it for its clients; it is still a mistake of the logic.
                 raise Violation(2, f"{self.label}: {effect.event} {effect.fields}")
         elif not isinstance(effect, logic_events.Observe):
-            raise TypeError(f"{effect} is carried out by nobody")
+            raise TypeError(f"no handler for {effect}")
         elif not effect.metric.endswith(("seconds", "bytes")):
             self.world.coverage[f"metric {effect.metric}"] += 1
 
@@ -338,16 +346,18 @@ class Process:
     # ---- edges and faults
 
     def add_edge(self) -> EdgeProcess:
+        """Start an edge and send it the current state."""
         edge = EdgeProcess(self, self._next_edge, self.world.options.edge_delay)
         self._next_edge += 1
         self.edges.append(edge)
-        # A new edge is told how things stand, as the runtime does.
+        # As the runtime does with a new I/O process.
         edge.to_edge(self.admission)
         if self.servers is not None:
             edge.to_edge(self.servers)
         return edge
 
     def restart_edge(self, index: int) -> None:
+        """Kill an edge and start another one."""
         edge = self.edges.pop(index)
         edge.stop(abort=True)
         self.run(self.step, logic_events.ClientCounts(edge.number))
@@ -357,6 +367,7 @@ class Process:
         self.frozen = True
 
     def thaw(self) -> None:
+        """Handle the buffered events and go on."""
         if not self.frozen:
             return
         self.frozen = False
@@ -366,11 +377,12 @@ class Process:
         self.run(self.step, _TICK)
 
     def drain(self, period: float) -> None:
+        """Begin a planned stop that may last `period` seconds."""
         self.draining = True
         self.run(self.step, logic_events.DrainRequest(period))
 
     def end(self) -> None:
-        """The process is gone at once, with everything in its memory."""
+        """End the process at once, with everything in its memory."""
         self.running = False
         for edge in self.edges:
             edge.stop(abort=True)

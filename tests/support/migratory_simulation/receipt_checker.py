@@ -1,7 +1,7 @@
-"""Whether a receipt of a broker's logic was due. A wrong one breaks no order and hides nothing: it names publications
-as missing that the broker could have given, and everybody who checks holes is content with it.
+"""Checks that each receipt of a broker's logic is justified.
 
-Knows of `Logic` what a log's bounds are.
+An unjustified receipt breaks no order and hides nothing: it reports publications as missing that the broker could have
+delivered, and satisfies every check for unreported gaps. This module uses the bounds of the logic's logs.
 """
 
 from __future__ import annotations
@@ -20,34 +20,36 @@ if TYPE_CHECKING:
 
 
 class ReceiptChecker:
-    """Of one process. `asked` is what subscriptions that have no answer yet resume from."""
+    """The receipts of one broker process, checked against its own logs."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
         self._asked: dict[tuple[int, int], Position | None] = {}
 
     def asks(self, event: Attach) -> None:
+        """Record the position from which a subscription resumes."""
         self._asked[event.edge, event.reference] = event.after
 
     def attached(self, answer: Attached) -> None:
+        """Check the answer to a subscription."""
         after = self._asked.pop((answer.edge, answer.reference), None)
         if answer.receipt == "reset" and after is not None:
             self._reset(answer, after)
         elif answer.receipt == "truncated":
             self.truncated(answer)
 
-    def truncated(self, told: Attached | Page | Gap) -> None:
-        """GAP-TOLD, RESUME: gone for good is what the cache of this broker begins behind."""
-        log = self._log(told.topic)
-        if log is None or log.base < told.last:
+    def truncated(self, receipt: Attached | Page | Gap) -> None:
+        """Check GAP-TOLD and RESUME: the reported publications lie before the beginning of the broker's cache."""
+        log = self._log(receipt.topic)
+        if log is None or log.base < receipt.last:
             raise Violation(
                 1,
-                f"{self._process.label} says that {told.first}..{told.last} of {told.topic} are gone, and holds what "
-                f"is behind {None if log is None else log.base}",
+                f"{self._process.label} reports {receipt.first}..{receipt.last} of {receipt.topic} as gone; its "
+                f"cache begins behind {None if log is None else log.base}",
             )
 
     def _reset(self, answer: Attached, after: Position) -> None:
-        """RESUME: not for who stands where this broker's own committed log was, however little of it is cached."""
+        """Check RESUME: no reset for a client whose position lies in the broker's own committed log, cached or not."""
         external = self._process.world.external
         if not answer.position.epoch or external.history_of(answer.topic, after.epoch) != external.history_of(
             answer.topic, answer.position.epoch
@@ -59,7 +61,8 @@ class ReceiptChecker:
         if after.sequence == 0 or (after.sequence <= committed and shown is not None and shown[0] == after.epoch):
             raise Violation(
                 1,
-                f"{self._process.label} resets who has {answer.topic} up to {after}, and has it up to {committed}",
+                f"{self._process.label} resets a client at {answer.topic} {after}, though its own log is "
+                f"committed to {committed}",
             )
 
     def _log(self, topic: str) -> TopicLog | None:

@@ -1,8 +1,8 @@
-"""What a person or an operator does to a cluster over many steps: rolling restarts, brokers that join and leave.
+"""Operations that take many steps: rolling restarts, and brokers that join and leave.
 
-Each is a small program that looks again every now and then: it goes by what the brokers say of themselves (ready,
-drained), as a real operator does, and not by what the simulation knows. Faults may spoil a rolling restart; one that is
-under way when the world heals goes on, as the only thing that happens, and must come to its end.
+Each polls the brokers and relies only on what they report (ready, drained), as a real operator does, and not on the
+simulation's knowledge. Faults may abort a rolling restart. One that runs when the world heals continues as the only
+disturbance and must finish.
 """
 
 from __future__ import annotations
@@ -17,13 +17,19 @@ if TYPE_CHECKING:
     from migratory_simulation.process import Process
     from migratory_simulation.world import World
 
-LOOK = 0.3  # seconds between two looks, times the tempo
-REREAD = 2.0  # seconds, times the tempo, between two readings of the configuration
-PATIENCE = 25.0  # seconds of waiting for readiness, times the tempo, until a rollout among faults is given up
-MOST = 8  # brokers that a cluster may grow to
+LOOK = 0.3
+"""Seconds between two polls, times the tempo."""
+REREAD = 2.0
+"""Seconds, times the tempo, within which all brokers read a changed configuration."""
+PATIENCE = 25.0
+"""Seconds, times the tempo, that a rollout waits for readiness among faults before it is abandoned."""
+MOST = 8
+"""The most brokers that a cluster may grow to."""
 
 
 class Rollouts:
+    """The rolling restart that is in progress, and changes of the cluster's size."""
+
     def __init__(self, world: World) -> None:
         self.world = world
         self._rolling = False
@@ -40,6 +46,7 @@ class Rollouts:
     # ---- joining and leaving
 
     def grow(self) -> bool:
+        """Add a broker that never existed. Return false at the limit."""
         world = self.world
         if len(world.names) >= MOST:
             return False
@@ -50,16 +57,17 @@ class Rollouts:
         return True
 
     def shrink(self, fault: Shrink) -> bool:
+        """Drain a broker and remove it for good. Return false when the cluster does not allow it now."""
         world, name = self.world, fault.broker
         process = world.process_of(name)
         least = max(2 * world.options.min_copies - 1, 2)
         if name not in world.names or len(world.names) <= least or process is None or process.draining:
             return False
         if self._rolling or any(other.draining for other in world.running()):
-            return False  # one at a time, as an operator would
+            return False  # one at a time, as an operator does
         stay = tuple(other for other in world.names if other != name)
         if not any(world.options.weight(other) for other in stay if other in world.options.brokers):
-            return False  # whoever was away meanwhile knows the configured ones only, and never tries weight 0
+            return False  # a client that was away knows only the configured brokers and never tries weight 0
         world.names = stay
         self.configure()
         process.drain(fault.period)
@@ -67,30 +75,32 @@ class Rollouts:
         return True
 
     def configure(self) -> None:
-        """The brokers read their configuration again, each at its own time; who is taken out still counts itself."""
+        """Let the brokers read their configuration, each at its own time. A removed broker still counts itself."""
         world = self.world
         for process in world.running():
             after = world.random.uniform(0.0, REREAD * self._tempo)
             world.scheduler.after(after, process.run, self._read, process)
 
     def _read(self, process: Process) -> None:
-        """What stands there now: of two changes that came together, nobody reads the first one last."""
+        """Apply the current configuration, so that of two changes in quick succession the last one wins."""
         process.step(BrokersConfigured(self.world.configured(process.name)))
 
     def _leaves(self, process: Process) -> None:
+        """End a leaving broker once it is drained."""
         world = self.world
         if not process.running:
-            return  # it crashed on its way out: gone, too
-        # By that count nobody who is listed may ever go where there is one copy: there its own word must do.
+            return  # it crashed while it drained
+        # With one copy no listed broker may ever end by that count; its own report decides.
         if process.logic.drained and (world.options.min_copies == 1 or world.internal.may_lose(process)):
             world.process_ends(process, "leaves for good")
-            world.coverage["brokers left"] += 1
+            world.coverage["brokers remaining"] += 1
             return
         world.scheduler.after(LOOK * self._tempo, self._leaves, process)
 
     # ---- rolling restarts
 
     def roll(self, fault: RollingRestart) -> bool:
+        """Begin a rolling restart, unless one is in progress."""
         if self._rolling:
             return False
         self._rolling = True
@@ -98,44 +108,44 @@ class Rollouts:
         self._next(fault, list(self.world.names), self.world.scheduler.now + PATIENCE * self._tempo)
         return True
 
-    def _next(self, fault: RollingRestart, left: list[str], until: float) -> None:
-        """Drain the next one, once every broker says that it is ready."""
+    def _next(self, fault: RollingRestart, remaining: list[str], until: float) -> None:
+        """Drain the next broker once every broker reports ready."""
         world = self.world
         if world.halted or (world.scheduler.now > until and not world.healed):
             self._rolling = False
             world.coverage["rollouts abandoned"] += 1
             return
-        process = world.process_of(left[0]) if left[0] in world.names else None
+        process = world.process_of(remaining[0]) if remaining[0] in world.names else None
         if not self._all_ready() or process is None:
-            if left[0] not in world.names:
-                left = left[1:]
-            if not left:
+            if remaining[0] not in world.names:
+                remaining = remaining[1:]
+            if not remaining:
                 self._rolling = False
                 return
-            world.scheduler.after(LOOK * self._tempo, self._next, fault, left, until)
+            world.scheduler.after(LOOK * self._tempo, self._next, fault, remaining, until)
             return
         process.drain(fault.period)
-        self._drains(fault, left, process, world.scheduler.now + fault.period)
+        self._drains(fault, remaining, process, world.scheduler.now + fault.period)
 
     def _all_ready(self) -> bool:
         processes = [self.world.process_of(name) for name in self.world.names]
         return all(process is not None and process.admission.open and not process.draining for process in processes)
 
-    def _drains(self, fault: RollingRestart, left: list[str], process: Process, until: float) -> None:
-        """It ends when it says that it is drained, or when its time is over."""
+    def _drains(self, fault: RollingRestart, remaining: list[str], process: Process, until: float) -> None:
+        """End the draining broker when it is drained or its time is over."""
         world = self.world
         over = world.scheduler.now >= until
         if process.running:
             if process.logic.drained or (over and (not world.options.plan.safe or world.internal.may_lose(process))):
-                if world.process_of(process.name) is process:  # else its successor runs already, as it was before
+                if world.process_of(process.name) is process:  # else its successor already runs the old revision
                     world.revisions[process.name] = f"revision {self._revision}"
                 world.process_ends(process, "rolled", restart=fault.downtime)
                 world.coverage["brokers rolled"] += 1
             else:
-                world.scheduler.after(LOOK * self._tempo, self._drains, fault, left, process, until)
+                world.scheduler.after(LOOK * self._tempo, self._drains, fault, remaining, process, until)
                 return
-        if len(left) == 1:
+        if len(remaining) == 1:
             self._rolling = False
             world.coverage["rollouts finished"] += 1
             return
-        self._next(fault, left[1:], world.scheduler.now + PATIENCE * self._tempo)
+        self._next(fault, remaining[1:], world.scheduler.now + PATIENCE * self._tempo)

@@ -1,4 +1,4 @@
-"""Runs seeds, in one process or several, and says what came out: the whole of `make sim`."""
+"""Run seeds in one process or several, and report the outcome: the whole of `make sim`."""
 
 from __future__ import annotations
 
@@ -20,15 +20,19 @@ from migratory_simulation.shrink import only, shrink
 from migratory_simulation.summary import Outcome, Summary
 from migratory_simulation.world import Report, run_seed
 
-TAIL = 60  # lines of a trace that are shown with a violation
-CHUNK = 25  # seeds that a worker runs at a time
-SPARE = 3  # chunks for each worker that are handed out ahead
-EVERY = 1000  # seeds between two lines of progress
+TAIL = 60
+"""Lines of a trace that are shown with a violation."""
+CHUNK = 25
+"""The most seeds that a worker runs at a time."""
+SPARE = 3
+"""Chunks for each worker that are submitted ahead."""
+EVERY = 1000
+"""Seeds between two lines of progress."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """What is to be run: `seeds` of them from `first` on. `faults`: of the only seed, these faults of its plan."""
+    """The seeds to run, and how. `faults`: the numbers of the faults to keep from the plan of a single seed."""
 
     first: int
     seeds: int
@@ -46,10 +50,12 @@ class Run:
     shrink: bool = True
 
     def options(self, seed: int) -> Options:
+        """Return the options of a seed."""
         drawn = draw_options(seed, self.profile)
         return drawn if self.faults is None else only(drawn, self.faults)
 
     def rerun(self, seed: int, kept: Sequence[int] | None) -> str:
+        """Return the command that repeats the run of a seed."""
         words = [f"PYTHONPATH=tests/support .venv/bin/python -m migratory_simulation run --seed {seed}"]
         words.append(f"--profile {draw_options(seed, self.profile).profile}")
         if kept is not None:
@@ -63,7 +69,7 @@ class Run:
 
 
 def run_chunk(run: Run, first: int, count: int) -> tuple[list[Outcome], Coverage]:
-    """Some seeds one after the other; up to the first violation, unless told to go on."""
+    """Run consecutive seeds, up to the first violation unless the run continues after violations."""
     coverage, outcomes = Coverage(), []
     for seed in range(first, first + count):
         report = run_seed(seed, options=run.options(seed))
@@ -75,6 +81,7 @@ def run_chunk(run: Run, first: int, count: int) -> tuple[list[Outcome], Coverage
 
 
 def outcome_of(report: Report) -> Outcome:
+    """Return the outcome of a report."""
     return Outcome(
         report.seed,
         report.violation,
@@ -88,26 +95,28 @@ def outcome_of(report: Report) -> Outcome:
 
 
 def few_collections() -> None:
-    """A world is cyclic garbage once its seed is done; to look for some all the time costs a fifth of the run."""
+    """Make garbage collections rare. A world is cyclic garbage after its seed; frequent collections would cost a
+    fifth of the run."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 50, 1000)
 
 
 def chunks(run: Run) -> Iterator[tuple[int, int]]:
+    """Yield the first seed and the number of seeds of each chunk."""
     size = max(1, min(CHUNK, run.seeds // run.jobs))
     for first in range(run.first, run.first + run.seeds, size):
         yield first, min(size, run.first + run.seeds - first)
 
 
 def outcomes_of(run: Run) -> Iterator[tuple[list[Outcome], Coverage]]:
-    """Chunks in the order of their seeds, whatever worker ran them."""
+    """Yield the outcomes of the chunks in the order of their seeds, whichever worker ran them."""
     if run.jobs == 1:
         few_collections()
         for first, count in chunks(run):
             yield run_chunk(run, first, count)
         return
-    # Forked, so that a planted fault, which is there since the cores were imported, is there in the workers as well.
+    # Forked workers keep a planted fault, which was applied when the cores were imported.
     context = multiprocessing.get_context("fork")
     with ProcessPoolExecutor(run.jobs, context, few_collections) as pool:
         todo = chunks(run)
@@ -126,7 +135,8 @@ def outcomes_of(run: Run) -> Iterator[tuple[list[Outcome], Coverage]]:
 
 
 def run(run: Run) -> int:
-    """0: every invariant held and everything was exercised; 1: a violation; 3: something was never exercised."""
+    """Run the seeds. Return 0 when all invariants held and everything was exercised, 1 for a violation, 3 when a
+    required counter is zero."""
     began = time.monotonic()
     total = Summary()
     if run.single:
@@ -137,7 +147,7 @@ def run(run: Run) -> int:
             before = total.seeds
             total.add(outcomes, coverage)
             for outcome in outcomes:
-                if outcome.violation and run.keep_going:  # now, and not when all the others have run
+                if outcome.violation and run.keep_going:  # now, not only after all other seeds
                     print(f"seed {outcome.seed}: {outcome.violation.splitlines()[0]}", file=sys.stderr, flush=True)
             total.spent = time.monotonic() - began
             progress(run, total, before)
@@ -167,6 +177,7 @@ def run(run: Run) -> int:
 
 
 def progress(run: Run, total: Summary, before: int) -> None:
+    """Print a line every thousand seeds."""
     if total.seeds // EVERY == before // EVERY:
         return
     if not run.quiet:
@@ -176,7 +187,7 @@ def progress(run: Run, total: Summary, before: int) -> None:
 
 
 def traced(run: Run, seed: int) -> Report:
-    """Run a seed with its trace; a violation is shown with the end of it, and shrunk."""
+    """Run a seed with its trace. Show and minimise a violation."""
     lines: deque[str] = deque(maxlen=TAIL)
     options = run.options(seed)
     with (run.trace or Path(os.devnull)).open("w") as file:
@@ -192,6 +203,7 @@ def traced(run: Run, seed: int) -> Report:
 
 
 def show(run: Run, report: Report, options: Options, lines: deque[str]) -> None:
+    """Print a violation, the plan, the end of the trace, and the command that repeats the run."""
     print(f"\nVIOLATION seed {report.seed} after {report.seconds:.3f} virtual seconds, {report.steps} steps")
     print(report.violation)
     print(

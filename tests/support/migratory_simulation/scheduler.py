@@ -1,4 +1,4 @@
-"""The virtual clock: callbacks at moments, in seconds, run in the order of (moment, order of scheduling)."""
+"""The virtual clock: callbacks at moments in seconds, run in the order of moment, then of scheduling."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 
 
 class Scheduler:
-    """`now` moves only in `run_until`. What is scheduled in the past runs at once, after what is already due."""
+    """A priority queue of callbacks. `now` moves only in `run_until`; a callback scheduled in the past runs at once,
+    after those already due."""
 
     __slots__ = ("_heap", "_order", "events", "now")
 
@@ -19,14 +20,17 @@ class Scheduler:
         self._heap: list[tuple[float, int, Callable[..., object], tuple[Any, ...]]] = []
 
     def at(self, when: float, action: Callable[..., object], *arguments: Any) -> None:
+        """Schedule `action(*arguments)` at the moment `when`, in virtual seconds."""
         self._order += 1
         heapq.heappush(self._heap, (when if when > self.now else self.now, self._order, action, arguments))
 
     def after(self, delay: float, action: Callable[..., object], *arguments: Any) -> None:
+        """Schedule `action(*arguments)` after `delay` virtual seconds."""
         self.at(self.now + delay, action, *arguments)
 
     def run_until(self, end: float, done: Callable[[], bool] | None = None) -> bool:
-        """Run what is due up to `end`, or until `done()` says so (asked between moments). Says whether it did."""
+        """Run callbacks up to the moment `end`, or until `done()` is true between two moments. Return whether it
+        was."""
         heap = self._heap
         pop = heapq.heappop
         while heap and heap[0][0] <= end:

@@ -1,8 +1,8 @@
-"""The directed schedules: circumstances that rules speak of and that drawn plans bring about too rarely.
+"""Directed schedules: situations that rules are about and that random plans rarely produce.
 
-Each is a script (cluster.py, scripts_*.py) on a small cluster without other faults; its seed draws the delays, the
-clients and the moments. With right code all invariants hold in it; several of the planted faults are caught by nothing
-else soon.
+Each is a script (scripts_*.py) over a small cluster without other faults. Its seed draws the delays, the clients and
+the moments. Correct code holds all invariants in it; several planted faults are detected by nothing else within
+reasonable time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from migratory_simulation.world import Report, World, run_seed
 
 
 class Schedule(NamedTuple):
-    """`lasts`: tempo seconds until the world is healed. `safe`: no list may lose more than q - 1 in it."""
+    """A script and the options of its cluster. `lasts`: tempo seconds until the world heals. `safe`: no list may
+    lose more than q - 1 members."""
 
     script: Script
     lasts: float
@@ -38,15 +39,15 @@ class Schedule(NamedTuple):
     page: int = 65_536
     max_age: float = 600.0
     give_up: float = 8.0
-    window: float = 120.0  # tempo seconds after which a publisher is forgotten
+    window: float = 120.0  # duplicate window in tempo seconds
     high_water: int = 0  # 0: as drawn
-    edges: int = 0  # I/O processes of each broker, behind a delay; 0: as drawn
-    alike: bool = False  # all brokers have one weight
+    edges: int = 0  # I/O processes of each broker; 0: as drawn
+    alike: bool = False  # all brokers have the same weight
     halt: bool = False
 
 
 def options_of(schedule: Schedule, seed: int) -> Options:
-    """Mostly three brokers with two copies; what the seed draws beside that (delays, clients, cache) stays."""
+    """Return the options of a schedule; what it leaves open is drawn from the seed."""
     drawn = draw_options(seed)
     tempo = 0.3
     return replace(
@@ -84,7 +85,7 @@ def options_of(schedule: Schedule, seed: int) -> Options:
 
 
 def _topics(groups: int, each: int) -> tuple[str, ...]:
-    """So many for each group."""
+    """Return `each` topic names of every group."""
     counts: Counter[int] = Counter()
     names = []
     for name in (f"t{number}" for number in range(1000)):
@@ -153,7 +154,7 @@ ALL: dict[str, Schedule] = {
 
 
 def run_trial(schedule: str, seed: int, sink: Callable[[str], None] | None = None) -> Report:
-    """A run of a schedule, or ("") of the plan that the seed draws."""
+    """Run a schedule, or ("") the plan that the seed draws."""
     if not schedule:
         return run_seed(seed, sink)
     chosen = ALL[schedule]

@@ -22,13 +22,16 @@ from migratory_simulation.process import Process
 from migratory_simulation.world import World
 
 BROKERS = ("broker-0", "broker-1", "broker-2")
-START = 40.0  # tempo seconds in which a cluster must have come up
-POLL = 0.005  # virtual seconds between two looks at a condition
+START = 40.0
+"""Tempo seconds within which a cluster must have started."""
+POLL = 0.005
+"""Virtual seconds between two checks of a condition."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Until `condition` holds, `limit` seconds at most. Then the run breaks `breaks`, or (0) the script ends there."""
+    """A condition that must hold within `limit` virtual seconds. Otherwise the run violates the invariant `breaks`,
+    or (0) the script ends."""
 
     condition: Callable[[], bool]
     limit: float
@@ -41,7 +44,7 @@ Script = Callable[["ScriptedCluster"], Steps]
 
 
 class ScriptedCluster:
-    """What a script may see and do. Group 0 is meant where none is named; `tempo` scales the product's times."""
+    """The view and the faults that a script has. `group` defaults to 0; `tempo` scales the product's times."""
 
     def __init__(self, world: World, name: str, script: Script) -> None:
         self.world = world
@@ -49,58 +52,61 @@ class ScriptedCluster:
         self.tempo = world.options.tempo
         self.random = Random(f"schedule {name} {world.options.seed}")
         self._steps = script(self)
-        world.scheduler.after(0.0, self._go_on)
+        world.scheduler.after(0.0, self._resume)
 
     # ---- the script
 
-    def _go_on(self) -> None:
+    def _resume(self) -> None:
         if self.world.healed:
             return
         step = next(self._steps, None)
         if step is None:
             self.world.coverage[f"schedule {self.name}"] += 1
         elif isinstance(step, Wait):
-            self._look(step, self.world.scheduler.now + step.limit)
+            self._poll(step, self.world.scheduler.now + step.limit)
         else:
-            self.world.scheduler.after(step, self._go_on)
+            self.world.scheduler.after(step, self._resume)
 
-    def _look(self, wait: Wait, until: float) -> None:
+    def _poll(self, wait: Wait, until: float) -> None:
         if self.world.healed:
             return
         if wait.condition():
-            self._go_on()
+            self._resume()
         elif self.world.scheduler.now < until:
-            self.world.scheduler.after(POLL, self._look, wait, until)
+            self.world.scheduler.after(POLL, self._poll, wait, until)
         elif wait.breaks:
             raise Violation(wait.breaks, f"{self.name}: {wait.text} within {wait.limit:.1f} s")
         else:
             self.trace(f"the script ends: no {wait.text or 'such state'} within {wait.limit:.1f} s")
 
     def until(self, condition: Callable[[], bool], limit: float, what: str = "") -> Wait:
-        """Circumstances that the script needs; without them it ends."""
+        """Wait for a state that the script needs; the script ends without it."""
         return Wait(condition, limit * self.tempo, 0, what)
 
     def up(self) -> Wait:
+        """Wait until the cluster has started."""
         return self.until(self.all_ready, START, "cluster that is up")
 
     def at_rest(self) -> Wait:
+        """Wait until all brokers are ready and listed."""
         return self.until(self.all_ready, 10.0, "cluster that is at rest")
 
     def coordinated(self) -> Wait:
+        """Wait until group 0 has a coordinator."""
         return self.until(lambda: self.coordinator() is not None, 10.0, "coordinator")
 
     def settled(self, longest: float = 3.0) -> Steps:
-        """The cluster is up, and at a moment after that, which the seed draws, at rest."""
+        """Wait until the cluster is up and, at a random moment after that, at rest."""
         yield self.up()
         yield self.random.uniform(0.5, longest) * self.tempo
         yield self.at_rest()
 
     def expect(self, condition: Callable[[], bool], limit: float, text: str, invariant: int = 7) -> Wait:
-        """What the cluster owes: `text` says what was not seen."""
+        """Wait for a state that the cluster must reach; `text` describes the failure."""
         return Wait(condition, limit * self.tempo, invariant, text)
 
     def demand(self, holds: bool, text: str, invariant: int = 7) -> None:
-        """As `expect`, at once."""
+        """Raise a violation unless the condition holds now."""
         if not holds:
             raise Violation(invariant, f"{self.name}: {text}")
 
@@ -122,15 +128,17 @@ class ScriptedCluster:
         return self.expect(lambda: not self.clients_of(process), limit, f"{process.label} still has clients")
 
     def trace(self, text: str) -> None:
+        """Write a line of the trace."""
         self.world.trace("schedule", "**", text)
 
-    # ---- what it sees
+    # ---- observation
 
     def record(self, group: int = 0) -> GroupRecord | None:
+        """Return the latest record of a group."""
         return self.world.internal.latest.get(group)
 
     def coordinator(self, group: int = 0) -> Process | None:
-        """The owner of the latest record, when that is activated and the owner runs."""
+        """Return the owner of the latest record if that is activated and the owner runs."""
         record = self.record(group)
         process = None if record is None or not record.activated else self.world.process_of(record.owner[0])
         return (
@@ -138,35 +146,38 @@ class ScriptedCluster:
         )
 
     def current(self, group: int = 0) -> Process:
-        """The coordinator, where there must be one."""
+        """Return the coordinator. Raise LookupError when there is none."""
         process = self.coordinator(group)
         if process is None:
             raise LookupError(f"{self.name}: group {group} has no coordinator now: {self.record(group)}")
         return process
 
     def others(self, *but: Process) -> list[Process]:
-        """The newest process of every other broker, in the order of the names."""
+        """Return the newest process of every other broker, in the order of the names."""
         found = [self.world.process_of(name) for name in self.world.options.brokers]
         return [process for process in found if process is not None and process not in but]
 
     def log(self, process: Process, group: int = 0) -> TopicLog | None:
-        """The one topic of a group with the longest tail that is not committed, of those that it holds."""
+        """Return the topic of a group with the longest uncommitted tail at a broker."""
         logs = [log for view in views(process.logic) if view.group == group for log in view.topics.values()]
         return max(logs, key=lambda log: (log.last - log.committed, log.last), default=None)
 
     def committed(self, process: Process, group: int = 0) -> int:
+        """Return the committed position of that topic."""
         log = self.log(process, group)
         return 0 if log is None else log.committed
 
     def tail(self, process: Process, group: int = 0) -> int:
+        """Return the length of that topic's uncommitted tail."""
         log = self.log(process, group)
         return 0 if log is None else log.last - log.committed
 
     def synced(self, process: Process, group: int = 0) -> int:
+        """Return the epoch whose log the broker follows."""
         return next(view.synced for view in views(process.logic) if view.group == group)
 
     def all_ready(self) -> bool:
-        """Every configured broker says of itself that it takes clients, and all are on every group's active list."""
+        """Return whether every configured broker accepts clients and is on every group's active list."""
         names = self.world.options.brokers
         running = [self.world.process_of(name) for name in names]
         if not all(process is not None and process.admission.open for process in running):
@@ -175,12 +186,12 @@ class ScriptedCluster:
         return all(record is not None and record.activated and len(record.members) == len(names) for record in records)
 
     def registered(self) -> bool:
-        """Every configured broker runs, and ZooKeeper has given its process an incarnation."""
+        """Return whether every configured broker runs and has an incarnation."""
         found = self.others()
         return len(found) == len(self.world.options.brokers) and all(process.incarnation > 0 for process in found)
 
     def say_open(self) -> bool:
-        """The same by the brokers' own word alone: what an operator of a rolling restart has to go by."""
+        """Return whether every broker reports that it accepts clients, which is all that an operator can go by."""
         running = [self.world.process_of(name) for name in self.world.options.brokers]
         return all(process is not None and process.admission.open for process in running)
 
@@ -191,10 +202,10 @@ class ScriptedCluster:
     def clients_of(process: Process) -> int:
         return sum(len(edge.connections) for edge in process.edges)
 
-    # ---- what it does
+    # ---- faults
 
     def block(self, one: Process, *others: Process, both: bool = True) -> None:
-        """Nothing that `one` sends reaches the others; `both`: nor the other way round."""
+        """Hold messages from `one` to the others and, unless `both` is false, back."""
         for other in others:
             self.trace(f"{one.label} {'and' if both else 'to'} {other.label}: blocked")
             self.world.network.block(one.number, other.number)
@@ -202,18 +213,19 @@ class ScriptedCluster:
                 self.world.network.block(other.number, one.number)
 
     def unblock(self, one: Process, *others: Process) -> None:
+        """Let the brokers exchange messages again."""
         for other in others:
             self.trace(f"{one.label} and {other.label}: open")
             self.world.network.unblock(one.number, other.number)
             self.world.network.unblock(other.number, one.number)
 
     def clog(self, one: Process, other: Process, delay: float) -> None:
-        """What `one` sends to `other` takes so many tempo seconds longer, until the world is healed."""
+        """Delay messages from `one` to `other` by `delay` tempo seconds until the world heals."""
         self.trace(f"{one.label} to {other.label}: {delay:.2f} tempo seconds longer")
         self.world.network.clogged[one.number, other.number] = delay * self.tempo
 
     def burst(self, count: int) -> None:
-        """The publishers of each topic publish so many more, without an acknowledgement to wait for."""
+        """Let the publishers of each topic publish `count` more messages with QoS 0."""
         for client in self.world.clients:
             for topic in client.publishes:
                 for index in range(count // len(client.publishes)):
@@ -223,7 +235,7 @@ class ScriptedCluster:
         client.publish(topic, qos=0)
 
     def newcomer(self, *topics: str) -> Client:
-        """A publisher of whom no broker has heard; it publishes what the script tells it to."""
+        """Start a publisher that is unknown to all brokers. It publishes only for the script."""
         client = Client(self.world, 100 + len(self.world.clients), (), topics, self.random.choice(list(CODECS)))
         self.world.clients.append(client)
         client.start()
@@ -247,11 +259,12 @@ class ScriptedCluster:
         process.zk.set_cut(False)
 
     def crash(self, process: Process, downtime: float) -> None:
+        """Crash a process; the next one starts after `downtime` tempo seconds."""
         self.world.process_ends(process, "crash", restart=downtime * self.tempo)
 
     def replace(self, *old: Process, together: tuple[Process, ...] = ()) -> None:
-        """New processes of the same names start; the old ones run on with their clients, cut from ZooKeeper and from
-        everybody but those who are `together`."""
+        """Start new processes of the same names. The old ones run on with their clients, cut from ZooKeeper and from
+        all brokers except those in `together`."""
         for process in old:
             self.cut_zookeeper(process, expire=False)
             process.replaced = True

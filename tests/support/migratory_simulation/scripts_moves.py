@@ -1,4 +1,4 @@
-"""Scripts of directed schedules: clients that are asked to go elsewhere, and how often."""
+"""Scripts of directed schedules: clients that are asked to move to another broker, and how often."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from migratory_simulation.process import Process
 from migratory_simulation.scripted import START, ScriptedCluster, Steps
 
 AVERAGE = 5 / 3 + 1e-9
-"""Of moves for each client in a rolling update of three brokers: a third, a half, a half, and a third back."""
+"""The mean moves of a client in a rolling update of three brokers: a third, a half, a half, and a third back."""
 
 SPREAD = 0.6 + 1e-9
-"""The same when two brokers of five leave: two fifths, and at most half as many again for balance. Each client chooses
-where it goes by itself, by weights, and three may well choose the same."""
+"""The mean moves of a client when two brokers of five leave: two fifths, and at most half as many again for balance.
+Each client draws its broker by weights, so that three may well choose the same one."""
 
 SEAMLESS = "replaced before they were left"
 EARLY = "left before the receipts"
 
 
 def updates(cluster: ScriptedCluster) -> Steps:
-    """Every broker in turn is drained, ends and comes back updated. Each client moves at most twice, and always before
-    it leaves its broker; in the end they are even and stay."""
+    """Every broker in turn is drained, ends and returns updated. Each client moves at most twice, and always before
+    it leaves its broker. In the end clients are balanced and stay."""
     yield from _at_rest(cluster)
     before, seamless = _moves(cluster), cluster.world.coverage[SEAMLESS]
     names = list(cluster.world.names)
     cluster.random.shuffle(names)
     for name in names:
         yield cluster.expect(lambda: _open(cluster), 30.0, "not every broker takes clients again")
-        yield cluster.random.choice((0.0, 5.0, 22.0)) * cluster.tempo  # an operator that takes its time, or does not
+        yield cluster.random.choice((0.0, 5.0, 22.0)) * cluster.tempo  # the pace of an operator
         process = cluster.world.process_of(name)
         if process is None:
             return
@@ -45,8 +45,8 @@ def updates(cluster: ScriptedCluster) -> Steps:
 
 
 def scales(cluster: ScriptedCluster) -> Steps:
-    """Two brokers join, one some time after the other: no client moves twice, and all is even. Then they leave: those
-    that were theirs move once, to brokers that stay."""
+    """Two brokers join, one some time after the other: no client moves twice, and clients get balanced. Then both
+    leave: only their clients move, once, to brokers that stay."""
     yield from _at_rest(cluster)
     before, seamless = _moves(cluster), cluster.world.coverage[SEAMLESS]
     cluster.world.names = (*cluster.world.names, "broker-3", "broker-4")
@@ -75,7 +75,7 @@ def scales(cluster: ScriptedCluster) -> Steps:
 
 
 def _at_rest(cluster: ScriptedCluster) -> Steps:
-    """The cluster is up, its clients are even for good, and how they came there is forgotten."""
+    """Wait until the cluster is up, its clients are balanced for good, and earlier moves no longer count."""
     clients = cluster.world.clients
     yield cluster.until(lambda: _open(cluster) and all(client.ready for client in clients), START, "cluster that is up")
     yield cluster.expect(lambda: _even(cluster), 80.0, "clients are never even")
@@ -84,17 +84,18 @@ def _at_rest(cluster: ScriptedCluster) -> Steps:
 
 
 def _open(cluster: ScriptedCluster) -> bool:
-    """Every broker that is configured now says of itself that it takes clients."""
+    """Return whether every configured broker reports that it accepts clients."""
     running = [cluster.world.process_of(name) for name in cluster.world.names]
     return all(process is not None and process.admission.open for process in running)
 
 
 def _left(cluster: ScriptedCluster, process: Process) -> Callable[[], bool]:
+    """Return a condition: the broker is drained and without clients."""
     return lambda: process.logic.drained and not cluster.clients_of(process)
 
 
 def _even(cluster: ScriptedCluster) -> bool:
-    """Nobody has much more than its share, and nobody is on the way."""
+    """Return whether no broker has much more than its share of the clients, and no client is moving."""
     found = crews(cluster.world)
     total = sum(clients for _, clients in found.values())
     share = total / len(found)
@@ -104,11 +105,13 @@ def _even(cluster: ScriptedCluster) -> bool:
 
 
 def _moves(cluster: ScriptedCluster) -> dict[str, int]:
+    """Return the number of moves of each client."""
     return {client.name: client.core.reconnects for client in cluster.world.clients}
 
 
 def _demand(cluster: ScriptedCluster, before: dict[str, int], seamless: int, most: int, average: float) -> None:
-    """What changed since then: how often, that no link was left before the next one served, and that it is over."""
+    """Check the moves since `before`: their number, that no client left a broker before the next one served it, and
+    that clients are balanced."""
     cluster.demand(not cluster.world.coverage[EARLY], "a link was left before the next one had all receipts")
     moves = {name: now - before[name] for name, now in _moves(cluster).items()}
     cluster.demand(max(moves.values()) <= most, f"a client was moved more than {most} times: {moves}")

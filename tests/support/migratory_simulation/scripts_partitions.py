@@ -8,9 +8,9 @@ from migratory_simulation.scripted import ScriptedCluster, Steps
 
 
 def alone(cluster: ScriptedCluster) -> Steps:
-    """A broker hears no other: its clients must not stay with it, though it reaches ZooKeeper."""
+    """A broker that hears no other broker must lose its clients, although it reaches ZooKeeper."""
     yield cluster.up()
-    yield 5.0 * cluster.tempo  # a broker that is just ready does not fence yet
+    yield 5.0 * cluster.tempo  # a broker does not fence itself right after it became ready
     victim = max(cluster.others(), key=cluster.clients_of)
     cluster.block(victim, *cluster.others(victim))
     text = f"{victim.label} hears no other broker, and its clients did not go"
@@ -21,9 +21,9 @@ def alone(cluster: ScriptedCluster) -> Steps:
 
 
 def cut_coordinator(cluster: ScriptedCluster) -> Steps:
-    """A coordinator that has re-listed is cut from all others, but not from ZooKeeper: it lets its groups go, and
-    another one goes on. With the links back it is one among them again. Where nobody publishes it does not find out by
-    what it cannot commit: there fencing alone makes it let go."""
+    """A coordinator that has re-listed is cut from all others, but not from ZooKeeper. It must give up its groups,
+    and another one must take over. With the links back it must be listed again. Without publications it has no
+    failing commit to detect this by; only fencing makes it give up."""
     yield cluster.up()
     groups = range(cluster.world.options.groups)
     yield cluster.coordinated()
@@ -45,7 +45,7 @@ def cut_coordinator(cluster: ScriptedCluster) -> Steps:
 
 
 def cut_contact(cluster: ScriptedCluster) -> Steps:
-    """A contact broker is cut from the coordinator alone, which the third one hears: its clients must go."""
+    """A contact broker is cut only from the coordinator, which the third broker hears. Its clients must leave."""
     yield cluster.up()
     yield 5.0 * cluster.tempo
     yield cluster.coordinated()
@@ -57,8 +57,8 @@ def cut_contact(cluster: ScriptedCluster) -> Steps:
 
 
 def zookeeper_away(cluster: ScriptedCluster) -> Steps:
-    """No ZooKeeper for eight sessions: whoever publishes is answered all the time, and nobody's clients are sent
-    away."""
+    """ZooKeeper is down for eight session timeouts. Publications must be acknowledged all the time, and no broker
+    may fence itself."""
     yield cluster.up()
     yield 5.0 * cluster.tempo
     yield cluster.at_rest()
@@ -74,8 +74,8 @@ def zookeeper_away(cluster: ScriptedCluster) -> Steps:
 
 
 def lagging_contact(cluster: ScriptedCluster) -> Steps:
-    """One broker is told everything late, though soon enough to be waited for. Subscribers that come to it from another
-    are ahead of it: they are not reset, and nothing is sent to them twice."""
+    """One broker gets everything late, but soon enough to be waited for. Subscribers that come to it from another
+    broker are ahead of it. They must not be reset, and must get nothing twice."""
     yield cluster.up()
     yield cluster.tempo
     yield cluster.coordinated()
@@ -96,8 +96,8 @@ def lagging_contact(cluster: ScriptedCluster) -> Steps:
 
 
 def missed_and_evicted(cluster: ScriptedCluster) -> Steps:
-    """A broker is cut from the coordinator for a moment in which more is published than a cache holds: it takes the log
-    whole, and its subscribers are told what they missed. Others come back to the topic after as long a time."""
+    """A broker is cut from the coordinator while more is published than a cache holds. It must take the whole log,
+    and its subscribers must be told what they missed. Others return to the topic after as long a time."""
     yield cluster.up()
     for _ in range(3):
         yield 5.0 * cluster.tempo
@@ -119,8 +119,8 @@ def missed_and_evicted(cluster: ScriptedCluster) -> Steps:
 
 
 def stalled_reader(cluster: ScriptedCluster) -> Steps:
-    """Subscribers stop reading for a while, under load, and then read on: what waited comes whole and in order, or the
-    connection ended and the client resumes."""
+    """Subscribers stop reading under load for a while. The buffered publications must arrive complete and in order,
+    or the connection ends and the client resumes."""
     yield cluster.up()
     yield 2.0 * cluster.tempo
     for _ in range(4):
@@ -136,8 +136,8 @@ def stalled_reader(cluster: ScriptedCluster) -> Steps:
 
 
 def stalled_replay(cluster: ScriptedCluster) -> Steps:
-    """A subscriber that comes back to a topic stops reading as its replay begins, which has many pages: it goes on with
-    them when it reads again."""
+    """A subscriber that returns to a topic stops reading as its replay of many pages begins. The replay must
+    continue when it reads again."""
     yield cluster.up()
     yield 2.0 * cluster.tempo
     for _ in range(4):
@@ -154,9 +154,10 @@ def stalled_replay(cluster: ScriptedCluster) -> Steps:
 
 
 def others_go_on(cluster: ScriptedCluster) -> Steps:
-    """One of three dies and stays away: the two others fence never, keep the clients that they have, and commit."""
+    """One of three brokers crashes for good. The two others must not fence themselves, must keep their clients, and
+    must commit."""
     yield cluster.up()
-    yield 5.0 * cluster.tempo  # a broker that is just ready does not fence yet
+    yield 5.0 * cluster.tempo  # a broker does not fence itself right after it became ready
     yield cluster.at_rest()
     others = cluster.others()
     victim = cluster.random.choice(others)
@@ -175,7 +176,8 @@ def others_go_on(cluster: ScriptedCluster) -> Steps:
 
 
 def halting_goes_on(cluster: ScriptedCluster) -> Steps:
-    """Under `halt`, ZooKeeper is away and a broker dies: nobody may have been replaced unseen, so the others go on."""
+    """Under `halt`, ZooKeeper is down and a broker crashes. No broker can have been replaced unnoticed, so the
+    others must continue."""
     yield cluster.up()
     yield 5.0 * cluster.tempo
     yield cluster.at_rest()
@@ -183,7 +185,7 @@ def halting_goes_on(cluster: ScriptedCluster) -> Steps:
     before = cluster.world.coverage["fences"]
     cluster.world.ensemble.set_available(False)
     cluster.crash(cluster.random.choice(cluster.others(coordinator)), 1.0)
-    yield 0.5 * cluster.tempo  # what was under way
+    yield 0.5 * cluster.tempo  # messages in flight
     for _ in range(8):
         yield cluster.commits(
             4.0, "ZooKeeper and one of three are away, and nothing is committed any more", coordinator
@@ -195,8 +197,8 @@ def halting_goes_on(cluster: ScriptedCluster) -> Steps:
 
 
 def quiet_in_one(cluster: ScriptedCluster) -> Steps:
-    """A publisher goes on in one topic of a group and is silent in another, for longer than the duplicate window: it is
-    forgotten in the one, by everybody, and in no other."""
+    """A publisher continues on one topic of a group and is silent on another for longer than the duplicate window.
+    It must be forgotten on that topic, by every broker, and on no other."""
     yield cluster.up()
     yield cluster.coordinated()
     topics = cluster.world.options.topics
@@ -209,9 +211,9 @@ def quiet_in_one(cluster: ScriptedCluster) -> Steps:
 
 
 def came_back(cluster: ScriptedCluster) -> Steps:
-    """The coordinator dies and is back before its session ends. One broker hears of that from the third alone: it has
-    no link to the new process, and ZooKeeper's news come late. What the dead one coordinated is in takeover, which is
-    slow: nobody is fenced."""
+    """The coordinator crashes and returns before its session ends. One broker hears of that only from the third: it
+    has no link to the new process, and news from ZooKeeper come late. The takeover is slow. No broker may fence
+    itself."""
     yield cluster.up()
     yield 6.0 * cluster.tempo
     yield cluster.at_rest()
@@ -235,9 +237,9 @@ def came_back(cluster: ScriptedCluster) -> Steps:
 
 
 def former_word(cluster: ScriptedCluster) -> Steps:
-    """Five brokers, three copies. A coordinator and one more are cut off together, and the others go on in the next
-    epoch. Subscribers that come from there to the two are ahead of them, and the former coordinator's word that it is
-    one says nothing about that: they are not reset."""
+    """Five brokers, three copies. A coordinator and one more broker are cut off together, and the others continue in
+    the next epoch. Subscribers that come from there to the two are ahead of them. The former coordinator's claim
+    says nothing about that: they must not be reset."""
     yield cluster.up()
     yield 5.0 * cluster.tempo
     yield cluster.at_rest()
@@ -261,8 +263,8 @@ def former_word(cluster: ScriptedCluster) -> Steps:
 
 
 def two_edges(cluster: ScriptedCluster) -> Steps:
-    """Two I/O processes of one broker have subscribers of the topic. Those of one of them leave it for a while, and
-    come back: what is published crosses to the other meanwhile, and to both from then on."""
+    """Two I/O processes of one broker have subscribers of the topic. The subscribers of one leave it for a while and
+    return. Publications must reach the other meanwhile, and both afterwards."""
     yield cluster.up()
     for _ in range(6):
         yield cluster.until(lambda: _shared(cluster) != [], 15.0, "broker with subscribers at both edges")
@@ -272,13 +274,13 @@ def two_edges(cluster: ScriptedCluster) -> Steps:
 
 
 def _shared(cluster: ScriptedCluster) -> list[EdgeProcess]:
-    """The edges of all brokers of which more than one edge has subscribers."""
+    """Return the edges of all brokers that have subscribers on more than one edge."""
     busy = [[edge for edge in process.edges if _readers(cluster, edge)] for process in cluster.others()]
     return [edge for edges in busy if len(edges) > 1 for edge in edges]
 
 
 def _readers(cluster: ScriptedCluster, edge: EdgeProcess) -> list[Client]:
-    """The subscribers that are connected to it."""
+    """Return the subscribers that are connected to the edge."""
 
     def is_here(client: Client) -> bool:
         connections = [link.connection for link in client.links.values()]

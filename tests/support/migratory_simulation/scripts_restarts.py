@@ -1,4 +1,4 @@
-"""Scripts of directed schedules: brokers that are restarted, replaced, drained, or die together."""
+"""Scripts of directed schedules: brokers that restart, are replaced, drain, or end together."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from migratory_simulation.scripted import BROKERS, POLL, START, ScriptedCluster,
 
 
 def replaced_while_serving(cluster: ScriptedCluster) -> Steps:
-    """All three are replaced while they still run. Two of the old ones hear each other and have their clients, the
-    third is alone: nothing is acknowledged by them when the new ones have begun a new history."""
+    """All three brokers are replaced while they still run. Two of the old processes hear each other and keep their
+    clients, the third is alone. None of them may acknowledge anything once the new ones have begun a new history."""
     yield cluster.up()
     yield cluster.random.uniform(0.5, 3.0) * cluster.tempo
     old = cluster.others()
@@ -23,7 +23,7 @@ def replaced_while_serving(cluster: ScriptedCluster) -> Steps:
 
 
 def newer_life(cluster: ScriptedCluster) -> Steps:
-    """A broker is replaced while it runs, cut off. When it hears of its newer life it ends."""
+    """A broker is replaced while it runs, cut off. When it learns of its newer incarnation it must end."""
     yield cluster.up()
     yield cluster.random.uniform(0.5, 3.0) * cluster.tempo
     old = cluster.random.choice(cluster.others())
@@ -34,9 +34,9 @@ def newer_life(cluster: ScriptedCluster) -> Steps:
 
 
 def lives_at_once(cluster: ScriptedCluster) -> Steps:
-    """All brokers die before they were ever ready. The next process of each hangs when it is registered and has asked
-    for its ephemeral; one more is started, and makes it. Then the first goes on from what it read, a node with the same
-    version: the newest are there for each other all the same."""
+    """All brokers crash before they were ever ready. The next process of each hangs after it registered and asked
+    for its ephemeral; another one starts and creates it. Then the first continues with what it read, a node of the
+    same version. The newest processes must still become ready."""
 
     yield cluster.until(cluster.registered, START, "brokers that are registered")
     yield cluster.random.uniform(0.3, 1.0) * cluster.tempo
@@ -58,8 +58,8 @@ def lives_at_once(cluster: ScriptedCluster) -> Steps:
 
 
 def rolling_restart(cluster: ScriptedCluster) -> Steps:
-    """One broker after the other is restarted without a drain, each as soon as all say that they take clients. Some
-    subscribers are away from the topic meanwhile, and come back to a broker that got the log by its Sync."""
+    """One broker after the other restarts without a drain, each as soon as all report ready. Some subscribers leave
+    their topic meanwhile and return to a broker that got the log by Sync. None may be truncated."""
     yield cluster.up()
     for name in (*BROKERS, *BROKERS):
         for client in cluster.world.clients:
@@ -76,8 +76,8 @@ def rolling_restart(cluster: ScriptedCluster) -> Steps:
 
 
 def drain(cluster: ScriptedCluster) -> Steps:
-    """A planned stop: the groups go to others while the broker still runs, then its clients go by themselves. When it
-    is back, groups go back to it."""
+    """A planned stop: groups move to other brokers while the broker still runs, then its clients leave. When it is
+    back, groups return to it."""
     yield cluster.up()
     yield cluster.random.uniform(0.5, 3.0) * cluster.tempo
     groups = range(cluster.world.options.groups)
@@ -100,8 +100,8 @@ def drain(cluster: ScriptedCluster) -> Steps:
 
 
 def only_copy_leaves(cluster: ScriptedCluster) -> Steps:
-    """One copy of everything. The coordinator drains, and what it sends comes late. It ends as soon as it says that it
-    is drained, and whoever goes on must have its log."""
+    """With one copy of everything, the coordinator drains while its messages are delayed, and ends as soon as it
+    reports drained. Its successor must have its log."""
     for _ in range(3):
         yield cluster.up()
         yield cluster.coordinated()
@@ -116,7 +116,7 @@ def only_copy_leaves(cluster: ScriptedCluster) -> Steps:
 
 
 def member_dies(cluster: ScriptedCluster) -> Steps:
-    """A broker dies that coordinates nothing: nobody waits for its session to end."""
+    """A broker that coordinates nothing crashes. Commits must continue without waiting for the end of its session."""
     yield from cluster.settled()
     coordinator = cluster.current()
     cluster.crash(min(cluster.others(coordinator), key=cluster.clients_of), 10.0)
@@ -125,8 +125,8 @@ def member_dies(cluster: ScriptedCluster) -> Steps:
 
 
 def learner(cluster: ScriptedCluster) -> Steps:
-    """A broker that was restarted, soon or late, learns and is not listed yet, when the coordinator's way to the one
-    listed member is held up and then the coordinator dies: what the learner got counts for nothing."""
+    """A restarted broker learns and is not listed yet, when the coordinator's link to the one listed member is
+    blocked and then the coordinator crashes. Entries that only the learner got do not count."""
     yield from cluster.settled()
     coordinator = cluster.current()
     member, restarted = cluster.others(coordinator)
@@ -147,8 +147,8 @@ def learner(cluster: ScriptedCluster) -> Steps:
 
 
 def two_lives(cluster: ScriptedCluster) -> Steps:
-    """What the coordinator and one member hold is committed, the third lags behind. The member is restarted, then the
-    coordinator dies: the member's new life has nothing, and the third alone must not go on from less."""
+    """The coordinator and one member hold what is committed; the third broker lags behind. The member restarts, then
+    the coordinator crashes. The member's new incarnation has nothing, so the third broker must not continue alone."""
     yield from cluster.settled()
     coordinator = cluster.current()
     member, lagging = cluster.random.sample(cluster.others(coordinator), 2)
@@ -168,8 +168,8 @@ def two_lives(cluster: ScriptedCluster) -> Steps:
 
 
 def late_answer(cluster: ScriptedCluster) -> Steps:
-    """A publisher does not read its answer, and so sends again what was evicted from every cache meanwhile, to another
-    coordinator than numbered it: it must not be numbered once more."""
+    """A publisher does not read its acknowledgement and sends a publication again after it was evicted from every
+    cache, to another coordinator. It must not be numbered a second time."""
     yield cluster.up()
     topic = cluster.world.options.topics[0]
     unread = cluster.newcomer(topic)
@@ -186,8 +186,8 @@ def late_answer(cluster: ScriptedCluster) -> Steps:
 
 
 def memory_gone(cluster: ScriptedCluster) -> Steps:
-    """Every broker ends at once, twice, while subscribers come and go: each history is another, and everybody is told
-    so, those included that follow a topic in which nothing was published. The machines' clocks were set meanwhile."""
+    """Every broker ends at once, twice, while subscribers come and go. Each history is new, and every subscriber
+    must be told, also on topics without publications. The machines' clocks are changed meanwhile."""
     yield cluster.up()
     for _ in range(2):
         for name in BROKERS:
@@ -203,9 +203,9 @@ def memory_gone(cluster: ScriptedCluster) -> Steps:
 
 
 def overtaken_leaves(cluster: ScriptedCluster) -> Steps:
-    """One copy of everything. The coordinator loses its session, another broker writes a record, and asks for the log
-    late. Meanwhile the first one learns from ZooKeeper that it is overtaken, and drains: it has nothing to hand over
-    any more, and its log is wanted all the same."""
+    """With one copy of everything, the coordinator loses its session, and another broker writes a record and asks
+    for the log late. Meanwhile the first learns from ZooKeeper that it is overtaken, and drains. It has nothing to
+    hand over any more, but its log is still needed."""
     for _ in range(2):
         yield cluster.up()
         yield cluster.coordinated()
@@ -227,8 +227,8 @@ def overtaken_leaves(cluster: ScriptedCluster) -> Steps:
 
 
 def hangs_in_a_turn(cluster: ScriptedCluster) -> Steps:
-    """One copy of everything, small caches. What the coordinator is sent comes late, and it hangs for a moment: then
-    publications come, and between them what others confirm of earlier ones, all in one turn. All of it is committed."""
+    """With one copy and small caches, messages to the coordinator are delayed, and it hangs for a moment. Then
+    publications and confirmations of earlier ones arrive in one turn. All of them must be committed."""
     for _ in range(6):
         yield cluster.up()
         yield cluster.coordinated()
@@ -243,9 +243,9 @@ def hangs_in_a_turn(cluster: ScriptedCluster) -> Steps:
 
 
 def two_at_once(cluster: ScriptedCluster) -> Steps:
-    """The coordinator and one more die at the same moment, with two copies of everything. The third cannot know what is
-    missing: a new history begins, and its subscribers, who were connected all the time, are told so. Then the same once
-    more, and the same one survives: it waits as long as the first time."""
+    """The coordinator and one more broker crash at the same moment, with two copies of everything. The third cannot
+    know what is missing: a new history must begin, and its connected subscribers must be told. Then the same again
+    with the same survivor, which must wait as long as the first time."""
     survivor = ""
     for _ in range(2):
         yield cluster.up()
@@ -269,8 +269,8 @@ def two_at_once(cluster: ScriptedCluster) -> Steps:
 
 
 def idle(cluster: ScriptedCluster) -> Steps:
-    """Nobody publishes, so nothing that is sent for a publication's sake tells a broker how things stand: it is listed
-    and takes clients again all the same, after a new link and after a restart."""
+    """Nobody publishes, so no publication tells a broker about changes. After new links and restarts it must still
+    be listed and accept clients."""
     yield cluster.up()
     yield 2.0 * cluster.tempo
     for process in cluster.others():

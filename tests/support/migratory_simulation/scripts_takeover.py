@@ -1,4 +1,4 @@
-"""Scripts of directed schedules: takeovers, and what a coordinator that was left behind brings with it."""
+"""Scripts of directed schedules: takeovers, and the log of a coordinator that was left behind."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from migratory_simulation.scripted import BROKERS, START, ScriptedCluster, Steps
 
 
 def _leave_behind(cluster: ScriptedCluster) -> Generator[float | Wait, None, Process]:
-    """The coordinator numbers on, alone: what it sends is held up. Then it is cut off whole, ZooKeeper gives it up, and
-    the others take over, with it on their list because no link has been given up yet. Returns the one left behind."""
+    """Let the coordinator number publications that reach nobody. Then cut it off, let ZooKeeper expire it, and let
+    the others take over with it on their list, as no link has been closed yet. Return the old coordinator."""
     yield cluster.up()
     unknown = cluster.newcomer(cluster.world.options.topics[0])
     yield cluster.random.uniform(0.5, 4.0) * cluster.tempo
@@ -29,8 +29,8 @@ def _leave_behind(cluster: ScriptedCluster) -> Generator[float | Wait, None, Pro
 
 
 def superseded_tail(cluster: ScriptedCluster) -> Steps:
-    """The one left behind never gets the Sync of the new epoch, though it is listed there. Then the new coordinator
-    dies, and the superseded tail is among the answers to the next candidate: it must count for nothing."""
+    """The old coordinator never gets the Sync of the new epoch, though it is listed there. Then the new coordinator
+    crashes, and the superseded tail is among the answers to the next candidate. It must not count."""
     first = yield from _leave_behind(cluster)
     second = cluster.current()
     (third,) = cluster.others(first, second)
@@ -43,8 +43,8 @@ def superseded_tail(cluster: ScriptedCluster) -> Steps:
 
 
 def tail_cut(cluster: ScriptedCluster) -> Steps:
-    """The one left behind takes the new epoch's Sync, which cuts its tail, table and all. At once the new coordinator
-    dies, before the publishers have sent again what was in the tail: nothing of it may be remembered."""
+    """The old coordinator takes the new epoch's Sync, which cuts its tail and its publisher table. Then the new
+    coordinator crashes before publishers have sent the tail again. Nothing of the tail may be remembered."""
     first = yield from _leave_behind(cluster)
     second = cluster.current()
     cluster.unblock(first, *cluster.others(first))
@@ -57,8 +57,8 @@ def tail_cut(cluster: ScriptedCluster) -> Steps:
 
 
 def away_for_two_epochs(cluster: ScriptedCluster) -> Steps:
-    """The one left behind comes back when the epoch after it is over as well: nothing of its log can be trusted to
-    agree with what is the source now."""
+    """The old coordinator returns when the next epoch is over as well. Nothing of its log is known to agree with the
+    current source."""
     first = yield from _leave_behind(cluster)
     second, record = cluster.current(), cluster.record()
     begun = cluster.committed(second)
@@ -73,8 +73,8 @@ def away_for_two_epochs(cluster: ScriptedCluster) -> Steps:
 
 
 def two_coordinators(cluster: ScriptedCluster) -> Steps:
-    """ZooKeeper gives the coordinator up, which does not hear of it and goes on sending; the others promise a higher
-    epoch. From then on nothing more may be committed in the old one."""
+    """ZooKeeper expires the coordinator, which does not learn of it and keeps sending; the others promise a higher
+    epoch. From then on nothing may be committed in the old one."""
     yield cluster.up()
     yield cluster.random.uniform(0.5, 4.0) * cluster.tempo
     yield cluster.coordinated()
@@ -95,7 +95,8 @@ def two_coordinators(cluster: ScriptedCluster) -> Steps:
 
 
 def _overtake(cluster: ScriptedCluster, *, adopted: bool) -> Steps:
-    """A candidate's session ends between its record and its activation, and another one writes the next record."""
+    """End a candidate's session between its record and its activation, so that another broker writes the next
+    record."""
     yield from cluster.settled(4.0)
     before = cluster.record()
     cluster.crash(cluster.current(), 6.0)
@@ -113,18 +114,18 @@ def _overtake(cluster: ScriptedCluster, *, adopted: bool) -> Steps:
 
 
 def overtaken(cluster: ScriptedCluster) -> Steps:
-    """The first candidate has adopted its log; the confirmations that it waits for come when it was overtaken."""
+    """The first candidate has adopted its log; the confirmations it needs arrive after it was overtaken."""
     yield from _overtake(cluster, adopted=True)
 
 
 def overtaken_early(cluster: ScriptedCluster) -> Steps:
-    """The first candidate has not got its promises yet, and nobody may ask its list."""
+    """The first candidate has no promises yet, and no broker may ask its list."""
     yield from _overtake(cluster, adopted=False)
 
 
 def lost_reply(cluster: ScriptedCluster) -> Steps:
-    """A candidate's record is written, and its connection to ZooKeeper breaks before it hears so. It must find out, or
-    nobody ever coordinates the group."""
+    """A candidate's record is written, and its connection to ZooKeeper breaks before the reply. It must find out, or
+    the group stays without a coordinator."""
     yield cluster.up()
     for _ in range(2):
         yield cluster.random.uniform(1.0, 3.0) * cluster.tempo
@@ -140,7 +141,7 @@ def lost_reply(cluster: ScriptedCluster) -> Steps:
 
 
 def lost_activation(cluster: ScriptedCluster) -> Steps:
-    """Four brokers. An epoch is activated, and its owner's connection to ZooKeeper breaks before it hears so; when it
+    """Four brokers. An epoch is activated, and its owner's connection to ZooKeeper breaks before the reply. When it
     can ask again, the two others of its list have been replaced, so that it may not activate anything."""
     yield from cluster.settled()
     before, old = cluster.record(), cluster.current()
@@ -166,8 +167,8 @@ def lost_activation(cluster: ScriptedCluster) -> Steps:
 
 
 def slow_first(cluster: ScriptedCluster) -> Steps:
-    """The broker whose turn it is to write the first record reaches ZooKeeper slowly: the next one's turn comes, and
-    both have read that there is none."""
+    """The broker that should write the first record reaches ZooKeeper slowly. The next broker's turn comes, and both
+    have read that there is no record."""
     names = rendezvous(0, BROKERS)
 
     yield cluster.until(cluster.registered, START, "brokers that are registered")
@@ -181,9 +182,9 @@ def slow_first(cluster: ScriptedCluster) -> Steps:
 
 
 def late_word(cluster: ScriptedCluster) -> Steps:
-    """Five brokers, three copies. A coordinator's word that its epoch is activated comes to one member late: that one
-    took the Sync of the next epoch meanwhile, with a tail that only two hold, and which nobody has activated. The late
-    word is about another epoch."""
+    """Five brokers, three copies. The message that an epoch is activated reaches one member late. That member has
+    taken the Sync of the next epoch meanwhile, with a tail that only two brokers hold and nobody has activated. The
+    late message is about another epoch."""
     yield from cluster.settled()
     before, given_up = cluster.record(), cluster.current()
     cluster.cut_zookeeper(given_up, expire=True)
@@ -194,7 +195,7 @@ def late_word(cluster: ScriptedCluster) -> Steps:
         return
     others = cluster.others(first)
     yield cluster.until(lambda: all(cluster.synced(other) == record.epoch for other in others), 4.0, "Sync everywhere")
-    # The next one in turn holds the tail.
+    # The next candidate in turn holds the tail.
     order = rendezvous(0, [process.name for process in others if process is not given_up])
     second, late, *_ = sorted(
         (process for process in others if process.name in order), key=lambda p: order.index(p.name)
@@ -202,7 +203,7 @@ def late_word(cluster: ScriptedCluster) -> Steps:
     rest = [process for process in others if process not in (second, late)]
     cluster.clog(first, late, 1.8)
     yield cluster.until(lambda: cluster.coordinator() is first, 1.0, "activated epoch")
-    begun = cluster.committed(first)  # publishers find it only by brokers that were told
+    begun = cluster.committed(first)  # publishers find it only through brokers that know of the activation
     yield cluster.until(lambda: cluster.committed(first) > begun, 1.0, "commit of the activated epoch")
     cluster.block(first, *rest, both=False)
     yield cluster.until(lambda: cluster.tail(second) > 0, 1.0, "tail that two hold")
@@ -214,13 +215,13 @@ def late_word(cluster: ScriptedCluster) -> Steps:
         return
     yield cluster.until(lambda: cluster.synced(second) == following.epoch, 1.0, "adopted log")
     for other in rest:
-        cluster.block(other, second, both=False)  # it is confirmed by too few
+        cluster.block(other, second, both=False)  # too few brokers confirm it
     yield 4.0 * cluster.tempo
 
 
 def links_break(cluster: ScriptedCluster) -> Steps:
-    """Five brokers, three copies. All but one member are told late, and the coordinator's link to that one breaks under
-    load, again and again: the Sync over the new link brings what no third one holds yet."""
+    """Five brokers, three copies. All but one member get messages late, and the coordinator's link to that member
+    breaks under load, again and again. The Sync over the new link brings entries that no third broker holds yet."""
     yield cluster.up()
     yield 2.0 * cluster.tempo
     yield cluster.at_rest()

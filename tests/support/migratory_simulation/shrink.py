@@ -1,8 +1,8 @@
-"""Makes a failing schedule small: delta debugging over the faults that a seed drew.
+"""Minimise the faults of a failing seed by delta debugging.
 
-A seed's plan is tried with ever fewer of its faults as long as the same invariant breaks (Zeller and Hildebrandt,
-"Simplifying and Isolating Failure-Inducing Input", 2002). What is left is named by its places in the plan, so that
-`run --seed N --faults 2,5` runs it again.
+A seed's plan is run with ever fewer of its faults as long as the same invariant breaks (Zeller and Hildebrandt,
+"Simplifying and Isolating Failure-Inducing Input", 2002). The remaining faults are named by their numbers in the plan,
+so that `run --seed N --faults 2,5` runs them again.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from migratory_simulation.options import Options
 from migratory_simulation.plans import Plan
 from migratory_simulation.world import run_seed
 
-TRIES = 200  # runs that a schedule is worth
+TRIES = 200
+"""The most runs spent on minimising one failure."""
 
 
 class Shrunk(NamedTuple):
-    """`kept` are places in the drawn plan; `violation` is what the smaller schedule ends with."""
+    """A minimised failure: the numbers of the remaining faults, the violation they lead to, and the runs it took."""
 
     kept: tuple[int, ...]
     violation: str
@@ -27,7 +28,8 @@ class Shrunk(NamedTuple):
 
 
 def minimise(items: Sequence[int], fails: Callable[[tuple[int, ...]], bool], tries: int = TRIES) -> tuple[int, ...]:
-    """A subset of `items` that still fails, without parts that it fails without. `items` fails as a whole."""
+    """Return a subset of `items` that still fails and from which no part can be removed. All `items` together must
+    fail."""
     current = tuple(items)
     parts = 2
     while current and tries > 0:
@@ -48,7 +50,7 @@ def minimise(items: Sequence[int], fails: Callable[[tuple[int, ...]], bool], tri
 
 
 def only(options: Options, kept: Sequence[int]) -> Options:
-    """The same run with these faults of its plan alone."""
+    """Return the same options with only these faults of the plan. Raise ValueError for a number that the plan lacks."""
     drawn = options.plan.faults
     wrong = [index for index in kept if not 0 <= index < len(drawn)]
     if wrong:
@@ -59,7 +61,7 @@ def only(options: Options, kept: Sequence[int]) -> Options:
 
 
 def shrink(options: Options, tries: int = TRIES) -> Shrunk:
-    """Raises ValueError when the run does not fail."""
+    """Minimise the plan of a failing run. Raise ValueError when the run does not fail."""
     whole = run_seed(options.seed, options=options)
     if not whole.violation:
         raise ValueError(f"seed {options.seed} does not fail")

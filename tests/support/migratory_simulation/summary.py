@@ -1,4 +1,4 @@
-"""What came out of many seeds: added up, shown to a person, and as JSON."""
+"""The outcome of many seeds: added up, as text, and as JSON."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from typing import NamedTuple
 
 from migratory_simulation.coverage import Coverage
 
-# In whose terms a run is dense enough to mean something (docs/simulation.md).
 LEAST_EVENTS = 300
+"""The least median of events per seed for a mixture of seeds that tests enough."""
 LEAST_FAULTS = 3
+"""The least median of effective faults per seed."""
 
 
 class Outcome(NamedTuple):
-    """One seed, as it comes out of a worker process."""
+    """The outcome of one seed, as a worker process returns it."""
 
     seed: int
     violation: str
@@ -29,7 +30,7 @@ class Outcome(NamedTuple):
 
 
 class Summary:
-    """Outcomes of all seeds so far. `spent` is real seconds."""
+    """The sum of the outcomes so far. `spent` is in real seconds, `virtual` in simulated seconds."""
 
     def __init__(self) -> None:
         self.coverage = Coverage()
@@ -42,6 +43,7 @@ class Summary:
         self.spent = 0.0
 
     def add(self, outcomes: list[Outcome], coverage: Coverage) -> None:
+        """Add the outcomes and the coverage of a chunk of seeds."""
         self.coverage.update(coverage)
         for outcome in outcomes:
             self.events.append(outcome.events)
@@ -58,10 +60,11 @@ class Summary:
 
     @property
     def rate(self) -> float:
+        """Return the simulated events per real second."""
         return sum(self.events) / max(self.spent, 1e-9)
 
     def thin(self) -> str:
-        """What is wrong with the mixture of seeds, "" when it is dense enough."""
+        """Return an error when the seeds had too few events or faults, "" when they were dense enough."""
         if median(self.events) < LEAST_EVENTS or median(self.faults) < LEAST_FAULTS:
             return (
                 f"a median of {median(self.events):.0f} events and {median(self.faults):.0f} faults a seed; "
@@ -70,7 +73,7 @@ class Summary:
         return ""
 
     def report(self) -> str:
-        """The counters, and how dense the seeds were."""
+        """Return the table of counters and the density of the seeds."""
         if not self.seeds:
             return "no seeds"
         return "\n".join(
@@ -83,12 +86,14 @@ class Summary:
         )
 
     def line(self) -> str:
+        """Return a summary of one line."""
         return (
             f"{self.seeds} seeds, {self.virtual / 3600:.1f} simulated hours, {self.rate:.0f} events per second, "
             f"violations: {len(self.violations)}"
         )
 
     def as_json(self) -> dict[str, object]:
+        """Return the summary as a JSON object."""
         return {
             "seeds": self.seeds,
             "simulated_hours": round(self.virtual / 3600, 3),
@@ -108,7 +113,7 @@ class Summary:
         }
 
     def write(self, path: Path, **more: object) -> None:
-        """The whole file or the one before: a reader never sees a part."""
+        """Write the summary atomically: a reader sees the old file or the whole new one."""
         beside = path.with_name(path.name + ".new")
         beside.write_text(json.dumps({**more, **self.as_json()}, indent=1) + "\n")
         os.replace(beside, path)

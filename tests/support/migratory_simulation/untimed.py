@@ -1,9 +1,9 @@
-"""A small cluster without time: what is under way is delivered in an order that somebody else chooses (`exhaust.py`).
+"""A small cluster without time: messages are delivered in an order that the caller chooses (`exhaust.py`).
 
-The cores are the production ones, and `internal.py` holds what they do against the invariants after every step, as in a
-whole simulation. What is left out is what would only multiply states: edges, clients' connections, random delays.
-Time stands still while anything is under way and moves on by one tick when nothing is; so the clock never tells which
-of two orders came about, and runs that differ in nothing else meet again.
+The cores are the production ones, and `internal_checker.py` checks them after every step, as in a whole simulation.
+Edges, client connections and random delays are left out, as they would only multiply states. Time stands still while
+anything is in flight and advances by one tick when nothing is. So the clock never distinguishes two orders, and runs
+that differ in nothing else reach the same state.
 """
 
 from __future__ import annotations
@@ -35,13 +35,17 @@ if TYPE_CHECKING:
     from migratory_simulation.world import World
 
 TICK = 0.1
+"""Virtual seconds by which time advances."""
 TOPIC = "t0"
 PUBLISHER = "p"
 WALL = 1_700_000_000_000
-DOWN = b""  # in a link's queue: its other end is gone
-BOUND = 30.0  # virtual seconds in which everything must have come right
+DOWN = b""
+"""The entry of a link's queue that reports the end of the link."""
+BOUND = 30.0
+"""Virtual seconds within which a run must be done."""
 
-TEMPO = 0.25  # of the product's time limits
+TEMPO = 0.25
+"""The factor of the product's time limits."""
 SCALED = (
     "session_timeout",
     "fencing",
@@ -60,11 +64,12 @@ SCALED = (
 Ask = ev.ZkGet | ev.ZkChildren | ev.ZkCommit
 Answer = ev.ZkReply | ev.ZkChanged | ev.ZkSession
 
-Choice = tuple[str, ...]  # ("link", from, to), ("ask", broker), ("answer", broker), ("publish",)
+Choice = tuple[str, ...]
+"""The next event: ("link", from, to), ("ask", broker), ("answer", broker) or ("publish",)."""
 
 
 class Node:
-    """One process of a broker: a production `Logic`, and what is under way to and from it."""
+    """One process of a broker: a production `Logic`, and the messages to and from it that are in flight."""
 
     def __init__(
         self,
@@ -85,7 +90,7 @@ class Node:
         self.wanted: dict[str, tuple[int, str]] = {}
         self.asks: deque[tuple[int, Ask]] = deque()
         self.answers: deque[tuple[int, Answer]] = deque()
-        self.watches: set[tuple[str, bool]] = set()  # path, and whether its children are meant
+        self.watches: set[tuple[str, bool]] = set()  # path, and whether it watches the children
         self.suspended = False
         self.steps = 0
         self.session = session
@@ -103,8 +108,8 @@ class Node:
 
 
 class UntimedCluster:
-    """`brokers` brokers with one topic; `publications` are published through the last of them. Unless `safe`, more than
-    `copies - 1` of a list may be lost, and the history with them."""
+    """Brokers with one topic. Publications go through the last of them. Unless `safe`, more than `copies - 1` of a
+    list may be lost, and the history with them."""
 
     def __init__(self, brokers: int, copies: int, publications: int, restart: bool, safe: bool = True) -> None:
         names = tuple(f"b{number}" for number in range(brokers))
@@ -114,19 +119,19 @@ class UntimedCluster:
         self.restart = restart
         self.coverage = Coverage()
         self.now = 0.0
-        self.order = 0  # of whatever is put under way
+        self.order = 0  # a number for each message in flight
         self.steps = 0
         self.processes: list[Node] = []
-        self.links: dict[tuple[str, str], deque[tuple[int, bytes]]] = {}  # (from, to); both directions or neither
+        self.links: dict[tuple[str, str], deque[tuple[int, bytes]]] = {}  # (from, to); both directions exist or neither
         self.ensemble = Ensemble(Scheduler(), Random(0), 4.0 * TEMPO)
         self.external = ExternalChecker(self.coverage)
         self.external.group_of[TOPIC] = 0
         self.internal = InternalChecker(cast("World", self))
         self.ensemble.on_commit.append(self._watched)
         self._there = set(self.ensemble.nodes)
-        self._expiries: list[tuple[float, int]] = []  # sessions of the dead
-        self._later: list[tuple[str, str]] = []  # what is done when nothing is under way, and to which broker
-        self._told: Callable[[str], None] | None = None
+        self._expiries: list[tuple[float, int]] = []  # sessions of crashed brokers
+        self._later: list[tuple[str, str]] = []  # actions for when nothing is in flight: (action, broker)
+        self._sink: Callable[[str], None] | None = None
         # the publisher
         self.contact = names[-1]
         self.waiting: list[int] = []
@@ -136,7 +141,7 @@ class UntimedCluster:
         for name in names:
             self.start(name)
 
-    # ---- what the internal wants to know
+    # ---- interface for the internal checker
 
     @property
     def time(self) -> float:
@@ -146,11 +151,11 @@ class UntimedCluster:
         return [node for node in self.processes if node.running]
 
     def trace(self, who: str, how: str, what: object) -> None:
-        if self._told is not None:
-            self._told(f"{self.now:7.2f} {who:<10} {how} {what!r:.400}")
+        if self._sink is not None:
+            self._sink(f"{self.now:7.2f} {who:<10} {how} {what!r:.400}")
 
     def tell(self, sink: Callable[[str], None]) -> None:
-        self._told = sink
+        self._sink = sink
 
     # ---- brokers
 
@@ -213,10 +218,10 @@ class UntimedCluster:
         self.order += 1
         return self.order
 
-    # ---- what is under way
+    # ---- messages in flight
 
     def choices(self) -> list[Choice]:
-        """What can happen next, that which was under way first at the head."""
+        """Return the possible next events, the longest in flight first."""
         heads: list[tuple[int, Choice]] = []
         for (source, target), queue in self.links.items():
             if queue:
@@ -232,6 +237,7 @@ class UntimedCluster:
         return [choice for _, choice in sorted(heads)]
 
     def take(self, choice: Choice) -> None:
+        """Execute one of the possible next events."""
         if choice[0] == "publish":
             self._publish(self.outbox.popleft()[1])
             return
@@ -246,7 +252,7 @@ class UntimedCluster:
             self._answer(node, self._asked(node, node.asks.popleft()[1]))
 
     def idle(self, choice: Choice) -> bool:
-        """Whether this is not worth a choice: a heartbeat, or a broker's own small read."""
+        """Return whether the order of an event does not matter: a heartbeat, or a broker's read of its own node."""
         if choice[0] == "link":
             data = self.links[choice[1], choice[2]][0][1]
             return data != DOWN and isinstance(decode_peer(data), Heartbeat)
@@ -307,7 +313,7 @@ class UntimedCluster:
     # ---- faults
 
     def crash(self, name: str, lost: bool) -> None:
-        """The process is gone; what it had sent arrives, or is `lost`."""
+        """End a process. What it sent arrives, or is `lost`."""
         node = self.node(name)
         assert node is not None
         self.trace(node.label, "**", f"crash{', all that it sent is lost' if lost else ''}")
@@ -316,7 +322,7 @@ class UntimedCluster:
         self._expiries.append((self.now + 4.0 * TEMPO, node.session.number))
         for (source, target), queue in list(self.links.items()):
             if self.node(source) is None and self.node(target) is None:
-                del self.links[source, target]  # nobody is left to hear of its end
+                del self.links[source, target]  # both ends are gone
             elif source == name:
                 if lost:
                     queue.clear()
@@ -327,14 +333,15 @@ class UntimedCluster:
             self._later.append(("start", name))
 
     def break_link(self, one: str, other: str) -> None:
+        """Reset a link: its messages are lost, and both ends are notified."""
         self.trace("network", "**", f"{one} and {other}: reset")
         for pair in ((one, other), (other, one)):
             self.links[pair].clear()
             self.links[pair].append((self._next(), DOWN))
-        # Each end hears of it at its own time; a new link only stands when both have.
+        # Each end is notified at its own time; a new link is made after both.
 
     def expire(self, name: str) -> None:
-        """The session ends; its broker finds out at once, and has another one later."""
+        """Expire a session. Its broker learns of it at once and gets another session later."""
         node = self.node(name)
         assert node is not None
         self.trace(node.label, "**", "its session expires")
@@ -343,7 +350,7 @@ class UntimedCluster:
         self._later.append(("new session", name))
 
     def lose_replies(self, name: str, carried_out: bool) -> None:
-        """The connection to ZooKeeper breaks under requests that were carried out, or were not."""
+        """Break the connection to ZooKeeper under requests that were executed, or were not."""
         node = self.node(name)
         assert node is not None
         self.trace(node.label, "**", f"loses its connection; requests were {'' if carried_out else 'not '}carried out")
@@ -368,13 +375,14 @@ class UntimedCluster:
     # ---- the publisher
 
     def begin(self) -> None:
-        """Everything is published at once."""
+        """Publish everything at once."""
         for number in range(1, self._left + 1):
             self.waiting.append(number)
             self.external.publishes(Key(PUBLISHER, TOPIC, number), self.now)
         self._send_all()
 
     def publisher(self) -> tuple[object, ...]:
+        """Return the state of the publisher, for comparing states."""
         return self.contact, self.waiting, self._resend_at, self._left, self._later, self._expiries
 
     def _send_all(self) -> None:
@@ -403,7 +411,7 @@ class UntimedCluster:
     # ---- time
 
     def advance(self) -> None:
-        """Nothing is under way: the clock moves on by a tick."""
+        """Advance the clock by a tick; call this only when nothing is in flight."""
         self.now = round(self.now + TICK, 6)
         later, self._later = self._later, []
         for what, name in later:
@@ -445,7 +453,7 @@ class UntimedCluster:
 
     @property
     def ready(self) -> bool:
-        """Every broker that should run takes clients."""
+        """Return whether every broker that should run accepts clients."""
         running = self.running()
         return all(node.admission.open for node in running) and (
             len(running) == len(self.options.brokers) or not self.restart
@@ -453,7 +461,8 @@ class UntimedCluster:
 
     @property
     def done(self) -> bool:
-        """Everything is answered, and every broker stands where the topic ends (at 0 in a history that is new)."""
+        """Return whether everything is answered and every broker has committed the end of the topic (0 in a new
+        history)."""
         if self.waiting or not self.ready or self._later or self._expiries:
             return False
         committed = self.internal.committed.get((TOPIC, self.internal.latest[0].first))
@@ -462,6 +471,7 @@ class UntimedCluster:
         return all((0 if log is None else log.committed) == last for log in logs)
 
     def check_time(self) -> None:
+        """Raise a violation when the run takes too long."""
         if self.now > BOUND:
             raise Violation(
                 7,

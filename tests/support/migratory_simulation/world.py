@@ -1,9 +1,9 @@
-"""The whole cluster: one seed in, a report or a violation out.
+"""The whole simulated cluster: run one seed and report the outcome or a violation.
 
-A run has three parts. First everything starts, under load, and the plan's faults strike. Then the world is healed:
-no fault is left, every broker runs. From there on everything must come right within a bound: a rolling restart that
-has begun comes to its end, every broker takes clients, publications are answered on every topic, every subscription has
-caught up with all that was shown.
+A run has three parts. First everything starts under load, and the plan's faults are injected. Then the world is
+healed: no fault remains and every broker runs. From there on, everything must recover within a bound: a rolling
+restart that has begun ends, every broker accepts clients, publications are answered on every topic, and every
+subscription has caught up with all that was shown.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from migratory_simulation.scheduler import Scheduler
 from migratory_simulation.zookeeper import Ensemble
 
 QUIET = (Tick, Flush, Observe, ClientTick)
-# The product's defaults in seconds, which the tempo of a run scales.
+"""Events that are left out of the trace, because they come all the time and say little."""
 TIMES = {
     name: getattr(LogicConfig("", "a", ("a",), min_copies=1), name)
     for name in (
@@ -52,15 +52,18 @@ TIMES = {
         "relook",
     )
 }
+"""The product's defaults in seconds that the tempo of a run scales."""
 
 HEARTBEAT = LogicConfig("", "a", ("a",), min_copies=1).heartbeat
-SOON_FORGOTTEN = 30.0  # seconds, times the tempo: a duplicate window that is worth to be waited for
-EPOCH_MS = 1_700_000_000_000  # the wall clock at virtual second 0
+SOON_FORGOTTEN = 30.0
+"""Seconds, times the tempo: the longest duplicate window whose end a run waits for."""
+EPOCH_MS = 1_700_000_000_000
+"""The wall clock at virtual second 0, in milliseconds."""
 
 
 @dataclass
 class Report:
-    """One seed's outcome. `violation` is empty when everything held; `seconds` are virtual."""
+    """The outcome of one seed. `violation` is empty when everything held; `seconds` are virtual."""
 
     seed: int
     violation: str
@@ -74,6 +77,8 @@ class Report:
 
 
 class World:
+    """All parts of a simulated cluster, and the course of a run."""
+
     def __init__(self, options: Options, sink: Callable[[str], None] | None = None) -> None:
         self.options = options
         self.random = Random(f"world {options.seed}")
@@ -83,13 +88,13 @@ class World:
         self._sink = sink
         self.steps = 0
         self.healed = False
-        self.under_load = True  # publishers go on
+        self.under_load = True  # publishers still publish
         self.names = options.brokers  # as configured now
-        self._names = len(options.brokers)  # ever given
-        self.wall_skews: dict[str, float] = {}  # of a broker's next lives, seconds
-        self.revisions: dict[str, str] = {}  # likewise
+        self._names = len(options.brokers)  # names ever assigned
+        self.wall_skews: dict[str, float] = {}  # of a broker's next processes, seconds
+        self.revisions: dict[str, str] = {}  # of a broker's next process
         self.on_history_loss = options.on_history_loss
-        self.halted: set[int] = set()  # groups that wait for a person
+        self.halted: set[int] = set()  # groups that wait for an operator
         self.external = ExternalChecker(self.coverage)
         for topic in options.topics:
             self.external.group_of[topic] = topic_group(topic, options.groups)
@@ -110,10 +115,11 @@ class World:
     # ---- configuration
 
     def configured(self, name: str) -> tuple[str, ...]:
-        """The brokers that this one reads now; one that is taken out still counts itself."""
+        """Return the brokers that this one reads from its configuration now. A removed broker still counts itself."""
         return self.names if name in self.names else (*self.names, name)
 
     def logic_config(self, name: str, address: str) -> LogicConfig:
+        """Return the configuration of a broker's logic."""
         options = self.options
         return LogicConfig(
             cluster="simulated",
@@ -140,6 +146,7 @@ class World:
         )
 
     def edge_config(self, name: str, incarnation: int) -> EdgeConfig:
+        """Return the configuration of a broker's edges."""
         return EdgeConfig(
             cluster="simulated",
             broker=name,
@@ -157,7 +164,7 @@ class World:
         )
 
     def revision(self, name: str) -> str:
-        """Of a broker's next life."""
+        """Return the revision with which the broker's next process runs."""
         return self.revisions.get(name, "first")
 
     @staticmethod
@@ -165,11 +172,13 @@ class World:
         return f"ws://{name}"
 
     def wall_ms(self, process: Process) -> int:
+        """Return the wall clock of a process in milliseconds."""
         return EPOCH_MS + int((self.scheduler.now + process.wall_skew) * 1000)
 
     # ---- processes
 
     def start_process(self, name: str) -> Process:
+        """Start a new process of a broker."""
         process = Process(self, len(self.processes), name)
         self.processes.append(process)
         self.network.add(process)
@@ -177,6 +186,7 @@ class World:
         return process
 
     def process_ends(self, process: Process, reason: str, restart: float | None = None) -> None:
+        """End a process; start the next one of its name after `restart` seconds, unless one runs already."""
         if not process.running:
             return
         self.trace(process.label, "**", reason)
@@ -190,12 +200,12 @@ class World:
             self.start_process(name)
 
     def next_name(self) -> int:
-        """The number of a broker that was never there."""
+        """Return the number of a broker that never existed."""
         self._names += 1
         return self._names - 1
 
     def process_of(self, name: str) -> Process | None:
-        """The newest running process of this broker."""
+        """Return the newest running process of a broker."""
         found = None
         for process in self.processes:
             if process.running and process.name == name and not process.replaced:
@@ -220,29 +230,28 @@ class World:
     # ---- the run
 
     def run(self) -> float:
-        """Run everything; returns the seconds that it took to recover, which begins when nothing is done to it any
-        more. Raises Violation."""
+        """Run everything and return the seconds from the end of the last fault to recovery. Raise Violation."""
         options = self.options
         self.scheduler.run_until(options.faults_end)
         self.heal()
         until = self.scheduler.now + options.bound * len(self.names)
         if not self.scheduler.run_until(until, lambda: bool(self.halted) or not self.injector.rollouts.rolling):
-            raise Violation(7, f"a rolling restart does not end; {self.what_is_missing()}")
+            raise Violation(7, f"a rolling restart does not end; {self.unrecovered()}")
         healed_at = self.scheduler.now
         self.scheduler.run_until(healed_at + options.settle)
         self.under_load = False
         for client in self.clients:
             for topic in client.publishes:
                 client.publish(topic, final=True)
-                for _ in range(2 if self.options.conflation else 0):  # the last of which must not be forgotten
+                for _ in range(2 if self.options.conflation else 0):  # the last of them must not be delayed without end
                     client.publish(topic, qos=0)
         until = healed_at + options.settle + options.bound
         if not self.scheduler.run_until(until, lambda: bool(self.halted) or self.recovered()):
-            raise Violation(7, self.what_is_missing())
+            raise Violation(7, self.unrecovered())
         if self.halted:
-            self._person_decides()
+            self._operator_decides()
             if not self.scheduler.run_until(until + options.bound, self.recovered):
-                raise Violation(7, self.what_is_missing())
+                raise Violation(7, self.unrecovered())
         late = self.external.behind()
         if late:
             raise Violation(1, "; ".join(late))
@@ -258,7 +267,7 @@ class World:
         return recovery
 
     def _stays_even(self) -> None:
-        """Clients have come to rest: nobody is moved any more, but for who is just arriving."""
+        """Check that clients have come to rest: nobody moves any more, except for new arrivals."""
         self.scheduler.run_until(self.scheduler.now + final_checks.ARRIVE * self.options.tempo)
         before = {client.name: client.core.reconnect_counter.by_cause() for client in self.clients}
         self.scheduler.run_until(self.scheduler.now + final_checks.EVEN * self.options.tempo)
@@ -266,16 +275,16 @@ class World:
             client.name for client in self.clients if client.core.reconnect_counter.by_cause() != before[client.name]
         ]
         if moved:
-            raise Violation(7, f"{', '.join(moved)} moved though all was even\n{final_checks.crews(self)}")
+            raise Violation(7, f"{', '.join(moved)} moved though all brokers were even\n{final_checks.crews(self)}")
 
     def _forget(self) -> None:
-        """Everybody publishes once more, and then a coordinator dies: who takes over forgets the publishers whom the
-        one before it had no time to forget."""
+        """Let everybody publish once more and crash a coordinator: its successor must forget the publishers that it
+        had no time to forget."""
         for client in self.clients:
             for topic in client.publishes:
                 client.publish(topic, final=True)
         if not self.scheduler.run_until(self.scheduler.now + self.options.bound, self.recovered):
-            raise Violation(7, self.what_is_missing())
+            raise Violation(7, self.unrecovered())
         coordinators = [process for process in self.running() if self.internal.is_coordinator(process)]
         one = self.random.choice(coordinators)
         if self.internal.may_lose(one):
@@ -285,6 +294,7 @@ class World:
             raise Violation(7, "publishers that are silent are never forgotten\n" + final_checks.describe(self))
 
     def heal(self) -> None:
+        """End all faults and start the brokers that do not run."""
         self.healed = True
         self.trace("world", "**", "healed")
         self.network.heal()
@@ -307,21 +317,24 @@ class World:
     # ---- lost histories under `halt`
 
     def halts(self, process: Process, group: int) -> None:
-        """A broker says that a group's history is lost and that it waits for a person."""
+        """Handle a broker's report that a group's history is lost and that it waits for an operator."""
         if self.on_history_loss != "halt":
             raise Violation(7, f"{process.label} halts group {group} under {self.on_history_loss}")
         self.internal.halts(process, group)
         self.coverage["halts"] += 1
         self.halted.add(group)
 
-    def _person_decides(self) -> None:
-        """To go on without what is lost: every broker is restarted with `onHistoryLoss: reset`."""
-        self.trace("world", "**", f"a person lets groups {sorted(self.halted)} begin anew")
+    def _operator_decides(self) -> None:
+        """Restart every broker with `onHistoryLoss: reset`, as an operator does who accepts the loss."""
+        self.trace("world", "**", f"the operator lets groups {sorted(self.halted)} begin new histories")
         self.on_history_loss = "reset"
         for process in self.running():
-            self.process_ends(process, "restarted by a person", restart=self.random.uniform(0.0, self.options.tempo))
+            self.process_ends(
+                process, "restarted by the operator", restart=self.random.uniform(0.0, self.options.tempo)
+            )
 
     def recovered(self) -> bool:
+        """Return whether all clients, brokers and subscriptions have recovered."""
         if not all(client.ready for client in self.clients):
             return False
         for name in self.names:
@@ -330,7 +343,8 @@ class World:
                 return False
         return not self.external.behind()
 
-    def what_is_missing(self) -> str:
+    def unrecovered(self) -> str:
+        """Return what has not recovered yet, as text."""
         missing = []
         for name in self.names:
             process = self.process_of(name)
@@ -355,7 +369,7 @@ class World:
     # ---- the trace
 
     def trace(self, who: str, how: str, what: object) -> None:
-        """One line; what comes all the time and says little is left out."""
+        """Write a line of the trace. Frequent events that say little are left out."""
         if self._sink is None or isinstance(what, QUIET):
             return
         if isinstance(what, (PeerReceived, SendPeer)):
@@ -373,8 +387,8 @@ def run_seed(
     options: Options | None = None,
     direct: Callable[[World], None] | None = None,
 ) -> Report:
-    """One run. Same seed, same code: same run. Any exception of the cores is a violation of 0: they must not fail.
-    `direct` adds to the plan what depends on how the run goes (schedules.py)."""
+    """Run one seed; the same seed and code give the same run. An exception of a core is a violation of invariant 0.
+    `direct` adds faults that depend on the course of the run (schedules.py)."""
     options = options or draw_options(seed)
     world = World(options, sink)
     if direct is not None:

@@ -1,12 +1,12 @@
-"""A model of a ZooKeeper ensemble and of the client library in front of it, as the logic sees both.
+"""A model of a ZooKeeper ensemble and of its client library, as the logic sees both.
 
-Kept as in the real one: requests and answers of a session are in order; a watch fires once, before any answer that
-shows what it announced; a watch is left only by a read that found its node, and is gone when the connection goes;
-a transaction is all or nothing; sessions expire in whole ticks, only while a majority stands, and get their whole
-time anew when a new leader takes over; a client learns that its session expired only when it reaches the ensemble
-again. Reads come from the server that a client is connected to, which may lag behind: they may be stale, never older
-than what that client has seen or written. When a connection goes, the requests under way end as `unknown`: a prefix of
-them is carried out, perhaps only after the client has heard so, never after it has connected again.
+It keeps the rules of the real one. Requests and answers of a session are in order. A watch fires once, before any
+answer that shows the change; it is set only by a read that found its node, and is gone with the connection. A
+transaction is all or nothing. Sessions expire in whole ticks, only while a majority of servers runs, and get their
+whole time again from a new leader; a client learns of the expiry only when it reaches the ensemble again. Reads come
+from the server that the client is connected to: they may be stale, but never older than what this client has seen or
+written. When a connection ends, requests in flight end as `unknown`: a prefix of them is executed, perhaps after the
+client has been told so, but never after it has connected again.
 """
 
 from __future__ import annotations
@@ -36,13 +36,16 @@ Answer = ZkReply | ZkChanged | ZkSession
 
 @dataclass(slots=True)
 class Session:
+    """A client's session at the ensemble; `heard` is the moment of its last heartbeat."""
+
     number: int
     client: ZkClient | None
     heard: float
 
 
 class Ensemble:
-    """The servers as one. `on_commit` is told of every applied change: (path, data or None when deleted, version)."""
+    """The servers as one. `on_commit` callbacks get every committed change: (path, data or None when deleted,
+    version)."""
 
     def __init__(self, scheduler: Scheduler, random: Random, session_timeout: float, tick: float = 0.5) -> None:
         self.tick = tick
@@ -67,7 +70,7 @@ class Ensemble:
         return session
 
     def set_available(self, available: bool) -> None:
-        """A majority of the servers is there, or not. With a new leader every session has its whole time again."""
+        """Set whether a majority of the servers runs. A new leader gives every session its whole time again."""
         if available == self.available:
             return
         self.available = available
@@ -78,7 +81,8 @@ class Ensemble:
             client.reachability_changed()
 
     def expire(self, number: int) -> None:
-        """End a session now: its ephemerals go, watches of others fire, its client finds out when it next can."""
+        """End a session: delete its ephemerals and fire watches. Its client learns of it when it next reaches the
+        ensemble."""
         session = self.sessions.pop(number, None)
         if session is None:
             return
@@ -99,9 +103,10 @@ class Ensemble:
                     self.expire(number)
         self.scheduler.after(self.tick, self._tick)
 
-    # ---- requests, carried out at the servers
+    # ---- requests at the servers
 
     def commit(self, session: Session, request: ZkCommit) -> ZkReply:
+        """Execute a transaction, or refuse it as a whole."""
         try:
             changes, versions = staged(self.nodes, session.number, request.operations)
         except Refused as refusal:
@@ -119,12 +124,12 @@ class Ensemble:
     def _changed(self, path: str, stored: Stored | None) -> None:
         for client in self.clients:
             client.replicate(path, stored)
-        for told in self.on_commit:
-            told(path, None if stored is None else stored.data, -1 if stored is None else stored.version)
+        for notify in self.on_commit:
+            notify(path, None if stored is None else stored.data, -1 if stored is None else stored.version)
 
 
 class ZkClient:
-    """The client library in one broker process. `deliver` takes its events, in order."""
+    """The client library in one broker process. It passes its events to `deliver`, in order."""
 
     def __init__(
         self, ensemble: Ensemble, deliver: Callable[[Answer], None], alive: Callable[[], bool], random: Random
@@ -134,17 +139,17 @@ class ZkClient:
         self.random = random
         self.deliver = deliver
         self.alive = alive  # False while the process is frozen: it sends no heartbeats then
-        self.cut = False  # this process alone can't reach the ensemble
+        self.cut = False  # only this process cannot reach the ensemble
         self.delay = 0.002
         self.lag = 0.0  # seconds by which the server that this client is connected to is behind
         self.connected = False
         self.closed = False
         self.session: Session | None = None
-        self.announced = 0  # the session that the process was told of
+        self.announced = 0  # the session that was announced to the process
         self.lost_replies = 0
         self.served_at = float("-inf")  # when a request was last carried out
         self._generation = 0
-        self._under_way: list[Request] = []  # sent, not yet carried out or answered, in order
+        self._under_way: list[Request] = []  # sent and not yet answered, in order
         self._carried_out: set[int] = set()
         self._late_allowed: set[int] = set()
         self._last_send = 0.0
@@ -156,11 +161,11 @@ class ZkClient:
         ensemble.clients.append(self)
         self.scheduler.after(random.uniform(0.001, 0.05), self._try_connect, 0)
 
-    # ---- the process's side
+    # ---- called by the process
 
     def request(self, request: Request) -> None:
         if not self.connected:
-            # The library refuses at once: nothing was sent. All that the process may know is: unknown.
+            # The library refuses at once, but the process may only learn that the outcome is unknown.
             self.scheduler.after(0.0, self._deliver_if_open, ZkReply(request.request, "unknown"))
             return
         self._under_way.append(request)
@@ -168,7 +173,7 @@ class ZkClient:
         self.scheduler.at(self._last_send, self._arrive, self._generation, request)
 
     def close(self) -> None:
-        """The process died: its connection goes, its session is left to expire."""
+        """Close the connection of a dead process. Its session is left to expire."""
         self.closed = True
         self.connected = False
         self._generation += 1
@@ -177,6 +182,7 @@ class ZkClient:
         self.ensemble.clients.remove(self)
 
     def heartbeats(self, number: int) -> bool:
+        """Return whether the client keeps this session alive."""
         return self.connected and self.alive() and self.session is not None and self.session.number == number
 
     def set_cut(self, cut: bool) -> None:
@@ -184,12 +190,12 @@ class ZkClient:
         self.reachability_changed()
 
     def lose_connection(self) -> None:
-        """The connection breaks while requests are under way; the library connects again by itself."""
+        """Break the connection under requests in flight. The library connects again by itself."""
         if self.connected:
             self._disconnect()
             self.scheduler.after(self.random.uniform(0.01, 0.6), self._try_connect, self._generation)
 
-    # ---- the ensemble's side
+    # ---- called by the ensemble
 
     @property
     def reachable(self) -> bool:
@@ -202,7 +208,7 @@ class ZkClient:
             self.scheduler.after(self.random.uniform(0.01, 0.4), self._try_connect, self._generation)
 
     def session_gone(self, number: int) -> None:
-        """The session of this number expired at the servers."""
+        """Disconnect because the session expired at the servers."""
         if self.closed or self.session is None or self.session.number != number or not self.connected:
             return
         self._disconnect()
@@ -214,17 +220,17 @@ class ZkClient:
             self.scheduler.at(self._last_answer, self._answer, self._generation, answer)
 
     def replicate(self, path: str, stored: Stored | None) -> None:
-        """The server that this client is connected to hears of a change: at once, or when its lag has passed."""
+        """Apply a change at the server of this client, at once or after its lag."""
         self._to_come.append((path, stored))
         if not self.connected:
-            return  # the next server that it reaches has at least what this client has seen
+            return  # the next server has at least what this client has seen
         if self.lag:
             self.scheduler.after(self.random.random() * self.lag, self._apply, self._generation, len(self._to_come))
         else:
             self._apply(self._generation, len(self._to_come))
 
     def _apply(self, generation: int, count: int) -> None:
-        """The server takes the next changes, `count` at most, in order; watches fire."""
+        """Apply at most `count` pending changes in order, and fire watches."""
         if generation != self._generation:
             return
         for _ in range(min(count, len(self._to_come))):
@@ -244,10 +250,11 @@ class ZkClient:
                         self._child_watches.discard(watched)
                         self.answer_later(ZkChanged(watched))
 
-    def _carry_out(self, session: Session, request: Request) -> ZkReply:
+    def _execute(self, session: Session, request: Request) -> ZkReply:
+        """Execute a request at the server of this client."""
         if isinstance(request, ZkCommit):
             reply = self.ensemble.commit(session, request)
-            self._apply(self._generation, len(self._to_come))  # it sees its own write, so all before it
+            self._apply(self._generation, len(self._to_come))  # it sees its own write, and so everything before it
             return reply
         node = self._seen.get(request.path)
         if node is None:
@@ -288,7 +295,7 @@ class ZkClient:
         self.connected = False
         self._generation += 1
         session = self.session
-        # Some libraries announce lost watches as changes, some say nothing: the logic must live with both.
+        # Some libraries report lost watches as changes, some do not: the logic must handle both.
         watched = sorted(self._data_watches | self._child_watches)
         self._data_watches.clear()
         self._child_watches.clear()
@@ -309,11 +316,11 @@ class ZkClient:
         if session is None or session.number not in self.ensemble.sessions or not self.ensemble.available:
             return
         if generation != self._generation:
-            # Of a connection that went: only if that one may still be heard at the servers.
+            # Sent over a closed connection: executed only if it may still have reached the servers.
             if request.request in self._late_allowed and isinstance(request, ZkCommit) and not self.connected:
                 self.ensemble.commit(session, request)
             return
-        reply = self._carry_out(session, request)
+        reply = self._execute(session, request)
         self.served_at = self.scheduler.now
         self._carried_out.add(request.request)
         self.answer_later(reply)
