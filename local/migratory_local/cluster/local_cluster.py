@@ -29,7 +29,7 @@ from migratory_local.cluster.state import DRAINED_FOLDER, BrokerState, ClusterSt
 from migratory_local.cluster.zookeeper import ZooKeeperEnsemble, ZooKeeperMember
 from migratory_local.metrics.exposition import SeriesTable
 from migratory_local.processes.java import Java, find_java
-from migratory_local.processes.network import HttpClient, check_free, free_ports, is_free, reserve
+from migratory_local.processes.network import HttpClient, check_free, claim, free_ports, is_free
 from migratory_local.processes.preflight import check_disk_space, check_platform
 from migratory_local.processes.process import Process, stop_all
 from migratory_local.processes.supervisor import Supervisor, SupervisorEvent
@@ -76,7 +76,7 @@ class LocalCluster:
         self._lock = WorkdirLock(self.workdir)
         self._ensemble: ZooKeeperEnsemble | None = None
         self._others: list[Process] = []
-        self._reserved: dict[int, socket.socket] = {}
+        self._claims: list[socket.socket] = []
         self._supervision: asyncio.Task[None] | None = None
 
     # ---- start and stop -----------------------------------------------------------------------------------------
@@ -104,8 +104,7 @@ class LocalCluster:
         await asyncio.to_thread(stop_all, processes, _GRACE_SECONDS)
         if self._ensemble is not None:
             await asyncio.to_thread(self._ensemble.stop)
-        for port in list(self._reserved):
-            self._release_port(port)
+        self._release_claims()
         self._lock.release()
 
     async def __aenter__(self) -> Self:
@@ -151,7 +150,6 @@ class LocalCluster:
         await asyncio.to_thread(ensemble.wait_ready)
         on_step(f"ZooKeeper is up: {ensemble.servers} ({time.monotonic() - started_at:.1f} s)")
         for broker in self.brokers:
-            self._release_port(broker.ports.clients)
             broker.process.start()
         await wait_ready(self.brokers, self.http, READY_SECONDS)
         ready = f"{_plural(len(self.brokers), 'broker')} {'is' if len(self.brokers) == 1 else 'are'} ready"
@@ -279,10 +277,10 @@ class LocalCluster:
             raise LocalError("no broker coordinates a topic group now")
         return max(sorted(counts), key=lambda name: counts[name])
 
-    def _release_port(self, port: int) -> None:
-        holder = self._reserved.pop(port, None)
-        if holder is not None:
+    def _release_claims(self) -> None:
+        for holder in self._claims:
             holder.close()
+        self._claims = []
 
     # ---- ports --------------------------------------------------------------------------------------------------
 
@@ -311,18 +309,18 @@ class LocalCluster:
         if self._ports is not None:
             return self._check_ports()
         default = list(range(FIRST_CLIENT_PORT, FIRST_CLIENT_PORT + count))
-        if all(map(is_free, default)):
-            # Reserve them: another cluster that starts now wants the same ports, and ZooKeeper takes seconds to start.
-            self._reserved = {port: holder for port in default if (holder := reserve(port)) is not None}
-        busy = [port for port in default if port not in self._reserved and not is_free(port)]
-        clients = free_ports(count) if busy else default
+        # Claimed until the cluster stops: another cluster must not take the port of a broker that is being restarted.
+        claims = {port: holder for port in default if is_free(port) and (holder := claim(port)) is not None}
+        self._claims = list(claims.values())
+        busy = [port for port in default if port not in claims]
+        clients = default
         if busy:
+            self._release_claims()
+            clients = free_ports(count)
             on_step(
                 f"Clients' ports are not the default ones from {FIRST_CLIENT_PORT} on: {', '.join(map(str, busy))} "
                 f"{'is' if len(busy) == 1 else 'are'} in use (--ports BASE chooses them)"
             )
-        for port in set(self._reserved) - set(clients):
-            self._release_port(port)
         others = free_ports(2 * count)
         return [BrokerPorts(clients[i], others[i], others[count + i]) for i in range(count)]
 

@@ -57,15 +57,15 @@ def is_free(port: int) -> bool:
     return True
 
 
-def reserve(port: int) -> socket.socket | None:
-    """Keep a port from every other process until the returned socket is closed. Return None if that is not possible.
+def claim(port: int) -> socket.socket | None:
+    """Claim a port among the runners of this machine until the returned socket is closed. Return None if it is claimed.
 
-    The socket is bound without SO_REUSEADDR, because only then the kernel refuses a second binding. A port whose old
-    connections are in TIME_WAIT cannot be reserved, although a server could listen on it.
+    The port itself stays free, so that a broker can listen on it, end, and listen on it again; no other runner takes
+    it meanwhile. The claim is a name in Linux's abstract socket namespace: the kernel drops it when this process ends.
     """
-    holder = socket.socket()
+    holder = socket.socket(socket.AF_UNIX)
     try:
-        holder.bind((LOOPBACK, port))
+        holder.bind(f"\0migratory-port-{port}")
     except OSError:
         holder.close()
         return None

@@ -1,4 +1,4 @@
-"""Free ports: below those of outgoing connections, and none handed out twice. Reserved ports and errors."""
+"""Free ports: below those of outgoing connections, and none handed out twice. Claims and errors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from migratory_local import LocalError
 from migratory_local.processes import network
-from migratory_local.processes.network import LOOPBACK, check_free, free_ports, is_free, reserve
+from migratory_local.processes.network import LOOPBACK, check_free, claim, free_ports, is_free
 
 
 def test_free_ports_are_different_and_handed_out_once() -> None:
@@ -31,14 +31,16 @@ def test_port_in_use_is_an_error() -> None:
             check_free(port, "the test")
 
 
-def test_reserved_port_is_not_free_until_released() -> None:
+def test_claimed_port_stays_free_and_is_claimed_once_until_released() -> None:
     (port,) = free_ports(1)
-    holder = reserve(port)
+    holder = claim(port)
     assert holder is not None
-    assert not is_free(port)
-    assert reserve(port) is None
-    holder.close()
     assert is_free(port)
+    assert claim(port) is None
+    holder.close()
+    again = claim(port)
+    assert again is not None
+    again.close()
 
 
 @pytest.mark.parametrize("port", [0, -1, 65536])
