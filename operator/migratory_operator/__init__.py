@@ -1,6 +1,15 @@
-"""The operator: makes and keeps what a MigratoryCluster asks for.
+"""The operator: reconciles MigratoryClusters and SLAReports with the objects that they need.
 
-Begin with `decide.py`: from what there is (`observe.py`) to what shall be (`objects/`), what shall go, and the status;
-pure. `reconcile.py` carries it out for one cluster, `queue.py` says when, `main.py` starts it all. Only `api.py` speaks
-to the API server, only `brokers.py` to brokers.
+Level-based: every pass reads the whole state and decides anew, so a missed event costs a delay and never a change.
+
+| module | purpose |
+| --- | --- |
+| `main` | starts kopf, the resync loop and the HTTP server |
+| `resync` | lists all resources regularly, watches their objects, and wakes the work queues |
+| `reports` | SLAReports: Spark jobs, schedules, the condition SLAMet |
+| `reconcile` | MigratoryClusters: observe, decide (pure), apply; rollouts, scaling, conditions; the work queue |
+| `telemetry` | metrics, health endpoints, Kubernetes Events |
+| `api` | requests to the API server (the only user of lightkube) and to a cluster's pods |
+| `objects` | builders of Kubernetes objects; pure |
+| `status`, `settings`, `names` | conditions, configuration of the operator, names and labels |
 """

@@ -1,4 +1,4 @@
-"""`python -m migratory_operator`."""
+"""`python -m migratory_operator`: run the operator."""
 
 from migratory_operator.main import main
 

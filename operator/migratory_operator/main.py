@@ -1,7 +1,7 @@
-"""Starts the operator: kopf watches the resources, everything else hangs on the main loop (`care.py`).
+"""Starts the operator: kopf watches the resources, and the resync loop drives everything else.
 
-kopf runs standalone: no peering, for there is one operator, which its Deployment ensures. Its handlers only wake the
-queue: they leave no annotation and no finalizer behind, so a namespace can always be deleted.
+kopf runs standalone, without peering, because the Deployment ensures a single operator. Its handlers only wake the work
+queues. They leave no annotation and no finalizer behind, so a namespace can always be deleted.
 """
 
 from __future__ import annotations
@@ -13,26 +13,27 @@ from typing import Any
 
 import kopf
 
-from migratory_operator.api import CLUSTER, REPORT, Api
-from migratory_operator.brokers import Brokers
-from migratory_operator.care import Care
-from migratory_operator.metrics import Metrics
+from migratory_operator.api.cluster_pods import BrokerStatusClient
+from migratory_operator.api.kubernetes import CLUSTER, REPORT, KubernetesApi
 from migratory_operator.names import PREFIX
-from migratory_operator.pages import Pages
-from migratory_operator.queue import Queue
-from migratory_operator.reconcile import Reconciler
-from migratory_operator.reports.care import Reports
-from migratory_operator.settings import Settings, SettingsError, read_settings
-
-_log = logging.getLogger(__name__)
+from migratory_operator.reconcile.cluster import ClusterReconciler
+from migratory_operator.reconcile.queue import WorkQueue
+from migratory_operator.reports.controller import ReportController
+from migratory_operator.resync import ResyncLoop
+from migratory_operator.settings import OperatorSettings, SettingsError, read_settings
+from migratory_operator.telemetry.metrics import OperatorMetrics
+from migratory_operator.telemetry.server import TelemetryServer
 
 
 def main() -> None:
-    """:raises SystemExit: 2 when the environment makes no sense."""
+    """Read the settings and run the operator.
+
+    :raises SystemExit: with status 2 when the environment is invalid.
+    """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
-    # a line for each request is no news
-    for noisy in ("httpx2", "kopf.objects"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
+    # Both log a line per request.
+    for logger in ("httpx2", "kopf.objects"):
+        logging.getLogger(logger).setLevel(logging.WARNING)
     try:
         settings = read_settings()
     except SettingsError as error:
@@ -41,19 +42,20 @@ def main() -> None:
     asyncio.run(operate(settings))
 
 
-async def operate(settings: Settings) -> None:
-    """Until a signal comes."""
-    metrics = Metrics()
-    api, brokers = Api(settings.namespaces), Brokers()
-    reconciler = Reconciler(api, brokers, settings, metrics)
-    queue = Queue(reconciler.cluster, metrics)
-    reports = Reports(api, settings, metrics)
-    pages = Pages(settings.listen, metrics)
-    care = asyncio.create_task(Care(api, queue, reports, pages, metrics, settings.resync).run(), name="care")
+async def operate(settings: OperatorSettings) -> None:
+    """Run until a signal arrives or the resync loop fails."""
+    metrics = OperatorMetrics()
+    api, brokers = KubernetesApi(settings.namespaces), BrokerStatusClient()
+    reconciler = ClusterReconciler(api, brokers, settings, metrics)
+    queue = WorkQueue(reconciler.reconcile, metrics)
+    reports = ReportController(api, settings, metrics)
+    server = TelemetryServer(settings.listen, metrics)
+    loop = ResyncLoop(api, queue, reports, server, metrics, settings.resync)
+    resync = asyncio.create_task(loop.run(), name="resync")
     stop = asyncio.Event()
-    care.add_done_callback(lambda _: stop.set())
+    resync.add_done_callback(lambda _: stop.set())
     try:
-        await pages.start()
+        await server.start()
         await kopf.operator(
             registry=handlers(queue, reports.queue),
             settings=kopf_settings(),
@@ -63,60 +65,62 @@ async def operate(settings: Settings) -> None:
             stop_flag=stop,
         )
     finally:
-        care.cancel()
-        await asyncio.wait([care], timeout=5)
+        resync.cancel()
+        await asyncio.wait([resync], timeout=5)
         await queue.close()
         await reports.close()
-        await pages.close()
+        await server.close()
         await brokers.close()
         await api.close()
-    if not care.cancelled() and (error := care.exception()) is not None:
+    if not resync.cancelled() and (error := resync.exception()) is not None:
         raise error
 
 
-def handlers(queue: Queue, reports: Queue) -> kopf.OperatorRegistry:
-    """What kopf is to do: log in, and say which cluster or report changed."""
+def handlers(clusters: WorkQueue, reports: WorkQueue) -> kopf.OperatorRegistry:
+    """Return kopf's handlers: log in, and wake the queue of the cluster or report that changed."""
     registry = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=registry)
     def login(**arguments: Any) -> kopf.ConnectionInfo | None:
         return kopf.login_with_service_account(**arguments) or kopf.login_with_kubeconfig(**arguments)
 
-    for kind, woken in ((CLUSTER, queue), (REPORT, reports)):
-        kopf.on.event(kind.group, kind.version, kind.plural, registry=registry)(_waking(woken))
+    for kind, queue in ((CLUSTER, clusters), (REPORT, reports)):
+        kopf.on.event(kind.group, kind.version, kind.plural, registry=registry)(_wake_on_change(queue))
     return registry
 
 
-def _waking(queue: Queue) -> Any:
-    """A handler that wakes the queue of what a person changed. Statuses are the operator's own: each look writes what
-    brokers say of their clients, and would lead to the next one."""
-    seen: dict[tuple[str, str], list[Any]] = {}
+def _wake_on_change(queue: WorkQueue) -> Any:
+    """Return a handler that wakes the queue unless only the status changed.
 
-    # asynchronous, so that it runs in the loop: kopf calls others in threads, where there is no queue
+    The operator itself writes statuses at every reconciliation, which would trigger the next one.
+    """
+    last_seen: dict[tuple[str, str], list[Any]] = {}
+
+    # Asynchronous, so that it runs in the event loop: kopf calls other handlers in threads, where there is no queue.
     async def changed(namespace: str | None, name: str | None, meta: kopf.Meta, type: str | None, **_: Any) -> None:
-        place = (str(namespace), str(name))
-        # dicts of their own: kopf's are views
-        now = [meta.get(part) for part in ("uid", "generation", "deletionTimestamp")]
-        now += [dict(meta.get(part) or {}) for part in ("annotations", "labels")]
-        if seen.get(place) == now and type != "DELETED":
+        key = (str(namespace), str(name))
+        # Copies: kopf's mappings are views that change.
+        current = [meta.get(part) for part in ("uid", "generation", "deletionTimestamp")]
+        current += [dict(meta.get(part) or {}) for part in ("annotations", "labels")]
+        if last_seen.get(key) == current and type != "DELETED":
             return
-        seen[place] = now
+        last_seen[key] = current
         if type == "DELETED":
-            del seen[place]
-        queue.wake(*place)
+            del last_seen[key]
+        queue.wake(*key)
 
     return changed
 
 
 def kopf_settings() -> kopf.OperatorSettings:
-    """Our own prefixes, should anything ever be kept in a resource, and limits for every wait."""
+    """Return kopf's settings: our own prefixes for anything it might store in a resource, and a limit on every wait."""
     settings = kopf.OperatorSettings()
     settings.persistence.finalizer = f"{PREFIX}/kopf"
     settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=f"kopf.{PREFIX}")
     settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=f"kopf.{PREFIX}")
     settings.scanning.disabled = True
     settings.posting.enabled = False
-    # A watch that the network has swallowed is begun anew: neither side waits for longer.
+    # A watch whose connection the network has dropped silently is restarted after this time.
     settings.watching.server_timeout = 60
     settings.watching.client_timeout = 75
     settings.watching.connect_timeout = 10

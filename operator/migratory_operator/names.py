@@ -1,6 +1,6 @@
-"""Names, labels, ports and owners of everything that the operator makes; pure.
+"""Names, labels, ports and owner references of the objects that the operator creates; pure.
 
-Names are those of the cluster with a short ending. A cluster's name has 40 characters at most, so that the longest one,
+A name is the cluster's name with a short suffix. A cluster's name has at most 40 characters, so that the longest name,
 of a StatefulSet, stays within the 52 that leave room for the revision in its pods' labels.
 """
 
@@ -11,18 +11,20 @@ from dataclasses import dataclass
 from typing import Any
 
 Object = dict[str, Any]
-"""A Kubernetes object as the API has it."""
+"""A Kubernetes object as the API represents it."""
 
 FIELD_MANAGER = "migratory-operator"
 PREFIX = "migratory.dev"
 PAUSED = f"{PREFIX}/paused"
+"""Annotation of a cluster that the operator must leave as it is."""
 CONFIG_HASH = f"{PREFIX}/config"
-"""Of a pod template: what the pods have read. Another one makes them new."""
+"""Annotation of a pod template: the hash of the configuration that pods read at start. A change replaces the pods."""
 COMMON_HASH = f"{PREFIX}/common-config"
 URL_HASHES = f"{PREFIX}/urls"
-"""Of the brokers' StatefulSet: what all brokers read but for the list of them; each broker's URL, in their order."""
+"""Annotations of the brokers' StatefulSet: the hash of the configuration that all brokers share, without the list of
+brokers; the hash of each broker's URL, in the order of their ordinals."""
 REVISION = "controller-revision-hash"
-"""The label by which a StatefulSet tells its pods' revisions."""
+"""Label by which a StatefulSet marks its pods' revisions."""
 
 CLIENTS_PORT = 8080
 PEERS_PORT = 8081
@@ -36,8 +38,8 @@ ZOOKEEPER = "zookeeper"
 
 
 @dataclass(frozen=True)
-class Owner:
-    """The resource that everything belongs to: it is gone when the resource is."""
+class ResourceOwner:
+    """The resource that owns the objects of a cluster or report. They are garbage-collected with it."""
 
     name: str
     namespace: str
@@ -46,13 +48,14 @@ class Owner:
     kind: str
 
     @classmethod
-    def of(cls, resource: Object) -> Owner:
+    def of(cls, resource: Object) -> ResourceOwner:
         metadata = resource["metadata"]
         return cls(metadata["name"], metadata["namespace"], metadata["uid"], resource["apiVersion"], resource["kind"])
 
     @property
     def reference(self) -> Object:
-        # No blockOwnerDeletion: where the API checks it, setting it needs leave to update the owner's finalizers.
+        """The entry of `ownerReferences`."""
+        # No blockOwnerDeletion: some API servers require permission to update the owner's finalizers for it.
         return {
             "apiVersion": self.api_version,
             "kind": self.kind,
@@ -61,52 +64,55 @@ class Owner:
             "controller": True,
         }
 
-    def owns(self, thing: Object) -> bool:
-        references = thing["metadata"].get("ownerReferences", ())
+    def owns(self, owned: Object) -> bool:
+        """Return whether the object has a reference to this owner."""
+        references = owned["metadata"].get("ownerReferences", ())
         return any(reference["uid"] == self.uid for reference in references)
 
 
 def selector(cluster: str, component: str | None = None) -> dict[str, str]:
-    """Labels that belong to this cluster's objects and to no other's."""
+    """Return the labels that select this cluster's objects, or those of one component."""
     labels = {"app.kubernetes.io/name": "migratory", "app.kubernetes.io/instance": cluster}
     return labels if component is None else {**labels, "app.kubernetes.io/component": component}
 
 
 def labels(cluster: str, component: str) -> dict[str, str]:
+    """Return the labels of an object of this cluster."""
     return {**selector(cluster, component), "app.kubernetes.io/managed-by": FIELD_MANAGER}
 
 
-def as_text(chosen: Mapping[str, str]) -> str:
-    """A label selector in the form of a query."""
+def selector_text(chosen: Mapping[str, str]) -> str:
+    """Return a label selector in the form of a query."""
     return ",".join(f"{key}={value}" for key, value in sorted(chosen.items()))
 
 
 def brokers_name(cluster: str) -> str:
-    """The StatefulSet, the headless Service and the configuration of the brokers."""
+    """Return the name of the brokers' StatefulSet, headless Service and ConfigMap."""
     return f"{cluster}-{BROKER}"
 
 
 def zookeeper_name(cluster: str) -> str:
+    """Return the name of the ensemble's StatefulSet, headless Service and ConfigMap."""
     return f"{cluster}-{ZOOKEEPER}"
 
 
 def clients_name(cluster: str) -> str:
-    """The Service that leads a client to some ready broker, which tells it of all."""
+    """Return the name of the Service that leads a client to any ready broker, which sends it the server list."""
     return f"{cluster}-clients"
 
 
 def servers_name(cluster: str) -> str:
-    """The ConfigMap with the server list."""
+    """Return the name of the ConfigMap with the server list."""
     return f"{cluster}-servers"
 
 
 def pod_host(pod: str, service: str, namespace: str) -> str:
-    """A pod's name in the cluster's DNS."""
+    """Return a pod's DNS name inside Kubernetes."""
     return f"{pod}.{service}.{namespace}.svc"
 
 
-def thing(api_version: str, kind: str, name: str, component: str, owner: Owner, **fields: Any) -> Object:
-    """One object of the cluster, with its labels and its owner."""
+def build_object(api_version: str, kind: str, name: str, component: str, owner: ResourceOwner, **fields: Any) -> Object:
+    """Return an object of the cluster, with its labels and its owner reference."""
     return {
         "apiVersion": api_version,
         "kind": kind,

@@ -1,4 +1,4 @@
-"""What whoever installs the operator decides: images and where to look. From the environment."""
+"""Settings of the operator, from environment variables: images, namespaces, monitoring."""
 
 from __future__ import annotations
 
@@ -8,39 +8,45 @@ from dataclasses import dataclass
 
 
 class SettingsError(Exception):
-    """An environment variable is missing or makes no sense; names it and says what is allowed."""
+    """A missing or invalid environment variable. The message names it and says what is allowed."""
 
 
 @dataclass(frozen=True)
-class Settings:
-    """`spark_image` empty: no reports are made. `namespaces` empty: the whole of Kubernetes. `own_namespace`: where the
-    operator's pod is, "" outside of any."""
+class OperatorSettings:
+    """Settings that the installation decides."""
 
     broker_image: str
     zookeeper_image: str
     spark_image: str = ""
+    """Empty: only reports that name an image can be made."""
     pull_policy: str = "IfNotPresent"
     pull_secrets: tuple[str, ...] = ()
     namespaces: tuple[str, ...] = ()
+    """Namespaces to watch. Empty: all."""
     resync: float = 15.0
+    """Seconds between two lists of all clusters and reports."""
     listen: int = 8080
+    """Port of the health endpoints and metrics."""
     monitor_interval: str = ""
+    """Scrape interval of the ServiceMonitors. Empty: Prometheus's default."""
     monitor_labels: tuple[tuple[str, str], ...] = ()
+    """Labels of the ServiceMonitors, by which a Prometheus selects them."""
     own_namespace: str = ""
+    """Namespace of the operator's pod. Empty when it does not run in a pod."""
 
 
 _PREFIX = "MIGRATORY_"
 _POLICIES = ("Always", "IfNotPresent", "Never")
 
 
-def read_settings(environment: Mapping[str, str] = os.environ) -> Settings:
-    """:raises SettingsError:"""
+def read_settings(environment: Mapping[str, str] = os.environ) -> OperatorSettings:
+    """:raises SettingsError: a variable is missing or invalid."""
     policy = environment.get(f"{_PREFIX}PULL_POLICY", "IfNotPresent")
     if policy not in _POLICIES:
         raise SettingsError(f"{_PREFIX}PULL_POLICY: {policy!r} is not allowed; allowed: {', '.join(_POLICIES)}")
-    return Settings(
-        broker_image=_needed(environment, "BROKER_IMAGE"),
-        zookeeper_image=_needed(environment, "ZOOKEEPER_IMAGE"),
+    return OperatorSettings(
+        broker_image=_required(environment, "BROKER_IMAGE"),
+        zookeeper_image=_required(environment, "ZOOKEEPER_IMAGE"),
         spark_image=environment.get(f"{_PREFIX}SPARK_IMAGE", ""),
         pull_policy=policy,
         pull_secrets=_words(environment, "PULL_SECRETS"),
@@ -53,10 +59,10 @@ def read_settings(environment: Mapping[str, str] = os.environ) -> Settings:
     )
 
 
-def _needed(environment: Mapping[str, str], name: str) -> str:
+def _required(environment: Mapping[str, str], name: str) -> str:
     value = environment.get(_PREFIX + name, "")
     if not value:
-        raise SettingsError(f"{_PREFIX}{name} is not set; an image's name is needed")
+        raise SettingsError(f"{_PREFIX}{name} is not set; set it to the name of an image")
     return value
 
 
@@ -65,21 +71,21 @@ def _words(environment: Mapping[str, str], name: str) -> tuple[str, ...]:
 
 
 def _pairs(environment: Mapping[str, str], name: str) -> tuple[tuple[str, str], ...]:
-    found = []
+    pairs = []
     for word in _words(environment, name):
         key, equals, value = word.partition("=")
         if not (key and equals):
-            raise SettingsError(f"{_PREFIX}{name}: {word!r} is no NAME=VALUE")
-        found.append((key, value))
-    return tuple(found)
+            raise SettingsError(f"{_PREFIX}{name}: {word!r} is not allowed; allowed: NAME=VALUE,NAME=VALUE")
+        pairs.append((key, value))
+    return tuple(pairs)
 
 
-def _number(environment: Mapping[str, str], name: str, default: float, least: float, most: float) -> float:
+def _number(environment: Mapping[str, str], name: str, default: float, minimum: float, maximum: float) -> float:
     text = environment.get(_PREFIX + name, "")
     try:
         value = float(text) if text else default
     except ValueError:
         value = float("nan")
-    if not least <= value <= most:
-        raise SettingsError(f"{_PREFIX}{name}: {text!r} is not allowed; allowed: {least:g} to {most:g}")
+    if not minimum <= value <= maximum:
+        raise SettingsError(f"{_PREFIX}{name}: {text!r} is not allowed; allowed: {minimum:g} to {maximum:g}")
     return value

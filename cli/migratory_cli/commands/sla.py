@@ -169,21 +169,21 @@ def _run_fetch(name: str, namespace: str, wait: float, files: Mapping[str, Path 
 
 async def _fetch(name: str, namespace: str, wait: float, files: Mapping[str, Path | None]) -> int:
     try:
-        from migratory_operator.api import Api, ApiError, NoCluster
-        from migratory_operator.reports.fetch import NotThere, fetch
+        from migratory_operator.api.kubernetes import ApiError, KubernetesApi, NoKubernetes
+        from migratory_operator.reports.fetch import ReportUnavailable, fetch
     except ImportError as error:
         raise BadInput(f"sla fetch needs the operator's libraries ({error}): {INSTALL_HINT}") from None
     deadline = time.monotonic() + wait
     try:
-        api = Api(())
-    except NoCluster as error:
+        api = KubernetesApi(())
+    except NoKubernetes as error:
         raise BadInput(str(error)) from None
     try:
         while (report := await fetch(api, namespace, name)) is None:
             if time.monotonic() >= deadline:
                 raise BadInput(f"SLAReport {name} is not finished; use --wait SECONDS to wait for it")
             await asyncio.sleep(_FETCH_INTERVAL)
-    except NotThere as error:
+    except ReportUnavailable as error:
         raise BadInput(str(error)) from None
     except ApiError as error:
         raise Unreadable(f"the cluster does not answer: {error}") from None

@@ -1,6 +1,6 @@
-"""Builders: from a cluster to the Kubernetes objects that it is made of. Pure: no clock, no API, no environment.
+"""Builders: from a cluster to the Kubernetes objects that it consists of. Pure: no clock, no API, no environment.
 
-`desired` puts the parts together; each part is a module. The tests hold them against YAML files, one pair a case.
+`desired` combines the parts, each of which is a module. The tests compare them with YAML files, one pair per case.
 """
 
 from __future__ import annotations
@@ -9,35 +9,35 @@ from collections.abc import Mapping, Sequence, Set
 
 from migratory_resources.cluster.kubernetes import KubernetesCluster
 
-from migratory_operator.names import Object, Owner
-from migratory_operator.objects import access, brokers, exposure, monitor, servers, zookeeper
-from migratory_operator.settings import Settings
+from migratory_operator.names import Object, ResourceOwner
+from migratory_operator.objects import access, brokers, exposure, zookeeper
+from migratory_operator.settings import OperatorSettings
 
 
 def desired(
     cluster: KubernetesCluster,
-    owner: Owner,
-    settings: Settings,
+    owner: ResourceOwner,
+    settings: OperatorSettings,
     urls: Mapping[str, str],
     ready: Set[str],
     leaving: Sequence[str] = (),
 ) -> list[Object]:
-    """Everything, in the order in which it is made: what pods need comes before them.
+    """Return all objects, in the order of their creation: a pod's dependencies come before the pod.
 
-    While a broker's URL is not known there are no brokers: each of them tells the others' clients its own.
+    There are no brokers until all URLs are known, because each broker sends clients the URLs of the others.
 
-    :param urls: of brokers, as far as they are known.
-    :param ready: the brokers that take clients now.
-    :param leaving: the brokers that the cluster will do without.
+    :param urls: the known URLs, by broker.
+    :param ready: the brokers that accept clients.
+    :param leaving: the brokers that will be removed.
     """
-    made = [
+    built = [
         *access.objects(cluster, owner, settings),
         *brokers.services(cluster, owner),
         *exposure.services(cluster, owner),
-        *monitor.objects(owner, settings),
-        servers.config_map(owner, servers.entries(cluster, urls, ready)),
+        brokers.service_monitor(owner, settings),
+        exposure.server_list(owner, exposure.server_entries(cluster, urls, ready)),
         *zookeeper.objects(cluster, owner, settings),
     ]
     if set(urls) >= set(cluster.broker_names):
-        made += brokers.objects(cluster, owner, settings, urls, leaving)
-    return made
+        built += brokers.objects(cluster, owner, settings, urls, leaving)
+    return built

@@ -1,25 +1,26 @@
-"""Who may reach what: the pods' identity, which may do nothing, and the network policies; pure."""
+"""Access control: the pods' service account, which has no permissions, and the network policies; pure."""
 
 from __future__ import annotations
 
 from migratory_resources.cluster.kubernetes import KubernetesCluster
 
 from migratory_operator import names
-from migratory_operator.names import Object, Owner, thing
-from migratory_operator.settings import Settings
+from migratory_operator.names import Object, ResourceOwner, build_object
+from migratory_operator.settings import OperatorSettings
 
 
-def objects(cluster: KubernetesCluster, owner: Owner, settings: Settings) -> list[Object]:
-    made = [
-        thing("v1", "ServiceAccount", owner.name, names.BROKER, owner, automountServiceAccountToken=False),
-        _brokers(owner),
+def objects(cluster: KubernetesCluster, owner: ResourceOwner, settings: OperatorSettings) -> list[Object]:
+    """Return the service account and the network policies."""
+    built = [
+        build_object("v1", "ServiceAccount", owner.name, names.BROKER, owner, automountServiceAccountToken=False),
+        _broker_policy(owner),
     ]
     if cluster.spec.zookeeper.external is None:
-        made.append(_zookeeper(owner, settings))
-    return made
+        built.append(_zookeeper_policy(owner, settings))
+    return built
 
 
-def _brokers(owner: Owner) -> Object:
+def _broker_policy(owner: ResourceOwner) -> Object:
     pods = names.selector(owner.name, names.BROKER)
     return _policy(
         names.brokers_name(owner.name),
@@ -28,16 +29,16 @@ def _brokers(owner: Owner) -> Object:
         [
             {"ports": [_tcp(names.CLIENTS_PORT)]},
             {"from": [{"podSelector": {"matchLabels": pods}}], "ports": [_tcp(names.PEERS_PORT)]},
-            # Any pod may look, as Prometheus and the operator do, whose namespaces nobody knows here. It only tells.
+            # Open to all pods, as the namespaces of Prometheus and the operator are not known here. It is read-only.
             {"from": [{"namespaceSelector": {}}], "ports": [_tcp(names.ADMIN_PORT)]},
         ],
     )
 
 
-def _zookeeper(owner: Owner, settings: Settings) -> Object:
+def _zookeeper_policy(owner: ResourceOwner, settings: OperatorSettings) -> Object:
     members = {"podSelector": {"matchLabels": names.selector(owner.name, names.ZOOKEEPER)}}
     brokers = {"podSelector": {"matchLabels": names.selector(owner.name, names.BROKER)}}
-    # The operator asks who leads before it replaces members.
+    # The operator asks for the leader before it replaces members.
     operator = {
         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": settings.own_namespace}},
         "podSelector": {"matchLabels": {"app.kubernetes.io/name": names.FIELD_MANAGER}},
@@ -54,14 +55,14 @@ def _zookeeper(owner: Owner, settings: Settings) -> Object:
     )
 
 
-def _policy(name: str, component: str, owner: Owner, ingress: list[Object]) -> Object:
+def _policy(name: str, component: str, owner: ResourceOwner, ingress: list[Object]) -> Object:
     spec = {
         "podSelector": {"matchLabels": names.selector(owner.name, component)},
         "policyTypes": ["Ingress"],
         "ingress": ingress,
     }
-    return thing("networking.k8s.io/v1", "NetworkPolicy", name, component, owner, spec=spec)
+    return build_object("networking.k8s.io/v1", "NetworkPolicy", name, component, owner, spec=spec)
 
 
-def _tcp(number: int) -> Object:
-    return {"protocol": "TCP", "port": number}
+def _tcp(port: int) -> Object:
+    return {"protocol": "TCP", "port": port}

@@ -1,7 +1,7 @@
-"""The brokers' objects: configuration, pods, Services, disruption budget; pure.
+"""The brokers' objects: configuration, StatefulSet, Services, disruption budget, ServiceMonitor; pure.
 
-Clients hold connections to brokers and not to a balancer, so every broker has a URL of its own. It stands in the
-configuration, one file for each broker, because a StatefulSet's pods are alike in all but their names.
+Clients connect to brokers directly, so every broker has its own URL. The ConfigMap has one file per broker with its
+URL, because the pods of a StatefulSet differ only in their names.
 """
 
 from __future__ import annotations
@@ -14,67 +14,76 @@ from migratory_resources.cluster.kubernetes import KubernetesCluster
 from migratory_resources.cluster.process_config import broker_config
 
 from migratory_operator import names
-from migratory_operator.names import Object, Owner, thing
+from migratory_operator.names import Object, ResourceOwner, build_object
 from migratory_operator.objects import zookeeper
 from migratory_operator.objects.pods import ON_DELETE, container, digest, from_field, pod_template, port, service_port
-from migratory_operator.settings import Settings
+from migratory_operator.settings import OperatorSettings
 
-# After the drain a broker closes what is left, ends its session and exits, within seconds each.
 _GRACE_AFTER_DRAIN = 20
+"""Seconds from the end of the drain to SIGKILL: to close the last connections, end the session and exit."""
 _CONFIG = "/etc/migratory"
-# A pod that gives up is started again ever later; one that waits goes on as soon as there is a quorum.
-_ZOOKEEPER_SECONDS = 900
+_ZOOKEEPER_START_TIMEOUT = 900
+"""Seconds that a broker waits for ZooKeeper. A broker that exits is restarted with growing delays; one that waits
+continues as soon as there is a quorum."""
 
 
 def objects(
-    cluster: KubernetesCluster, owner: Owner, settings: Settings, urls: Mapping[str, str], leaving: Sequence[str]
+    cluster: KubernetesCluster,
+    owner: ResourceOwner,
+    settings: OperatorSettings,
+    urls: Mapping[str, str],
+    leaving: Sequence[str],
 ) -> list[Object]:
-    """:param urls: by broker's name, all of them.
-    :param leaving: of the brokers, those that the cluster will do without."""
+    """Return the ConfigMap, the StatefulSet and the disruption budget.
+
+    :param urls: the URLs of all brokers, by name.
+    :param leaving: the brokers that will be removed.
+    """
     name = names.brokers_name(owner.name)
     config = broker_config(cluster, zookeeper.servers(cluster, owner), leaving)
-    config["zookeeper"]["startTimeout"] = _ZOOKEEPER_SECONDS
+    config["zookeeper"]["startTimeout"] = _ZOOKEEPER_START_TIMEOUT
     configuration = {
         "broker.json": json.dumps(config, indent=2) + "\n",
         **{f"url.{broker}": urls[broker] for broker in cluster.broker_names},
     }
-    fixed = {key: value for key, value in config.items() if key != "leaving"}  # what is read while they run
+    # Brokers re-read "brokers" and "leaving" while they run; a change of the rest replaces them.
+    fixed = {key: value for key, value in config.items() if key != "leaving"}
     common = digest({"broker.json": json.dumps({**fixed, "brokers": []})})
-    addresses = [digest({"url": urls[broker]})[:8] for broker in cluster.broker_names]
-    stateful_set = _stateful_set(name, cluster, owner, {"common": common, "urls": ",".join(addresses)}, settings)
-    stateful_set["metadata"]["annotations"] = {names.COMMON_HASH: common, names.URL_HASHES: ",".join(addresses)}
-    made = [thing("v1", "ConfigMap", name, names.BROKER, owner, data=configuration), stateful_set]
+    url_hashes = [digest({"url": urls[broker]})[:8] for broker in cluster.broker_names]
+    stateful_set = _stateful_set(name, cluster, owner, {"common": common, "urls": ",".join(url_hashes)}, settings)
+    stateful_set["metadata"]["annotations"] = {names.COMMON_HASH: common, names.URL_HASHES: ",".join(url_hashes)}
+    built = [build_object("v1", "ConfigMap", name, names.BROKER, owner, data=configuration), stateful_set]
     if cluster.spec.brokers.replicas > 1:
-        # One broker alone has none: it would keep its node from ever being drained.
-        made.append(_budget(name, owner))
-    return made
+        # A single broker has none: it would block the drain of its node forever.
+        built.append(_budget(name, owner))
+    return built
 
 
-def for_those_that_run(wanted: Object, live: Object | None) -> Object:
-    """The brokers' StatefulSet with the pods' hash that it has, where nothing changed for the pods that there are.
+def keep_config_hash(wanted: Object, live: Object | None) -> Object:
+    """Return the wanted StatefulSet with the live pods' configuration hash if nothing changed for these pods.
 
-    Brokers read while they run who else belongs to the cluster, so more or fewer of them are no reason to restart any.
+    Brokers re-read the list of brokers while they run, so scaling is no reason to restart any of them.
     """
     if live is None:
         return wanted
-    now, then = wanted["metadata"]["annotations"], live["metadata"].get("annotations", {})
-    pairs = zip(now[names.URL_HASHES].split(","), then.get(names.URL_HASHES, "").split(","), strict=False)
-    if now[names.COMMON_HASH] != then.get(names.COMMON_HASH) or any(one != other for one, other in pairs):
+    new, old = wanted["metadata"]["annotations"], live["metadata"].get("annotations", {})
+    pairs = zip(new[names.URL_HASHES].split(","), old.get(names.URL_HASHES, "").split(","), strict=False)
+    if new[names.COMMON_HASH] != old.get(names.COMMON_HASH) or any(after != before for after, before in pairs):
         return wanted
-    had = live["spec"]["template"]["metadata"].get("annotations", {}).get(names.CONFIG_HASH)
-    if had is None:
+    live_hash = live["spec"]["template"]["metadata"].get("annotations", {}).get(names.CONFIG_HASH)
+    if live_hash is None:
         return wanted
     spec = wanted["spec"]
     metadata = spec["template"]["metadata"]
-    template = {**spec["template"], "metadata": {**metadata, "annotations": {names.CONFIG_HASH: had}}}
+    template = {**spec["template"], "metadata": {**metadata, "annotations": {names.CONFIG_HASH: live_hash}}}
     return {**wanted, "spec": {**spec, "template": template}}
 
 
-def services(cluster: KubernetesCluster, owner: Owner) -> list[Object]:
-    """Of the brokers together. They are there before the brokers are, whose URLs may depend on others like them."""
+def services(cluster: KubernetesCluster, owner: ResourceOwner) -> list[Object]:
+    """Return the Services of all brokers together: the headless one and the clients'."""
     headless = {
         "clusterIP": "None",
-        # brokers find each other before they take clients, and the operator asks those that don't
+        # Brokers connect to each other, and the operator asks them, before they are ready.
         "publishNotReadyAddresses": True,
         "selector": names.selector(owner.name, names.BROKER),
         "ports": [
@@ -89,22 +98,34 @@ def services(cluster: KubernetesCluster, owner: Owner) -> list[Object]:
         "ports": [service_port("clients", names.CLIENTS_PORT)],
     }
     return [
-        thing("v1", "Service", names.brokers_name(owner.name), names.BROKER, owner, spec=headless),
-        thing("v1", "Service", names.clients_name(owner.name), names.BROKER, owner, spec=clients),
+        build_object("v1", "Service", names.brokers_name(owner.name), names.BROKER, owner, spec=headless),
+        build_object("v1", "Service", names.clients_name(owner.name), names.BROKER, owner, spec=clients),
     ]
 
 
-def _budget(name: str, owner: Owner) -> Object:
+def service_monitor(owner: ResourceOwner, settings: OperatorSettings) -> Object:
+    """Return a ServiceMonitor of the headless Service, which has the brokers' administration ports, ready or not."""
+    endpoint = {"port": "admin"} | ({"interval": settings.monitor_interval} if settings.monitor_interval else {})
+    spec = {"selector": {"matchLabels": names.selector(owner.name, names.BROKER)}, "endpoints": [endpoint]}
+    monitor = build_object(
+        "monitoring.coreos.com/v1", "ServiceMonitor", names.brokers_name(owner.name), names.BROKER, owner, spec=spec
+    )
+    # A Prometheus may select by labels. Ours take precedence: the operator finds the object again by them.
+    monitor["metadata"]["labels"] = {**dict(settings.monitor_labels), **monitor["metadata"]["labels"]}
+    return monitor
+
+
+def _budget(name: str, owner: ResourceOwner) -> Object:
     spec = {"maxUnavailable": 1, "selector": {"matchLabels": names.selector(owner.name, names.BROKER)}}
-    return thing("policy/v1", "PodDisruptionBudget", name, names.BROKER, owner, spec=spec)
+    return build_object("policy/v1", "PodDisruptionBudget", name, names.BROKER, owner, spec=spec)
 
 
 def _stateful_set(
-    name: str, cluster: KubernetesCluster, owner: Owner, read: dict[str, str], settings: Settings
+    name: str, cluster: KubernetesCluster, owner: ResourceOwner, read: dict[str, str], settings: OperatorSettings
 ) -> Object:
-    """:param read: what makes the pods new when it changes."""
+    """:param read: configuration whose change replaces the pods."""
     spec = cluster.spec.brokers
-    # The URL is checked first: a broker that told others its own 0.0.0.0 would be of use to nobody.
+    # The URL is read first, so that a missing file stops the broker instead of advertising 0.0.0.0.
     command = (
         f'url=$(cat "{_CONFIG}/url.$POD_NAME") && exec migratory broker --config={_CONFIG}/broker.json '
         f'--name="$POD_NAME" --clients=0.0.0.0:{names.CLIENTS_PORT} --peers=0.0.0.0:{names.PEERS_PORT} '
@@ -119,7 +140,7 @@ def _stateful_set(
         command=["/bin/sh", "-c", command],
         env=[
             from_field("POD_NAME", "metadata.name"),
-            # a broker that leaves sends its clients to those of another revision first: they are the new ones
+            # A broker that shuts down prefers brokers of another revision for its clients: the new ones.
             from_field("MIGRATORY_REVISION", f"metadata.labels['{names.REVISION}']"),
         ],
         ports=[
@@ -153,7 +174,7 @@ def _stateful_set(
         containers=[broker],
         volumes=[{"name": "config", "configMap": {"name": name}}, {"name": "tmp", "emptyDir": {}}],
     )
-    return thing(
+    return build_object(
         "apps/v1",
         "StatefulSet",
         name,

@@ -1,23 +1,30 @@
-"""Where clients find each broker: Services for those outside, and the URLs that come of them; pure."""
+"""How clients reach the brokers: Services for clients outside of Kubernetes, URLs, and the server list; pure.
+
+Brokers send the server list to connected clients. A ConfigMap has it for clients that are not connected yet.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Set
 
 from migratory_resources.cluster.kubernetes import KubernetesCluster
 
 from migratory_operator import names
-from migratory_operator.names import Object, Owner, thing
+from migratory_operator.names import Object, ResourceOwner, build_object
 from migratory_operator.objects.pods import service_port
 
+DEFAULT_WEIGHT = 100
+"""Weight of a broker that `spec.brokers.weights` does not name."""
 
-def services(cluster: KubernetesCluster, owner: Owner) -> list[Object]:
-    """One for each broker, where the cluster asks for them."""
+
+def services(cluster: KubernetesCluster, owner: ResourceOwner) -> list[Object]:
+    """Return one Service per broker, if the cluster is exposed by Services."""
     type_ = cluster.spec.brokers.expose.type
     if type_ not in ("NodePort", "LoadBalancer"):
         return []
     return [
-        thing(
+        build_object(
             "v1",
             "Service",
             broker,
@@ -25,7 +32,7 @@ def services(cluster: KubernetesCluster, owner: Owner) -> list[Object]:
             owner,
             spec={
                 "type": type_,
-                # Who is connected to a broker that is not ready stays so; new ones are kept away by the server list.
+                # Clients of a broker that is not ready stay connected; the server list keeps new clients away.
                 "publishNotReadyAddresses": True,
                 "selector": {
                     **names.selector(owner.name, names.BROKER),
@@ -38,20 +45,42 @@ def services(cluster: KubernetesCluster, owner: Owner) -> list[Object]:
     ]
 
 
-def urls(cluster: KubernetesCluster, owner: Owner, made: Mapping[str, Object]) -> dict[str, str]:
-    """By broker. One whose address is not known yet is missing.
+def urls(cluster: KubernetesCluster, owner: ResourceOwner, present: Mapping[str, Object]) -> dict[str, str]:
+    """Return the URLs by broker. A broker whose address is not known yet is missing.
 
-    :param made: the Services that exist, by name.
+    :param present: the Services that exist, by name.
     """
-    found = {}
+    known = {}
     for broker in cluster.broker_names:
-        url = _url(cluster, owner, broker, made.get(broker))
+        url = _url(cluster, owner, broker, present.get(broker))
         if url is not None:
-            found[broker] = url
-    return found
+            known[broker] = url
+    return known
 
 
-def _url(cluster: KubernetesCluster, owner: Owner, broker: str, service: Object | None) -> str | None:
+def server_entries(cluster: KubernetesCluster, urls: Mapping[str, str], ready: Set[str]) -> list[Object]:
+    """Return the server list as the status has it: every broker whose URL is known."""
+    weights = cluster.spec.brokers.weights
+    return [
+        {
+            "broker": broker,
+            "url": urls[broker],
+            "weight": weights.get(broker, DEFAULT_WEIGHT),
+            "ready": broker in ready,
+        }
+        for broker in cluster.broker_names
+        if broker in urls
+    ]
+
+
+def server_list(owner: ResourceOwner, entries: list[Object]) -> Object:
+    """Return the ConfigMap with the ready brokers, in the form of a broker's `GET /v1/servers`."""
+    servers = [{"url": entry["url"], "weight": entry["weight"]} for entry in entries if entry["ready"]]
+    data = {"servers.json": json.dumps({"servers": servers}, indent=2) + "\n"}
+    return build_object("v1", "ConfigMap", names.servers_name(owner.name), names.BROKER, owner, data=data)
+
+
+def _url(cluster: KubernetesCluster, owner: ResourceOwner, broker: str, service: Object | None) -> str | None:
     expose = cluster.spec.brokers.expose
     match expose.type:
         case "None":
@@ -61,12 +90,12 @@ def _url(cluster: KubernetesCluster, owner: Owner, broker: str, service: Object 
             return str(expose.url_template).replace("{pod}", broker)
         case "NodePort":
             ports = service["spec"].get("ports", ()) if service is not None else ()
-            number = next((one.get("nodePort") for one in ports if one.get("nodePort")), None)
+            number = next((port.get("nodePort") for port in ports if port.get("nodePort")), None)
             return None if number is None else f"ws://{_bracketed(str(expose.host))}:{number}/ws"
         case "LoadBalancer":
             status = service.get("status", {}).get("loadBalancer", {}) if service is not None else {}
             addresses = [entry.get("hostname") or entry.get("ip") for entry in status.get("ingress") or ()]
-            address = next((one for one in addresses if one), None)
+            address = next((address for address in addresses if address), None)
             return None if address is None else f"ws://{_bracketed(address)}:{names.CLIENTS_PORT}/ws"
 
 

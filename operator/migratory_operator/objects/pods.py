@@ -1,4 +1,4 @@
-"""What pods have in common: nobody's privileges; of brokers and ZooKeeper, resources and where they may run. Pure."""
+"""Parts that pods share: unprivileged security contexts, the template of broker and ZooKeeper pods, ports; pure."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 
 from migratory_resources.cluster.kubernetes import PodResources, ResourceAmounts
 
-from migratory_operator.names import CONFIG_HASH, Object, Owner, labels, selector
-from migratory_operator.settings import Settings
+from migratory_operator.names import CONFIG_HASH, Object, ResourceOwner, labels, selector
+from migratory_operator.settings import OperatorSettings
 
 USER = 10001
-"""The user of the images. As a number, so that Kubernetes can see that it is not root."""
+"""User id of the images. A number, so that Kubernetes can verify that it is not root."""
 
 
-def nobody() -> Object:
-    """The security context of a pod: the images' user, who owns its volumes."""
+def pod_security_context() -> Object:
+    """Return the security context of a pod: the images' user, which also owns its volumes."""
     return {
         "runAsNonRoot": True,
         "runAsUser": USER,
@@ -27,16 +27,25 @@ def nobody() -> Object:
     }
 
 
-def no_privileges() -> Object:
-    """The security context of a container."""
+def container_security_context() -> Object:
+    """Return the security context of a container: no privileges, no writable root."""
     return {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
 
 
 def pod_template(
-    owner: Owner, component: str, configuration: dict[str, str], settings: Settings, grace: int, **spec: Any
+    owner: ResourceOwner,
+    component: str,
+    configuration: dict[str, str],
+    settings: OperatorSettings,
+    grace: int,
+    **spec: Any,
 ) -> Object:
-    """`spec` holds the containers and volumes. A change of `configuration` makes the pods new, one after the other
-    (rollout.py)."""
+    """Return the pod template of brokers or ZooKeeper members.
+
+    :param configuration: text whose change replaces the pods, one after the other.
+    :param grace: seconds from SIGTERM to SIGKILL.
+    :param spec: containers and volumes.
+    """
     template: Object = {
         "metadata": {
             "labels": labels(owner.name, component),
@@ -47,7 +56,7 @@ def pod_template(
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
             "terminationGracePeriodSeconds": grace,
-            "securityContext": nobody(),
+            "securityContext": pod_security_context(),
             "topologySpreadConstraints": [
                 {
                     "maxSkew": 1,
@@ -65,7 +74,8 @@ def pod_template(
     return template
 
 
-def container(name: str, image: str, resources: PodResources, settings: Settings, **fields: Any) -> Object:
+def container(name: str, image: str, resources: PodResources, settings: OperatorSettings, **fields: Any) -> Object:
+    """Return a container of a broker or ZooKeeper pod."""
     return {
         "name": name,
         "image": image,
@@ -78,30 +88,33 @@ def container(name: str, image: str, resources: PodResources, settings: Settings
             )
             if amounts
         },
-        "securityContext": no_privileges(),
+        "securityContext": container_security_context(),
         **fields,
     }
 
 
-# Of both StatefulSets: which pod goes next, and when, is decided in rollout.py. The null takes away what the API server
-# itself or an older operator left there, which is refused beside OnDelete.
 ON_DELETE: Object = {"type": "OnDelete", "rollingUpdate": None}
+"""Update strategy of both StatefulSets: the operator's rollout replaces the pods. The null removes a default of the API
+server or an older operator, which the API server rejects beside OnDelete."""
 
 
 def from_field(name: str, path: str) -> Object:
-    """An environment variable that holds what Kubernetes says of the pod."""
+    """Return an environment variable with the value of a field of the pod."""
     return {"name": name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}}
 
 
 def port(name: str, number: int) -> Object:
+    """Return a container port."""
     return {"name": name, "containerPort": number, "protocol": "TCP"}
 
 
 def service_port(name: str, number: int) -> Object:
+    """Return a port of a Service, which is also its target."""
     return {"name": name, "port": number, "targetPort": number, "protocol": "TCP"}
 
 
 def digest(configuration: dict[str, str]) -> str:
+    """Return a short hash of configuration files."""
     return hashlib.sha256(json.dumps(configuration, sort_keys=True).encode()).hexdigest()[:16]
 
 

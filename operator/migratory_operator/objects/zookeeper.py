@@ -1,7 +1,7 @@
-"""The ZooKeeper ensemble's objects; pure.
+"""The objects of the ZooKeeper ensemble; pure.
 
-Members start together and find one another by names that are published before they are ready: an ensemble that waits
-for its first member, which waits for its quorum, never comes up. The size is fixed, a member's id is its ordinal + 1.
+Members start in parallel, and their DNS names are published before they are ready: otherwise the ensemble would wait
+for its first member, which waits for a quorum. The size is immutable. A member's id is its ordinal + 1.
 """
 
 from __future__ import annotations
@@ -11,29 +11,30 @@ from migratory_resources.cluster.process_config import ZOOKEEPER_LOG4J, zookeepe
 from migratory_resources.quantities import format_size
 
 from migratory_operator import names
-from migratory_operator.names import Object, Owner, thing
+from migratory_operator.names import Object, ResourceOwner, build_object
 from migratory_operator.objects.pods import ON_DELETE, container, from_field, pod_template, port, service_port
-from migratory_operator.settings import Settings
+from migratory_operator.settings import OperatorSettings
 
 _GRACE_SECONDS = 15
-# A member's command, in the image. The configuration lies under /etc/zookeeper, data under /data.
+"""Seconds from SIGTERM to SIGKILL. A member has nothing to hand over."""
+# Commands in the image. Configuration is in /etc/zookeeper, data in /data.
 _MEMBER = "/opt/zookeeper/bin/member"
 _HAS_QUORUM = "/opt/zookeeper/bin/has-quorum"
 
-# Java keeps a name that was not found for ten seconds, and members wait for each other that long.
+# Java caches a failed DNS lookup for ten seconds, which would delay the members' start by that time.
 _JAVA_SECURITY = "networkaddress.cache.ttl=1\nnetworkaddress.cache.negative.ttl=0\n"
 
 
-def servers(cluster: KubernetesCluster, owner: Owner) -> str:
-    """The connection string of the brokers."""
+def servers(cluster: KubernetesCluster, owner: ResourceOwner) -> str:
+    """Return the connection string for the brokers."""
     external = cluster.spec.zookeeper.external
     if external is not None:
         return external
     return ",".join(f"{host}:{names.ZOOKEEPER_PORT}" for host in _hosts(cluster, owner))
 
 
-def objects(cluster: KubernetesCluster, owner: Owner, settings: Settings) -> list[Object]:
-    """None with an external ensemble."""
+def objects(cluster: KubernetesCluster, owner: ResourceOwner, settings: OperatorSettings) -> list[Object]:
+    """Return the objects of the ensemble; none with an external ensemble."""
     if cluster.spec.zookeeper.external is not None:
         return []
     configuration = {
@@ -42,35 +43,35 @@ def objects(cluster: KubernetesCluster, owner: Owner, settings: Settings) -> lis
         "java.security": _JAVA_SECURITY,
     }
     name = names.zookeeper_name(owner.name)
-    made = [
-        thing("v1", "ConfigMap", name, names.ZOOKEEPER, owner, data=configuration),
+    built = [
+        build_object("v1", "ConfigMap", name, names.ZOOKEEPER, owner, data=configuration),
         _service(name, owner),
         _stateful_set(name, cluster, owner, configuration, settings),
     ]
     if cluster.spec.zookeeper.replicas > 1:
-        made.append(_budget(name, owner))
-    return made
+        built.append(_budget(name, owner))
+    return built
 
 
-def _hosts(cluster: KubernetesCluster, owner: Owner) -> list[str]:
+def _hosts(cluster: KubernetesCluster, owner: ResourceOwner) -> list[str]:
     name = names.zookeeper_name(owner.name)
     return [
         names.pod_host(f"{name}-{ordinal}", name, owner.namespace) for ordinal in range(cluster.spec.zookeeper.replicas)
     ]
 
 
-def _zoo_cfg(cluster: KubernetesCluster, owner: Owner) -> str:
-    of_pods = [
+def _zoo_cfg(cluster: KubernetesCluster, owner: ResourceOwner) -> str:
+    extra_lines = [
         "autopurge.snapRetainCount=3",
         "autopurge.purgeInterval=1",
-        # a pod's own name may resolve later than it starts, or to an address of its life before
+        # A pod's own name may not resolve yet when it starts, or to the address of the previous pod.
         "quorumListenOnAllIPs=true",
     ]
     members = [f"{host}:{names.QUORUM_PORT}:{names.ELECTION_PORT}" for host in _hosts(cluster, owner)]
-    return zookeeper_config("/data", names.ZOOKEEPER_PORT, of_pods, members)
+    return zookeeper_config("/data", names.ZOOKEEPER_PORT, extra_lines, members)
 
 
-def _service(name: str, owner: Owner) -> Object:
+def _service(name: str, owner: ResourceOwner) -> Object:
     spec = {
         "clusterIP": "None",
         "publishNotReadyAddresses": True,
@@ -81,16 +82,20 @@ def _service(name: str, owner: Owner) -> Object:
             service_port("election", names.ELECTION_PORT),
         ],
     }
-    return thing("v1", "Service", name, names.ZOOKEEPER, owner, spec=spec)
+    return build_object("v1", "Service", name, names.ZOOKEEPER, owner, spec=spec)
 
 
-def _budget(name: str, owner: Owner) -> Object:
+def _budget(name: str, owner: ResourceOwner) -> Object:
     spec = {"maxUnavailable": 1, "selector": {"matchLabels": names.selector(owner.name, names.ZOOKEEPER)}}
-    return thing("policy/v1", "PodDisruptionBudget", name, names.ZOOKEEPER, owner, spec=spec)
+    return build_object("policy/v1", "PodDisruptionBudget", name, names.ZOOKEEPER, owner, spec=spec)
 
 
 def _stateful_set(
-    name: str, cluster: KubernetesCluster, owner: Owner, configuration: dict[str, str], settings: Settings
+    name: str,
+    cluster: KubernetesCluster,
+    owner: ResourceOwner,
+    configuration: dict[str, str],
+    settings: OperatorSettings,
 ) -> Object:
     zookeeper = cluster.spec.zookeeper
     volumes: list[Object] = [
@@ -145,12 +150,12 @@ def _stateful_set(
     }
     if claims:
         spec["volumeClaimTemplates"] = claims
-        # what brokers hold is gone with them, and the records here speak of nothing else
+        # The data describes only what brokers hold in memory, which is deleted with them.
         spec["persistentVolumeClaimRetentionPolicy"] = {"whenDeleted": "Delete", "whenScaled": "Retain"}
-    return thing("apps/v1", "StatefulSet", name, names.ZOOKEEPER, owner, spec=spec)
+    return build_object("apps/v1", "StatefulSet", name, names.ZOOKEEPER, owner, spec=spec)
 
 
-def _claim(cluster: KubernetesCluster, owner: Owner) -> Object:
+def _claim(cluster: KubernetesCluster, owner: ResourceOwner) -> Object:
     storage = cluster.spec.zookeeper.storage
     spec: Object = {
         "accessModes": ["ReadWriteOnce"],

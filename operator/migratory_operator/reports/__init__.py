@@ -1,8 +1,7 @@
-"""SLAReports: each becomes a Spark job in pods, whose answer becomes its status; schedules make them.
+"""SLAReports: each one is a Spark job in pods, whose result becomes its status. Schedules create them.
 
-`decide.py` is what is to be done about one report (pure, from `observe.py` and `asked.py`), `ends.py` how a run can end
-without an answer, `answer.py` the answer. `job.py` puts together what a run is made of, with `access.py`, `request.py`
-and `spark.py`. `schedule.py` says when a cluster is due for a report, `met.py` what its reports say of it. `care.py`
-carries all of it out. Names, and labels that lead from a pod to its report, are in `run.py`; `fetch.py` is the command
-line's.
+`controller` observes and applies; `decide` is the pure decision about one report between. `resolve` combines a report's
+spec with its cluster's, `job` and `spark` build the objects of its `run`, `outcome` tells how a run ended. `schedule`
+decides when a cluster is due for a report, `sla_condition` what its reports say about it. `fetch` is for the command
+line.
 """

@@ -1,8 +1,8 @@
-"""What is to be done about one report; pure. Level-based: it goes by what there is, however that came about.
+"""The decision about one report; pure. Level-based: it considers what exists, however that came about.
 
-An answer decides before everything else, then how pods have ended, then the time. What exists already is adopted, and
-goes on with what it was asked. A report in its last phase is never begun again; what its run left behind is removed
-then, and not before the status says how it ended.
+A result decides before everything else, then how pods have ended, then the time. Objects that exist already are
+adopted, and continue with the request that they were given. A report in a final phase is never started again. What its
+run left behind is removed then, but not before the status says how it ended.
 """
 
 from __future__ import annotations
@@ -13,149 +13,171 @@ from datetime import datetime, timedelta
 from migratory_resources.report.status import FINAL_PHASES
 from migratory_resources.validation.custom_resources import unknown_report_fields
 
-from migratory_operator.decide import Event
 from migratory_operator.names import Object
-from migratory_operator.reports import answer, job
-from migratory_operator.reports.asked import NotPossible, asked, moment
-from migratory_operator.reports.ends import Reason, end, over, waiting
-from migratory_operator.reports.observe import Observed
-from migratory_operator.settings import Settings
-from migratory_operator.verdict import Verdict, time_text, written
+from migratory_operator.reports import job
+from migratory_operator.reports.outcome import (
+    StatusReason,
+    find_failure,
+    has_ended,
+    read_result,
+    summarize,
+    waiting_reason,
+)
+from migratory_operator.reports.resolve import UnresolvableReport, resolve_report
+from migratory_operator.reports.run import ObservedReport
+from migratory_operator.settings import OperatorSettings
+from migratory_operator.status import ConditionValue, KubernetesEvent, condition_object, format_time, parse_time
 
-_FOR_A_CLUSTER = timedelta(minutes=2)
-"""That a report may be there before its cluster is."""
+_CLUSTER_WAIT = timedelta(minutes=2)
+"""Time that a report may exist before its cluster does."""
 
 
 @dataclass(frozen=True)
-class Plan:
-    """`make` in this order, the last one only where there is none; `status` empty: leave it as it is; `look_at`: when
-    time alone will change something."""
+class ReportPlan:
+    """What to do about a report."""
 
-    make: tuple[Object, ...] = ()
+    create: tuple[Object, ...] = ()
+    """Objects in the order of their creation; the last one only if it does not exist."""
     delete: tuple[Object, ...] = ()
     status: Object = field(default_factory=dict)
-    events: tuple[Event, ...] = ()
-    look_at: datetime | None = None
+    """Empty: leave it as it is."""
+    events: tuple[KubernetesEvent, ...] = ()
+    requeue_at: datetime | None = None
+    """When time alone will change something."""
 
 
-def decide(observed: Observed, settings: Settings) -> Plan:
+def decide(observed: ObservedReport, settings: OperatorSettings) -> ReportPlan:
+    """Return what to do about the report now."""
     if "deletionTimestamp" in observed.resource["metadata"]:
-        # Everything belongs to the resource: the garbage collector takes it.
-        return Plan()
+        # The garbage collector deletes the objects with their owner.
+        return ReportPlan()
     if observed.status.get("phase") in FINAL_PHASES:
-        return Plan(delete=_leftovers(observed))
-    answered = answer.read(observed.run, observed.result)
-    if isinstance(answered, Reason):
-        return _failed(observed, answered)
-    if answered is not None:
-        return _succeeded(observed, answered)
+        return ReportPlan(delete=_leftovers(observed))
+    result = read_result(observed.run, observed.result)
+    if isinstance(result, StatusReason):
+        return _failed(observed, result)
+    if result is not None:
+        return _succeeded(observed, result)
     try:
-        question = asked(observed.resource, observed.cluster)
-        if not (question.spark.image or settings.spark_image):
-            raise NotPossible("NoImage", "the operator was given no image for reports: MIGRATORY_SPARK_IMAGE")
-    except NotPossible as problem:
+        report = resolve_report(observed.resource, observed.cluster)
+        if not (report.spark.image or settings.spark_image):
+            message = "the operator has no image for reports; set spec.spark.image, or MIGRATORY_SPARK_IMAGE"
+            raise UnresolvableReport("NoImage", message)
+    except UnresolvableReport as error:
         if observed.job is None:
-            return _impossible(observed, problem)
-        # What was asked is in its pods' hands, whatever became of the cluster meanwhile.
+            return _unresolvable(observed, error)
+        # The run's pods have their request, whatever became of the cluster meanwhile.
         return _run(observed, job.deadline(observed.job))
-    if observed.now < question.end:
-        text = f"the window ends at {time_text(question.end)}"
-        return _going(observed, "Pending", Reason("WaitingForEnd", text), look_at=question.end)
-    make = () if observed.job is not None else tuple(job.objects(observed.run, question, settings))
-    return _run(observed, timedelta(seconds=question.spark.deadline), make)
+    if observed.now < report.end:
+        reason = StatusReason("WaitingForEnd", f"the window ends at {format_time(report.end)}")
+        return _in_progress(observed, "Pending", reason, requeue_at=report.end)
+    create = () if observed.job is not None else tuple(job.objects(observed.run, report, settings))
+    return _run(observed, timedelta(seconds=report.spark.deadline), create)
 
 
-def _run(observed: Observed, deadline: timedelta, make: tuple[Object, ...] = ()) -> Plan:
-    """:param make: what it takes to begin, where there is no Job."""
-    begun = observed.status.get("startTime")
-    started = observed.now if begun is None else moment(begun)
-    if (found := end(observed, deadline, started)) is not None:
-        return _failed(observed, found)
-    # The next time at which waiting has lasted long enough, or else the last of all.
-    step = started + deadline / 3
-    look_at = (step if observed.now < step else started + deadline) + timedelta(seconds=1)
-    waits = waiting(observed)
+def _run(observed: ObservedReport, deadline: timedelta, create: tuple[Object, ...] = ()) -> ReportPlan:
+    """:param create: the objects of the run, if there is no Job."""
+    start_time = observed.status.get("startTime")
+    started = observed.now if start_time is None else parse_time(start_time)
+    if (failure := find_failure(observed, deadline, started)) is not None:
+        return _failed(observed, failure)
+    # The next time at which a pending pod may have failed, or else the deadline.
+    pending_limit = started + deadline / 3
+    requeue_at = (pending_limit if observed.now < pending_limit else started + deadline) + timedelta(seconds=1)
+    waiting = waiting_reason(observed)
     if observed.driver is not None:
         name = observed.driver["metadata"]["name"]
-        running = observed.driver.get("status", {}).get("phase") == "Running"
-        phase = "Running" if running else "Submitting"
-        return _going(observed, phase, waits or Reason(phase, f"{name} makes the report"), started, name, look_at)
-    reason = waits or Reason("Submitting", "a Job makes the driver")
-    return _going(observed, "Submitting", reason, started, None, look_at, make)
+        is_running = observed.driver.get("status", {}).get("phase") == "Running"
+        phase = "Running" if is_running else "Submitting"
+        reason = waiting or StatusReason(phase, f"{name} makes the report")
+        return _in_progress(observed, phase, reason, started, name, requeue_at)
+    reason = waiting or StatusReason("Submitting", "a Job creates the driver")
+    return _in_progress(observed, "Submitting", reason, started, None, requeue_at, create)
 
 
-def _impossible(observed: Observed, problem: NotPossible) -> Plan:
-    waited = observed.now - moment(observed.resource["metadata"]["creationTimestamp"])
-    reason = Reason(problem.reason, str(problem))
-    if problem.later and waited < _FOR_A_CLUSTER:
-        look_at = observed.now + (_FOR_A_CLUSTER - waited) + timedelta(seconds=1)
-        return _going(observed, "Pending", reason, look_at=look_at, accepted=False)
+def _unresolvable(observed: ObservedReport, error: UnresolvableReport) -> ReportPlan:
+    waited = observed.now - parse_time(observed.resource["metadata"]["creationTimestamp"])
+    reason = StatusReason(error.reason, str(error))
+    if error.retryable and waited < _CLUSTER_WAIT:
+        requeue_at = observed.now + (_CLUSTER_WAIT - waited) + timedelta(seconds=1)
+        return _in_progress(observed, "Pending", reason, requeue_at=requeue_at, accepted=False)
     return _failed(observed, reason, accepted=False)
 
 
-def _going(
-    observed: Observed,
+def _in_progress(
+    observed: ObservedReport,
     phase: str,
-    reason: Reason,
+    reason: StatusReason,
     started: datetime | None = None,
     driver: str | None = None,
-    look_at: datetime | None = None,
-    make: tuple[Object, ...] = (),
+    requeue_at: datetime | None = None,
+    create: tuple[Object, ...] = (),
     accepted: bool = True,
-) -> Plan:
-    more: Object = {} if driver is None else {"driver": driver}
+) -> ReportPlan:
+    fields: Object = {} if driver is None else {"driver": driver}
     if started is not None:
-        more["startTime"] = time_text(started)
-    complete = Verdict("Complete", "False", reason.reason, reason.message)
-    return Plan(make=make, status=_status(observed, phase, complete, reason, accepted, more), look_at=look_at)
+        fields["startTime"] = format_time(started)
+    complete = ConditionValue("Complete", "False", reason.reason, reason.message)
+    status = _status(observed, phase, complete, reason, accepted, fields)
+    return ReportPlan(create=create, status=status, requeue_at=requeue_at)
 
 
-def _failed(observed: Observed, reason: Reason, accepted: bool = True) -> Plan:
-    complete = Verdict("Complete", "False", reason.reason, reason.message)
-    status = _status(observed, "Failed", complete, reason, accepted, _last(observed))
-    return Plan(status=status, events=(Event("Warning", reason.reason, reason.message),))
+def _failed(observed: ObservedReport, reason: StatusReason, accepted: bool = True) -> ReportPlan:
+    complete = ConditionValue("Complete", "False", reason.reason, reason.message)
+    status = _status(observed, "Failed", complete, reason, accepted, _final_fields(observed))
+    return ReportPlan(status=status, events=(KubernetesEvent("Warning", reason.reason, reason.message),))
 
 
-def _succeeded(observed: Observed, answered: Object) -> Plan:
-    verdict = answered["verdict"]
-    text = answer.summary(answered)
+def _succeeded(observed: ObservedReport, result: Object) -> ReportPlan:
+    verdict = result["verdict"]
+    message = summarize(result)
     reason = {"met": "ObjectivesMet", "missed": "ObjectivesMissed", "insufficient": "InsufficientData"}[verdict]
-    complete = Verdict("Complete", "True", reason, text)
-    more = {**_last(observed), **answered}
-    status = _status(observed, "Succeeded", complete, Reason(reason, text), True, more)
-    return Plan(status=status, events=(Event("Warning" if verdict == "missed" else "Normal", reason, text),))
+    complete = ConditionValue("Complete", "True", reason, message)
+    fields = {**_final_fields(observed), **result}
+    status = _status(observed, "Succeeded", complete, StatusReason(reason, message), True, fields)
+    event = KubernetesEvent("Warning" if verdict == "missed" else "Normal", reason, message)
+    return ReportPlan(status=status, events=(event,))
 
 
-def _last(observed: Observed) -> Object:
-    known: Object = {key: observed.status[key] for key in ("startTime", "driver") if key in observed.status}
+def _final_fields(observed: ObservedReport) -> Object:
+    fields: Object = {key: observed.status[key] for key in ("startTime", "driver") if key in observed.status}
     if observed.driver is not None:
-        known["driver"] = observed.driver["metadata"]["name"]
-    return {**known, "completionTime": time_text(observed.now)}
+        fields["driver"] = observed.driver["metadata"]["name"]
+    return {**fields, "completionTime": format_time(observed.now)}
 
 
-def _status(observed: Observed, phase: str, complete: Verdict, reason: Reason, accepted: bool, more: Object) -> Object:
-    before = observed.status.get("conditions", [])
+def _status(
+    observed: ObservedReport,
+    phase: str,
+    complete: ConditionValue,
+    reason: StatusReason,
+    accepted: bool,
+    fields: Object,
+) -> Object:
+    previous = observed.status.get("conditions", [])
     generation = observed.resource["metadata"].get("generation", 1)
     unknown = unknown_report_fields(observed.resource)
-    without = f", without {', '.join(unknown)}, which this operator does not know" if unknown else ""
-    taken = Verdict("Accepted", "True", "Accepted", f"the report can be made{without}")
+    ignored = f"; this operator does not know and ignores {', '.join(unknown)}" if unknown else ""
+    acceptance = ConditionValue("Accepted", "True", "Accepted", f"the report can be made{ignored}")
     if not accepted:
-        taken = Verdict("Accepted", "False", reason.reason, reason.message)
-    conditions = [written(one, before, generation, observed.now) for one in (taken, complete)]
+        acceptance = ConditionValue("Accepted", "False", reason.reason, reason.message)
+    conditions = [condition_object(value, previous, generation, observed.now) for value in (acceptance, complete)]
     return {
         "observedGeneration": generation,
         "phase": phase,
         "runId": observed.run.id,
-        **more,
+        **fields,
         "conditions": conditions,
     }
 
 
-def _leftovers(observed: Observed) -> tuple[Object, ...]:
-    """What a report in its last phase has no use for. A driver that failed by itself stays, with its log, and so does
-    the Job that it may be part of."""
+def _leftovers(observed: ObservedReport) -> tuple[Object, ...]:
+    """Return the objects that a report in a final phase no longer needs.
+
+    A driver that failed by itself stays, with its log, and so does the Job that it may be a part of.
+    """
     driver = observed.driver
-    gone = list(observed.executors)
-    if driver is None or not over(driver) or observed.status["phase"] == "Succeeded":
-        gone += [thing for thing in (driver, observed.job) if thing is not None]
-    return tuple(thing for thing in gone if "deletionTimestamp" not in thing["metadata"])
+    leftovers = list(observed.executors)
+    if driver is None or not has_ended(driver) or observed.status["phase"] == "Succeeded":
+        leftovers += [item for item in (driver, observed.job) if item is not None]
+    return tuple(item for item in leftovers if "deletionTimestamp" not in item["metadata"])

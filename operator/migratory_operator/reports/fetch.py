@@ -1,4 +1,4 @@
-"""A finished report from the cluster: what `migratory sla fetch` gives."""
+"""Fetches a finished report from Kubernetes, for `migratory sla fetch`."""
 
 from __future__ import annotations
 
@@ -9,49 +9,51 @@ from dataclasses import dataclass
 
 from migratory_resources.report.status import FINAL_PHASES
 
-from migratory_operator.api import BY_NAME, REPORT, Api
+from migratory_operator.api.kubernetes import KINDS_BY_NAME, REPORT, KubernetesApi
 from migratory_operator.names import Object
 
 
-class NotThere(Exception):
-    """No such report, or it has not ended, or has no such file; the text says which."""
+class ReportUnavailable(Exception):
+    """A report that does not exist, or whose files can't be read; the message says which."""
 
 
 @dataclass(frozen=True)
-class Fetched:
-    """`verdict` is None when the report failed; `message` says why then, and otherwise what came of it."""
+class FetchedReport:
+    """A finished report. `verdict` is None if it failed; `message` says why, or summarizes the result."""
 
     verdict: str | None
     message: str
     files: dict[str, bytes]
 
 
-async def fetch(api: Api, namespace: str, name: str) -> Fetched | None:
-    """None while it is being made.
+async def fetch(api: KubernetesApi, namespace: str, name: str) -> FetchedReport | None:
+    """Return the report; None while it is not finished.
 
-    :raises NotThere: there is no such report, or what it names is gone.
-    :raises ApiError:
+    :raises ReportUnavailable: there is no such report, or its files are gone.
+    :raises ApiError: a request was rejected or not answered.
     """
     report = await api.get(REPORT, namespace, name)
     if report is None:
-        raise NotThere(f"there is no SLAReport {name} in namespace {namespace}")
+        raise ReportUnavailable(f"SLAReport {name} does not exist in namespace {namespace}")
     status = report.get("status", {})
     if status.get("phase") not in FINAL_PHASES:
         return None
-    complete: Object = next((one for one in status.get("conditions", ()) if one["type"] == "Complete"), {})
+    complete: Object = next(
+        (condition for condition in status.get("conditions", ()) if condition["type"] == "Complete"), {}
+    )
     message = complete.get("message", "")
     if status["phase"] == "Failed":
-        return Fetched(None, f"{complete.get('reason', '?')}: {message}", {})
-    config_map = await api.get(BY_NAME["ConfigMap"], namespace, status["result"]["configMap"])
+        return FetchedReport(None, f"{complete.get('reason', '?')}: {message}", {})
+    config_map = await api.get(KINDS_BY_NAME["ConfigMap"], namespace, status["result"]["configMap"])
     if config_map is None:
-        raise NotThere(f"ConfigMap {status['result']['configMap']}, in which the report was, is gone")
+        raise ReportUnavailable(f"ConfigMap {status['result']['configMap']} with the report's files does not exist")
     try:
         files = {
-            kept.removesuffix(".gz"): gzip.decompress(base64.b64decode(data))
-            for kept, data in config_map.get("binaryData", {}).items()
+            file.removesuffix(".gz"): gzip.decompress(base64.b64decode(data))
+            for file, data in config_map.get("binaryData", {}).items()
         }
     except (ValueError, OSError, EOFError, zlib.error) as error:
-        raise NotThere(
-            f"ConfigMap {config_map['metadata']['name']}: what it holds can't be unpacked: {error}"
+        raise ReportUnavailable(
+            f"ConfigMap {config_map['metadata']['name']} has files that can't be unpacked: {error}"
         ) from error
-    return Fetched(status["verdict"], message, files)
+    return FetchedReport(status["verdict"], message, files)

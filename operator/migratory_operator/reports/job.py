@@ -1,4 +1,8 @@
-"""The Job that begins a run, and the templates of the pods that Spark makes; pure."""
+"""The objects of a run: the Job that starts it, the templates of Spark's pods, and their permissions; pure.
+
+The submitter creates the driver and its parts. The driver creates executors and writes its result into one ConfigMap.
+Executors have no permissions. The operator holds all of these permissions itself, or it could not grant them.
+"""
 
 from __future__ import annotations
 
@@ -9,98 +13,131 @@ from datetime import timedelta
 from migratory_resources.report_settings import SparkPodSpec
 
 from migratory_operator.names import Object
-from migratory_operator.objects.pods import no_privileges, nobody
-from migratory_operator.reports import access, spark
-from migratory_operator.reports.asked import Asked
-from migratory_operator.reports.request import FOLDER, HISTORY, QUESTION, question
-from migratory_operator.reports.run import DRIVER, EXECUTOR, SUBMIT, Run
-from migratory_operator.settings import Settings
+from migratory_operator.objects.pods import container_security_context, pod_security_context
+from migratory_operator.reports import spark
+from migratory_operator.reports.resolve import ResolvedReport
+from migratory_operator.reports.run import DRIVER, EXECUTOR, SUBMIT, ReportRun
+from migratory_operator.reports.spark import HISTORY_FOLDER, REQUEST_FILE, RUN_FOLDER, request_document
+from migratory_operator.settings import OperatorSettings
 
-_SECRET = "/etc/migratory/prometheus"
+_SECRET_FOLDER = "/etc/migratory/prometheus"
 GRACE = timedelta(seconds=60)
-"""That a pod has beyond the report's deadline, after which the kubelet ends it also where there is no operator."""
-_SUBMITTER = {"requests": {"cpu": "50m", "memory": "256Mi"}, "limits": {"memory": "512Mi"}}
+"""Time after the report's deadline at which the kubelet ends the pods, even without an operator."""
+_SUBMITTER_RESOURCES = {"requests": {"cpu": "50m", "memory": "256Mi"}, "limits": {"memory": "512Mi"}}
 
 
-def objects(run: Run, asked: Asked, settings: Settings) -> list[Object]:
-    """All that a run needs, in the order in which it is made. The Job comes last: where it is, the rest was made."""
-    alone = asked.spark.executors == 0
-    files = {QUESTION: question(run, asked)}
-    if not alone:
-        files[spark.DRIVER_TEMPLATE] = json.dumps(_driver(run, asked))
-        files[spark.EXECUTOR_TEMPLATE] = json.dumps(_executor(run, asked))
+def objects(run: ReportRun, report: ResolvedReport, settings: OperatorSettings) -> list[Object]:
+    """Return all objects of a run, in the order of their creation. The Job comes last: if it exists, all others do."""
+    is_single_pod = report.spark.executors == 0
+    files = {REQUEST_FILE: request_document(run, report)}
+    if not is_single_pod:
+        files[spark.DRIVER_TEMPLATE] = json.dumps(_driver(run, report))
+        files[spark.EXECUTOR_TEMPLATE] = json.dumps(_executor(run, report))
     return [
-        *access.objects(run, alone),
-        run.thing("v1", "ConfigMap", run.result),
-        run.thing("v1", "ConfigMap", run.request, data=files),
-        _job(run, asked, settings, alone),
+        *_permissions(run, is_single_pod),
+        run.build_object("v1", "ConfigMap", run.result),
+        run.build_object("v1", "ConfigMap", run.request, data=files),
+        _job(run, report, settings, is_single_pod),
     ]
 
 
 def deadline(job: Object) -> timedelta:
-    """Of the report that this Job was made for."""
+    """Return the deadline of the report that this Job was created for."""
     return timedelta(seconds=job["spec"]["activeDeadlineSeconds"]) - GRACE
 
 
-def _job(run: Run, asked: Asked, settings: Settings, alone: bool) -> Object:
-    pod = _driver(run, asked) if alone else _submitter(run)
-    pod["spec"]["serviceAccountName"] = run.driver if alone else run.submit
+def _permissions(run: ReportRun, is_single_pod: bool) -> list[Object]:
+    """Return service accounts and roles. A single pod has no submitter, and creates no pods."""
+    result = _rule("", ["configmaps"], ["patch"], resourceNames=[run.result])
+    executors = _rule("", ["pods"], ["get", "list", "watch", "create", "delete"])
+    built = _account_with_role(run, run.driver, [result] if is_single_pod else [result, executors])
+    if not is_single_pod:
+        built += _account_with_role(
+            run,
+            run.submit,
+            [
+                _rule("", ["pods"], ["create", "delete"]),
+                _rule("", ["services", "configmaps"], ["create", "patch"]),
+                _rule("networking.k8s.io", ["networkpolicies"], ["create", "patch"]),
+            ],
+        )
+    return built
+
+
+def _account_with_role(run: ReportRun, name: str, rules: list[Object]) -> list[Object]:
+    group = "rbac.authorization.k8s.io"
+    subject = {"kind": "ServiceAccount", "name": name, "namespace": run.owner.namespace}
+    reference = {"apiGroup": group, "kind": "Role", "name": name}
+    return [
+        run.build_object("v1", "ServiceAccount", name, automountServiceAccountToken=False),
+        run.build_object(f"{group}/v1", "Role", name, rules=rules),
+        run.build_object(f"{group}/v1", "RoleBinding", name, roleRef=reference, subjects=[subject]),
+    ]
+
+
+def _rule(group: str, resources: list[str], verbs: list[str], **fields: list[str]) -> Object:
+    return {"apiGroups": [group], "resources": resources, "verbs": verbs, **fields}
+
+
+def _job(run: ReportRun, report: ResolvedReport, settings: OperatorSettings, is_single_pod: bool) -> Object:
+    pod = _driver(run, report) if is_single_pod else _submitter(run)
+    pod["spec"]["serviceAccountName"] = run.driver if is_single_pod else run.submit
     if settings.pull_secrets:
         pod["spec"]["imagePullSecrets"] = [{"name": name} for name in settings.pull_secrets]
     container = pod["spec"]["containers"][0]
     container |= {
-        "name": "report" if alone else "submit",
-        "image": spark.image(asked, settings),
+        "name": "report" if is_single_pod else "submit",
+        "image": spark.image(report, settings),
         "imagePullPolicy": settings.pull_policy,
-        "args": spark.alone(asked) if alone else spark.submission(run, asked, settings),
+        "args": spark.single_pod_arguments(report) if is_single_pod else spark.submit_arguments(run, report, settings),
     }
-    if alone:
-        container["resources"] = _resources(asked.spark.driver)
-        # its owner is the Job
+    if is_single_pod:
+        container["resources"] = _resources(report.spark.driver)
+        # The Job owns the pod.
         del pod["metadata"]["ownerReferences"]
     spec = {
-        # Whoever would try again could not know whether the first had made a driver, and what became of it.
+        # No retry: it could not tell whether the first attempt had created a driver, or what became of it.
         "backoffLimit": 0,
-        "activeDeadlineSeconds": _limit(asked),
+        "activeDeadlineSeconds": _time_limit(report),
         "template": pod,
     }
-    return run.thing("batch/v1", "Job", run.job, spec=spec)
+    return run.build_object("batch/v1", "Job", run.job, spec=spec)
 
 
-def _submitter(run: Run) -> Object:
+def _submitter(run: ReportRun) -> Object:
     return _pod(
         run,
         SUBMIT,
         _mounts(),
         _volumes(run),
-        resources=_SUBMITTER,
+        resources=_SUBMITTER_RESOURCES,
         env=[{"name": "SPARK_SUBMIT_OPTS", "value": "-Xmx160m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}],
     )
 
 
-def _driver(run: Run, asked: Asked) -> Object:
+def _driver(run: ReportRun, report: ResolvedReport) -> Object:
     mounts, volumes = _mounts(), _volumes(run)
-    _add_secret(asked, mounts, volumes)
-    if asked.spark.history_claim is not None:
-        mounts.append({"name": "history", "mountPath": HISTORY})
-        volumes.append({"name": "history", "persistentVolumeClaim": {"claimName": asked.spark.history_claim}})
+    _add_secret(report, mounts, volumes)
+    if report.spark.history_claim is not None:
+        mounts.append({"name": "history", "mountPath": HISTORY_FOLDER})
+        volumes.append({"name": "history", "persistentVolumeClaim": {"claimName": report.spark.history_claim}})
     pod = _pod(run, DRIVER, mounts, volumes)
     pod["metadata"]["ownerReferences"] = [run.owner.reference]
-    # A driver that hangs is ended, whether there is an operator or not.
-    pod["spec"]["activeDeadlineSeconds"] = _limit(asked)
+    # The kubelet ends a driver that hangs, even without an operator.
+    pod["spec"]["activeDeadlineSeconds"] = _time_limit(report)
     return pod
 
 
-def _executor(run: Run, asked: Asked) -> Object:
+def _executor(run: ReportRun, report: ResolvedReport) -> Object:
     mounts: list[Object] = [{"name": "tmp", "mountPath": "/tmp"}]
     volumes: list[Object] = [{"name": "tmp", "emptyDir": {}}]
-    _add_secret(asked, mounts, volumes)
+    _add_secret(report, mounts, volumes)
     pod = _pod(run, EXECUTOR, mounts, volumes)
-    pod["spec"] |= {"automountServiceAccountToken": False, "activeDeadlineSeconds": _limit(asked)}
+    pod["spec"] |= {"automountServiceAccountToken": False, "activeDeadlineSeconds": _time_limit(report)}
     return pod
 
 
-def _pod(run: Run, component: str, mounts: list[Object], volumes: list[Object], **container: object) -> Object:
+def _pod(run: ReportRun, component: str, mounts: list[Object], volumes: list[Object], **container: object) -> Object:
     return {
         "metadata": {"labels": run.labels(component)},
         "spec": {
@@ -108,12 +145,12 @@ def _pod(run: Run, component: str, mounts: list[Object], volumes: list[Object], 
             "automountServiceAccountToken": True,
             "enableServiceLinks": False,
             "terminationGracePeriodSeconds": 10,
-            "securityContext": nobody(),
+            "securityContext": pod_security_context(),
             "containers": [
                 {
                     "name": component,
                     "terminationMessagePolicy": "FallbackToLogsOnError",
-                    "securityContext": no_privileges(),
+                    "securityContext": container_security_context(),
                     "volumeMounts": mounts,
                     **container,
                 }
@@ -124,17 +161,17 @@ def _pod(run: Run, component: str, mounts: list[Object], volumes: list[Object], 
 
 
 def _mounts() -> list[Object]:
-    return [{"name": "tmp", "mountPath": "/tmp"}, {"name": "run", "mountPath": FOLDER, "readOnly": True}]
+    return [{"name": "tmp", "mountPath": "/tmp"}, {"name": "run", "mountPath": RUN_FOLDER, "readOnly": True}]
 
 
-def _volumes(run: Run) -> list[Object]:
+def _volumes(run: ReportRun) -> list[Object]:
     return [{"name": "tmp", "emptyDir": {}}, {"name": "run", "configMap": {"name": run.request}}]
 
 
-def _add_secret(asked: Asked, mounts: list[Object], volumes: list[Object]) -> None:
-    if asked.prometheus.secret_name is not None:
-        mounts.append({"name": "prometheus", "mountPath": _SECRET, "readOnly": True})
-        volumes.append({"name": "prometheus", "secret": {"secretName": asked.prometheus.secret_name}})
+def _add_secret(report: ResolvedReport, mounts: list[Object], volumes: list[Object]) -> None:
+    if report.prometheus.secret_name is not None:
+        mounts.append({"name": "prometheus", "mountPath": _SECRET_FOLDER, "readOnly": True})
+        volumes.append({"name": "prometheus", "secret": {"secretName": report.prometheus.secret_name}})
 
 
 def _resources(pod: SparkPodSpec) -> Object:
@@ -142,5 +179,6 @@ def _resources(pod: SparkPodSpec) -> Object:
     return {"requests": {"cpu": pod.cpu, "memory": memory}, "limits": {"memory": memory}}
 
 
-def _limit(asked: Asked) -> int:
-    return math.ceil(asked.spark.deadline + GRACE.total_seconds())
+def _time_limit(report: ResolvedReport) -> int:
+    """Return the kubelet's time limit in seconds."""
+    return math.ceil(report.spark.deadline + GRACE.total_seconds())

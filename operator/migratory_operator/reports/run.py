@@ -1,7 +1,7 @@
-"""Names and labels of what belongs to one run; pure.
+"""A run: the objects that make one report. Their names and labels, and their observed state; pure.
 
-All names derive from the report's UID, so that whoever looks again, a restarted operator or a second one, finds what
-there is and can't make it twice. The longest is an executor's, of 36 characters and "-exec-" and its number.
+All names derive from the report's UID, so that a restarted or second operator finds what exists and can't create it
+twice. The longest name is an executor's: 36 characters, "-exec-" and its number.
 """
 
 from __future__ import annotations
@@ -9,54 +9,63 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
+from datetime import datetime
 
 from migratory_operator import names
-from migratory_operator.names import Object, Owner
+from migratory_operator.names import Object, ResourceOwner
 
 REPORT_LABEL = f"{names.PREFIX}/report"
-"""A report's name, on everything of its run."""
+"""Label of every object of a run, with the report's name."""
 CLUSTER_LABEL = f"{names.PREFIX}/cluster"
+"""Label of a scheduled report, with the cluster's name."""
 SLOT_ANNOTATION = f"{names.PREFIX}/slot"
-"""Of a report that a schedule made: the time that it was made for."""
+"""Annotation of a scheduled report, with the time of the schedule that it was made for."""
 
 SUBMIT, DRIVER, EXECUTOR = "sla-submit", "sla-driver", "sla-executor"
+"""Components of the pods."""
 PARTS = "sla-run"
-"""The component of what is no pod."""
+"""Component of the other objects."""
 
 
 @dataclass(frozen=True)
-class Run:
-    owner: Owner
+class ReportRun:
+    """The names and labels of one report's run."""
+
+    owner: ResourceOwner
 
     @property
     def id(self) -> str:
+        """The prefix of all names."""
         uid = self.owner.uid.replace("-", "").lower()
         return f"sla-{uid if re.fullmatch('[0-9a-f]{32}', uid) else hashlib.sha256(uid.encode()).hexdigest()[:32]}"
 
     @property
     def job(self) -> str:
+        """The name of the Job."""
         return self.id
 
     @property
     def result(self) -> str:
-        """The ConfigMap that takes the answer."""
+        """The name of the ConfigMap for the result."""
         return self.id
 
     @property
     def request(self) -> str:
-        """The ConfigMap with the question and the pods' templates."""
+        """The name of the ConfigMap with the request and the pod templates."""
         return f"{self.id}-request"
 
     @property
     def driver(self) -> str:
-        """The driver's pod, its account and what that may do."""
+        """The name of the driver's pod, service account and role."""
         return f"{self.id}-driver"
 
     @property
     def submit(self) -> str:
+        """The name of the submitter's service account and role."""
         return f"{self.id}-submit"
 
     def labels(self, component: str) -> dict[str, str]:
+        """Return the labels of a component's objects."""
         return {
             "app.kubernetes.io/name": "migratory-sla",
             "app.kubernetes.io/instance": self.id,
@@ -65,7 +74,8 @@ class Run:
             REPORT_LABEL: self.owner.name,
         }
 
-    def thing(self, api_version: str, kind: str, name: str, **fields: object) -> Object:
+    def build_object(self, api_version: str, kind: str, name: str, **fields: object) -> Object:
+        """Return an object of the run, with its labels and its owner reference."""
         return {
             "apiVersion": api_version,
             "kind": kind,
@@ -77,3 +87,49 @@ class Run:
             },
             **fields,
         }
+
+
+@dataclass(frozen=True)
+class ObservedReport:
+    """The observed state of one report at one moment.
+
+    It is read in this order: the Job, the pods, the result. So if a Job has ended, a driver that it created is among
+    the pods or gone; and if the driver has ended, its result is read.
+    """
+
+    resource: Object
+    now: datetime
+    cluster: Object | None = None
+    job: Object | None = None
+    pods: tuple[Object, ...] = ()
+    result: Object | None = None
+
+    @property
+    def run(self) -> ReportRun:
+        """The report's run."""
+        return ReportRun(ResourceOwner.of(self.resource))
+
+    @property
+    def status(self) -> Object:
+        """The status that was written last."""
+        status: Object = self.resource.get("status") or {}
+        return status
+
+    @property
+    def driver(self) -> Object | None:
+        """The driver's pod."""
+        return next(iter(self._pods_of(DRIVER)), None)
+
+    @property
+    def submitter(self) -> Object | None:
+        """The submitter's pod."""
+        return next(iter(self._pods_of(SUBMIT)), None)
+
+    @property
+    def executors(self) -> list[Object]:
+        """The executors' pods."""
+        return self._pods_of(EXECUTOR)
+
+    def _pods_of(self, component: str) -> list[Object]:
+        wanted = self.run.labels(component).items()
+        return [pod for pod in self.pods if wanted <= pod["metadata"].get("labels", {}).items()]

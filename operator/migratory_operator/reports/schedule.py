@@ -1,7 +1,7 @@
-"""When a cluster is due for a report, and which of the old ones go; pure.
+"""Decides when a cluster is due for a report, and which old ones are deleted; pure.
 
-A slot is a time of the schedule. A report's name is made of it, so there are never two for one. Of slots that were
-missed only the newest counts, and while a report is being made the next one waits.
+A slot is a time of the schedule. A report's name contains its slot, so a slot never gets two reports. Of missed slots
+only the newest gets a report. The next slot waits until the previous report has ended.
 """
 
 from __future__ import annotations
@@ -17,52 +17,58 @@ from migratory_resources.cluster.spec import API_VERSION
 from migratory_resources.report.spec import REPORT_KIND
 from migratory_resources.report.status import FINAL_PHASES
 
-from migratory_operator.names import FIELD_MANAGER, Object, Owner
-from migratory_operator.reports.asked import moment
+from migratory_operator.names import FIELD_MANAGER, Object, ResourceOwner
 from migratory_operator.reports.run import CLUSTER_LABEL, SLOT_ANNOTATION
-from migratory_operator.verdict import time_text
+from migratory_operator.status import format_time, parse_time
 
 
 @dataclass(frozen=True)
-class Schedule:
-    """`slot`: the newest one that has been dealt with once `create` was carried out."""
+class ScheduleDecision:
+    """The reports to create and delete now."""
 
     slot: str | None = None
+    """The newest slot that is dealt with once `create` has been carried out."""
     create: Object | None = None
     delete: tuple[Object, ...] = ()
 
 
-def schedule(cluster: Object, sla: KubernetesSlaSpec, reports: Sequence[Object], now: datetime) -> Schedule:
-    """:param reports: of this cluster."""
-    owner = Owner.of(cluster)
-    ours = [one for one in reports if SLOT_ANNOTATION in one["metadata"].get("annotations", {}) and owner.owns(one)]
-    ours.sort(key=_slot_of)
-    done = [one for one in ours if one.get("status", {}).get("phase") in FINAL_PHASES]
-    delete = tuple(done[: max(0, len(done) - sla.history_limit)])
+def decide_schedule(
+    cluster: Object, sla: KubernetesSlaSpec, reports: Sequence[Object], now: datetime
+) -> ScheduleDecision:
+    """:param reports: all reports about this cluster."""
+    owner = ResourceOwner.of(cluster)
+    scheduled = [
+        report
+        for report in reports
+        if SLOT_ANNOTATION in report["metadata"].get("annotations", {}) and owner.owns(report)
+    ]
+    scheduled.sort(key=_slot_of)
+    ended = [report for report in scheduled if report.get("status", {}).get("phase") in FINAL_PHASES]
+    delete = tuple(ended[: max(0, len(ended) - sla.history_limit)])
     if sla.schedule is None:
-        return Schedule(delete=delete)
-    last = cluster.get("status", {}).get("lastSlot")
+        return ScheduleDecision(delete=delete)
+    last_slot = cluster.get("status", {}).get("lastSlot")
     newest = newest_slot(sla.schedule, sla.zone, now)
-    if newest is None or last is None:
-        # A schedule that is new has missed nothing.
-        return Schedule(slot=last or time_text(now), delete=delete)
-    known = max([last, *(_slot_of(one) for one in ours)])
-    if time_text(newest) <= known:
-        return Schedule(slot=known, delete=delete)
-    if len(done) < len(ours):
-        return Schedule(slot=last, delete=delete)
-    return Schedule(slot=time_text(newest), create=_report(owner, newest), delete=delete)
+    if newest is None or last_slot is None:
+        # A new schedule has missed no slot.
+        return ScheduleDecision(slot=last_slot or format_time(now), delete=delete)
+    known = max([last_slot, *(_slot_of(report) for report in scheduled)])
+    if format_time(newest) <= known:
+        return ScheduleDecision(slot=known, delete=delete)
+    if len(ended) < len(scheduled):
+        return ScheduleDecision(slot=last_slot, delete=delete)
+    return ScheduleDecision(slot=format_time(newest), create=_report(owner, newest), delete=delete)
 
 
 def newest_slot(cron: str, zone: str, now: datetime) -> datetime | None:
-    """The last one up to `now`, in UTC; None where there was none for decades."""
-    # The library counts minutes before the one that it is given.
-    after = now.replace(second=0, microsecond=0) + timedelta(minutes=1)
-    found = next(CronSim(cron, after.astimezone(ZoneInfo(zone)), reverse=True), None)
-    return None if found is None else found.astimezone(UTC)
+    """Return the last slot up to `now`, in UTC; None if there was none for decades."""
+    # The library starts with the minute before the one that it is given.
+    next_minute = now.replace(second=0, microsecond=0) + timedelta(minutes=1)
+    slot = next(CronSim(cron, next_minute.astimezone(ZoneInfo(zone)), reverse=True), None)
+    return None if slot is None else slot.astimezone(UTC)
 
 
-def _report(owner: Owner, slot: datetime) -> Object:
+def _report(owner: ResourceOwner, slot: datetime) -> Object:
     return {
         "apiVersion": API_VERSION,
         "kind": REPORT_KIND,
@@ -70,16 +76,16 @@ def _report(owner: Owner, slot: datetime) -> Object:
             "name": f"{owner.name}-{slot.strftime('%Y%m%d%H%M')}",
             "namespace": owner.namespace,
             "labels": {"app.kubernetes.io/managed-by": FIELD_MANAGER, CLUSTER_LABEL: owner.name},
-            "annotations": {SLOT_ANNOTATION: time_text(slot)},
+            "annotations": {SLOT_ANNOTATION: format_time(slot)},
             "ownerReferences": [owner.reference],
         },
-        "spec": {"cluster": owner.name, "end": time_text(slot)},
+        "spec": {"cluster": owner.name, "end": format_time(slot)},
     }
 
 
 def _slot_of(report: Object) -> str:
     slot = report["metadata"].get("annotations", {}).get(SLOT_ANNOTATION, "")
     try:
-        return time_text(moment(slot))
+        return format_time(parse_time(slot))
     except ValueError:
-        return ""  # somebody wrote something else there
+        return ""  # the annotation was edited

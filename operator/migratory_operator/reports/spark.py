@@ -1,32 +1,38 @@
-"""Spark's options for a run: what `spark-submit` is called with; pure.
+"""The input of a run's pods: the arguments of `spark-submit`, and the request file that the pipeline reads; pure.
 
-What the driver need not do at the API server it is told not to do, so that it need not be allowed to: no ConfigMap for
-executors, no deletion of Services and volumes at its end. What is left then belongs to the driver's pod, which the
-operator removes, or to the report.
+The options turn off whatever the driver need not do at the API server, so that it needs no permission for it: no
+ConfigMap for executors, no deletion of Services and volumes at its end. The operator removes the driver's pod, and the
+garbage collector everything that the report owns.
 """
 
 from __future__ import annotations
 
+import json
+
 from migratory_resources.report_settings import SparkPodSpec
 
-from migratory_operator.reports.asked import Asked
-from migratory_operator.reports.request import FOLDER, QUESTION
-from migratory_operator.reports.run import Run
-from migratory_operator.settings import Settings
+from migratory_operator.reports.resolve import ResolvedReport
+from migratory_operator.reports.run import ReportRun
+from migratory_operator.settings import OperatorSettings
+from migratory_operator.status import format_time
 
+RUN_FOLDER = "/etc/migratory/run"
+"""Folder of the request and the templates in the pods of a run."""
+REQUEST_FILE = "request.json"
+HISTORY_FOLDER = "/var/lib/migratory/history"
 DRIVER_TEMPLATE, EXECUTOR_TEMPLATE = "driver.yaml", "executor.yaml"
 _APPLICATION = "local:///opt/spark/report.py"
 _API = "https://kubernetes.default.svc"
-# One report is short: the second compiler and a parallel collector would cost more than they bring.
+# A report is short: the second compiler and a parallel collector would cost more than they save.
 _JAVA = (
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData "
     "-Dlog4j2.configurationFile=file:///opt/spark/log4j2.properties"
 )
-# A busy API server is waited for: ten seconds, as is usual, is what one takes whose node is overloaded.
-_PATIENT = {
-    f"spark.kubernetes.{part}.{wait}Timeout": "60000"
+# Milliseconds. Spark's default of ten seconds is too short for an API server on an overloaded node.
+_API_TIMEOUTS = {
+    f"spark.kubernetes.{part}.{timeout}Timeout": "60000"
     for part in ("submission", "driver")
-    for wait in ("connection", "request")
+    for timeout in ("connection", "request")
 }
 _SESSION = {
     "spark.ui.enabled": "false",
@@ -38,63 +44,85 @@ _SESSION = {
 }
 
 
-def image(asked: Asked, settings: Settings) -> str:
-    return asked.spark.image or settings.spark_image
+def request_document(run: ReportRun, report: ResolvedReport) -> str:
+    """Return the request as the pipeline's pod reads it; docs/how-to/reports.md describes its form."""
+    return json.dumps(
+        {
+            "run": run.id,
+            "namespace": run.owner.namespace,
+            "config_map": run.result,
+            "cluster": report.cluster,
+            "prometheus": report.prometheus.url,
+            "start": format_time(report.start),
+            "end": format_time(report.end),
+            "zone": report.zone,
+            "history": None if report.spark.history_claim is None else HISTORY_FOLDER,
+            "objectives": [
+                objective.model_dump(mode="json", by_alias=True, exclude_none=True) for objective in report.objectives
+            ],
+        },
+        indent=1,
+    )
 
 
-def submission(run: Run, asked: Asked, settings: Settings) -> list[str]:
-    """In cluster mode: driver and executors are pods of their own."""
-    spark = asked.spark
+def image(report: ResolvedReport, settings: OperatorSettings) -> str:
+    """Return the image of the run's pods."""
+    return report.spark.image or settings.spark_image
+
+
+def submit_arguments(run: ReportRun, report: ResolvedReport, settings: OperatorSettings) -> list[str]:
+    """Return the arguments of the submitter, in cluster mode: driver and executors are pods of their own."""
+    spark = report.spark
     options = {
         **_SESSION,
-        **_PATIENT,
+        **_API_TIMEOUTS,
         "spark.executor.defaultJavaOptions": _JAVA,
         "spark.kubernetes.namespace": run.owner.namespace,
-        "spark.kubernetes.container.image": image(asked, settings),
+        "spark.kubernetes.container.image": image(report, settings),
         "spark.kubernetes.container.image.pullPolicy": settings.pull_policy,
         "spark.kubernetes.authenticate.driver.serviceAccountName": run.driver,
         "spark.kubernetes.driver.pod.name": run.driver,
         "spark.kubernetes.executor.podNamePrefix": run.id,
-        "spark.kubernetes.driver.podTemplateFile": f"{FOLDER}/{DRIVER_TEMPLATE}",
-        "spark.kubernetes.executor.podTemplateFile": f"{FOLDER}/{EXECUTOR_TEMPLATE}",
+        "spark.kubernetes.driver.podTemplateFile": f"{RUN_FOLDER}/{DRIVER_TEMPLATE}",
+        "spark.kubernetes.executor.podTemplateFile": f"{RUN_FOLDER}/{EXECUTOR_TEMPLATE}",
         "spark.kubernetes.submission.waitAppCompletion": "false",
         "spark.kubernetes.executor.disableConfigMap": "true",
         "spark.kubernetes.executor.deleteOnTermination": "false",
         "spark.kubernetes.driver.ownPersistentVolumeClaim": "false",
         "spark.kubernetes.driver.service.deleteOnTermination": "false",
-        # the first task waits for all executors, half a minute at most
+        # The first task waits for all executors, at most half a minute.
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",
         "spark.executor.instances": str(spark.executors),
         "spark.executor.cores": "1",
         "spark.kubernetes.driver.request.cores": spark.driver.cpu,
         "spark.kubernetes.executor.request.cores": spark.executor.cpu,
-        **_memory("driver", spark.driver),
-        **_memory("executor", spark.executor),
+        **_memory_options("driver", spark.driver),
+        **_memory_options("executor", spark.executor),
     }
     if settings.pull_secrets:
         options["spark.kubernetes.container.image.pullSecrets"] = ",".join(settings.pull_secrets)
-    # Not the run's name: Spark adds endings to it, and falls back on a random one where that is too long.
-    return ["submit", "--master", f"k8s://{_API}", "--deploy-mode", "cluster", "--name", "sla", *_written(options)]
+    # Not the run's name: Spark appends suffixes to it, and replaces it by a random one if that is too long.
+    return ["submit", "--master", f"k8s://{_API}", "--deploy-mode", "cluster", "--name", "sla", *_arguments(options)]
 
 
-def alone(asked: Asked) -> list[str]:
-    """In one pod, which is driver and executor at once."""
-    options = {**_SESSION, "spark.driver.memory": f"{_heap(asked.spark.driver)}m"}
-    return ["alone", "--master", "local[1]", "--name", "sla", *_written(options)]
+def single_pod_arguments(report: ResolvedReport) -> list[str]:
+    """Return the arguments of a single pod that is driver and executor at once."""
+    options = {**_SESSION, "spark.driver.memory": f"{_heap_mib(report.spark.driver)}m"}
+    return ["alone", "--master", "local[1]", "--name", "sla", *_arguments(options)]
 
 
-def _written(options: dict[str, str]) -> list[str]:
+def _arguments(options: dict[str, str]) -> list[str]:
     pairs = [text for name, value in options.items() for text in ("--conf", f"{name}={value}")]
-    return [*pairs, _APPLICATION, f"{FOLDER}/{QUESTION}"]
+    return [*pairs, _APPLICATION, f"{RUN_FOLDER}/{REQUEST_FILE}"]
 
 
-def _heap(pod: SparkPodSpec) -> int:
-    """In MiB. The other half is for Python, which does the sums, and for what a JVM needs besides."""
+def _heap_mib(pod: SparkPodSpec) -> int:
+    """Return the JVM's heap in MiB. The other half is for Python's aggregation and the rest of the JVM."""
     return pod.memory // 2**21
 
 
-def _memory(part: str, pod: SparkPodSpec) -> dict[str, str]:
-    heap = _heap(pod)
+def _memory_options(part: str, pod: SparkPodSpec) -> dict[str, str]:
+    heap = _heap_mib(pod)
     return {
         f"spark.{part}.memory": f"{heap}m",
         f"spark.{part}.memoryOverhead": f"{pod.memory // 2**20 - heap}m",

@@ -1,5 +1,7 @@
-"""An API server in a few lines: objects by path, server-side apply as a plain merge, lists by label. Enough for what
-the operator asks; what an API server really does is tested on a real one (tests/cluster)."""
+"""A fake API server: objects by path, server-side apply as a plain merge, lists by label.
+
+Enough for the operator's requests. The behaviour of a real API server is tested on one (tests/cluster).
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,11 @@ from migratory_operator.names import Object
 
 
 class FakeKube:
-    """Answers nothing until `talks` is set; `refuse` maps a part of a method and path to a status; with a `token` who
-    has another one is refused; `protected` pods can't be evicted."""
+    """A fake API server.
+
+    It answers only while `is_answering` is set. `refuse` maps a part of a method and path to an HTTP status, with the
+    message `reason`. If `token` is set, requests with another token are refused. `protected` pods can't be evicted.
+    """
 
     def __init__(self) -> None:
         self.objects: dict[str, Object] = {}
@@ -26,11 +31,11 @@ class FakeKube:
         self.reason = ""
         self.protected: set[str] = set()
         self.token = ""
-        self.talks = asyncio.Event()
-        self.talks.set()
+        self.is_answering = asyncio.Event()
+        self.is_answering.set()
         self._watchers: dict[asyncio.Queue[Object], str] = {}
         self._version = 0
-        # what each field manager says of a status: it takes nothing from another's
+        # The part of a status that each field manager owns.
         self._statuses: dict[str, dict[str, Object]] = {}
 
     async def __aenter__(self) -> Self:
@@ -44,34 +49,39 @@ class FakeKube:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self.talks.set()
+        self.is_answering.set()
         await self._runner.cleanup()
 
     @property
     def kubeconfig(self) -> Object:
+        """The content of a kubeconfig file for this server."""
         return _kubeconfig(self.port, {"token": "fake"})
 
     @property
     def config(self) -> KubeConfig:
+        """lightkube's configuration for this server."""
         return kubeconfig(self.port)
 
-    async def watched(self, *plurals: str) -> None:
-        """Until somebody watches each of them."""
+    async def wait_for_watches(self, *plurals: str) -> None:
+        """Wait until each of these kinds is watched."""
         while not set(plurals) <= set(self._watchers.values()):  # noqa: ASYNC110 - watchers come and go
             await asyncio.sleep(0.02)
 
-    def put(self, path: str, thing: Object) -> None:
-        """`path` without its beginning, such as "namespaces/market/pods/a"."""
+    def put(self, path: str, item: Object) -> None:
+        """Store an object and notify watches.
+
+        :param path: without its group and version, such as "namespaces/market/pods/a".
+        """
         self._version += 1
-        thing = copy.deepcopy(thing)
-        thing["metadata"]["resourceVersion"] = str(self._version)
-        self.objects[path] = thing
+        item = copy.deepcopy(item)
+        item["metadata"]["resourceVersion"] = str(self._version)
+        self.objects[path] = item
         for watcher, plural in self._watchers.items():
             if plural == path.split("/")[-2]:
-                watcher.put_nowait({"type": "MODIFIED", "object": thing})
+                watcher.put_nowait({"type": "MODIFIED", "object": item})
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
-        await self.talks.wait()
+        await self.is_answering.wait()
         if self.token and request.headers.get("Authorization") != f"Bearer {self.token}":
             return _status(401, "Unauthorized")
         parts = request.match_info["path"].strip("/").split("/")
@@ -105,17 +115,17 @@ class FakeKube:
                 return _json(body, 201)
             case "DELETE" if path in self.objects:
                 return self._delete(path, request.query.get("uid"))
-        return _status(404, f"{path} is not there")
+        return _status(404, f"{path} does not exist")
 
     def _listed(self, path: str, request: web.Request) -> list[Object]:
         wanted = dict(part.split("=") for part in request.query.get("labelSelector", "").split(",") if part)
         plural = path.rpartition("/")[2]
         return [
-            thing
-            for at, thing in self.objects.items()
+            item
+            for at, item in self.objects.items()
             if at.split("/")[-2] == plural
             and (plural == path or at.startswith(f"{path}/"))
-            and wanted.items() <= thing["metadata"].get("labels", {}).items()
+            and wanted.items() <= item["metadata"].get("labels", {}).items()
         ]
 
     def _evict(self, path: str, body: Object) -> web.Response:
@@ -125,22 +135,22 @@ class FakeKube:
 
     def _delete(self, path: str, uid: str | None) -> web.Response:
         if path not in self.objects:
-            return _status(404, f"{path} is not there")
+            return _status(404, f"{path} does not exist")
         if uid is not None and self.objects[path]["metadata"].get("uid", uid) != uid:
-            return _status(409, f"{path} is another one: its uid differs")
+            return _status(409, f"{path} has another uid")
         del self.objects[path]
-        return _status(200, "gone")
+        return _status(200, "deleted")
 
     def _apply(self, path: str, body: Object, manager: str) -> web.Response:
         at = path.removesuffix("/status")
         self.applied.append(body)
         if at != path:
             if at not in self.objects:
-                return _status(404, f"{at} is not there")
+                return _status(404, f"{at} does not exist")
             parts = self._statuses.setdefault(at, {})
             parts[manager] = body["status"]
             status = {key: value for part in parts.values() for key, value in part.items()}
-            status["conditions"] = [one for part in parts.values() for one in part.get("conditions", ())]
+            status["conditions"] = [condition for part in parts.values() for condition in part.get("conditions", ())]
             self.put(at, {**self.objects[at], "status": status})
         else:
             self.put(at, _merged(self.objects.get(at, {}), body))
@@ -161,11 +171,11 @@ class FakeKube:
 
 
 _PLURALS = ("pods", "configmaps", "services", "serviceaccounts")
-"""Of the core group, whose lists have paths as short as a group's own."""
+"""Plurals of the core group, whose lists have paths as short as a group's own."""
 
 
 def _discovery(path: str) -> Object:
-    """Which resources there are, as far as whoever watches clusters asks."""
+    """Return the resources of a group, as far as kopf asks for them."""
     version = {"groupVersion": "migratory.dev/v1alpha1", "version": "v1alpha1"}
     match path:
         case "api":
@@ -176,11 +186,11 @@ def _discovery(path: str) -> Object:
         case "api/v1":
             resources = [_resource("namespaces", "Namespace", False), _resource("events", "Event", True)]
             return {"kind": "APIResourceList", "groupVersion": "v1", "resources": resources}
-    ours = [
+    resources = [
         _resource("migratoryclusters", "MigratoryCluster", True),
         _resource("slareports", "SLAReport", True),
     ]
-    return {"kind": "APIResourceList", "groupVersion": version["groupVersion"], "resources": ours}
+    return {"kind": "APIResourceList", "groupVersion": version["groupVersion"], "resources": resources}
 
 
 def _resource(plural: str, kind: str, namespaced: bool) -> Object:
@@ -189,6 +199,7 @@ def _resource(plural: str, kind: str, namespaced: bool) -> Object:
 
 
 def kubeconfig(port: int, token_file: Path | None = None) -> KubeConfig:
+    """Return lightkube's configuration for a server on this port."""
     return KubeConfig.from_dict(_kubeconfig(port, {"tokenFile": str(token_file)} if token_file else {"token": "fake"}))
 
 
@@ -212,5 +223,5 @@ def _status(code: int, message: str) -> web.Response:
 
 
 def _json(body: Object, code: int = 200) -> web.Response:
-    # without a charset, as API servers write it
+    # Without a charset, as API servers answer.
     return web.Response(body=json.dumps(body).encode(), status=code, content_type="application/json")

@@ -1,4 +1,4 @@
-"""Clusters, pods and brokers' pages as a Kubernetes API would give them, for tests of the operator."""
+"""Clusters, reports, pods and status pages as a Kubernetes API and brokers return them, for tests of the operator."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from typing import Any
 
 import yaml
 from migratory_operator import names
+from migratory_operator.api.broker_status import BrokerStatusPage
 from migratory_operator.names import Object
-from migratory_operator.observe import BrokerPage
-from migratory_operator.settings import Settings
+from migratory_operator.settings import OperatorSettings
 
-SETTINGS = Settings(
+SETTINGS = OperatorSettings(
     broker_image="example/broker:1", zookeeper_image="example/zookeeper:1", spark_image="example/spark:1"
 )
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
 def cluster(spec: Object | None = None, name: str = "quotes", **metadata: Any) -> Object:
+    """Return a MigratoryCluster."""
     return {
         "apiVersion": "migratory.dev/v1alpha1",
         "kind": "MigratoryCluster",
@@ -28,14 +29,14 @@ def cluster(spec: Object | None = None, name: str = "quotes", **metadata: Any) -
 
 
 NEW, OLD = "revision-2", "revision-1"
-"""Of pods: what `settled` StatefulSets are at, and another."""
+"""Revisions of pods: the current one of `settled` StatefulSets, and an old one."""
 
 
 def report(
     name: str = "weekly", *, metadata: Object | None = None, status: Object | None = None, **spec: Any
 ) -> Object:
-    """Of the cluster "quotes"; asked for a minute before NOW."""
-    found: Object = {
+    """Return an SLAReport about the cluster "quotes", created a minute before NOW."""
+    resource: Object = {
         "apiVersion": "migratory.dev/v1alpha1",
         "kind": "SLAReport",
         "metadata": {
@@ -48,12 +49,13 @@ def report(
         },
         "spec": {"cluster": "quotes", **spec},
     }
-    return found if status is None else {**found, "status": status}
+    return resource if status is None else {**resource, "status": status}
 
 
 def pod(
     name: str, component: str, instance: str = "quotes", *, ready: bool = True, revision: str = NEW, **status: Any
 ) -> Object:
+    """Return a pod of a component."""
     conditions = [{"type": "Ready", "status": "True" if ready else "False"}]
     labels = {**names.labels(instance, component), names.REVISION: revision}
     return {
@@ -65,7 +67,7 @@ def pod(
 
 
 def pods(brokers: int = 3, zookeepers: int = 3, instance: str = "quotes", revision: str = NEW) -> tuple[Object, ...]:
-    """All of them ready."""
+    """Return ready pods."""
     return (
         *(pod(f"{instance}-broker-{number}", names.BROKER, instance, revision=revision) for number in range(brokers)),
         *(
@@ -75,10 +77,10 @@ def pods(brokers: int = 3, zookeepers: int = 3, instance: str = "quotes", revisi
     )
 
 
-def page(owned: Iterable[int] = (), brokers: int = 3, **fields: Any) -> BrokerPage:
-    """Of a broker of so many, all well and connected, that coordinates these groups."""
-    everybody = [f"quotes-broker-{number}" for number in range(brokers)]
-    usual: Object = {
+def page(owned: Iterable[int] = (), brokers: int = 3, **fields: Any) -> BrokerStatusPage:
+    """Return the status page of one of `brokers` healthy, connected brokers, which coordinates these groups."""
+    all_brokers = [f"quotes-broker-{number}" for number in range(brokers)]
+    healthy: Object = {
         "ready": True,
         "zookeeper_connected": True,
         "clients": 7,
@@ -87,24 +89,24 @@ def page(owned: Iterable[int] = (), brokers: int = 3, **fields: Any) -> BrokerPa
         "member": True,
         "fenced": False,
         "draining": False,
-        "links": dict.fromkeys(everybody, 1),
-        "lists": dict.fromkeys(owned, frozenset(everybody)),
+        "links": dict.fromkeys(all_brokers, 1),
+        "lists": dict.fromkeys(owned, frozenset(all_brokers)),
         "copies": 2,
-        "staying": frozenset(everybody),
+        "staying": frozenset(all_brokers),
     }
-    return BrokerPage(**{**usual, **fields})
+    return BrokerStatusPage(**{**healthy, **fields})
 
 
-def pages_of(brokers: int = 3, groups: int = 100) -> dict[str, BrokerPage]:
-    """Of so many brokers, all well, the groups spread over them."""
+def pages_of(brokers: int = 3, groups: int = 100) -> dict[str, BrokerStatusPage]:
+    """Return the status pages of healthy brokers, with the topic groups spread over them."""
     return {f"quotes-broker-{number}": page(range(number, groups, brokers), brokers) for number in range(brokers)}
 
 
-def settled(thing: Object) -> Object:
-    """An object as the API has it some time after it was applied; only StatefulSets change."""
-    if thing["kind"] != "StatefulSet":
-        return thing
-    replicas = thing["spec"]["replicas"]
+def settled(item: Object) -> Object:
+    """Return an object as the API has it some time after it was applied; only StatefulSets change."""
+    if item["kind"] != "StatefulSet":
+        return item
+    replicas = item["spec"]["replicas"]
     status = {
         "observedGeneration": 1,
         "replicas": replicas,
@@ -112,11 +114,11 @@ def settled(thing: Object) -> Object:
         "updatedReplicas": replicas,
         "updateRevision": NEW,
     }
-    return {**thing, "metadata": {**thing["metadata"], "generation": 1}, "status": status}
+    return {**item, "metadata": {**item["metadata"], "generation": 1}, "status": status}
 
 
 class _Readable(yaml.SafeDumper):
-    """Text of several lines as it is, and nothing by reference."""
+    """A dumper that writes text of several lines as blocks, and no aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -129,6 +131,6 @@ def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 _Readable.add_representer(str, _text)
 
 
-def readable(things: Iterable[Object]) -> str:
-    """YAML for people to review."""
-    return yaml.dump_all(things, Dumper=_Readable, sort_keys=False, width=120)
+def readable(items: Iterable[Object]) -> str:
+    """Return YAML for people to review."""
+    return yaml.dump_all(items, Dumper=_Readable, sort_keys=False, width=120)

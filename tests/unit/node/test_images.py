@@ -18,7 +18,7 @@ RUN = {
         "migratory_cli.commands.pub",
         "migratory_cli.commands.sub",
     ],
-    "operator": ["migratory_operator.main", "migratory_operator.definitions"],
+    "operator": ["migratory_operator.main", "migratory_operator.apply_crds"],
     "spark": [
         "migratory_cli.commands.sla",
         "migratory_spark.jobs.run",

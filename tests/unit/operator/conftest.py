@@ -1,4 +1,4 @@
-"""An API server in this process."""
+"""A fake API server in this process."""
 
 from __future__ import annotations
 

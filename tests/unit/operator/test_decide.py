@@ -1,4 +1,4 @@
-"""The decision: which objects are applied, deleted and left alone, and which pods replaced."""
+"""The decision about a cluster: objects to apply and delete, and pods to replace."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import pytest
 from migratory_operator import names
-from migratory_operator.decide import Plan, decide, needed
-from migratory_operator.observe import key_of
-from migratory_testing.decisions import BROKERS, brokers_hash, condition, instead, observe, whole
+from migratory_operator.reconcile.decide import ClusterPlan, decide, required_keys
+from migratory_operator.reconcile.observed import key_of
+from migratory_testing.decisions import BROKER_SET, condition, config_hash, healthy_cluster, observe, replace_pods
 from migratory_testing.kubernetes import OLD, SETTINGS, cluster, pod, pods
 
 
-def test_from_nothing_everything_is_made_and_the_status_says_so() -> None:
+def test_a_new_cluster_gets_all_objects_and_a_status() -> None:
     plan = decide(observe(cluster()), SETTINGS)
-    assert {key_of(thing) for thing in plan.apply} == set(needed(cluster(), SETTINGS))
+    assert {key_of(item) for item in plan.apply} == set(required_keys(cluster(), SETTINGS))
     assert condition(plan, "Ready") == ("False", "BrokersNotReady")
     assert condition(plan, "Progressing") == ("True", "Creating")
     assert condition(plan, "Degraded") == ("False", "NothingKnown")
@@ -24,8 +24,8 @@ def test_from_nothing_everything_is_made_and_the_status_says_so() -> None:
     assert plan.events == ()
 
 
-def test_a_whole_cluster_is_left_alone() -> None:
-    plan = decide(whole(), SETTINGS)
+def test_a_healthy_cluster_needs_no_changes() -> None:
+    plan = decide(healthy_cluster(), SETTINGS)
     assert (plan.apply, plan.delete, plan.events) == ((), (), ())
     assert condition(plan, "Ready") == ("True", "AllReady")
     assert condition(plan, "Progressing") == ("False", "Settled")
@@ -35,115 +35,113 @@ def test_a_whole_cluster_is_left_alone() -> None:
     assert [server["ready"] for server in plan.status["servers"]] == [True, True, True]
 
 
-@pytest.mark.parametrize("key", needed(cluster(), SETTINGS), ids=lambda key: f"{key[0]}-{key[1]}")
-def test_whatever_is_deleted_comes_back(key: tuple[str, str]) -> None:
-    seen = whole()
-    plan = decide(replace(seen, objects={k: thing for k, thing in seen.objects.items() if k != key}), SETTINGS)
-    assert [key_of(thing) for thing in plan.apply] == [key]
-    assert [event.message for event in plan.events] == [f"{key[0]} {key[1]} was gone and is made again"]
+@pytest.mark.parametrize("key", required_keys(cluster(), SETTINGS), ids=lambda key: f"{key[0]}-{key[1]}")
+def test_a_deleted_object_is_restored(key: tuple[str, str]) -> None:
+    observed = healthy_cluster()
+    plan = decide(replace(observed, objects={k: item for k, item in observed.objects.items() if k != key}), SETTINGS)
+    assert [key_of(item) for item in plan.apply] == [key]
+    assert [event.message for event in plan.events] == [f"{key[0]} {key[1]} was deleted and is created again"]
 
 
-@pytest.mark.parametrize("key", needed(cluster(), SETTINGS), ids=lambda key: f"{key[0]}-{key[1]}")
-def test_whatever_is_edited_is_made_right(key: tuple[str, str]) -> None:
-    seen = whole()
-    edited = copy.deepcopy(seen.objects[key])
+@pytest.mark.parametrize("key", required_keys(cluster(), SETTINGS), ids=lambda key: f"{key[0]}-{key[1]}")
+def test_an_edited_object_is_applied_again(key: tuple[str, str]) -> None:
+    observed = healthy_cluster()
+    edited = copy.deepcopy(observed.objects[key])
     edited["metadata"]["labels"]["app.kubernetes.io/managed-by"] = "somebody"
-    plan = decide(replace(seen, objects={**seen.objects, key: edited}), SETTINGS)
-    assert [key_of(thing) for thing in plan.apply] == [key]
+    plan = decide(replace(observed, objects={**observed.objects, key: edited}), SETTINGS)
+    assert [key_of(item) for item in plan.apply] == [key]
 
 
-def test_what_others_add_stays() -> None:
-    seen = whole()
-    objects = copy.deepcopy(dict(seen.objects))
-    for thing in objects.values():
-        thing["metadata"]["labels"]["team"] = "market"
-        thing["metadata"]["resourceVersion"] = "7"
+def test_fields_that_others_add_stay() -> None:
+    observed = healthy_cluster()
+    objects = copy.deepcopy(dict(observed.objects))
+    for item in objects.values():
+        item["metadata"]["labels"]["team"] = "market"
+        item["metadata"]["resourceVersion"] = "7"
     service = objects["Service", "quotes-clients"]["spec"]
     service |= {"clusterIP": "10.96.0.7", "sessionAffinity": "None"}
-    assert decide(replace(seen, objects=objects), SETTINGS).apply == ()
+    assert decide(replace(observed, objects=objects), SETTINGS).apply == ()
 
 
-def test_what_is_not_wanted_any_more_goes_if_it_is_ours() -> None:
-    seen = whole(cluster({"brokers": {"expose": {"type": "NodePort", "host": "n"}}}))
-    seen = replace(seen, resource={**seen.resource, "spec": {"zookeeper": {"replicas": 3}}})
-    gone = decide(seen, SETTINGS).delete
-    assert [key_of(thing) for thing in gone] == [("Service", f"quotes-broker-{number}") for number in range(3)]
+def test_an_unwanted_object_is_deleted_if_the_cluster_owns_it() -> None:
+    observed = healthy_cluster(cluster({"brokers": {"expose": {"type": "NodePort", "host": "n"}}}))
+    observed = replace(observed, resource={**observed.resource, "spec": {"zookeeper": {"replicas": 3}}})
+    gone = decide(observed, SETTINGS).delete
+    assert [key_of(item) for item in gone] == [("Service", f"quotes-broker-{number}") for number in range(3)]
     foreign = {
-        key: {**thing, "metadata": {**thing["metadata"], "ownerReferences": []}} for key, thing in seen.objects.items()
+        key: {**item, "metadata": {**item["metadata"], "ownerReferences": []}} for key, item in observed.objects.items()
     }
-    assert decide(replace(seen, objects=foreign), SETTINGS).delete == ()
+    assert decide(replace(observed, objects=foreign), SETTINGS).delete == ()
 
 
-def test_a_stateful_set_that_says_nothing_of_what_its_pods_read_gets_new_pods() -> None:
-    seen = whole()
-    live = copy.deepcopy(seen.objects[BROKERS])
-    usual = brokers_hash(live)
+def test_a_stateful_set_without_hashes_gets_new_pods() -> None:
+    observed = healthy_cluster()
+    live = copy.deepcopy(observed.objects[BROKER_SET])
+    usual = config_hash(live)
     live["metadata"]["annotations"] = {}
     live["spec"]["template"]["metadata"]["annotations"] = {names.CONFIG_HASH: "of another release"}
-    plan = decide(replace(seen, objects={**seen.objects, BROKERS: live}), SETTINGS)
-    assert [brokers_hash(thing) for thing in plan.apply] == [usual]
-    live = copy.deepcopy(seen.objects[BROKERS])
+    plan = decide(replace(observed, objects={**observed.objects, BROKER_SET: live}), SETTINGS)
+    assert [config_hash(item) for item in plan.apply] == [usual]
+    live = copy.deepcopy(observed.objects[BROKER_SET])
     live["spec"]["template"]["metadata"]["annotations"] = {}
-    plan = decide(replace(seen, objects={**seen.objects, BROKERS: live}), SETTINGS)
-    assert [brokers_hash(thing) for thing in plan.apply] == [usual]
+    plan = decide(replace(observed, objects={**observed.objects, BROKER_SET: live}), SETTINGS)
+    assert [config_hash(item) for item in plan.apply] == [usual]
 
 
 def test_a_deleted_resource_is_left_to_the_garbage_collector() -> None:
-    assert decide(whole(cluster(deletionTimestamp="2026-01-01T00:00:00Z")), SETTINGS) == Plan()
+    assert decide(healthy_cluster(cluster(deletionTimestamp="2026-01-01T00:00:00Z")), SETTINGS) == ClusterPlan()
 
 
-def test_paused_nothing_is_touched_but_the_status_goes_on() -> None:
-    seen = whole(cluster(annotations={names.PAUSED: "true"}), objects={}, pods=pods(brokers=1))
-    plan = decide(seen, SETTINGS)
+def test_a_paused_cluster_gets_only_a_status() -> None:
+    observed = healthy_cluster(cluster(annotations={names.PAUSED: "true"}), objects={}, pods=pods(brokers=1))
+    plan = decide(observed, SETTINGS)
     assert (plan.apply, plan.delete) == ((), ())
     assert condition(plan, "Progressing") == ("False", "Paused")
     assert plan.status["ready"] == "1/3"
 
 
-def test_a_name_that_is_taken_is_named_and_not_touched() -> None:
-    plan = decide(observe(cluster(), taken=frozenset({("Service", "quotes-clients")})), SETTINGS)
-    assert ("Service", "quotes-clients") not in {key_of(thing) for thing in plan.apply}
+def test_an_object_of_another_owner_is_reported_and_not_applied() -> None:
+    plan = decide(observe(cluster(), conflicting=frozenset({("Service", "quotes-clients")})), SETTINGS)
+    assert ("Service", "quotes-clients") not in {key_of(item) for item in plan.apply}
     assert condition(plan, "Degraded") == ("True", "NameTaken")
-    assert plan.events[0].message.startswith("Service quotes-clients belongs to something else")
+    assert plan.events[0].message.startswith("Service quotes-clients belongs to another owner")
 
 
-def test_brokers_wait_for_all_addresses_and_running_ones_stay_meanwhile() -> None:
-    seen = whole()
-    resource = {**seen.resource, "spec": {"brokers": {"expose": {"type": "LoadBalancer"}}}}
-    plan = decide(replace(seen, resource=resource), SETTINGS)
+def test_brokers_wait_for_all_addresses_and_running_ones_stay() -> None:
+    observed = healthy_cluster()
+    resource = {**observed.resource, "spec": {"brokers": {"expose": {"type": "LoadBalancer"}}}}
+    plan = decide(replace(observed, resource=resource), SETTINGS)
     assert condition(plan, "Progressing") == ("True", "WaitingForAddresses")
     assert plan.delete == ()
-    assert plan.again
-    applied = {key_of(thing) for thing in plan.apply}
+    assert plan.requeue_after
+    applied = {key_of(item) for item in plan.apply}
     assert ("Service", "quotes-broker-0") in applied
     assert ("StatefulSet", "quotes-broker") not in applied
 
 
-def test_the_server_list_names_who_takes_clients() -> None:
-    seen = whole(cluster({"brokers": {"weights": {"quotes-broker-0": 20}}}))
+def test_the_server_list_has_the_ready_brokers() -> None:
+    observed = healthy_cluster(cluster({"brokers": {"weights": {"quotes-broker-0": 20}}}))
     leaving = pod("quotes-broker-1", names.BROKER)
     leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    plan = decide(replace(seen, pods=instead(pods(), leaving)), SETTINGS)
-    listed = next(thing for thing in plan.apply if thing["metadata"]["name"] == "quotes-servers")["data"][
-        "servers.json"
-    ]
+    plan = decide(replace(observed, pods=replace_pods(pods(), leaving)), SETTINGS)
+    listed = next(item for item in plan.apply if item["metadata"]["name"] == "quotes-servers")["data"]["servers.json"]
     assert "quotes-broker-1" not in listed
     assert '"weight": 20' in listed
     assert [server["ready"] for server in plan.status["servers"]] == [True, False, True]
 
 
-def test_no_pod_is_replaced_while_what_it_is_made_from_changes() -> None:
+def test_no_pod_is_replaced_while_its_configuration_changes() -> None:
     old = (*pods(0, 3), *pods(3, 0, revision=OLD))
-    seen = whole(pods=old)
-    changed = {**seen.resource, "spec": {"topics": {"maxTopics": 7}}}
-    plan = decide(replace(seen, resource=changed), SETTINGS)
+    observed = healthy_cluster(pods=old)
+    changed = {**observed.resource, "spec": {"topics": {"maxTopics": 7}}}
+    plan = decide(replace(observed, resource=changed), SETTINGS)
     assert (plan.replace, condition(plan, "Progressing")) == ((), ("True", "Updating"))
-    gone = {key: thing for key, thing in seen.objects.items() if key != ("ConfigMap", "quotes-zookeeper")}
-    assert decide(replace(seen, objects=gone), SETTINGS).replace == ()
-    listed = {key: thing for key, thing in seen.objects.items() if key != ("ConfigMap", "quotes-servers")}
-    assert decide(replace(seen, objects=listed), SETTINGS).replace, "the server list is no part of a pod"
+    gone = {key: item for key, item in observed.objects.items() if key != ("ConfigMap", "quotes-zookeeper")}
+    assert decide(replace(observed, objects=gone), SETTINGS).replace == ()
+    listed = {key: item for key, item in observed.objects.items() if key != ("ConfigMap", "quotes-servers")}
+    assert decide(replace(observed, objects=listed), SETTINGS).replace, "pods do not read the server list"
 
 
-def test_paused_no_pod_is_replaced() -> None:
+def test_no_pod_of_a_paused_cluster_is_replaced() -> None:
     old = (*pods(0, 3), *pods(3, 0, revision=OLD))
-    assert decide(whole(cluster(annotations={names.PAUSED: "true"}), pods=old), SETTINGS).replace == ()
+    assert decide(healthy_cluster(cluster(annotations={names.PAUSED: "true"}), pods=old), SETTINGS).replace == ()

@@ -1,4 +1,4 @@
-"""The decision: what is told of a rollout and of pods in trouble, once each, whatever comes between."""
+"""The decision about a cluster: a rollout and pods in trouble are reported once, whatever comes between."""
 
 from __future__ import annotations
 
@@ -7,58 +7,58 @@ from datetime import timedelta
 
 import pytest
 from migratory_operator import names
-from migratory_operator.decide import decide
 from migratory_operator.names import Object
-from migratory_operator.observe import Observed
-from migratory_testing.decisions import after, condition, instead, told, whole
+from migratory_operator.reconcile.decide import decide
+from migratory_operator.reconcile.observed import ObservedCluster
+from migratory_testing.decisions import condition, events_of, healthy_cluster, next_pass, replace_pods
 from migratory_testing.kubernetes import OLD, SETTINGS, pod, pods
 
 
-def paused(seen: Observed, is_so: bool) -> Object:
+def paused(observed: ObservedCluster, is_so: bool) -> Object:
     annotations = {names.PAUSED: "true"} if is_so else {}
-    return {**seen.resource, "metadata": {**seen.resource["metadata"], "annotations": annotations}}
+    return {**observed.resource, "metadata": {**observed.resource["metadata"], "annotations": annotations}}
 
 
-def with_spec(seen: Observed, spec: Object) -> Object:
-    return {**seen.resource, "spec": spec}
+def with_spec(observed: ObservedCluster, spec: Object) -> Object:
+    return {**observed.resource, "spec": spec}
 
 
-def test_whatever_comes_between_a_rollout_is_told_once_from_its_start_to_its_end() -> None:
+def test_an_interrupted_rollout_posts_one_start_and_one_end() -> None:
     old = (*pods(0, 3), *pods(3, 0, revision=OLD))
-    seen, plan = after(whole(), pods=old)
-    assert told(plan) == [("Normal", "RolloutStarted")]
+    observed, plan = next_pass(healthy_cluster(), pods=old)
+    assert events_of(plan) == [("Normal", "RolloutStarted")]
     since = plan.status["rolloutSince"]
     for other, reason in (
-        (paused(seen, True), "Paused"),
-        (with_spec(seen, {"topics": {"maxTopics": 7}}), "Updating"),
-        (with_spec(seen, {"brokers": {"replicas": 2}}), "InvalidSpec"),
+        (paused(observed, True), "Paused"),
+        (with_spec(observed, {"topics": {"maxTopics": 7}}), "Updating"),
+        (with_spec(observed, {"brokers": {"replicas": 2}}), "InvalidSpec"),
     ):
-        changed, plan = after(replace(seen, now=seen.now + timedelta(hours=1)), resource=other)
+        changed, plan = next_pass(replace(observed, now=observed.now + timedelta(hours=1)), resource=other)
         assert condition(plan, "Progressing")[1] == reason
         assert plan.status["rolloutSince"] == since
         assert {"RolloutStarted", "RolloutFinished"}.isdisjoint(one.reason for one in plan.events)
-        again = {**seen.resource, "status": changed.resource["status"]}
-        changed, plan = after(changed, resource=again)
+        again = {**observed.resource, "status": changed.resource["status"]}
+        changed, plan = next_pass(changed, resource=again)
         assert (condition(plan, "Progressing")[1], plan.status["rolloutSince"]) == ("RollingOut", since)
         assert "RolloutStarted" not in {one.reason for one in plan.events}
-        changed, plan = after(changed, pods=pods())
-        assert ("Normal", "RolloutFinished") in told(plan)
+        changed, plan = next_pass(changed, pods=pods())
+        assert ("Normal", "RolloutFinished") in events_of(plan)
         assert "rolloutSince" not in plan.status
 
 
-def test_one_that_ends_while_it_is_paused_has_ended_and_none_begins_then() -> None:
+def test_a_rollout_can_end_but_not_begin_while_paused() -> None:
     old = (*pods(0, 3), *pods(3, 0, revision=OLD))
-    seen, _ = after(whole(), pods=old)
-    _, plan = after(seen, resource=paused(seen, True), pods=pods())
-    assert ("Normal", "RolloutFinished") in told(plan)
-    seen = whole()
-    _, plan = after(seen, resource=paused(seen, True), pods=old)
-    assert told(plan) == [("Normal", "Paused")]
+    observed, _ = next_pass(healthy_cluster(), pods=old)
+    _, plan = next_pass(observed, resource=paused(observed, True), pods=pods())
+    assert ("Normal", "RolloutFinished") in events_of(plan)
+    observed = healthy_cluster()
+    _, plan = next_pass(observed, resource=paused(observed, True), pods=old)
+    assert events_of(plan) == [("Normal", "Paused")]
     assert "rolloutSince" not in plan.status
 
 
 def container(reason: str | None, *, restarts: int = 0, lived: int | None = None, is_ready: bool = False) -> Object:
-    """Waiting for this reason, or running; its last life lasted so many seconds."""
+    """Return the status of a container that waits for this reason, or runs; its last lifetime was `lived` seconds."""
     state: Object = {"running": {}} if reason is None else {"waiting": {"reason": reason}}
     found: Object = {"state": state, "restartCount": restarts, "ready": is_ready}
     if lived is not None:
@@ -77,16 +77,18 @@ def container(reason: str | None, *, restarts: int = 0, lived: int | None = None
         ),
     ],
 )
-def test_trouble_that_comes_and_goes_is_told_once_and_so_is_the_rollout_that_it_stops(
+def test_recurring_trouble_and_the_rollout_that_it_stops_are_reported_once(
     turns: tuple[Object, Object], reason: str
 ) -> None:
     old = (*pods(0, 3), *pods(2, 0, revision=OLD))
-    seen, plan = after(whole(), pods=(*old, pod("quotes-broker-2", names.BROKER, ready=False, **turns[0])))
-    assert {("Warning", reason), ("Warning", "RolloutStopped")} <= set(told(plan))
+    observed, plan = next_pass(
+        healthy_cluster(), pods=(*old, pod("quotes-broker-2", names.BROKER, ready=False, **turns[0]))
+    )
+    assert {("Warning", reason), ("Warning", "RolloutStopped")} <= set(events_of(plan))
     for status in (turns[1], turns[0], turns[1]):
-        seen, plan = after(seen, pods=(*old, pod("quotes-broker-2", names.BROKER, ready=False, **status)))
+        observed, plan = next_pass(observed, pods=(*old, pod("quotes-broker-2", names.BROKER, ready=False, **status)))
         assert (condition(plan, "Degraded"), condition(plan, "Progressing")[1]) == (("True", reason), "RolloutStopped")
-        assert told(plan) == []
+        assert events_of(plan) == []
 
 
 @pytest.mark.parametrize(
@@ -99,6 +101,9 @@ def test_trouble_that_comes_and_goes_is_told_once_and_so_is_the_rollout_that_it_
     ],
     ids=["once", "long-lived", "ready", "unknown"],
 )
-def test_a_container_that_was_restarted_is_no_trouble_by_itself(status: Object) -> None:
+def test_a_restarted_container_alone_is_not_trouble(status: Object) -> None:
     starting = pod("quotes-broker-2", names.BROKER, ready=False, **status)
-    assert condition(decide(whole(pods=instead(pods(), starting)), SETTINGS), "Degraded") == ("False", "NothingKnown")
+    assert condition(decide(healthy_cluster(pods=replace_pods(pods(), starting)), SETTINGS), "Degraded") == (
+        "False",
+        "NothingKnown",
+    )

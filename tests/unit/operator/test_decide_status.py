@@ -1,4 +1,4 @@
-"""The decision: what conditions and events say of a cluster."""
+"""The decision about a cluster: its conditions and Events."""
 
 from __future__ import annotations
 
@@ -8,60 +8,73 @@ from typing import Any
 
 import pytest
 from migratory_operator import names
-from migratory_operator.decide import decide
 from migratory_operator.names import Object
-from migratory_testing.decisions import BROKERS, THIRDS, after, condition, instead, message, observe, told, whole
+from migratory_operator.reconcile.decide import decide
+from migratory_testing.decisions import (
+    BROKER_SET,
+    HEALTHY_PAGES,
+    condition,
+    events_of,
+    healthy_cluster,
+    message,
+    next_pass,
+    observe,
+    replace_pods,
+)
 from migratory_testing.kubernetes import OLD, SETTINGS, cluster, page, pod, pods
 
 
-def test_it_tells_once_when_it_becomes_ready_and_when_it_is_no_more() -> None:
-    starting = whole()
+def test_ready_and_not_ready_post_one_event_each() -> None:
+    starting = healthy_cluster()
     starting.resource["status"] = decide(observe(cluster()), SETTINGS).status
     assert [event.reason for event in decide(starting, SETTINGS).events] == ["Ready"]
-    broken = whole(pods=pods(brokers=2))
+    broken = healthy_cluster(pods=pods(brokers=2))
     assert [(event.type, event.reason) for event in decide(broken, SETTINGS).events] == [("Warning", "NotReady")]
     broken.resource["status"] = decide(broken, SETTINGS).status
     assert decide(broken, SETTINGS).events == ()
-    assert (decide(whole(), SETTINGS).again, decide(broken, SETTINGS).again > 0) == (0.0, True)
+    assert (decide(healthy_cluster(), SETTINGS).requeue_after, decide(broken, SETTINGS).requeue_after > 0) == (
+        0.0,
+        True,
+    )
 
 
 def test_an_invalid_spec_changes_nothing_and_names_the_field() -> None:
-    seen = whole()
-    bad = {**seen.resource, "spec": {"brokers": {"replicas": 2}}}
-    plan = decide(replace(seen, resource=bad), SETTINGS)
+    observed = healthy_cluster()
+    bad = {**observed.resource, "spec": {"brokers": {"replicas": 2}}}
+    plan = decide(replace(observed, resource=bad), SETTINGS)
     assert (plan.apply, plan.delete) == ((), ())
     assert condition(plan, "Ready") == ("False", "InvalidSpec")
     assert "spec.brokers.replicas" in plan.status["conditions"][0]["message"]
     assert ("Warning", "InvalidSpec") in {(event.type, event.reason) for event in plan.events}
 
 
-def test_fields_that_a_newer_definition_brings_are_told_once_and_left_out() -> None:
-    seen = whole()
-    newer = {**seen.resource, "spec": {"brokers": {"replicas": 3, "tail": 1}}}
-    seen, plan = after(seen, resource=newer)
+def test_fields_of_a_newer_definition_are_ignored_and_reported_once() -> None:
+    observed = healthy_cluster()
+    newer = {**observed.resource, "spec": {"brokers": {"replicas": 3, "tail": 1}}}
+    observed, plan = next_pass(observed, resource=newer)
     assert (plan.apply, plan.delete) == ((), ())
     assert condition(plan, "Ready") == ("True", "AllReady")
     assert condition(plan, "Degraded") == ("False", "UnknownFields")
     assert "spec.brokers.tail" in message(plan, "Degraded")
-    assert told(plan) == [("Warning", "UnknownFields")]
-    assert told(after(seen)[1]) == []
+    assert events_of(plan) == [("Warning", "UnknownFields")]
+    assert events_of(next_pass(observed)[1]) == []
 
 
 @pytest.mark.parametrize(
     ("pages", "zookeepers", "expected"),
     [
-        (THIRDS, 3, ("True", "Coordinated")),
-        (THIRDS, 2, ("True", "Coordinated")),
-        (THIRDS, 1, ("False", "NoQuorum")),
+        (HEALTHY_PAGES, 3, ("True", "Coordinated")),
+        (HEALTHY_PAGES, 2, ("True", "Coordinated")),
+        (HEALTHY_PAGES, 1, ("False", "NoQuorum")),
         ({}, 3, ("Unknown", "NoBrokerAnswers")),
         ({"quotes-broker-0": page(range(100), zookeeper_connected=False)}, 3, ("False", "ZooKeeperUnreachable")),
         ({"quotes-broker-0": page(range(99))}, 3, ("False", "GroupsWithoutCoordinator")),
     ],
 )
-def test_coordination_is_quorum_and_a_coordinator_for_every_group(
+def test_coordination_requires_a_quorum_and_a_coordinator_for_every_group(
     pages: dict[str, Any], zookeepers: int, expected: tuple[str, str]
 ) -> None:
-    plan = decide(whole(pages=pages, pods=pods(zookeepers=zookeepers)), SETTINGS)
+    plan = decide(healthy_cluster(pages=pages, pods=pods(zookeepers=zookeepers)), SETTINGS)
     assert condition(plan, "CoordinationAvailable") == expected
     assert (condition(plan, "Ready")[0] == "True") == (expected[0] == "True")
 
@@ -97,96 +110,94 @@ def test_coordination_is_quorum_and_a_coordinator_for_every_group(
         ),
     ],
 )
-def test_a_pod_in_trouble_is_told_in_conditions_and_an_event_and_forgotten_when_mended(
-    status: Object, reason: str, text: str
-) -> None:
+def test_a_pod_in_trouble_is_reported_until_it_recovers(status: Object, reason: str, text: str) -> None:
     stuck = pod("quotes-broker-2", names.BROKER, ready=False, **status)
-    seen = whole(pods=instead(pods(), stuck))
-    plan = decide(seen, SETTINGS)
+    observed = healthy_cluster(pods=replace_pods(pods(), stuck))
+    plan = decide(observed, SETTINGS)
     assert condition(plan, "Degraded") == ("True", reason)
     assert any(event.reason == reason and text in event.message for event in plan.events)
-    after = replace(seen, resource={**seen.resource, "status": plan.status}, pods=pods())
-    assert condition(decide(after, SETTINGS), "Degraded") == ("False", "NothingKnown")
+    recovered = replace(observed, resource={**observed.resource, "status": plan.status}, pods=pods())
+    assert condition(decide(recovered, SETTINGS), "Degraded") == ("False", "NothingKnown")
 
 
-@pytest.mark.parametrize("key", [BROKERS, ("Service", "quotes-clients")], ids=["of-pods", "of-none"])
-def test_what_is_refused_is_no_cluster_where_everything_is_as_asked_for(key: tuple[str, str]) -> None:
-    seen = whole()
-    gone = {other: thing for other, thing in seen.objects.items() if other != key}
-    seen, plan = after(seen, objects=gone, untaken={key: "exceeded quota: small"})
-    why = f"the API server does not take {key[0]} {key[1]}: exceeded quota: small"
-    assert (condition(plan, "Degraded"), message(plan, "Degraded")) == (("True", "ObjectRefused"), why)
-    assert (condition(plan, "Progressing"), message(plan, "Progressing")) == (("False", "ObjectRefused"), why)
-    assert ("Warning", "ObjectRefused") in told(plan)
-    assert told(after(seen)[1]) == [], "once, and nothing is said to be made again"
-    _, plan = after(seen, untaken={key: ""})
-    assert (condition(plan, "Degraded"), told(plan)) == (("False", "NothingKnown"), []), "a moment's trouble"
-    assert condition(plan, "Progressing") == ("True", "Creating" if key == BROKERS else "Updating")
+@pytest.mark.parametrize("key", [BROKER_SET, ("Service", "quotes-clients")], ids=["of-pods", "of-none"])
+def test_a_rejected_object_keeps_a_cluster_from_being_settled(key: tuple[str, str]) -> None:
+    observed = healthy_cluster()
+    gone = {other: item for other, item in observed.objects.items() if other != key}
+    observed, plan = next_pass(observed, objects=gone, rejected={key: "exceeded quota: small"})
+    error = f"the API server rejects {key[0]} {key[1]}: exceeded quota: small"
+    assert (condition(plan, "Degraded"), message(plan, "Degraded")) == (("True", "ObjectRefused"), error)
+    assert (condition(plan, "Progressing"), message(plan, "Progressing")) == (("False", "ObjectRefused"), error)
+    assert ("Warning", "ObjectRefused") in events_of(plan)
+    assert events_of(next_pass(observed)[1]) == [], "one Event, and none for a restored object"
+    _, plan = next_pass(observed, rejected={key: ""})
+    assert (condition(plan, "Degraded"), events_of(plan)) == (("False", "NothingKnown"), []), "a temporary failure"
+    assert condition(plan, "Progressing") == ("True", "Creating" if key == BROKER_SET else "Updating")
 
 
 def test_pods_that_are_not_ready_yet_are_counted() -> None:
-    seen = whole()
-    starting = copy.deepcopy(seen.objects[BROKERS])
+    observed = healthy_cluster()
+    starting = copy.deepcopy(observed.objects[BROKER_SET])
     starting["status"]["readyReplicas"] = 2
-    plan = decide(replace(seen, objects={**seen.objects, BROKERS: starting}), SETTINGS)
+    plan = decide(replace(observed, objects={**observed.objects, BROKER_SET: starting}), SETTINGS)
     assert condition(plan, "Progressing") == ("True", "Starting")
     assert message(plan, "Progressing") == "quotes-broker: 2 of 3 pods are ready"
 
 
-def test_groups_that_wait_for_who_has_their_log_need_a_person() -> None:
-    pages = {name: replace(one, waiting_groups=number) for number, (name, one) in enumerate(THIRDS.items())}
-    plan = decide(whole(pages=pages), SETTINGS)
+def test_topic_groups_that_wait_for_brokers_degrade_the_cluster() -> None:
+    pages = {name: replace(one, waiting_groups=number) for number, (name, one) in enumerate(HEALTHY_PAGES.items())}
+    plan = decide(healthy_cluster(pages=pages), SETTINGS)
     assert condition(plan, "Degraded") == ("True", "GroupsWait")
-    assert "(3 sightings)" in message(plan, "Degraded")
+    assert "(reported 3 times)" in message(plan, "Degraded")
 
 
-def test_a_rollout_is_told_from_its_start_to_its_end() -> None:
+def test_a_rollout_posts_events_from_its_start_to_its_end() -> None:
     old = (*pods(0, 3), *pods(3, 0, revision=OLD))
-    seen, plan = after(whole(), pods=old)
+    observed, plan = next_pass(healthy_cluster(), pods=old)
     assert [one.pod["metadata"]["name"] for one in plan.replace] == ["quotes-broker-2"]
-    assert (condition(plan, "Progressing"), told(plan)) == (("True", "RollingOut"), [("Normal", "RolloutStarted")])
-    assert plan.again
+    assert (condition(plan, "Progressing"), events_of(plan)) == (("True", "RollingOut"), [("Normal", "RolloutStarted")])
+    assert plan.requeue_after
     stuck: Object = {"containerStatuses": [{"state": {"waiting": {"reason": "ErrImagePull"}}}]}
     failed = (*pods(0, 3), *pods(2, 0, revision=OLD), pod("quotes-broker-2", names.BROKER, ready=False, **stuck))
-    seen, plan = after(seen, pods=failed)
+    observed, plan = next_pass(observed, pods=failed)
     assert (plan.replace, condition(plan, "Progressing")) == ((), ("False", "RolloutStopped"))
     assert condition(plan, "Degraded") == ("True", "ImagePullBackOff")
-    assert ("Warning", "RolloutStopped") in told(plan)
-    seen, plan = after(seen)
-    assert told(plan) == [], "once"
-    learning = {**THIRDS, "quotes-broker-0": replace(THIRDS["quotes-broker-0"], member=False)}
-    seen, plan = after(seen, pods=pods(), pages=learning)
-    assert condition(plan, "Progressing") == ("True", "RollingOut"), "every pod is new, but not all is well"
-    seen, plan = after(seen, pages=THIRDS)
+    assert ("Warning", "RolloutStopped") in events_of(plan)
+    observed, plan = next_pass(observed)
+    assert events_of(plan) == [], "once"
+    learning = {**HEALTHY_PAGES, "quotes-broker-0": replace(HEALTHY_PAGES["quotes-broker-0"], member=False)}
+    observed, plan = next_pass(observed, pods=pods(), pages=learning)
+    assert condition(plan, "Progressing") == ("True", "RollingOut"), "all pods are up to date, but not all are healthy"
+    observed, plan = next_pass(observed, pages=HEALTHY_PAGES)
     assert condition(plan, "Progressing") == ("False", "Settled")
-    assert ("Normal", "RolloutFinished") in told(plan)
-    assert told(after(seen)[1]) == []
+    assert ("Normal", "RolloutFinished") in events_of(plan)
+    assert events_of(next_pass(observed)[1]) == []
 
 
-def test_a_rollout_that_stops_without_a_known_trouble_is_degraded_all_the_same() -> None:
+def test_a_stopped_rollout_degrades_the_cluster_without_known_trouble() -> None:
     slow = pod("quotes-broker-2", names.BROKER, ready=False)
     slow["metadata"]["creationTimestamp"] = "2020-01-01T00:00:00Z"
-    seen = whole(pods=(*pods(0, 3), *pods(2, 0, revision=OLD), slow))
-    plan = decide(seen, SETTINGS)
+    observed = healthy_cluster(pods=(*pods(0, 3), *pods(2, 0, revision=OLD), slow))
+    plan = decide(observed, SETTINGS)
     assert condition(plan, "Degraded") == ("True", "RolloutStopped")
     assert "quotes-broker-2 has not been ready for 10 minutes" in message(plan, "Degraded")
 
 
-def test_a_condition_keeps_its_time_while_its_status_stays() -> None:
-    seen = whole()
-    for one in seen.resource["status"]["conditions"]:
+def test_a_condition_keeps_its_transition_time_while_its_status_stays() -> None:
+    observed = healthy_cluster()
+    for one in observed.resource["status"]["conditions"]:
         one["lastTransitionTime"] = "2020-01-01T00:00:00Z"
-    times = {one["type"]: one["lastTransitionTime"] for one in decide(seen, SETTINGS).status["conditions"]}
+    times = {one["type"]: one["lastTransitionTime"] for one in decide(observed, SETTINGS).status["conditions"]}
     assert set(times.values()) == {"2020-01-01T00:00:00Z"}
     broken = {
         one["type"]: one["lastTransitionTime"]
-        for one in decide(replace(seen, pods=pods(brokers=2)), SETTINGS).status["conditions"]
+        for one in decide(replace(observed, pods=pods(brokers=2)), SETTINGS).status["conditions"]
     }
     assert broken["Ready"] == "2026-01-02T03:04:05Z"
     assert broken["Degraded"] == "2020-01-01T00:00:00Z"
 
 
-def test_a_message_fits_the_schema_whatever_the_spec_was() -> None:
+def test_messages_fit_the_schema() -> None:
     weights = {f"x{number}": number for number in range(90)}
     plan = decide(observe(cluster({"brokers": {"weights": weights}})), SETTINGS)
     assert all(len(one["message"]) <= 1024 for one in plan.status["conditions"])

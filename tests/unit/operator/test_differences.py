@@ -1,11 +1,11 @@
-"""Whether an object is as wanted: what is not wanted does not count, what the API leaves out is no difference."""
+"""Comparison of wanted and live objects: only wanted fields count, and dropped empty values are equal."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from migratory_operator.differences import differs, first_difference
+from migratory_operator.reconcile.differences import differs, first_difference
 
 
 @pytest.mark.parametrize(
@@ -27,10 +27,10 @@ from migratory_operator.differences import differs, first_difference
         ({"a": ["x"]}, {"a": "x"}, ".a"),
     ],
 )
-def test_the_first_difference_is_named(wanted: Any, live: Any, path: str | None) -> None:
+def test_the_path_of_the_first_difference_is_returned(wanted: Any, live: Any, path: str | None) -> None:
     assert first_difference(wanted, live) == path
     assert differs(wanted, live) == (path is not None)
 
 
-def test_what_is_not_there_differs() -> None:
+def test_a_missing_object_differs() -> None:
     assert differs({}, None)

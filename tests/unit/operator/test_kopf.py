@@ -1,4 +1,4 @@
-"""kopf's own runner with the operator's handlers: they wake the queue, and leave nothing behind in the resource."""
+"""kopf with the operator's handlers: they wake the queues, and leave nothing behind in the resource."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 import kopf
 import pytest
 from migratory_operator.main import handlers, kopf_settings
-from migratory_operator.metrics import Metrics
 from migratory_operator.names import PAUSED
-from migratory_operator.queue import Queue
+from migratory_operator.reconcile.queue import WorkQueue
+from migratory_operator.telemetry.metrics import OperatorMetrics
 from migratory_testing.fakekube import FakeKube
 from migratory_testing.kubernetes import cluster, report
 
@@ -20,18 +20,18 @@ OTHER = "namespaces/market/migratoryclusters/other"
 WEEKLY = "namespaces/market/slareports/weekly"
 
 
-async def test_what_is_there_and_what_changes_is_looked_at_and_not_touched(
+async def test_new_and_changed_resources_wake_the_queues_and_are_not_written(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     clusters: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
     reports: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
 
-    def looking(at: asyncio.Queue[tuple[str, str]]) -> Queue:
-        async def look(namespace: str, name: str) -> float:
-            at.put_nowait((namespace, name))
+    def recording_queue(calls: asyncio.Queue[tuple[str, str]]) -> WorkQueue:
+        async def reconcile(namespace: str, name: str) -> float:
+            calls.put_nowait((namespace, name))
             return 0.0
 
-        return Queue(look, Metrics())
+        return WorkQueue(reconcile, OperatorMetrics())
 
     async with FakeKube() as kube:
         config = tmp_path / "kubeconfig"
@@ -39,7 +39,7 @@ async def test_what_is_there_and_what_changes_is_looked_at_and_not_touched(
         monkeypatch.setenv("KUBECONFIG", str(config))
         kube.put(QUOTES, cluster())
         kube.put(WEEKLY, report())
-        queues, stop = (looking(clusters), looking(reports)), asyncio.Event()
+        queues, stop = (recording_queue(clusters), recording_queue(reports)), asyncio.Event()
         running = asyncio.create_task(
             kopf.operator(
                 registry=handlers(*queues), settings=kopf_settings(), standalone=True, clusterwide=True, stop_flag=stop
@@ -49,12 +49,12 @@ async def test_what_is_there_and_what_changes_is_looked_at_and_not_touched(
             async with asyncio.timeout(30):
                 assert await clusters.get() == ("market", "quotes")
                 assert await reports.get() == ("market", "weekly")
-                await kube.watched("migratoryclusters", "slareports")
+                await kube.wait_for_watches("migratoryclusters", "slareports")
                 for clients in range(3):
                     kube.put(QUOTES, {**cluster(), "status": {"brokers": [{"name": "a", "clients": clients}]}})
                 kube.put(WEEKLY, report(status={"phase": "Running"}))
                 kube.put(OTHER, cluster(name="other"))
-                assert await clusters.get() == ("market", "other"), "a status alone is nothing to look at"
+                assert await clusters.get() == ("market", "other"), "a changed status alone wakes no queue"
                 kube.put(QUOTES, cluster({"brokers": {"replicas": 5}}, generation=2))
                 assert await clusters.get() == ("market", "quotes")
                 kube.put(WEEKLY, report(window="2m", metadata={"generation": 2}))

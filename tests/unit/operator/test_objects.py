@@ -1,4 +1,4 @@
-"""Builders: YAML in, YAML out. `MIGRATORY_REWRITE=1 pytest tests/unit/operator` writes what they make now."""
+"""Builders: YAML in, YAML out. `MIGRATORY_REWRITE=1 pytest tests/unit/operator` rewrites the expected files."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import yaml
 from migratory_operator import names
-from migratory_operator.names import Object, Owner
+from migratory_operator.names import Object, ResourceOwner
 from migratory_operator.objects import desired, exposure
-from migratory_operator.observe import key_of
-from migratory_operator.settings import Settings
+from migratory_operator.reconcile.observed import key_of
+from migratory_operator.settings import OperatorSettings
 from migratory_resources.validation.custom_resources import read_cluster
 from migratory_testing.kubernetes import SETTINGS, cluster, readable
 
@@ -22,13 +22,13 @@ assert CASES, "no cases were found"
 
 
 def build(resource: Object, services: dict[str, Object] | None = None) -> list[Object]:
-    asked, owner = read_cluster(resource), Owner.of(resource)
+    asked, owner = read_cluster(resource), ResourceOwner.of(resource)
     urls = exposure.urls(asked, owner, services or {})
     return desired(asked, owner, SETTINGS, urls, {f"{owner.name}-broker-0"})
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda path: path.name.removesuffix(".in.yaml"))
-def test_a_cluster_becomes_these_objects(case: Path) -> None:
+def test_a_cluster_is_built_as_expected(case: Path) -> None:
     given = yaml.safe_load(case.read_text())
     made = readable(build(given["cluster"], given.get("services")))
     expected = case.with_name(case.name.replace(".in.", ".out."))
@@ -38,18 +38,18 @@ def test_a_cluster_becomes_these_objects(case: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["m", "m" * 39, "m" * 40, "m-" * 19 + "mm"])
-def test_every_name_leaves_room_for_what_kubernetes_adds(name: str) -> None:
-    for thing in build(cluster(name=name)):
-        made = thing["metadata"]["name"]
+def test_names_leave_room_for_suffixes_of_kubernetes(name: str) -> None:
+    for item in build(cluster(name=name)):
+        made = item["metadata"]["name"]
         assert len(made) <= 52
         assert not made.endswith("-")
-        assert all(len(value) <= 63 for value in thing["metadata"]["labels"].values())
+        assert all(len(value) <= 63 for value in item["metadata"]["labels"].values())
 
 
-def test_two_clusters_with_nearly_the_same_name_share_nothing() -> None:
+def test_clusters_with_similar_names_share_no_object_and_no_selector() -> None:
     first, second = (build(cluster(name="m" * 39 + last)) for last in "ab")
-    assert {key_of(thing) for thing in first}.isdisjoint(key_of(thing) for thing in second)
-    selectors = [[yaml.safe_dump(found) for thing in made for found in selectors_in(thing)] for made in (first, second)]
+    assert {key_of(item) for item in first}.isdisjoint(key_of(item) for item in second)
+    selectors = [[yaml.safe_dump(found) for item in made for found in selectors_in(item)] for made in (first, second)]
     assert selectors[0]
     assert set(selectors[0]).isdisjoint(selectors[1])
 
@@ -66,17 +66,17 @@ def selectors_in(node: object) -> Iterator[object]:
             yield from selectors_in(value)
 
 
-def test_everything_belongs_to_the_resource_and_is_found_by_its_labels() -> None:
+def test_every_object_has_owner_and_labels() -> None:
     resource = cluster({"brokers": {"expose": {"type": "Template", "urlTemplate": "wss://{pod}.example.com/ws"}}})
-    for thing in build(resource):
-        assert Owner.of(resource).owns(thing)
+    for item in build(resource):
+        assert ResourceOwner.of(resource).owns(item)
         wanted = {**names.selector("quotes"), "app.kubernetes.io/managed-by": names.FIELD_MANAGER}
-        assert wanted.items() <= thing["metadata"]["labels"].items()
-        assert thing["metadata"]["namespace"] == "market"
+        assert wanted.items() <= item["metadata"]["labels"].items()
+        assert item["metadata"]["namespace"] == "market"
 
 
-def test_no_pod_has_a_privilege_or_a_writable_root() -> None:
-    sets = [thing for thing in build(cluster()) if thing["kind"] == "StatefulSet"]
+def test_pods_have_no_privileges_and_no_writable_root() -> None:
+    sets = [item for item in build(cluster()) if item["kind"] == "StatefulSet"]
     assert len(sets) == 2
     for found in sets:
         spec = found["spec"]["template"]["spec"]
@@ -91,19 +91,19 @@ def test_no_pod_has_a_privilege_or_a_writable_root() -> None:
 
 
 @pytest.mark.parametrize(("replicas", "copies", "budgets"), [(1, 1, 0), (2, 1, 1), (3, 2, 1)])
-def test_one_broker_alone_has_no_disruption_budget(replicas: int, copies: int, budgets: int) -> None:
+def test_a_single_broker_has_no_disruption_budget(replicas: int, copies: int, budgets: int) -> None:
     spec = {"brokers": {"replicas": replicas}, "delivery": {"minCopies": copies}, "zookeeper": {"replicas": 1}}
-    found = [thing for thing in build(cluster(spec)) if thing["kind"] == "PodDisruptionBudget"]
+    found = [item for item in build(cluster(spec)) if item["kind"] == "PodDisruptionBudget"]
     assert len(found) == budgets
-    assert all(thing["spec"]["maxUnavailable"] == 1 for thing in found)
+    assert all(item["spec"]["maxUnavailable"] == 1 for item in found)
 
 
-def test_pods_are_made_anew_when_what_they_read_changes_and_not_otherwise() -> None:
+def test_the_hash_changes_only_with_the_configuration_that_pods_read() -> None:
     def hashes(spec: Object) -> list[str]:
         return [
-            thing["spec"]["template"]["metadata"]["annotations"][names.CONFIG_HASH]
-            for thing in build(cluster(spec))
-            if thing["kind"] == "StatefulSet"
+            item["spec"]["template"]["metadata"]["annotations"][names.CONFIG_HASH]
+            for item in build(cluster(spec))
+            if item["kind"] == "StatefulSet"
         ]
 
     usual = hashes({})
@@ -113,10 +113,10 @@ def test_pods_are_made_anew_when_what_they_read_changes_and_not_otherwise() -> N
     assert changed[1] != usual[1]
 
 
-def test_with_an_ensemble_of_somebody_else_none_is_made() -> None:
+def test_an_external_ensemble_is_not_built() -> None:
     made = build(cluster({"zookeeper": {"external": "zk-0:2181,zk-1:2181"}}))
-    assert not [thing for thing in made if "zookeeper" in thing["metadata"]["name"]]
-    text = next(thing for thing in made if key_of(thing) == ("ConfigMap", "quotes-broker"))["data"]["broker.json"]
+    assert not [item for item in made if "zookeeper" in item["metadata"]["name"]]
+    text = next(item for item in made if key_of(item) == ("ConfigMap", "quotes-broker"))["data"]["broker.json"]
     assert '"servers": "zk-0:2181,zk-1:2181"' in text
 
 
@@ -153,22 +153,22 @@ def test_with_an_ensemble_of_somebody_else_none_is_made() -> None:
         ({"type": "LoadBalancer"}, {"spec": {}, "status": {"loadBalancer": {}}}, None),
     ],
 )
-def test_a_brokers_url_is_what_its_clients_can_reach(expose: Object, service: Object, url: str | None) -> None:
+def test_a_brokers_url_depends_on_its_exposure(expose: Object, service: Object, url: str | None) -> None:
     resource = cluster({"brokers": {"expose": expose}})
-    found = exposure.urls(read_cluster(resource), Owner.of(resource), {"quotes-broker-0": service})
+    found = exposure.urls(read_cluster(resource), ResourceOwner.of(resource), {"quotes-broker-0": service})
     assert found.get("quotes-broker-0") == url
 
 
-def test_without_all_addresses_there_are_no_brokers_yet_but_everything_else() -> None:
-    made = {key_of(thing) for thing in build(cluster({"brokers": {"expose": {"type": "LoadBalancer"}}}))}
+def test_without_all_addresses_only_the_brokers_are_missing() -> None:
+    made = {key_of(item) for item in build(cluster({"brokers": {"expose": {"type": "LoadBalancer"}}}))}
     assert ("StatefulSet", "quotes-broker") not in made
     assert {("Service", "quotes-broker-2"), ("StatefulSet", "quotes-zookeeper")} <= made
 
 
-def test_zookeeper_s_members_are_reached_by_the_operator_of_this_namespace_alone() -> None:
-    asked, owner = read_cluster(cluster()), Owner.of(cluster())
+def test_only_the_operator_of_its_namespace_may_reach_zookeeper() -> None:
+    asked, owner = read_cluster(cluster()), ResourceOwner.of(cluster())
 
-    def clients(settings: Settings) -> list[Object]:
+    def clients(settings: OperatorSettings) -> list[Object]:
         made = desired(asked, owner, settings, exposure.urls(asked, owner, {}), frozenset())
         policy = next(one for one in made if key_of(one) == ("NetworkPolicy", "quotes-zookeeper"))
         return list(policy["spec"]["ingress"][0]["from"])

@@ -1,0 +1,61 @@
+"""The part of a broker's status page (`/v1/status`) that the operator uses; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class BrokerStatusPage:
+    """A broker's report about itself."""
+
+    ready: bool
+    zookeeper_connected: bool
+    clients: int
+    waiting_groups: int
+    """Topic groups that wait for brokers of their last member list."""
+    incarnation: int
+    member: bool
+    """Whether it is a synced member of an activated list in every topic group."""
+    fenced: bool
+    draining: bool
+    links: Mapping[str, int]
+    """Incarnations of the brokers that it is connected to, by name."""
+    lists: Mapping[int, frozenset[str]]
+    """Member lists of the topic groups that it coordinates now."""
+    copies: int
+    """The highest number of copies of these topic groups; 0 without one."""
+    staying: frozenset[str]
+    """The brokers to which it sends its clients when it leaves, itself among them; empty if the page has no list."""
+
+    @property
+    def owned(self) -> frozenset[int]:
+        """The topic groups that it coordinates."""
+        return frozenset(self.lists)
+
+    @property
+    def listed(self) -> frozenset[str]:
+        """The brokers on any of the member lists."""
+        return frozenset[str]().union(*self.lists.values())
+
+    @classmethod
+    def read(cls, page: Mapping[str, Any]) -> BrokerStatusPage:
+        """:raises KeyError, TypeError, ValueError: not a status page."""
+        logic, edge = page["logic"], page["edge"]
+        coordinated = [group for group in logic["groups"] if group["role"] == "coordinator"]
+        return cls(
+            ready=bool(page["ready"]),
+            zookeeper_connected=bool(page["zookeeper_connected"]),
+            clients=int(edge["clients"]) if edge is not None else 0,
+            waiting_groups=int(logic["waiting_groups"]),
+            incarnation=int(logic["incarnation"]),
+            member=bool(logic["member"]),
+            fenced=bool(logic["fenced"]),
+            draining=bool(logic["draining"]),
+            links={str(name): int(incarnation) for name, incarnation in logic["peers"].items()},
+            lists={int(group["group"]): frozenset(str(name) for name in group["members"]) for group in coordinated},
+            copies=max((int(group["copies"]) for group in coordinated), default=0),
+            staying=frozenset(str(name) for name in page.get("staying", ())),
+        )

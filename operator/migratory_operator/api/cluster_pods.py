@@ -1,0 +1,102 @@
+"""Requests to a cluster's pods: the brokers' status pages, and the modes of ZooKeeper's members.
+
+Pods are asked by address: a DNS name resolves only after the pod's Service knows it. A pod that does not answer is left
+out of the result.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import aiohttp
+
+from migratory_operator.api.broker_status import BrokerStatusPage
+from migratory_operator.names import ADMIN_PORT, ZOOKEEPER_PORT, Object
+
+_BROKER_TIMEOUT = 3.0
+"""Seconds for a status page. A broker that hangs delays one reconciliation by this time."""
+_MAX_PAGE_BYTES = 64 * 2**20
+"""Bytes of a status page. Ten thousand topic groups of a dozen brokers take some ten million."""
+_MEMBER_TIMEOUT = 2.0
+"""Seconds for a ZooKeeper member's answer."""
+_log = logging.getLogger(__name__)
+
+
+class BrokerStatusClient:
+    """An HTTP client of the brokers' administration listeners."""
+
+    def __init__(self) -> None:
+        self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_BROKER_TIMEOUT), trust_env=False)
+
+    async def pages(self, pods: Iterable[Object]) -> dict[str, BrokerStatusPage]:
+        """Return the status pages by pod name."""
+        addresses = _addresses(pods)
+        answers = await asyncio.gather(*(self._page(name, address) for name, address in addresses.items()))
+        return {name: page for name, page in zip(addresses, answers, strict=True) if page is not None}
+
+    async def _page(self, name: str, address: str) -> BrokerStatusPage | None:
+        host = f"[{address}]" if ":" in address else address
+        try:
+            async with self._session.get(f"http://{host}:{ADMIN_PORT}/v1/status") as answer:
+                answer.raise_for_status()
+                page: Any = await asyncio.to_thread(json.loads, await _read_to_end(answer.content))
+                return BrokerStatusPage.read(page)
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            _log.debug("%s does not answer: %r", name, error)
+        except (ValueError, KeyError, TypeError) as error:
+            _log.warning("%s: /v1/status is malformed: %r", name, error)
+        return None
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._session.close()
+
+
+async def member_modes(pods: Sequence[Object], port: int = ZOOKEEPER_PORT) -> dict[str, str]:
+    """Return leader, follower or standalone by pod name, from ZooKeeper's command `srvr`.
+
+    A hint only, for a rollout to replace the leader last: a network policy may block the operator, and the rollout
+    goes on without it.
+    """
+    addresses = _addresses(pods)
+    modes = await asyncio.gather(*(_member_mode(name, address, port) for name, address in addresses.items()))
+    return {name: mode for name, mode in zip(addresses, modes, strict=True) if mode}
+
+
+async def _member_mode(name: str, address: str, port: int) -> str:
+    try:
+        async with asyncio.timeout(_MEMBER_TIMEOUT):
+            reader, writer = await asyncio.open_connection(address, port)
+            try:
+                writer.write(b"srvr")
+                answer = await reader.read()  # a member closes the connection after its answer
+            finally:
+                writer.close()
+    except (OSError, TimeoutError) as error:
+        _log.debug("%s does not answer srvr: %r", name, error)
+        return ""
+    lines = answer.decode("ascii", "replace").splitlines()
+    return next((line.removeprefix("Mode: ").strip() for line in lines if line.startswith("Mode: ")), "")
+
+
+def _addresses(pods: Iterable[Object]) -> dict[str, str]:
+    """Return the addresses by pod name, of the pods that have one."""
+    addresses = {str(pod["metadata"]["name"]): pod.get("status", {}).get("podIP") for pod in pods}
+    return {name: str(address) for name, address in addresses.items() if address}
+
+
+async def _read_to_end(content: aiohttp.StreamReader) -> bytes:
+    """Return the whole body; a single read may return any part of it.
+
+    :raises ValueError: it is too long.
+    """
+    data = bytearray()
+    async for part in content.iter_any():
+        data += part
+        if len(data) > _MAX_PAGE_BYTES:
+            raise ValueError(f"more than {_MAX_PAGE_BYTES} bytes")
+    return bytes(data)

@@ -1,0 +1,313 @@
+"""Requests to the Kubernetes API server, each with a time limit. The only module that imports lightkube.
+
+Objects are plain dictionaries, as the API represents them. lightkube reads the token of a service account again when it
+has expired.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, cast
+
+import httpx2
+from lightkube import ALL_NS
+from lightkube.config.kubeconfig import KubeConfig
+from lightkube.core.async_client import AsyncClient
+from lightkube.core.exceptions import ApiError as _ApiError
+from lightkube.core.exceptions import ConfigError
+from lightkube.generic_resource import create_global_resource, create_namespaced_resource
+from lightkube.resources.core_v1 import PodEviction
+from lightkube.types import PatchType
+from migratory_resources.cluster.spec import API_VERSION
+
+from migratory_operator.names import FIELD_MANAGER, Object
+
+TIMEOUT = 10.0
+"""Seconds for a request. A silent API server delays one reconciliation by this time at most."""
+WATCH_SECONDS = 60
+"""Seconds after which a watch is started again, so that one that went silent is noticed."""
+
+
+class ApiError(Exception):
+    """A request that was rejected (`code` is the HTTP status) or got no answer (`code` is 0)."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+    @property
+    def is_permanent(self) -> bool:
+        """Whether the API server rejects the request for its content, so that a retry would fail again."""
+        return 400 <= self.code < 500 and self.code not in (401, 404, 408, 409, 429)
+
+    @property
+    def is_namespace_terminating(self) -> bool:
+        """Whether the namespace is being deleted: nothing can be created in it, and nothing needs to be."""
+        return self.code == 403 and "being terminated" in str(self)
+
+
+class NoKubernetes(Exception):
+    """Neither a kubeconfig nor a pod's service account gives the address of an API server."""
+
+
+@dataclass(frozen=True)
+class ResourceKind:
+    """A kind of resource, as API requests name it."""
+
+    group: str
+    version: str
+    kind: str
+    plural: str
+
+    @property
+    def api_version(self) -> str:
+        """The `apiVersion` of its objects."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+
+GROUP, VERSION = API_VERSION.split("/")
+CLUSTER = ResourceKind(GROUP, VERSION, "MigratoryCluster", "migratoryclusters")
+REPORT = ResourceKind(GROUP, VERSION, "SLAReport", "slareports")
+POD = ResourceKind("", "v1", "Pod", "pods")
+JOB = ResourceKind("batch", "v1", "Job", "jobs")
+ROLE_KINDS = (
+    ResourceKind("rbac.authorization.k8s.io", "v1", "Role", "roles"),
+    ResourceKind("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings"),
+)
+EVENT = ResourceKind("", "v1", "Event", "events")
+OWNED_KINDS = (
+    ResourceKind("", "v1", "ConfigMap", "configmaps"),
+    ResourceKind("", "v1", "Service", "services"),
+    ResourceKind("", "v1", "ServiceAccount", "serviceaccounts"),
+    ResourceKind("apps", "v1", "StatefulSet", "statefulsets"),
+    ResourceKind("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies"),
+    ResourceKind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets"),
+)
+"""Kinds of the objects of a cluster. Objects of these kinds that are no longer wanted are deleted."""
+
+OPTIONAL_KINDS = (ResourceKind("monitoring.coreos.com", "v1", "ServiceMonitor", "servicemonitors"),)
+"""Kinds of objects that are created only where the API server knows the kind. They are not watched."""
+KINDS_BY_NAME = {kind.kind: kind for kind in (*OWNED_KINDS, *OPTIONAL_KINDS)}
+
+
+class _LightkubeClient(AsyncClient):
+    """A client that can delete by uid; lightkube's own deletes by name alone."""
+
+    async def delete_one(self, kind: Any, name: str, *, namespace: str, uid: str) -> None:
+        """Delete the object and its dependents. The API answers 409 if another object has the name by now."""
+        params = {"uid": uid, "propagationPolicy": "Background"}
+        await self._client.request("delete", res=kind, name=name, namespace=namespace, params=params)
+
+
+class KubernetesApi:
+    """A client of the API server with one connection pool.
+
+    :param namespaces: the namespaces to list and watch; empty for all.
+    :raises NoKubernetes: no API server is configured.
+    """
+
+    def __init__(self, namespaces: tuple[str, ...], config: KubeConfig | None = None) -> None:
+        self.namespaces = namespaces
+        try:
+            self._client = _LightkubeClient(
+                config=config, namespace="default", timeout=httpx2.Timeout(TIMEOUT), field_manager=FIELD_MANAGER
+            )
+        except ConfigError as error:
+            raise NoKubernetes(
+                f"no Kubernetes cluster is configured: {error}; set KUBECONFIG to the path of a kubeconfig file"
+            ) from error
+
+    async def list_everywhere(self, kind: ResourceKind) -> list[Object]:
+        """Return the objects of all namespaces that the operator watches."""
+        lists = await asyncio.gather(*(self.list(kind, namespace) for namespace in self.namespaces or (ALL_NS,)))
+        return [item for part in lists for item in part]
+
+    async def list_optional(self, kind: ResourceKind, namespace: str, labels: Mapping[str, str]) -> list[Object] | None:
+        """Return the objects, or None if the API server does not know the kind."""
+        try:
+            return await self.list(kind, namespace, labels)
+        except ApiError as error:
+            if error.code == 404:
+                return None
+            raise
+
+    async def list(self, kind: ResourceKind, namespace: str, labels: Mapping[str, str] | None = None) -> list[Object]:
+        """Return the objects of a namespace that have the labels."""
+        listing = self._client.list(_class(kind), namespace=namespace, labels=cast(Any, labels), chunk_size=500)
+        async with _limited():
+            return [_to_dict(kind, item) async for item in listing]
+
+    async def get(self, kind: ResourceKind, namespace: str, name: str) -> Object | None:
+        """Return the object, or None if there is none."""
+        try:
+            async with _limited():
+                return _to_dict(kind, await self._client.get(_class(kind), name, namespace=namespace))
+        except ApiError as error:
+            if error.code == 404:
+                return None
+            raise
+
+    async def apply(self, kind: ResourceKind, wanted: Object) -> Object:
+        """Apply server-side, and take ownership of every field that the object sets."""
+        metadata = wanted["metadata"]
+        async with _limited():
+            return _to_dict(
+                kind,
+                await self._client.patch(
+                    _class(kind),
+                    metadata["name"],
+                    wanted,
+                    namespace=metadata["namespace"],
+                    patch_type=PatchType.APPLY,
+                    force=True,
+                ),
+            )
+
+    async def apply_status(
+        self, kind: ResourceKind, resource: Object, status: Object, manager: str = FIELD_MANAGER
+    ) -> None:
+        """Apply a status server-side. Conditions are a map by type, so those of other writers stay.
+
+        :param manager: the field manager. Each manager owns its own part of the status.
+        """
+        metadata = resource["metadata"]
+        body = {
+            "apiVersion": kind.api_version,
+            "kind": kind.kind,
+            # The uid keeps a resource that was deleted and created again from getting the old status.
+            "metadata": {"name": metadata["name"], "namespace": metadata["namespace"], "uid": metadata["uid"]},
+            "status": status,
+        }
+        async with _limited():
+            await self._client.patch(
+                _class(kind).Status,
+                metadata["name"],
+                body,
+                namespace=metadata["namespace"],
+                patch_type=PatchType.APPLY,
+                field_manager=manager,
+                force=True,
+            )
+
+    async def apply_definition(self, crd: Object) -> None:
+        """Apply a custom resource definition, which has no namespace."""
+        definition: Any = create_global_resource(
+            "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions"
+        )
+        async with _limited():
+            await self._client.patch(definition, crd["metadata"]["name"], crd, patch_type=PatchType.APPLY, force=True)
+
+    async def create(self, kind: ResourceKind, wanted: Object) -> None:
+        """Create an object."""
+        # The overloads of `create` accept typed resources only.
+        create: Callable[..., Awaitable[object]] = self._client.create
+        async with _limited():
+            await create(_class(kind)(wanted), namespace=wanted["metadata"]["namespace"])
+
+    async def delete(self, kind: ResourceKind, present: Object) -> None:
+        """Delete exactly this object, by uid. Do nothing if it is gone or another one has its name by now."""
+        metadata = present["metadata"]
+        try:
+            async with _limited():
+                await self._client.delete_one(
+                    _class(kind), metadata["name"], namespace=metadata["namespace"], uid=metadata["uid"]
+                )
+        except ApiError as error:
+            if error.code not in (404, 409):
+                raise
+
+    async def evict(self, pod: Object) -> str:
+        """Evict exactly this pod. Return the reason if a disruption budget forbids it, else ""."""
+        metadata = pod["metadata"]
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": metadata["name"], "namespace": metadata["namespace"]},
+            "deleteOptions": {"preconditions": {"uid": metadata["uid"]}},
+        }
+        create: Callable[..., Awaitable[object]] = self._client.create
+        try:
+            async with _limited():
+                await create(PodEviction.from_dict(body), metadata["name"], namespace=metadata["namespace"])
+        except ApiError as error:
+            if error.code == 429:
+                return str(error)
+            if error.code not in (404, 409):
+                raise
+        return ""
+
+    async def watch(
+        self, kind: ResourceKind, namespace: str | None, labels: Mapping[str, str]
+    ) -> AsyncIterator[Object]:
+        """Yield objects as they change, for WATCH_SECONDS; the caller starts the next watch.
+
+        A watch whose connection went silent ends like one without changes.
+
+        :param namespace: None for all.
+        """
+        stream = self._client.watch(
+            _class(kind),
+            namespace=ALL_NS if namespace is None else namespace,
+            labels=cast(Any, labels),
+            server_timeout=WATCH_SECONDS,
+        )
+        try:
+            async with asyncio.timeout(WATCH_SECONDS + TIMEOUT):
+                async for _, changed in stream:
+                    yield _to_dict(kind, changed)
+        except TimeoutError:
+            return
+        except _FAILURES as error:
+            raise _to_api_error(error) from error
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.close()
+
+
+@cache
+def _class(kind: ResourceKind) -> Any:
+    """Return lightkube's class of a kind. It registers one per process, and rejects a second one of the same name."""
+    return create_namespaced_resource(kind.group, kind.version, kind.kind, kind.plural)
+
+
+class _limited:
+    """A time limit of a request, which also converts every failure to an ApiError."""
+
+    def __init__(self) -> None:
+        self._limit = asyncio.timeout(TIMEOUT + 1)
+
+    async def __aenter__(self) -> None:
+        await self._limit.__aenter__()
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+        try:
+            await self._limit.__aexit__(kind, error, trace)
+        except TimeoutError as late:
+            raise ApiError(0, f"the API server did not answer within {TIMEOUT:g} s") from late
+        if isinstance(error, _FAILURES):
+            raise _to_api_error(error) from error
+
+
+_FAILURES = (_ApiError, httpx2.HTTPError, ValueError, KeyError)
+"""Errors of lightkube. It raises the last two for an answer that is not an API server's, such as a proxy's page."""
+
+
+def _to_api_error(error: BaseException) -> ApiError:
+    if isinstance(error, _ApiError):
+        return ApiError(error.status.code or 0, error.status.message or str(error))
+    if isinstance(error, httpx2.HTTPStatusError):
+        # A proxy's page, or another answer without a Status object.
+        return ApiError(error.response.status_code, f"the API server answered {error.response.status_code}")
+    if isinstance(error, (ValueError, KeyError)):
+        return ApiError(0, f"the answer is not an API server's: {error!r}")
+    return ApiError(0, f"no answer from the API server: {error!r}")
+
+
+def _to_dict(kind: ResourceKind, item: Any) -> Object:
+    """Return an object as a dictionary, with its kind, which the entries of lists lack."""
+    fields: Object = item.to_dict()
+    return {**fields, "apiVersion": kind.api_version, "kind": kind.kind}

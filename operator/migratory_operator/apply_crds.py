@@ -1,0 +1,36 @@
+"""`python -m migratory_operator.apply_crds`: apply the custom resource definitions of this release.
+
+Helm installs definitions once and never updates them; the chart runs this before an upgrade.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+from migratory_resources.crd.definitions import cluster_crd, report_crd
+
+from migratory_operator.api.kubernetes import ApiError, KubernetesApi
+
+
+async def apply_crds(api: KubernetesApi) -> None:
+    """:raises ApiError: a definition was rejected, or there was no answer."""
+    for crd in (cluster_crd(), report_crd()):
+        await api.apply_definition(crd)
+        print(f"{crd['metadata']['name']} is up to date")
+
+
+async def _main() -> int:
+    api = KubernetesApi(())
+    try:
+        await apply_crds(api)
+    except ApiError as error:
+        print(f"migratory-operator: a custom resource definition was not applied: {error}", file=sys.stderr)
+        return 1
+    finally:
+        await api.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(_main()))

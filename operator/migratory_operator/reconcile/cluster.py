@@ -1,0 +1,158 @@
+"""Reconciles one cluster: observe, decide, apply. Safe to repeat and to interrupt at any point."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from migratory_operator import names
+from migratory_operator.api.cluster_pods import BrokerStatusClient, member_modes
+from migratory_operator.api.kubernetes import (
+    CLUSTER,
+    KINDS_BY_NAME,
+    OPTIONAL_KINDS,
+    OWNED_KINDS,
+    POD,
+    ApiError,
+    KubernetesApi,
+)
+from migratory_operator.names import Object, ResourceOwner
+from migratory_operator.reconcile.decide import ClusterPlan, decide, required_keys, with_blocked_replacement
+from migratory_operator.reconcile.observed import ObjectKey, ObservedCluster, key_of
+from migratory_operator.reconcile.rollout import outdated_members
+from migratory_operator.settings import OperatorSettings
+from migratory_operator.status import status_differs
+from migratory_operator.telemetry.events import post_events
+from migratory_operator.telemetry.metrics import OperatorMetrics
+
+_log = logging.getLogger(__name__)
+
+
+class ClusterReconciler:
+    """Observes a cluster, and carries out what is decided about it."""
+
+    def __init__(
+        self,
+        api: KubernetesApi,
+        brokers: BrokerStatusClient,
+        settings: OperatorSettings,
+        metrics: OperatorMetrics,
+    ) -> None:
+        self._api = api
+        self._brokers = brokers
+        self._settings = settings
+        self._metrics = metrics
+
+    async def reconcile(self, namespace: str, name: str) -> float:
+        """Reconcile once. Return the seconds until the next time; 0 when something must change first.
+
+        :raises ApiError: a request was rejected or not answered; the next reconciliation repeats it.
+        """
+        resource = await self._api.get(CLUSTER, namespace, name)
+        if resource is None:
+            self._metrics.forget(namespace, name)
+            return 0.0
+        observed = await self._observe(resource)
+        plan = decide(observed, self._settings)
+        errors = await self._apply(plan)
+        if errors:
+            rejected = {key: str(error) if error.is_permanent else "" for key, error in errors.items()}
+            after_errors = decide(replace(observed, rejected=rejected), self._settings)
+            plan = replace(plan, status=after_errors.status, events=after_errors.events)
+        plan, replacement_errors = await self._replace_pods(plan)
+        await self._write_status(observed, plan)
+        self._metrics.count_changes(applied=len(plan.apply), deleted=len(plan.delete), replaced=len(plan.replace))
+        if plan.status:
+            self._metrics.record_status(namespace, name, plan.status)
+        if all_errors := [*errors.values(), *replacement_errors]:
+            raise all_errors[0]
+        return plan.requeue_after
+
+    async def _observe(self, resource: Object) -> ObservedCluster:
+        owner = ResourceOwner.of(resource)
+        labels = {**names.selector(owner.name), "app.kubernetes.io/managed-by": names.FIELD_MANAGER}
+        listed = await asyncio.gather(
+            *(self._api.list(kind, owner.namespace, labels) for kind in OWNED_KINDS),
+            self._api.list(POD, owner.namespace, names.selector(owner.name)),
+        )
+        pods = listed[-1]
+        optional = {kind: await self._api.list_optional(kind, owner.namespace, labels) for kind in OPTIONAL_KINDS}
+        missing_kinds = frozenset(kind.kind for kind, items in optional.items() if items is None)
+        present: dict[ObjectKey, Object] = {
+            key_of(item): item for items in (*listed[:-1], *optional.values()) for item in items or ()
+        }
+        # Objects without our labels: the labels were removed, or the object has another owner.
+        for key in required_keys(resource, self._settings):
+            if key[0] in missing_kinds or key in present:
+                continue
+            if item := await self._api.get(KINDS_BY_NAME[key[0]], owner.namespace, key[1]):
+                present[key] = item
+        conflicting = frozenset(key for key, item in present.items() if not owner.owns(item))
+        observed = ObservedCluster(
+            resource=resource,
+            now=datetime.now(UTC),
+            objects={key: item for key, item in present.items() if key not in conflicting},
+            conflicting=conflicting,
+            missing_kinds=missing_kinds,
+            pods=tuple(pods),
+        )
+        pages, modes = await asyncio.gather(
+            self._brokers.pages(observed.pods_of(names.BROKER)), member_modes(outdated_members(observed))
+        )
+        return replace(observed, pages=pages, modes=modes)
+
+    async def _apply(self, plan: ClusterPlan) -> dict[ObjectKey, ApiError]:
+        """Apply and delete all objects, and return the errors: one failure does not stop the rest."""
+        errors = {}
+        for item in plan.apply:
+            try:
+                await self._api.apply(KINDS_BY_NAME[item["kind"]], item)
+                _log.info("applied %s %s", *key_of(item))
+            except ApiError as error:
+                if error.is_namespace_terminating:
+                    return {}
+                _log.warning("applying %s %s failed: %s", *key_of(item), error)
+                errors[key_of(item)] = error
+        for item in plan.delete:
+            try:
+                await self._api.delete(KINDS_BY_NAME[item["kind"]], item)
+                _log.info("deleted %s %s, which is no longer wanted", *key_of(item))
+            except ApiError as error:
+                _log.warning("deleting %s %s failed: %s", *key_of(item), error)
+                errors[key_of(item)] = error
+        return errors
+
+    async def _replace_pods(self, plan: ClusterPlan) -> tuple[ClusterPlan, list[ApiError]]:
+        """Replace the plan's pods. Return the plan with a status that says why one could not be, and the errors."""
+        errors = []
+        for replacement in plan.replace:
+            name = replacement.pod["metadata"]["name"]
+            try:
+                if replacement.evict:
+                    reason = await self._api.evict(replacement.pod)
+                else:
+                    reason = ""
+                    await self._api.delete(POD, replacement.pod)
+            except ApiError as error:
+                errors.append(error)
+                reason = str(error)
+            if reason:
+                _log.warning("replacing pod %s failed: %s", name, reason)
+                plan = with_blocked_replacement(plan, f"replacing {name} failed: {reason}")
+            else:
+                _log.info("replacing pod %s, which is of an old revision", name)
+        return plan, errors
+
+    async def _write_status(self, observed: ObservedCluster, plan: ClusterPlan) -> None:
+        if not plan.status:
+            return
+        await post_events(self._api, observed.owner, plan.events, observed.now)
+        if status_differs(plan.status, observed.resource.get("status", {})):
+            try:
+                await self._api.apply_status(CLUSTER, observed.resource, plan.status)
+            except ApiError as error:
+                # 404: deleted meanwhile; 409: deleted and created again.
+                if error.code not in (404, 409):
+                    raise

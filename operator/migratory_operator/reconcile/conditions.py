@@ -1,0 +1,169 @@
+"""The conditions of a cluster, from its observed state; pure.
+
+| type | True when |
+| --- | --- |
+| CoordinationAvailable | ZooKeeper has a quorum and every topic group a coordinator |
+| Progressing | objects are being created or changed, or pods are starting or being replaced |
+| Degraded | something needs a person, or is less than desired although nothing is in progress |
+| Ready | every broker accepts clients and coordination is available |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from migratory_resources.cluster.kubernetes import KubernetesCluster
+
+from migratory_operator import names
+from migratory_operator.reconcile.health import coordination_condition, ready_brokers
+from migratory_operator.reconcile.observed import ObservedCluster
+from migratory_operator.reconcile.pods import find_trouble
+from migratory_operator.reconcile.rollout import Rollout
+from migratory_operator.status import ConditionValue
+
+ROLLING_OUT, ROLLOUT_STOPPED, SETTLED, REJECTED = "RollingOut", "RolloutStopped", "Settled", "ObjectRefused"
+
+
+@dataclass(frozen=True)
+class ClusterProgress:
+    """What the operator is doing, as far as the pods do not show it."""
+
+    desired_brokers: int
+    """The number of brokers in the end; there are more while some are being removed."""
+    missing_urls: Sequence[str]
+    """Brokers whose address is not known yet."""
+    removal_blocker: str
+    """Why the next broker can't be removed yet; "" when it can."""
+    changing: Sequence[str]
+    """Objects that pods are made from, and that are being changed now."""
+    rollout: Rollout
+    unknown_fields: Sequence[str]
+    """Fields of the spec that this operator does not know."""
+
+
+def cluster_conditions(
+    cluster: KubernetesCluster, observed: ObservedCluster, progress: ClusterProgress
+) -> list[ConditionValue]:
+    """Return the conditions of a cluster whose spec is valid.
+
+    :param cluster: with as many brokers as there may be now.
+    """
+    coordination = coordination_condition(cluster, observed)
+    progressing = _progressing(cluster, observed, progress)
+    return [
+        _ready(cluster, observed, coordination),
+        progressing,
+        _degraded(observed, progressing, coordination, progress.unknown_fields),
+        coordination,
+    ]
+
+
+def blocked_conditions(reason: str, message: str) -> list[ConditionValue]:
+    """Return the conditions of a cluster that the operator can't reconcile."""
+    return [
+        ConditionValue("Ready", "False", reason, message),
+        ConditionValue("Progressing", "False", reason, message),
+        ConditionValue("Degraded", "True", reason, message),
+        ConditionValue("CoordinationAvailable", "Unknown", reason, message),
+    ]
+
+
+def _ready(cluster: KubernetesCluster, observed: ObservedCluster, coordination: ConditionValue) -> ConditionValue:
+    wanted, ready = cluster.spec.brokers.replicas, len(ready_brokers(cluster, observed))
+    if ready < wanted:
+        return ConditionValue("Ready", "False", "BrokersNotReady", f"{ready} of {wanted} brokers accept clients")
+    if coordination.status != "True":
+        return ConditionValue("Ready", "False", coordination.reason, coordination.message)
+    return ConditionValue("Ready", "True", "AllReady", f"all {wanted} brokers accept clients")
+
+
+def _progressing(cluster: KubernetesCluster, observed: ObservedCluster, progress: ClusterProgress) -> ConditionValue:
+    def condition(reason: str, message: str, status: str = "True") -> ConditionValue:
+        return ConditionValue("Progressing", status, reason, message)
+
+    if progress.missing_urls:
+        message = f"no address yet for {', '.join(progress.missing_urls)}; brokers start when all addresses are known"
+        return condition("WaitingForAddresses", message)
+    if progress.desired_brokers < cluster.spec.brokers.replicas:
+        scaling = (
+            f"removing brokers one at a time: {cluster.spec.brokers.replicas} exist, {progress.desired_brokers} desired"
+        )
+        if not progress.removal_blocker:
+            return condition("Scaling", scaling)
+        blocked = f"{scaling}; waiting: {progress.removal_blocker}"
+        if progress.rollout.state == "stopped":  # possibly by what the removal waits for, so it needs a person
+            return condition(ROLLOUT_STOPPED, f"{progress.rollout.message}; {blocked}", "False")
+        return condition("Scaling", blocked)
+    if {f"{kind} {name}" for kind, name in observed.permanently_rejected} & set(progress.changing):
+        return condition(REJECTED, _rejection(observed), "False")
+    set_names = [names.brokers_name(observed.owner.name)]
+    if cluster.spec.zookeeper.external is None:
+        set_names.append(names.zookeeper_name(observed.owner.name))
+    for name in set_names:
+        if ("StatefulSet", name) not in observed.objects:
+            return condition("Creating", f"creating StatefulSet {name}")
+    if progress.changing:
+        return condition("Updating", f"updating {', '.join(progress.changing)}")
+    sets = [observed.objects["StatefulSet", name] for name in set_names]
+    for stateful_set in sets:
+        if stateful_set.get("status", {}).get("observedGeneration", 0) < stateful_set["metadata"].get("generation", 1):
+            return condition("Updating", f"StatefulSet {stateful_set['metadata']['name']} has just changed")
+    if progress.rollout.state == "stopped":
+        return condition(ROLLOUT_STOPPED, progress.rollout.message, "False")
+    if progress.rollout.state == "rolling":
+        return condition(ROLLING_OUT, progress.rollout.message)
+    for stateful_set in sets:
+        name, status = stateful_set["metadata"]["name"], stateful_set.get("status", {})
+        replicas = stateful_set["spec"]["replicas"]
+        if status.get("replicas", 0) != replicas:
+            return condition("Scaling", f"{name}: {status.get('replicas', 0)} pods exist, {replicas} desired")
+        if status.get("readyReplicas", 0) < replicas:
+            return condition("Starting", f"{name}: {status.get('readyReplicas', 0)} of {replicas} pods are ready")
+    if observed.permanently_rejected:
+        return condition(REJECTED, _rejection(observed), "False")
+    if observed.rejected:
+        kind, name = min(observed.rejected)
+        return condition("Updating", f"applying {kind} {name} failed and will be retried")
+    return condition(SETTLED, "the cluster is as desired", "False")
+
+
+def _rejection(observed: ObservedCluster) -> str:
+    kind, name = min(observed.permanently_rejected)
+    return f"the API server rejects {kind} {name}: {observed.permanently_rejected[kind, name]}"
+
+
+def _degraded(
+    observed: ObservedCluster,
+    progressing: ConditionValue,
+    coordination: ConditionValue,
+    unknown_fields: Sequence[str],
+) -> ConditionValue:
+    def condition(reason: str, message: str, status: str = "True") -> ConditionValue:
+        return ConditionValue("Degraded", status, reason, message)
+
+    for component in (names.ZOOKEEPER, names.BROKER):
+        for pod in sorted(observed.pods_of(component), key=lambda pod: str(pod["metadata"]["name"])):
+            if (trouble := find_trouble(pod)) is not None:
+                return condition(*trouble)
+    if observed.conflicting:
+        kind, name = min(observed.conflicting)
+        message = f"{kind} {name} belongs to another owner; delete or rename it, or give the cluster another name"
+        return condition("NameTaken", message)
+    if observed.permanently_rejected:
+        return condition(REJECTED, _rejection(observed))
+    if progressing.reason == ROLLOUT_STOPPED:
+        return condition(ROLLOUT_STOPPED, progressing.message)
+    waiting = sum(page.waiting_groups for page in observed.pages.values())
+    if progressing.status == "False" and coordination.status == "False":
+        return condition(coordination.reason, coordination.message)
+    if progressing.status == "False" and waiting:
+        message = f"topic groups wait for brokers of their last member list (reported {waiting} times)"
+        return condition("GroupsWait", message)
+    if unknown_fields:
+        message = (
+            f"the operator is older than the custom resource definitions and ignores {', '.join(unknown_fields)}; "
+            "upgrade the operator"
+        )
+        return condition("UnknownFields", message, "False")
+    return condition("NothingKnown", "no problem is known", "False")

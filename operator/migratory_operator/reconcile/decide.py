@@ -1,0 +1,254 @@
+"""The decision about a cluster: from its observed state to the objects to apply and delete, and the status; pure.
+
+Level-based: it considers the whole state and not what happened, so the next pass repairs whatever was missed, undone or
+done by somebody else. It uses neither clock nor API.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from migratory_resources.cluster.kubernetes import KubernetesCluster
+from migratory_resources.validation.custom_resources import read_cluster, unknown_cluster_fields
+from migratory_resources.validation.problems import ClusterFileError
+
+from migratory_operator import names
+from migratory_operator.names import Object, ResourceOwner
+from migratory_operator.objects import brokers, desired, exposure
+from migratory_operator.reconcile.conditions import (
+    ROLLOUT_STOPPED,
+    ClusterProgress,
+    blocked_conditions,
+    cluster_conditions,
+)
+from migratory_operator.reconcile.differences import differs
+from migratory_operator.reconcile.health import ready_brokers
+from migratory_operator.reconcile.observed import ObjectKey, ObservedCluster, key_of
+from migratory_operator.reconcile.pods import is_ready
+from migratory_operator.reconcile.rollout import UNKNOWN_ROLLOUT, Replacement, Rollout, next_rollout_step
+from migratory_operator.reconcile.scaling import next_scale_step
+from migratory_operator.settings import OperatorSettings
+from migratory_operator.status import (
+    ConditionValue,
+    KubernetesEvent,
+    condition_object,
+    format_time,
+    truncate_message,
+)
+
+ROLLOUT_SINCE = "rolloutSince"
+"""The field of the status with the time at which the rollout in progress began."""
+_REQUEUE_FOR_ADDRESSES = 0.5
+_REQUEUE_FOR_PODS = 2.0
+_REQUEUE_UNTIL_READY = 5.0
+"""Seconds until the next reconciliation. The brokers' own status changes without an event of Kubernetes."""
+
+
+@dataclass(frozen=True)
+class ClusterPlan:
+    """What to do about a cluster."""
+
+    apply: tuple[Object, ...] = ()
+    delete: tuple[Object, ...] = ()
+    replace: tuple[Replacement, ...] = ()
+    status: Object = field(default_factory=dict)
+    events: tuple[KubernetesEvent, ...] = ()
+    requeue_after: float = 0.0
+    """Seconds until the next reconciliation even if nothing that is watched changes; 0 for none."""
+
+
+def decide(observed: ObservedCluster, settings: OperatorSettings) -> ClusterPlan:
+    """Return what to do about the cluster now."""
+    if "deletionTimestamp" in observed.resource["metadata"]:
+        # The garbage collector deletes the objects with their owner.
+        return ClusterPlan()
+    try:
+        spec_cluster = read_cluster(observed.resource)
+    except ClusterFileError as error:
+        message = "; ".join(str(problem) for problem in error.problems)
+        conditions = blocked_conditions("InvalidSpec", message)
+        return _plan(observed, conditions, _rollout_since(observed, UNKNOWN_ROLLOUT))
+    owner, step = observed.owner, next_scale_step(spec_cluster, observed)
+    cluster = step.cluster
+    urls = exposure.urls(cluster, owner, observed.services())
+    ready = frozenset(ready_brokers(cluster, observed))
+    built = desired(cluster, owner, settings, urls, ready, step.leaving)
+    wanted = [_keep_running(item, observed) for item in built if item["kind"] not in observed.missing_kinds]
+    missing_urls = [broker for broker in cluster.broker_names if broker not in urls]
+    apply = tuple(
+        item
+        for item in wanted
+        if key_of(item) not in observed.conflicting and differs(item, observed.objects.get(key_of(item)))
+    )
+    changing = [f"{kind} {name}" for kind, name in map(key_of, apply) if _affects_pods(kind, name, owner)]
+    since = observed.status.get(ROLLOUT_SINCE)
+    rollout = UNKNOWN_ROLLOUT
+    if not changing and not step.waits_for_config:
+        rollout = next_rollout_step(cluster, observed, since is not None)
+    progress = ClusterProgress(
+        desired_brokers=spec_cluster.spec.brokers.replicas,
+        missing_urls=missing_urls,
+        removal_blocker=step.blocked_by,
+        changing=changing,
+        rollout=rollout,
+        unknown_fields=unknown_cluster_fields(observed.resource),
+    )
+    conditions = cluster_conditions(cluster, observed, progress)
+    details = _status_details(cluster, observed, exposure.server_entries(cluster, urls, ready))
+    if observed.resource["metadata"].get("annotations", {}).get(names.PAUSED) == "true":
+        message = f"the annotation {names.PAUSED} pauses the operator for this cluster"
+        paused = ConditionValue("Progressing", "False", "Paused", message)
+        conditions = [paused if condition.type == "Progressing" else condition for condition in conditions]
+        kept_since = _rollout_since(observed, rollout) if since is not None else {}
+        return _plan(observed, conditions, details | kept_since, _rollout_events(since, kept_since, rollout))
+    details |= (new_since := _rollout_since(observed, rollout))
+    keep = {key_of(item) for item in wanted}
+    if missing_urls:
+        # Running brokers stay as they are until the addresses of all are known.
+        keep |= {(kind, names.brokers_name(owner.name)) for kind in _BROKER_KINDS}
+    delete = tuple(
+        item
+        for key, item in sorted(observed.objects.items())
+        if key not in keep and owner.owns(item) and "deletionTimestamp" not in item["metadata"]
+    )
+    events = [*_restored_events(observed, apply), *_rollout_events(since, new_since, rollout)]
+    plan = _plan(observed, conditions, details, events)
+    removing_pods = rollout.state == "rolling" or cluster.spec.brokers.replicas > spec_cluster.spec.brokers.replicas
+    is_settled = any(condition.type == "Ready" and condition.status == "True" for condition in conditions)
+    requeue_after = 0.0 if is_settled else _REQUEUE_UNTIL_READY
+    if removing_pods:
+        requeue_after = _REQUEUE_FOR_PODS
+    if missing_urls and apply:
+        requeue_after = _REQUEUE_FOR_ADDRESSES
+    return replace(plan, apply=apply, delete=delete, replace=rollout.replace, requeue_after=requeue_after)
+
+
+def with_blocked_replacement(plan: ClusterPlan, message: str) -> ClusterPlan:
+    """Return the plan with a status that says why a pod could not be replaced."""
+    conditions = [
+        {**condition, "message": truncate_message(message)} if condition["type"] == "Progressing" else condition
+        for condition in plan.status["conditions"]
+    ]
+    return replace(plan, status={**plan.status, "conditions": conditions})
+
+
+def required_keys(resource: Object, settings: OperatorSettings) -> list[ObjectKey]:
+    """Return the keys of all objects that the cluster needs, whatever their content; none of an invalid cluster."""
+    try:
+        cluster = read_cluster(resource)
+    except ClusterFileError:
+        return []
+    any_urls = dict.fromkeys(cluster.broker_names, "")
+    return [key_of(item) for item in desired(cluster, ResourceOwner.of(resource), settings, any_urls, frozenset())]
+
+
+def _keep_running(item: Object, observed: ObservedCluster) -> Object:
+    """Return the object, changed so that it restarts no broker without need."""
+    key = key_of(item)
+    if key != ("StatefulSet", names.brokers_name(observed.owner.name)):
+        return item
+    return brokers.keep_config_hash(item, observed.objects.get(key))
+
+
+_BROKER_KINDS = ("ConfigMap", "StatefulSet", "PodDisruptionBudget")
+
+
+def _affects_pods(kind: str, name: str, owner: ResourceOwner) -> bool:
+    """Return whether pods are made from the object or read it. No pod is replaced before it is applied."""
+    return kind in ("ConfigMap", "StatefulSet") and name != names.servers_name(owner.name)
+
+
+def _rollout_since(observed: ObservedCluster, rollout: Rollout) -> Object:
+    """Return the time at which the rollout in progress began, as a part of the status.
+
+    It is a field of its own because conditions may have other reasons meanwhile.
+    """
+    since = observed.status.get(ROLLOUT_SINCE)
+    if rollout.state == "none" or (rollout.state == "unknown" and since is None):
+        return {}
+    return {ROLLOUT_SINCE: since or format_time(observed.now)}
+
+
+def _status_details(cluster: KubernetesCluster, observed: ObservedCluster, server_entries: Sequence[Object]) -> Object:
+    """Return the status without its conditions."""
+    spec, owner = cluster.spec, observed.owner
+    ready = ready_brokers(cluster, observed)
+    members = observed.pods_of(names.ZOOKEEPER)
+    broker_entries = []
+    for broker in cluster.broker_names:
+        entry: Object = {"name": broker, "ready": broker in ready}
+        if (page := observed.pages.get(broker)) is not None:
+            entry |= {"clients": page.clients, "coordinators": len(page.owned)}
+        broker_entries.append(entry)
+    return {
+        "replicas": len(observed.pods_of(names.BROKER)),
+        "readyBrokers": len(ready),
+        "ready": f"{len(ready)}/{spec.brokers.replicas}",
+        "selector": names.selector_text(names.selector(owner.name, names.BROKER)),
+        "servers": list(server_entries),
+        "brokers": broker_entries,
+        "zookeeper": {
+            "replicas": 0 if spec.zookeeper.external is not None else spec.zookeeper.replicas,
+            "ready": sum(is_ready(pod) for pod in members),
+        },
+    }
+
+
+def _plan(
+    observed: ObservedCluster,
+    conditions: Sequence[ConditionValue],
+    details: Object,
+    events: Sequence[KubernetesEvent] = (),
+) -> ClusterPlan:
+    previous = observed.status.get("conditions", [])
+    generation = observed.resource["metadata"].get("generation", 1)
+    written = [condition_object(condition, previous, generation, observed.now) for condition in conditions]
+    status = {"observedGeneration": generation, **details, "conditions": written}
+    return ClusterPlan(status=status, events=(*events, *_condition_events(conditions, previous)))
+
+
+def _condition_events(conditions: Sequence[ConditionValue], previous: Sequence[Object]) -> list[KubernetesEvent]:
+    """Return an Event for each condition that turned good or bad; most changes of a reason have none."""
+    previous_by_type = {condition.get("type"): condition for condition in previous}
+    events = []
+    for new in conditions:
+        old = previous_by_type.get(new.type, {})
+        status_changed, reason_changed = old.get("status") != new.status, old.get("reason") != new.reason
+        if new.type == "Ready" and status_changed and new.status == "True":
+            events.append(KubernetesEvent("Normal", "Ready", new.message))
+        elif new.type == "Ready" and status_changed and old.get("status") == "True":
+            events.append(KubernetesEvent("Warning", "NotReady", new.message))
+        elif new.reason == "UnknownFields" and reason_changed:
+            events.append(KubernetesEvent("Warning", "UnknownFields", new.message))
+        elif new.type == "Degraded" and new.status == "True" and reason_changed:
+            events.append(KubernetesEvent("Warning", new.reason, new.message))
+        elif new.type == "Progressing" and new.reason == "Paused" and reason_changed:
+            events.append(KubernetesEvent("Normal", "Paused", new.message))
+        elif new.type == "Progressing" and new.reason == ROLLOUT_STOPPED and reason_changed:
+            events.append(KubernetesEvent("Warning", ROLLOUT_STOPPED, new.message))
+    return events
+
+
+def _rollout_events(old_since: str | None, new_since: Object, rollout: Rollout) -> list[KubernetesEvent]:
+    if new_since and old_since is None:
+        return [KubernetesEvent("Normal", "RolloutStarted", rollout.message)]
+    if not new_since and old_since is not None:
+        return [KubernetesEvent("Normal", "RolloutFinished", "all pods are up to date and the cluster is healthy")]
+    return []
+
+
+def _restored_events(observed: ObservedCluster, apply: Sequence[Object]) -> list[KubernetesEvent]:
+    """Return an Event for each object that existed for this generation of the spec and was deleted."""
+    status, metadata = observed.status, observed.resource["metadata"]
+    if status.get("observedGeneration") != metadata.get("generation", 1) or not observed.objects:
+        return []
+    if any(condition.get("reason") in ("Creating", "WaitingForAddresses") for condition in status["conditions"]):
+        return []
+    deleted: list[ObjectKey] = [
+        key for key in map(key_of, apply) if key not in observed.objects and key not in observed.rejected
+    ]
+    return [
+        KubernetesEvent("Normal", "Restored", f"{kind} {name} was deleted and is created again")
+        for kind, name in deleted
+    ]

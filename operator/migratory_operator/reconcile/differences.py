@@ -1,0 +1,41 @@
+"""Whether an object is as wanted; pure.
+
+Only the fields that a builder sets are compared: the API server adds defaults, and others add fields of their own. A
+list is compared as a whole, entry by entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from migratory_operator.names import Object
+
+
+def differs(wanted: Object, live: Object | None) -> bool:
+    """Return whether the live object must be applied again; True when there is none."""
+    return live is None or first_difference(wanted, live) is not None
+
+
+def first_difference(wanted: Any, live: Any, path: str = "") -> str | None:
+    """Return the path of the first value that is not as wanted, or None."""
+    if isinstance(wanted, Mapping):
+        if not isinstance(live, Mapping):
+            # The API server drops empty mappings.
+            return None if not wanted and live is None else path or "."
+        parts: list[tuple[str, Any, Any]] = [(f"{path}.{key}", value, live.get(key)) for key, value in wanted.items()]
+    elif isinstance(wanted, Sequence) and not isinstance(wanted, str):
+        present = live if isinstance(live, Sequence) and not isinstance(live, str) else []
+        if len(wanted) != len(present):
+            return path or "."
+        parts = [
+            (f"{path}[{index}]", value, other) for index, (value, other) in enumerate(zip(wanted, present, strict=True))
+        ]
+    else:
+        return None if _is_same_value(wanted, live) else path or "."
+    return next((found for part in parts if (found := first_difference(part[1], part[2], part[0])) is not None), None)
+
+
+def _is_same_value(wanted: Any, live: Any) -> bool:
+    # The API server drops false, 0 and "" in many places. True and 1 are different.
+    return (type(wanted) is type(live) and wanted == live) or (not wanted and live is None)

@@ -1,0 +1,129 @@
+"""Whether the cluster can do without one more pod: the check before every step that removes one; pure.
+
+A topic group with `minCopies` 2 on three brokers keeps working without one of them, but not without two. Before the
+next broker is removed, all others must be available and connected: each a synced member of every topic group, none
+fenced, every group with a coordinator whose member list has them all.
+
+The functions return the first problem found, "" when there is none. `excluding` names the pods that would be removed,
+whose own state does not matter. A message stays the same while the problem does: it becomes a condition's message, and
+every change of it is a write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from datetime import datetime
+
+from migratory_resources.cluster.kubernetes import KubernetesCluster
+
+from migratory_operator import names
+from migratory_operator.api.broker_status import BrokerStatusPage
+from migratory_operator.names import Object
+from migratory_operator.reconcile.observed import ObservedCluster
+from migratory_operator.reconcile.pods import is_ready, is_terminating, unsettled_reason
+from migratory_operator.status import ConditionValue
+
+
+def broker_problem(cluster: KubernetesCluster, observed: ObservedCluster, excluding: Set[str] = frozenset()) -> str:
+    """Return why the cluster can't do without the brokers `excluding`."""
+    wanted = cluster.broker_names
+    others = [broker for broker in wanted if broker not in excluding]
+    if problem := _pod_problem(wanted, observed.pods_by_name(names.BROKER), observed.now, excluding):
+        return problem
+    for broker in others:
+        if (page := observed.pages.get(broker)) is None:
+            return f"{broker} does not answer"
+        if problem := _page_problem(page):
+            return f"{broker} {problem}"
+        for other in others:
+            other_page = observed.pages.get(other)
+            if other != broker and (other_page is None or page.links.get(other) != other_page.incarnation):
+                return f"{broker} is not connected to {other}"
+    coordination = coordination_condition(cluster, observed)
+    if coordination.status != "True":
+        return coordination.message
+    for page in observed.pages.values():
+        for group, members in sorted(page.lists.items()):
+            if unlisted := sorted(set(others) - members):
+                return f"{unlisted[0]} is not on the member list of topic group {group}"
+    return ""
+
+
+def ensemble_problem(cluster: KubernetesCluster, observed: ObservedCluster, excluding: Set[str] = frozenset()) -> str:
+    """Return why the ensemble can't do without the members `excluding`.
+
+    A member is ready when it serves with a quorum. An external ensemble has no problem as long as brokers reach it.
+    """
+    members = observed.pods_by_name(names.ZOOKEEPER)
+    return _pod_problem(member_names(cluster, observed), members, observed.now, excluding)
+
+
+def member_names(cluster: KubernetesCluster, observed: ObservedCluster) -> tuple[str, ...]:
+    """Return the names of ZooKeeper's pods; none with an external ensemble."""
+    if cluster.spec.zookeeper.external is not None:
+        return ()
+    name = names.zookeeper_name(observed.owner.name)
+    return tuple(f"{name}-{ordinal}" for ordinal in range(cluster.spec.zookeeper.replicas))
+
+
+def ready_brokers(cluster: KubernetesCluster, observed: ObservedCluster) -> list[str]:
+    """Return the brokers whose pods are ready, in the order of their ordinals."""
+    pods = observed.pods_by_name(names.BROKER)
+    return [broker for broker in cluster.broker_names if broker in pods and is_ready(pods[broker])]
+
+
+def coordination_condition(cluster: KubernetesCluster, observed: ObservedCluster) -> ConditionValue:
+    """Return the condition CoordinationAvailable."""
+
+    def condition(status: str, reason: str, message: str) -> ConditionValue:
+        return ConditionValue("CoordinationAvailable", status, reason, message)
+
+    zookeeper = cluster.spec.zookeeper
+    if zookeeper.external is None:
+        ready = sum(is_ready(pod) for pod in observed.pods_of(names.ZOOKEEPER))
+        if ready < zookeeper.replicas // 2 + 1:
+            message = f"{ready} of {zookeeper.replicas} ZooKeeper members are ready: no quorum"
+            return condition("False", "NoQuorum", message)
+    if not observed.pages:
+        return condition("Unknown", "NoBrokerAnswers", "no broker answers yet")
+    if not any(page.zookeeper_connected for page in observed.pages.values()):
+        return condition("False", "ZooKeeperUnreachable", "no broker is connected to ZooKeeper")
+    coordinated = frozenset[int]().union(*(page.owned for page in observed.pages.values()))
+    uncoordinated = cluster.spec.topics.groups - len(coordinated)
+    if uncoordinated > 0:
+        return condition("False", "GroupsWithoutCoordinator", f"{uncoordinated} topic groups have no coordinator")
+    return condition("True", "Coordinated", f"all {cluster.spec.topics.groups} topic groups have a coordinator")
+
+
+def _page_problem(page: BrokerStatusPage) -> str:
+    """Return why other brokers can't be removed, from this broker's own status."""
+    if page.draining:
+        return "is shutting down"
+    if page.fenced:
+        return "is fenced"
+    if not page.member:
+        return "is not a synced member of every topic group yet"
+    if not page.zookeeper_connected:
+        return "is not connected to ZooKeeper"
+    if page.waiting_groups:
+        return "has topic groups that wait for brokers of their last member list"
+    return "" if page.ready else "does not accept clients"
+
+
+def _pod_problem(wanted: Sequence[str], pods: Mapping[str, Object], now: datetime, excluding: Set[str]) -> str:
+    """Return the first pod that is missing, not available or not wanted."""
+    for name in sorted(pods):
+        if name not in wanted:
+            return f"{name} is terminating"
+    for name in wanted:
+        if name in excluding:
+            continue
+        if (pod := pods.get(name)) is None:
+            return f"{name} does not exist yet"
+        if is_terminating(pod):
+            return f"{name} is terminating"
+        if not is_ready(pod):
+            return f"{name} is not ready"
+        if unsettled := unsettled_reason(pod, now):
+            return unsettled
+    return ""

@@ -1,0 +1,74 @@
+"""The observed state of one cluster at one moment: the resource, its objects and pods, the brokers' status pages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from migratory_operator import names
+from migratory_operator.api.broker_status import BrokerStatusPage
+from migratory_operator.names import Object, ResourceOwner
+
+ObjectKey = tuple[str, str]
+"""Kind and name of an object within a namespace."""
+
+
+@dataclass(frozen=True)
+class ObservedCluster:
+    """Plain data from which everything about the cluster is decided."""
+
+    resource: Object
+    now: datetime
+    objects: Mapping[ObjectKey, Object] = field(default_factory=dict)
+    """Objects that the cluster owns."""
+    conflicting: frozenset[ObjectKey] = frozenset()
+    """Objects of another owner that have a name that the cluster needs."""
+    missing_kinds: frozenset[str] = frozenset()
+    """Optional kinds that this API server does not know."""
+    rejected: Mapping[ObjectKey, str] = field(default_factory=dict)
+    """Objects that the API server rejected in this pass, with the error if it is permanent, else ""."""
+    pods: tuple[Object, ...] = ()
+    pages: Mapping[str, BrokerStatusPage] = field(default_factory=dict)
+    """Status pages of the brokers that answered, by pod name."""
+    modes: Mapping[str, str] = field(default_factory=dict)
+    """Leader or follower, of the ZooKeeper members that answered, by pod name."""
+
+    @property
+    def owner(self) -> ResourceOwner:
+        """The owner of the cluster's objects."""
+        return ResourceOwner.of(self.resource)
+
+    @property
+    def status(self) -> Object:
+        """The status that was written last."""
+        status: Object = self.resource.get("status") or {}
+        return status
+
+    @property
+    def permanently_rejected(self) -> dict[ObjectKey, str]:
+        """Objects that the API server will reject again, with the error."""
+        return {key: error for key, error in self.rejected.items() if error}
+
+    @property
+    def listed_brokers(self) -> frozenset[str]:
+        """Brokers on the member list of any topic group."""
+        return frozenset[str]().union(*(page.listed for page in self.pages.values()))
+
+    def pods_of(self, component: str) -> list[Object]:
+        """Return the pods of a component."""
+        wanted = names.selector(self.owner.name, component).items()
+        return [pod for pod in self.pods if wanted <= pod["metadata"].get("labels", {}).items()]
+
+    def pods_by_name(self, component: str) -> dict[str, Object]:
+        """Return the pods of a component by name."""
+        return {pod["metadata"]["name"]: pod for pod in self.pods_of(component)}
+
+    def services(self) -> dict[str, Object]:
+        """Return the Services by name."""
+        return {name: service for (kind, name), service in self.objects.items() if kind == "Service"}
+
+
+def key_of(item: Object) -> ObjectKey:
+    """Return kind and name of an object."""
+    return item["kind"], item["metadata"]["name"]

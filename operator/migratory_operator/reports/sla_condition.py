@@ -1,0 +1,100 @@
+"""The condition SLAMet of a cluster, its last report, and Events when the verdict turns; pure.
+
+The newest report that has ended counts, of those that judge the cluster's own objectives. A report with objectives of
+its own says nothing about what the cluster promises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from migratory_resources.cluster.kubernetes import KubernetesSlaSpec
+from migratory_resources.report.status import FINAL_PHASES
+
+from migratory_operator.names import Object
+from migratory_operator.status import ConditionValue, KubernetesEvent, condition_object
+
+SLA_MET = "SLAMet"
+_BY_VERDICT = {"met": ("True", "ObjectivesMet"), "missed": ("False", "ObjectivesMissed")}
+_WITHOUT_VERDICT = ("Unknown", "InsufficientData")
+
+
+def sla_status(
+    cluster: Object, sla: KubernetesSlaSpec, reports: Sequence[Object], now: datetime
+) -> tuple[Object, tuple[KubernetesEvent, ...]]:
+    """Return the part of the cluster's status about reports, and Events; empty if there is no report and no schedule.
+
+    :param reports: all reports about this cluster.
+    """
+    previous = (cluster.get("status") or {}).get("conditions", [])
+    generation = cluster["metadata"].get("generation", 1)
+    counted = sorted((report for report in reports if _counts(report)), key=_age_key)
+    if not counted:
+        if sla.schedule is None:
+            return {}, ()
+        message = "no report on the cluster's objectives has ended yet"
+        condition = ConditionValue(SLA_MET, "Unknown", "NoReport", message)
+        return {"conditions": [condition_object(condition, previous, generation, now)]}, ()
+    newest = counted[-1]
+    condition = _condition(newest)
+    status = {
+        "conditions": [condition_object(condition, previous, _judged_generation(newest, cluster, generation), now)],
+        "lastReport": {
+            "name": newest["metadata"]["name"],
+            "verdict": newest["status"].get("verdict", "failed"),
+            "time": _age_key(newest)[0],
+        },
+    }
+    return status, _events(condition, previous, counted)
+
+
+def _judged_generation(newest: Object, cluster: Object, generation: int) -> int:
+    """Return the generation of the cluster when the report was first counted: later edits have not been judged."""
+    status = cluster.get("status") or {}
+    if (status.get("lastReport") or {}).get("name") != newest["metadata"]["name"]:
+        return generation
+    observed_generations = (
+        condition.get("observedGeneration")
+        for condition in status.get("conditions", ())
+        if condition.get("type") == SLA_MET
+    )
+    return next(observed_generations, None) or generation
+
+
+def _counts(report: Object) -> bool:
+    return report.get("status", {}).get("phase") in FINAL_PHASES and not report.get("spec", {}).get("objectives")
+
+
+def _age_key(report: Object) -> tuple[str, str]:
+    """Return the end of the window that the report judges, and its creation time."""
+    created = report["metadata"]["creationTimestamp"]
+    return report.get("spec", {}).get("end") or created, created
+
+
+def _condition(report: Object) -> ConditionValue:
+    name, status = report["metadata"]["name"], report["status"]
+    complete: Object = next(
+        (condition for condition in status.get("conditions", ()) if condition["type"] == "Complete"), {}
+    )
+    message = complete.get("message", "")
+    if "verdict" not in status:
+        return ConditionValue(SLA_MET, "Unknown", "ReportFailed", f"{name}: {complete.get('reason', '?')}: {message}")
+    truth, reason = _BY_VERDICT.get(status["verdict"], _WITHOUT_VERDICT)
+    return ConditionValue(SLA_MET, truth, reason, f"{name}: {message}")
+
+
+def _events(
+    condition: ConditionValue, previous: Sequence[Object], counted: Sequence[Object]
+) -> tuple[KubernetesEvent, ...]:
+    old = next((condition["status"] for condition in previous if condition.get("type") == SLA_MET), None)
+    if condition.status == "False" and old != "False":
+        return (KubernetesEvent("Warning", "SLAMissed", condition.message),)
+    if condition.status == "True" and old != "True":
+        # Reports without a verdict may have come between the miss and now.
+        verdicts = [
+            report["status"]["verdict"] for report in counted[:-1] if report["status"].get("verdict") in _BY_VERDICT
+        ]
+        if old == "False" or (verdicts and verdicts[-1] == "missed"):
+            return (KubernetesEvent("Normal", "SLARecovered", condition.message),)
+    return ()

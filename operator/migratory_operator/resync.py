@@ -1,0 +1,92 @@
+"""The resync loop: lists all clusters and reports regularly, and wakes the work queues.
+
+Watches of the objects that belong to them only shorten the delay, so a watch that has gone silent costs seconds and
+never a change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+
+from migratory_operator.api.kubernetes import CLUSTER, OWNED_KINDS, POD, REPORT, ApiError, KubernetesApi, ResourceKind
+from migratory_operator.names import FIELD_MANAGER
+from migratory_operator.reconcile.queue import WorkQueue
+from migratory_operator.reports.controller import ReportController
+from migratory_operator.reports.run import REPORT_LABEL
+from migratory_operator.telemetry.metrics import OperatorMetrics
+from migratory_operator.telemetry.server import TelemetryServer
+
+_MANAGED = {"app.kubernetes.io/managed-by": FIELD_MANAGER}
+_RETRY_SECONDS = 5.0
+"""Seconds until a failed list or watch is retried."""
+_log = logging.getLogger(__name__)
+
+
+class ResyncLoop:
+    """The main loop of the operator. `interval`: seconds between two lists."""
+
+    def __init__(
+        self,
+        api: KubernetesApi,
+        clusters: WorkQueue,
+        reports: ReportController,
+        server: TelemetryServer,
+        metrics: OperatorMetrics,
+        interval: float,
+    ) -> None:
+        self._api = api
+        self._clusters = clusters
+        self._reports = reports
+        self._server = server
+        self._metrics = metrics
+        self._interval = interval
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._list_regularly())
+            for kind in (*OWNED_KINDS, POD):
+                for namespace in self._api.namespaces or (None,):
+                    group.create_task(self._watch(kind, namespace))
+
+    async def _list_regularly(self) -> None:
+        while True:
+            self._server.beat()
+            delay = self._interval
+            try:
+                await self._resync()
+            except ApiError as error:
+                _log.warning("listing the clusters failed: %s", error)
+                delay = _RETRY_SECONDS
+            await asyncio.sleep(delay)
+
+    async def _resync(self) -> None:
+        clusters = await self._api.list_everywhere(CLUSTER)
+        reports = await self._api.list_everywhere(REPORT)
+        present = {(cluster["metadata"]["namespace"], cluster["metadata"]["name"]) for cluster in clusters}
+        for key in present:
+            self._clusters.wake(*key)
+        for key in set(self._clusters.resource_keys()) - present:
+            await self._clusters.forget(*key)
+            self._metrics.forget(*key)
+        self._metrics.listed(time.time())
+        self._server.set_ready()
+        await self._reports.resync(clusters, reports, self._server.beat)
+
+    async def _watch(self, kind: ResourceKind, namespace: str | None) -> None:
+        while True:
+            try:
+                async for changed in self._api.watch(kind, namespace, _MANAGED):
+                    self._wake(changed["metadata"]["namespace"], changed["metadata"].get("labels", {}))
+            except ApiError as error:
+                _log.info("the watch of %s ended: %s", kind.plural, error)
+                await asyncio.sleep(_RETRY_SECONDS)
+
+    def _wake(self, namespace: str, labels: Mapping[str, str]) -> None:
+        # Only clusters and reports that were listed: anybody can put these labels on an object.
+        for queue, label in ((self._clusters, "app.kubernetes.io/instance"), (self._reports.queue, REPORT_LABEL)):
+            if (namespace, labels.get(label, "")) in queue.resource_keys():
+                queue.wake(namespace, labels[label])

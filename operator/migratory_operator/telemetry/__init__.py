@@ -1,0 +1,1 @@
+"""Telemetry of the operator: metrics, health endpoints and Kubernetes Events."""

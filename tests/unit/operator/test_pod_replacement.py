@@ -1,0 +1,142 @@
+"""Replacement of a pod by eviction or deletion, and the modes of ZooKeeper's members."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import Any
+
+import pytest
+from migratory_operator import names
+from migratory_operator.api.broker_status import BrokerStatusPage
+from migratory_operator.api.cluster_pods import BrokerStatusClient, member_modes
+from migratory_operator.api.kubernetes import POD, ApiError, KubernetesApi
+from migratory_operator.names import Object
+from migratory_operator.reconcile.cluster import ClusterReconciler
+from migratory_operator.telemetry.metrics import OperatorMetrics
+from migratory_testing.fakekube import FakeKube
+from migratory_testing.kubernetes import OLD, SETTINGS, cluster, pages_of, pod, settled
+
+AT = "namespaces/market"
+ONE = {"brokers": {"replicas": 1}, "zookeeper": {"replicas": 1}, "delivery": {"minCopies": 1}}
+BROKER = f"{AT}/pods/quotes-broker-0"
+
+
+class FixedPages(BrokerStatusClient):
+    """A client that returns healthy pages without asking."""
+
+    def __init__(self) -> None:
+        """Without a session, as there are no requests."""
+
+    async def pages(self, pods: Iterable[Object]) -> dict[str, BrokerStatusPage]:
+        return pages_of(1) if list(pods) else {}
+
+
+Reconcile = Callable[[], Any]
+
+
+@pytest.fixture
+async def reconcile(kube: FakeKube) -> AsyncIterator[Reconcile]:
+    """Reconcile a cluster of one broker, whose objects exist and whose broker pod is of an old revision."""
+    api = KubernetesApi((), kube.config)
+    reconciler = ClusterReconciler(api, FixedPages(), SETTINGS, OperatorMetrics())
+    kube.put(f"{AT}/migratoryclusters/quotes", cluster(ONE))
+    await reconciler.reconcile("market", "quotes")
+    for path, item in list(kube.objects.items()):
+        if "/statefulsets/" in path:
+            kube.put(path, settled(item))
+    kube.put(f"{AT}/pods/quotes-zookeeper-0", pod("quotes-zookeeper-0", names.ZOOKEEPER))
+    kube.put(BROKER, pod("quotes-broker-0", names.BROKER, revision=OLD))
+    yield lambda: reconciler.reconcile("market", "quotes")
+    await api.close()
+
+
+def pod_requests(kube: FakeKube) -> list[tuple[str, str]]:
+    return [(method, path) for method, path in kube.requests if "/pods/" in path and method != "GET"]
+
+
+async def test_a_running_pod_is_evicted_and_the_cluster_requeued(kube: FakeKube, reconcile: Reconcile) -> None:
+    assert 0 < await reconcile() < 5
+    assert pod_requests(kube) == [("POST", f"{BROKER}/eviction")]
+    assert BROKER not in kube.objects
+
+
+async def test_an_eviction_that_the_budget_forbids_is_retried(
+    kube: FakeKube, reconcile: Reconcile, caplog: pytest.LogCaptureFixture
+) -> None:
+    kube.protected.add(BROKER)
+    with caplog.at_level(logging.INFO):
+        assert await reconcile() > 0
+    assert "replacing pod quotes-broker-0 failed" in caplog.text
+    assert BROKER in kube.objects
+    conditions = kube.objects[f"{AT}/migratoryclusters/quotes"]["status"]["conditions"]
+    (text,) = [one["message"] for one in conditions if one["type"] == "Progressing"]
+    assert text.startswith("replacing quotes-broker-0 failed: Cannot evict pod as it would violate")
+    kube.protected.clear()
+    await reconcile()
+    assert BROKER not in kube.objects
+
+
+async def test_a_failed_eviction_is_reported_and_retried(kube: FakeKube, reconcile: Reconcile) -> None:
+    kube.refuse["/eviction"] = 500
+    with pytest.raises(ApiError, match="is refused"):
+        await reconcile()
+    conditions = kube.objects[f"{AT}/migratoryclusters/quotes"]["status"]["conditions"]
+    (text,) = [one["message"] for one in conditions if one["type"] == "Progressing"]
+    assert "replacing quotes-broker-0 failed" in text
+    kube.refuse.clear()
+    await reconcile()
+    assert BROKER not in kube.objects
+
+
+async def test_an_empty_pod_is_deleted_whatever_the_budget(kube: FakeKube, reconcile: Reconcile) -> None:
+    kube.protected.add(BROKER)
+    kube.put(BROKER, pod("quotes-broker-0", names.BROKER, ready=False, revision=OLD, phase="Pending"))
+    await reconcile()
+    assert pod_requests(kube) == [("DELETE", BROKER)]
+    assert BROKER not in kube.objects
+
+
+async def test_another_pod_of_the_same_name_is_not_deleted(kube: FakeKube) -> None:
+    api = KubernetesApi((), kube.config)
+    seen = pod("quotes-broker-0", names.BROKER)
+    kube.put(BROKER, {**seen, "metadata": {**seen["metadata"], "uid": "of another one"}})
+    try:
+        await api.delete(POD, seen)
+        assert await api.evict(seen) == ""
+        assert kube.objects[BROKER]["metadata"]["uid"] == "of another one"
+        del kube.objects[BROKER]
+        await api.delete(POD, seen)
+        assert await api.evict(seen) == "", "a pod that is gone is no error"
+    finally:
+        await api.close()
+
+
+async def member_server(answer: bytes) -> asyncio.Server:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        assert await reader.readexactly(4) == b"srvr"
+        writer.write(answer)
+        await writer.drain()
+        writer.close()
+
+    return await asyncio.start_server(serve, "127.0.0.1", 0)
+
+
+@pytest.mark.parametrize(
+    ("answer", "mode"),
+    [
+        (b"Zookeeper version: 3.9\nLatency min/avg/max: 0/0/0\nMode: leader\nNode count: 5\n", "leader"),
+        (b"Mode: follower\n", "follower"),
+        (b"This ZooKeeper instance is not currently serving requests\n", None),
+        (b"", None),
+    ],
+)
+async def test_a_members_mode_is_read_from_srvr(answer: bytes, mode: str | None) -> None:
+    async with await member_server(answer) as server:
+        port = server.sockets[0].getsockname()[1]
+        member = pod("quotes-zookeeper-0", names.ZOOKEEPER, podIP="127.0.0.1")
+        elsewhere = pod("quotes-zookeeper-1", names.ZOOKEEPER, podIP="127.0.0.2")
+        nowhere = pod("quotes-zookeeper-2", names.ZOOKEEPER, podIP="")
+        found = await member_modes([member, elsewhere, nowhere], port)
+    assert found == ({} if mode is None else {"quotes-zookeeper-0": mode})

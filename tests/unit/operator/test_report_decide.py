@@ -1,0 +1,370 @@
+"""The decision about a report: start, adoption, end with a reason; names and pod templates of its run."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from migratory_operator.names import Object
+from migratory_operator.reports import job
+from migratory_operator.reports.decide import ReportPlan, decide
+from migratory_operator.reports.outcome import RESULT_KEY
+from migratory_operator.reports.resolve import UnresolvableReport, resolve_report
+from migratory_operator.reports.run import DRIVER, EXECUTOR, SUBMIT, ObservedReport
+from migratory_testing.kubernetes import NOW, SETTINGS, cluster, report
+
+SLA: Object = {"sla": {"prometheus": {"url": "http://prometheus:9090"}, "spark": {"deadline": "10m"}}}
+RUN = "sla-0123456789abcdef0123456789abcdef"
+STARTED: Object = {"phase": "Submitting", "startTime": "2026-01-02T03:03:05Z"}
+ACCOUNT: Object = {
+    "run": RUN,
+    "verdict": "met",
+    "window": {"start": "2026-01-02T02:33:05Z", "end": "2026-01-02T03:03:05Z"},
+    "coverage": {"share": "99.5", "scrapes": 12, "longestGap": "15s"},
+    "delivery": {"expected": 7, "received": 7},
+    "objectives": [{"name": "fast", "type": "latency", "target": "99.9", "verdict": "met", "burn": []}],
+    "latency": [{"broker": "", "count": 7, "p99": "9ms"}],
+    "gaps": [],
+    "notes": [],
+    "files": ["report.json.gz"],
+}
+
+
+def observe(**fields: Any) -> ObservedReport:
+    given: Any = {"resource": report(status=STARTED), "now": NOW, "cluster": cluster(SLA), **fields}
+    return ObservedReport(**given)
+
+
+def pod(component: str, phase: str = "Running", name: str = "", age: float = 60, **status: Any) -> Object:
+    run = observe().run
+    created = (NOW - timedelta(seconds=age)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {
+        "kind": "Pod",
+        "metadata": {
+            "name": name or (run.driver if component == DRIVER else f"{run.id}-x"),
+            "namespace": "market",
+            "uid": component,
+            "labels": run.labels(component),
+            "creationTimestamp": created,
+        },
+        "status": {"phase": phase, **status},
+    }
+
+
+def job_with(*conditions: tuple[str, str]) -> Object:
+    entries = [{"type": type_, "status": "True", "reason": reason} for type_, reason in conditions]
+    return {"kind": "Job", "metadata": {"name": RUN, "uid": "job"}, "status": {"conditions": entries}}
+
+
+def result(account: Object) -> Object:
+    return {"metadata": {"name": RUN}, "data": {RESULT_KEY: json.dumps(account)}}
+
+
+def terminated(message: str = "", code: int = 1, reason: str = "Error") -> list[Object]:
+    return [{"state": {"terminated": {"exitCode": code, "reason": reason, "message": message}}}]
+
+
+def complete(plan: ReportPlan) -> tuple[str, str]:
+    (found,) = [one for one in plan.status["conditions"] if one["type"] == "Complete"]
+    return found["reason"], found["message"]
+
+
+def names(plan: ReportPlan) -> list[str]:
+    return [f"{item['kind']} {item['metadata']['name']}" for item in plan.create]
+
+
+def test_a_new_report_is_submitted_with_the_job_last() -> None:
+    plan = decide(observe(resource=report()), SETTINGS)
+    assert names(plan) == [
+        f"ServiceAccount {RUN}-driver", f"Role {RUN}-driver", f"RoleBinding {RUN}-driver",
+        f"ServiceAccount {RUN}-submit", f"Role {RUN}-submit", f"RoleBinding {RUN}-submit",
+        f"ConfigMap {RUN}", f"ConfigMap {RUN}-request", f"Job {RUN}",
+    ]  # fmt: skip
+    assert plan.status["phase"] == "Submitting"
+    assert plan.status["startTime"] == "2026-01-02T03:04:05Z"
+    assert plan.status["runId"] == RUN
+    assert all(item["metadata"]["ownerReferences"][0]["kind"] == "SLAReport" for item in plan.create)
+
+
+def test_names_and_labels_fit_63_characters_for_any_uid() -> None:
+    for uid in ("01234567-89AB-cdef-0123-456789abcdef", "x" * 200, "7"):
+        run = observe(resource=report("w" * 63, metadata={"uid": uid})).run
+        made = [run.job, run.result, run.request, run.driver, run.submit, f"{run.id}-exec-9999999", run.owner.name]
+        assert max(map(len, made)) <= 63
+        assert all(len(value) <= 63 for value in run.labels(EXECUTOR).values())
+        assert len(run.id) <= 47  # Spark's own bound of a prefix of executors
+
+
+@pytest.mark.parametrize(
+    "there", [{"job": job_with()}, {"pods": (pod(DRIVER),)}, {"job": job_with(), "pods": (pod(SUBMIT),)}]
+)
+def test_existing_objects_are_adopted(there: Object) -> None:
+    plan = decide(observe(resource=report(), **there), SETTINGS)
+    assert plan.create == ()
+    assert plan.status["phase"] in ("Submitting", "Running")
+
+
+def test_the_start_time_is_kept() -> None:
+    plan = decide(observe(job=job_with()), SETTINGS)
+    assert plan.status["startTime"] == STARTED["startTime"]
+
+
+def test_the_driver_is_named_once_it_exists() -> None:
+    plan = decide(observe(job=job_with(), pods=(pod(DRIVER, "Pending"),)), SETTINGS)
+    assert (plan.status["phase"], plan.status["driver"]) == ("Submitting", f"{RUN}-driver")
+    assert decide(observe(pods=(pod(DRIVER),)), SETTINGS).status["phase"] == "Running"
+
+
+def test_a_result_decides_before_pods_and_deadline() -> None:
+    late = NOW + timedelta(days=1)
+    for pods in ((), (pod(DRIVER, "Failed", containerStatuses=terminated()),)):
+        plan = decide(observe(now=late, job=job_with(("Failed", "x")), pods=pods, result=result(ACCOUNT)), SETTINGS)
+        assert plan.status["phase"] == "Succeeded"
+        assert plan.status["verdict"] == "met"
+        assert plan.status["result"] == {"configMap": RUN, "files": ["report.json.gz"]}
+        assert complete(plan)[0] == "ObjectivesMet"
+        assert plan.delete == ()  # not before the status is written
+
+
+@pytest.mark.parametrize(
+    ("account", "reason"),
+    [
+        ({**ACCOUNT, "run": "sla-other"}, "UnknownAnswer"),
+        ({**ACCOUNT, "verdict": "perhaps"}, "UnknownAnswer"),
+        ({"run": RUN}, "UnknownAnswer"),
+        # The schema of the status would reject this at every reconciliation.
+        ({"run": RUN, "failure": {"reason": "two words", "message": "no"}}, "UnknownAnswer"),
+        ({"run": RUN, "failure": "no"}, "UnknownAnswer"),
+        ({**ACCOUNT, "files": ["a", "b", "c"]}, "UnknownAnswer"),
+        ({"run": RUN, "failure": {"reason": "SamplesUnreadable", "message": "no"}}, "SamplesUnreadable"),
+    ],
+)
+def test_an_invalid_result_fails_the_report(account: Object, reason: str) -> None:
+    plan = decide(observe(result=result(account)), SETTINGS)
+    assert (plan.status["phase"], complete(plan)[0]) == ("Failed", reason)
+    assert [event.reason for event in plan.events] == [reason]
+
+
+@pytest.mark.parametrize(
+    ("pods", "reason", "expected"),
+    [
+        ((pod(DRIVER, "Failed", reason="Evicted", message="low on memory"),), "DriverEvicted", "low on memory"),
+        ((pod(DRIVER, "Failed", reason="DeadlineExceeded"),), "DeadlineExceeded", "time limit"),
+        ((pod(DRIVER, "Failed", containerStatuses=terminated("", 137, "OOMKilled")),), "DriverOutOfMemory", "memory"),
+        ((pod(DRIVER, "Failed", containerStatuses=terminated("a\n\nValueError: b")),), "DriverFailed", "ValueError: b"),
+        ((pod(DRIVER, "Succeeded", containerStatuses=terminated("", 0)),), "NoAnswer", "without a result"),
+        (
+            (pod(DRIVER, conditions=[{"type": "DisruptionTarget", "status": "True", "message": "drained"}]),),
+            "DriverEvicted",
+            "drained",
+        ),
+    ],
+)
+def test_a_driver_that_ends_without_a_result_fails_with_its_reason(
+    pods: tuple[Object, ...], reason: str, expected: str
+) -> None:
+    plan = decide(observe(job=job_with(("Complete", "")), pods=pods), SETTINGS)
+    assert plan.status["phase"] == "Failed"
+    assert complete(plan)[0] == reason
+    assert expected in complete(plan)[1]
+    assert plan.status["completionTime"] == "2026-01-02T03:04:05Z"
+
+
+def test_a_deleted_driver_fails_the_report() -> None:
+    going = pod(DRIVER)
+    going["metadata"]["deletionTimestamp"] = "now"
+    assert complete(decide(observe(pods=(going,)), SETTINGS))[0] == "DriverDeleted"
+    known = report(status={**STARTED, "driver": f"{RUN}-driver"})
+    for there in (None, job_with(("Complete", ""))):
+        plan = decide(observe(resource=known, job=there), SETTINGS)
+        assert complete(plan)[0] == "DriverGone"
+        assert plan.create == ()
+    assert complete(decide(observe(job=job_with(("Complete", ""))), SETTINGS))[0] == "DriverGone"
+
+
+def test_a_failed_submitter_is_reported_with_its_last_output() -> None:
+    submitter = pod(SUBMIT, "Failed", containerStatuses=terminated("Exception: forbidden"))
+    plan = decide(observe(job=job_with(("Failed", "BackoffLimitExceeded")), pods=(submitter,)), SETTINGS)
+    assert complete(plan)[0] == "SubmitFailed"
+    assert "forbidden" in complete(plan)[1]
+    # A submitter whose driver exists has not failed.
+    plan = decide(observe(job=job_with(("Failed", "BackoffLimitExceeded")), pods=(submitter, pod(DRIVER))), SETTINGS)
+    assert plan.status["phase"] == "Running"
+    assert complete(decide(observe(job=job_with(("Failed", "DeadlineExceeded"))), SETTINGS))[0] == "DeadlineExceeded"
+
+
+UNSCHEDULABLE: Object = {
+    "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no cpu"}]
+}
+NO_IMAGE: Object = {"containerStatuses": [{"state": {"waiting": {"reason": "ErrImagePull", "message": "not found"}}}]}
+
+
+@pytest.mark.parametrize(("status", "reason"), [(UNSCHEDULABLE, "Unschedulable"), (NO_IMAGE, "ImagePullBackOff")])
+@pytest.mark.parametrize("component", [SUBMIT, DRIVER])
+def test_a_pod_that_cannot_start_fails_after_a_third_of_the_deadline(
+    component: str, status: Object, reason: str
+) -> None:
+    young, old = pod(component, "Pending", age=199, **status), pod(component, "Pending", age=201, **status)
+    plan = decide(observe(job=job_with(), pods=(young,)), SETTINGS)
+    assert plan.status["phase"] == "Submitting"
+    assert complete(plan)[0] == reason  # reported while it may still change
+    plan = decide(observe(job=job_with(), pods=(old,)), SETTINGS)
+    assert (plan.status["phase"], complete(plan)[0]) == ("Failed", reason)
+
+
+def test_the_operators_deadline_ends_a_run_that_hangs() -> None:
+    begun = report(status={**STARTED, "startTime": "2026-01-02T02:54:04Z"})
+    plan = decide(observe(resource=begun, pods=(pod(DRIVER),)), SETTINGS)
+    assert (plan.status["phase"], complete(plan)[0]) == ("Failed", "DeadlineExceeded")
+    just = report(status={**STARTED, "startTime": "2026-01-02T02:54:05Z"})
+    plan = decide(observe(resource=just, pods=(pod(DRIVER),)), SETTINGS)
+    assert plan.status["phase"] == "Running"
+    assert plan.requeue_at == NOW + timedelta(seconds=1)
+    # What executors wait for explains more.
+    waits = pod(EXECUTOR, "Pending", **UNSCHEDULABLE)
+    plan = decide(observe(resource=begun, pods=(pod(DRIVER), waits)), SETTINGS)
+    assert complete(plan)[0] == "Unschedulable"
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_leftovers_are_deleted_except_a_failed_driver(phase: str) -> None:
+    over = report(status={"phase": phase})
+    alive = (pod(DRIVER), pod(EXECUTOR, name="e1"), pod(SUBMIT, "Succeeded"))
+    plan = decide(observe(resource=over, job=job_with(), pods=alive), SETTINGS)
+    assert [item["metadata"]["name"] for item in plan.delete] == ["e1", f"{RUN}-driver", RUN]
+    assert plan.status == {}
+    assert plan.create == ()
+    dead = (pod(DRIVER, "Failed"), pod(EXECUTOR, name="e1"))
+    plan = decide(observe(resource=over, job=job_with(), pods=dead), SETTINGS)
+    kept = [] if phase == "Failed" else [f"{RUN}-driver", RUN]
+    assert [item["metadata"]["name"] for item in plan.delete] == ["e1", *kept]
+    assert decide(observe(resource=over), SETTINGS) == ReportPlan()
+
+
+def test_a_terminating_report_is_left_to_the_garbage_collector() -> None:
+    gone = report(metadata={"deletionTimestamp": "now"}, status=STARTED)
+    assert decide(observe(resource=gone, job=job_with(), pods=(pod(DRIVER),)), SETTINGS) == ReportPlan()
+
+
+@pytest.mark.parametrize(
+    ("resource", "found", "reason"),
+    [
+        (report(window="1s"), cluster(SLA), "InvalidSpec"),
+        (report(end="2026-02-30T00:00:00Z"), cluster(SLA), "InvalidSpec"),
+        (report(end="0001-01-01T00:00:00Z"), cluster(SLA), "InvalidSpec"),
+        (report(prometheus={"url": "http://me:secret@prometheus"}), cluster(SLA), "InvalidSpec"),
+        (report(zone="Mars/Base"), cluster(SLA), "InvalidSpec"),
+        (report(objectives=[{"name": "a", "type": "delivery", "target": "99"}] * 2), cluster(SLA), "InvalidSpec"),
+        (report(), cluster(), "NoPrometheus"),
+    ],
+)
+def test_an_invalid_report_fails_at_once(resource: Object, found: Object, reason: str) -> None:
+    plan = decide(observe(resource=resource, cluster=found), SETTINGS)
+    assert plan.status["phase"] == "Failed"
+    assert complete(plan)[0] == reason
+    assert [one["status"] for one in plan.status["conditions"] if one["type"] == "Accepted"] == ["False"]
+
+
+@pytest.mark.parametrize(
+    ("found", "reason"), [(None, "ClusterNotFound"), (cluster({"brokers": {"replicas": 2}}), "InvalidCluster")]
+)
+def test_a_report_waits_for_its_cluster(found: Object | None, reason: str) -> None:
+    plan = decide(observe(resource=report(), cluster=found), SETTINGS)
+    assert (plan.status["phase"], complete(plan)[0]) == ("Pending", reason)
+    assert plan.requeue_at == NOW + timedelta(seconds=61)
+    late = NOW + timedelta(seconds=60)
+    assert decide(observe(resource=report(), cluster=found, now=late), SETTINGS).status["phase"] == "Failed"
+
+
+@pytest.mark.parametrize("found", [None, cluster(), cluster({"brokers": {"replicas": 2}})])
+def test_a_run_continues_whatever_becomes_of_its_cluster(found: Object | None) -> None:
+    """The pods have their request, and the Job has the deadline."""
+    (begun,) = [one for one in decide(observe(), SETTINGS).create if one["kind"] == "Job"]
+    running = {"cluster": found, "job": begun, "pods": (pod(DRIVER),)}
+    plan = decide(observe(**running), SETTINGS)
+    assert (plan.status["phase"], plan.status["startTime"]) == ("Running", STARTED["startTime"])
+    assert plan.create == plan.delete == ()
+    last = NOW + timedelta(minutes=9)
+    assert decide(observe(**running, now=last), SETTINGS).status["phase"] == "Running"
+    assert complete(decide(observe(**running, now=last + timedelta(seconds=1)), SETTINGS))[0] == "DeadlineExceeded"
+
+
+def test_fields_of_a_newer_definition_are_ignored_and_reported() -> None:
+    plan = decide(observe(resource=report(later={"x": 1}, spark={"executors": 0, "tail": 1})), SETTINGS)
+    assert (plan.status["phase"], bool(plan.create)) == ("Submitting", True)
+    (accepted,) = [one for one in plan.status["conditions"] if one["type"] == "Accepted"]
+    assert accepted["status"] == "True"
+    assert accepted["message"].endswith("this operator does not know and ignores spec.later, spec.spark.tail")
+
+
+def test_a_report_without_an_image_fails() -> None:
+    from dataclasses import replace
+
+    plan = decide(observe(resource=report()), replace(SETTINGS, spark_image=""))
+    assert complete(plan)[0] == "NoImage"
+
+
+def test_a_report_waits_for_the_end_of_its_window() -> None:
+    plan = decide(observe(resource=report(end="2026-01-02T03:05:05Z")), SETTINGS)
+    assert (plan.status["phase"], complete(plan)[0]) == ("Pending", "WaitingForEnd")
+    assert plan.requeue_at == NOW + timedelta(seconds=60)
+    assert plan.create == ()
+
+
+def test_a_reports_own_spec_precedes_its_clusters() -> None:
+    own = report(
+        end="2026-01-02T03:00:00Z", window="5m", zone="Europe/Bucharest", prometheus={"url": "https://other"},
+        spark={"executors": 0}, objectives=[{"name": "a", "type": "delivery", "target": "99"}],
+    )  # fmt: skip
+    found = resolve_report(own, cluster(SLA))
+    assert (found.prometheus.url, found.zone, found.spark.executors) == ("https://other", "Europe/Bucharest", 0)
+    assert [objective.name for objective in found.objectives] == ["a"]
+    assert (found.end - found.start, found.end.minute) == (timedelta(minutes=5), 0)
+    usual = resolve_report(report(), cluster(SLA))
+    assert (usual.prometheus.url, usual.zone, usual.spark.deadline) == ("http://prometheus:9090", "UTC", 600)
+    assert [objective.name for objective in usual.objectives] == ["fast", "complete", "back"]
+    assert usual.end - usual.start == timedelta(minutes=30)
+    with pytest.raises(UnresolvableReport, match="MigratoryCluster quotes does not exist"):
+        resolve_report(report(), None)
+
+
+def test_pods_are_restricted_limited_and_have_minimal_permissions() -> None:
+    question = resolve_report(
+        report(prometheus={"url": "http://p", "secretName": "scraper"}, spark={"historyClaim": "tables"}), cluster(SLA)
+    )
+    made = {f"{one['kind']} {one['metadata']['name']}": one for one in job.objects(observe().run, question, SETTINGS)}
+    files = made[f"ConfigMap {RUN}-request"]["data"]
+    driver, executor = json.loads(files["driver.yaml"]), json.loads(files["executor.yaml"])
+    submitter = made[f"Job {RUN}"]["spec"]["template"]
+    for template in (driver, executor, submitter):
+        assert template["spec"]["securityContext"]["runAsNonRoot"] is True
+        (container,) = template["spec"]["containers"]
+        assert container["securityContext"]["readOnlyRootFilesystem"] is True
+        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert driver["spec"]["activeDeadlineSeconds"] == 660 + 300  # the report's own: 15 minutes, and one more
+    assert driver["metadata"]["ownerReferences"][0]["name"] == "weekly"
+    assert executor["spec"]["automountServiceAccountToken"] is False
+    volumes = [{name for name in volume if name != "name"} for volume in driver["spec"]["volumes"]]
+    assert volumes == [{"emptyDir"}, {"configMap"}, {"secret"}, {"persistentVolumeClaim"}]
+    assert [list(one)[1] for one in executor["spec"]["volumes"]] == ["emptyDir", "secret"]
+    rules = made[f"Role {RUN}-driver"]["rules"]
+    assert rules[0]["resourceNames"] == [RUN]
+    assert made[f"Job {RUN}"]["spec"]["backoffLimit"] == 0
+    arguments = submitter["spec"]["containers"][0]["args"]
+    assert f"spark.kubernetes.driver.pod.name={RUN}-driver" in arguments
+    assert "spark.executor.instances=2" in arguments
+    assert json.loads(files["request.json"])["history"] == "/var/lib/migratory/history"
+
+
+def test_without_executors_the_jobs_pod_is_the_driver() -> None:
+    question = resolve_report(report(spark={"executors": 0, "driver": {"memory": "2Gi"}}), cluster(SLA))
+    made = {f"{one['kind']} {one['metadata']['name']}": one for one in job.objects(observe().run, question, SETTINGS)}
+    assert not [name for name in made if name.endswith("-submit")]
+    assert len(made[f"Role {RUN}-driver"]["rules"]) == 1
+    template = made[f"Job {RUN}"]["spec"]["template"]
+    (container,) = template["spec"]["containers"]
+    assert template["metadata"]["labels"]["app.kubernetes.io/component"] == DRIVER
+    assert container["resources"]["limits"] == {"memory": "2048Mi"}
+    assert "spark.driver.memory=1024m" in container["args"]
