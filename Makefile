@@ -103,9 +103,10 @@ debian:
 
 # Most of these tests wait for sessions to expire and processes to start, so one worker more than cores still leaves cores
 # idle. A file stays on one worker: its tests share clusters and the Spark session.
+REAL := tests/integration tests/chaos --ignore tests/integration/benchmarks
 integration: $(VENV)/.tests debian ## real processes: ZooKeeper ensembles, brokers, Spark, the demo
-	$(BIN)/python -m pytest tests/integration tests/chaos --ignore tests/integration/benchmarks -n $(INTEGRATION_WORKERS) \
-	    --dist loadfile --durations=30
+	$(BIN)/python -m pytest $(REAL) -m 'not alone' -n $(INTEGRATION_WORKERS) --dist loadfile --durations=30
+	$(BIN)/python -m pytest $(REAL) -m alone
 
 chaos: $(VENV)/.tests debian ## a real cluster under real faults, histories checked (MINUTES=2 JSON=FILE SEED=N CHAOS='--mix network')
 	PYTHONPATH=tests/support $(BIN)/python -m migratory_chaos run --minutes $(or $(MINUTES),2) $(if $(SEED),--seed $(SEED)) \
@@ -117,7 +118,12 @@ bench: $(VENV)/.tests debian ## the product beside its peers and the raw limit (
 bench-test: $(VENV)/.tests debian ## tests of the benchmarks; they measure nothing and are not part of `make unit` and `make integration`
 	$(BIN)/python -m pytest tests/unit/benchmarks tests/integration/benchmarks --durations=10
 
-nightly: bench-test ## long runs that are not part of the gate
+nightly: bench-test ## long runs that are not part of the gate: 100,000 seeds, an hour of chaos, fuzzers, exhaustive holes of the model
+	PYTHONPATH=tests/support $(BIN)/python -m migratory_simulation run --seeds 100000
+	$(MAKE) --no-print-directory holes
+	$(MAKE) --no-print-directory chaos MINUTES=60
+	$(MAKE) --no-print-directory fuzz
+	$(MAKE) --no-print-directory chaos-k8s MINUTES=60
 
 bench-peers: $(VENV)/.tests ## get Mosquitto, NATS and Centrifugo into a folder of the user's cache (needs Go, Debian)
 	$(BIN)/python -m benchmarks.peers

@@ -14,7 +14,7 @@ import pytest
 from migratory_chaos import history, network
 from migratory_chaos.checker import check
 
-pytestmark = [pytest.mark.real]
+pytestmark = [pytest.mark.real, pytest.mark.alone]
 
 
 def chaos(folder: Path, *words: str, within: float) -> tuple[int, str]:

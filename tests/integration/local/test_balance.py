@@ -16,7 +16,7 @@ from migratory_local.cluster.local_cluster import LocalCluster
 from migratory_resources.validation.loading import load_cluster
 from migratory_testing.waiting import until
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.real, pytest.mark.alone, pytest.mark.timeout(300)]
 
 CLIENTS = 300
 # Most clients of a broker over the mean. 1.15 is promised; above 1.1 the brokers still see to it, and nothing rests.
