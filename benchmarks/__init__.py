@@ -11,5 +11,5 @@ figures.py, rounds.py, goals.py, compare.py, report.py, plots.py   medians and s
 sla/            the SLA pipeline's own benchmarks (`make bench-sla`)
 evaluation/     the published evaluation's tables (`make evaluation`)
 large/          what clusters larger than this machine need (`make capacity`)
-docs/loadtest.md, "Benchmarks", explains the method.
+docs/how-to/loadtest.md, "Benchmarks", explains the method.
 """

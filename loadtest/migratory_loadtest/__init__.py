@@ -1,8 +1,8 @@
 """The load generator: thousands of subscribers and open-loop publishers, and exact verification of every delivery.
 
 Begin with `api.py` (the public API), then `scenario.py` (the parameters of a run), `controller.py` (the parent
-process), `worker.py` (one load process) and `verifier.py` (lost, duplicate and reordered deliveries). docs/loadtest.md
-explains what is measured and how.
+process), `worker.py` (one load process) and `verifier.py` (lost, duplicate and reordered deliveries).
+docs/how-to/loadtest.md explains what is measured and how.
 """
 
 from migratory_loadtest.api import Load, LoadEvent, run_load

@@ -1,6 +1,6 @@
 """What a run reports: progress events while it runs, and the result as a value and as JSON.
 
-docs/loadtest.md describes every field of the result.
+docs/how-to/loadtest.md describes every field of the result.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class ClusterFileWatcher:
         self._text = text
         self._say(
             f"warning: {self._path} has changed; changes take effect at the next start, which begins with empty topics "
-            "(docs/local.md lists what can change without a start)"
+            "(docs/start/local.md lists what can change without a start)"
         )
 
     def _read(self, known: tuple[int, int, int] | None = None) -> tuple[tuple[int, int, int] | None, bytes]:

@@ -46,7 +46,7 @@ class DemoResult:
         return not self.failures
 
     def to_json(self) -> dict[str, Any]:
-        """Return the result as plain data. docs/local.md describes the keys."""
+        """Return the result as plain data. docs/start/local.md describes the keys."""
         result: dict[str, Any] = msgspec.to_builtins(self.load)
         # A broker without clients is listed as well.
         brokers = sorted({name for clients in result["connections"].values() for name in clients})

@@ -125,9 +125,9 @@ async def test_with_json_nothing_else_is_on_either_stream(broker: FakeBroker) ->
     assert process.returncode == 130
     said = [json.loads(line) for line in err.splitlines()]
     assert [next(iter(line.items())) for line in said] == [
-        ("hint", "quotes/#: there are no wildcards, this is the topic of that very name"),
+        ("hint", "quotes/#: there are no wildcards; this subscribes to the topic of exactly this name"),
         ("status", "connected"), ("topic", topic),
-        ("hint", "quotes/#: waits for the next publication (--snapshot, without --after, shows the latest)"),
+        ("hint", "quotes/#: waiting for the next publication (--snapshot, without --after, shows the latest)"),
         ("status", "lost"), ("status", "connected"), ("topic", topic), ("status", "resumed"),
     ]  # fmt: skip
     assert said[2] == {"topic": topic, "receipt": "reset", "position": "9:1", "after": "9:1", "before": "1:5"}
@@ -167,7 +167,7 @@ async def test_who_expects_wildcards_is_told_that_there_are_none(broker: FakeBro
     code, out, err = await run(broker, "sub", *names, "--snapshot", "-n", str(len(names)))
     assert (code, len(out.splitlines())) == (0, len(names))
     assert [line for line in err.splitlines() if "wildcards" in line] == [
-        f"{topic}: there are no wildcards, this is the topic of that very name" for topic in patterns
+        f"{topic}: there are no wildcards; this subscribes to the topic of exactly this name" for topic in patterns
     ]
 
 
@@ -193,7 +193,7 @@ async def test_several_topics_until_interrupted(broker: FakeBroker) -> None:
     process.send_signal(signal.SIGINT)
     _, err = await asyncio.wait_for(process.communicate(), 10)
     assert process.returncode == 130
-    assert b"u: reset, an earlier history is lost; goes on behind 9:0, was at 1:1" in err
+    assert b"u: reset, the earlier history is lost; continues after 9:0, was at 1:1" in err
     assert b"Error: bad\t: topic" in err
     assert b"Traceback" not in err
 
@@ -247,6 +247,6 @@ async def test_on_a_terminal_publishing_says_that_it_reads_lines(broker: FakeBro
         os.close(ours)
         os.close(theirs)
     assert (process.returncode, out) == (0, b"1:1\n")
-    assert err.startswith(b"every line of standard input is published; Ctrl-D ends\n")
+    assert err.startswith(b"publishing every line of standard input; Ctrl-D ends\n")
     _, _, quiet = await run(broker, "pub", "t", stdin=b"x\n")
     assert "standard input" not in quiet

@@ -50,7 +50,7 @@ async def test_a_line_without_end_is_refused_and_not_kept(broker: FakeBroker) ->
     """`migratory pub t < /dev/zero` took all memory of the machine."""
     code, out, err = await run(broker, "(echo first; yes | head -c 140000000 | tr -d '\\n') | $M pub t")
     assert (code, out) == (1, "1:1\n")
-    assert "Error: line 2 of standard input has over 67108864 bytes: no cluster takes so long a payload" in err
+    assert "Error: line 2 of standard input is longer than 67108864 bytes, the largest payload" in err
     lines = "(printf 'a\\r\\n\\n'; yes b | head -c 200000 | tr -d '\\n'; printf '\\nend') | $M pub t"
     assert (await run(broker, lines))[0] == 0
     assert [entry.payload for entry in broker.memory.topics["t"]] == [b"first", b"a", b"", b"b" * 100_000, b"end"]

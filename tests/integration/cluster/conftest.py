@@ -1,4 +1,4 @@
-"""A real cluster of three brokers behind a real ZooKeeper ensemble, new for each test that asks for it."""
+"""The fixture of a real cluster: three brokers and a ZooKeeper ensemble, new for each test."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ StartCluster = Callable[..., AbstractAsyncContextManager[LocalCluster]]
 
 @pytest.fixture
 def start_cluster(tmp_path: Path) -> StartCluster:
-    """`async with start_cluster(delivery={"onHistoryLoss": "halt"}) as cluster`: overrides parts of the spec."""
+    """Return a function that starts a cluster. Its arguments override parts of the spec.
+
+    `async with start_cluster(delivery={"onHistoryLoss": "halt"}) as cluster:`
+    """
 
     @asynccontextmanager
     async def start(**spec: object) -> AsyncIterator[LocalCluster]:
@@ -30,14 +33,14 @@ def start_cluster(tmp_path: Path) -> StartCluster:
             "spec": spec,
         }
         resource = load_cluster(yaml.safe_dump(document)).cluster
-        async with LocalCluster(resource, tmp_path / "cluster", ports=_ports_of_its_own()) as cluster:
+        async with LocalCluster(resource, tmp_path / "cluster", ports=_free_base_port()) as cluster:
             yield cluster
 
     return start
 
 
-def _ports_of_its_own() -> int:
-    """A base port for one cluster: the usual ones may be taken by another that is started at the same moment."""
+def _free_base_port() -> int:
+    """Return a base port whose whole block is free. Another cluster may be starting on the default ports now."""
     bases = list(range(12_000, 30_000, 400))
     random.Random(os.getpid()).shuffle(bases)
     needed = [block + number for block in (0, 100, 200, 300) for number in range(9)]

@@ -1,4 +1,4 @@
-"""Clients in I/O processes: one of them dies or stands still under load, on one of three real brokers."""
+"""One I/O process of a broker is killed or stopped under load, in a cluster of three real brokers."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from migratory_testing.waiting import until
 pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
-async def test_a_process_that_dies_under_load_costs_nothing_and_disturbs_no_other(
-    start_cluster: Any, how: signal.Signals
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
+async def test_failed_io_process_loses_nothing_and_disturbs_no_other(
+    start_cluster: Any, number: signal.Signals
 ) -> None:
     async with start_cluster(brokers={"ioProcesses": 2}) as cluster:
         name = await cluster.busiest_coordinator()
 
         async def processes() -> list[dict[str, Any]]:
-            found: Any = (await cluster.status(name))["io_processes"]
-            return list(found)
+            statuses: Any = (await cluster.status(name))["io_processes"]
+            return list(statuses)
 
-        async def a_new_one_is_up() -> bool:
+        async def is_replaced() -> bool:
             status = await cluster.status(name)
-            states = [one["state"] for one in await processes()]
+            states = [process["state"] for process in await processes()]
             return status["io_process_deaths"] == 1 and states == ["up", "up"]
 
         traffic = Traffic()
@@ -36,8 +36,8 @@ async def test_a_process_that_dies_under_load_costs_nothing_and_disturbs_no_othe
             await traffic.flows(2 * SECOND, within=20)
             victim, other = await processes()
             assert victim["connections"] > 0
-            os.kill(victim["pid"], how)
-            await until(a_new_one_is_up, "it is replaced", 20)
+            os.kill(victim["pid"], number)
+            await until(is_replaced, "it is replaced", 20)
             await traffic.flows(2 * SECOND, within=20)
             load.stop_publishing()
             result = await load.result()
@@ -46,4 +46,4 @@ async def test_a_process_that_dies_under_load_costs_nothing_and_disturbs_no_othe
         flawless(result)
         assert result.reconnects >= victim["connections"]
         assert closed["closed"]["io_process"] == victim["connections"]
-        assert "lost" not in closed["closed"]  # nobody of the other process
+        assert "lost" not in closed["closed"]  # no client of the other process

@@ -1,4 +1,4 @@
-"""`migratory bench` as a person runs it: exit status, JSON, the account and its verification."""
+"""The command `migratory bench`: exit codes, JSON result, record file and its verification."""
 
 from __future__ import annotations
 
@@ -34,29 +34,29 @@ async def bench(*arguments: str) -> tuple[int, str]:
     return process.returncode, output.decode()
 
 
-def judged(result: Path, status: int, output: str) -> None:
-    """A busy machine may send late; then that is the verdict's one reason, and nothing was missed."""
-    found = json.loads(result.read_text())
-    late = [reason for reason in found["reasons"] if reason.startswith("the load generator itself was late")]
-    assert found["reasons"] == late, output
-    assert (found["verdict"], status) == (("insufficient", 1) if late else ("met", 0)), output
-    assert found["verdict"] in output
+def check_verdict(result: Path, status: int, output: str) -> None:
+    """Check that the verdict is `met`, or `insufficient` only because a busy machine sent late."""
+    outcome = json.loads(result.read_text())
+    late = [reason for reason in outcome["reasons"] if reason.startswith("the load generator itself was late")]
+    assert outcome["reasons"] == late, output
+    assert (outcome["verdict"], status) == (("insufficient", 1) if late else ("met", 0)), output
+    assert outcome["verdict"] in output
 
 
-async def test_run_ends_0_and_each_broken_delivery_makes_verify_end_1(tmp_path: Path) -> None:
+async def test_run_ends_0_and_verify_ends_1_for_each_fault(tmp_path: Path) -> None:
     account, result, targets = tmp_path / "account.jsonl", tmp_path / "result.json", tmp_path / "targets.json"
     async with SmallCluster(2) as cluster:
         status, output = await bench(
             "run", "--servers", ",".join(cluster.urls), "--subscribers", "40", *SMALL, "--account", str(account),
             "--json", str(result), "--metrics-targets", str(targets), "--scrape-interval", "0.1",
         )  # fmt: skip
-    judged(result, status, output)
+    check_verdict(result, status, output)
     assert json.loads(targets.read_text())[0]["targets"][0].startswith("127.0.0.1:")
     status, output = await bench("verify", str(account))
     assert status == 0, output
-    for breaking in (drop, double, swap):
+    for mutate in (drop, double, swap):
         topics = list(read_records(account))
-        position = breaking(topics[1], 0, 2)
+        position = mutate(topics[1], 0, 2)
         broken = tmp_path / "broken.jsonl"
         write_records(broken, topics)
         status, output = await bench("verify", str(broken))
@@ -64,7 +64,7 @@ async def test_run_ends_0_and_each_broken_delivery_makes_verify_end_1(tmp_path: 
         assert f"{topics[1].topic} at subscriber {topics[1].subscribers[0].subscriber}: {position} " in output
 
 
-async def test_verify_ends_1_where_a_run_would(tmp_path: Path) -> None:
+async def test_verify_ends_1_for_refused_publications_or_no_deliveries(tmp_path: Path) -> None:
     account = tmp_path / "account.jsonl"
     refused = TopicRecord("t", failed=[PublicationRecord("one", 0, 1)], transcripts=[[]])
     for topics, reason in (([refused], "1 publications were refused"), ([], "nothing was delivered")):
@@ -73,19 +73,19 @@ async def test_verify_ends_1_where_a_run_would(tmp_path: Path) -> None:
         assert (status, output.splitlines()[-1]) == (1, f"- {reason}")
 
 
-async def test_verify_takes_what_subscribers_alone_kept(tmp_path: Path) -> None:
-    """What they were owed is known to the other half only; that nothing came twice or out of order, here as well."""
+async def test_verify_accepts_the_record_of_subscribers_only(tmp_path: Path) -> None:
+    """The record of `bench sub` has no publications, but duplicates and order can be verified."""
     account = tmp_path / "account.jsonl"
     positions = [Position(1, number) for number in (1, 2, 3)]
     entries = [DeliveryRecord(position, str(position)) for position in positions]
     for runs, status in (([(0, 3)], 0), ([(0, 3), (1, 2)], 1)):
-        got = SubscriberRecord(0, Position(1, 0), 0, runs, ["b"] * len(runs))
-        write_records(account, [TopicRecord("t", transcripts=[entries], subscribers=[got])])
+        subscriber = SubscriberRecord(0, Position(1, 0), 0, runs, ["b"] * len(runs))
+        write_records(account, [TopicRecord("t", transcripts=[entries], subscribers=[subscriber])])
         ended, output = await bench("verify", str(account))
         assert ended == status, output
 
 
-async def test_pub_and_sub_in_two_processes(tmp_path: Path) -> None:
+async def test_pub_and_sub_run_in_two_processes(tmp_path: Path) -> None:
     published_result, received_result = tmp_path / "pub.json", tmp_path / "sub.json"
     async with SmallCluster(1) as cluster:
         arguments = ["--servers", cluster.urls[0], *SMALL]
@@ -96,9 +96,9 @@ async def test_pub_and_sub_in_two_processes(tmp_path: Path) -> None:
             while cluster.brokers[0].subscriptions < 20:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         status, output = await bench("pub", *arguments, "--json", str(published_result))
-        judged(published_result, status, output)
+        check_verdict(published_result, status, output)
         status, output = await receiving
-    judged(received_result, status, output)
+    check_verdict(received_result, status, output)
     published = sum(len(topic.log) for topic in cluster.topics.values())
     assert published == 4 * round(1.3 * 4)
 
@@ -111,15 +111,15 @@ async def test_pub_and_sub_in_two_processes(tmp_path: Path) -> None:
         (["--servers", "ws://127.0.0.1:1", "--threshold", "-1"], "threshold"),
     ],
 )
-async def test_what_cannot_be_run_is_a_usage_error_that_names_it(arguments: list[str], named: str) -> None:
+async def test_value_out_of_range_is_a_usage_error(arguments: list[str], named: str) -> None:
     status, output = await bench("run", *arguments)
     assert status == 2
     assert named in output
 
 
-async def test_a_dead_server_is_named_while_it_is_tried_on() -> None:
+async def test_unreachable_server_is_shown_while_retrying() -> None:
     with socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))  # taken, and nobody listens
+        closed.bind(("127.0.0.1", 0))  # in use, but not listening
         url = f"ws://127.0.0.1:{closed.getsockname()[1]}/ws"
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "migratory_cli.main", "bench", "run", "-s", url, "--subscribers", "3", *SMALL,
@@ -128,18 +128,16 @@ async def test_a_dead_server_is_named_while_it_is_tried_on() -> None:
         assert process.stdout is not None
         seen = b""
         async with asyncio.timeout(30):
-            while b"tries again" not in seen:
+            while b"retrying" not in seen:
                 seen = await process.stdout.readline()
                 assert seen, "it ended"
-        assert (
-            f"connecting  0 of 3 subscribers; tries again: connect_failed: {url}: connection refused" in seen.decode()
-        )
+        assert f"connecting  0 of 3 subscribers; retrying: connect_failed: {url}: connection refused" in seen.decode()
         assert process.returncode is None
         process.kill()
         await process.wait()
 
 
-async def test_a_damaged_account_is_refused_with_its_line(tmp_path: Path) -> None:
+async def test_invalid_record_file_is_an_error_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "account.jsonl"
     path.write_text("{}\n")
     status, output = await bench("verify", str(path))

@@ -1,4 +1,4 @@
-"""Whole runs with real worker processes against a small broker in which faults are planted."""
+"""Whole runs with real worker processes against a small broker with planted faults."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def run(cluster: SmallCluster, **changes: object) -> LoadResult:
         return await load.result()
 
 
-async def test_a_clean_run_is_met_and_its_totals_equal_an_independent_count(tmp_path: Path) -> None:
+async def test_clean_run_is_met_and_its_counts_equal_an_independent_count(tmp_path: Path) -> None:
     events: list[LoadEvent] = []
     async with SmallCluster(3) as cluster, Load(scenario(cluster), events.append) as load:
         result = await load.result()
@@ -68,7 +68,7 @@ async def test_a_clean_run_is_met_and_its_totals_equal_an_independent_count(tmp_
     assert {"p50", "p99", "max"} <= set(decoded["resume_seconds"]) & set(decoded["publish_gap_seconds"])
 
 
-async def test_clients_of_a_killed_broker_resume_and_nothing_is_lost() -> None:
+async def test_clients_of_a_killed_broker_resume_without_loss() -> None:
     async with SmallCluster(3) as cluster, Load(scenario(cluster, duration=4.0, settle=1.0)) as load:
         await load.measuring()
         on_broker = (await load.connections())["broker-1"]
@@ -92,16 +92,16 @@ async def test_clients_of_a_killed_broker_resume_and_nothing_is_lost() -> None:
 
 
 def sources(port: int) -> set[str]:
-    """The addresses from which this machine's connections to the port come, as the kernel has them."""
-    found = set()
+    """Return the local addresses of this machine's connections to the port, from the kernel."""
+    addresses = set()
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
         local, remote, state = line.split()[1:4]
         if state == "01" and int(remote.split(":")[1], 16) == port:
-            found.add(socket.inet_ntoa(bytes.fromhex(local.split(":")[0])[::-1]))
-    return found
+            addresses.add(socket.inet_ntoa(bytes.fromhex(local.split(":")[0])[::-1]))
+    return addresses
 
 
-async def test_connections_come_from_several_addresses_and_the_generators_own_cost_is_told() -> None:
+async def test_connections_use_all_sources_and_generator_usage_is_reported() -> None:
     async with SmallCluster(1) as cluster, Load(scenario(cluster, sources=3)) as load:
         await load.measuring()
         assert sources(int(cluster.urls[0].rsplit(":", 1)[1].split("/")[0])) == {"127.0.0.2", "127.0.0.3", "127.0.0.4"}
@@ -116,20 +116,20 @@ async def test_connections_come_from_several_addresses_and_the_generators_own_co
 
 
 class PlantOnce:
-    """Does `what` to one delivery: sequence number 5 of a topic, to the first subscriber it goes to."""
+    """A fault in one delivery: sequence number 5 of a topic, to its first subscriber."""
 
-    def __init__(self, what: Delivery) -> None:
-        self.what = what
+    def __init__(self, fault: Delivery) -> None:
+        self.fault = fault
         self.done: Message | None = None
 
     def __call__(self, client: str, message: Message) -> Delivery:
         if self.done is None and message.position.sequence == 5:
             self.done = message
-            return self.what
+            return self.fault
         return "send"
 
 
-async def test_one_lost_delivery_is_found_and_named() -> None:
+async def test_single_lost_delivery_is_found_and_named() -> None:
     planted = PlantOnce("skip")
     async with SmallCluster(1, planted) as cluster:
         result = await run(cluster, patience=2.0)
@@ -138,10 +138,10 @@ async def test_one_lost_delivery_is_found_and_named() -> None:
     assert (result.verdict, result.lost, problem.kind) == ("missed", 1, "lost")
     assert (problem.topic, problem.positions) == (planted.done.topic, ["1:5"])
     assert result.delivered == result.expected - 1
-    assert any("no receipt told of it" in error for error in result.errors)
+    assert any("without a receipt" in error for error in result.errors)
 
 
-async def test_what_comes_twice_over_the_wire_is_dropped_and_counted() -> None:
+async def test_repeated_delivery_is_dropped_and_counted() -> None:
     planted = PlantOnce("twice")
     async with SmallCluster(1, planted) as cluster:
         result = await run(cluster)
@@ -149,7 +149,7 @@ async def test_what_comes_twice_over_the_wire_is_dropped_and_counted() -> None:
     assert (result.verdict, result.duplicates, result.repeated) == ("met", 0, 1)
 
 
-async def test_without_answers_nothing_is_acknowledged_and_all_of_it_is_missed() -> None:
+async def test_run_without_answers_is_missed() -> None:
     async with SmallCluster(1) as cluster:
         cluster.answering = False
         result = await run(cluster, patience=0.5)
@@ -158,7 +158,7 @@ async def test_without_answers_nothing_is_acknowledged_and_all_of_it_is_missed()
     assert result.reasons == [f"{result.published} publications were never answered", "nothing was acknowledged"]
 
 
-async def test_a_mark_without_its_fault_is_no_success() -> None:
+async def test_mark_without_a_fault_is_insufficient() -> None:
     async with SmallCluster(1) as cluster, Load(scenario(cluster)) as load:
         await load.mark("kill", "broker-0")
         result = await load.result()
@@ -166,26 +166,26 @@ async def test_a_mark_without_its_fault_is_no_success() -> None:
     assert "never lost their link" in result.reasons[0]
 
 
-async def test_a_broker_that_nobody_reaches_fails_the_run_with_the_reason() -> None:
+async def test_unreachable_broker_fails_the_run_with_the_reason() -> None:
     async with SmallCluster(1) as cluster:
-        asked = scenario(cluster, connect_timeout=1.5)
-    load = Load(asked)
+        parameters = scenario(cluster, connect_timeout=1.5)
+    load = Load(parameters)
     with pytest.raises(LoadFailed, match=r"0 of 60 subscribers .*connect_failed"):
         await load.__aenter__()
     assert load.pids
 
 
-async def test_a_worker_that_dies_fails_the_run() -> None:
+async def test_killed_worker_fails_the_run() -> None:
     async with SmallCluster(1) as cluster, Load(scenario(cluster)) as load:
         os.kill(load.pids[1], signal.SIGKILL)
         with pytest.raises(LoadFailed, match="worker 1 ended early"):
             await load.result()
 
 
-async def test_metrics_tell_what_was_seen_and_stay_for_the_last_scrapes() -> None:
+async def test_metrics_equal_the_result_and_stay_for_the_last_scrapes() -> None:
     async with SmallCluster(2) as cluster:
-        asked = scenario(cluster, metrics=True, cluster="quotes", scrape_interval=0.2)
-        async with Load(asked) as load:
+        parameters = scenario(cluster, metrics=True, cluster="quotes", scrape_interval=0.2)
+        async with Load(parameters) as load:
             result = await load.result()
             pages = [await asyncio.to_thread(scrape, target) for target in load.targets]
     assert len(pages) == 2
@@ -213,26 +213,26 @@ def scrape(target: str) -> str:
         return text
 
 
-async def test_a_run_that_is_ended_early_accounts_for_what_was_published() -> None:
+async def test_run_that_is_stopped_early_verifies_what_was_published() -> None:
     events: list[LoadEvent] = []
-    enough = asyncio.Event()
+    published_enough = asyncio.Event()
 
-    def look(event: LoadEvent) -> None:
+    def on_event(event: LoadEvent) -> None:
         events.append(event)
         if event.acknowledged >= 48:
-            enough.set()
+            published_enough.set()
 
-    async with SmallCluster(3) as cluster, Load(scenario(cluster, duration=600.0), look) as load:
+    async with SmallCluster(3) as cluster, Load(scenario(cluster, duration=600.0), on_event) as load:
         await load.measuring()
         await load.mark("nothing", None)
         async with asyncio.timeout(60):
-            await enough.wait()
+            await published_enough.wait()
         load.stop_publishing()
         result = await load.result()
     assert (result.verdict, result.reasons) == ("met", [])
     assert 48 <= result.published == result.acknowledged == result.scheduled < 600
     assert result.delivered == result.expected > 0
     assert result.marks[0].publish_gap_seconds.count == result.publish_gap_seconds.count > 0
-    assert result.traffic_gbps > 1e-6, "over the time that was measured, not the one that was meant"
+    assert result.traffic_gbps > 1e-6, "over the measured time, not the planned duration"
     last = events[-1]
     assert (last.publishers, last.oldest) == (3, 0.0)

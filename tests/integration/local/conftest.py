@@ -1,4 +1,4 @@
-"""A real ZooKeeper ensemble for the tests here."""
+"""The fixture of a real ZooKeeper ensemble."""
 
 from migratory_testing.zookeeper import zookeeper_ensemble
 

@@ -1,5 +1,7 @@
-"""Clients of real brokers come out even again by themselves: after a kill, and after a rolling update, in which none of
-them changes its broker more than twice. Under load, with nothing lost, doubled or out of order."""
+"""Balancing of clients among real brokers, after a kill and after a rolling update, under load and without loss.
+
+In the rolling update no client changes its broker more than twice.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +21,12 @@ from migratory_testing.waiting import until
 pytestmark = [pytest.mark.real, pytest.mark.alone, pytest.mark.timeout(300)]
 
 CLIENTS = 300
-# Most clients of a broker over the mean. 1.15 is promised; above 1.1 the brokers still see to it, and nothing rests.
-EVEN = 1.1
-QUIET = 12.0  # seconds in which nobody moves: a round takes 7
-WITHIN = 100.0  # seconds for brokers to be back, calm, and even
+MAX_SHARE = 1.1
+"""The most clients of a broker, relative to the mean. 1.15 is guaranteed, but above 1.1 brokers continue to balance."""
+QUIET_SECONDS = 12.0
+"""Seconds without a move after which balancing has ended; a round takes 7."""
+TIMEOUT = 100.0
+"""Seconds for brokers to be ready, calm and balanced."""
 
 
 @pytest.fixture
@@ -38,38 +42,38 @@ async def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
         yield running
 
 
-class Watch:
-    """What the brokers say of their clients."""
+class BalanceMonitor:
+    """The balancing state that the brokers report."""
 
     def __init__(self, cluster: LocalCluster) -> None:
         self.cluster = cluster
 
     async def balance(self) -> list[dict[str, Any]]:
-        found = []
+        entries = []
         for broker in self.cluster.brokers:
             status: dict[str, Any] = await self.cluster.status(broker.name)
-            found.append(status["logic"]["balance"])
-        return found
+            entries.append(status["logic"]["balance"])
+        return entries
 
     async def counts(self) -> list[int]:
         return [entry["clients"] for entry in await self.balance()]
 
-    async def even(self) -> bool:
-        """All are there, once, nobody has much more than the others, and nothing is in the way of evening out."""
-        found = await self.balance()
-        counts = [entry["clients"] for entry in found]
-        calm = not any(entry["waits_for"] for entry in found)
-        return calm and sum(counts) == CLIENTS and max(counts) <= EVEN * CLIENTS / len(counts)
+    async def is_balanced(self) -> bool:
+        """Return whether all clients are connected, evenly, and no broker waits before it balances."""
+        entries = await self.balance()
+        counts = [entry["clients"] for entry in entries]
+        calm = not any(entry["waits_for"] for entry in entries)
+        return calm and sum(counts) == CLIENTS and max(counts) <= MAX_SHARE * CLIENTS / len(counts)
 
-    async def rests(self) -> None:
-        """For `QUIET` seconds no broker asks anybody to move."""
+    async def assert_no_moves(self) -> None:
+        """Assert that no broker asks a client to move for `QUIET_SECONDS`."""
         before = [entry["asked"] for entry in await self.balance()]
         loop = asyncio.get_running_loop()
-        end = loop.time() + QUIET
+        end = loop.time() + QUIET_SECONDS
         while loop.time() < end:
-            await asyncio.sleep(1.0)  # looked at all the while, so that a failure comes early
+            await asyncio.sleep(1.0)  # check every second, to fail early
             assert [entry["asked"] for entry in await self.balance()] == before
-        assert await self.even(), await self.balance()
+        assert await self.is_balanced(), await self.balance()
 
 
 def load_on(cluster: LocalCluster) -> Load:
@@ -88,49 +92,49 @@ def load_on(cluster: LocalCluster) -> Load:
     return Load(scenario)
 
 
-def nothing_went_wrong(result: LoadResult) -> None:
+def assert_flawless(result: LoadResult) -> None:
     assert (result.lost, result.duplicates, result.reordered, result.unexpected) == (0, 0, 0, 0)
     assert (result.failed, result.unanswered) == (0, 0)
     assert result.received > 10 * CLIENTS
 
 
-async def test_a_killed_broker_gets_its_share_back(cluster: LocalCluster) -> None:
-    watch = Watch(cluster)
+async def test_killed_broker_gets_its_share_of_clients_back(cluster: LocalCluster) -> None:
+    monitor = BalanceMonitor(cluster)
     async with load_on(cluster) as load:
-        await until(watch.even, "even at first", limit=WITHIN)
-        early = sum(entry["asked"] for entry in await watch.balance())  # those that came at random were evened out
+        await until(monitor.is_balanced, "balanced at first", limit=TIMEOUT)
+        initial_moves = sum(entry["asked"] for entry in await monitor.balance())  # clients choose brokers at random
         name = cluster.brokers[1].name
         cluster.kill_broker(name)
         await cluster.wait_ready()
-        assert (await watch.counts())[1] <= CLIENTS / 10  # its clients are elsewhere, and don't rush back
-        await until(watch.even, "even again", limit=WITHIN)
-        await watch.rests()
+        assert (await monitor.counts())[1] <= CLIENTS / 10  # its clients are on other brokers and do not rush back
+        await until(monitor.is_balanced, "balanced again", limit=TIMEOUT)
+        await monitor.assert_no_moves()
         load.stop_publishing()
         result = await load.result()
-    nothing_went_wrong(result)
+    assert_flawless(result)
     assert set(result.reconnect_reasons) == {"broken", "moved"}
-    moved = result.reconnect_reasons["moved"] - early
-    assert 0 < moved <= CLIENTS / 2, "those that a broker has too many, and no others"
+    moved = result.reconnect_reasons["moved"] - initial_moves
+    assert 0 < moved <= CLIENTS / 2, "only the surplus of a broker moves"
 
 
-async def test_a_rolling_update_moves_nobody_more_than_twice(
+async def test_rolling_update_moves_no_client_more_than_twice(
     cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    watch = Watch(cluster)
+    monitor = BalanceMonitor(cluster)
     async with load_on(cluster) as load:
-        await until(watch.even, "even at first", limit=WITHIN)
-        early = sum(entry["asked"] for entry in await watch.balance())  # those that came at random were evened out
+        await until(monitor.is_balanced, "balanced at first", limit=TIMEOUT)
+        initial_moves = sum(entry["asked"] for entry in await monitor.balance())  # clients choose brokers at random
         monkeypatch.setenv("MIGRATORY_REVISION", "after")
         for broker in reversed(cluster.brokers):
             cluster.supervisor.hold(broker.name)
             broker.process.signal(signal.SIGTERM)
             await until(lambda process=broker.process: not process.alive, "drained", 30)  # type: ignore[misc, arg-type]
             await cluster.restart_broker(broker.name)
-        await until(watch.even, "even after the update", limit=WITHIN)
-        await watch.rests()
+        await until(monitor.is_balanced, "balanced after the update", limit=TIMEOUT)
+        await monitor.assert_no_moves()
         load.stop_publishing()
         result = await load.result()
-    nothing_went_wrong(result)
-    assert set(result.reconnect_reasons) <= {"drained", "moved"}  # nobody lost a link
-    assert sum(result.reconnect_reasons.values()) - early <= 1.7 * CLIENTS
-    assert max(map(int, result.clients_by_reconnects)) <= 2 + bool(early), result.clients_by_reconnects
+    assert_flawless(result)
+    assert set(result.reconnect_reasons) <= {"drained", "moved"}  # no client lost its link
+    assert sum(result.reconnect_reasons.values()) - initial_moves <= 1.7 * CLIENTS
+    assert max(map(int, result.clients_by_reconnects)) <= 2 + bool(initial_moves), result.clients_by_reconnects

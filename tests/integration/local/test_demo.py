@@ -1,4 +1,4 @@
-"""The demo as a person runs it, small: a broker dies, nothing is lost, the accounts agree, nothing is left running."""
+"""A small `migratory demo`: a broker is killed, nothing is lost, verifier and report agree, no process is left."""
 
 from __future__ import annotations
 
@@ -29,33 +29,35 @@ def is_load(process: psutil.Process) -> bool:
     return runs(process, "migratory_loadtest.worker")
 
 
-def test_a_killed_broker_loses_nothing(tmp_path: Path) -> None:
+def test_demo_with_a_killed_broker_loses_nothing(tmp_path: Path) -> None:
     file = tmp_path / "result.json"
-    done = subprocess.run(
+    completed = subprocess.run(
         command(tmp_path / "work", "--kill", "broker", "--json", str(file)), capture_output=True, text=True, check=False
     )
     result = json.loads(file.read_text())
-    # A machine that is busy with something else delivers late; the demo says so and fails for it. All else must hold.
+    # On a busy machine deliveries are late, and the demo fails for it. Everything else must hold.
     late = ("objective steady was missed", "the load generator itself was late")
-    assert [failure for failure in result["failures"] if not failure.startswith(late)] == [], done.stdout + done.stderr
+    assert [failure for failure in result["failures"] if not failure.startswith(late)] == [], (
+        completed.stdout + completed.stderr
+    )
     assert result["success"] == (not result["failures"])
-    assert done.returncode == (1 if result["failures"] else 0)
+    assert completed.returncode == (1 if result["failures"] else 0)
     assert result["published"] == result["acknowledged"] == 25 * TOPICS
     assert result["delivered"] == result["expected"] == 25 * SUBSCRIBERS
     assert result["lost"] == result["duplicates"] == result["reordered"] == 0
 
-    # The fault took effect: its clients, all of them and nobody else's, lost their links and came back.
+    # The fault took effect: all clients of the broker, and no others, lost their links and resumed.
     killed = result["kill"]["target"]
     (mark,) = result["marks"]
     assert mark["broker"] == killed
     assert mark["clients"] == mark["disconnected"] == mark["within_limit"]
-    # Publishers are clients as well; `connections` counts subscribers.
+    # Publishers are clients as well, but `connections` counts only subscribers.
     assert mark["clients"] >= result["connections"]["before"][killed] > 0
     assert mark["others_disconnected"] == 0
     assert result["kill"]["rejoined_seconds"] > 0
     assert result["publish_gap_seconds"]["max"] > 1.0
 
-    # Spark's account, made of scrapes alone, is the verifier's, and so is a third one of the recorder's raw files.
+    # Three counts agree: Spark's report from scrapes, the verifier's, and one from the recorder's raw files.
     assert result["report"]["delivery"]["expected"] == result["expected"]
     assert result["report"]["delivery"]["received"] == result["received"]
     assert result["report"]["delivery"]["reconnects"] == result["reconnects"]
@@ -67,7 +69,7 @@ def test_a_killed_broker_loses_nothing(tmp_path: Path) -> None:
     assert sum(last.values()) == result["received"]
 
 
-def test_a_demo_that_was_killed_leaves_nothing(tmp_path: Path) -> None:
+def test_killed_demo_leaves_no_process(tmp_path: Path) -> None:
     with subprocess.Popen(command(tmp_path / "work"), stdout=subprocess.DEVNULL) as demo:
         deadline = time.monotonic() + 120
         children: list[psutil.Process] = []

@@ -1,4 +1,4 @@
-"""Ctrl-C while a command still loads its libraries: exit code 130 and one word, never an import's traceback."""
+"""Ctrl-C while a command imports its libraries: exit code 130 and "Interrupted", never a traceback."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ COMMANDS = {
 }
 
 
-def imported(library: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    """Returns once Python says (-X importtime) that it has loaded `library`."""
+def wait_until_imported(library: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    """Wait until Python reports (-X importtime) that it has imported `library`."""
     deadline = time.monotonic() + 60
     while not re.search(rf"\|\s+{re.escape(library)}$", log.read_text(), re.MULTILINE):
         assert process.poll() is None, log.read_text()
@@ -41,7 +41,7 @@ def imported(library: str, process: subprocess.Popen[bytes], log: Path) -> None:
         ("bench", "migratory_loadtest.api"),
     ],
 )
-def test_an_interrupt_while_it_loads(command: str, library: str, tmp_path: Path) -> None:
+def test_interrupt_during_imports_ends_with_130_and_no_traceback(command: str, library: str, tmp_path: Path) -> None:
     (tmp_path / "cluster.yaml").write_text(
         "apiVersion: migratory.dev/v1alpha1\nkind: MigratoryCluster\nmetadata: {name: quotes}\n"
     )
@@ -56,12 +56,12 @@ def test_an_interrupt_while_it_loads(command: str, library: str, tmp_path: Path)
             start_new_session=True,
         )
     try:
-        imported(library, process, log)
+        wait_until_imported(library, process, log)
         os.killpg(process.pid, signal.SIGINT)
         assert process.wait(60) == 130, log.read_text()
     finally:
         process.kill()
         process.wait()
-    said = [line for line in log.read_text().splitlines() if not line.startswith("import time:")]
-    assert "Traceback" not in "\n".join(said)
-    assert "Interrupted" in "\n".join(said)
+    output_lines = [line for line in log.read_text().splitlines() if not line.startswith("import time:")]
+    assert "Traceback" not in "\n".join(output_lines)
+    assert "Interrupted" in "\n".join(output_lines)

@@ -1,4 +1,4 @@
-"""From a scrape to Spark's report, on a machine without Java of its own: the recorder's files, the shim, the job."""
+"""From scrapes to Spark's report on a machine without Java: recorder, `bin/java`, report process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OBJECTIVE = {"name": "complete", "type": "delivery", "target": "100"}
 
 
 async def record(folder: Path, lost: int) -> None:
-    """Twenty-one scrapes of a client that gets ten deliveries a second."""
+    """Record 21 scrapes of a client that receives ten deliveries per second."""
     second = 0
 
     async def metrics(_: web.Request) -> web.Response:
@@ -47,8 +47,8 @@ async def record(folder: Path, lost: int) -> None:
     await runner.cleanup()
 
 
-async def test_a_report_over_recorded_files(tmp_path: Path) -> None:
-    """One that is missed; the demo (test_demo.py) has one that is met."""
+async def test_report_on_recorded_files_finds_the_lost_delivery(tmp_path: Path) -> None:
+    """The objective is missed here. In test_demo.py it is met."""
     await record(tmp_path / "samples", lost=1)
     request, answer = tmp_path / "request.json", tmp_path / "report.json"
     write_request(
@@ -60,16 +60,16 @@ async def test_a_report_over_recorded_files(tmp_path: Path) -> None:
         incidents=[{"kind": "kill broker", "broker": "b", "at": 1008.0, "until": 1010.0}],
         java_home=spark_home(find_java({"PATH": ""}), tmp_path),
         page=tmp_path / "report.html",
-        notes=["the latency is no measure of the brokers"],
+        notes=["the latency does not measure the brokers"],
     )
-    done = subprocess.run(  # noqa: ASYNC221 - nothing else runs here
+    completed = subprocess.run(  # noqa: ASYNC221 - nothing else runs here
         [sys.executable, "-m", "migratory_local.demo.report_job", str(request), str(answer)],
         env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
+    assert completed.returncode == 0, completed.stderr
     report = json.loads(answer.read_text())
     assert report["verdict"] == "missed"
     assert report["delivery"]["expected"] == 200
@@ -78,8 +78,8 @@ async def test_a_report_over_recorded_files(tmp_path: Path) -> None:
     assert report["incidents"][0]["broker"] == "b"
     page = (tmp_path / "report.html").read_text()
     assert "missed" in page
-    assert page.count("<svg") == 2  # wide and narrow of what delivery has: there is no latency to plot
+    assert page.count("<svg") == 2  # the wide and the narrow plot of deliveries; there is no latency to plot
     assert "kill broker" in page
-    # What was said at the terminal stands on the page, too.
-    assert report["notes"][0] == "the latency is no measure of the brokers"
-    assert "the latency is no measure of the brokers" in page
+    # The notes are on the page as well.
+    assert report["notes"][0] == "the latency does not measure the brokers"
+    assert "the latency does not measure the brokers" in page

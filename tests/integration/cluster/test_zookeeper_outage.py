@@ -1,4 +1,4 @@
-"""ZooKeeper is gone for a minute: publishing and delivery go on; what needs it waits, and all heals."""
+"""ZooKeeper is down for a minute: publishing and delivery continue, takeovers wait, and the cluster recovers."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from msgspec import structs
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
 
-def patient(cluster: LocalCluster) -> Scenario:
-    """ZooKeeper is gone for a minute of it."""
+def long_scenario(cluster: LocalCluster) -> Scenario:
+    """Return a scenario that is long enough for a minute without ZooKeeper."""
     return structs.replace(scenario(cluster), duration=240.0, seed=11, patience=60.0)
 
 
@@ -33,39 +33,38 @@ def start_zookeeper(cluster: LocalCluster) -> None:
         cluster.supervisor.release(member.process.name)
 
 
-async def nobody_hears_zookeeper(cluster: LocalCluster, names: Iterable[str]) -> bool:
+async def none_connected(cluster: LocalCluster, names: Iterable[str]) -> bool:
     return not any([(await cluster.status(name))["zookeeper_connected"] for name in names])
 
 
-async def all_hear_zookeeper(cluster: LocalCluster, names: Iterable[str]) -> bool:
+async def all_connected(cluster: LocalCluster, names: Iterable[str]) -> bool:
     return all([(await cluster.status(name))["zookeeper_connected"] for name in names])
 
 
-async def asked_to_move(cluster: LocalCluster) -> list[int]:
-    """By broker: clients that it asked to go to another one, for balance."""
+async def moves_requested(cluster: LocalCluster) -> list[int]:
+    """Return for each broker the clients that it asked to move for balance."""
     statuses: list[Any] = [await cluster.status(broker.name) for broker in cluster.brokers]
     return [status["logic"]["balance"]["asked"] for status in statuses]
 
 
-async def test_sixty_seconds_without_zookeeper_are_not_noticed_by_anybody(start_cluster: Any) -> None:
-    """No link is lost. Clients that came at random may be evened out, and do not notice that either: when the brokers
-    have been calm for ten seconds, before and after, but not while ZooKeeper is away."""
+async def test_clients_notice_nothing_of_60_seconds_without_zookeeper(start_cluster: Any) -> None:
+    """No link is lost. Clients may be moved for balance before and after, but not while ZooKeeper is down."""
     async with start_cluster() as cluster:
         traffic = Traffic()
-        async with Load(patient(cluster), traffic) as load:
+        async with Load(long_scenario(cluster), traffic) as load:
             await load.measuring()
             await traffic.flows(2 * SECOND, within=20)
             await load.mark("zookeeper away")
             stop_zookeeper(cluster)
-            back = time.monotonic() + 60  # so long it is away
+            back = time.monotonic() + 60  # end of the outage
             assert await asyncio.to_thread(cluster.ensemble.leader) is None
             names = cluster.resource.broker_names
-            await until(lambda: nobody_hears_zookeeper(cluster, names), "every broker has lost ZooKeeper", 20)
-            asked = await asked_to_move(cluster)
+            await until(lambda: none_connected(cluster, names), "every broker has lost ZooKeeper", 20)
+            asked = await moves_requested(cluster)
             await asyncio.sleep(back - time.monotonic())
-            assert await asked_to_move(cluster) == asked
+            assert await moves_requested(cluster) == asked
             start_zookeeper(cluster)
-            await until(lambda: all_hear_zookeeper(cluster, names), "every broker has it again", 30)
+            await until(lambda: all_connected(cluster, names), "every broker has it again", 30)
             await traffic.flows(2 * SECOND, within=20)
             load.stop_publishing()
             result = await load.result()
@@ -78,11 +77,12 @@ async def test_sixty_seconds_without_zookeeper_are_not_noticed_by_anybody(start_
 
 
 @pytest.mark.parametrize("policy", ["reset", "halt"])
-async def test_a_broker_killed_meanwhile_leaves_its_groups_waiting_until_zookeeper_is_back(
-    start_cluster: Any, policy: str
-) -> None:
-    """Under `reset` the two left hear neither ZooKeeper nor every listed member: they fence after two sessions, and
-    everybody waits. Under `halt` they go on with the groups that they coordinate. Nothing acknowledged is lost."""
+async def test_groups_of_a_broker_killed_meanwhile_wait_for_zookeeper(start_cluster: Any, policy: str) -> None:
+    """Nothing acknowledged is lost.
+
+    Under `reset` the other two brokers reach neither ZooKeeper nor every listed member: they fence themselves after two
+    sessions, and all groups wait. Under `halt` they continue with the groups that they coordinate.
+    """
     async with start_cluster(delivery={"onHistoryLoss": policy}) as cluster:
         victim = cluster.resource.broker_names[1]
         others = [name for name in cluster.resource.broker_names if name != victim]
@@ -93,26 +93,26 @@ async def test_a_broker_killed_meanwhile_leaves_its_groups_waiting_until_zookeep
         async def all_fenced() -> bool:
             return all(await fenced())
 
-        async def healed() -> bool:
+        async def recovered() -> bool:
             counts = await cluster.coordinated_groups()
             return bool(sum(counts.values()) == cluster.resource.spec.topics.groups)
 
         traffic = Traffic()
-        async with Load(patient(cluster), traffic) as load:
+        async with Load(long_scenario(cluster), traffic) as load:
             await load.measuring()
             await traffic.flows(2 * SECOND, within=20)
             stop_zookeeper(cluster)
-            await until(lambda: nobody_hears_zookeeper(cluster, others), "every broker has lost ZooKeeper", 20)
+            await until(lambda: none_connected(cluster, others), "every broker has lost ZooKeeper", 20)
             await traffic.flows(2 * SECOND, within=20)
             cluster.kill_broker(victim, restart=False)
             if policy == "reset":
                 await until(all_fenced, "both fence themselves", 30)
             else:
-                await asyncio.sleep(15)  # nothing may come of it: almost twice as long as under `reset`
+                await asyncio.sleep(15)  # almost twice as long as the fencing takes under `reset`
                 assert await fenced() == [False, False]
             start_zookeeper(cluster)
             cluster.supervisor.release(victim)
-            await until(healed, "a coordinator for every group", 60)
+            await until(recovered, "a coordinator for every group", 60)
             await traffic.flows(2 * SECOND, within=20)
             await cluster.wait_ready(30)
             load.stop_publishing()
