@@ -58,7 +58,7 @@ SCALED = (
     "publish_retry_after",
     "relist_delay",
     "balance_every",
-    "relook",
+    "refresh_interval",
 )
 
 Ask = ev.ZkGet | ev.ZkChildren | ev.ZkCommit

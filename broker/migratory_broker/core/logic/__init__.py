@@ -1,1 +1,1 @@
-"""The logic: what brokers must agree upon. Start reading at core.py; docs/concepts/replication.md has the rules."""
+"""The logic: everything that brokers must agree upon, without a clock, a socket or ZooKeeper. Start at logic.py."""

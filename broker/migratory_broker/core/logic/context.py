@@ -1,4 +1,4 @@
-"""What every part of the logic shares: the time, the effects of this step, randomness, links, and the assertions."""
+"""The state that all parts of the logic share: time, effects of this step, randomness, links; and the assertions."""
 
 from __future__ import annotations
 
@@ -11,24 +11,26 @@ _MASK = 2**64 - 1
 
 
 class InvariantError(AssertionError):
-    """Something that the rules of docs/concepts/replication.md exclude has happened: the process must not go on with
-    it."""
+    """A state that the rules of docs/concepts/replication.md exclude. The process must end."""
 
 
 def must(condition: bool, rule: str) -> None:
-    """Assertions stay in production: a broker that stops is repaired by a takeover, wrong data by nobody."""
+    """Raise InvariantError, naming the rule, if the condition is false.
+
+    Assertions stay in production: a takeover repairs a broker that stops, and nothing repairs wrong data.
+    """
     if not condition:
         raise InvariantError(rule)
 
 
 class Random:
-    """splitmix64: the same numbers in every process and version for the same seed."""
+    """A splitmix64 generator: the same numbers in every process and version for the same seed."""
 
     def __init__(self, seed: int) -> None:
         self._state = seed & _MASK
 
     def integer(self) -> int:
-        """A whole number of 64 bits."""
+        """Return an integer of 64 bits."""
         self._state = (self._state + 0x9E3779B97F4A7C15) & _MASK
         z = self._state
         z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
@@ -40,7 +42,7 @@ class Random:
 
 
 class Context:
-    """State that belongs to the broker as a whole. `effects` is what the running step answers."""
+    """The state of the broker as a whole. `effects` is what the running step returns."""
 
     def __init__(self, config: LogicConfig) -> None:
         self.config = config
@@ -50,11 +52,11 @@ class Context:
         self.incarnation = 0  # 0: not registered yet
         self.fenced = False
         self.draining = False
-        self.links: dict[str, int] = {}  # peers whose link stands, with the incarnation at the other end
-        self.dirty: dict[int, None] = {}  # groups that have something to send at the end of the turn
+        self.links: dict[str, int] = {}  # peer -> incarnation at the other end of a link that stands
+        self.dirty: dict[int, None] = {}  # groups with something to send at the end of the turn
         self.published = 0  # numbered by this broker
         self.committed = 0  # publications committed here
-        self.histories = 0  # how often a group here began another history, its topics forgotten
+        self.histories = 0  # times that a group here began another history and forgot its topics
         self._wall_offset = 0.0  # wall clock minus monotonic clock, seconds
 
     def start(self, wall_ms: int, seed: int) -> None:
@@ -67,18 +69,19 @@ class Context:
 
     @property
     def wall(self) -> float:
-        """Seconds of the wall clock as it was at the start, driven on by the monotonic one: it never jumps."""
+        """The wall clock in seconds: as it was at the start, advanced by the monotonic clock, so that it never
+        jumps."""
         return self._wall_offset + self.now
 
     def linked(self, broker: BrokerId) -> bool:
-        """Whether a link to this very incarnation stands (a broker always reaches itself)."""
+        """Return whether a link to this very incarnation stands, or it is this broker."""
         return broker == self.me or self.links.get(broker[0]) == broker[1]
 
     def emit(self, effect: Effect) -> None:
         self.effects.append(effect)
 
     def send(self, peer: str, message: PeerMessage) -> None:
-        """Over the link to `peer`; without one the message is as lost as on a link that breaks."""
+        """Send a message over the link to `peer`. Without a link it is lost, as on a link that breaks."""
         if peer in self.links:
             self.effects.append(SendPeer(peer, message))
 

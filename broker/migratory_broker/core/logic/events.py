@@ -1,7 +1,7 @@
-"""What the logic is told and what it answers: the whole surface of `Logic.step(event, now) -> effects`.
+"""The events and effects of the logic: the whole interface of `Logic.step(event, now) -> effects`.
 
-Times are seconds: `now` is the process's own monotonic clock, `sent` and `Publication.time` are wall-clock. Nothing
-here touches a socket, a clock or ZooKeeper; the runtime and the simulation carry the effects out alike.
+Times are seconds. `now` is the process's own monotonic clock; `sent` and `Publication.time` are wall-clock. Nothing
+here touches a socket, a clock or ZooKeeper: the runtime and the simulation carry the effects out.
 """
 
 from __future__ import annotations
@@ -15,20 +15,22 @@ from msgspec import Struct, field
 
 
 class EdgeMessage(Struct, frozen=True, gc=False, array_like=True, tag=True):
-    """What goes between the logic and an edge: as MessagePack where the edge is in an I/O process of its own."""
+    """A message between the logic and an edge, sent as MessagePack if the edge is in an I/O process of its own."""
 
 
 # ---- ZooKeeper, as plain operations ----------------------------------------------------------------------------
 
 
 class ZkCreate(Struct, frozen=True, gc=False):
+    """Create a node; an ephemeral one belongs to the session."""
+
     path: str
     data: bytes
     ephemeral: bool = False
 
 
 class ZkWrite(Struct, frozen=True, gc=False):
-    """Set the data; `version` -1 writes whatever is there."""
+    """Set a node's data. `version` -1 writes over any version."""
 
     path: str
     data: bytes
@@ -36,11 +38,15 @@ class ZkWrite(Struct, frozen=True, gc=False):
 
 
 class ZkDelete(Struct, frozen=True, gc=False):
+    """Delete a node. `version` -1 deletes any version."""
+
     path: str
     version: int = -1
 
 
 class ZkCheck(Struct, frozen=True, gc=False):
+    """Refuse the transaction unless the node has this version."""
+
     path: str
     version: int
 
@@ -49,7 +55,7 @@ ZkOperation = ZkCreate | ZkWrite | ZkDelete | ZkCheck
 
 
 class ZkNode(Struct, frozen=True, gc=False):
-    """What a read found. `owner` is the session of an ephemeral, 0 for a persistent node."""
+    """The result of a read. `owner` is the session of an ephemeral, 0 for a persistent node."""
 
     data: bytes
     version: int
@@ -57,12 +63,14 @@ class ZkNode(Struct, frozen=True, gc=False):
 
 
 class ZkReply(Struct, frozen=True, gc=False):
-    """Event. The answer to the request of the same number. `node` answers a get (None: there is no such node),
-    `children` a listing (None: no such node), `committed` a transaction. `outcome`:
+    """Event: the reply to the request of the same number.
 
-    ok       the request was carried out (a read of a missing node is ok, too)
-    refused  a transaction whose check, create, set or delete failed as a whole: nothing was changed
-    unknown  the connection went while it was under way: it may have been carried out or not
+    `node` answers a get and `children` a listing; both are None if there is no such node. `versions` answer a
+    transaction. `outcome`:
+
+    - ok: the request was carried out. A read of a missing node is ok as well.
+    - refused: a check, create, write or delete failed, so that the transaction changed nothing.
+    - unknown: the connection broke meanwhile. The request may have been carried out or not.
     """
 
     request: int
@@ -74,20 +82,20 @@ class ZkReply(Struct, frozen=True, gc=False):
 
 
 class ZkSession(Struct, frozen=True, gc=False):
-    """Event. State of the ZooKeeper session; `session` is the id that owns our ephemerals (0: none)."""
+    """Event: the state of the ZooKeeper session. `session` is the id that owns this broker's ephemerals, 0 if none."""
 
     state: Literal["connected", "suspended", "lost"]
     session: int = 0
 
 
 class ZkChanged(Struct, frozen=True, gc=False):
-    """Event. A watch that was left by a read fired (once); read again to learn what is there now."""
+    """Event: a watch that a read has left fired. It fires once; read the node again."""
 
     path: str
 
 
 class ZkGet(Struct, frozen=True, gc=False):
-    """Effect."""
+    """Effect: read a node, answered by a `ZkReply`."""
 
     request: int
     path: str
@@ -95,7 +103,7 @@ class ZkGet(Struct, frozen=True, gc=False):
 
 
 class ZkChildren(Struct, frozen=True, gc=False):
-    """Effect."""
+    """Effect: list the children of a node, answered by a `ZkReply`."""
 
     request: int
     path: str
@@ -103,7 +111,7 @@ class ZkChildren(Struct, frozen=True, gc=False):
 
 
 class ZkCommit(Struct, frozen=True, gc=False):
-    """Effect: one transaction, all or nothing."""
+    """Effect: carry out one transaction, all or nothing, answered by a `ZkReply`."""
 
     request: int
     operations: tuple[ZkOperation, ...]
@@ -113,42 +121,50 @@ class ZkCommit(Struct, frozen=True, gc=False):
 
 
 class Start(Struct, frozen=True, gc=False):
-    """The first event of a process's life. `wall_ms` is the wall clock at `now`; `seed` feeds every random choice."""
+    """The first event of a process. `wall_ms` is the wall clock at `now`; `seed` determines every random choice."""
 
     wall_ms: int
     seed: int
 
 
 class Tick(Struct, frozen=True, gc=False):
-    """Comes about every 100 ms; every time limit is kept by it."""
+    """Time has passed: sent about every 100 ms. All time limits are checked on it."""
 
 
 class Flush(Struct, frozen=True, gc=False):
-    """Comes once at the end of each loop turn in which other events came: batches leave now."""
+    """The end of a turn of the event loop in which other events came: send the batches."""
 
 
 class PeerUp(Struct, frozen=True, gc=False):
-    """A link to `peer` stands. Until `PeerDown`, messages arrive in order, none lost; of a link that broke, nothing
-    arrives any more. Never given for a link with another cluster or protocol version."""
+    """A link to `peer` stands.
+
+    Until `PeerDown`, messages arrive in order and none is lost; after it, none arrives. A link with another cluster or
+    protocol version is never reported.
+    """
 
     peer: str
     incarnation: int
 
 
 class PeerDown(Struct, frozen=True, gc=False):
+    """The link to `peer` broke."""
+
     peer: str
 
 
 class PeerReceived(Struct, frozen=True, gc=False):
-    """What came over the link to `peer` in one read, in its order."""
+    """Messages that came over the link to `peer` in one read, in order."""
 
     peer: str
     messages: tuple[PeerMessage, ...]
 
 
 class PublishRequest(EdgeMessage, frozen=True, gc=False):
-    """A client of `edge` publishes, in this order: what came in one read, and mostly all of it. `reference` is the
-    edge's own and comes back in the `PublishAnswers`. QoS 0 has no publisher, id or mark and gets no answer."""
+    """Publications of one client of `edge` in one read, in order.
+
+    `reference` is the edge's own and comes back in the `PublishAnswers`. QoS 0 has no publisher, id or mark, and gets
+    no answer.
+    """
 
     edge: int
     reference: int
@@ -156,8 +172,10 @@ class PublishRequest(EdgeMessage, frozen=True, gc=False):
 
 
 class Attach(EdgeMessage, frozen=True, gc=False):
-    """A subscriber wants `topic`, from behind `after` (None: from now on; with `snapshot` the latest publication
-    too). Answered by one `Attached`, at most the resume wait later."""
+    """A subscription to `topic` from behind `after`, or from now on if that is None.
+
+    `snapshot` adds the latest publication. Answered by one `Attached`, after at most the resume limit.
+    """
 
     edge: int
     reference: int
@@ -168,7 +186,7 @@ class Attach(EdgeMessage, frozen=True, gc=False):
 
 
 class NextPage(EdgeMessage, frozen=True, gc=False):
-    """A replay goes on behind sequence number `after`. Answered at once by a `Page`."""
+    """A request for the page of a replay behind position `after`. Answered at once by a `Page`."""
 
     edge: int
     reference: int
@@ -178,21 +196,21 @@ class NextPage(EdgeMessage, frozen=True, gc=False):
 
 
 class ClientCounts(EdgeMessage, frozen=True, gc=False):
-    """How many clients `edge` has now, by how often they changed their broker lately: never, once, ... Empty when the
-    edge is gone."""
+    """The number of clients of `edge`, by how often each moved lately: never, once, and so on. Empty when the edge has
+    ended."""
 
     edge: int
     by_moves: tuple[int, ...] = ()
 
 
 class BrokersConfigured(Struct, frozen=True, gc=False):
-    """From now on the cluster has these brokers, this one among them: what waits for all of them waits for these."""
+    """The cluster's configured brokers from now on, this one included."""
 
     brokers: tuple[str, ...]
 
 
 class DrainRequest(Struct, frozen=True, gc=False):
-    """The process is to end within `period` seconds: hand the groups over, leave the server list."""
+    """The process is to end within `period` seconds: hand the groups over and leave the server list."""
 
     period: float
 
@@ -219,18 +237,20 @@ Event = (
 
 
 class ConnectPeers(Struct, frozen=True, gc=False):
-    """The peers that links are wanted to, by name: (incarnation, "host:port"). Replaces the list before."""
+    """Keep links to exactly these peers: name -> (incarnation, "host:port")."""
 
     peers: dict[str, tuple[int, str]]
 
 
 class SendPeer(Struct, frozen=True, gc=False):
+    """Send a message over the link to `peer`."""
+
     peer: str
     message: PeerMessage
 
 
 class Fanout(EdgeMessage, frozen=True, gc=False):
-    """To every edge, in order: publications of one topic that were just committed here, oldest first."""
+    """To every edge, in order: deliver publications of one topic that were just committed here, oldest first."""
 
     topic: str
     publications: tuple[Publication, ...]
@@ -240,8 +260,11 @@ Receipt = Literal["complete", "truncated", "reset"]
 
 
 class Gap(EdgeMessage, frozen=True, gc=False):
-    """To every edge: live subscribers of `topic` lose something, and are told. `truncated`: sequence numbers
-    `first`..`last` were evicted before they reached this broker. `reset`: another history starts at `position`."""
+    """To every edge: notify live subscribers of `topic` of missing publications.
+
+    `truncated`: sequence numbers `first`..`last` were evicted before they reached this broker. `reset`: another history
+    starts at `position`.
+    """
 
     topic: str
     receipt: Literal["truncated", "reset"]
@@ -251,10 +274,13 @@ class Gap(EdgeMessage, frozen=True, gc=False):
 
 
 class Attached(EdgeMessage, frozen=True, gc=False):
-    """To one edge. `position` is the current (committed) position, `publications` the first page of the replay.
-    With `done` every later publication of the topic comes as a `Fanout` after this effect; otherwise ask `NextPage`
-    behind the last publication given here. `first`..`last` are the missing sequence numbers of `truncated`. With a
-    `code` the topic was refused, `text` says why, and nothing else counts."""
+    """To one edge: the answer to `Attach`.
+
+    `position` is the current (committed) position, `publications` the first page of the replay. With `done`, every
+    later publication of the topic comes as a `Fanout` after this effect; otherwise the edge sends `NextPage` behind the
+    last publication here. `first`..`last` are the missing sequence numbers of `truncated`. With a `code` the topic was
+    refused, `text` gives the reason, and no other field counts.
+    """
 
     edge: int
     reference: int
@@ -270,8 +296,11 @@ class Attached(EdgeMessage, frozen=True, gc=False):
 
 
 class Page(EdgeMessage, frozen=True, gc=False):
-    """To one edge: more of a replay, as in `Attached`. When eviction overtook the replay, `receipt` is `truncated`
-    and `first`..`last` are missing before `publications`; when the history ended, `reset`."""
+    """To one edge: the next page of a replay, as in `Attached`.
+
+    When eviction overtook the replay, `receipt` is `truncated` and `first`..`last` are missing before `publications`.
+    When the history ended, it is `reset`.
+    """
 
     edge: int
     reference: int
@@ -285,9 +314,12 @@ class Page(EdgeMessage, frozen=True, gc=False):
 
 
 class PublishAnswers(EdgeMessage, frozen=True, gc=False):
-    """To one edge: what one client is told of its publications, all of a turn in one. An `Ack` without a position is
-    of a duplicate whose entry is no longer cached; the codes of a `Nack` are "gap" (send again from the lowest waiting
-    id), "retry" (no coordinator now; again after `retry_after` seconds), and those of final errors."""
+    """To one edge: the answers of one turn to one client's publications.
+
+    An `Ack` without a position is for a duplicate whose entry is no longer cached. The codes of a `Nack` are "gap"
+    (send again from the lowest waiting id), "retry" (no coordinator now; send again after `retry_after` seconds), and
+    those of final errors.
+    """
 
     edge: int
     reference: int
@@ -295,9 +327,12 @@ class PublishAnswers(EdgeMessage, frozen=True, gc=False):
 
 
 class Admission(EdgeMessage, frozen=True, gc=False):
-    """To every edge: take clients or not. "learning" and "draining" only refuse new ones; with the other reasons the
-    connected ones must go as well, now (`ends`): "fenced" (go elsewhere, the blacklist applies), "drained" (the drain
-    is over) or "stopping" (the broker ends without one)."""
+    """To every edge: accept clients or not.
+
+    "learning" and "draining" only refuse new clients. With the other reasons the connected ones are closed as well
+    (`ends`): "fenced" (go elsewhere; the client's blacklist applies), "drained" (the drain is over) and "stopping" (the
+    broker ends without a drain).
+    """
 
     open: bool
     reason: Literal["", "learning", "fenced", "stopping", "draining", "drained"] = ""
@@ -308,21 +343,23 @@ class Admission(EdgeMessage, frozen=True, gc=False):
 
 
 class ServerList(EdgeMessage, frozen=True, gc=False):
-    """To every edge: the brokers that take clients, for `welcome`, `servers` and `/v1/servers`."""
+    """To every edge: the brokers that accept clients, for `welcome`, `servers` and `/v1/servers`."""
 
     servers: tuple[Server, ...]
 
 
 class DrainClients(EdgeMessage, frozen=True, gc=False):
-    """To every edge: tell clients to leave within `period` seconds, to `servers`."""
+    """To every edge: ask all clients to move to `servers` within `period` seconds."""
 
     period: float
     servers: tuple[Server, ...]
 
 
 class MoveClients(EdgeMessage, frozen=True, gc=False):
-    """To one edge: ask `count` clients, those that moved least, to go to `server` within `period` seconds. This broker
-    stays; a client that can't get there does as well."""
+    """To one edge: ask `count` clients, those that moved least, to move to `server` within `period` seconds.
+
+    This broker keeps running, and a client that cannot reach the server stays.
+    """
 
     edge: int
     count: int
@@ -331,7 +368,7 @@ class MoveClients(EdgeMessage, frozen=True, gc=False):
 
 
 class Observe(EdgeMessage, frozen=True, gc=False):
-    """A sample for a histogram or a counter of metrics.md, without its common labels."""
+    """A sample for a histogram or counter of docs/reference/metrics.md, without its common labels."""
 
     metric: str
     value: float = 1.0
@@ -339,8 +376,11 @@ class Observe(EdgeMessage, frozen=True, gc=False):
 
 
 class Note(EdgeMessage, frozen=True, gc=False):
-    """A structured log line: what a person who is paged wants to read. `connection`: of an edge's client that it is
-    about, 0 for none; its address is added where its socket is."""
+    """A structured log line, for the operator on call.
+
+    `connection` is that of an edge's client that the line is about, 0 if none. The process that has the socket adds the
+    client's address.
+    """
 
     level: Literal["debug", "info", "warning", "error"]
     event: str
@@ -349,7 +389,7 @@ class Note(EdgeMessage, frozen=True, gc=False):
 
 
 class Stop(Struct, frozen=True, gc=False):
-    """The process must end at once (a newer incarnation of its own name lives, or after a finished drain)."""
+    """End the process at once: a newer incarnation of its name lives, or its configuration cannot work."""
 
     reason: str
     code: int = 0

@@ -334,7 +334,7 @@ class Logic:
         reason = self.fencing.reason(self._listed)
         if bool(reason) != self.ctx.fenced:
             self.ctx.fenced = bool(reason)
-            self.ctx.note("warning" if reason else "info", "fenced" if reason else "no_longer_fenced", why=reason)
+            self.ctx.note("warning" if reason else "info", "fenced" if reason else "no_longer_fenced", reason=reason)
             if reason:
                 self.answers.retry_all("this broker is cut off from the others")
             self._admit()

@@ -1,4 +1,4 @@
-"""The logic's state in numbers and names, for `/v1/status`, the gauges, and tests."""
+"""The status of the logic, as plain data for `/v1/status`, the gauges and tests."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ if TYPE_CHECKING:
 
 
 def describe(logic: Logic) -> dict[str, object]:
-    """Plain data, JSON-ready. Ages in seconds, -1 where nothing was heard yet."""
+    """Return the status as JSON-ready data. Ages are seconds, -1 if nothing was heard yet."""
     groups: list[dict[str, object]] = []
     roles = {"coordinator": 0, "candidate": 0, "member": 0, "learner": 0, "none": 0}
     lag = 0
-    for group, standing in zip(logic.groups, logic.election.standings, strict=True):
+    for group, state in zip(logic.groups, logic.election.states, strict=True):
         replica, term = group.replica, group.term
         if term is not None and term.phase != "over":
             role = "coordinator" if term.active else "candidate"
@@ -41,8 +41,8 @@ def describe(logic: Logic) -> dict[str, object]:
                 "copies": view.copies if view else 0,
                 "topics": len(replica.topics),
                 "uncommitted": uncommitted,
-                "waiting": standing.waiting,
-                "standing": standing.describe(),
+                "waiting": state.waiting,
+                "standing": state.describe(),
             }
         )
     age = logic.zookeeper.age()
@@ -56,7 +56,7 @@ def describe(logic: Logic) -> dict[str, object]:
         "member": logic.membership.ready,
         "draining": logic.ctx.draining,
         "roles": roles,
-        "waiting_groups": sum(bool(standing.waiting) for standing in logic.election.standings),
+        "waiting_groups": sum(bool(state.waiting) for state in logic.election.states),
         "replication_lag": lag,
         "topics": logic.cache.topics,
         "cache_bytes": logic.cache.bytes,

@@ -122,7 +122,7 @@ def test_a_coordinator_that_was_overtaken_is_not_drained_before_its_successor_be
     cluster.give(leaver, DrainRequest(20.0))
     cluster.run(1.0)
     (over,) = cluster[leaver].notes("term_ended")
-    assert over.fields["why"] == "another candidate wrote a record"
+    assert over.fields["reason"] == "another candidate wrote a record"
     assert cluster[leaver].of(DrainClients)
     assert not cluster.logic(leaver).drained
     cluster.release()
@@ -192,10 +192,10 @@ def test_groups_stay_where_they_are_while_no_successor_is_linked() -> None:
     cluster, heavy = lopsided()
     counts = coordinated(cluster)
     assert counts[heavy] - counts["c"] >= 2
-    handed = len(cluster[heavy].notes("hands_over"))
+    handed = len(cluster[heavy].notes("group_handed_over"))
     cluster.isolate(heavy)
     cluster.run(2.5)
-    assert len(cluster[heavy].notes("hands_over")) == handed
+    assert len(cluster[heavy].notes("group_handed_over")) == handed
     cluster.heal()
     cluster.run(12.0)
     assert even(cluster)
@@ -207,9 +207,9 @@ def test_groups_do_not_go_to_who_has_as_many() -> None:
     (other,) = {"a", "b"} - {heavy}
     cluster.cut(heavy, "c")
     cluster.cut(other, "c")
-    before = {name: len(cluster[name].notes("hands_over")) for name in ("a", "b")}
+    before = {name: len(cluster[name].notes("group_handed_over")) for name in ("a", "b")}
     cluster.run(3.5)  # less than the fencing time
-    assert {name: len(cluster[name].notes("hands_over")) for name in ("a", "b")} == before
+    assert {name: len(cluster[name].notes("group_handed_over")) for name in ("a", "b")} == before
     cluster.heal()
     cluster.run(30.0)
     assert even(cluster)
@@ -219,9 +219,9 @@ def test_hand_overs_that_nobody_takes_become_rare_and_balance_comes_all_the_same
     """The successor is too busy to take what it is given."""
     cluster, heavy = lopsided()
     cluster.hold = lambda sender, receiver, message: isinstance(message, HandOver)
-    before = len(cluster[heavy].notes("hands_over"))
+    before = len(cluster[heavy].notes("group_handed_over"))
     cluster.run(60.0)
-    assert 3 <= len(cluster[heavy].notes("hands_over")) - before <= 6
+    assert 3 <= len(cluster[heavy].notes("group_handed_over")) - before <= 6
     cluster.held.clear()
     cluster.hold = lambda sender, receiver, message: False
     cluster.run(90.0)
@@ -235,9 +235,9 @@ def test_groups_that_come_back_at_once_are_handed_over_less_and_less_often() -> 
     """The successor takes the group, gets nowhere with it and stands back."""
     cluster, _ = lopsided()
     cluster.hold = lambda sender, receiver, message: sender == "c" and isinstance(message, Sync)
-    before = sum(len(cluster[name].notes("hands_over")) for name in ("a", "b"))
+    before = sum(len(cluster[name].notes("group_handed_over")) for name in ("a", "b"))
     cluster.run(120.0)
-    handed = sum(len(cluster[name].notes("hands_over")) for name in ("a", "b")) - before
+    handed = sum(len(cluster[name].notes("group_handed_over")) for name in ("a", "b")) - before
     assert 3 <= handed <= 20
     cluster.held.clear()
     cluster.hold = lambda sender, receiver, message: False

@@ -187,7 +187,7 @@ def test_a_candidate_that_makes_no_progress_writes_once_more_and_then_stands_bac
     assert second.epoch == epoch + 2
     assert second.source == first.source
     cluster.run(2.5)
-    assert cluster[first.owner[0]].notes("stands_back")
+    assert cluster[first.owner[0]].notes("resigned")
     (group, *_) = cast("list[dict[str, object]]", cluster.logic(first.owner[0]).status()["groups"])
     assert group["standing"] == ["absent", "resigned"]
     cluster.run(4.0)

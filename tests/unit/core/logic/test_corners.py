@@ -168,7 +168,7 @@ def test_a_session_lost_in_the_middle_of_a_takeover() -> None:
     cluster.zookeeper(False, other)
     cluster.expire(candidate)
     cluster.run(3.0)
-    assert any("ephemeral" in str(note.fields["why"]) for note in cluster[candidate].notes("term_ended"))
+    assert any("ephemeral" in str(note.fields["reason"]) for note in cluster[candidate].notes("term_ended"))
     cluster.hold = lambda sender, receiver, message: False
     cluster.zookeeper(True, other)
     cluster.run(10.0)
@@ -257,7 +257,7 @@ def test_let_go_is_asked_again_until_it_is_certain() -> None:
     cluster.isolate(old)
     cluster.run(8.0)
     assert lost == [old, old]
-    assert logic.election.standings[0].claimed is None
+    assert logic.election.states[0].claimed is None
     (new,) = [name for name in cluster.coordinators() if name != old]
     assert cluster.record().owner[0] == new
 

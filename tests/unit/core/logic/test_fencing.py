@@ -95,7 +95,7 @@ def test_fence_cut() -> None:
     cluster.cut(coordinator, contact)
     cluster.run(5.0)
     assert contact in cluster.fenced()
-    assert "hears the coordinator" in str(cluster[contact].notes("fenced")[0].fields["why"])
+    assert "hears the coordinator" in str(cluster[contact].notes("fenced")[0].fields["reason"])
 
 
 def test_a_dead_coordinator_fences_nobody() -> None:
@@ -259,7 +259,7 @@ def test_a_coordinator_that_is_cut_off_stands_back_once() -> None:
     cluster.isolate(old)
     cluster.run(4.5)
     assert cluster.fenced() == [old]
-    assert len(cluster[old].notes("stands_back")) == 1
+    assert len(cluster[old].notes("resigned")) == 1
     assert cluster.record().owner[0] != old
 
 
@@ -273,4 +273,4 @@ def test_a_fenced_broker_that_others_still_hear_keeps_its_groups() -> None:
     cluster.cut(one, other)
     cluster.run(4.5)
     assert cluster.fenced() == [one, other]
-    assert [cluster[name].notes("stands_back") for name in (one, other)] == [[], []]
+    assert [cluster[name].notes("resigned") for name in (one, other)] == [[], []]

@@ -38,7 +38,7 @@ def test_fewer_brokers_than_copies_cannot_begin() -> None:
     cluster.start("a")
     cluster.run(9.0)
     assert "/groups/0" not in cluster.store.nodes
-    assert cluster["a"].notes("group_waits")[-1].fields["why"] == "only 1 brokers can be listed"
+    assert cluster["a"].notes("group_waits")[-1].fields["reason"] == "only 1 brokers can be listed"
 
 
 def test_survey_somebody_holds_something() -> None:
@@ -232,7 +232,7 @@ def test_each_loss_is_waited_for_from_its_own_beginning() -> None:
     survivor = next(name for name in cluster.names if name != cluster.coordinator())
     lose_all_but(cluster, survivor)
     cluster.run(8.0)
-    assert cluster[survivor].notes("group_waits")[-1].fields["why"] == "history lost"
+    assert cluster[survivor].notes("group_waits")[-1].fields["reason"] == "history lost"
     cluster.zookeeper(False, survivor)
     cluster.run(20.0)
     second = cluster.record()
@@ -266,7 +266,7 @@ def test_the_owners_return_is_waited_for() -> None:
     cluster.run(40.0)
     assert cluster.record().history == before.history
     assert not cluster.record().activated or cluster.record().epoch == before.epoch
-    waiting = [note.fields["why"] for name in (survivor, other) for note in cluster[name].notes("group_waits")]
+    waiting = [note.fields["reason"] for name in (survivor, other) for note in cluster[name].notes("group_waits")]
     assert "too few of the last activated list can be reached" in waiting
     cluster.heal()
     cluster.zookeeper(True, old)

@@ -119,7 +119,7 @@ def test_several_calls_in_one_round_are_added_up() -> None:
     """GIVERS-CAP: whoever else gave, and how old the news were that they called by: it keeps its share."""
     cluster, population = uneven(a=200, b=50, c=50)
     for name in "bc":
-        cluster.logic(name).client_balancer._next_call = 1e9
+        cluster.logic(name).client_balancer._next_request = 1e9
     population.run(CALM)
     for peer in "bcbc":
         cluster.hears_load("a", peer, ClientLoad(50, False, "", [("a", 1000), ("b", 7)]))

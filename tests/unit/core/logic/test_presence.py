@@ -63,7 +63,7 @@ def test_a_presence_node_that_was_taken_away_is_made_again(how: str) -> None:
     if how != "gone unnoticed":
         cluster.store.fire("/members/b", True)
         cluster._watches()
-    cluster.run(0.5 if how != "gone unnoticed" else cluster.logic("b").config.relook + 0.5)
+    cluster.run(0.5 if how != "gone unnoticed" else cluster.logic("b").config.refresh_interval + 0.5)
     assert cluster["b"].running
     again = cluster.store.nodes["/members/b"]
     assert (again.data, again.owner) == (node.data, cluster["b"].session)

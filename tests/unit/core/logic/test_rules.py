@@ -108,9 +108,9 @@ def test_takeover_source() -> None:
     cluster.run(8.0)
     assert cluster.record() == following
     assert not [message for _, _, message in cluster.sent if isinstance(message, (Prepare, Promise))]
-    assert {str(note.fields["why"]) for name in (two, three, four) for note in cluster[name].notes("group_waits")} == {
-        "too few of the last activated list can be reached"
-    }
+    assert {
+        str(note.fields["reason"]) for name in (two, three, four) for note in cluster[name].notes("group_waits")
+    } == {"too few of the last activated list can be reached"}
     assert cluster.logic(two).status()["waiting_groups"] == 1
 
 
@@ -213,7 +213,7 @@ def test_an_owner_that_promised_more_gives_its_record_back() -> None:
     cluster.logic(member).groups[0].replica.history += 1
     cluster.crash(old)
     cluster.run(5.0)
-    assert any(cluster[name].notes("stands_back") for name in cluster.running())
+    assert any(cluster[name].notes("resigned") for name in cluster.running())
 
 
 def test_a_lost_list_is_not_activated() -> None:

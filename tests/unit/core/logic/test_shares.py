@@ -9,8 +9,8 @@ import pytest
 from migratory_broker.core.logic.balancing.shares import (
     HIGH,
     BrokerLoad,
-    calls,
     least_moved,
+    requests,
     room,
     shares,
     surplus,
@@ -20,7 +20,7 @@ from migratory_broker.core.logic.balancing.shares import (
 MANY = 10**9
 
 
-def crews(**clients: int) -> dict[str, BrokerLoad]:
+def loads(**clients: int) -> dict[str, BrokerLoad]:
     return {name: BrokerLoad(100, count) for name, count in clients.items()}
 
 
@@ -31,7 +31,7 @@ def test_shares_follow_the_weights() -> None:
         "c": 0.0,
     }
     assert shares({"a": BrokerLoad(0, 5), "b": BrokerLoad(0, 7)}) == {"a": 0.0, "b": 0.0}
-    assert shares(crews(a=0, b=0)) == {"a": 0.0, "b": 0.0}
+    assert shares(loads(a=0, b=0)) == {"a": 0.0, "b": 0.0}
 
 
 @pytest.mark.parametrize(
@@ -49,27 +49,27 @@ def test_room_ends_at_the_share_rounded_up() -> None:
 
 def test_calls_divide_what_there_is_to_give() -> None:
     """The last step of a rolling update: two have half of the clients each, the third is back and empty."""
-    three = crews(a=150, b=150, c=0)
-    assert calls("c", three, MANY) == [("a", 45), ("b", 45)]
-    assert calls("c", three, 50) == [("a", 25), ("b", 25)]
-    assert calls("a", three, MANY) == []
-    five = crews(a=100, b=100, c=100, d=0, e=0)
+    three = loads(a=150, b=150, c=0)
+    assert requests("c", three, MANY) == [("a", 45), ("b", 45)]
+    assert requests("c", three, 50) == [("a", 25), ("b", 25)]
+    assert requests("a", three, MANY) == []
+    five = loads(a=100, b=100, c=100, d=0, e=0)
     for name in "de":
-        assert calls(name, five, MANY) == [("a", 19), ("b", 19), ("c", 18)]
-    assert calls("c", crews(a=100, b=105, c=95), MANY) == []
+        assert requests(name, five, MANY) == [("a", 19), ("b", 19), ("c", 18)]
+    assert requests("c", loads(a=100, b=105, c=95), MANY) == []
 
 
 def test_calls_go_to_those_who_give_most_first() -> None:
-    assert calls("c", crews(a=400, b=900, c=0, d=100), 100) == [("b", 95), ("a", 5)]
-    assert calls("c", crews(a=400, b=900, c=0, d=100), 10) == [("b", 10)]
+    assert requests("c", loads(a=400, b=900, c=0, d=100), 100) == [("b", 95), ("a", 5)]
+    assert requests("c", loads(a=400, b=900, c=0, d=100), 10) == [("b", 10)]
 
 
 def test_who_leaves_names_those_that_come_out_even() -> None:
     """A rolling update of three: the first goes to both others, the last to the one that is empty."""
-    assert targets(100, crews(a=100, b=100)) == {"a": 50, "b": 50}
-    assert targets(150, crews(b=0, c=150)) == {"b": 150}
-    assert targets(140, crews(b=10, c=150)) == {"b": 140}
-    assert targets(0, crews(a=10, b=10)) == {}
+    assert targets(100, loads(a=100, b=100)) == {"a": 50, "b": 50}
+    assert targets(150, loads(b=0, c=150)) == {"b": 150}
+    assert targets(140, loads(b=10, c=150)) == {"b": 140}
+    assert targets(0, loads(a=10, b=10)) == {}
     assert targets(90, {"a": BrokerLoad(100, 0), "b": BrokerLoad(50, 0), "c": BrokerLoad(0, 0)}) == {"a": 60, "b": 30}
 
 
@@ -82,7 +82,7 @@ def test_those_that_moved_least_are_chosen_over_all_edges() -> None:
 
 
 def play(random: Random, counts: dict[str, int], weights: dict[str, int], age: int) -> int:
-    """Rounds until nobody calls any more, each broker knowing of the others what was up to `age` rounds ago. Returns
+    """Rounds until nobody requests any more, each broker knowing of the others what was up to `age` rounds ago. Returns
     how many clients moved."""
     history = [dict(counts)]
     moved = quiet = rounds = 0
@@ -94,7 +94,7 @@ def play(random: Random, counts: dict[str, int], weights: dict[str, int], age: i
             news = random.choice(history[-1 - age :])
             seen = {other: BrokerLoad(weights[other], news[other]) for other in counts}
             seen[name] = BrokerLoad(weights[name], own)
-            called += [(name, other, count) for other, count in calls(name, seen, random.choice((MANY, 7)))]
+            called += [(name, other, count) for other, count in requests(name, seen, random.choice((MANY, 7)))]
         random.shuffle(called)
         before = dict(counts)
         for receiver, giver, count in called:

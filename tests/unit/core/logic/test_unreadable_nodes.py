@@ -97,7 +97,7 @@ def test_an_unreadable_member_stops_nobody(contents: bytes) -> None:
     assert not stops(cluster)
     (note, *_) = cluster["a"].notes("node_unreadable")
     assert note.fields["path"] == "/members/stranger"
-    assert note.fields["why"]
+    assert note.fields["reason"]
     assert cluster["c"].logic.membership.servers() == before  # what was known of it still holds
     assert decode_member(cluster.store.nodes["/members/b"].data).url == "ws://b"  # b has written it again
     assert takes_publications(cluster, 1)
@@ -144,7 +144,7 @@ def test_a_group_whose_record_cannot_be_read_goes_on_under_its_owner_and_waits_w
     cluster.crash(owner)
     cluster.run(5.0)
     assert not cluster.coordinators()
-    waiting = [cluster.logic(name).election.standings[0].waiting for name in cluster.running()]
+    waiting = [cluster.logic(name).election.states[0].waiting for name in cluster.running()]
     assert any(why.startswith("its record cannot be read: ") for why in waiting), waiting
     plant(cluster, "/groups/0", right)
     cluster.start(owner)
@@ -186,7 +186,7 @@ def test_a_record_that_cannot_be_read_after_an_unknown_result_is_not_taken_for_t
     assert spoiled
     assert not stops(cluster)
     assert not cluster.coordinators()
-    assert cluster.logic(spoiled[0]).election.standings[0].waiting.startswith("its record cannot be read: ")
+    assert cluster.logic(spoiled[0]).election.states[0].waiting.startswith("its record cannot be read: ")
 
 
 def test_an_activation_that_is_read_again_as_garbage_is_not_activated() -> None:
@@ -207,7 +207,7 @@ def test_an_activation_that_is_read_again_as_garbage_is_not_activated() -> None:
     (broker,) = spoiled
     assert not cluster.coordinators()
     (over, *_) = cluster[broker].notes("term_ended")
-    assert str(over.fields["why"]).startswith("its record cannot be read: ")
+    assert str(over.fields["reason"]).startswith("its record cannot be read: ")
 
 
 def test_a_subscriber_who_waits_for_what_the_record_says_is_answered_in_time() -> None:

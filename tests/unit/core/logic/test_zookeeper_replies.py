@@ -67,10 +67,10 @@ def test_about_one_group_there_is_one_request_at_a_time() -> None:
     logic = cluster.logic(cluster.coordinator())
     term = logic.groups[0].term
     assert term is not None
-    logic.election.standings[0].busy = True
+    logic.election.states[0].busy = True
     with pytest.raises(InvariantError, match="ONE-REQUEST"):
         logic.election.renew(0, term)
-    logic.election.standings[0].busy = False
+    logic.election.states[0].busy = False
     term.end("test")
     with pytest.raises(InvariantError, match="OWNER"):
         logic.election.renew(0, term)
@@ -140,7 +140,7 @@ def test_an_unknown_write_is_looked_for_until_a_read_is_answered() -> None:
     cluster.zookeeper(False, other)
     cluster.crash(old)
     cluster.run(0.1)
-    standing = cluster.logic(candidate).election.standings[0]
+    standing = cluster.logic(candidate).election.states[0]
     assert asked == [candidate]
     assert standing.unsure is not None
     cluster.run(0.1)
@@ -168,8 +168,8 @@ def test_a_write_that_two_reads_do_not_show_did_not_happen() -> None:
     cluster.zookeeper(False, other)
     cluster.crash(old)
     cluster.run(1.0)
-    standing = cluster.logic(candidate).election.standings[0]
-    assert standing.looked
+    standing = cluster.logic(candidate).election.states[0]
+    assert standing.missed
     assert cluster.record().epoch == epoch
     cluster.run(3.0)
     assert standing.unsure is None
@@ -188,7 +188,7 @@ def test_an_owner_whom_nobody_can_be_listed_with_waits_and_says_so() -> None:
     term.end("test")
     cluster.isolate(old)
     cluster.run(2.0)
-    assert [note.fields["why"] for note in broker.notes("group_waits")] == ["only 1 brokers can be listed"]
+    assert [note.fields["reason"] for note in broker.notes("group_waits")] == ["only 1 brokers can be listed"]
     assert cluster.record().epoch == epoch
     cluster.heal()
     cluster.run(2.0)
@@ -204,7 +204,7 @@ def test_a_coordinator_that_nobody_can_replace_does_not_stand_back() -> None:
         cluster.crash(name)
     reference = cluster.publish(old, "t", "x", id=1)
     cluster.run(3.5)
-    assert not cluster[old].notes("stands_back")
+    assert not cluster[old].notes("resigned")
     assert cluster.store.nodes[EPHEMERAL].owner == cluster[old].session
     term = cluster.logic(old).groups[0].term
     assert term is not None
@@ -236,7 +236,7 @@ def test_an_ephemeral_is_there_although_a_listing_lacked_it() -> None:
     old = cluster.coordinator()
     alone_with_zookeeper(cluster, old)
     node = ephemeral_goes(cluster)
-    standing = cluster.logic(old).election.standings[0]
+    standing = cluster.logic(old).election.states[0]
     assert standing.absent_since is not None
     cluster.store.nodes[EPHEMERAL] = node
     commits = len(cluster[old].of(ZkCommit))
@@ -259,7 +259,7 @@ def test_an_ephemeral_that_this_brokers_server_lacks_is_made_again(healed: bool)
     cluster.store.nodes[EPHEMERAL] = Stored(node.data, node.version, node.owner - 1)
     while not broker.notes("ephemeral_refused"):
         cluster.run(0.1)
-    standing = cluster.logic(old).election.standings[0]
+    standing = cluster.logic(old).election.states[0]
     assert standing.describe() == ["absent", "hidden"]
     if healed:
         del cluster.store.nodes[EPHEMERAL]
@@ -296,7 +296,7 @@ def test_an_ephemeral_whose_making_had_no_reply_is_looked_for(carried_out: bool)
     assert cluster.coordinator() == old
     cluster.run(2.0)
     assert cluster.store.nodes[EPHEMERAL].owner == cluster[old].session
-    assert cluster.logic(old).election.standings[0].absent_since is None
+    assert cluster.logic(old).election.states[0].absent_since is None
     assert cluster.coordinator() == old
 
 
@@ -326,7 +326,7 @@ def test_an_ephemeral_is_restored_by_one_request_at_a_time(under_way: type[ZkGet
     cluster.step(old, Tick())
     while not broker.of(under_way):
         cluster.step(*cluster.next_event())
-    standing = cluster.logic(old).election.standings[0]
+    standing = cluster.logic(old).election.states[0]
     assert standing.busy
     broker.effects.clear()
     cluster.now += 1.0
@@ -344,7 +344,7 @@ def test_nothing_is_asked_of_a_zookeeper_that_is_away() -> None:
     cluster.settle()
     for name in cluster.names:
         cluster[name].effects.clear()
-    cluster.run(cluster.logic("a").config.relook + 1.0)
+    cluster.run(cluster.logic("a").config.refresh_interval + 1.0)
     for name in cluster.names:
         assert [effect for effect in cluster[name].effects if isinstance(effect, ZkGet | ZkChildren | ZkCommit)] == []
 
@@ -369,7 +369,7 @@ def test_an_old_ephemeral_that_a_server_still_shows_is_not_let_go_in_its_success
     assert cluster.store.nodes[EPHEMERAL].data == b"the successor's"
     cluster.run(0.3)
     assert cluster.store.nodes[EPHEMERAL].data == b"the successor's"
-    assert cluster.logic(old).election.standings[0].claimed is None
+    assert cluster.logic(old).election.states[0].claimed is None
 
 
 @pytest.mark.parametrize("path", [RECORD, EPHEMERAL])

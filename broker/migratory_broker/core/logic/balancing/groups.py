@@ -1,6 +1,7 @@
-"""What the owner of activated epochs does unasked: list who caught up, unlist who is gone, hand groups over.
+"""Member lists and coordinators of the groups that this broker leads: list brokers that caught up, unlist brokers that
+are gone, hand groups over.
 
-A few groups at a time: each change of a list is a short pause of its group.
+Only a few groups are changed at a time: each change of a list is a short pause of its group.
 """
 
 from __future__ import annotations
@@ -16,40 +17,45 @@ from migratory_broker.core.logic.membership.membership import Membership
 from migratory_broker.core.logic.replication.group import GroupRegistry
 from migratory_broker.core.logic.replication.term import Term
 
-SOON, LONGEST = 8, 16
-"""Times `balance_every`: what comes back within `SOON` had no use, and `LONGEST` is the longest rest behind that."""
+RETURN_WINDOW = 8
+"""Times `balance_every`: a group that comes back within this time was handed over for nothing."""
+
+MAX_PAUSE_FACTOR = 16
+"""Times `balance_every`: the longest pause after hand-overs that failed."""
 
 
 class GroupBalancer:
+    """The changes that the leader of active terms makes on its own initiative."""
+
     def __init__(
         self, ctx: Context, groups: GroupRegistry, membership: Membership, election: Election, gossip: GossipMap
     ) -> None:
         self.ctx = ctx
+        self.groups = groups
         self.membership = membership
         self.election = election
         self.gossip = gossip
-        self.groups = groups
-        self._wanted_since: dict[int, float] = {}
-        self._handed: dict[int, tuple[float, str]] = {}  # group -> (when, the successor named)
-        self._given: dict[int, float] = {}  # group -> when it was handed to another, not long ago
+        self._wanted_since: dict[int, float] = {}  # group -> since when another list is wanted
+        self._handing_over: dict[int, tuple[float, str]] = {}  # group -> (when, the successor)
+        self._handed_over: dict[int, float] = {}  # group -> when, within the return window
         self._balanced_at = float("-inf")
-        self._rest = ctx.config.balance_every  # from one group that is moved for balance to the next
+        self._pause = ctx.config.balance_every  # between two groups that are moved for balance
 
     def tick(self) -> None:
         if not (self.election.zookeeper.connected and self.membership.registered):
             return
         terms = self.groups.active_terms()
         self._relist(terms)
-        self._look_back({number for number, _ in terms})
+        self._judge_hand_overs({number for number, _ in terms})
         if self.ctx.draining:
             self._drain(terms)
         else:
-            self._even_out(terms)
+            self._balance(terms)
 
     # ---- lists -----------------------------------------------------------------------------------------------
 
     def _relist(self, terms: list[tuple[int, Term]]) -> None:
-        """LISTED-AFTER-CATCHING-UP, and a list without members that are gone."""
+        """LISTED-AFTER-CATCHING-UP: list brokers that caught up, and unlist members that are gone."""
         listed = {broker for _, term in terms for broker in term.record.members}
         gone = {broker for broker in listed if self.membership.gone(broker)}
         changing: int | None = None
@@ -62,16 +68,16 @@ class GroupBalancer:
                 self._wanted_since.pop(number, None)
                 continue
             since = self._wanted_since.setdefault(number, self.ctx.now)
-            standing = self.election.standings[number]
+            state = self.election.states[number]
             if changing is None:
                 changing = self._changing()
             if (
                 self.ctx.now - since < self.ctx.config.relist_delay
                 or changing >= self.ctx.config.relist_at_once
-                or standing.busy
-                or standing.resigned
-                or standing.absent_since is not None
-                or number in self._handed
+                or state.busy
+                or state.resigned
+                or state.absent_since is not None
+                or number in self._handing_over
             ):
                 continue
             changing += 1
@@ -79,24 +85,25 @@ class GroupBalancer:
             self.election.renew(number, term, members)
 
     def _changing(self) -> int:
-        """Groups whose list this broker is about to change, or was asked to."""
+        """Return the number of groups whose list this broker is changing, or about to change."""
         return sum(
-            standing.busy or (group.term is not None and group.term.phase in ("syncing", "activating"))
-            for group, standing in zip(self.groups, self.election.standings, strict=True)
+            state.busy or (group.term is not None and group.term.phase in ("syncing", "activating"))
+            for group, state in zip(self.groups, self.election.states, strict=True)
         )
 
     def wanted(self, term: Term) -> list[BrokerId]:
-        stay = [broker for broker in term.record.members if not self.membership.gone(broker)]
-        return sorted({*stay, *term.followers.caught_up()})
+        """Return the list that the term's group should have."""
+        remaining = [broker for broker in term.record.members if not self.membership.gone(broker)]
+        return sorted({*remaining, *term.followers.caught_up()})
 
     # ---- hand-over -------------------------------------------------------------------------------------------
 
     def _successor(self, term: Term, below: float) -> str:
-        """The ready listed member with the fewest groups, "" if there is none with fewer than `below`."""
+        """Return the ready listed member with the fewest groups, "" if none has fewer than `below`."""
         counts = self.gossip.counts()
-        for _, name in self._handed.values():
+        for _, name in self._handing_over.values():
             counts[name] = counts.get(name, 0) + 1
-        fit = [
+        candidates = [
             (counts.get(name, 0), name)
             for name, incarnation in term.record.members
             if self.ctx.links.get(name) == incarnation
@@ -104,61 +111,66 @@ class GroupBalancer:
             and member.ready
             and not member.draining
         ]
-        count, name = min(fit, default=(0, ""))
+        count, name = min(candidates, default=(0, ""))
         return name if count < below else ""
 
-    def _look_back(self, mine: set[int]) -> None:
-        """A hand-over that its successor did not take in time, or that came back soon, was a pause of the
-        group for nothing; more of them keep a busy broker busy. Each doubles the wait before the next."""
+    def _judge_hand_overs(self, led: set[int]) -> None:
+        """Double the pause for each hand-over that its successor did not accept in time, or that came back soon.
+
+        Each was a pause of its group for nothing, and more of them keep a busy broker busy. `led`: the groups that this
+        broker leads now.
+        """
         config, now = self.ctx.config, self.ctx.now
         failed = 0
-        for number, (at, _) in list(self._handed.items()):
-            if number not in mine:
-                del self._handed[number]
-                self._given[number] = at
+        for number, (at, _) in list(self._handing_over.items()):
+            if number not in led:
+                del self._handing_over[number]
+                self._handed_over[number] = at
             elif now - at >= config.progress_timeout:
-                del self._handed[number]
+                del self._handing_over[number]
                 failed += 1
-        for number, at in list(self._given.items()):
-            if number in mine:
-                del self._given[number]
+        for number, at in list(self._handed_over.items()):
+            if number in led:
+                del self._handed_over[number]
                 failed += 1
-            elif now - at >= SOON * config.balance_every:
-                del self._given[number]
-                self._rest = config.balance_every
+            elif now - at >= RETURN_WINDOW * config.balance_every:
+                del self._handed_over[number]
+                self._pause = config.balance_every
         if failed:
-            self._rest = min(2 * self._rest, LONGEST * config.balance_every)
+            self._pause = min(2 * self._pause, MAX_PAUSE_FACTOR * config.balance_every)
 
     def _drain(self, terms: list[tuple[int, Term]]) -> None:
         for number, term in terms:
-            if len(self._handed) >= self.ctx.config.hand_over_at_once:
+            if len(self._handing_over) >= self.ctx.config.hand_over_at_once:
                 return
-            if number not in self._handed and not self.election.standings[number].busy:
-                self._hand(number, term, inf)
+            if number not in self._handing_over and not self.election.states[number].busy:
+                self._hand_over(number, term, inf)
 
-    def _even_out(self, terms: list[tuple[int, Term]]) -> None:
-        """One group at a time, only while all configured brokers are ready, until no two differ by more than one. Each
-        goes to a broker that has fewer afterwards than this one had: so it ends, also while the one with fewest can't
-        be reached."""
+    def _balance(self, terms: list[tuple[int, Term]]) -> None:
+        """Hand over one group, while all configured brokers are ready, until no two brokers differ by more than one.
+
+        The successor then has fewer groups than this broker had. So balancing ends, even while the broker with the
+        fewest cannot be reached.
+        """
         config, live = self.ctx.config, self.membership.live
-        if self.ctx.now - self._balanced_at < self._rest or self._handed:
+        if self.ctx.now - self._balanced_at < self._pause or self._handing_over:
             return
         if not all(name in live and live[name].ready and not live[name].draining for name in config.brokers):
             return
         counts = self.gossip.counts()
-        least = min(counts.get(name, 0) for name in config.brokers)
-        if len(terms) - least < 2:
+        fewest = min(counts.get(name, 0) for name in config.brokers)
+        if len(terms) - fewest < 2:
             return
         self._balanced_at = self.ctx.now
         for number, term in terms:
-            if not self.election.standings[number].busy and self._hand(number, term, len(terms) - 1):
+            if not self.election.states[number].busy and self._hand_over(number, term, len(terms) - 1):
                 return
 
-    def _hand(self, number: int, term: Term, below: float) -> bool:
+    def _hand_over(self, number: int, term: Term, below: float) -> bool:
         successor = self._successor(term, below)
         if not successor:
             return False
-        self._handed[number] = (self.ctx.now, successor)
-        self.ctx.note("info", "hands_over", group=number, epoch=term.epoch, to=successor)
+        self._handing_over[number] = (self.ctx.now, successor)
+        self.ctx.note("info", "group_handed_over", group=number, epoch=term.epoch, to=successor)
         self.ctx.send(successor, HandOver(number, term.record.history, term.epoch))
         return True

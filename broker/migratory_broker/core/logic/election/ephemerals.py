@@ -1,6 +1,6 @@
-"""The ephemerals of the groups that this broker owns: made again, let go, given up with a record that was overtaken.
+"""The ephemerals of the groups that this broker leads: restored, deleted, or given up with a superseded record.
 
-An ephemeral says "do not take over". So it must be there while its owner terms, and must not outlive that.
+An ephemeral keeps other candidates from taking over. So it must exist during its owner's term, and must not outlive it.
 """
 
 from __future__ import annotations
@@ -20,145 +20,153 @@ from migratory_broker.core.logic.replication.term import Term
 
 @dataclass(slots=True)
 class ElectionState:
-    """What this broker does about one group."""
+    """The state of this broker's candidacy for one group."""
 
-    absent_since: float | None = None  # the ephemeral is not there
-    not_before: float = 0.0  # stood back, or paced
+    absent_since: float | None = None  # the group's ephemeral does not exist
+    not_before: float = 0.0  # end of a back-off
     busy: bool = False  # a request to ZooKeeper is under way
-    unsure: GroupRecord | None = None  # written with an unknown result
-    looked: bool = False  # and read once without it: that server may have lagged behind
-    claimed: bytes | None = None  # what this broker wrote into the ephemeral, which may still be there
+    unsure: GroupRecord | None = None  # a record that was written with an unknown outcome
+    missed: bool = False  # one read has not shown it: that server may have lagged behind
+    claimed: bytes | None = None  # the data of this broker's ephemeral, which may still exist
     waiting: str = ""  # why the group waits
-    resigned: bool = False  # let go on purpose: not restored until it stood back
-    hidden: bool = False  # it could not be made where a read showed none: others may see one that this broker does not
+    resigned: bool = False  # deleted on purpose: not restored before the end of the back-off
+    hidden: bool = False  # refused where a read showed none: others may see an ephemeral that this broker does not
 
     def describe(self) -> list[str]:
-        """What keeps this broker from anything else about the group, for `/v1/status`."""
-        said = {
+        """Return what keeps this broker from another step about the group, for `/v1/status`."""
+        conditions = {
             "asks": self.busy,
             "unsure": self.unsure,
             "absent": self.absent_since is not None,
             "resigned": self.resigned,
             "hidden": self.hidden,
         }
-        return [word for word, holds in said.items() if holds]
+        return [word for word, holds in conditions.items() if holds]
 
 
 def claim(record: GroupRecord) -> bytes:
-    """What an ephemeral holds: the epoch and its owner."""
+    """Return the data of an ephemeral: the epoch and its owner."""
     return msgspec.json.encode((record.epoch, *record.owner))
 
 
 class Ephemerals:
-    def __init__(self, ctx: Context, zookeeper: ZkRequests, relook: Callable[[], None]) -> None:
+    """The election state of each group, and the requests to ZooKeeper that keep ephemerals and terms in step."""
+
+    def __init__(self, ctx: Context, zookeeper: ZkRequests, on_change: Callable[[], None]) -> None:
         self.ctx = ctx
         self.zookeeper = zookeeper
-        self.relook = relook
-        self.standings: list[ElectionState] = [ElectionState() for _ in range(ctx.config.groups)]
+        self._on_change = on_change  # the list of coordinators is to be read again
+        self.states: list[ElectionState] = [ElectionState() for _ in range(ctx.config.groups)]
 
-    def let_go(self, number: int) -> None:
-        """LET-GO: an ephemeral without a term behind it would keep every other candidate away. Asked again until it
-        is certain that it is not there, or another's. Its version tells too little (a successor's node has the same),
-        and the read may lag: so it goes only while the record is as it was before it was seen. With another's ephemeral
-        comes another's record."""
-        standing = self.standings[number]
-        path, claimed = f"{COORDINATORS}/{number}", standing.claimed
+    def delete(self, number: int) -> None:
+        """LET-GO: delete an ephemeral without a term behind it, which would keep every other candidate away.
+
+        The caller repeats this until it is certain that the ephemeral does not exist or is another broker's. Its
+        version tells too little (a successor's node has the same), and the read may lag. So it is deleted only while
+        the record is as it was before the ephemeral was seen: with another's ephemeral comes another's record.
+        """
+        state = self.states[number]
+        path, claimed = f"{COORDINATORS}/{number}", state.claimed
         unchanged: list[ZkOperation] = []
-        standing.busy = True
+        state.busy = True
 
         def recorded(reply: ZkReply) -> None:
-            standing.busy = False
+            state.busy = False
             if reply.outcome != "ok":
                 return
             unchanged.extend([ZkCheck(f"{GROUPS}/{number}", reply.node.version)] if reply.node else [])
-            standing.busy = True
+            state.busy = True
             self.zookeeper.get(path, read)
 
         def read(reply: ZkReply) -> None:
-            standing.busy = False
+            state.busy = False
             if reply.outcome != "ok":
                 return
             node = reply.node
             if node is None or node.owner != self.zookeeper.session or node.data != claimed:
-                standing.claimed = None
+                state.claimed = None
                 return
-            standing.busy = True
+            state.busy = True
             self.zookeeper.commit([*unchanged, ZkDelete(path, node.version)], deleted)
 
         def deleted(reply: ZkReply) -> None:
-            standing.busy = False
+            state.busy = False
             if reply.outcome == "ok":
-                standing.claimed = None
-            self.relook()
+                state.claimed = None
+            self._on_change()
 
         self.zookeeper.get(f"{GROUPS}/{number}", recorded)
 
     def restore(self, number: int, term: Term) -> None:
-        """RESTORE-EPHEMERAL, unless a request about the group is under way: the next listing tells whether it is
-        still wanted.
+        """RESTORE-EPHEMERAL: create the ephemeral again, unless a request about the group is under way. The next
+        listing tells whether it is still wanted.
 
         HIDDEN-EPHEMERAL: servers that were killed may disagree about the ephemerals of sessions that ended meanwhile
-        (issue 3144 of ZooKeeper was one way to that). The one that this broker reads from may lack what the leader has:
-        then that goes unseen, while the record is this term's, with which nobody else's comes."""
-        standing = self.standings[number]
-        if standing.busy:
+        (issue 3144 of ZooKeeper was one way to that). The server that this broker reads from may lack what the leader
+        has. Then that ephemeral is deleted unseen, while the record is this term's: with it no other broker's comes.
+        """
+        state = self.states[number]
+        if state.busy:
             return
         path = f"{COORDINATORS}/{number}"
         mine = claim(term.record)
-        standing.busy = True
+        state.busy = True
 
         def read(reply: ZkReply) -> None:
-            standing.busy = False
+            state.busy = False
             if reply.outcome != "ok" or term.phase != "active":
                 return
             operations: list[ZkOperation] = [ZkCheck(f"{GROUPS}/{number}", term.version)]
-            hidden, standing.hidden = standing.hidden, False
+            hidden, state.hidden = state.hidden, False
             if reply.node is not None:
                 if reply.node.owner == self.zookeeper.session:
-                    standing.absent_since = None
+                    state.absent_since = None
                     return
                 if reply.node.data != mine:
-                    return  # another candidate's
+                    return  # another candidate's ephemeral
                 operations.append(ZkDelete(path, reply.node.version))
             elif hidden:
                 operations.append(ZkDelete(path))
-            standing.busy = True
+            state.busy = True
             self.zookeeper.commit(
                 [*operations, ZkCreate(path, mine, ephemeral=True)], partial(done, len(operations) == 1)
             )
 
         def done(unseen: bool, reply: ZkReply) -> None:
-            standing.busy = False
-            standing.claimed = mine
+            state.busy = False
+            state.claimed = mine
             if reply.outcome == "ok":
-                standing.absent_since = None
+                state.absent_since = None
             elif reply.outcome == "refused":
-                standing.hidden = unseen
+                state.hidden = unseen
                 self.ctx.note("info", "ephemeral_refused", group=number, epoch=term.epoch, error=reply.error)
                 self.superseded(number, term)
-            self.relook()
+            self._on_change()
 
         self.zookeeper.get(path, read)
 
     def superseded(self, number: int, term: Term) -> None:
-        """The record is not as this owner knows it: of another candidate, which is gone, perhaps. Then this broker is
-        no coordinator to wait for, and tries in its turn. Or it is this term's own, activated without its knowing."""
-        standing = self.standings[number]
-        standing.busy = True
+        """Read the record of a term whose write was refused, and end the term if another candidate wrote it.
 
-        def then(reply: ZkReply) -> None:
-            standing.busy = False
+        That candidate may be gone. This broker is then no coordinator to wait for, and tries in its turn. Or the record
+        is this term's own, activated by a request whose reply was lost.
+        """
+        state = self.states[number]
+        state.busy = True
+
+        def receive(reply: ZkReply) -> None:
+            state.busy = False
             if reply.outcome != "ok" or reply.node is None:
                 return
             try:
                 newest = decode_group(reply.node.data)
             except BadRecord as error:
-                # no candidate can go on from it either: the term is worth as much as before
-                self.ctx.note("error", "node_unreadable", path=f"{GROUPS}/{number}", why=str(error))
+                # no candidate can continue from it either: the term is worth as much as before
+                self.ctx.note("error", "node_unreadable", path=f"{GROUPS}/{number}", reason=str(error))
                 return
             if newest.epoch > term.epoch:
                 term.end("another candidate wrote a record")
             else:
                 term.record_read(newest, reply.node.version)
 
-        self.zookeeper.get(f"{GROUPS}/{number}", then)
+        self.zookeeper.get(f"{GROUPS}/{number}", receive)

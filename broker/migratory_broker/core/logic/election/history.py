@@ -1,14 +1,15 @@
-"""Before a group's first record, and after its memory is gone.
+"""The beginning of a group's history: before its first record, and after the brokers that held it are gone.
 
-SURVEY: without a record the live brokers are asked whether they hold a promise or entries; if one does, the history is
-unknown and only a new one goes on. LOST: so many incarnations of the source list were replaced by newer ones that
-neither n - q + 1 answers nor the owner's can ever come. A new history waits until replaced processes have fenced
-themselves, and is begun under `reset` only.
+SURVEY: without a record the live brokers are asked whether they hold a promise or entries. If one does, the history is
+unknown and only a new one can continue the group. LOST: so many incarnations of the source list were replaced by newer
+ones that neither n - q + 1 answers nor the owner's can ever come. A new history waits until replaced processes have
+fenced themselves, and is begun under `reset` only.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from migratory_protocol.peer import Survey, SurveyReply
 
@@ -19,21 +20,26 @@ from migratory_broker.core.logic.membership.records import BROKERS, SourceEpoch
 from migratory_broker.core.logic.membership.zookeeper import ZkRequests
 from migratory_broker.core.logic.replication.group import GroupRegistry
 
-REFRESH = 1.0  # seconds between two readings of the incarnations
+REFRESH_INTERVAL = 1.0
+"""Seconds between two reads of all incarnations from ZooKeeper, while some group cannot be taken over."""
+
 SURVEY_TIMEOUT = 2.0
+"""Seconds for the answers to a survey, and for which an empty result permits a first record."""
 
 
 @dataclass(slots=True)
 class SurveyRound:
-    """A survey under way."""
+    """One question to all linked brokers about some groups."""
 
     groups: list[int]
     awaited: set[str]
     asked_at: float
-    found: dict[int, int] = field(default_factory=dict)  # group -> highest epoch held
+    held: dict[int, int] = field(default_factory=dict)  # group -> highest epoch that anybody holds
 
 
 class Histories:
+    """Surveys before first records, and the wait before a new history."""
+
     def __init__(self, ctx: Context, groups: GroupRegistry, zookeeper: ZkRequests, membership: Membership) -> None:
         self.ctx = ctx
         self.zookeeper = zookeeper
@@ -42,56 +48,57 @@ class Histories:
         self.resets = 0
         self._versions: dict[str, int] = {}  # /brokers/<name>: the newest incarnation
         self._refreshed_at = float("-inf")
-        self._lost_since: dict[int, tuple[int, float]] = {}  # with the epoch that was lost: another broker may go on
-        self._asked: set[int] = set()  # to be surveyed with the next question
-        self._clear: dict[int, float] = {}  # surveyed then: nobody holds anything; good for one attempt, soon
-        self._held: dict[int, int] = {}  # surveyed: somebody holds this epoch
-        self._question: SurveyRound | None = None
+        self._lost_since: dict[int, tuple[int, float]] = {}  # group -> (lost epoch, since); another broker may continue
+        self._to_survey: set[int] = set()  # groups for the next round
+        self._clear: dict[int, float] = {}  # group -> when a survey found nothing; valid for one attempt, soon
+        self._held: dict[int, int] = {}  # group -> epoch that a survey found at some broker
+        self._round: SurveyRound | None = None
         self._serial = 0
         self._halted: set[int] = set()
 
     # ---- the first record ------------------------------------------------------------------------------------
 
-    def bootstrap(self, number: int) -> str:
-        """What is to be done about a group without a record: "first", "lost", "wait", or "" (a survey runs)."""
+    def bootstrap(self, number: int) -> Literal["first", "lost", "wait", ""]:
+        """Return what to do about a group without a record: write the "first", treat it as "lost", "wait" for brokers,
+        or "" while a survey runs."""
         if self.ctx.now - self._clear.pop(number, float("-inf")) <= SURVEY_TIMEOUT:
             return "first"
         if number in self._held:
-            self._is_lost(number, self._held[number])
+            self._mark_lost(number, self._held[number])
             return "lost"
         config, membership = self.ctx.config, self.membership
-        everybody = all(
+        complete = all(
             name in membership.live and (name in self.ctx.links or name == config.name) for name in config.brokers
         )
         registered = membership.registered_at
-        if not everybody and (registered is None or self.ctx.now - registered < config.bootstrap_wait):
+        if not complete and (registered is None or self.ctx.now - registered < config.bootstrap_wait):
             return "wait"
-        self._asked.add(number)
+        self._to_survey.add(number)
         return ""
 
     def known_epoch(self, number: int) -> int:
         return self._held.get(number, 0)
 
     def survey(self) -> None:
-        """Ask about all groups that were found without a record, in one question."""
-        question = self._question
-        if question is not None:
-            if self.ctx.now - question.asked_at > SURVEY_TIMEOUT:
-                self._question = None
+        """Ask about all groups without a record, in one round."""
+        survey = self._round
+        if survey is not None:
+            if self.ctx.now - survey.asked_at > SURVEY_TIMEOUT:
+                self._round = None
             return
-        if not self._asked:
+        if not self._to_survey:
             return
-        groups, self._asked = sorted(self._asked), set()
+        groups, self._to_survey = sorted(self._to_survey), set()
         self._serial += 1
-        question = self._question = SurveyRound(groups, set(self.ctx.links), self.ctx.now)
+        survey = self._round = SurveyRound(groups, set(self.ctx.links), self.ctx.now)
         for number, epoch in self.holdings(groups):
-            question.found[number] = epoch
-        for peer in sorted(question.awaited):
+            survey.held[number] = epoch
+        for peer in sorted(survey.awaited):
             self.ctx.send(peer, Survey(self._serial, groups))
         self._finish()
 
     def holdings(self, groups: list[int]) -> list[tuple[int, int]]:
-        """(group, highest epoch) where this broker holds a promise or entries."""
+        """Return (group, highest epoch) of each group of which this broker holds a promise or entries."""
         return [
             (number, self.groups[number].replica.promised)
             for number in groups
@@ -100,34 +107,34 @@ class Histories:
         ]
 
     def survey_reply(self, peer: str, message: SurveyReply) -> None:
-        question = self._question
-        if question is None or message.serial != self._serial or peer not in question.awaited:
+        survey = self._round
+        if survey is None or message.serial != self._serial or peer not in survey.awaited:
             return
         for number, epoch in message.groups:
-            question.found[number] = max(epoch, question.found.get(number, 0))
-        question.awaited.discard(peer)
+            survey.held[number] = max(epoch, survey.held.get(number, 0))
+        survey.awaited.discard(peer)
         self._finish()
 
     def peer_down(self, peer: str) -> None:
-        if self._question is not None and peer in self._question.awaited:
-            self._question = None  # it may hold something: ask again
+        if self._round is not None and peer in self._round.awaited:
+            self._round = None  # it may hold something: start over
 
     def _finish(self) -> None:
-        question = self._question
-        if question is None or question.awaited:
+        survey = self._round
+        if survey is None or survey.awaited:
             return
-        self._question = None
-        for number in question.groups:
-            if number in question.found:
-                # The candidate reads again before this counts: the record may have been written since.
-                self._held[number] = max(question.found[number], self._held.get(number, 0))
+        self._round = None
+        for number in survey.groups:
+            if number in survey.held:
+                # The candidate reads the record again before this counts: it may have been written since.
+                self._held[number] = max(survey.held[number], self._held.get(number, 0))
             else:
                 self._clear[number] = self.ctx.now
 
     # ---- lost histories --------------------------------------------------------------------------------------
 
     def lost(self, number: int, source: SourceEpoch) -> bool:
-        """Whether the source list's promises can never come: told by the incarnations that ZooKeeper knows."""
+        """Return whether the source list's promises can never come, by the incarnations that ZooKeeper knows."""
         self._refresh()
         newest = self.membership.newest
         remaining = [
@@ -138,31 +145,34 @@ class Histories:
         if source.enough(remaining):
             self._lost_since.pop(number, None)
             return False
-        self._is_lost(number, source.epoch)
+        self._mark_lost(number, source.epoch)
         return True
 
-    def _is_lost(self, number: int, epoch: int) -> None:
-        """Since now, unless that is known: each loss is waited for from its own beginning."""
+    def _mark_lost(self, number: int, epoch: int) -> None:
+        """Start the wait for this loss, unless it has started: each loss is waited for from its own beginning."""
         if self._lost_since.get(number, (-1, 0.0))[0] != epoch:
             self._lost_since[number] = (epoch, self.ctx.now)
 
     def _refresh(self) -> None:
-        if self.ctx.now - self._refreshed_at < REFRESH:
+        if self.ctx.now - self._refreshed_at < REFRESH_INTERVAL:
             return
         self._refreshed_at = self.ctx.now
         for name in self.ctx.config.brokers:
             self._read(name)
 
     def _read(self, name: str) -> None:
-        def then(reply: ZkReply) -> None:
+        def receive(reply: ZkReply) -> None:
             if reply.outcome == "ok" and reply.node is not None:
                 self._versions[name] = max(reply.node.version, self._versions.get(name, 0))
 
-        self.zookeeper.get(f"{BROKERS}/{name}", then)
+        self.zookeeper.get(f"{BROKERS}/{name}", receive)
 
     def may_begin(self, number: int) -> bool:
-        """NEW-HISTORY-WAITS: longer than replaced processes need to fence themselves. `halt` waits for a person, and
-        calls one no sooner: a member of ZooKeeper that lags may show for a while that there is no record."""
+        """NEW-HISTORY-WAITS: return whether replaced processes have had the time to fence themselves.
+
+        Under `halt` an operator decides. The log says so no sooner than this: a ZooKeeper member that lags may show for
+        a while that there is no record.
+        """
         config = self.ctx.config
         _, since = self._lost_since.get(number, (0, self.ctx.now))
         waited = self.ctx.now - since >= config.history_wait_sessions * config.session_timeout
@@ -173,8 +183,8 @@ class Histories:
             return False
         return waited
 
-    def found(self, number: int) -> None:
-        """The group goes on: nothing is lost, or a new history began."""
+    def resolved(self, number: int) -> None:
+        """Forget the loss of a group that continues, or whose new history began."""
         self._lost_since.pop(number, None)
         self._held.pop(number, None)
         self._clear.pop(number, None)

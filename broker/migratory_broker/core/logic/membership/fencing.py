@@ -1,7 +1,7 @@
-"""When this broker must stop serving clients because others may go on without it.
+"""When this broker must stop serving clients because others may continue without it.
 
-It bounds staleness and waiting; no other rule relies on it, except that a new history is begun only after every
-replaced process has fenced itself (docs/concepts/replication.md). All by the own monotonic clock.
+Fencing bounds staleness and waiting. No other rule relies on it, except that a new history is begun only after every
+replaced process has fenced itself (docs/concepts/replication.md). All times are of the own monotonic clock.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from migratory_broker.core.logic.membership.zookeeper import ZkRequests
 
 
 class Fencing:
+    """The three conditions under which a broker fences itself."""
+
     def __init__(self, ctx: Context, zookeeper: ZkRequests, membership: Membership, gossip: GossipMap) -> None:
         self.ctx = ctx
         self.zookeeper = zookeeper
@@ -23,33 +25,34 @@ class Fencing:
         self._ready_since: float | None = None
 
     def reason(self, listed: Callable[[], set[str]]) -> str:
-        """Why to be fenced now, "" if not. `listed` gives every broker on a list that this one follows."""
+        """Return why the broker must be fenced now, "" if it must not. `listed` returns every broker on a list that
+        this one follows."""
         if not self.membership.ready:
             self._ready_since = None
-            return ""  # no clients, nothing to acknowledge
+            return ""  # it has no clients, and nothing to acknowledge
         if self._ready_since is None:
             self._ready_since = self.ctx.now
         if self.ctx.now - self._ready_since < self.ctx.config.fencing:
             return ""  # the others have had no time to say that they are members
-        return self._alone() or self._cut() or self._isolated(listed)
+        return self._alone() or self._cut_off() or self._isolated(listed)
 
     def _alone(self) -> str:
-        """FENCE-ALONE: not heard from q - 1 other members for the fencing time."""
+        """FENCE-ALONE: fewer than q - 1 other members were heard for the fencing time."""
         config = self.ctx.config
         heard = [
             peer
-            for peer in self.membership.hears(config.fencing)
-            if (news := self.membership.peers.get(peer)) is not None and news.member
+            for peer in self.membership.heard_within(config.fencing)
+            if (state := self.membership.peers.get(peer)) is not None and state.member
         ]
         if len(heard) >= config.min_copies - 1:
             return ""
         return f"heard from {len(heard)} other members in {config.fencing} s"
 
-    def _cut(self) -> str:
+    def _cut_off(self) -> str:
         """FENCE-CUT: a live coordinator is heard by others, but not here. One that nobody hears is in takeover.
 
-        A broker that came back has the fencing time to be heard here: what its earlier life coordinated is in takeover,
-        and a link to it comes to one broker sooner than to another, as does ZooKeeper's news of it.
+        A broker that came back has the fencing time to be heard here. What its earlier incarnation coordinated is in
+        takeover, and links to it, as ZooKeeper's news of it, reach one broker sooner than another.
         """
         config, now, membership = self.ctx.config, self.ctx.now, self.membership
         silent = [
@@ -58,21 +61,22 @@ class Fencing:
             if now - max(at, membership.appeared_at(name)) > config.fencing
         ]
         for name in sorted(self.gossip.counts().keys() & silent) if silent else ():
-            for peer, news in membership.peers.items():
-                if now - news.heard_at <= 3 * config.heartbeat and name in news.heard:
+            for peer, state in membership.peers.items():
+                if now - state.heard_at <= 3 * config.heartbeat and name in state.heard:
                     return f"{peer} hears the coordinator {name}, this broker does not"
         return ""
 
     def _isolated(self, listed: Callable[[], set[str]]) -> str:
-        """FENCE-ISOLATED: under `reset`, no broker of those connected here hears ZooKeeper, and one that is listed is
-        not among them: it may have been replaced, and a new history may begin."""
+        """FENCE-ISOLATED: under `reset`, no broker that is connected here hears ZooKeeper, and a listed one is not
+        connected: that one may have been replaced, and a new history may begin."""
         config, now = self.ctx.config, self.ctx.now
         limit = config.isolation_sessions * config.session_timeout
         if config.on_history_loss != "reset" or self.zookeeper.age() <= limit:
             return ""
-        hears = set(self.membership.hears(config.fencing))
-        for peer in hears:
-            if (news := self.membership.peers.get(peer)) is not None and now - news.zookeeper_heard_at <= limit:
+        heard = set(self.membership.heard_within(config.fencing))
+        for peer in heard:
+            state = self.membership.peers.get(peer)
+            if state is not None and now - state.zookeeper_heard_at <= limit:
                 return ""
-        missing = sorted(listed() - hears - {config.name})
+        missing = sorted(listed() - heard - {config.name})
         return f"no broker here hears ZooKeeper, and {missing[0]} is not heard" if missing else ""

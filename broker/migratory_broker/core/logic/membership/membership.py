@@ -1,12 +1,13 @@
-"""Who is there: this broker's registration and ephemeral, the others' ephemerals, links, heartbeats, the server list.
+"""Which brokers live: registration, ephemerals, links, heartbeats, and the list of servers for clients.
 
-`/brokers/<name>` gives the incarnation, kept over ZooKeeper sessions. `/members/<name>` is made again after a lost
-session, by the same incarnation. A broker that learns of a newer incarnation of its own name stops at once.
+`/brokers/<name>` gives the incarnation, which is kept over ZooKeeper sessions. `/members/<name>` is created again after
+a lost session, by the same incarnation. A broker that learns of a newer incarnation of its own name stops at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 from migratory_protocol.messages import Server
 from migratory_protocol.peer import BrokerId, ClientLoad, Heartbeat
@@ -40,25 +41,27 @@ from migratory_broker.core.logic.membership.zookeeper import ZkRequests
 
 
 class Membership:
+    """This broker's registration in ZooKeeper, and its knowledge of the other brokers."""
+
     def __init__(self, ctx: Context, zookeeper: ZkRequests, on_replaced: Callable[[str], None]) -> None:
         self.ctx = ctx
         self.zookeeper = zookeeper
-        self.live: dict[str, MemberRecord] = {}  # ephemerals that are there, this broker's included
-        self.known: dict[str, MemberRecord] = {}  # the same, kept while a link stands
-        self.newest: dict[str, int] = {}  # highest incarnation heard of, for ever
-        self.appeared: dict[str, tuple[int, float]] = {}  # newest life that anybody spoke of, and since when
+        self.live: dict[str, MemberRecord] = {}  # from ephemerals that exist, this broker's included
+        self.known: dict[str, MemberRecord] = {}  # the same, and while a link stands also without an ephemeral
+        self.newest: dict[str, int] = {}  # highest incarnation heard of, never forgotten
+        self.appeared: dict[str, tuple[int, float]] = {}  # newest incarnation that any broker named, and since when
         self.heard: dict[str, float] = {}  # when anything last came from a peer
         self.peers: dict[str, PeerState] = {}
         self.registered_at: float | None = None
         self.ready = False
         self._on_replaced = on_replaced  # a linked incarnation is not the newest
-        self._step = "cluster"
+        self._step: Literal["cluster", "incarnation"] = "cluster"  # of the registration
         self._busy = False
         self._announced: MemberRecord | None = None
         self._announcing = False
         self._listed_at = float("-inf")
-        self._beat_at = float("-inf")
-        self._peers: dict[str, tuple[int, str]] = {}
+        self._heartbeat_at = float("-inf")
+        self._links_wanted: dict[str, tuple[int, str]] = {}
         self._servers: tuple[Server, ...] = ()
 
     # ---- registration ----------------------------------------------------------------------------------------
@@ -68,7 +71,7 @@ class Membership:
         return self.registered_at is not None
 
     def _register(self) -> None:
-        """One step of the start after the other; a lost reply repeats the step (an incarnation more does no harm)."""
+        """Take the next step of the registration. A lost reply repeats the step: a skipped incarnation does no harm."""
         self._busy = True
         if self._step == "cluster":
             self.zookeeper.get(CLUSTER, self._cluster)
@@ -76,6 +79,7 @@ class Membership:
             self.zookeeper.get(f"{BROKERS}/{self.ctx.config.name}", self._broker)
 
     def _cluster(self, reply: ZkReply) -> None:
+        """Compare the cluster's record, or create it."""
         self._busy = False
         mine = ClusterRecord(self.ctx.config.groups)
         if reply.outcome == "ok" and reply.node is None:
@@ -84,16 +88,17 @@ class Membership:
             self.zookeeper.commit([*operations, ZkCreate(CLUSTER, encode(mine))], self._done)
         elif reply.outcome == "ok" and reply.node is not None:
             try:
-                theirs = decode_cluster(reply.node.data)
+                recorded = decode_cluster(reply.node.data)
             except BadRecord as error:
-                self.ctx.emit(Stop(f"{CLUSTER} in ZooKeeper was not written by a broker: {error}", code=1))
+                text = f"{CLUSTER} in ZooKeeper was not written by a broker: {error}; use another root for the cluster"
+                self.ctx.emit(Stop(text, code=1))
                 self._busy = True
                 return
-            if theirs != mine:
+            if recorded != mine:
                 self.ctx.emit(
                     Stop(
-                        f"the cluster was made with {theirs.groups} topic groups hashed by {theirs.hash}, this broker "
-                        f"is configured for {mine.groups} hashed by {mine.hash}; that is for life",
+                        f"the cluster was created with {recorded.groups} topic groups hashed by {recorded.hash}, this "
+                        f"broker is configured for {mine.groups} hashed by {mine.hash}; the number cannot be changed",
                         code=1,
                     )
                 )
@@ -103,7 +108,7 @@ class Membership:
                 self._register()
 
     def _done(self, reply: ZkReply) -> None:
-        self._busy = False  # made, by us or by another: read it again
+        self._busy = False  # created, by this broker or another: the next step reads it
 
     def _broker(self, reply: ZkReply) -> None:
         self._busy = False
@@ -125,34 +130,36 @@ class Membership:
         self.announce()
         self.list_members()
 
-    # ---- the own ephemeral -----------------------------------------------------------------------------------
+    # ---- this broker's ephemeral -------------------------------------------------------------------------------
 
-    def _mine(self) -> MemberRecord:
+    def _own_record(self) -> MemberRecord:
         config, ctx = self.ctx.config, self.ctx
         ready = self.ready and not ctx.fenced
         return MemberRecord(ctx.incarnation, config.url, config.peer, config.weight, ready, ctx.draining)
 
     def announce(self) -> None:
+        """Bring this broker's ephemeral up to date."""
         if not self._announcing:
             self._announcing = True
             self.zookeeper.get(f"{MEMBERS}/{self.ctx.config.name}", self._announce)
 
     def _announce(self, reply: ZkReply) -> None:
-        """RESTORE-EPHEMERAL: make it; an own one of an older session or life goes in the same transaction."""
+        """RESTORE-EPHEMERAL: create it. An own one of an older session or incarnation is deleted in the same
+        transaction."""
         self._announcing = False
         if reply.outcome != "ok":
             return
-        path, mine = f"{MEMBERS}/{self.ctx.config.name}", self._mine()
+        path, mine = f"{MEMBERS}/{self.ctx.config.name}", self._own_record()
         operations: list[ZkOperation]
         if reply.node is None:
             operations = [ZkCreate(path, encode(mine), ephemeral=True)]
         else:
-            there = self._member(self.ctx.config.name, reply.node.data)
-            if there is not None and there.incarnation > self.ctx.incarnation:
-                self.replaced(there.incarnation)
+            current = self._member(self.ctx.config.name, reply.node.data)
+            if current is not None and current.incarnation > self.ctx.incarnation:
+                self.stop_replaced(current.incarnation)
                 return
             if reply.node.owner == self.zookeeper.session:
-                if there == mine:
+                if current == mine:
                     self._announced = mine
                     return
                 operations = [ZkWrite(path, encode(mine), reply.node.version)]
@@ -160,15 +167,15 @@ class Membership:
                 operations = [ZkDelete(path, reply.node.version), ZkCreate(path, encode(mine), ephemeral=True)]
         self._announcing = True
 
-        def then(reply: ZkReply) -> None:
+        def receive(reply: ZkReply) -> None:
             self._announcing = False
             if reply.outcome == "ok":
                 self._announced = mine
 
-        self.zookeeper.commit(operations, then)
+        self.zookeeper.commit(operations, receive)
 
-    def replaced(self, incarnation: int) -> None:
-        """NEWER-LIFE: stop at once."""
+    def stop_replaced(self, incarnation: int) -> None:
+        """NEWER-LIFE: stop at once, because a newer incarnation of this name lives."""
         self.ctx.emit(
             Stop(
                 f"incarnation {incarnation} of broker {self.ctx.config.name} lives; this one is {self.ctx.incarnation}",
@@ -180,9 +187,10 @@ class Membership:
         self._announced = None
         self._announcing = False
 
-    # ---- the others' -----------------------------------------------------------------------------------------
+    # ---- other brokers -----------------------------------------------------------------------------------------
 
     def list_members(self) -> None:
+        """Read which brokers have an ephemeral."""
         self._listed_at = self.ctx.now
         self.zookeeper.children(MEMBERS, self._listing, watch=True)
 
@@ -194,7 +202,7 @@ class Membership:
         for name in sorted(set(self.live).difference(reply.children)):
             self._vanished(name)
         for name in sorted(reply.children):
-            self._look(name)
+            self._read_member(name)
         self._connect()
 
     def _vanished(self, name: str) -> None:
@@ -203,48 +211,48 @@ class Membership:
             self.known.pop(name, None)
 
     def changed(self, path: str) -> None:
-        """A watch fired."""
+        """Read again what a watch reports as changed."""
         if path == MEMBERS:
             self.list_members()
         elif path.startswith(f"{MEMBERS}/"):
-            self._look(path.removeprefix(f"{MEMBERS}/"))
+            self._read_member(path.removeprefix(f"{MEMBERS}/"))
 
-    def _look(self, name: str) -> None:
-        def then(reply: ZkReply) -> None:
+    def _read_member(self, name: str) -> None:
+        def receive(reply: ZkReply) -> None:
             if reply.outcome != "ok":
                 return
             member = self._member(name, reply.node.data) if reply.node else None
             if name == self.ctx.config.name and member != self._announced:
-                # RESTORE-EPHEMERAL: an older life that had read before replaced it, say, and takes it along at its end
+                # RESTORE-EPHEMERAL: an older incarnation, for example, replaced it, and its session's end deletes it
                 self._announced = None
             if reply.node is None:
                 self._vanished(name)
                 self._connect()
                 return
             if member is None:
-                return  # what was known of it still holds
+                return  # keep what is known of it
             self.live[name] = self.known[name] = member
             self.learn(name, member.incarnation)
             self._connect()
 
-        self.zookeeper.get(f"{MEMBERS}/{name}", then, watch=True)
+        self.zookeeper.get(f"{MEMBERS}/{name}", receive, watch=True)
 
     def _member(self, name: str, data: bytes) -> MemberRecord | None:
-        """None for what another program wrote."""
+        """Return the decoded record, or None for data of another program."""
         try:
             return decode_member(data)
         except BadRecord as error:
-            self.ctx.note("error", "node_unreadable", path=f"{MEMBERS}/{name}", why=str(error))
+            self.ctx.note("error", "node_unreadable", path=f"{MEMBERS}/{name}", reason=str(error))
             return None
 
     def learn(self, name: str, incarnation: int) -> None:
-        """Somebody says that this incarnation lives."""
+        """Record that this incarnation of a broker lives."""
         if incarnation <= self.newest.get(name, 0):
             return
         self.newest[name] = incarnation
         self._appear(name, incarnation)
         if name == self.ctx.config.name:
-            self.replaced(incarnation)
+            self.stop_replaced(incarnation)
         elif self.ctx.links.get(name, incarnation) < incarnation:
             self._on_replaced(name)
 
@@ -253,23 +261,26 @@ class Membership:
             self.appeared[name] = (incarnation, self.ctx.now)
 
     def appeared_at(self, name: str) -> float:
-        """When its newest life was first heard of, be it only from a peer: that is sooner than ZooKeeper, perhaps, and
-        enough to wait for it, but not to take the life before for replaced."""
+        """Return when a broker's newest incarnation was first heard of, from ZooKeeper or from a peer.
+
+        A peer may know sooner. That is a reason to wait for the broker, but does not prove that its incarnation before
+        was replaced.
+        """
         return self.appeared.get(name, (0, float("-inf")))[1]
 
     def _connect(self) -> None:
-        """Links are wanted to live brokers; one that stands is kept while ZooKeeper does not name its end."""
-        peers = {
+        """Ask for links to live brokers. A link that stands is kept until ZooKeeper names a newer incarnation."""
+        wanted = {
             name: (member.incarnation, member.peer)
             for name, member in sorted(self.known.items())
             if name != self.ctx.config.name and (name in self.live or name in self.ctx.links)
         }
-        if peers != self._peers:
-            self._peers = peers
-            self.ctx.emit(ConnectPeers(peers))
+        if wanted != self._links_wanted:
+            self._links_wanted = wanted
+            self.ctx.emit(ConnectPeers(wanted))
 
     def gone(self, broker: BrokerId) -> bool:
-        """Replaced by a newer incarnation, or neither an ephemeral nor a link is left of it."""
+        """Return whether a newer incarnation replaced it, or it has neither an ephemeral nor a link."""
         name, incarnation = broker
         if broker == self.ctx.me:
             return False
@@ -278,6 +289,7 @@ class Membership:
         return name not in self.live and not self.ctx.linked(broker)
 
     def lost(self, members: list[BrokerId]) -> int:
+        """Return how many of these are gone."""
         return sum(self.gone(broker) for broker in members)
 
     # ---- links and heartbeats --------------------------------------------------------------------------------
@@ -288,11 +300,14 @@ class Membership:
         self._connect()
 
     def peer_up(self, peer: str) -> None:
-        """What the same life said lately still holds when only the link had broken: its next heartbeat is half a second
-        away, and who heard nobody for so long is not alone."""
-        news = self.peers.get(peer)
-        if news is not None and (
-            news.incarnation != self.ctx.links[peer] or self.ctx.now - news.heard_at > self.ctx.config.fencing
+        """Keep the last heartbeat of the same incarnation if it is recent: only the link had broken.
+
+        Its next heartbeat may be half a second away. Without the last one, this broker might fence itself for that
+        long.
+        """
+        state = self.peers.get(peer)
+        if state is not None and (
+            state.incarnation != self.ctx.links[peer] or self.ctx.now - state.heard_at > self.ctx.config.fencing
         ):
             del self.peers[peer]
         self.hear(peer)
@@ -305,26 +320,24 @@ class Membership:
         self.peers[peer] = PeerState(
             self.ctx.now, zookeeper, frozenset(message.heard), message.member, message.load, self.ctx.links[peer]
         )
-        for name, incarnation in zip(
-            message.heard, message.incarnations, strict=False
-        ):  # an older broker says no lives
+        for name, incarnation in zip(message.heard, message.incarnations, strict=False):  # empty from an older broker
             self._appear(name, incarnation)
 
-    def hears(self, within: float) -> list[str]:
-        """Peers from which something came within so many seconds."""
-        limit = self.ctx.now - within
+    def heard_within(self, seconds: float) -> list[str]:
+        """Return the peers from which anything came within the last `seconds`."""
+        limit = self.ctx.now - seconds
         return [peer for peer, at in self.heard.items() if at >= limit]
 
     @property
     def heartbeat_due(self) -> bool:
-        return self.ctx.now - self._beat_at >= self.ctx.config.heartbeat
+        return self.ctx.now - self._heartbeat_at >= self.ctx.config.heartbeat
 
     def send_heartbeats(self, coordinated: list[tuple[int, int]], load: ClientLoad) -> None:
-        """Heartbeats and the own small read."""
+        """Send a heartbeat to every peer, and read the own node in ZooKeeper."""
         config = self.ctx.config
-        self._beat_at = self.ctx.now
+        self._heartbeat_at = self.ctx.now
         age = self.zookeeper.age()
-        heard = sorted(self.hears(config.fencing / 2))
+        heard = sorted(self.heard_within(config.fencing / 2))
         message = Heartbeat(
             -1.0 if age == float("inf") else age,
             heard,
@@ -337,19 +350,19 @@ class Membership:
         for peer in self.ctx.links:
             self.ctx.send(peer, message)
         if self.zookeeper.connected and self.registered:
-            self._own_read()
+            self._read_own_node()
 
-    def _own_read(self) -> None:
+    def _read_own_node(self) -> None:
         sent = self.ctx.now
 
-        def then(reply: ZkReply) -> None:
+        def receive(reply: ZkReply) -> None:
             if reply.outcome != "ok":
                 return
             self.zookeeper.heard_at = max(self.zookeeper.heard_at, sent)
             if reply.node is not None:
                 self.learn(self.ctx.config.name, reply.node.version)
 
-        self.zookeeper.get(f"{BROKERS}/{self.ctx.config.name}", then)
+        self.zookeeper.get(f"{BROKERS}/{self.ctx.config.name}", receive)
 
     # ---- time ------------------------------------------------------------------------------------------------
 
@@ -360,15 +373,15 @@ class Membership:
             if not self._busy:
                 self._register()
             return
-        if self._announced != self._mine():
+        if self._announced != self._own_record():
             self.announce()
-        if self.ctx.now - self._listed_at >= self.ctx.config.relook:
+        if self.ctx.now - self._listed_at >= self.ctx.config.refresh_interval:
             self.list_members()
 
     def servers(self) -> tuple[Server, ...]:
-        """Brokers that take clients. While ZooKeeper is away, as last known."""
+        """Return the brokers that accept clients; while ZooKeeper is away, as last known."""
         me = self.ctx.config.name
-        entries = {**self.known, me: self._mine()}
+        entries = {**self.known, me: self._own_record()}
         return tuple(
             Server(member.url, member.weight)
             for _, member in sorted(entries.items())
@@ -376,6 +389,7 @@ class Membership:
         )
 
     def announce_servers(self) -> None:
+        """Give the edges the list of servers if it changed."""
         servers = self.servers()
         if servers and servers != self._servers:
             self._servers = servers

@@ -1,6 +1,6 @@
-"""What ZooKeeper holds, as msgspec JSON, and the rules by which the next record of a group is made.
+"""The records in ZooKeeper, as JSON, and the rules by which the next record of a group is made.
 
-Paths are as seen under the cluster's root: `/brokers/<name>` (its version is the incarnation), `/members/<name>`
+Paths are below the cluster's root: `/brokers/<name>` (its version is the incarnation), `/members/<name>`
 (ephemeral), `/groups/<g>` (the record of the highest epoch), `/coordinators/<g>` (ephemeral of its owner), `/cluster`.
 """
 
@@ -20,7 +20,7 @@ MEMBERS = "/members"
 GROUPS = "/groups"
 COORDINATORS = "/coordinators"
 
-# What another program writes must not reach what these numbers go into: signed 64 bits on the wire, also one higher.
+# These numbers, and each plus one, go into signed 64 bits on the wire. Another program may write larger ones.
 Epoch = Annotated[int, Meta(ge=0, le=2**62)]
 Copies = Annotated[int, Meta(ge=1, le=1000)]
 Incarnation = Annotated[int, Meta(ge=0, le=2**62)]
@@ -30,18 +30,18 @@ R = TypeVar("R", bound=Struct)
 
 
 class BadRecord(ValueError):
-    """Another program wrote into a node of ours; the text says what is wrong there."""
+    """Data in a node that no broker wrote. The text says what is wrong with it."""
 
 
 class ClusterRecord(Struct, frozen=True):
-    """Written once: brokers that hash topics differently must not meet."""
+    """`/cluster`, written once: brokers that hash topics differently must not form a cluster."""
 
     groups: int
     hash: str = "crc32"
 
 
 class MemberRecord(Struct, frozen=True):
-    """`/members/<name>`: a live broker and how to reach it."""
+    """`/members/<name>`: a live broker, and how to reach it."""
 
     incarnation: Incarnation
     url: str
@@ -52,7 +52,7 @@ class MemberRecord(Struct, frozen=True):
 
 
 class SourceEpoch(Struct, frozen=True):
-    """The last activated record: who may hold acknowledged publications."""
+    """The last activated epoch: its members may hold acknowledged publications."""
 
     epoch: Epoch
     members: Listed
@@ -60,13 +60,14 @@ class SourceEpoch(Struct, frozen=True):
     owner: tuple[str, Incarnation]
 
     def enough(self, answered: Iterable[BrokerId]) -> bool:
-        """TAKEOVER-QUORUM: n - q + 1 members, or the owner, whose store is part of every commit's quorum."""
+        """TAKEOVER-QUORUM: return whether n - q + 1 members answered, or the owner, whose store is part of every
+        commit's quorum."""
         listed = [broker for broker in answered if broker in self.members]
         return len(listed) >= len(self.members) - self.copies + 1 or self.owner in listed
 
 
 class GroupRecord(Struct, frozen=True):
-    """`/groups/<g>`: one epoch of a topic group. `first` is the first epoch of the history. Without a `source` nothing
+    """`/groups/<g>`: one epoch of a topic group. `first` is the first epoch of the history. Without a `source`, nothing
     was ever committed in this history."""
 
     history: Annotated[int, Meta(ge=0, le=2**63 - 1)]
@@ -79,7 +80,7 @@ class GroupRecord(Struct, frozen=True):
     source: SourceEpoch | None
 
     def as_source(self) -> SourceEpoch | None:
-        """SOURCE-IS-ACTIVATED: what the next record has as its source."""
+        """SOURCE-IS-ACTIVATED: return the source of the next record."""
         if self.activated:
             return SourceEpoch(self.epoch, self.members, self.copies, self.owner)
         return self.source
@@ -98,7 +99,7 @@ def encode(record: ClusterRecord | MemberRecord | GroupRecord) -> bytes:
 
 
 def decode_group(data: bytes) -> GroupRecord:
-    """Raises BadRecord, as the others do."""
+    """Return the group's record in `data`. Raise BadRecord if it is not one."""
     return _decode(data, GroupRecord)
 
 
@@ -118,17 +119,20 @@ def _decode(data: bytes, kind: type[R]) -> R:
 
 
 def group_number(name: str) -> int | None:
-    """The group of a node below /groups or /coordinators; None for a node that is not ours."""
+    """Return the group of a node below /groups or /coordinators, None for a node that no broker wrote."""
     return int(name) if name.isascii() and name.isdigit() and len(name) < 10 else None
 
 
 def rendezvous(group: int, names: Iterable[str]) -> list[str]:
-    """The names in an order of this group's own, alike at every broker: groups spread evenly over any set of names."""
+    """Return the names in an order of this group's own, the same at every broker (rendezvous hashing).
+
+    Groups spread evenly over any set of names.
+    """
     return sorted(names, key=lambda name: (-_mix(group, name), name))
 
 
 def _mix(group: int, name: str) -> int:
-    value = 0xCBF29CE484222325 ^ group  # FNV-1a, then a finalizer: near names must not end near each other
+    value = 0xCBF29CE484222325 ^ group  # FNV-1a, then a finalizer: similar names must not get similar values
     for byte in name.encode():
         value = ((value ^ byte) * 0x100000001B3) & (2**64 - 1)
     value = ((value ^ (value >> 33)) * 0xFF51AFD7ED558CCD) & (2**64 - 1)

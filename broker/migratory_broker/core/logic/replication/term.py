@@ -238,7 +238,7 @@ class Term:
         if self.phase != "over":
             phase = self.phase
             self.phase = "over"
-            self.ctx.note("info", "term_ended", group=self.replica.group, epoch=self.epoch, phase=phase, why=reason)
+            self.ctx.note("info", "term_ended", group=self.replica.group, epoch=self.epoch, phase=phase, reason=reason)
 
     @property
     def stuck(self) -> bool:
