@@ -1,4 +1,4 @@
-"""`python -m migratory_fuzz run|replay|coverage`: see docs/fuzzing.md."""
+"""`python -m migratory_fuzz run|replay`: see docs/contributing/fuzzing.md."""
 
 from __future__ import annotations
 
@@ -20,20 +20,14 @@ def main() -> int:
     run.add_argument("--keep", action="store_true", help="write the minimised corpus back into tests/fuzz/corpus")
     replay = commands.add_parser("replay", help="run inputs through their target, without a fuzzer")
     replay.add_argument("target", metavar="TARGET")
-    replay.add_argument("file", nargs="*", type=Path, metavar="FILE", help="inputs (default: all that are kept)")
-    coverage = commands.add_parser("coverage", help="branches of the product that the kept inputs reach")
-    coverage.add_argument("target", nargs="*", metavar="TARGET")
+    replay.add_argument("file", nargs="*", type=Path, metavar="FILE", help="inputs (default: all stored ones)")
     arguments = parser.parse_args()
     names = [arguments.target] if isinstance(arguments.target, str) else arguments.target or list(targets.NAMES)
     for name in names:
         if name not in targets.NAMES:
-            parser.error(f"no target {name!r}; there are {', '.join(targets.NAMES)}")
+            parser.error(f"no target {name!r}; use one of {', '.join(targets.NAMES)}")
     if arguments.command == "run":
         return _run(names, arguments.minutes * 60, arguments.keep)
-    if arguments.command == "coverage":
-        from migratory_fuzz import reached
-
-        return reached.show(names)
     return _replay(names[0], arguments.file)
 
 
@@ -50,7 +44,7 @@ def _run(names: list[str], seconds: float, keep: bool) -> int:
         outcome = campaign.run(targets.load(name), name, seconds, say=say, regressions=folder, keep=keep)
         say(outcome.line)
         if outcome.artifact is not None:
-            say(f"again with: PYTHONPATH=tests/support python -m migratory_fuzz replay {name} {outcome.artifact}")
+            say(f"replay it with: PYTHONPATH=tests/support python -m migratory_fuzz replay {name} {outcome.artifact}")
         outcomes.append(outcome)
     return 1 if any(outcome.failure for outcome in outcomes) else 0
 

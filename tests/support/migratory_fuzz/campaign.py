@@ -1,6 +1,6 @@
-"""A fuzzer at work: starts its process, follows what it prints, measures its memory from outside, judges how it ended.
+"""One run of a fuzzer: start its process, follow its output, measure its memory from outside, classify its end.
 
-What failed is kept as a regression: a file that `replay` and the tests run again from then on.
+A failing input is stored as a regression: a file that `replay` and the tests run again from then on.
 """
 
 from __future__ import annotations
@@ -23,13 +23,16 @@ from migratory_fuzz import corpus
 from migratory_fuzz.targets import Target
 
 GROWTH_LIMIT = 96
-"""MiB from the end of the first fifth to the end: a fuzzer's own inputs need some, a leak of 100 bytes more."""
+"""MiB of growth between a fifth of the time and the end. The fuzzer's own inputs need some; a leak of 100 bytes an
+input needs more."""
 
 RSS_LIMIT = 1024
+"""The most MiB of memory of the fuzzer's process."""
 WALL_LIMIT = 60
-"""Seconds for one input by the clock, however busy the machine is; `fuzzer.py` limits CPU time far below."""
+"""Seconds of wall time for one input, however busy the machine is. `fuzzer.py` limits CPU time far below."""
 
 REPORT_EVERY = 10.0
+"""Seconds between two lines of progress."""
 _ENDINGS = {77: "exception", 70: "hang", 71: "memory", 76: "exception"}
 _PROGRESS = re.compile(r"#(\d+)\s.*cov: (\d+) ft: (\d+) corp: (\d+)/")
 _EXECUTED = re.compile(r"stat::number_of_executed_units:\s*(\d+)")
@@ -38,8 +41,8 @@ _SLOWEST = re.compile(r"stat::slowest_unit_time_sec:\s*(\d+)")
 
 @dataclass
 class Outcome:
-    """`failure` is "" when nothing was found. Memory in MiB: at the first measurement behind the corpus, after a fifth
-    of the time, and at the end."""
+    """The result of a run. `failure` is "" when nothing failed; `memory` holds measurements in MiB since the stored
+    inputs were read."""
 
     target: str
     seconds: float = 0.0
@@ -54,6 +57,7 @@ class Outcome:
 
     @property
     def line(self) -> str:
+        """Return a summary of one line."""
         start, warm, end = (
             (self.memory[0], self.memory[len(self.memory) // 5], self.memory[-1]) if self.memory else (0, 0, 0)
         )
@@ -75,8 +79,8 @@ def run(
     keep: bool = False,
     executions: int | None = None,
 ) -> Outcome:
-    """Fuzz for so long. `module` is how the process finds the target; `keep` writes the corpus back, minimised;
-    `executions` ends it after so many inputs, and draws them from one seed."""
+    """Fuzz for `seconds`. The process finds the target as `module`. `keep` stores the minimised corpus; `executions`
+    ends the run after that many inputs, drawn from a fixed seed."""
     outcome = Outcome(target.name)
     with corpus.scratch() as scratch:
         root = Path(scratch)
@@ -93,10 +97,8 @@ def run(
         if target.tokens:
             options["dict"] = root / "words"
             (root / "words").write_text("".join(f'"{_escaped(token)}"\n' for token in target.tokens))
-        command = [
-            sys.executable, "-m", "migratory_fuzz.fuzzer", module,
-            *(f"-{name}={value}" for name, value in options.items()), str(root / "corpus"),
-        ]  # fmt: skip
+        fuzzer = [sys.executable, "-m", "migratory_fuzz.fuzzer", module]
+        command = [*fuzzer, *(f"-{name}={value}" for name, value in options.items()), str(root / "corpus")]
         status, tail = _follow(command, seconds, outcome, say)
         found = sorted((root / "found").iterdir())
         _judge(outcome, status, tail)
@@ -105,19 +107,20 @@ def run(
         if outcome.failure:
             say("\n".join(tail))
         elif keep:
-            from migratory_fuzz import minimise
-
-            paths = sorted((root / "corpus").iterdir())
-            kept = corpus.keep(target.name, minimise.chosen(target, [path.read_bytes() for path in paths]))
-            say(f"{target.name}: {kept} of {len(paths)} inputs kept")
+            merged = root / "merged"
+            merged.mkdir()
+            _follow([*fuzzer, "-merge=1", str(merged), str(root / "corpus")], seconds, Outcome(target.name), say)
+            inputs = sorted((path.read_bytes() for path in merged.iterdir()), key=len)
+            stored = corpus.keep(target.name, inputs)
+            say(f"{target.name}: {stored} of {len(list((root / 'corpus').iterdir()))} inputs stored")
     return outcome
 
 
 def _follow(command: list[str], seconds: float, outcome: Outcome, say: Callable[[str], None]) -> tuple[int, deque[str]]:
-    """The process's status, negative for a signal, and the last lines that it wrote."""
+    """Run the process. Return its status, negative for a signal, and its last lines."""
     tail: deque[str] = deque(maxlen=60)
     begun = reported = time.monotonic()
-    # the targets are beside this package, wherever the caller has it from
+    # the targets are beside this package, wherever it is imported from
     path = [str(Path(__file__).resolve().parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path), "PYTHONHASHSEED": "0"}
     with subprocess.Popen(
@@ -135,13 +138,14 @@ def _follow(command: list[str], seconds: float, outcome: Outcome, say: Callable[
                 say(_progress(outcome, now - begun))
             if now - begun > seconds + 2 * WALL_LIMIT:
                 process.kill()
-                tail.append(f"did not end {2 * WALL_LIMIT} s after its time")
+                tail.append(f"did not end within {2 * WALL_LIMIT} s after its time")
         reader.join(timeout=10)
         outcome.seconds = time.monotonic() - begun
         return process.returncode, tail
 
 
 def _read(process: subprocess.Popen[str], outcome: Outcome, tail: deque[str]) -> None:
+    """Read the fuzzer's output and extract its statistics."""
     assert process.stdout is not None
     for line in process.stdout:
         tail.append(line.rstrip("\n"))
@@ -158,7 +162,7 @@ def _measure(pid: int, outcome: Outcome) -> None:
         resident = psutil.Process(pid).memory_info().rss / 2**20
     except psutil.NoSuchProcess:
         return
-    if resident:  # one that has just ended has none
+    if resident:  # 0 for a process that just ended
         outcome.memory.append(resident)
 
 
@@ -171,6 +175,7 @@ def _progress(outcome: Outcome, seconds: float) -> str:
 
 
 def _judge(outcome: Outcome, status: int, tail: deque[str]) -> None:
+    """Set the outcome's failure from the status and the last lines."""
     if status:
         outcome.failure = _ENDINGS.get(status, f"status {status}")
         if any("TooSlow" in line for line in tail):
@@ -182,6 +187,7 @@ def _judge(outcome: Outcome, status: int, tail: deque[str]) -> None:
 
 
 def _regression(folder: Path, kind: str, data: bytes) -> Path:
+    """Store a failing input under a name that says what failed."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{kind.replace(' ', '-')}-{sha256(data).hexdigest()[:8]}"
     path.write_bytes(data)

@@ -1,7 +1,7 @@
-"""The inputs under tests/fuzz: `corpus/TARGET` was found to be worth keeping, `regressions/TARGET` once failed.
+"""The inputs under tests/fuzz: `corpus/TARGET` widened coverage, `regressions/TARGET` failed once.
 
-A corpus is one file, a MessagePack list of inputs, so that hundreds of small ones do not fill the tree; a regression
-is a file of its own whose name says what was wrong.
+A corpus is one file, a MessagePack list of inputs, so that hundreds of small ones do not fill the tree. A regression
+is a file of its own whose name says what failed.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ from migratory_fuzz.targets import Target
 
 ROOT = Path(__file__).resolve().parents[2] / "fuzz"
 MOST_BYTES = 40_000
-"""Of one target's corpus: with six of them the repository stays small."""
+"""The largest size of one target's corpus in bytes. With six targets the repository stays small."""
 
 
 def kept(name: str) -> list[bytes]:
+    """Return the corpus of a target."""
     path = ROOT / "corpus" / f"{name}.msgpack"
     return msgspec.msgpack.decode(path.read_bytes(), type=list[bytes]) if path.exists() else []
 
 
 def keep(name: str, inputs: Iterable[bytes]) -> int:
-    """Store them, as far as there is room. Returns how many."""
+    """Store the first inputs that fit into the limit. Return their number."""
     chosen: list[bytes] = []
     size = 0
     for data in inputs:
@@ -40,20 +41,22 @@ def keep(name: str, inputs: Iterable[bytes]) -> int:
 
 
 def regressions(name: str) -> dict[str, bytes]:
+    """Return the regressions of a target by name."""
     folder = ROOT / "regressions" / name
     return {path.name: path.read_bytes() for path in sorted(folder.glob("*"))} if folder.is_dir() else {}
 
 
 def inputs(target: Target) -> list[bytes]:
-    """Everything to begin with, or to replay."""
+    """Return all inputs of a target: seeds, corpus and regressions."""
     return [*target.seeds(), *kept(target.name), *regressions(target.name).values()]
 
 
 def unpack(target: Target, folder: Path) -> None:
-    """As a fuzzer wants it: a file for each input."""
+    """Write each input to a file of its own, as a fuzzer reads them."""
     for index, data in enumerate(inputs(target)):
         (folder / f"{index:05}").write_bytes(data)
 
 
 def scratch() -> tempfile.TemporaryDirectory[str]:
+    """Return a temporary folder."""
     return tempfile.TemporaryDirectory(prefix="migratory-fuzz-")

@@ -1,7 +1,7 @@
-"""One target under atheris, in a process of its own: `python -m migratory_fuzz.fuzzer TARGET [libFuzzer's options]`.
+"""One target under atheris in a process of its own: `python -m migratory_fuzz.fuzzer TARGET [libFuzzer options]`.
 
-`campaign.py` starts it. The product's modules are imported here and nowhere before, so that every branch of theirs is
-seen by the fuzzer.
+`campaign.py` starts it. The product's modules are imported only here, so that the fuzzer instruments all their
+branches.
 """
 
 from __future__ import annotations
@@ -11,25 +11,25 @@ import time
 
 import atheris
 
-from migratory_fuzz import mutators, signals, targets
+from migratory_fuzz import labels, mutators, targets
 
 CPU_LIMIT = 2.0
-"""Seconds of CPU for one input: many times what the slowest needs, and far below what would hold a broker up."""
+"""Seconds of CPU time for one input: many times what the slowest needs, and far below what would stall a broker."""
 
 
 class TooSlow(Exception):
-    """A hang, as far as a broker is concerned."""
+    """An input that a broker would hang on."""
 
 
 def _mark() -> object:
-    """A function of its own for one label, whose coverage says that the label was seen."""
+    """Return a new function for one label. Its coverage tells the fuzzer that the label was seen."""
     namespace: dict[str, object] = {}
     exec("def mark():\n    return None\n", namespace)
     return atheris.instrument_func(namespace["mark"])
 
 
 def _mutate(data: bytes, most: int) -> bytes:
-    # looked up each time: atheris puts another one in its place when it begins
+    # looked up each time: atheris replaces the function when it starts
     changed: bytes = atheris.Mutate(data, most)
     return changed
 
@@ -39,7 +39,7 @@ def main() -> None:
     own = name if "." in name else f"migratory_fuzz.targets.{name}"
     with atheris.instrument_imports(include=[own, *targets.PRODUCT.get(name, ())], enable_loader_override=False):
         target = targets.load(name)
-    signals.mark_each(_mark)  # type: ignore[arg-type]
+    labels.mark_each(_mark)  # type: ignore[arg-type]
 
     def one(data: bytes) -> None:
         begun = time.process_time()
@@ -48,7 +48,8 @@ def main() -> None:
         if spent > CPU_LIMIT:
             raise TooSlow(f"{spent:.1f} s of CPU time for one input of {len(data)} bytes, the limit is {CPU_LIMIT}")
 
-    arguments = [sys.argv[0], *sys.argv[2:]]
+    # libFuzzer runs the first word again when it merges corpora.
+    arguments = [f"{sys.executable} -m migratory_fuzz.fuzzer {name}", *sys.argv[2:]]
     if target.shape == "bytes":
         atheris.Setup(arguments, one)
     else:

@@ -1,7 +1,7 @@
-"""Changes that keep an input's form: a fuzzer that flips bytes alone seldom gets behind a decoder.
+"""Mutators that keep the form of an input: flipped bytes alone seldom get past a decoder.
 
-`values` takes the input for JSON or MessagePack, changes one value somewhere inside and writes it again; `lines`
-repeats, drops, swaps and splices lines. Both leave half of all changes to the fuzzer's own `mutate`.
+`values` decodes JSON or MessagePack, changes one value and encodes it again; `lines` repeats, drops, swaps and
+splices lines. Both leave half of all changes to the fuzzer's own `mutate`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ODD: tuple[Any, ...] = (
 
 
 def values(skip: int, mutate: Mutate) -> Mutator:
-    """`skip` bytes at the front stay as they are, mostly."""
+    """Return a mutator of encoded values. The first `skip` bytes mostly stay as they are."""
 
     def change(data: bytes, most: int, seed: int) -> bytes:
         chance = random.Random(seed)
@@ -75,6 +75,8 @@ def _changed(value: Any, chance: random.Random, depth: int = 0) -> Any:
 
 
 def lines(skip: int, mutate: Mutate) -> Mutator:
+    """Return a mutator of lines. The first `skip` bytes stay as they are."""
+
     def change(data: bytes, most: int, seed: int) -> bytes:
         chance = random.Random(seed)
         found = data[skip:].splitlines(keepends=True)
@@ -88,7 +90,7 @@ def lines(skip: int, mutate: Mutate) -> Mutator:
                 found.insert(one, found[other])
             case 2:
                 found[one], found[other] = found[other], found[one]
-            case 3:  # what stands behind the colon of another line
+            case 3:  # with the value of another line
                 name, colon, _ = found[one].partition(b":")
                 found[one] = name + colon + found[other].partition(b":")[2]
             case _:

@@ -1,13 +1,12 @@
-"""Which unit tests execute a line, and those tests alone against other sources than the tree's.
+"""The unit tests that execute a line, and running only those against changed sources.
 
-The map of lines to tests comes from one run under coverage, kept in a file until a source or a test changes. A test
-that executes none of the changed lines cannot notice the change.
+The map of lines to tests comes from one run under coverage. It is stored until a source or a test changes. A test
+that executes none of the changed lines cannot detect the change.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
@@ -17,14 +16,14 @@ from coverage import CoverageData
 from migratory_simulation.patches import ROOT
 from migratory_simulation.planted import environment
 
+from migratory_mutation import trial
+
 TESTS = ("tests/unit/core", "tests/unit/client", "tests/scenarios")
 MEASURED = ("broker/migratory_broker/core", "clients/python/migratory_client")
-TIME_LIMIT = 600.0  # seconds for one mutant's tests: a wrong loop may never end
 
 
 def fingerprint() -> str:
-    """Of everything that the map speaks of, and of where it is: the map names files by their whole paths, and one of
-    another checkout says of every line that no test executes it."""
+    """Return a digest of all measured files and of the checkout's path, as the map names files by their whole paths."""
     digest = hashlib.sha256(str(ROOT).encode())
     for folder in (*TESTS, *MEASURED):
         for path in sorted((ROOT / folder).rglob("*.py")):
@@ -33,7 +32,7 @@ def fingerprint() -> str:
 
 
 class Covering:
-    """The map. `folder` keeps it from run to run."""
+    """The map of lines to tests, stored in `folder`."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / f"tests-by-line-{fingerprint()}.coverage"
@@ -45,7 +44,7 @@ class Covering:
         if not any(
             Path(file).is_relative_to(ROOT / folder) for file in self._data.measured_files() for folder in MEASURED
         ):
-            raise SystemExit(f"{self._path}: nothing of {ROOT} was measured; is that what is installed here?")
+            raise SystemExit(f"{self._path}: nothing of {ROOT} was measured; check which checkout is installed")
 
     def _measure(self) -> None:
         print(f"running {' '.join(TESTS)} once to see which test executes which line", flush=True)
@@ -64,27 +63,19 @@ class Covering:
             raise SystemExit(f"the unit tests fail before anything was changed:\n{done.stdout[-3000:]}")
 
     def tests(self, file: str, lines: Iterable[int]) -> list[str]:
-        """Ids of the tests that execute any of these lines of a file (relative to the repository)."""
+        """Return the ids of the tests that execute any of these lines. `file` is relative to the repository."""
         contexts = self._data.contexts_by_lineno(str(ROOT / file))
         names = {name.split("|")[0] for line in lines for name in contexts.get(line, ())}
         return sorted(name for name in names if name)
 
 
 def fails(patched: dict[str, str], tests: Sequence[str]) -> str:
-    """The first of `tests` that fails with `patched` (module -> source) in place of the tree's, "" if none does."""
+    """Return the first of `tests` that fails with `patched` (module -> source) in place of the tree's, "" if none
+    does."""
     if not tests:
         return ""
     try:
-        done = subprocess.run(
-            [sys.executable, "-m", "migratory_mutation.apart"],
-            input=json.dumps({"sources": patched, "tests": list(tests)}),
-            cwd=ROOT,
-            env=environment(),
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=TIME_LIMIT,
-        )
+        done = trial.start(sources=patched, tests=list(tests))
     except subprocess.TimeoutExpired:
         return "no end"
     if done.returncode == 0:

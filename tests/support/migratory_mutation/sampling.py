@@ -1,15 +1,15 @@
-"""A bounded sample of mutants of the cores: first the unit tests that execute the line, then seeds of the simulation.
+"""A bounded sample of mutants of the cores, tried with the unit tests that execute the line, then with the
+simulation.
 
-The sample is drawn from a seed, so that a run can be repeated and a longer one begins with the same mutants. Survivors
-that are understood are in tests/mutation/survivors.toml, found again by file, line text and change: one that is not
-there fails the run.
+The sample is drawn from a seed: a run can be repeated, and a larger sample begins with the same mutants. Understood
+survivors are listed in tests/mutation/survivors.toml by file, line text and change; any other survivor fails the
+run.
 """
 
 from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import tomllib
 from collections import Counter
 from collections.abc import Sequence
@@ -19,17 +19,18 @@ from random import Random
 from typing import NamedTuple
 
 from migratory_simulation.patches import ROOT, module_name
-from migratory_simulation.planted import environment
 
+from migratory_mutation import trial
 from migratory_mutation.covering import Covering, fails
 from migratory_mutation.sites import Site, sites
 
 CORES = {"logic": "broker/migratory_broker/core/logic", "edge": "broker/migratory_broker/core/edge"}
 SURVIVORS = ROOT / "tests" / "mutation" / "survivors.toml"
-SIMULATION_LIMIT = 600.0  # seconds for the seeds of one mutant
 
 
 class Mutant(NamedTuple):
+    """A site of a file."""
+
     file: str
     site: Site
 
@@ -39,15 +40,17 @@ class Mutant(NamedTuple):
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """Stays the same when lines move."""
+        """Return an identifier that does not depend on line numbers."""
         return self.file, self.site.text, self.site.title
 
     def sources(self) -> dict[str, str]:
+        """Return the changed source by module."""
         return {module_name(ROOT / self.file): self.site.applied((ROOT / self.file).read_text())}
 
 
 class Outcome(NamedTuple):
-    """`by`: "unit", "simulation", or "" for a survivor; `said`: the test, or the invariant, that noticed."""
+    """The outcome of a mutant: detected by "unit" or "simulation", or "" for a survivor. `said` names the test or
+    violation."""
 
     mutant: Mutant
     by: str
@@ -55,7 +58,7 @@ class Outcome(NamedTuple):
 
 
 def draw(core: str, count: int, seed: int) -> list[Mutant]:
-    """`count` mutants of a core, every site as likely as any other."""
+    """Return `count` mutants of a core, drawn with equal chance from all sites."""
     mutants = [
         Mutant(str(path.relative_to(ROOT)), site)
         for path in sorted((ROOT / CORES[core]).rglob("*.py"))
@@ -66,24 +69,16 @@ def draw(core: str, count: int, seed: int) -> list[Mutant]:
 
 
 def simulate(mutant: Mutant, seeds: int) -> str:
-    """What a simulation of so many seeds says against it, "" if nothing."""
+    """Return the first violation within `seeds` trials of the simulation, "" if there is none."""
     try:
-        done = subprocess.run(
-            [sys.executable, "-m", "migratory_mutation.simulated"],
-            input=json.dumps({"sources": mutant.sources(), "seeds": seeds}),
-            cwd=ROOT,
-            env=environment(),
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=SIMULATION_LIMIT,
-        )
+        done = trial.start(sources=mutant.sources(), seeds=seeds)
     except subprocess.TimeoutExpired:
         return "no end"
     return done.stdout.strip() or (done.stderr.strip().splitlines()[-1] if done.returncode else "")
 
 
 def judge(mutant: Mutant, covering: Covering, seeds: int) -> Outcome:
+    """Try the unit tests of the line, then the simulation."""
     failed = fails(mutant.sources(), covering.tests(mutant.file, [mutant.site.line]))
     if failed:
         return Outcome(mutant, "unit", failed)
@@ -92,12 +87,13 @@ def judge(mutant: Mutant, covering: Covering, seeds: int) -> Outcome:
 
 
 def explained(path: Path = SURVIVORS) -> dict[tuple[str, str, str], str]:
+    """Return the explained survivors and their reasons."""
     data = tomllib.loads(path.read_text()) if path.exists() else {}
     return {(entry["file"], entry["line"], entry["change"]): entry["why"] for entry in data.get("survivor", [])}
 
 
 def run(cores: Sequence[str], count: int, seed: int, seeds: int, jobs: int, folder: Path) -> int:
-    """Print what becomes of each mutant, then a table. 0 when every survivor is explained, 1 otherwise."""
+    """Try the mutants; print each outcome and a table. Return 0 when every survivor is explained, 1 otherwise."""
     covering = Covering(folder)
     known = explained()
     mutants = [mutant for core in cores for mutant in draw(core, count, seed)]
@@ -120,6 +116,7 @@ def run(cores: Sequence[str], count: int, seed: int, seeds: int, jobs: int, fold
 
 
 def table(cores: Sequence[str], counts: Counter[tuple[str, str]]) -> str:
+    """Return the numbers of outcomes of each core as a table."""
     columns = ("unit", "simulation", "explained", "survived")
     lines = ["", "| core | mutants | " + " | ".join(columns) + " |", "| --- " * (len(columns) + 2) + "|"]
     for core in cores:

@@ -1,4 +1,4 @@
-"""`python -m migratory_simulation run|planted|...`: see docs/simulation.md."""
+"""`python -m migratory_simulation run|planted|...`: see docs/contributing/simulation.md."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ def replace(tree: ast.Module, name: str, edit: Edit) -> list[ast.AST]:
             body.append(ast.Pass())
         return replaced
     if len(expressions) == 1 and replacement is not None:
-        _Swap(expressions[0], replacement).visit(symbol)
+        Swap(expressions[0], replacement).visit(symbol)
         return expressions
     count = len(statements) + len(expressions)
     raise ValueError(f"{edit.at}: the text to replace occurs {count} times, not once:\n{edit.old}")
@@ -228,7 +228,7 @@ def _fill(new: list[ast.stmt], rests: Rests) -> list[ast.stmt]:
     return filled
 
 
-class _Swap(ast.NodeTransformer):
+class Swap(ast.NodeTransformer):
     def __init__(self, old: ast.AST, new: ast.AST) -> None:
         self.old, self.new = old, new
 

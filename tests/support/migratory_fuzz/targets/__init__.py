@@ -1,5 +1,7 @@
-"""The targets by name. Each module has `run(data)`, which raises when an oracle does not hold, and says what it
-tests in its docstring; `seeds()` are the inputs to begin with, `TOKENS` words that a fuzzer would be long in finding.
+"""The targets by name.
+
+Each module has `run(data)`, which raises when an oracle does not hold, and describes its test in its docstring.
+`seeds()` are the first inputs, `TOKENS` words that a fuzzer would take long to find.
 """
 
 from __future__ import annotations
@@ -14,8 +16,8 @@ Shape = Literal["bytes", "values", "lines"]
 
 @dataclass(frozen=True)
 class Target:
-    """`shape` says how inputs are changed best; `skip`: bytes at their front that choose, not content. `product`: the
-    modules whose branches count."""
+    """A target. `shape` selects the mutator; the first `skip` bytes select a mode. Coverage counts in the `product`
+    modules."""
 
     name: str
     run: Callable[[bytes], None]
@@ -60,13 +62,14 @@ PRODUCT: dict[str, tuple[str, ...]] = {
         "migratory_broker.core.logic.election.ephemerals",
     ),
 }
-"""The modules of each target whose branches count; stands here, so that the fuzzer knows before it imports them."""
+"""The modules of each target whose branches count. They are listed here because the fuzzer must know them before it
+imports them."""
 
 NAMES = tuple(PRODUCT)
 
 
 def load(name: str) -> Target:
-    """The target of this name, or in the module `name` when it has a dot (for tests of the fuzzing itself)."""
+    """Return the target of this name, or in the module `name` when it has a dot (for tests of the fuzzing itself)."""
     module = importlib.import_module(name if "." in name else f"migratory_fuzz.targets.{name}")
     return Target(
         name.rpartition(".")[2],

@@ -1,7 +1,8 @@
-"""Cluster files, as anybody may have written them.
+"""Cluster files with arbitrary contents.
 
-Oracles: a cluster, or a ClusterFileError that names the file and says what is wrong, and where unless nothing could be
-read; a cluster that is written out is read as the same one; a broker takes the configuration that is made of it.
+Oracles: the result is a cluster, or a ClusterFileError with the file's name, the reason, and the place unless the
+whole file is unreadable. A cluster that is written and read again is equal. A broker accepts the configuration made
+from it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from migratory_broker.runtime.config import parse
 from migratory_resources import ClusterFileError, broker_config, load_cluster
 from migratory_resources.validation.problems import FieldProblem, UnreadableFile
 
-from migratory_fuzz.signals import seen, told
+from migratory_fuzz.labels import seen, seen_error
 
 SHAPE = "lines"
 SKIP = 0
@@ -39,7 +40,7 @@ def run(data: bytes) -> None:
     try:
         loaded = load_cluster(data, "file.yaml")
     except ClusterFileError as error:
-        _says_why(error)
+        _check_text(error)
         return
     cluster = loaded.cluster
     for warning in loaded.warnings:
@@ -53,7 +54,7 @@ def run(data: bytes) -> None:
     seen(f"valid {len(loaded.warnings)} {len(cluster.broker_names)} {len(cluster.spec.sla.objectives)}")
 
 
-def _says_why(error: ClusterFileError) -> None:
+def _check_text(error: ClusterFileError) -> None:
     assert error.problems
     assert str(error).startswith("file.yaml: ")
     for problem in error.problems:
@@ -61,7 +62,7 @@ def _says_why(error: ClusterFileError) -> None:
         assert len(text) > len(problem.path) + 3, text
         assert isinstance(problem, UnreadableFile) == (problem.path == ""), text
         where = problem.path if type(problem) is FieldProblem and "weights" not in problem.path else ""
-        told(f"{type(problem).__name__} {where} {problem.allowed.partition('(')[0]}")
+        seen_error(f"{type(problem).__name__} {where} {problem.allowed.partition('(')[0]}")
         assert len(text) < 2000, text
 
 

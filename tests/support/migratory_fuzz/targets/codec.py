@@ -1,8 +1,8 @@
-"""Messages between a client and a broker. Byte 0 chooses the format and which end sent them; the rest is a frame.
+"""Messages between a client and a broker. Byte 0 selects the format and the sender; the rest is a frame.
 
-Oracles: messages, or a BadMessage whose code is known, whose text names what was wrong and can itself be sent; the good
-messages beside a bad one are kept; what came can be written and read again, in this format and in the other; the short
-way and the thorough one agree; a bytearray reads like bytes.
+Oracles: the result is messages, or a BadMessage with a known code and a text that names the mistake and can be sent.
+Good messages beside a bad one are kept. Decoded messages can be encoded and decoded again in both formats. The fast
+decoder and the diagnosing one agree. A bytearray reads like bytes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from migratory_protocol.codec import CODECS, JSON, MSGPACK, BadMessage, Codec, _
 from migratory_protocol.diagnosis import diagnose_json, diagnose_msgpack
 from migratory_protocol.positions import LARGEST, Position, parse_position
 
-from migratory_fuzz.signals import seen, told
+from migratory_fuzz.labels import seen, seen_error
 
 SHAPE = "values"
 SKIP = 1
@@ -32,7 +32,7 @@ _JSON, _BROKER = 1, 2
 _CODES = {errors.BAD_MESSAGE, errors.UNKNOWN_OP, errors.BAD_TOPIC, errors.BAD_POSITION}
 _NOTHING_WRONG = ValueError("nothing was wrong with this frame")
 _OPS = "|".join(kind.__name__.lower() for kind in (*m.ClientMessage.__args__, *m.BrokerMessage.__args__))
-# every text begins with the operation and, mostly, the field; or says what the whole frame or message should have been
+# every text begins with the operation and mostly the field, or describes the expected frame or message
 _NAMES = re.compile(
     rf"(?:{_OPS})(?:\.[a-z0-9_]+(?:\[(?:\d+|\.\.\.)\])*(?:\.[a-z_]+(?:\[\d+\])*)?)?: .+"
     r"|unknown operation .+|missing field \"op\": .+|expected an (?:array|object) .+|an empty array: .+"
@@ -52,7 +52,7 @@ def run(data: bytes) -> None:
         _refused(error, codec)
         found = list(error.frame)
     else:
-        if codec is MSGPACK or _is_utf8(frame):  # what is no text never comes out of the frame parser
+        if codec is MSGPACK or _is_utf8(frame):  # the frame parser never passes on invalid text
             _thorough(codec, frame, found, bool(flags & _BROKER))
     assert found
     assert _again(decode, bytearray(frame)) == [_shown(item) for item in found]
@@ -78,11 +78,11 @@ def _refused(error: BadMessage, codec: Codec) -> None:
             assert _NAMES.fullmatch(item.text), item.text
             said = m.Error(item.code, item.text, item.request, item.topic, item.closes)
             assert codec.decode_broker(codec.encode(said)) == [said]
-            told(f"{item.code} {item.text}")
+            seen_error(f"{item.code} {item.text}")
 
 
 def _thorough(codec: Codec, frame: bytes, found: list[Any], broker: bool) -> None:
-    """The way of bad frames, taken with a good one."""
+    """Check that the diagnosing decoder reads a good frame like the fast one."""
     side = codec._broker if broker else codec._client  # type: ignore[attr-defined]
     if codec is JSON:
         several = frame.lstrip(b" \t\r\n")[:1] == b"["
@@ -93,7 +93,8 @@ def _thorough(codec: Codec, frame: bytes, found: list[Any], broker: bool) -> Non
 
 
 def _with_positions(item: Any) -> Any:
-    """What the two ways make of a malformed position may differ: nobody looks at it again."""
+    """Return the message with parsed positions: the two decoders may differ in malformed ones, which nothing reads
+    again."""
     if not isinstance(item, m.Subscribe):
         return item
     return m.Subscribe(item.request, [m.TopicRequest(t.topic, _position(t.after), t.snapshot) for t in item.topics])
@@ -135,7 +136,7 @@ def _names_the_position(text: str) -> None:
 
 
 def _outline(item: Any) -> str:
-    """Which fields hold something, and of which size roughly: coverage that msgspec does not show."""
+    """Return which fields are set, and their rough sizes: coverage that msgspec, being C, does not show."""
     return ",".join(_size(getattr(item, name)) for name in item.__struct_fields__)
 
 

@@ -1,8 +1,8 @@
-"""WebSocket frames. Byte 0 chooses the role, permessage-deflate and whether the rest is raw bytes or a script of
-frames; bytes 1 and 2 where the input is cut.
+"""WebSocket frames. Byte 0 selects the role, permessage-deflate, and raw bytes or a script of frames; bytes 1 and 2
+select where the input is cut.
 
-Oracles: an independent parser reads the same; cuts change neither events nor code nor what the parser holds; whatever
-was received can be sent again and is received again; an error closes with one of three codes and says why.
+Oracles: an independent parser reads the same. Cuts change neither events nor code nor the parser's state. Received
+messages can be sent and are received again. An error closes with one of three codes and gives a reason.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from migratory_protocol import frames
 from migratory_testing.frameoracle import CODES, LIMIT, Event, Read, Role, assert_alike, cut, ours, theirs
 
+from migratory_fuzz.labels import seen
 from migratory_fuzz.reader import Reader
-from migratory_fuzz.signals import seen
 
 SHAPE = "bytes"
 SKIP = 3
@@ -65,7 +65,7 @@ def _sent(event: Event, mask: bytes | None) -> bytes:
 
 
 def _script(source: Reader, role: Role) -> bytes:
-    """Frames that are nearly right, with now and then one mistake."""
+    """Return frames that are nearly right, with an occasional mistake."""
     mask = _MASK if role == "server" else None
     return b"".join(_scripted(source, mask))
 

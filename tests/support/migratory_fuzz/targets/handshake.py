@@ -1,10 +1,10 @@
-"""The opening handshake, at both ends. Byte 0 chooses the end and what is allowed there, byte 1 where the input is cut;
-the rest is a request or a response as it came over the wire.
+"""The opening handshake at both ends. Byte 0 selects the end and its settings, byte 1 where the input is cut; the
+rest is a request or a response.
 
-Oracles, at the server: an answer, or a refusal with a status that exists and one line of text; what is accepted is
-accepted by an independent implementation too, and our client agrees with the answer, on subprotocol and compression.
-At the client: an agreement, a HandshakeError with words in it, or "not all there yet"; cuts change nothing; what is
-agreed to is agreed to by the independent implementation, with the same subprotocol.
+Oracles at the server: the result is an answer, or a refusal with a valid status and one line of text. An independent
+implementation accepts what the server accepts, and our client agrees with the answer on subprotocol and compression.
+At the client: the result is an agreement, a HandshakeError with a text, or "incomplete". Cuts change nothing. The
+independent implementation accepts what the client accepts, with the same subprotocol.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from websockets.http11 import Response as TheirResponse
 from websockets.server import ServerProtocol
 from websockets.uri import parse_uri
 
-from migratory_fuzz.signals import seen, told
+from migratory_fuzz.labels import seen, seen_error
 
 SHAPE = "lines"
 SKIP = 2
@@ -109,7 +109,7 @@ def _accepted(answer: AcceptedUpgrade, path: str, headers: list[tuple[str, str]]
     asked = tuple(name.strip() for value in request.get_all("Sec-WebSocket-Protocol") for name in value.split(","))
     extensions = ",".join(request.get_all("Sec-WebSocket-Extensions"))
     nonce = b64decode(key)
-    if b64encode(nonce).decode() != key:  # bits that count for nothing are set: no client of ours would send that
+    if b64encode(nonce).decode() != key:  # unused bits are set, which our client never sends
         return
     agreed = parse_response(answer.answer + b"rest", nonce, asked, deflate=True)
     assert agreed is not None
@@ -142,16 +142,16 @@ def _parsed(data: bytes, deflate: bool) -> HandshakeResponse | tuple[str, int] |
     try:
         found = parse_response(data, NONCE, OFFERED, deflate=deflate)
     except HandshakeError as error:
-        return _says_why(error.text, error.status)
+        return _check_text(error.text, error.status)
     seen("not whole" if found is None else f"{found.subprotocol} {found.deflate} {bool(found.rest)}")
     return found
 
 
-def _says_why(text: str, status: int) -> tuple[str, int]:
+def _check_text(text: str, status: int) -> tuple[str, int]:
     assert len(text) > 10
     assert text.isascii()
     assert text.isprintable()
-    told(f"{status // 100} {text.partition(':')[0]}")
+    seen_error(f"{status // 100} {text.partition(':')[0]}")
     return text, status
 
 
@@ -172,8 +172,8 @@ def _agreed(data: bytes, response: HandshakeResponse, deflate: bool) -> None:
 
 
 def _not_refused_there(process: Callable[[], object]) -> bool:
-    """Whether the independent implementation accepts as well. There a list with a malformed entry is refused, here that
-    entry is passed over: False for that alone."""
+    """Return whether the independent implementation accepts as well. It refuses a list with a malformed entry, where
+    ours skips the entry; only then the result is false."""
     try:
         process()
     except InvalidHeaderFormat:

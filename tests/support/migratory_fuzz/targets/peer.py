@@ -1,9 +1,9 @@
-"""The link between brokers. Byte 0: one message to the decoder, or a stream of bytes to a link behind its `PeerHello`;
-byte 1 where the stream is cut.
+"""The link between brokers. Byte 0 selects one message for the decoder or a stream for a link after its `PeerHello`;
+byte 1 selects where the stream is cut.
 
-Oracles: a message, or a BadPeerMessage with words in it; what came can be written and read again; bytes, bytearray and
-memoryview read alike; a link hands on the same messages however the stream is cut, and nothing behind a mistake; a
-mistake breaks the link, and its message is in the log.
+Oracles: the result is a message, or a BadPeerMessage with a text. Decoded messages can be encoded and decoded again.
+bytes, bytearray and memoryview read alike. A link passes on the same messages however the stream is cut, and nothing
+after a mistake. A mistake closes the link and is logged.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from migratory_protocol.positions import Position
 from migratory_testing.frameoracle import cut
 from msgspec import Struct
 
-from migratory_fuzz.signals import seen, told
+from migratory_fuzz.labels import seen, seen_error
 
 SHAPE = "values"
 SKIP = 2
@@ -61,15 +61,15 @@ def _decoded(data: bytes | bytearray | memoryview) -> object:
     try:
         message = p.decode_peer(data)
     except p.BadPeerMessage as error:
-        return _says_why(error.text)
+        return _check_text(error.text)
     seen(f"{type(message).__name__} {[min(3, len(v)) for v in _lists(message)]}")
     return message
 
 
-def _says_why(text: str) -> str:
+def _check_text(text: str) -> str:
     assert text.startswith(("not a message of peer protocol 1: ", "the message has "))
     assert len(text) > 40
-    told(text)
+    seen_error(text)
     return text
 
 
@@ -84,7 +84,7 @@ def _lists(message: Struct) -> Iterator[list[Any]]:
 
 
 class _Transport:
-    """As much of a transport as a link uses."""
+    """The methods of a transport that a link uses."""
 
     def __init__(self) -> None:
         self.aborted = False
@@ -104,7 +104,8 @@ class _Transport:
 
 
 def _stream(chunks: list[bytes]) -> tuple[list[object], bool, list[tuple[object, ...]]]:
-    """What a link behind its `PeerHello` makes of these pieces: messages handed on, whether it is broken, why."""
+    """Return what a link after its `PeerHello` makes of these chunks: messages, whether it is closed, and the
+    reasons."""
     handed: list[PeerReceived] = []
     reasons: list[tuple[object, ...]] = []
     pump = SimpleNamespace(to_logic=handed.append, call=lambda action, argument: None, at_end=lambda action: None)
@@ -133,7 +134,7 @@ def _stream(chunks: list[bytes]) -> tuple[list[object], bool, list[tuple[object,
     assert bool(reasons) == transport.aborted
     assert all(event.peer == "a" and event.messages for event in handed)
     for reason in reasons:
-        told(str(reason[2]))
+        seen_error(str(reason[2]))
     return [message for event in handed for message in event.messages], transport.aborted, reasons
 
 

@@ -1,9 +1,10 @@
-"""What ZooKeeper holds, after another program wrote into it. Byte 0: one node's contents to its decoder, or a script of
-nodes planted under brokers that run.
+"""ZooKeeper nodes that another program wrote. Byte 0 selects one node's contents for its decoders or a script of
+nodes written under running brokers.
 
-Oracles: a record, or a BadRecord with words in it, and a record that is written is read as the same. A broker never
-fails on what it reads: what nobody can read stops nobody, and when it is gone again the group takes publications; what
-can be read and lies may break an invariant, and nothing else. The status can always be written.
+Oracles: the result is a record, or a BadRecord with a text; a record that is written and read again is equal. A
+broker never fails on what it reads. Unreadable contents stop no broker, and when they are gone the group accepts
+publications again. Readable but false contents may break an invariant, and nothing else. The status can always be
+encoded.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from migratory_broker.core.logic.membership import records as r
 from migratory_testing.brokers import Cluster
 from migratory_testing.zookeeper_tree import Stored
 
+from migratory_fuzz.labels import seen, seen_error
 from migratory_fuzz.reader import Reader
-from migratory_fuzz.signals import seen, told
 
 SHAPE = "values"
 SKIP = 1
@@ -55,15 +56,15 @@ def _read(decode: Callable[[bytes], Any], contents: bytes) -> Any:
     try:
         record = decode(contents)
     except r.BadRecord as error:
-        _says_why(str(error))
+        _check_text(str(error))
         return None
     seen(f"{decode.__name__} {type(record).__name__} {len(contents) // 16}")
     return record
 
 
-def _says_why(text: str) -> None:
+def _check_text(text: str) -> None:
     assert len(text) > 10
-    told(text)
+    seen_error(text)
 
 
 def _rules(record: r.GroupRecord) -> None:
@@ -74,7 +75,7 @@ def _rules(record: r.GroupRecord) -> None:
 
 
 def _script(source: Reader) -> None:
-    """Brokers that are up; then nodes change, brokers come and go; then all is as before."""
+    """Start brokers, change nodes, restart brokers, and restore everything."""
     cluster = Cluster(history_wait_sessions=2.1).up(1.5)
     before = {path: node.data for path, node in cluster.store.nodes.items()}
     lies = False
@@ -100,30 +101,30 @@ def _script(source: Reader) -> None:
     stops = [effect.reason for name in cluster.names for effect in cluster[name].of(Stop)]
     assert all(stops)
     if not lies:
-        # writing to /brokers/NAME, whatever is written, counts as a newer life of NAME
+        # any write to /brokers/NAME counts as a newer incarnation of NAME
         assert all(re.match(r"/cluster in|incarnation \d of broker a lives", reason) for reason in stops), stops
         _mended(cluster, before)
 
 
 def _mended(cluster: Cluster, before: dict[str, bytes]) -> None:
-    """Strangers' nodes go, ours hold what they held, who stopped starts again: publications are taken."""
+    """Restore the nodes and restart stopped brokers; check that publications are accepted."""
     for path in [path for path in cluster.store.nodes if path not in before and not path.startswith("/members/")]:
         del cluster.store.nodes[path]
         cluster.store.fire(path, True)
     for path, contents in before.items():
         if path in cluster.store.nodes and _is_unreadable(path, cluster.store.nodes[path].data):
             _plant(cluster, path, contents, owner=False)
-    cluster.run(0.6)  # a heartbeat: whoever is to stop has stopped then
+    cluster.run(0.6)  # a heartbeat: brokers that must stop have stopped
     for name in cluster.names:
         if not cluster[name].running:
-            cluster.restart(name)  # its session ends with it
+            cluster.restart(name)  # its session ends, too
     for wait in (0.3, 1.0, 3.0, 10.0, 30.0):
-        cluster.run(wait)  # a takeover; the longest is a new history, when too many of the last list are gone
+        cluster.run(wait)  # a takeover; the longest wait is for a new history
         reference = cluster.publish("c", "t", "x", id=1)
         cluster.run(0.2)
         if cluster.answers[reference].code == "":
             return
-    raise AssertionError(f"no publication is taken: {cluster.answers[reference]}")
+    raise AssertionError(f"no publication is accepted: {cluster.answers[reference]}")
 
 
 def _is_unreadable(path: str, contents: bytes) -> bool:
@@ -132,7 +133,7 @@ def _is_unreadable(path: str, contents: bytes) -> bool:
 
 
 def _plant(cluster: Cluster, path: str, contents: bytes, *, owner: bool) -> None:
-    """What a person with ZooKeeper's own client does."""
+    """Write a node as an operator does with ZooKeeper's own client."""
     store = cluster.store
     node = store.nodes.get(path)
     if node is not None:
