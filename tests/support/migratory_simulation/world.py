@@ -49,7 +49,7 @@ TIMES = {
         "balance_every",
         "calm",
         "move_period",
-        "relook",
+        "refresh_interval",
     )
 }
 """The product's defaults in seconds that the tempo of a run scales."""
