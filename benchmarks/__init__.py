@@ -1,15 +1,18 @@
-"""What deliveries, publications and clients cost, beside peers and the limit of the machine. `make bench` runs it.
+"""Benchmarks: what deliveries, publications and clients cost, compared with peers and the machine's limit (`make
+bench`).
 
-measurements/   one module for each thing that is measured; start here
-systems/     what is measured: the product, its peers, the raw loops; one interface
-dialects/       how clients of each talk
-rig.py        a system with its subscribers and publisher: turns of publishing, and what they cost
-receivers.py     all subscribers of a system, over several receivers (receiver.py, opening.py)
-publisher.py    the one publisher for all; helper.py and orders.py: how these processes are spoken to
-peers.py        where the peers come from (`make bench-peers`)
-figures.py, rounds.py, goals.py, compare.py, report.py, plots.py   medians and spread, turns, verdicts, output
-sla/            the SLA pipeline's own benchmarks (`make bench-sla`)
+measurements/   one function for each measurement; start here
+systems/        the systems under test behind one interface: the product, its peers, the raw loops
+protocols/      how clients of each system talk to it
+rig.py          a system with its subscribers and publisher: turns of publishing, and their cost
+receivers.py    the subscribers of a system, in several processes (receiver.py, connecting.py)
+publisher.py    the publisher of every system; ipc.py has the commands of these processes
+comparison.py   several rigs in interleaved rounds
+stats.py, targets.py, compare.py, report.py, plots.py   statistics, performance targets, comparing results, output
+peers.py        installing the peers (`make bench-peers`)
+capacity/       what clusters larger than this machine need (`make capacity`)
 evaluation/     the published evaluation's tables (`make evaluation`)
-large/          what clusters larger than this machine need (`make capacity`)
+reconnects.py   when clients reconnect, on a virtual clock
+sla/            benchmarks of the SLA pipeline (`make bench-sla`)
 docs/how-to/loadtest.md, "Benchmarks", explains the method.
 """

@@ -1,6 +1,8 @@
-"""`python -m benchmarks [--json FILE] [--plots DIR] [--only NAME]`: the product beside its peers and the raw limit.
-Ends 1 when a goal is missed, 2 when a measurement that was asked for could not be made, or not with every peer that is
-here. Whatever goes wrong in one, the others are made; the result is written after each."""
+"""Command line of the benchmarks: `python -m benchmarks [--json FILE] [--plots DIR] [--only NAME]`.
+
+Exit status: 1 when a target is missed; 2 when a requested measurement failed, or was made without an installed peer. A
+failed measurement does not stop the others. The result is written after each measurement.
+"""
 
 from __future__ import annotations
 
@@ -28,20 +30,22 @@ from benchmarks.targets import check_targets
 @click.option("--only", multiple=True, type=click.Choice(list(ALL)), help="This measurement alone; may be repeated.")
 @click.option("--rounds", type=click.IntRange(1, 50), default=None, help="Interleaved rounds; medians count.")
 @click.option("--seconds", type=click.FloatRange(0.5, 120), default=None, help="Length of a turn in a round.")
-@click.option("--subscribers", type=click.IntRange(1, 50_000), default=None, help="Of the fan-out.")
-@click.option("--topics", type=click.IntRange(1, 50_000), default=None, help="That they are spread over.")
-@click.option("--set", "changes", multiple=True, metavar="SIZE=NUMBER", help="Any other size (benchmarks/bench.py).")
+@click.option("--subscribers", type=click.IntRange(1, 50_000), default=None, help="Subscribers of the fan-out.")
+@click.option("--topics", type=click.IntRange(1, 50_000), default=None, help="Topics of the fan-out.")
+@click.option(
+    "--set", "changes", multiple=True, metavar="SIZE=NUMBER", help="Any other size (benchmarks/benchmark.py)."
+)
 @click.option("--limit", type=click.FloatRange(min=0.1), default=MINUTES, help="Minutes that one measurement may take.")
-@click.option("--tiny", is_flag=True, help="Sizes that only show that it works.")
+@click.option("--tiny", is_flag=True, help="Small sizes, to test that everything works.")
 @click.option("--json", "json_path", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
-              help="Write all figures here.")  # fmt: skip
+              help="Write all figures to this file.")  # fmt: skip
 @click.option("--plots", "plot_folder", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
-              help="Draw them here.")  # fmt: skip
+              help="Draw plots into this folder.")  # fmt: skip
 def main(
     only: tuple[str, ...], rounds: int | None, seconds: float | None, subscribers: int | None, topics: int | None,
     changes: tuple[str, ...], limit: float, tiny: bool, json_path: Path | None, plot_folder: Path | None,
 ) -> None:  # fmt: skip
-    """What deliveries, publications and clients cost, beside the peers that are here and the raw limit."""
+    """Measure what deliveries, publications and clients cost, compared with installed peers and the raw loops."""
     console = Console()
     given = {"rounds": rounds, "seconds": seconds, "subscribers": subscribers, "topics": topics}
     try:
@@ -60,16 +64,17 @@ def main(
     machine.allow_descriptors()
     names = [name for name in ALL if not only or name in only]
     result = asyncio.run(measure(sizes, names, console, write, limit))
-    judged = check_targets(result, names)
-    report.show(console, result, judged)
+    checked = check_targets(result, names)
+    report.print_result(console, result, checked)
     if plot_folder is not None:
         for path in plots.write(result, plot_folder):
             console.print(f"wrote {path}", markup=False, highlight=False)
-    sys.exit(2 if result["failed"] else 0 if all(one.met for one in judged) else 1)
+    sys.exit(2 if result["failed"] else 0 if all(one.met for one in checked) else 1)
 
 
 def with_changes(sizes: Sizes, given: dict[str, Any], changes: tuple[str, ...]) -> Sizes:
-    """Raises ValueError for a name that is no size, or a value of another type."""
+    """Return the sizes with the changes of the command line. Raise ValueError for an unknown name or a malformed
+    value."""
     wanted = dict(given)
     for change in changes:
         name, _, text = change.partition("=")
@@ -86,8 +91,8 @@ def with_changes(sizes: Sizes, given: dict[str, Any], changes: tuple[str, ...]) 
 async def measure(
     sizes: Sizes, names: list[str], console: Console, write: Callable[[dict[str, Any]], None], minutes: float
 ) -> dict[str, Any]:
-    """The result, in builtins. `failed` names measurements that went wrong, and peers without which they went on;
-    `not_measured` those that this tree or machine can't have."""
+    """Run the measurements. Return the result as builtins: `failed` has the measurements and peers that failed,
+    `not_measured` the measurements that are impossible here, each with the reason."""
 
     def say(text: str) -> None:
         console.print(text, highlight=False, markup=False, soft_wrap=True)
@@ -103,19 +108,19 @@ async def measure(
         "seconds": {},
     }
     if result["missing_peers"]:
-        say(f"MISSING PEERS: {', '.join(result['missing_peers'])}: `make bench-peers` gets them")
+        say(f"MISSING PEERS: {', '.join(result['missing_peers'])}: install them with `make bench-peers`")
     with tempfile.TemporaryDirectory(prefix="migratory-bench-") as folder:
         for number, name in enumerate(names, 1):
             say(f"[{number} of {len(names)}] {name}: {ALL[name].title}")
             begin = time.monotonic()
             bench = Benchmark(sizes, Path(folder), say)
 
-            async def one(name: str = name, bench: Benchmark = bench) -> None:
+            async def run(name: str = name, bench: Benchmark = bench) -> None:
                 async with bench.stack:
                     result[name] = msgspec.to_builtins(await ALL[name].measure(bench))
 
             try:
-                await parts.attempt(name, one)
+                await parts.attempt(name, run)
             except NotMeasurable as reason:
                 result["not_measured"][name] = str(reason)
                 say(f"NOT MEASURED: {name}: {reason}")

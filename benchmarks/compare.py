@@ -1,9 +1,9 @@
-"""`python -m benchmarks.compare OLD.json NEW.json`: what became worse between two results. Ends 1 when anything did.
+"""Comparison of two result files: `python -m benchmarks.compare OLD NEW` (`make bench-compare`).
 
-A figure of several rounds is worse when its median is worse by more than `--allowed` percent *and* the two spreads
-don't overlap; a single number has no spread, and is worse by its value alone. What only one of the files has is named.
-Two results of different machines, sizes or peers can't be compared, and that is said (2); so is what the newer one
-failed to measure, unless something else became worse.
+A figure is worse when the medians differ by more than `--allowed` and the spreads of the rounds do not overlap. A
+single number has no spread, and counts by its value alone. Figures of only one file are listed. Exit status: 1 when a
+figure is worse; 2 when the results are not comparable because machine, sizes or peers differ, or when the newer run
+failed to measure something.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ Verdict = Literal["better", "worse", "same"]
 
 HIGHER_IS_BETTER = re.compile(r"(per_s|ratio_jetstream|deliveries_per_s|carried.*)$")
 LOWER_ALTHOUGH = re.compile(r"single_ratio_jetstream$|cpu_ratio_jetstream$|loads\.\d+\.deliveries_per_s$")
-# Not judged: sizes, counts that follow from them, what others (peers, raw loops) did, what the machine is, and slopes:
-# no share of a number around zero says anything.
+# Not compared: sizes, counts that follow from them, figures of peers and raw loops, the machine, and slopes, which have
+# no meaningful relative change around zero.
 JUDGED = (
     "fanout.us_per_delivery", "fanout.user_us", "fanout.ratio_raw", "fanout.ratio_best_peer",
     "fanout.syscalls_per_delivery", "fanout.us_without_publication",
@@ -45,12 +45,16 @@ _PATTERNS = [re.compile(re.escape(name).replace(r"\*", "[^.]+") + "$") for name 
 
 
 class Number(NamedTuple):
+    """A figure with its spread."""
+
     median: float
     low: float
     high: float
 
 
 class Change(NamedTuple):
+    """A figure of both results."""
+
     key: str
     old: Number
     new: Number
@@ -58,33 +62,34 @@ class Change(NamedTuple):
 
     @property
     def percent(self) -> float | None:
+        """The change of the median, or None from 0."""
         return None if not self.old.median else (self.new.median / self.old.median - 1) * 100
 
 
 def numbers(result: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Number]]:
-    """Every judged number by its path, with its spread: a figure's own, or that of the same name under `rounds`."""
+    """Yield every compared figure by its path, with its own spread or that of the same name under `rounds`."""
     rounds = result.get("rounds")
     spreads = rounds if isinstance(rounds, Mapping) else {}
     for name, own in result.items():
         key, value = f"{prefix}{name}", spreads.get(name, own)
         if isinstance(value, Mapping) and {"median", "low", "high"} <= value.keys():
-            found = Number(value["median"], value["low"], value["high"])
+            number = Number(value["median"], value["low"], value["high"])
         elif isinstance(value, Mapping):
             yield from numbers(value, f"{key}.")
             continue
         elif isinstance(value, int | float) and not isinstance(value, bool):
-            found = Number(value, value, value)
+            number = Number(value, value, value)
         else:
             continue
         if any(pattern.match(key) for pattern in _PATTERNS):
-            yield key, found
+            yield key, number
 
 
 def verdict(key: str, old: Number, new: Number, allowed: float) -> Verdict:
-    """`allowed` is a share: 0.05 lets a median be 5% worse."""
+    """Return how the figure changed. `allowed` is a share: 0.05 allows a median to be 5% worse."""
     higher = bool(HIGHER_IS_BETTER.search(key)) and not LOWER_ALTHOUGH.search(key)
     if old.low <= new.high and new.low <= old.high and (old.low < old.high or new.low < new.high):
-        return "same"  # the spreads overlap: no claim
+        return "same"  # the spreads overlap: no significant change
     change = new.median - old.median
     if abs(change) <= allowed * abs(old.median):
         return "same"
@@ -92,7 +97,7 @@ def verdict(key: str, old: Number, new: Number, allowed: float) -> Verdict:
 
 
 def compare(old: Mapping[str, Any], new: Mapping[str, Any], allowed: float) -> tuple[list[Change], list[str]]:
-    """(the changes, the keys that only one of the two has)."""
+    """Return (the changes, the keys that only one of the results has)."""
     before, after = dict(numbers(old)), dict(numbers(new))
     changes = [
         Change(key, before[key], after[key], verdict(key, before[key], after[key], allowed))
@@ -103,7 +108,7 @@ def compare(old: Mapping[str, Any], new: Mapping[str, Any], allowed: float) -> t
 
 
 def comparable(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Why the two can't be compared; empty when they can."""
+    """Return the reasons why the results are not comparable."""
     problems = []
     for part, names in (("machine", ("cores", "cpu")), ("sizes", None), ("peers", None)):
         one, other = old.get(part, {}), new.get(part, {})
@@ -116,15 +121,15 @@ def comparable(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 @click.command(context_settings={"show_default": True})
 @click.argument("old", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.argument("new", type=click.Path(path_type=Path, exists=True, dir_okay=False))
-@click.option("--allowed", default=5.0, metavar="PERCENT", help="By which a median may be worse.")
-@click.option("--anyway", is_flag=True, help="Compare results of different machines, sizes or peers, too.")
+@click.option("--allowed", default=5.0, metavar="PERCENT", help="Allowed change of a median for the worse.")
+@click.option("--anyway", is_flag=True, help="Compare results of different machines, sizes or peers nevertheless.")
 def main(old: Path, new: Path, allowed: float, anyway: bool) -> None:
-    """What became worse between two results of the benchmarks."""
+    """Show which figures became worse between two results of the benchmarks."""
     console = Console()
     first, second = (json.loads(path.read_text()) for path in (old, new))
     problems = comparable(first, second)
     if problems:
-        console.print("the two results were not made alike: " + "; ".join(problems), markup=False)
+        console.print("the results are not comparable: " + "; ".join(problems), markup=False)
         if not anyway:
             sys.exit(2)
     changes, alone = compare(first, second, allowed / 100)
@@ -139,7 +144,7 @@ def main(old: Path, new: Path, allowed: float, anyway: bool) -> None:
         )  # fmt: skip
     console.print(table)
     for key in alone:
-        console.print(f"only in one of them: {key}", markup=False)
+        console.print(f"only in one result: {key}", markup=False)
     worse = [change.key for change in changes if change.verdict == "worse"]
     console.print(f"{len(worse)} of {len(changes)} figures became worse" + "".join(f"\n  {key}" for key in worse))
     failed = second.get("failed", {})

@@ -1,5 +1,4 @@
-"""What the kernel says about processes and about itself: CPU time, memory, system calls, and where processes may run.
-Linux only."""
+"""Readings of the Linux kernel about processes and the machine: CPU time, memory, system calls, CPU affinity."""
 
 from __future__ import annotations
 
@@ -15,12 +14,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-PAGE = os.sysconf("SC_PAGE_SIZE")
-CPUCLOCK_SCHED = 2
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_CPUCLOCK_SCHED = 2
+"""The kind of clock that counts a process's CPU time, as in the kernel's posix-timers.h."""
 
 
 class Cpu(NamedTuple):
-    """Seconds."""
+    """CPU seconds in user mode and in the kernel."""
 
     user: float
     system: float
@@ -33,54 +33,57 @@ class Cpu(NamedTuple):
         return self.user + self.system
 
 
-def family(pid: int) -> list[int]:
-    """The process and everything below it."""
-    found = [pid]
+def process_tree(pid: int) -> list[int]:
+    """Return the process and all its descendants."""
+    tree = [pid]
     try:
         for task in Path(f"/proc/{pid}/task").iterdir():
             for child in (task / "children").read_text().split():
-                found += family(int(child))
+                tree += process_tree(int(child))
     except (FileNotFoundError, ProcessLookupError):
-        pass  # it ended just now
-    return found
+        pass  # it has just ended
+    return tree
 
 
-def families(pids: Iterable[int]) -> list[int]:
-    return [one for pid in pids for one in family(pid)]
+def process_trees(pids: Iterable[int]) -> list[int]:
+    """Return the processes and all their descendants."""
+    return [one for pid in pids for one in process_tree(pid)]
 
 
 def _process_cpu(pid: int) -> Cpu:
-    """The kernel tells user and system apart in ticks of 10 ms only, and their sum in nanoseconds: a process's own CPU
-    clock (see clock_getcpuclockid(3); the number of the clock is made of the pid). The sum is shared out as the ticks
-    are."""
+    """Return the CPU time of a process.
+
+    The kernel separates user and system time in ticks of 10 ms only, but has their sum in nanoseconds, in the process's
+    CPU clock, whose number is computed from the pid (clock_getcpuclockid(3)). The sum is divided by the ticks'
+    ratio."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1].split()
     user, system = int(fields[11]), int(fields[12])
-    total = time.clock_gettime((~pid << 3) | CPUCLOCK_SCHED)
+    total = time.clock_gettime((~pid << 3) | _CPUCLOCK_SCHED)
     share = user / (user + system) if user + system else 0.0
     return Cpu(total * share, total * (1 - share))
 
 
 def cpu(pids: Iterable[int]) -> Cpu:
-    """Of processes and all below them."""
+    """Return the CPU time of processes and their descendants."""
     user = system = 0.0
-    for one in families(pids):
+    for one in process_trees(pids):
         try:
             own = _process_cpu(one)
         except OSError:
-            continue  # it ended just now
+            continue  # it has just ended
         user += own.user
         system += own.system
     return Cpu(user, system)
 
 
 def pss(pids: Iterable[int]) -> int:
-    """Proportional set size in bytes, of processes and all below them."""
+    """Return the proportional set size in bytes of processes and their descendants."""
     total = 0
-    for one in families(pids):
+    for one in process_trees(pids):
         try:
             text = Path(f"/proc/{one}/smaps_rollup").read_text()
         except (FileNotFoundError, ProcessLookupError):
-            # It ended just now, or nobody waits for it: a process that is only an entry in the table has no memory.
+            # It has just ended, or is a zombie, which has no memory.
             continue
         for line in text.splitlines():
             if line.startswith("Pss:"):
@@ -92,43 +95,45 @@ _KERNEL = ("Slab", "KernelStack", "PageTables")
 
 
 def kernel_memory() -> int:
-    """Bytes that the kernel holds for everybody: sockets and their buffers above all. Both ends of every connection of
-    this machine are in it, the receivers' too."""
+    """Return the bytes of the kernel's own memory, mainly sockets and their buffers. It includes both ends of every
+    connection on this machine."""
     table = dict(
         re.findall(r"^(\w+):\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
     )  # fmt: skip
     buffers = re.search(r"^TCP: .* mem (\d+)", Path("/proc/net/sockstat").read_text(), re.MULTILINE)
-    return sum(int(table.get(name, 0)) for name in _KERNEL) * 1024 + (int(buffers[1]) * PAGE if buffers else 0)
+    return sum(int(table.get(name, 0)) for name in _KERNEL) * 1024 + (int(buffers[1]) * PAGE_BYTES if buffers else 0)
 
 
 def pin(pids: Iterable[int], allowed: Iterable[int]) -> None:
-    """Every thread that the processes and those below them have now, and all that these will start."""
+    """Pin every thread of the processes and their descendants, and all threads that these will start."""
     places = set(allowed)
-    for one in families(pids):
+    for one in process_trees(pids):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             for task in os.listdir(f"/proc/{one}/task"):
                 os.sched_setaffinity(int(task), places)
 
 
 def cores() -> tuple[int, int]:
-    """(for the server, for everything else); the same one on a machine with a single core."""
+    """Return (core of the server, core of everything else), the same one on a machine with a single core."""
     allowed = sorted(os.sched_getaffinity(0))
     return allowed[0], allowed[min(1, len(allowed) - 1)]
 
 
 def allow_descriptors() -> None:
-    """As many as the machine lets this process have, and all that it will start: each connection takes one."""
+    """Raise the limit of descriptors to the maximum, for this process and those that it starts: a connection takes
+    one."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def memory_available() -> int:
+    """Return the bytes of memory that new processes can use."""
     found = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
     return int(found[1]) * 1024 if found else 0
 
 
 def _tracer(pid: int) -> int:
-    """The process that traces this one; 0: none."""
+    """Return the process that traces this one, or 0."""
     try:
         found = re.search(r"^TracerPid:\s+(\d+)", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
     except (FileNotFoundError, ProcessLookupError):
@@ -137,18 +142,20 @@ def _tracer(pid: int) -> int:
 
 
 class CallCounter:
-    """Counts system calls of processes with `strace -c` between `start` and `stop`. It slows them down several times,
-    so nothing else is measured meanwhile."""
+    """A counter of the system calls of processes between `start` and `stop`, by `strace -c`. It slows the processes
+    down several times, so nothing else may be measured meanwhile."""
 
     def __init__(self, pids: Iterable[int]) -> None:
-        self._pids = families(pids)
+        self._pids = process_trees(pids)
         self._process: subprocess.Popen[str] | None = None
 
     @staticmethod
     def available() -> bool:
+        """Return whether strace is installed."""
         return shutil.which("strace") is not None
 
     def start(self) -> None:
+        """Start strace. It counts once `attached`."""
         options = [part for pid in self._pids for part in ("-p", str(pid))]
         self._process = subprocess.Popen(
             ["strace", "-c", "-f", *options], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
@@ -156,11 +163,12 @@ class CallCounter:
 
     @property
     def attached(self) -> bool:
-        """To all of them: what they do before is not counted."""
+        """Whether strace has attached to all processes. Earlier calls are not counted."""
         return all(_tracer(pid) for pid in self._pids)
 
     def stop(self) -> dict[str, int] | None:
-        """Calls by name; None when strace could not attach (it needs the right to trace)."""
+        """Stop strace. Return the calls by name, or None when it could not attach, which needs the permission to
+        trace."""
         assert self._process is not None
         self._process.send_signal(2)
         try:
@@ -173,7 +181,7 @@ class CallCounter:
 
 
 def parse_strace(text: str) -> dict[str, int] | None:
-    """The summary of `strace -c`: the fourth column is the number of calls, the last the name."""
+    """Return the calls by name from the summary of `strace -c`: the fourth column is the number, the last the name."""
     calls = {}
     for line in text.splitlines():
         fields = line.split()
@@ -183,6 +191,7 @@ def parse_strace(text: str) -> dict[str, int] | None:
 
 
 def describe() -> dict[str, object]:
+    """Return the description of this machine for results."""
     model = "unknown"
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):
@@ -191,7 +200,7 @@ def describe() -> dict[str, object]:
     return {
         "cores": len(os.sched_getaffinity(0)),
         "cpu": model,
-        "memory_gib": round(os.sysconf("SC_PHYS_PAGES") * PAGE / 2**30, 1),
+        "memory_gib": round(os.sysconf("SC_PHYS_PAGES") * PAGE_BYTES / 2**30, 1),
         "kernel": platform.release(),
         "python": platform.python_version(),
         "load_average": os.getloadavg()[0],

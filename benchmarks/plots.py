@@ -1,4 +1,4 @@
-"""Plots of a result, as PNG files: each with its spread, the product among the peers."""
+"""Plots of a result as PNG files, each with the spread of its rounds."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ OWN, OTHER = "#1f6f8b", "#9aa5ab"
 
 
 def write(result: Mapping[str, Any], folder: Path) -> list[Path]:
-    """One file for each measurement that has something to draw."""
+    """Draw a file for each measurement that has a plot and figures. Return the files."""
     import matplotlib as mpl
 
     mpl.use("Agg")
     folder.mkdir(parents=True, exist_ok=True)
     written = []
-    for name, draw in DRAWN.items():
+    for name, draw in PLOTS.items():
         part = result.get(name)
         if not isinstance(part, Mapping):
             continue
@@ -27,7 +27,7 @@ def write(result: Mapping[str, Any], folder: Path) -> list[Path]:
 
 
 def _bars(path: Path, title: str, unit: str, rows: Mapping[str, Mapping[str, Any] | float]) -> bool:
-    """Horizontal bars; whiskers from the lowest to the highest round."""
+    """Draw horizontal bars with whiskers from the lowest to the highest round. Return False without rows."""
     from matplotlib import pyplot
 
     if not rows:
@@ -103,11 +103,11 @@ def _cycles(part: Mapping[str, Any], path: Path) -> bool:
     figure, axes = pyplot.subplots(figsize=(8, 3.4))
     cycles = range(1, len(part["with_mib"]) + 1)
     axes.plot(cycles, part["with_mib"], marker="o", color=OWN, label="all clients connected")
-    axes.plot(cycles, part["without_mib"], marker="o", color=OTHER, label="none")
+    axes.plot(cycles, part["without_mib"], marker="o", color=OTHER, label="no clients connected")
     axes.set_ylim(bottom=0)
     axes.set_xlabel("cycle")
     axes.set_ylabel("MiB")
-    axes.set_title("The broker's memory over cycles of connecting and disconnecting", loc="left", fontsize=10)
+    axes.set_title("Broker memory over cycles of connecting and disconnecting", loc="left", fontsize=10)
     axes.legend(frameon=False)
     figure.tight_layout()
     figure.savefig(path, dpi=110)
@@ -115,6 +115,6 @@ def _cycles(part: Mapping[str, Any], path: Path) -> bool:
     return True
 
 
-DRAWN: dict[str, Callable[[Mapping[str, Any], Path], bool]] = {
+PLOTS: dict[str, Callable[[Mapping[str, Any], Path], bool]] = {
     "fanout": _fanout, "memory": _memory, "publish": _publish, "latency": _latency, "cycles": _cycles,
 }  # fmt: skip

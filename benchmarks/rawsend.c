@@ -1,4 +1,4 @@
-/* The limit: one send() per delivery of bytes prepared once, in C.
+/* The raw loop in C, which is the limit of the machine: one send() of prepared bytes per delivery.
  *
  * rawsend FRAMEFILE CONNECTIONS TOPICS
  * Prints "listening PORT", accepts CONNECTIONS (connection i has topic i modulo TOPICS), prints "ready". Then for each

@@ -1,4 +1,4 @@
-"""The loop of rawsend.c in Python: `socket.send` of bytes prepared once. Same arguments, same lines."""
+"""The raw loop of rawsend.c in Python: `socket.send` of prepared bytes. It takes the same arguments and lines."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 
 def main(frame: bytes, connections: int, topics: int) -> None:
+    """Accept the connections, then send a burst to the next topic's connections at each due time."""
     listening = socket.create_server(("127.0.0.1", 0), backlog=4096)
     print("listening", listening.getsockname()[1], flush=True)
     sockets = []

@@ -1,7 +1,8 @@
-"""`python -m benchmarks.readme RESULT.json`: the README's table, made from one result of the benchmarks.
+"""The README's table from one result of the benchmarks: `python -m benchmarks.readme RESULT.json` (`make
+bench-readme`).
 
-It rigs between two comments, which are put above "Try it" the first time. What was not measured has no row, and
-missing peers are named.
+The table is between two comments, which are inserted above "Try it" the first time. Figures that were not measured have
+no row, and missing peers are named.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ README = Path(__file__).parent.parent / "README.md"
 BEGIN, END = "<!-- made by python -m benchmarks.readme -->", "<!-- end of what is made -->"
 BEFORE = "## Try it"
 
-# (what, key of the product's figure, unit, key of a ratio and what it is to)
+# (label, key of the figure, unit, key of a ratio, and what the ratio refers to)
 ROWS = (
     ("CPU of a delivery", "fanout.us_per_delivery", "us", "fanout.ratio_best_peer", "of {fanout}"),
     ("the same, beside a loop of `send()` in C", "fanout.us_per_delivery", "us", "fanout.ratio_raw", "of the loop"),
@@ -33,6 +34,7 @@ ROWS = (
 
 
 def table(result: Mapping[str, Any]) -> str:
+    """Return the table and the line that describes the run."""
     names = {"fanout": result.get("fanout", {}).get("best_peer") or "the best peer"}
     lines = ["| | measured | ratio |", "| --- | --- | --- |"]
     for text, key, unit, ratio_key, of in ROWS:
@@ -62,8 +64,8 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
 
 
-def placed(readme: str, text: str) -> str:
-    """Raises ValueError when there is neither a table to replace nor a place for one."""
+def insert_table(readme: str, text: str) -> str:
+    """Return the README with its table replaced or inserted. Raise ValueError when there is no place for it."""
     block = f"{BEGIN}\n{text}\n{END}"
     if BEGIN in readme and END in readme:
         head, rest = readme.split(BEGIN, 1)
@@ -78,7 +80,7 @@ def main(arguments: list[str]) -> int:
         print("usage: python -m benchmarks.readme RESULT.json", file=sys.stderr)
         return 2
     result = json.loads(Path(arguments[0]).read_text())
-    README.write_text(placed(README.read_text(), table(result)))
+    README.write_text(insert_table(README.read_text(), table(result)))
     return 0
 
 

@@ -1,12 +1,13 @@
-"""When clients come back: `python -m benchmarks.reconnects [--clients 10000] [--plot FILE.png]`.
+"""When clients reconnect: `python -m benchmarks.reconnects [--clients 10000] [--plot FILE.png]`.
 
-The product's own client cores, thousands of them, on a virtual clock: no socket, no waiting, the same figures on every
-machine. Two things happen to their broker at second 0:
+Thousands of client cores run on a virtual clock, without sockets or waiting, so the figures are the same on every
+machine. One of two things happens to their broker at second 0:
 
-killed    the links break; the two other brokers take everybody who comes
-away      every broker refuses for 20 s (a network that is gone), then all take everybody
+killed    the links break, and the two other brokers accept all clients
+away      every broker refuses for 20 s, as in a network outage, and then all accept
 
-A herd would be a peak far above the mean. What is shown is how many come in each slice of time, over all brokers.
+A thundering herd would be a peak far above the mean. The output is the number of attempts in each slice of time, over
+all brokers.
 """
 
 from __future__ import annotations
@@ -26,86 +27,95 @@ from migratory_protocol import messages as wire
 
 URLS = ("ws://a/ws", "ws://b/ws", "ws://c/ws")
 AWAY = 20.0
+"""Seconds for which all brokers refuse in the scenario `away`."""
+
 SLICE = 0.1
+"""Seconds of a slice of the output."""
+
 CapacityScenario = Literal["killed", "away"]
 
 
-class Client:
-    """A connected client, from the moment its link breaks. `home` is its broker."""
+class ReconnectingClient:
+    """A client core that is connected to the broker `broker_url`, and then loses its link."""
 
     def __init__(self, seed: int) -> None:
         usable, _ = parse_servers(URLS)
         self.core = ClientCore(usable, Random(seed).random, client="c", publisher="p", token=None, settings=DEFAULTS)
         dial = self._dial(self.core.step(ev.Open(), 0.0)) or self._dial(self.core.step(ev.Tick(), 0.0))
         assert dial is not None
-        self.home, self.link = dial.url, dial.link
+        self.broker_url, self.link = dial.url, dial.link
         self.connect(0.0)
 
     def connect(self, now: float) -> None:
+        """Accept the client."""
         limits = wire.Limits(payload=1000, topic=255, subscriptions=1000, queue=1 << 20)
         servers = [wire.Server(url) for url in URLS]
         self.core.step(ev.Connected(self.link), now)
         self.core.step(ev.Received(self.link, [wire.Welcome(wire.VERSION, "q", "b", 1, servers, 15.0, limits)]), now)
 
-    def lose(self, now: float) -> ev.Dial | None:
+    def disconnect(self, now: float) -> ev.Dial | None:
+        """End the link or the attempt. Return the next attempt if it starts at once."""
         return self._dial(self.core.step(ev.Disconnected(self.link, 1006, "gone"), now))
 
     def tick(self, now: float) -> ev.Dial | None:
+        """Let the core's deadline pass. Return the attempt that it starts."""
         return self._dial(self.core.step(ev.Tick(), now))
 
     def _dial(self, effects: list[ev.Effect]) -> ev.Dial | None:
-        found = [effect for effect in effects if isinstance(effect, ev.Dial)]
-        if found:
-            self.link = found[-1].link
-        return found[-1] if found else None
+        dials = [effect for effect in effects if isinstance(effect, ev.Dial)]
+        if dials:
+            self.link = dials[-1].link
+        return dials[-1] if dials else None
 
 
-def arrivals(scenario: CapacityScenario, clients: int) -> list[tuple[float, str]]:
-    """(seconds since the break, broker) of each attempt to connect."""
+def attempts(scenario: CapacityScenario, clients: int) -> list[tuple[float, str]]:
+    """Return (seconds since the loss, URL) of each attempt to connect."""
     begin = 100.0
-    found: list[tuple[float, str]] = []
+    attempted: list[tuple[float, str]] = []
     waiting: list[tuple[float, int]] = []
-    everybody = [Client(seed) for seed in range(clients)]
+    all_clients = [ReconnectingClient(seed) for seed in range(clients)]
 
     def attempt(number: int, dial: ev.Dial | None, now: float) -> None:
-        client = everybody[number]
+        client = all_clients[number]
         while dial is not None:
-            found.append((now - begin, dial.url))
-            taken = dial.url != client.home if scenario == "killed" else now - begin >= AWAY
-            if taken:
+            attempted.append((now - begin, dial.url))
+            accepted = dial.url != client.broker_url if scenario == "killed" else now - begin >= AWAY
+            if accepted:
                 client.connect(now)
                 return
-            dial = client.lose(now)
+            dial = client.disconnect(now)
         heapq.heappush(waiting, (client.core.deadline, number))
 
-    for number, client in enumerate(everybody):
-        attempt(number, client.lose(begin), begin)
+    for number, client in enumerate(all_clients):
+        attempt(number, client.disconnect(begin), begin)
     while waiting:
         now, number = heapq.heappop(waiting)
-        attempt(number, everybody[number].tick(now), now)
-    return sorted(found)
+        attempt(number, all_clients[number].tick(now), now)
+    return sorted(attempted)
 
 
-def slices(found: list[tuple[float, str]], length: float = SLICE) -> list[int]:
-    """Attempts in each slice, from the break to the last."""
-    counts = Counter(int(at / length) for at, _ in found)
+def slices(attempted: list[tuple[float, str]], length: float = SLICE) -> list[int]:
+    """Return the number of attempts in each slice, from the loss to the last attempt."""
+    counts = Counter(int(at / length) for at, _ in attempted)
     return [counts[number] for number in range(max(counts) + 1)]
 
 
 @click.command(context_settings={"show_default": True})
-@click.option("--clients", default=10_000, help="Of the broker that goes.")
-@click.option("--plot", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="A PNG of both.")
+@click.option("--clients", default=10_000, help="Clients of the lost broker.")
+@click.option(
+    "--plot", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Draw both scenarios as a PNG."
+)
 def main(clients: int, plot: Path | None) -> None:
-    """When the clients of a broker that goes come to the others."""
+    """Show when the clients of a lost broker reconnect."""
     shown: dict[CapacityScenario, list[int]] = {}
     lengths: dict[CapacityScenario, float] = {"killed": SLICE, "away": 1.0}
     for scenario, length in lengths.items():
-        found = arrivals(scenario, clients)
-        counts = shown[scenario] = slices(found, length)
-        print(f"{scenario}: {len(found):,} attempts of {clients:,} clients, in slices of {length:g} s")
-        most = max(counts)
+        attempted = attempts(scenario, clients)
+        counts = shown[scenario] = slices(attempted, length)
+        print(f"{scenario}: {len(attempted):,} attempts of {clients:,} clients, in slices of {length:g} s")
+        peak = max(counts)
         for number, count in enumerate(counts):
-            print(f"  {number * length:5.1f} s {count:7,} {'#' * round(50 * count / most)}")
+            print(f"  {number * length:5.1f} s {count:7,} {'#' * round(50 * count / peak)}")
     if plot is not None:
         draw(shown, plot)
 

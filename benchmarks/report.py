@@ -1,4 +1,4 @@
-"""The result as tables on the terminal: ratios first, every goal with what was measured."""
+"""Tables of a result on the terminal: targets first, then systems and failures."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from rich.table import Table
 from benchmarks.targets import TargetResult
 
 
-def show(console: Console, result: Mapping[str, Any], judged: list[TargetResult]) -> None:
-    if judged:
-        console.print(goals(judged))
+def print_result(console: Console, result: Mapping[str, Any], checked: list[TargetResult]) -> None:
+    if checked:
+        console.print(_targets(checked))
     fanout = result.get("fanout", {})
     if "contenders" in fanout:
-        console.print(systems(fanout))
+        console.print(_systems(fanout))
     if "contenders" in result.get("publish", {}):
-        console.print(publishing(result["publish"]))
+        console.print(_publishing(result["publish"]))
     for load, one in result.get("latency", {}).get("loads", {}).items():
-        console.print(latencies(load, one))
+        console.print(_latencies(load, one))
     for name, text in result.get("failed", {}).items():
         console.print(f"FAILED: {name}: {text}", markup=False, highlight=False, soft_wrap=True)
     for name, text in result.get("not_measured", {}).items():
         console.print(f"NOT MEASURED: {name}: {text}", markup=False, highlight=False, soft_wrap=True)
     if result.get("missing_peers"):
         console.print(
-            f"MISSING PEERS: {', '.join(result['missing_peers'])}: `make bench-peers` gets them", markup=False
+            f"MISSING PEERS: {', '.join(result['missing_peers'])}: install them with `make bench-peers`", markup=False
         )
 
 
@@ -38,17 +38,17 @@ def _table(title: str, *columns: str) -> Table:
     return table
 
 
-def goals(judged: list[TargetResult]) -> Table:
-    table = _table("Goals", "", "measured", "goal", "reached")
-    for one in judged:
-        # with every digit: rounded, what missed a goal by little would look as if it had reached it
+def _targets(checked: list[TargetResult]) -> Table:
+    table = _table("Targets", "", "measured", "target", "reached")
+    for one in checked:
+        # With all digits: rounded, a value that misses a target by little would look as if it met it.
         value = "not measured" if one.value is None else f"{one.value:,.4f}".rstrip("0").rstrip(".")
         bound = f"{'at most' if one.target.upper else 'at least'} {one.target.bound:g}"
         table.add_row(f"{one.target.text} ({one.target.key})", value, bound, "yes" if one.met else "MISSED")
     return table
 
 
-def systems(fanout: Mapping[str, Any]) -> Table:
+def _systems(fanout: Mapping[str, Any]) -> Table:
     table = _table(
         "CPU per delivery (us), medians over the rounds",
         "", "of the raw loop", "total", "spread", "user", "system", "system calls",
@@ -63,7 +63,7 @@ def systems(fanout: Mapping[str, Any]) -> Table:
     return table
 
 
-def publishing(publish: Mapping[str, Any]) -> Table:
+def _publishing(publish: Mapping[str, Any]) -> Table:
     table = _table(
         "Acknowledged publishing, two copies of three (medians over the rounds)",
         "", "pipelined /s", "spread", "CPU us each", "single ms", "spread", "P99 ms",
@@ -77,7 +77,7 @@ def publishing(publish: Mapping[str, Any]) -> Table:
     return table
 
 
-def latencies(load: str, one: Mapping[str, Any]) -> Table:
+def _latencies(load: str, one: Mapping[str, Any]) -> Table:
     table = _table(
         f"Latency at {load}% of the best peer's saturation, {one['deliveries_per_s']:,} deliveries/s (ms)",
         "", "median", "P99", "spread", "",

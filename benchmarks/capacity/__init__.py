@@ -1,11 +1,13 @@
-"""What clusters larger than this machine need: measured at sizes that it carries, a model fitted to that and checked
-against a size that the fit has not seen, and simulations with the model's costs.
+"""What clusters larger than this machine need.
 
-model.py      costs per client, delivery, publication, topic: fit and prediction. Pure.
-points.py     measures them at several sizes, on real brokers
-cluster.py    what grows with the number of brokers: replication, ZooKeeper
-needs.py      what so many clients need in brokers, cores, memory, bandwidth. Pure.
-simulate.py   fan-out and failover at that size, as queues. Pure.
-page.py       docs/capacity.md from a result
-`python -m benchmarks.capacity` (`make capacity`) does all of it.
+Brokers are measured at sizes that this machine carries. A cost model is fitted to them and checked against a size that
+the fit does not use. Sizing and simulations apply the model to larger clusters.
+
+broker.py       the measurement of one broker at several sizes
+cluster.py      the measurement of costs that grow with the number of brokers: replication, ZooKeeper
+model.py        the cost model: costs per client, delivery, publication and topic. Pure.
+sizing.py       brokers, cores, memory and bandwidth for a number of clients. Pure.
+simulation.py   fan-out and failover at that size, as queues. Pure.
+page.py         docs/reference/capacity.md from a result
+`python -m benchmarks.capacity` (`make capacity`) runs all of it.
 """

@@ -1,6 +1,8 @@
-"""`python -m benchmarks.capacity [--json FILE] [--page FILE]`: measures, fits, checks, writes docs/capacity.md.
-Ends 1 when the model misses the held-out size by more than 15%, 2 when something could not be measured: `--from FILE`
-then measures that alone."""
+"""Command line of the capacity model: `python -m benchmarks.capacity [--json FILE] [--page FILE]`.
+
+It measures, fits, checks, and writes docs/reference/capacity.md. Exit status: 1 when the model's error at the held-out
+size is above 15%; 2 when a measurement failed, which `--from FILE` then repeats alone.
+"""
 
 from __future__ import annotations
 
@@ -17,33 +19,35 @@ import msgspec
 from benchmarks import machine
 from benchmarks.benchmark import Benchmark, Sizes
 from benchmarks.capacity import broker, cluster
-from benchmarks.capacity.page import ALLOWED, Result, render
+from benchmarks.capacity.page import MAX_ERROR, CapacityResult, render
 from benchmarks.longrun import LongRun, check_same_machine, check_writable, write_json
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "reference" / "capacity.md"
 TINY = (broker.Size(20, 10, 2.0), broker.Size(40, 10, 5.0), broker.Size(80, 20, 2.0), broker.Size(100, 10, 1.0),
         broker.Size(60, 60, 1.0))  # fmt: skip
-HELD_OUT = broker.Size(50, 10, 3.0)  # of the tiny ones
+TINY_HELD_OUT = broker.Size(50, 10, 3.0)
 
 
 @click.command(context_settings={"show_default": True})
 @click.option("--seconds", type=click.FloatRange(1, 60), default=5.0, help="Length of a turn.")
 @click.option("--rounds", type=click.IntRange(1, 20), default=3, help="Turns at each size; the median counts.")
-@click.option("--tiny", is_flag=True, help="Sizes that only show that it works.")
+@click.option("--tiny", is_flag=True, help="Small sizes, to test that everything works.")
 @click.option("--json", "json_path", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
-              help="Write what was measured here.")  # fmt: skip
+              help="Write the measurements to this file.")  # fmt: skip
 @click.option("--from", "given", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE",
-              help="Measure only what this has not.")  # fmt: skip
-@click.option("--page", type=click.Path(path_type=Path, dir_okay=False), default=PAGE, help="Write the page here.")
+              help="Measure only what this file does not have.")  # fmt: skip
+@click.option(
+    "--page", type=click.Path(path_type=Path, dir_okay=False), default=PAGE, help="Write the page to this file."
+)
 def main(
     seconds: float, rounds: int, tiny: bool, json_path: Path | None, given: Path | None, page: Path
 ) -> None:  # fmt: skip
-    """What clusters need that don't fit onto one machine."""
+    """Measure brokers, fit the cost model, and write what larger clusters need."""
     check_writable(json_path, page)
     machine.allow_descriptors()
-    result = Result(machine=machine.describe())
+    result = CapacityResult(machine=machine.describe())
     if given is not None:
-        result = msgspec.json.decode(given.read_bytes(), type=Result)
+        result = msgspec.json.decode(given.read_bytes(), type=CapacityResult)
     asyncio.run(measure(result, seconds, rounds, tiny, lambda: write_json(json_path, result)))
     try:
         text, checks = render(result), result.checks()
@@ -52,21 +56,21 @@ def main(
         sys.exit(2)
     page.write_text(text)
     for name, one in checks.items():
-        click.echo(f"{name} at the held-out size: {one.error * 100:.1f}% from what was measured, goal {ALLOWED:.0%}")
+        click.echo(f"{name} at the held-out size: {one.error * 100:.1f}% error, target at most {MAX_ERROR:.0%}")
     click.echo(f"wrote {page}")
-    sys.exit(2 if result.failed else 0 if all(one.error <= ALLOWED for one in checks.values()) else 1)
+    sys.exit(2 if result.failed else 0 if all(one.error <= MAX_ERROR for one in checks.values()) else 1)
 
 
-async def measure(result: Result, seconds: float, rounds: int, tiny: bool, write: Callable[[], None]) -> None:
-    """Adds to the result what it has not."""
+async def measure(result: CapacityResult, seconds: float, rounds: int, tiny: bool, write: Callable[[], None]) -> None:
+    """Measure what the result does not have yet."""
     parts = LongRun(click.echo)
     result.failed = parts.failed
-    held_out = HELD_OUT if tiny else broker.HELD_OUT
-    there = {(one.clients, one.topics) for one in [*result.points, *([result.held_out] if result.held_out else [])]}
+    held_out = TINY_HELD_OUT if tiny else broker.HELD_OUT
+    measured = {(one.clients, one.topics) for one in [*result.points, *([result.held_out] if result.held_out else [])]}
     with tempfile.TemporaryDirectory(prefix="migratory-bench-") as folder:
         bench = Benchmark(Sizes(), Path(folder), click.echo)
         for size in [*(TINY if tiny else broker.SIZES), held_out]:
-            if (size.clients, size.topics) in there:
+            if (size.clients, size.topics) in measured:
                 continue
             check_same_machine(result.machine)
             name = f"{size.clients} clients, {size.topics} topics"
@@ -80,9 +84,9 @@ async def measure(result: Result, seconds: float, rounds: int, tiny: bool, write
             if any(one.brokers == brokers for one in result.cluster):
                 continue
             check_same_machine(result.machine)
-            seen = await parts.attempt(f"{brokers} brokers", partial(cluster.measure, bench, brokers, seconds))
-            if seen is not None:
-                result.cluster.append(seen)
+            costs = await parts.attempt(f"{brokers} brokers", partial(cluster.measure, bench, brokers, seconds))
+            if costs is not None:
+                result.cluster.append(costs)
             write()
 
 

@@ -1,4 +1,4 @@
-"""Measures brokers at several sizes: what `model.py` is fitted to."""
+"""Measurement of one broker at several sizes, to which the model is fitted."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ from benchmarks.systems import Product, Workload
 
 
 class Size(NamedTuple):
-    """`rate`: publications per topic and second."""
+    """A size to measure. `rate` is publications per topic and second."""
 
     clients: int
     topics: int
     rate: float
 
 
-# Chosen so that clients, publications and deliveries don't rise together: a fit could not tell them apart.
 SIZES = (
     Size(1000, 100, 2.0),
     Size(4000, 100, 5.0),
@@ -32,11 +31,14 @@ SIZES = (
     Size(6000, 2000, 0.25),
     Size(12_000, 100, 0.1),
 )
+"""Sizes at which clients, publications and deliveries do not rise together, so that a fit can separate them."""
+
 HELD_OUT = Size(7000, 70, 3.0)
+"""The size that the fit does not use."""
 
 
 async def measure(bench: Benchmark, size: Size, seconds: float, rounds: int) -> Point:
-    """On a broker of its own, from its start; `rounds` turns, whose median counts."""
+    """Measure a size on a new broker, in `rounds` turns, of which the median counts."""
     work = Workload(subscribers=size.clients, topics=size.topics, payload=bench.sizes.payload, rate=size.rate)
     rig = Rig(Product(), work)
     try:
@@ -48,12 +50,12 @@ async def measure(bench: Benchmark, size: Size, seconds: float, rounds: int) -> 
         connect = (machine.cpu(rig.system.pids) - before).total / size.clients
         await rig.system.start_publisher(work, machine.cores()[1])
         seconds = max(seconds, 1.0 / size.rate)
-        await rig.turn(size.rate, min(seconds, max(1.0, 1.0 / size.rate)))  # the topics are there
+        await rig.turn(size.rate, min(seconds, max(1.0, 1.0 / size.rate)))  # creates the topics
         start = await rig.receivers.report()
         turns = []
         for _ in range(rounds):
             turn, _ = await rig.turn(size.rate, seconds)
-            # what the broker takes while nothing is published belongs to the turn as well: it waits for the last
+            # A turn includes the time until the last delivery, so rates refer to its whole length.
             turns.append(((turn.user + turn.system) / turn.seconds, turn.seconds))
         end = await rig.receivers.report()
         wire = (end.bytes - start.bytes) / (end.deliveries - start.deliveries)

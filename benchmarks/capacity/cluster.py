@@ -1,5 +1,5 @@
-"""What grows with the number of brokers: the CPU of an acknowledged publication over all of them, and what ZooKeeper is
-asked while nothing happens."""
+"""Measurement of costs that grow with the number of brokers: the CPU of an acknowledged publication over all of them,
+and ZooKeeper's load while idle."""
 
 from __future__ import annotations
 
@@ -16,13 +16,19 @@ from benchmarks.stats import slope
 from benchmarks.systems import Product, Workload
 
 BROKERS = (1, 3, 5)
-RATE = 5.0  # publications per topic and second: 500 a second
-QUIET = 6.0  # seconds
+"""Numbers of brokers to measure."""
+
+RATE = 5.0
+"""Publications per topic and second: 500 a second in all."""
+
+QUIET = 6.0
+"""Seconds in which the idle cluster is measured."""
 
 
-class Seen(Struct, frozen=True, kw_only=True):
-    """`publication_us`: CPU of all brokers, less what they take when idle. `idle_cores`: of all brokers.
-    `zookeeper_per_s`: packets that ZooKeeper received; `zookeeper_cores`: its CPU."""
+class ClusterCosts(Struct, frozen=True, kw_only=True):
+    """Costs of a number of brokers. `publication_us` is the CPU of all brokers for a publication without their idle
+    CPU, `idle_cores` their CPU while idle. `zookeeper_per_s` are packets that ZooKeeper receives, `zookeeper_cores` its
+    CPU."""
 
     brokers: int
     publication_us: float
@@ -31,13 +37,14 @@ class Seen(Struct, frozen=True, kw_only=True):
     zookeeper_cores: float
 
 
-async def measure(bench: Benchmark, brokers: int, seconds: float) -> Seen:
+async def measure(bench: Benchmark, brokers: int, seconds: float) -> ClusterCosts:
+    """Measure a cluster of `brokers` brokers, publishing for `seconds`."""
     work = Workload(subscribers=0, topics=100, payload=bench.sizes.payload, rate=RATE)
     product = Product(brokers=brokers)
     try:
         await product.start(work, None)
         await product.start_publisher(work, None)
-        await product.publish_open_loop(RATE, 1.0)  # groups are taken, topics made
+        await product.publish_open_loop(RATE, 1.0)  # elects coordinators and creates topics
         await asyncio.sleep(2.0)
         packets, begin = await _received(product), time.monotonic()
         idle, zookeeper = machine.cpu(product.pids), machine.cpu(product.zookeeper_pids)
@@ -53,20 +60,20 @@ async def measure(bench: Benchmark, brokers: int, seconds: float) -> Seen:
             raise MeasurementFailed(f"{published.answered} of {published.scheduled} publications were answered")
     finally:
         await product.stop()
-    seen = Seen(
+    costs = ClusterCosts(
         brokers=brokers, publication_us=spent / published.answered * 1e6, idle_cores=idle_cores,
         zookeeper_per_s=per_second, zookeeper_cores=zookeeper_cores,
     )  # fmt: skip
     bench.say(
-        f"{brokers} brokers: {seen.publication_us:.0f} us for a publication over all of them, "
+        f"{brokers} brokers: {costs.publication_us:.0f} us for a publication over all of them, "
         f"{per_second:.1f} packets a second to ZooKeeper when idle"
     )
-    return seen
+    return costs
 
 
 async def _received(product: Product) -> int:
-    """Packets that the ZooKeeper members have received: the word `srvr` of each. Raises MeasurementFailed when one is
-    silent."""
+    """Return the packets that all ZooKeeper members have received, from the command `srvr`. Raise MeasurementFailed
+    when one does not report it."""
     total = 0
     for server in product.cluster.ensemble.servers.split(","):
         host, port = server.rsplit(":", 1)
@@ -79,14 +86,15 @@ async def _received(product: Product) -> int:
             writer.close()
         found = re.search(r"^Received: (\d+)", text, re.MULTILINE)
         if found is None:
-            raise MeasurementFailed(f"ZooKeeper at {server} does not tell what it received: {text[:200]!r}")
+            raise MeasurementFailed(f"ZooKeeper at {server} does not report what it received: {text[:200]!r}")
         total += int(found[1])
     return total
 
 
-def copy_cost(seen: list[Seen]) -> float:
-    """CPU seconds that one more broker adds to a publication. Over 3 and more: a single broker replicates nothing."""
-    several = [one for one in seen if one.brokers > 1]
+def copy_cost(measured: list[ClusterCosts]) -> float:
+    """Return the CPU seconds that one more broker adds to a publication. A single broker is left out, because it does
+    not replicate. Raise ValueError with fewer than two numbers of brokers."""
+    several = [one for one in measured if one.brokers > 1]
     steps = [one.brokers for one in several]
     if len(several) < 2:
         raise ValueError("replication was measured with one number of brokers only")

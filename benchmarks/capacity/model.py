@@ -1,11 +1,11 @@
-"""The cost model: a broker's CPU and memory as sums over what it holds and does.
+"""The cost model: a broker's CPU and memory as sums over its clients, publications, deliveries and topics.
 
     cpu (seconds per second) = idle + client x clients + publication x publications/s + delivery x deliveries/s
     memory (bytes)           = empty + client x clients + topic x topics
 
 Both are fitted to several sizes by least squares of the *relative* error, so that small sizes count as much as large
-ones, with no cost below zero; and checked against a size that the fit has not seen. `idle` is small beside what any
-size takes, and was seen to swallow what the heartbeats of thousands of clients cost: it is measured by itself.
+ones, without negative costs, and are checked against a size that the fit does not use. `idle` is measured separately:
+it is small at any size, and a fit attributes part of the clients' heartbeats to it.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from msgspec import Struct
 
 
 class Point(Struct, frozen=True, kw_only=True):
-    """One size, and what a broker took there. Rates are per second, `cpu` in cores, `memory` in bytes; `connect` is the
-    CPU in seconds of taking one client; `wire` the bytes of one delivery that a subscriber reads; `kernel` the kernel's
-    memory for a connection, both ends."""
+    """The measurement of a broker at one size. Rates are per second, `cpu` in cores, `memory` in bytes. `connect` is
+    the CPU in seconds to accept one client, `wire` the bytes of a delivery, `kernel` the kernel's bytes for both ends
+    of a connection."""
 
     clients: int
     topics: int
@@ -33,8 +33,8 @@ class Point(Struct, frozen=True, kw_only=True):
 
 
 class Costs(Struct, frozen=True, kw_only=True):
-    """CPU in cores (`idle`), seconds (`connect`, `publication`, `delivery`), seconds per second (`client`); bytes.
-    `kernel_bytes`: of the broker's end of a connection."""
+    """The fitted costs. CPU in cores (`idle`), seconds (`connect`, `publication`, `delivery`) and seconds per second
+    (`client`); memory in bytes. `kernel_bytes` is for the broker's end of a connection."""
 
     idle: float
     client: float
@@ -48,6 +48,7 @@ class Costs(Struct, frozen=True, kw_only=True):
     kernel_bytes: float
 
     def cpu(self, point: Point) -> float:
+        """Return the predicted CPU in cores."""
         return (
             self.idle
             + self.client * point.clients
@@ -56,36 +57,37 @@ class Costs(Struct, frozen=True, kw_only=True):
         )
 
     def memory(self, point: Point) -> float:
+        """Return the predicted memory in bytes."""
         return self.empty_bytes + self.client_bytes * point.clients + self.topic_bytes * point.topics
 
 
 def relative_fit(rows: Sequence[Sequence[float]], values: Sequence[float], known: float = 0.0) -> list[float]:
-    """Non-negative coefficients that make the relative errors of `known + rows @ coefficients` least.
+    """Return the non-negative coefficients with the least relative error of `known + rows @ coefficients`.
 
-    Every set of coefficients that may be zero is tried: there are a handful. Raises ValueError for fewer values than
-    coefficients, or a value that is not above 0.
-    """
+    Try every subset of coefficients that may be above zero, which are few. Raise ValueError for fewer values than
+    coefficients, or a value that is not above 0."""
     table, target = np.asarray(rows, dtype=float), np.asarray(values, dtype=float)
     if len(target) < table.shape[1] or not np.all(target > 0):
         raise ValueError("a fit needs as many values as coefficients, each above 0")
-    weighted, wanted = table / target[:, None], 1 - known / target
+    weighted, targets = table / target[:, None], 1 - known / target
     count = table.shape[1]
-    best, least = np.zeros(count), np.inf
+    best, best_error = np.zeros(count), np.inf
     for chosen in range(1, 2**count):
         columns = [column for column in range(count) if chosen >> column & 1]
-        found = np.linalg.lstsq(weighted[:, columns], wanted, rcond=None)[0]
-        if np.any(found < 0):
+        solution = np.linalg.lstsq(weighted[:, columns], targets, rcond=None)[0]
+        if np.any(solution < 0):
             continue
-        error = float(np.sum((weighted[:, columns] @ found - wanted) ** 2))
-        if error < least - 1e-12:
-            least = error
+        error = float(np.sum((weighted[:, columns] @ solution - targets) ** 2))
+        if error < best_error - 1e-12:
+            best_error = error
             best = np.zeros(count)
-            best[columns] = found
+            best[columns] = solution
     return [float(value) for value in best]
 
 
 def fit(points: Sequence[Point], idle: float) -> Costs:
-    """`idle`: cores that a broker without clients takes. Raises ValueError for fewer than five sizes."""
+    """Fit the model. `idle` is the CPU of a broker without clients, in cores. Raise ValueError for fewer than five
+    sizes."""
     if len(points) < 5:
         raise ValueError(f"{len(points)} sizes are too few for a fit; five or more are needed")
     client, publication, delivery = relative_fit(
@@ -103,13 +105,14 @@ def fit(points: Sequence[Point], idle: float) -> Costs:
     )  # fmt: skip
 
 
-class Check(Struct, frozen=True):
-    """`error` is relative: |predicted / measured - 1|."""
+class PredictionError(Struct, frozen=True):
+    """A prediction compared with a measurement. `error` is |predicted / measured - 1|."""
 
     measured: float
     predicted: float
     error: float
 
 
-def check(measured: float, predicted: float) -> Check:
-    return Check(measured, predicted, abs(predicted / measured - 1))
+def check(measured: float, predicted: float) -> PredictionError:
+    """Return the relative error of a prediction."""
+    return PredictionError(measured, predicted, abs(predicted / measured - 1))

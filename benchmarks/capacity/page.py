@@ -1,4 +1,4 @@
-"""docs/capacity.md from a result of `python -m benchmarks.capacity`: the fit, its check, and what follows from it."""
+"""The page docs/reference/capacity.md from a result. Pure."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 import msgspec
 
-from benchmarks.capacity.cluster import Seen, copy_cost
-from benchmarks.capacity.model import Check, Costs, Point, check, fit
-from benchmarks.capacity.simulation import Failover, Latencies, failover, fan_out
-from benchmarks.capacity.sizing import CapacityScenario, Server, Sizing, needs
+from benchmarks.capacity.cluster import ClusterCosts, copy_cost
+from benchmarks.capacity.model import Costs, Point, PredictionError, check, fit
+from benchmarks.capacity.simulation import FailoverResult, FanOutResult, failover, fan_out
+from benchmarks.capacity.sizing import BrokerMachine, CapacityScenario, Sizing, size_clusters
 
 TEMPLATE = Path(__file__).parent / "capacity.template.md"
-SERVER = Server()
+SERVER = BrokerMachine()
 SCENARIOS = (
     CapacityScenario(name="1 M clients, 100 topics, each once a second", clients=1_000_000, topics=100, rate=1.0,
                      payload=140),
@@ -26,53 +26,58 @@ SCENARIOS = (
     CapacityScenario(name="10 M clients, a topic each, once a minute, 512 bytes", clients=10_000_000, topics=10_000_000,
              rate=1 / 60, payload=512),
 )  # fmt: skip
-CONNECTS = 5000  # per second and broker: the default of limits.connectsPerSecond
-ALLOWED = 0.15  # relative error at the held-out size
+CONNECTS = 5000
+"""Connects a second and broker: the default of limits.connectsPerSecond."""
+
+MAX_ERROR = 0.15
+"""Relative error at the held-out size, at most."""
 
 
-class Result(msgspec.Struct, kw_only=True):
-    """It grows while it is measured. `failed` has the parts that went wrong, each with the reason."""
+class CapacityResult(msgspec.Struct, kw_only=True):
+    """The measurements so far. `failed` has the reason of each measurement that failed."""
 
     machine: dict[str, Any]
     points: list[Point] = msgspec.field(default_factory=list)
     held_out: Point | None = None
-    cluster: list[Seen] = msgspec.field(default_factory=list)
+    cluster: list[ClusterCosts] = msgspec.field(default_factory=list)
     failed: dict[str, str] = msgspec.field(default_factory=dict)
 
     @property
     def costs(self) -> Costs:
-        """Raises ValueError when too little was measured."""
-        idle = [seen.idle_cores for seen in self.cluster if seen.brokers == 1]
+        """The fitted costs. Raises ValueError when too little is measured."""
+        idle = [result.idle_cores for result in self.cluster if result.brokers == 1]
         if not idle:
             raise ValueError("a broker without clients has not been measured")
         return fit(self.points, idle[0])
 
-    def checks(self) -> dict[str, Check]:
-        """At the size that the fit has not seen. Raises ValueError when that is missing."""
+    def checks(self) -> dict[str, PredictionError]:
+        """Return the errors at the size that the fit does not use. Raise ValueError when it is not measured."""
         costs, point = self.costs, self.held_out
         if point is None:
-            raise ValueError("the size that was to be held out has not been measured")
+            raise ValueError("the held-out size has not been measured")
         return {"CPU": check(point.cpu, costs.cpu(point)), "memory": check(point.memory, costs.memory(point))}
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table."""
     lines = ["| " + " | ".join(columns) + " |", "|" + " --- |" * len(columns)]
     return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
 
 
-def render(result: Result) -> str:
-    """Raises ValueError when too little was measured."""
+def render(result: CapacityResult) -> str:
+    """Return the page. Raise ValueError when too little is measured."""
     costs, copy = result.costs, copy_cost(result.cluster)
-    found: dict[str, Sizing | str] = {}
+    sizings: dict[str, Sizing | str] = {}
     for scenario in SCENARIOS:
         try:
-            found[scenario.name] = needs(costs, copy, scenario, SERVER)
+            sizings[scenario.name] = size_clusters(costs, copy, scenario, SERVER)
         except ValueError as reason:
-            found[scenario.name] = str(reason)
+            sizings[scenario.name] = str(reason)
     return TEMPLATE.read_text().format(
         machine=_machine(result.machine), costs=_costs(costs, copy), points=_points(result), checks=_checks(result),
-        cluster=_cluster(result.cluster, copy), server=_server(), needs=_needs(found), fan_out=_fan_out(costs, found),
-        failover=_failover(costs, found),
+        cluster=_cluster(result.cluster, copy), server=_server(), needs=_needs(sizings),
+        fan_out=_fan_out(costs, sizings),
+        failover=_failover(costs, sizings),
     )  # fmt: skip
 
 
@@ -93,7 +98,7 @@ def _costs(costs: Costs, copy: float) -> str:
     return table(("of a", "CPU", "memory"), rows)
 
 
-def _points(result: Result) -> str:
+def _points(result: CapacityResult) -> str:
     costs = result.costs
     rows = []
     for point in [*result.points, *([result.held_out] if result.held_out else [])]:
@@ -108,17 +113,17 @@ def _points(result: Result) -> str:
     return table(columns, rows)
 
 
-def _checks(result: Result) -> str:
+def _checks(result: CapacityResult) -> str:
     parts = [f"{name} {one.error * 100:.1f}%" for name, one in result.checks().items()]
-    met = all(one.error <= ALLOWED for one in result.checks().values())
-    return f"{' and '.join(parts)} (goal {ALLOWED * 100:.0f}%: {'reached' if met else 'MISSED'})"
+    met = all(one.error <= MAX_ERROR for one in result.checks().values())
+    return f"{' and '.join(parts)} (goal {MAX_ERROR * 100:.0f}%: {'reached' if met else 'MISSED'})"
 
 
-def _cluster(seen: Sequence[Seen], copy: float) -> str:
+def _cluster(result: Sequence[ClusterCosts], copy: float) -> str:
     rows = [
         (f"{one.brokers}", f"{one.publication_us:.0f} us", f"{one.idle_cores * 100:.1f}%", f"{one.zookeeper_per_s:.1f}",
          f"{one.zookeeper_cores * 100:.2f}%")
-        for one in seen
+        for one in result
     ]  # fmt: skip
     columns = ("brokers", "CPU of a publication, all brokers", "CPU of all brokers when idle",
                "packets/s to ZooKeeper when idle", "ZooKeeper's CPU")  # fmt: skip
@@ -132,9 +137,9 @@ def _server() -> str:
     )
 
 
-def _needs(found: Mapping[str, Sizing | str]) -> str:
+def _needs(sizings: Mapping[str, Sizing | str]) -> str:
     rows = []
-    for name, one in found.items():
+    for name, one in sizings.items():
         if isinstance(one, str):
             rows.append((name, one, *[""] * 8))
             continue
@@ -149,43 +154,45 @@ def _needs(found: Mapping[str, Sizing | str]) -> str:
     return table(columns, rows)
 
 
-def _fan_out(costs: Costs, found: Mapping[str, Sizing | str]) -> str:
+def _fan_out(costs: Costs, sizings: Mapping[str, Sizing | str]) -> str:
     rows = []
     for scenario in SCENARIOS:
-        one = found[scenario.name]
+        one = sizings[scenario.name]
         if isinstance(one, str):
             continue
         topics = max(1, scenario.topics // one.clusters)
         for staggered in (True, False):
-            seen: Latencies = fan_out(
+            result: FanOutResult = fan_out(
                 subscribers=scenario.clients // one.all_brokers, processes=one.processes, topics=topics,
                 rate=scenario.rate, delivery=costs.delivery, publication=0.0, staggered=staggered,
                 seconds=max(10.0, 2 / scenario.rate),
             )  # fmt: skip
             rows.append((
-                scenario.name, "evenly over the period" if staggered else "all at once", f"{seen.median:,.1f}",
-                f"{seen.p99:,.1f}", f"{seen.largest:,.1f}", f"{seen.busy * 100:.0f}%",
+                scenario.name, "evenly over the period" if staggered else "all at once", f"{result.median:,.1f}",
+                f"{result.p99:,.1f}", f"{result.largest:,.1f}", f"{result.busy * 100:.0f}%",
             ))  # fmt: skip
     columns = ("", "topics publish", "median ms", "P99 ms", "largest ms", "an I/O process is busy")
     return table(columns, rows)
 
 
-def _failover(costs: Costs, found: Mapping[str, Sizing | str]) -> str:
+def _failover(costs: Costs, sizings: Mapping[str, Sizing | str]) -> str:
     rows = []
     for scenario in SCENARIOS:
-        one = found[scenario.name]
+        one = sizings[scenario.name]
         if isinstance(one, str):
             continue
-        idle = 1 - (one.cores - one.logic) / one.processes  # what deliveries and heartbeats leave of an I/O process
+        idle = (
+            1 - (one.cores - one.logic) / one.processes
+        )  # share of an I/O process that deliveries and heartbeats leave
         for limit, said in ((CONNECTS, f"{CONNECTS:,} (the default)"), (4 * CONNECTS, f"{4 * CONNECTS:,}")):
-            seen: Failover = failover(
+            result: FailoverResult = failover(
                 clients=scenario.clients // one.all_brokers, brokers=one.brokers - 1, processes=one.processes,
                 connect=costs.connect / idle, connects_per_second=limit,
             )  # fmt: skip
-            arrivals = " ".join(f"{sum(seen.arrivals[ten : ten + 100]):,}" for ten in range(0, 600, 100))
+            arrivals = " ".join(f"{sum(result.arrivals[ten : ten + 100]):,}" for ten in range(0, 600, 100))
             rows.append((
-                scenario.name, f"{seen.clients:,}", said, f"{seen.median:.1f}", f"{seen.p99:.1f}",
-                f"{seen.largest:.1f}", f"{seen.given_up:,}", arrivals,
+                scenario.name, f"{result.clients:,}", said, f"{result.median:.1f}", f"{result.p99:.1f}",
+                f"{result.largest:.1f}", f"{result.given_up:,}", arrivals,
             ))  # fmt: skip
     columns = ("", "clients of the dead broker", "connectsPerSecond", "median s", "P99 s", "largest s",
                "attempts given up", "attempts in each of 6 times 10 s")  # fmt: skip

@@ -1,12 +1,12 @@
-"""What so many clients need, by the fitted costs: brokers, cores, memory, bandwidth.
+"""Sizing: the brokers, cores, memory and bandwidth that a number of clients needs, by the fitted costs. Pure.
 
-Every publication reaches every broker of a cluster, so what a publication costs is paid once for each broker, in the
-one process that holds the logic; deliveries and clients are shared out among brokers and their I/O processes. More
-brokers help with clients and deliveries, then, and not with publications: where these fill the logic's core, the topics
-have to be spread over several clusters.
+Every publication reaches every broker of a cluster, so each broker pays its cost, in the one process that holds the
+logic. Deliveries and clients are divided among brokers and their I/O processes. So more brokers help with clients and
+deliveries, but not with publications. When publications fill the logic's core, the topics must be divided among several
+clusters.
 
-Costs were measured over loopback, where a machine's kernel does the receiver's work within a send; on a server a
-network card's driver takes its place, which is not measured here.
+Costs were measured over loopback, where the kernel does the receiver's work within a send. On a server a network card's
+driver takes its place, which is not measured here.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ from msgspec import Struct
 
 from benchmarks.capacity.model import Costs, Point
 
-OVERHEAD = 66
+PACKET_OVERHEAD = 66
 """Bytes around a delivery that travels alone: Ethernet 14, IPv4 20, TCP with timestamps 32."""
 MEASURED_PAYLOAD = 140
 """Bytes, at which `Costs.wire_bytes` was measured."""
-LEAST, MOST = 3, 99
+MIN_BROKERS, MAX_BROKERS = 3, 99
 """Brokers of a cluster."""
 
 
-class Server(Struct, frozen=True, kw_only=True):
-    """One machine for one broker. `busy`: how full it may be; the rest is for the clients of a broker that died."""
+class BrokerMachine(Struct, frozen=True, kw_only=True):
+    """The machine of one broker. `busy` is the share that may be used; the rest is for the clients of a failed
+    broker."""
 
     cores: int = 16
     memory_gib: float = 64.0
@@ -35,7 +36,7 @@ class Server(Struct, frozen=True, kw_only=True):
 
 
 class CapacityScenario(Struct, frozen=True, kw_only=True):
-    """Every client has one topic. `rate`: publications per second of each topic. `payload` in bytes."""
+    """A number of clients with one topic each. `rate` is publications per second and topic, `payload` bytes."""
 
     name: str
     clients: int
@@ -45,9 +46,9 @@ class CapacityScenario(Struct, frozen=True, kw_only=True):
 
 
 class Sizing(Struct, frozen=True, kw_only=True):
-    """Of one broker, unless it says otherwise."""
+    """The resources of one broker, unless a field says otherwise."""
 
-    clusters: int  # that the topics have to be spread over
+    clusters: int  # among which the topics are divided
     brokers: int  # of each cluster
     limited_by: str
     cores: float
@@ -61,29 +62,30 @@ class Sizing(Struct, frozen=True, kw_only=True):
 
     @property
     def all_brokers(self) -> int:
+        """Brokers of all clusters."""
         return self.clusters * self.brokers
 
 
-def needs(costs: Costs, copy: float, scenario: CapacityScenario, server: Server) -> Sizing:
-    """The fewest clusters, then the fewest brokers. `copy`: CPU seconds, over all brokers, that one more broker adds to
-    a publication. Raises ValueError when not even 99 brokers do."""
+def size_clusters(costs: Costs, copy: float, scenario: CapacityScenario, server: BrokerMachine) -> Sizing:
+    """Return the sizing with the fewest clusters, and then the fewest brokers. `copy` is the CPU seconds, over all
+    brokers, that one more broker adds to a publication. Raise ValueError when `MAX_BROKERS` are not enough."""
     publications = scenario.topics * scenario.rate
-    # with the copies that many brokers make; a few make less
+    # with the copies of a large cluster; a small one makes fewer
     clusters = max(1, math.ceil(publications * (costs.publication + copy) / server.busy))
-    for brokers in range(LEAST, MOST + 1):
-        found = _of(costs, copy, scenario, server, clusters, brokers)
-        full = {
-            "cores": found.cores / server.cores,
-            "memory": (found.user_gib + found.kernel_gib) / server.memory_gib,
-            "bandwidth": (found.gbit + found.replication_gbit) / server.gbit,
+    for brokers in range(MIN_BROKERS, MAX_BROKERS + 1):
+        sizing = _size_cluster(costs, copy, scenario, server, clusters, brokers)
+        usage = {
+            "cores": sizing.cores / server.cores,
+            "memory": (sizing.user_gib + sizing.kernel_gib) / server.memory_gib,
+            "bandwidth": (sizing.gbit + sizing.replication_gbit) / server.gbit,
         }
-        if max(full.values()) <= server.busy:
-            return found
-    raise ValueError(f"{scenario.name}: {MOST} brokers do not do")
+        if max(usage.values()) <= server.busy:
+            return sizing
+    raise ValueError(f"{scenario.name}: {MAX_BROKERS} brokers are not enough")
 
 
-def _of(
-    costs: Costs, copy: float, scenario: CapacityScenario, server: Server, clusters: int, brokers: int
+def _size_cluster(
+    costs: Costs, copy: float, scenario: CapacityScenario, server: BrokerMachine, clusters: int, brokers: int
 ) -> Sizing:  # fmt: skip
     clients = scenario.clients / clusters / brokers
     topics = scenario.topics / clusters
@@ -92,7 +94,7 @@ def _of(
     copies = copy * publications / brokers * (brokers - 1)
     logic = costs.publication * publications + copies
     cores = costs.cpu(own) + copies
-    wire = costs.wire_bytes + scenario.payload - MEASURED_PAYLOAD + OVERHEAD
+    wire = costs.wire_bytes + scenario.payload - MEASURED_PAYLOAD + PACKET_OVERHEAD
     parts = {
         "deliveries": costs.delivery * deliveries, "publications": logic, "heartbeats": costs.client * clients,
         "idle": costs.idle,
@@ -101,14 +103,16 @@ def _of(
     return Sizing(
         clusters=clusters,
         brokers=brokers,
-        limited_by="the fewest that a cluster has" if brokers == LEAST else max(parts, key=lambda name: parts[name]),
+        limited_by="the fewest that a cluster has"
+        if brokers == MIN_BROKERS
+        else max(parts, key=lambda name: parts[name]),
         cores=cores,
         logic=logic,
-        # each I/O process is a Python of its own, beside the logic's
+        # each I/O process is a Python interpreter of its own
         user_gib=(costs.memory(own) + costs.empty_bytes * processes) / 2**30,
         kernel_gib=clients * costs.kernel_bytes / 2**30,
         gbit=deliveries * wire * 8 / 1e9,
-        replication_gbit=publications / brokers * (brokers - 1) * (scenario.payload + OVERHEAD) * 8 / 1e9,
+        replication_gbit=publications / brokers * (brokers - 1) * (scenario.payload + PACKET_OVERHEAD) * 8 / 1e9,
         processes=processes,
         descriptors=math.ceil(clients / processes),
     )

@@ -1,4 +1,4 @@
-"""docs/evaluation.md from a result of `python -m benchmarks.evaluation`. Pure."""
+"""The page docs/reference/evaluation.md from a result of `python -m benchmarks.evaluation`. Pure."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ HEADS = ("median", "mean", "stdev", "P90", "P95", "P99")
 
 
 def render(result: Mapping[str, Any]) -> str:
+    """Return the page."""
     vertical, three, machine = result["vertical"], result["three"], result["machine"]
     ended, largest = vertical["ended"], vertical["rows"][-1]
     return TEMPLATE.read_text().format(
         machine=f"{machine['cores']} cores of {machine['cpu']}, {machine['memory_gib']} GiB, Linux {machine['kernel']}",
         warmup=f"{result['warmup']:g}", seconds=f"{result['seconds']:g}", vertical=_vertical(vertical["rows"]),
         per_topic=f"{largest['subscribers'] // largest['topics']:,}",
-        ended=f"Not carried: {ended}." if ended else "Every size was carried.", three=_three(three),
+        ended=f"Not sustained: {ended}." if ended else "Every size was sustained.", three=_three(three),
         clients=f"{three['clients']:,}", topics=three["topics"], deliveries=f"{three['deliveries_per_s']:,.0f}",
         resumed=f"{three['resumed']:,}", killed=f"{three['killed_clients']:,}", others=three["others_disconnected"],
         median=_seconds(three, "median"), p99=_seconds(three, "p99"), largest=_seconds(three, "max"),
@@ -30,16 +31,16 @@ def render(result: Mapping[str, Any]) -> str:
 
 
 def _seconds(three: Mapping[str, Any], name: str) -> str:
-    found = three["resume_seconds"][name]
-    return "-" if found is None else f"{found:.2f}"
+    latency = three["resume_seconds"][name]
+    return "-" if latency is None else f"{latency:.2f}"
 
 
 def _counts(counts: list[int]) -> str:
     return " / ".join(f"{count:,}" for count in counts)
 
 
-def _latency(found: Mapping[str, Any]) -> list[str]:
-    return ["" if found[name] is None else f"{found[name]:,.2f}" for name in STATISTICS]
+def _latency(latency: Mapping[str, Any]) -> list[str]:
+    return ["" if latency[name] is None else f"{latency[name]:,.2f}" for name in STATISTICS]
 
 
 def _vertical(rows: list[Mapping[str, Any]]) -> str:

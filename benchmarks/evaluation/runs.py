@@ -1,8 +1,9 @@
-"""The runs: as published, each client has one topic, every topic has 140 bytes once a second, topics are staggered.
+"""The runs of the evaluation: as published, each client has one topic, and topics with payloads of 140 bytes publish
+staggered over a second.
 
-Sizes are a twentieth of the published ones, on a machine with an eighth of the cores, which also has to hold all the
-clients. The first table is of one broker whose I/O processes hold the clients; a size that loses something or falls
-behind ends it. The second is the benchmark of the failover, with the published numbers of topics.
+Sizes are a twentieth of the published ones, on a machine with an eighth of the cores that also holds all clients. The
+first table is of one broker whose I/O processes hold the clients; the first size that loses a delivery or falls behind
+ends it. The second is the failover benchmark with the published number of topics.
 """
 
 from __future__ import annotations
@@ -21,24 +22,28 @@ from benchmarks.receivers import MAX_PER_PROCESS
 from benchmarks.rig import Rig
 from benchmarks.systems import Product, UnsupportedField, Workload
 
-RATE = 1.0  # publications per topic and second
-BEHIND = 5000.0  # milliseconds of P99 from which a size is not carried
+RATE = 1.0
+"""Publications per topic and second."""
+
+MAX_P99_MS = 5000.0
+"""Milliseconds of P99 above which the broker does not sustain a size."""
 
 
-async def vertical(
+async def run_one_server(
     bench: Benchmark, sizes: list[int], per_topic: int, warmup: float, seconds: float,
-    keep: Callable[[dict[str, Any]], None],
+    add_row: Callable[[dict[str, Any]], None],
 ) -> str:  # fmt: skip
-    """`keep` gets a row for each number of subscribers, until one is not carried: which, and why, or ""."""
+    """Measure one broker with each number of subscribers, and add a row for each. Return the first size that failed
+    with the reason, or ""."""
     for subscribers in sizes:
         try:
             row = await _row(bench, subscribers, max(1, subscribers // per_topic), warmup, seconds)
         except (MeasurementFailed, UnsupportedField) as reason:
             bench.say(f"{subscribers:,} subscribers: {reason}")
             return f"{subscribers:,} subscribers: {str(reason).splitlines()[0]}"
-        if row["latency_ms"]["p99"] > BEHIND:
+        if row["latency_ms"]["p99"] > MAX_P99_MS:
             return f"{subscribers:,} subscribers: P99 {row['latency_ms']['p99']:,.0f} ms"
-        keep(row)
+        add_row(row)
         bench.say(
             f"{subscribers:,} subscribers, {row['topics']} topics: median {row['latency_ms']['median']:.1f} ms, "
             f"P99 {row['latency_ms']['p99']:.1f} ms, broker {row['broker_cpu_percent']:.1f}% of the machine"
@@ -48,7 +53,9 @@ async def vertical(
 
 async def _row(bench: Benchmark, subscribers: int, topics: int, warmup: float, seconds: float) -> dict[str, Any]:
     work = Workload(subscribers=subscribers - subscribers % topics, topics=topics, payload=140, rate=RATE)
-    processes = -(-subscribers * 5 // 4 // MAX_PER_PROCESS)  # with room, for shares are not quite even
+    processes = -(
+        -subscribers * 5 // 4 // MAX_PER_PROCESS
+    )  # with spare room, because processes have slightly uneven shares
     spec = {"brokers": {"ioProcesses": processes}} if processes > 1 else {}
     rig = Rig(Product(spec=spec), work, pinned=False)
     try:
@@ -74,6 +81,9 @@ async def _row(bench: Benchmark, subscribers: int, topics: int, warmup: float, s
     }
 
 
-async def three(bench: Benchmark, subscribers: int, topics: int, rate: float, seconds: float) -> dict[str, Any]:
+async def run_three_servers(
+    bench: Benchmark, subscribers: int, topics: int, rate: float, seconds: float
+) -> dict[str, Any]:
+    """Measure three brokers of which one is killed."""
     work = Workload(subscribers=subscribers - subscribers % topics, topics=topics, payload=140, rate=rate)
     return await kill_one(bench, work, seconds)

@@ -86,7 +86,7 @@ def established(pids: Iterable[int], port: int) -> Counter[int]:
         if fields[3] == "01" and int(fields[1].rsplit(":", 1)[1], 16) == port:
             inodes.add(f"socket:[{fields[9]}]")
     counts: Counter[int] = Counter()
-    for pid in machine.families(pids):
+    for pid in machine.process_trees(pids):
         for link in Path(f"/proc/{pid}/fd").iterdir():
             try:
                 counts[pid] += str(link.readlink()) in inodes

@@ -18,10 +18,10 @@ from benchmarks.capacity import __main__ as capacity
 from benchmarks.capacity import broker, cluster, page
 from benchmarks.capacity.__main__ import main
 from benchmarks.capacity.broker import HELD_OUT, SIZES
-from benchmarks.capacity.cluster import Seen, copy_cost
+from benchmarks.capacity.cluster import ClusterCosts, copy_cost
 from benchmarks.capacity.model import Costs, Point, check, fit, relative_fit
 from benchmarks.capacity.simulation import failover, fan_out, queue
-from benchmarks.capacity.sizing import CapacityScenario, Server, needs
+from benchmarks.capacity.sizing import BrokerMachine, CapacityScenario, size_clusters
 from benchmarks.evaluation import __main__ as evaluation
 from benchmarks.evaluation.page import render as render_evaluation
 from benchmarks.longrun import LongRun
@@ -78,7 +78,7 @@ def scenario(clients: int, topics: int, rate: float = 1.0, payload: int = 140) -
 
 
 def test_what_a_million_clients_need() -> None:
-    found = needs(TRUE, 20e-6, scenario(1_000_000, 100), Server())
+    found = size_clusters(TRUE, 20e-6, scenario(1_000_000, 100), BrokerMachine())
     assert (found.clusters, found.brokers, found.limited_by) == (1, 3, "the fewest that a cluster has")
     clients = 1_000_000 / 3
     copies = 20e-6 * 100 / 3 * 2
@@ -93,29 +93,29 @@ def test_what_a_million_clients_need() -> None:
 
 
 def test_more_clients_take_more_brokers_and_a_bigger_payload_more_bandwidth() -> None:
-    few, many = (needs(TRUE, 20e-6, scenario(count, 100), Server()) for count in (1_000_000, 10_000_000))
+    few, many = (size_clusters(TRUE, 20e-6, scenario(count, 100), BrokerMachine()) for count in (1_000_000, 10_000_000))
     assert many.brokers > 3
     assert many.limited_by == "deliveries"
     assert many.cores / 16 <= 0.6
     assert max(many.gbit / 10, many.cores / 16, (many.user_gib + many.kernel_gib) / 64) > 0.5  # no more than needed
-    assert needs(TRUE, 20e-6, scenario(1_000_000, 100, payload=1140), Server()).gbit > 3 * few.gbit
-    with pytest.raises(ValueError, match="99 brokers do not do"):
-        needs(TRUE, 20e-6, scenario(10**9, 100), Server())
+    assert size_clusters(TRUE, 20e-6, scenario(1_000_000, 100, payload=1140), BrokerMachine()).gbit > 3 * few.gbit
+    with pytest.raises(ValueError, match="99 brokers are not enough"):
+        size_clusters(TRUE, 20e-6, scenario(10**9, 100), BrokerMachine())
 
 
 def test_publications_that_fill_the_logic_take_several_clusters() -> None:
-    found = needs(TRUE, 0.0, scenario(1_000_000, 1_000_000, rate=1 / 60), Server())
+    found = size_clusters(TRUE, 0.0, scenario(1_000_000, 1_000_000, rate=1 / 60), BrokerMachine())
     publications = 1_000_000 / 60
     assert found.clusters == -(-publications * 150e-6 // 0.6)
     assert found.logic <= 0.6
-    copying = needs(TRUE, 100e-6, scenario(1_000_000, 1_000_000, rate=1 / 60), Server())
+    copying = size_clusters(TRUE, 100e-6, scenario(1_000_000, 1_000_000, rate=1 / 60), BrokerMachine())
     assert copying.clusters > found.clusters
     assert copying.logic <= 0.6  # it is one process, whatever the other cores do
 
 
 def test_replication_grows_by_what_a_broker_more_costs() -> None:
-    def seen(brokers: int, micros: float) -> Seen:
-        return Seen(
+    def seen(brokers: int, micros: float) -> ClusterCosts:
+        return ClusterCosts(
             brokers=brokers, publication_us=micros, idle_cores=0.01, zookeeper_per_s=1.0, zookeeper_cores=0.001
         )  # fmt: skip
 
@@ -205,14 +205,14 @@ def test_slow_connects_queue() -> None:
     assert found.largest == pytest.approx(10.0, rel=0.05)
 
 
-def result() -> page.Result:
+def result() -> page.CapacityResult:
     machine = {"cores": 2, "cpu": "a CPU", "kernel": "6.1", "python": "3.11", "memory_gib": 24.0}
     seen = [
-        Seen(brokers=brokers, publication_us=100.0 * brokers, idle_cores=0.01, zookeeper_per_s=2.0 * brokers,
+        ClusterCosts(brokers=brokers, publication_us=100.0 * brokers, idle_cores=0.01, zookeeper_per_s=2.0 * brokers,
              zookeeper_cores=0.001)
         for brokers in (1, 3, 5)
     ]  # fmt: skip
-    return page.Result(machine=machine, points=POINTS, held_out=measured(*HELD_OUT), cluster=seen)
+    return page.CapacityResult(machine=machine, points=POINTS, held_out=measured(*HELD_OUT), cluster=seen)
 
 
 def test_the_page_says_what_the_model_gives() -> None:
@@ -262,7 +262,7 @@ def test_what_could_not_be_measured_is_named_and_measured_alone_afterwards(
             raise MeasurementFailed("closed by the server")
         return measured(*size)
 
-    async def seen(_bench: Any, brokers: int, *_: Any) -> Seen:
+    async def seen(_bench: Any, brokers: int, *_: Any) -> ClusterCosts:
         asked.append(brokers)
         if brokers in broken:
             raise OSError("no port")
@@ -284,7 +284,7 @@ def test_what_could_not_be_measured_is_named_and_measured_alone_afterwards(
     assert (done.exit_code, made.exists()) == (0, True), done.output
     assert asked == [HELD_OUT, 3]
     assert json.loads(path.read_text())["failed"] == {}
-    assert capacity.HELD_OUT not in capacity.TINY
+    assert capacity.TINY_HELD_OUT not in capacity.TINY
 
 
 def test_an_evaluation_keeps_the_part_that_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -301,8 +301,8 @@ def test_an_evaluation_keeps_the_part_that_was_measured(tmp_path: Path, monkeypa
             raise MeasurementFailed("not resumed")
         return THREE
 
-    monkeypatch.setattr(evaluation, "vertical", vertical)
-    monkeypatch.setattr(evaluation, "three", three)
+    monkeypatch.setattr(evaluation, "run_one_server", vertical)
+    monkeypatch.setattr(evaluation, "run_three_servers", three)
     path, made = tmp_path / "r.json", tmp_path / "page.md"
     arguments = ["--json", str(path), "--page", str(made), "--largest", "10000", "--rows", "2"]
     done = CliRunner().invoke(evaluation.main, arguments)
@@ -311,7 +311,7 @@ def test_an_evaluation_keeps_the_part_that_was_measured(tmp_path: Path, monkeypa
     assert (found["failed"], found["vertical"]["rows"]) == ({"three": "not resumed"}, [ROW])
     done = CliRunner().invoke(evaluation.main, [*arguments, "--from", str(path)])
     assert (done.exit_code, asked) == (0, ["vertical [5000, 10000]", "three", "three"]), done.output
-    assert "Not carried: 10,000 subscribers: too slow." in made.read_text()
+    assert "Not sustained: 10,000 subscribers: too slow." in made.read_text()
 
 
 def test_the_evaluations_page_has_the_published_columns() -> None:
@@ -323,7 +323,7 @@ def test_the_evaluations_page_has_the_published_columns() -> None:
     assert "| 5,000 | 5 | 1.50 | 2.00 | 0.50 | 3.00 | 4.00 | 5.00 | 3.25% | 0.008 | 1.50% | 45 |" in text
     assert "5.00%, 5.00%, 5.00% | 99 / 101 / 100 |" in text
     assert "10.00%, 10.00% | 150 / 0 / 150 |" in text
-    assert "Not carried: 10,000 subscribers: too slow." in text
+    assert "Not sustained: 10,000 subscribers: too slow." in text
     assert "\n1,000 subscribers of each topic" in text
     assert "{" not in text
 
@@ -341,7 +341,7 @@ def test_connects_are_taken_with_what_the_clients_leave() -> None:
     """A broker's I/O processes are up to 60% full before those of a dead one come."""
     found = result()
     costs = structs.replace(TRUE, connect=2e-3)
-    own = needs(costs, 0.0, page.SCENARIOS[0], page.SERVER)
+    own = size_clusters(costs, 0.0, page.SCENARIOS[0], page.SERVER)
     busy = (own.cores - own.logic) / own.processes
     assert busy > 0.4
     text = page._failover(costs, {one.name: own if one is page.SCENARIOS[0] else "" for one in page.SCENARIOS})
@@ -454,7 +454,7 @@ async def test_a_zookeeper_that_does_not_tell_has_not_received_nothing() -> None
     listening = await asyncio.start_server(refuses, "127.0.0.1", 0)
     servers = f"127.0.0.1:{listening.sockets[0].getsockname()[1]}"
     product: Any = SimpleNamespace(cluster=SimpleNamespace(ensemble=SimpleNamespace(servers=servers)))
-    with pytest.raises(MeasurementFailed, match="does not tell what it received: 'srvr is not executed"):
+    with pytest.raises(MeasurementFailed, match="does not report what it received: 'srvr is not executed"):
         await cluster._received(product)
     listening.close()
     await listening.wait_closed()

@@ -50,15 +50,15 @@ def test_unpacked_libraries_are_found_beside_the_program(nowhere: Path) -> None:
 def test_without_go_or_debian_the_reason_is_told(nowhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert peers.main() == 1
     told = capsys.readouterr().out
-    assert "nats: could not be had: github.com/nats-io/nats-server/v2@" in told
-    assert "mosquitto: could not be had: mosquitto is taken from Debian's packages" in told
+    assert "nats: not installed: github.com/nats-io/nats-server/v2@" in told
+    assert "mosquitto: not installed: mosquitto is a Debian package" in told
 
 
 def test_an_installer_that_fails_is_quoted(nowhere: Path) -> None:
     program(nowhere / "bin" / "go", "#!/bin/sh\necho 'no such module' >&2\nexit 3\n")
     nats = next(peer for peer in peers.PEERS if peer.name == "nats")
-    with pytest.raises(peers.NotHad, match="ended with 3: no such module"):
+    with pytest.raises(peers.InstallFailed, match="ended with 3: no such module"):
         peers.install(nats)
     program(nowhere / "bin" / "go")
-    with pytest.raises(peers.NotHad, match="is not where it should be"):
+    with pytest.raises(peers.InstallFailed, match="was not installed in"):
         peers.install(nats)

@@ -128,7 +128,7 @@ def test_a_goal_without_a_number_is_not_met() -> None:
 def test_what_misses_a_goal_by_little_does_not_look_like_it() -> None:
     found = {"fanout": {"ratio_raw": 1.1004, "syscalls_per_delivery": 12345.0, "ratio_best_peer": 0.65}}
     console = Console(width=200, file=io.StringIO(), record=True)
-    console.print(report.goals(check_targets(found, ["fanout"])))
+    console.print(report._targets(check_targets(found, ["fanout"])))
     rows = [re.findall(r"[^│\s][^│]*[^│\s]", line) for line in console.export_text().splitlines() if "fanout." in line]
     assert [row[1:] for row in rows] == [
         ["1.1004", "at most 1.1", "MISSED"], ["0.65", "at most 0.65", "yes"],
@@ -199,7 +199,7 @@ def test_publishing_is_compared_in_rate_and_in_single_times() -> None:
     assert (alone["ratio_jetstream"], alone["missing_peers"]) == (None, ["jetstream"])
 
 
-def heard(latencies: list[float], **more: Any) -> ipc.ReceiverReport:
+def report_of(latencies: list[float], **more: Any) -> ipc.ReceiverReport:
     histogram = Histogram(bucket_bounds())
     for value in latencies:
         histogram.observe(value)
@@ -209,8 +209,11 @@ def heard(latencies: list[float], **more: Any) -> ipc.ReceiverReport:
 
 
 def test_failover_counts_who_lost_a_link_though_its_broker_lived() -> None:
-    before, during = ReceiverTotals([heard([0.01] * 100)]), ReceiverTotals([heard([0.01], resumes=[0.5, 0.7, 2.0])])
-    after = ReceiverTotals([heard([0.02] * 100, disconnected=13, subscribed=[16, 0, 17], resumes=[1.5])])
+    before, during = (
+        ReceiverTotals([report_of([0.01] * 100)]),
+        ReceiverTotals([report_of([0.01], resumes=[0.5, 0.7, 2.0])]),
+    )
+    after = ReceiverTotals([report_of([0.02] * 100, disconnected=13, subscribed=[16, 0, 17], resumes=[1.5])])
     found = failover.summary(before, during, after)
     assert (found["killed_clients"], found["others_disconnected"]) == (11, 2)
     assert found["resumed"] == 4
@@ -220,8 +223,8 @@ def test_failover_counts_who_lost_a_link_though_its_broker_lived() -> None:
 
 
 def test_a_storm_is_felt_by_those_who_stayed() -> None:
-    quiet, live = ReceiverTotals([heard([0.01] * 50)]), ReceiverTotals([heard([0.03] * 50)])
-    found = storm.summary(quiet, live, ReceiverTotals([heard([], resumes=[1.0, 2.0], refused=3)]), 2.5)
+    quiet, live = ReceiverTotals([report_of([0.01] * 50)]), ReceiverTotals([report_of([0.03] * 50)])
+    found = storm.summary(quiet, live, ReceiverTotals([report_of([], resumes=[1.0, 2.0], refused=3)]), 2.5)
     assert found["live_ratio"] == pytest.approx(3.0, rel=0.1)
     assert (found["returned"], found["refused_attempts"], found["seconds"]) == (2, 3, 2.5)
 
@@ -235,7 +238,10 @@ def test_cycles_are_judged_behind_the_first() -> None:
 
 
 def test_totals_of_several_receivers_are_one_audience() -> None:
-    parts = [heard([0.01], deliveries=5, connected=3, user=1.0), heard([0.02], deliveries=7, connected=4, system=0.5)]
+    parts = [
+        report_of([0.01], deliveries=5, connected=3, user=1.0),
+        report_of([0.02], deliveries=7, connected=4, system=0.5),
+    ]
     found = ReceiverTotals(parts)
     assert (found.deliveries, found.connected, found.cpu, found.subscribed) == (12, 7, 1.5, [20, 22, 24])
     assert found.latency.count == 2
@@ -330,10 +336,10 @@ def test_the_readmes_table_is_made_of_one_result_and_made_again() -> None:
     assert "| acknowledged publications, two copies of three | 41,234 /s |  |" in text
     assert "memory of an idle" not in text
     assert "beside nats 2.15.2; missing: mosquitto" in text
-    once = readme.placed("# M\n\n## Try it\n", text)
+    once = readme.insert_table("# M\n\n## Try it\n", text)
     assert once.count(readme.BEGIN) == 1
     assert once.index("7.50 us") < once.index("## Try it")
-    assert readme.placed(once, text) == once
-    assert "9.90 us" in readme.placed(once, text.replace("7.50 us", "9.90 us"))
+    assert readme.insert_table(once, text) == once
+    assert "9.90 us" in readme.insert_table(once, text.replace("7.50 us", "9.90 us"))
     with pytest.raises(ValueError, match="no '## Try it'"):
-        readme.placed("# M\n", text)
+        readme.insert_table("# M\n", text)

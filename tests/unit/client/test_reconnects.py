@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from benchmarks.reconnects import AWAY, URLS, arrivals, slices
+from benchmarks.reconnects import AWAY, URLS, attempts, slices
 
 CLIENTS = 1000
 
 
 def test_clients_of_a_killed_broker_spread_over_a_second_and_over_the_others() -> None:
-    found = arrivals("killed", CLIENTS)
+    found = attempts("killed", CLIENTS)
     assert len(found) == CLIENTS  # one attempt each: nobody tries the dead one again
     counts = slices(found)
     assert len(counts) == 10
@@ -18,7 +18,7 @@ def test_clients_of_a_killed_broker_spread_over_a_second_and_over_the_others() -
 
 
 def test_clients_whose_brokers_are_all_away_come_less_and_less_often_and_never_together() -> None:
-    counts = slices(arrivals("away", CLIENTS), 1.0)
+    counts = slices(attempts("away", CLIENTS), 1.0)
     assert max(counts[10:]) <= 0.5 * max(counts)
     assert max(counts[int(AWAY) :]) <= 0.4 * CLIENTS  # when they are back, they are not overrun either
     assert len(counts) <= AWAY + 2 * 6
