@@ -88,14 +88,18 @@ def _machine(machine: Mapping[str, Any]) -> str:
 def _costs(costs: Costs, copy: float) -> str:
     rows = [
         ("broker without clients", f"{costs.idle * 100:.2f}% of a core", f"{costs.empty_bytes / 2**20:.1f} MiB"),
-        ("client (its heartbeat)", f"{costs.client * 1e6:.2f} us a second", f"{costs.client_bytes / 1024:.2f} KiB"),
+        ("client (heartbeats)", f"{costs.client * 1e6:.2f} us per second", f"{costs.client_bytes / 1024:.2f} KiB"),
         ("delivery", f"{costs.delivery * 1e6:.2f} us", f"{costs.wire_bytes:.0f} bytes on the wire (140 of payload)"),
         ("publication, at each broker", f"{costs.publication * 1e6:.0f} us", ""),
-        ("publication, for each broker more, over all", f"{copy * 1e6:.0f} us", ""),
-        ("topic", "", f"{costs.topic_bytes / 1024:.2f} KiB (with a few publications kept)"),
-        ("taking a client", f"{costs.connect * 1e6:.0f} us", f"{costs.kernel_bytes / 1024:.1f} KiB of the kernel"),
+        ("publication, each further broker, over all brokers", f"{copy * 1e6:.0f} us", ""),
+        ("topic", "", f"{costs.topic_bytes / 1024:.2f} KiB (with a few cached publications)"),
+        (
+            "accepting a client",
+            f"{costs.connect * 1e6:.0f} us",
+            f"{costs.kernel_bytes / 1024:.1f} KiB of kernel memory",
+        ),
     ]
-    return table(("of a", "CPU", "memory"), rows)
+    return table(("item", "CPU", "memory"), rows)
 
 
 def _points(result: CapacityResult) -> str:
@@ -108,15 +112,15 @@ def _points(result: CapacityResult) -> str:
             f"{point.cpu * 100:.1f}%", f"{costs.cpu(point) * 100:.1f}%", f"{point.memory / 2**20:.1f}",
             f"{costs.memory(point) / 2**20:.1f}",
         ))  # fmt: skip
-    columns = ("clients", "topics", "publications/s", "deliveries/s", "CPU measured", "CPU by the model",
-               "MiB measured", "MiB by the model")  # fmt: skip
+    columns = ("clients", "topics", "publications/s", "deliveries/s", "CPU measured", "CPU predicted",
+               "MiB measured", "MiB predicted")  # fmt: skip
     return table(columns, rows)
 
 
 def _checks(result: CapacityResult) -> str:
     parts = [f"{name} {one.error * 100:.1f}%" for name, one in result.checks().items()]
     met = all(one.error <= MAX_ERROR for one in result.checks().values())
-    return f"{' and '.join(parts)} (goal {MAX_ERROR * 100:.0f}%: {'reached' if met else 'MISSED'})"
+    return f"{' and '.join(parts)} (target {MAX_ERROR * 100:.0f}%: {'reached' if met else 'MISSED'})"
 
 
 def _cluster(result: Sequence[ClusterCosts], copy: float) -> str:
@@ -125,8 +129,8 @@ def _cluster(result: Sequence[ClusterCosts], copy: float) -> str:
          f"{one.zookeeper_cores * 100:.2f}%")
         for one in result
     ]  # fmt: skip
-    columns = ("brokers", "CPU of a publication, all brokers", "CPU of all brokers when idle",
-               "packets/s to ZooKeeper when idle", "ZooKeeper's CPU")  # fmt: skip
+    columns = ("brokers", "CPU of a publication, all brokers", "idle CPU of all brokers",
+               "packets/s to ZooKeeper while idle", "ZooKeeper's CPU")  # fmt: skip
     return table(columns, rows)
 
 
@@ -148,9 +152,9 @@ def _needs(sizings: Mapping[str, Sizing | str]) -> str:
             f"{one.user_gib:.1f} + {one.kernel_gib:.1f}", f"{one.gbit:.2f} + {one.replication_gbit:.3f}",
             f"{one.descriptors:,}", f"{one.cores * one.all_brokers:.0f}", one.limited_by,
         ))  # fmt: skip
-    columns = ("", "clusters", "brokers of each", "I/O processes", "cores (of these logic)", "GiB user + kernel",
-               "Gbit/s clients + brokers", "descriptors of a process", "cores in all",
-               "most of a broker's CPU")  # fmt: skip
+    columns = ("", "clusters", "brokers per cluster", "I/O processes", "cores (logic)", "GiB user + kernel",
+               "Gbit/s clients + brokers", "descriptors per process", "cores of all brokers",
+               "largest part of a broker's CPU")  # fmt: skip
     return table(columns, rows)
 
 
@@ -171,7 +175,7 @@ def _fan_out(costs: Costs, sizings: Mapping[str, Sizing | str]) -> str:
                 scenario.name, "evenly over the period" if staggered else "all at once", f"{result.median:,.1f}",
                 f"{result.p99:,.1f}", f"{result.largest:,.1f}", f"{result.busy * 100:.0f}%",
             ))  # fmt: skip
-    columns = ("", "topics publish", "median ms", "P99 ms", "largest ms", "an I/O process is busy")
+    columns = ("", "topics publish", "median ms", "P99 ms", "largest ms", "I/O process utilisation")
     return table(columns, rows)
 
 
@@ -194,6 +198,6 @@ def _failover(costs: Costs, sizings: Mapping[str, Sizing | str]) -> str:
                 scenario.name, f"{result.clients:,}", said, f"{result.median:.1f}", f"{result.p99:.1f}",
                 f"{result.largest:.1f}", f"{result.given_up:,}", arrivals,
             ))  # fmt: skip
-    columns = ("", "clients of the dead broker", "connectsPerSecond", "median s", "P99 s", "largest s",
-               "attempts given up", "attempts in each of 6 times 10 s")  # fmt: skip
+    columns = ("", "clients of the failed broker", "connectsPerSecond", "median s", "P99 s", "largest s",
+               "attempts given up", "attempts in six periods of 10 s")  # fmt: skip
     return table(columns, rows)

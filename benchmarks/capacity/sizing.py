@@ -103,9 +103,7 @@ def _size_cluster(
     return Sizing(
         clusters=clusters,
         brokers=brokers,
-        limited_by="the fewest that a cluster has"
-        if brokers == MIN_BROKERS
-        else max(parts, key=lambda name: parts[name]),
+        limited_by="minimum of a cluster" if brokers == MIN_BROKERS else max(parts, key=lambda name: parts[name]),
         cores=cores,
         logic=logic,
         # each I/O process is a Python interpreter of its own

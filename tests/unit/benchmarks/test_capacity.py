@@ -79,7 +79,7 @@ def scenario(clients: int, topics: int, rate: float = 1.0, payload: int = 140) -
 
 def test_what_a_million_clients_need() -> None:
     found = size_clusters(TRUE, 20e-6, scenario(1_000_000, 100), BrokerMachine())
-    assert (found.clusters, found.brokers, found.limited_by) == (1, 3, "the fewest that a cluster has")
+    assert (found.clusters, found.brokers, found.limited_by) == (1, 3, "minimum of a cluster")
     clients = 1_000_000 / 3
     copies = 20e-6 * 100 / 3 * 2
     assert found.cores == pytest.approx(0.01 + 2e-6 * clients + 150e-6 * 100 + 7e-6 * clients + copies, rel=1e-6)
@@ -218,7 +218,7 @@ def result() -> page.CapacityResult:
 def test_the_page_says_what_the_model_gives() -> None:
     text = page.render(result())
     assert "| delivery | 7.00 us | 190 bytes on the wire (140 of payload) |" in text
-    assert "CPU 0.0% and memory 0.0% (goal 15%: reached)" in text
+    assert "CPU 0.0% and memory 0.0% (target 15%: reached)" in text
     assert "**held out**: 7,000" in text
     assert "{" not in text
     for one in page.SCENARIOS:
