@@ -324,7 +324,7 @@ def test_the_evaluations_page_has_the_published_columns() -> None:
     assert "5.00%, 5.00%, 5.00% | 99 / 101 / 100 |" in text
     assert "10.00%, 10.00% | 150 / 0 / 150 |" in text
     assert "Not sustained: 10,000 subscribers: too slow." in text
-    assert "\n1,000 subscribers of each topic" in text
+    assert "Each topic has 1,000 subscribers" in text
     assert "{" not in text
 
 
@@ -333,7 +333,7 @@ def test_the_evaluations_page_says_how_many_heard_a_topic() -> None:
         "machine": {"cores": 2, "cpu": "a CPU", "kernel": "6.1", "memory_gib": 24.0}, "warmup": 4.0, "seconds": 20.0,
         "vertical": {"rows": [{**ROW, "topics": 50}], "ended": ""}, "three": THREE,
     })  # fmt: skip
-    assert "\n100 subscribers of each topic" in text
+    assert "Each topic has 100 subscribers" in text
     assert "1,000 subscribers" not in text
 
 
