@@ -96,7 +96,7 @@ COPY --from=build-spark /opt/java /opt/java
 COPY --from=build-spark /opt/migratory /opt/migratory
 COPY docker/spark/java /opt/spark-java/bin/java
 COPY docker/spark/entrypoint spark/migratory_spark/log4j2.properties /opt/spark/
-COPY spark/migratory_spark/jobs/sla_in_pod.py /opt/spark/report.py
+COPY spark/migratory_spark/pod/driver.py /opt/spark/report.py
 ENV JAVA_HOME=/opt/java PATH=/opt/migratory/bin:/opt/java/bin:$PATH
 USER 10001:10001
 ENTRYPOINT ["/opt/spark/entrypoint"]

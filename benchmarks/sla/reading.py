@@ -17,15 +17,15 @@ MATCHERS = '{__name__=~"migratory_.*"}'
 # In a process of its own: what is measured is its whole CPU time for the work, begun with nothing remembered.
 _CHILD = """
 import json, sys, time
-from migratory_spark.prometheus import reading, stretches
+from migratory_spark.prometheus import partitions
 from migratory_spark.prometheus.arrow import Batches
 from migratory_spark.prometheus.options import parse_options
 url, matchers, api, shape, start, end = sys.argv[1:]
 options = parse_options({"url": url, "matchers": matchers, "api": api, "shape": shape})
 batches = Batches(options.shape, options.columns)
 began, used, samples, total = time.perf_counter(), time.process_time(), 0, 0.0
-for begin, until in stretches.cut(int(start), int(end)):
-    for block in reading.read(options, begin, until):
+for begin, until in partitions.cut(int(start), int(end)):
+    for block in partitions.read(options, begin, until):
         samples += len(block)
         total += float(block.values.sum())
         for batch in batches.of([block]):

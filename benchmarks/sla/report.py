@@ -9,7 +9,7 @@ from pathlib import Path
 from migratory_local.processes.java import find_java, spark_home
 from migratory_resources.objectives import DEFAULT_OBJECTIVES
 from migratory_spark.jobs.inputs import Folder, Servers
-from migratory_spark.report import sla_report
+from migratory_spark.report.build import sla_report
 from migratory_spark.session import local_session
 
 

@@ -1,10 +1,15 @@
-"""From samples to an SLA verdict, on Spark.
+"""SLA reports on Spark: scraped samples in, verdicts on service level objectives out.
 
-Begin with `report.py`. `samples.py` reads what was scraped, `packing.py`, `merging.py` and `kept.py` bring it together
-once, `increases.py` turns counters into what happened, `adding.py` adds that up, `distributions.py` turns histogram
-buckets into quantiles, `verdicts.py` judges, `sections.py` makes the parts of a report of it, `document.py` is its
-form, `table.py` prints. `compare.py` sets two reports beside each other, `history.py` keeps many as rows.
+Begin with `report/build.py`, which runs the pipeline. Its packages import in one direction only (a layers contract in
+`pyproject.toml`):
 
-Folders: `prometheus` (samples from Prometheus servers), `jobs` (what spark-submit and `migratory sla` run), `pod` (a
-report in a Kubernetes pod), `html` (the report as a page), `alerting` (rules and a dashboard).
+    read        samples to whole series: files, tables, merging of servers
+    aggregate   series to increases, totals by time interval, distributions, scrape coverage, incidents
+    judge       totals to good and bad events of each objective, and to verdicts
+    report      everything to one document; comparison of two documents, history of many
+    render      documents to tables for terminals and to HTML pages
+
+Beside them: `prometheus` (a Spark data source that reads Prometheus servers), `alerting` (Prometheus rules and a
+Grafana dashboard), `jobs` (command lines for spark-submit and `migratory sla`), `pod` (a report in a Kubernetes pod).
+Shared by all: `metrics.py`, `times.py`, `document.py` (the report's types), `errors.py`, `session.py`.
 """

@@ -66,6 +66,19 @@ def local_session(
         _end_java()
 
 
+@contextmanager
+def submitted_session(name: str) -> Iterator[SparkSession]:
+    """Ended with the block, so that executors go whatever happened. Without `spark-submit` it is a local one."""
+    session = SparkSession.builder.appName(name).getOrCreate()
+    try:
+        # What results depend on is not the submitter's to say.
+        session.conf.set("spark.sql.session.timeZone", "UTC")
+        session.conf.set("spark.sql.ansi.enabled", "true")
+        yield session
+    finally:
+        session.stop()
+
+
 def _end_java() -> None:
     """PySpark keeps its Java process until the interpreter ends; a report that is done leaves none behind."""
     gateway = SparkContext._gateway

@@ -17,8 +17,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from migratory_spark.jobs import outputs
-from migratory_spark.jobs.exits import VERDICTS, BadInput, Ending, Unreadable
-from migratory_spark.jobs.options import REPORT, objectives_option, options, result_file
+from migratory_spark.jobs.command_line import (
+    REPORT,
+    VERDICTS,
+    BadInput,
+    Ending,
+    Unreadable,
+    objectives_option,
+    options,
+    result_file,
+)
 from migratory_spark.jobs.recorder_compact import COMPACT
 from migratory_spark.jobs.sla_compare import COMPARE
 
@@ -50,7 +58,7 @@ def report(**values: Any) -> None:
       migratory sla report --prometheus http://127.0.0.1:9090 --start ... --end ... --html report.html
     """
     with Ending():
-        from migratory_spark.jobs.run import Question, run_report
+        from migratory_spark.jobs.sla_report import Question, run_report
 
         code = run_report(Question(**values), _session)
     sys.exit(code)
@@ -101,7 +109,7 @@ def rules(objectives: Path | None, resource: str | None) -> None:
     """
     with Ending():
         from migratory_spark.alerting.rules import rule_file, rule_resource
-        from migratory_spark.jobs.run import load_objectives
+        from migratory_spark.jobs.sla_report import load_objectives
 
         loaded = load_objectives(objectives)
         try:

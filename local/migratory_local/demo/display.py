@@ -87,7 +87,7 @@ def counts_line(event: LoadEvent, brokers: Sequence[str] = ()) -> str:
 
 def show_result(result: DemoResult, console: Console) -> None:
     """Print totals, the fault, the SLA report, and the failures if there are any."""
-    from migratory_spark.table import render
+    from migratory_spark.render.tables import render
 
     console.print(Group(_totals(result.to_json()), render(result.report)))
     for failure in result.failures[:_MAX_FAILURES]:

@@ -112,7 +112,7 @@ def write_request(
 
 def main(request_path: Path, report_path: Path) -> None:
     """Make the report: the body of the process."""
-    from migratory_spark.report import Incident, as_plain, build_report
+    from migratory_spark.report.build import Incident, as_plain, build_report
     from migratory_spark.session import local_session
 
     request = json.loads(request_path.read_text())
@@ -127,7 +127,7 @@ def main(request_path: Path, report_path: Path) -> None:
         )
     report = msgspec.structs.replace(report, notes=[*request["notes"], *report.notes])
     if request["page"] is not None:
-        from migratory_spark.html.page import render_page
+        from migratory_spark.render.page import render_page
 
         Path(request["page"]).write_text(render_page(report))
     report_path.write_text(json.dumps(as_plain(report)))

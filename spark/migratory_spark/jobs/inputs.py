@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from migratory_spark import names
-from migratory_spark.jobs.exits import BadInput, Unreadable
+from migratory_spark import metrics
+from migratory_spark.jobs.command_line import BadInput, Unreadable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from migratory_spark.samples import Source as Samples
+    from migratory_spark.read.samples import Source as Samples
 
 _TASK = 2_500_000
 """Samples that one task reads from a server: in shorter stretches of time labels would be most of the work."""
@@ -48,14 +48,14 @@ class Folder:
 
     def samples(self, session: SparkSession) -> Samples:
         """For a report, which chooses the cluster itself."""
-        from migratory_spark.samples import files
+        from migratory_spark.read.samples import files
 
         return files(session, self.path)
 
     def read(self, session: SparkSession) -> DataFrame:
         """As a table, a row per sample; with `source` where a file has it."""
         # Spark takes long to load; who is told at once that there is no such folder should not wait for it.
-        from migratory_spark.samples import schema_of
+        from migratory_spark.read.samples import schema_of
 
         schema = schema_of(path for path in self.path.rglob("*.parquet") if path.is_file())
         table = session.read.schema(schema).option("recursiveFileLookup", "true").parquet(str(self.path))
@@ -74,7 +74,7 @@ class Servers:
 
     @property
     def _metrics(self) -> list[str]:
-        return sorted(set(names.all_metrics()) - set(names.SHARED))
+        return sorted(set(metrics.all_metrics()) - set(metrics.SHARED))
 
     @property
     def _named(self) -> str:
@@ -89,7 +89,7 @@ class Servers:
 
     @property
     def options(self) -> dict[str, str]:
-        matchers = f'{self._own} {{__name__=~"{"|".join(names.SHARED)}"}}'
+        matchers = f'{self._own} {{__name__=~"{"|".join(metrics.SHARED)}"}}'
         several = "," in self.urls
         return {
             "url": self.urls,
@@ -105,7 +105,7 @@ class Servers:
     def check(self) -> None:
         """Raises BadInput for options, a window or names that lead nowhere, Unreadable for a server that can't be
         asked."""
-        from migratory_spark.prometheus import NothingFound, OptionError, ServerError, presence
+        from migratory_spark.prometheus import NothingFound, OptionError, ServerError, preflight
         from migratory_spark.prometheus.options import parse_options
 
         # The data source takes names in any case.
@@ -113,7 +113,7 @@ class Servers:
         if wrong := [name for name in _OURS if name.lower() in given]:
             raise BadInput(f"--prometheus-option: {wrong[0]} is for the report to say{_INSTEAD.get(wrong[0], '')}")
         try:
-            presence.check(parse_options({**self.options, "matchers": self._own}))
+            preflight.check(parse_options({**self.options, "matchers": self._own}))
         except OptionError as error:
             raise BadInput(f"--prometheus: {error}") from None
         except NothingFound as error:
@@ -127,17 +127,17 @@ class Servers:
         sample."""
         from dataclasses import replace
 
-        from migratory_spark.prometheus import FORMAT, presence, register, stretches
+        from migratory_spark.prometheus import FORMAT, partitions, preflight, register
         from migratory_spark.prometheus.options import parse_options
-        from migratory_spark.samples import table
+        from migratory_spark.read.samples import table
 
         register(session)
         columns = self.options["columns"].replace("timestamp,value,series", "timestamps,values")
         options = {**self.options, "shape": "series", "columns": columns}
         each = " ".join(f"{name}{{{self._named}}}" for name in self._metrics)
-        samples = presence.count(parse_options({**options, "matchers": f"{each} {' '.join(names.SHARED)}"}))
+        samples = preflight.count(parse_options({**options, "matchers": f"{each} {' '.join(metrics.SHARED)}"}))
         if samples is not None:
-            length = stretches.length_of(self.end_ms - self.first_ms, samples, _TASK)
+            length = partitions.length_of(self.end_ms - self.first_ms, samples, _TASK)
             options = {"partition": f"{length}ms", **options}
         return replace(table(session.read.format(FORMAT).options(**options).load()), samples=samples)
 
@@ -176,7 +176,7 @@ def _of_cluster(table: DataFrame, cluster: str | None) -> DataFrame:
     from pyspark.sql import functions as F
 
     named: Any = F.col("labels")["cluster"]
-    return table.where((named == cluster) | (F.col("metric").isin(*names.SHARED) & named.isNull()))
+    return table.where((named == cluster) | (F.col("metric").isin(*metrics.SHARED) & named.isNull()))
 
 
 def _seconds(milliseconds: int) -> str:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from migratory_spark.jobs.exits import BadInput
+from migratory_spark.jobs.command_line import BadInput
 
 
 def check(option: str, path: Path | None) -> None:

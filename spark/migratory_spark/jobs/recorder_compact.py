@@ -17,16 +17,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from migratory_spark.jobs.exits import BadInput, Ending, Unreadable
+from migratory_spark.jobs.command_line import BadInput, Ending, Unreadable, options
 from migratory_spark.jobs.inputs import Folder
-from migratory_spark.jobs.options import options
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
     from pyspark.sql import DataFrame
 
-    from migratory_spark.jobs.run import OpenSession
+    from migratory_spark.jobs.sla_report import OpenSession
 
 COMPACT = (
     click.option("--samples", type=click.Path(path_type=Path), required=True, metavar="DIR",
@@ -164,7 +163,7 @@ def _size(folder: Path) -> tuple[int, int]:
 @options(*COMPACT)
 def main(**values: Any) -> None:
     """Write the recorder's samples anew in few files, one for each day."""
-    from migratory_spark.jobs.sessions import submitted_session
+    from migratory_spark.session import submitted_session
 
     with Ending():
         code = run_compact(**values, open_session=partial(submitted_session, "migratory-recorder-compact"))

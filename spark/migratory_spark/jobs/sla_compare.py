@@ -12,10 +12,9 @@ from typing import Any
 import click
 import msgspec
 
-from migratory_spark.compare import NotAReport, compare, load_report
 from migratory_spark.jobs import outputs
-from migratory_spark.jobs.exits import CHANGES, BadInput, Ending
-from migratory_spark.jobs.options import options, result_file
+from migratory_spark.jobs.command_line import CHANGES, BadInput, Ending, options, result_file
+from migratory_spark.report.comparison import NotAReport, compare, load_report
 
 COMPARE = (
     click.argument("first", type=click.Path(path_type=Path)),
@@ -27,7 +26,7 @@ COMPARE = (
 
 def run_compare(first: Path, second: Path, json_file: Path | None, html_file: Path | None) -> int:
     """Prints the tables and returns the exit code. Raises BadInput."""
-    from migratory_spark.compare_table import show
+    from migratory_spark.render.comparison_tables import show
 
     files = {"--json": json_file, "--html": html_file}
     outputs.check_apart({"FIRST": first, **files})
@@ -44,7 +43,7 @@ def run_compare(first: Path, second: Path, json_file: Path | None, html_file: Pa
         outputs.write("--json", json_file, text + "\n")
     if html_file is not None:
         # Matplotlib loads longer than a comparison takes.
-        from migratory_spark.html.comparison import render_comparison
+        from migratory_spark.render.page import render_comparison
 
         outputs.write("--html", html_file, render_comparison(found, one, other))
     show(found)

@@ -1,6 +1,6 @@
-"""A report made in a Kubernetes pod: the question comes as a file, the answer goes into a ConfigMap.
+"""A report in a Kubernetes pod: the request is a JSON file, the result goes into a ConfigMap.
 
-`request.py` is what is asked, `result.py` what is answered and how it is kept within its bounds, `access.py` how a
-Prometheus wants to be asked, `server.py` the one call to the API server. The job is `jobs/sla_in_pod.py`; who asks is
-the operator, with which nothing is shared but the form of the two (docs/reports.md).
+Begin with `driver.py`, which Spark runs in the pod. `request.py` reads the request and the Secret with credentials for
+Prometheus, `result.py` builds the ConfigMap's content within its size limit. The operator writes the request and reads
+the result; both formats are in docs/how-to/reports.md, and no code is shared.
 """

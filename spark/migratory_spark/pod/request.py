@@ -11,8 +11,20 @@ import msgspec
 from migratory_resources.objectives import Objective, check_objectives
 from pydantic import ValidationError
 
-from migratory_spark.jobs.exits import BadInput
-from migratory_spark.jobs.run import Question
+from migratory_spark.jobs.command_line import BadInput
+from migratory_spark.jobs.sla_report import Question
+
+FOLDER = Path("/etc/migratory/prometheus")
+"""The same in the driver and in the executors, which ask the server themselves."""
+
+_FILES = {
+    "token": "tokenFile",
+    "password": "passwordFile",
+    "ca.crt": "caFile",
+    "tls.crt": "certFile",
+    "tls.key": "keyFile",
+}
+_USER = "username"
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,3 +74,16 @@ def question(request: Request, settings: Sequence[tuple[str, str]]) -> Question:
         html_file=None,
         history=None if request.history is None else Path(request.history),
     )
+
+
+def settings(folder: Path = FOLDER) -> list[tuple[str, str]]:
+    """Options of the data source; none where no Secret is mounted. Raises BadInput for one that holds nothing known."""
+    if not folder.is_dir():
+        return []
+    found = [(option, str(folder / name)) for name, option in _FILES.items() if (folder / name).is_file()]
+    if (folder / _USER).is_file():
+        found.append(("user", (folder / _USER).read_text().strip()))
+    if not found:
+        allowed = ", ".join(sorted([*_FILES, _USER]))
+        raise BadInput(f"the Secret for Prometheus has none of the keys {allowed}")
+    return found

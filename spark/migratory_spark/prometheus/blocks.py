@@ -10,7 +10,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from migratory_spark.prometheus import wire
+from migratory_spark.prometheus import protobuf
 
 Int64 = npt.NDArray[np.int64]
 Float64 = npt.NDArray[np.float64]
@@ -47,8 +47,8 @@ class Series:
 
 @lru_cache(maxsize=1 << 15)
 def decoded(labels: bytes) -> Series:
-    """Of encoded labels. A worker meets the same ones again in every stretch of time. Raises wire.BadMessage."""
-    return Series.of(wire.labels(labels))
+    """Of encoded labels. A worker meets the same ones again in every stretch of time. Raises protobuf.BadMessage."""
+    return Series.of(protobuf.labels(labels))
 
 
 @dataclass(slots=True)

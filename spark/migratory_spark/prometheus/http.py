@@ -15,7 +15,7 @@ from functools import lru_cache
 import urllib3
 from urllib3.exceptions import HTTPError, IncompleteRead, MaxRetryError, ReadTimeoutError, SSLError
 
-from migratory_spark.prometheus.errors import BrokenAnswer, ServerError, TooMuch, Unsupported
+from migratory_spark.errors import BrokenAnswer, ServerError, TooMuch, Unsupported
 from migratory_spark.prometheus.options import Access
 
 _PIECE = 1 << 18

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
-from migratory_spark.prometheus.errors import OptionError
+from migratory_spark.errors import OptionError
 from migratory_spark.prometheus.selectors import BadSelector, Selector, parse
 
 Api = Literal["auto", "remote_read", "remote_read_samples", "range_selector"]

@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from migratory_spark.prometheus import chunked, plain
+from migratory_spark.errors import BrokenAnswer
+from migratory_spark.prometheus import chunk_stream, sample_response
 from migratory_spark.prometheus.blocks import Block
-from migratory_spark.prometheus.errors import BrokenAnswer
 from migratory_spark.prometheus.http import ask
 from migratory_spark.prometheus.options import Access
+from migratory_spark.prometheus.protobuf import SAMPLES, STREAMED_XOR_CHUNKS, BadMessage, read_request, varint
 from migratory_spark.prometheus.selectors import Matcher
-from migratory_spark.prometheus.wire import SAMPLES, STREAMED_XOR_CHUNKS, BadMessage, read_request, varint
 
 PATH = "/api/v1/read"
 _HEADERS = {
@@ -42,9 +42,9 @@ def read(
         kind = answer.content_type.partition(";")[0].strip().lower()
         try:
             if kind == _STREAMED:
-                yield from chunked.blocks(chunked.frames(answer.pieces()), start_ms, end_ms)
+                yield from chunk_stream.blocks(chunk_stream.frames(answer.pieces()), start_ms, end_ms)
             elif kind == _PLAIN:
-                yield from plain.blocks(_uncompressed(answer.body()), start_ms, end_ms)
+                yield from sample_response.blocks(_uncompressed(answer.body()), start_ms, end_ms)
             else:
                 raise BadMessage(f"content of type {answer.content_type or 'none'}; is option url that of Prometheus?")
         except BadMessage as error:

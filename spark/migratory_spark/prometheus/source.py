@@ -1,7 +1,7 @@
 """The data source `prometheus` for Spark: `session.read.format("prometheus")` and `session.readStream`.
 
-Thin: options are checked in `options.py`, a partition is read in `reading.py`. The classes travel to Spark's workers by
-name, so this package has to be installed there.
+Thin: options are checked in `options.py`, a partition is read in `partitions.py`. The classes travel to Spark's
+workers by name, so this package has to be installed there.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from migratory_spark.prometheus import filters, presence, reading, stretches
+from migratory_spark.errors import NothingFound, OptionError
+from migratory_spark.prometheus import partitions, preflight, pushdown
 from migratory_spark.prometheus.arrow import Batches, spark_schema
-from migratory_spark.prometheus.errors import NothingFound, OptionError
 from migratory_spark.prometheus.options import Options, parse_options
 
 FORMAT = "prometheus"
@@ -63,7 +63,7 @@ class PrometheusDataSource(DataSource):
 def _batches(options: Options, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     # Spark makes a partition without a value where there is none.
     if partition.value is not None:
-        yield from Batches(options.shape, options.columns).of(reading.read(options, *partition.value))
+        yield from Batches(options.shape, options.columns).of(partitions.read(options, *partition.value))
 
 
 class PrometheusReader(DataSourceReader):
@@ -72,16 +72,16 @@ class PrometheusReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
-        start_ms, end_ms = presence.window(options)
+        start_ms, end_ms = preflight.window(options)
         if options.when_empty != "allow":
             try:
-                presence.check(options)
+                preflight.check(options)
             except NothingFound as nothing:
                 if options.when_empty == "fail":
                     raise
                 log.warning("%s", nothing)
                 return []
-        return [Stretch(*ends) for ends in stretches.cut(start_ms, end_ms, options.partition_ms)]
+        return [Stretch(*ends) for ends in partitions.cut(start_ms, end_ms, options.partition_ms)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _batches(self._options, partition)
@@ -91,7 +91,7 @@ class FilteringReader(PrometheusReader):
     """With option `pushdown`, which needs Spark's configuration of the name PUSHDOWN as well."""
 
     def pushFilters(self, filters_: list[Filter]) -> Iterable[Filter]:
-        self._options, left = filters.push(self._options, filters_)
+        self._options, left = pushdown.push(self._options, filters_)
         return left
 
 
@@ -116,7 +116,7 @@ class PrometheusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         self._last_ms = self._now_ms()
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        ends = stretches.cut(start["until_ms"], end["until_ms"], self._options.partition_ms)
+        ends = partitions.cut(start["until_ms"], end["until_ms"], self._options.partition_ms)
         return [Stretch(*one) for one in ends]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -124,7 +124,7 @@ class PrometheusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
     def _now_ms(self) -> int:
         """How far all servers surely have everything."""
-        clocks = [presence.server_now_ms(url, self._options.access) for url in self._options.urls]
+        clocks = [preflight.server_now_ms(url, self._options.access) for url in self._options.urls]
         now = min(clocks) - self._options.delay_ms
         return now if self._last_ms is None else min(now, self._last_ms)
 
@@ -150,5 +150,5 @@ def read_samples(
         "whenEmpty": "allow",
         **{name: str(value) for name, value in options.items()},
     }
-    presence.check(parse_options(given))
+    preflight.check(parse_options(given))
     return session.read.format(FORMAT).options(**given).load()

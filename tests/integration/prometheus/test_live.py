@@ -12,7 +12,7 @@ import pytest
 from migratory_local.processes.network import free_ports
 from migratory_spark.prometheus import read_samples, register
 from migratory_spark.prometheus.blocks import STALE
-from migratory_spark.samples import table
+from migratory_spark.read.samples import table
 from migratory_testing.realprometheus import Exporter, Prometheus
 from migratory_testing.rises import increases
 from migratory_testing.waiting import poll

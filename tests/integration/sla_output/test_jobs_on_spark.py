@@ -26,10 +26,10 @@ from migratory_local.processes.java import find_java, spark_home
 from migratory_local.processes.network import LOOPBACK, free_ports
 from migratory_local.processes.process import Process
 from migratory_spark.jobs import sla_report as job
-from migratory_spark.jobs.exits import BadInput, Unreadable
+from migratory_spark.jobs.command_line import BadInput, Unreadable
 from migratory_spark.jobs.inputs import Folder, Servers
 from migratory_spark.jobs.recorder_compact import content, run_compact
-from migratory_spark.jobs.run import Question, run_report
+from migratory_spark.jobs.sla_report import Question, run_report
 from migratory_spark.prometheus.blocks import STALE
 from migratory_testing.prometheus_wire import of_bits
 from migratory_testing.recordings import DELIVERIES, SECONDS, START, openmetrics, recording, write_parquet

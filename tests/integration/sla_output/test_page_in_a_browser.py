@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from migratory_spark.compare import compare
-from migratory_spark.html.compare_plots import COMPARE_PLOTS
-from migratory_spark.html.comparison import render_comparison
-from migratory_spark.html.page import render_page
-from migratory_spark.html.plots import PLOTS
+from migratory_spark.render.comparison_plots import COMPARE_PLOTS
+from migratory_spark.render.page import render_comparison, render_page
+from migratory_spark.render.plots import PLOTS
+from migratory_spark.report.comparison import compare
 from migratory_testing.chromium import Chromium, find_chromium
 from migratory_testing.reports import empty_report, sample_report
 

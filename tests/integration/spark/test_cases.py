@@ -15,8 +15,8 @@ import migratory_testing.autumn
 import pytest
 from migratory_local.demo.report_job import JAVA_OPTIONS
 from migratory_resources.objectives import Objective
-from migratory_spark.cells import TooManyCells
-from migratory_spark.report import sla_report
+from migratory_spark.aggregate.time_grid import TooManyCells
+from migratory_spark.report.build import sla_report
 from migratory_testing.autumn import AUTUMNS, Autumn, record
 from migratory_testing.autumn import report as make_report
 from pyspark.sql import SparkSession

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from migratory_spark.catalogue import NO_LAYOUT, catalogue, facts
-from migratory_spark.gauges import gauges
-from migratory_spark.kept import FEW, keep
-from migratory_spark.packing import Wanted, packs
-from migratory_spark.samples import SCHEMA, BadSamples, NoSamples, Source, files, read_parquet, table
+from migratory_spark.aggregate.gauges import gauges
+from migratory_spark.aggregate.series_catalog import NO_LAYOUT, catalogue, facts
+from migratory_spark.errors import BadSamples, NoSamples
+from migratory_spark.read.samples import SCHEMA, Source, files, read_parquet, table
+from migratory_spark.read.series_pack import Wanted, packs
+from migratory_spark.read.series_store import FEW, keep
 from migratory_testing.rises import increases
 from pyspark.sql import SparkSession
 

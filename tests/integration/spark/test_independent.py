@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 from migratory_resources.objectives import Objective
-from migratory_spark.kept import FEW
-from migratory_spark.report import sla_report
+from migratory_spark.read.series_store import FEW
+from migratory_spark.report.build import sla_report
 from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from migratory_resources.objectives import DEFAULT_OBJECTIVES
-from migratory_spark.report import Incident, sla_report
-from migratory_spark.samples import read_parquet
+from migratory_spark.read.samples import read_parquet
+from migratory_spark.report.build import Incident, sla_report
 from migratory_testing.recordings import Sample as Recorded
 from migratory_testing.recordings import write_parquet
 from pyspark.sql import SparkSession

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from migratory_local.processes.java import find_java, spark_home
 from migratory_resources.objectives import Objective
-from migratory_spark.report import sla_report
+from migratory_spark.report.build import sla_report
 from migratory_spark.session import local_session
 from pyspark.sql import SparkSession
 

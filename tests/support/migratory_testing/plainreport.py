@@ -14,12 +14,12 @@ from unittest import mock
 import jsonschema
 import pyarrow as pa
 from migratory_resources.objectives import Objective
-from migratory_spark import report as spark_report
 from migratory_spark.document import Report
-from migratory_spark.kept import Here, Kept
-from migratory_spark.merging import merge
-from migratory_spark.packing import Wanted, packs
-from migratory_spark.report import as_plain, build_report
+from migratory_spark.read.merge import merge
+from migratory_spark.read.series_pack import Wanted, packs
+from migratory_spark.read.series_store import Here, Kept
+from migratory_spark.report import build as spark_report
+from migratory_spark.report.build import as_plain, build_report
 
 Sample = tuple[str, dict[str, str], int, float]
 MAP = pa.map_(pa.string(), pa.string())

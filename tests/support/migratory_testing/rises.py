@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from migratory_spark import names
-from migratory_spark.catalogue import catalogue
-from migratory_spark.increases import Guide, rises
-from migratory_spark.kept import FEW, keep
-from migratory_spark.merging import Flat
-from migratory_spark.packing import Wanted
-from migratory_spark.samples import Source
+from migratory_spark import metrics
+from migratory_spark.aggregate.increases import Guide, rises
+from migratory_spark.aggregate.series_catalog import catalogue
+from migratory_spark.read.merge import Flat
+from migratory_spark.read.samples import Source
+from migratory_spark.read.series_pack import Wanted
+from migratory_spark.read.series_store import FEW, keep
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
@@ -44,11 +44,11 @@ class Each:
 
 
 def increases(
-    session: SparkSession, source: Source, start_ms: int, end_ms: int, metrics: Iterable[str], few: int = FEW
+    session: SparkSession, source: Source, start_ms: int, end_ms: int, metric_names: Iterable[str], few: int = FEW
 ) -> list[Rise]:
     """With start < time <= end, in the order of metrics and time. Rises of nothing are among them."""
-    chosen = set(metrics)
-    told = {names.PROCESS_START, *(f"{names.family(metric)}_created" for metric in chosen)}
+    chosen = set(metric_names)
+    told = {metrics.PROCESS_START, *(f"{metrics.family(metric)}_created" for metric in chosen)}
     kept = keep(session, source, Wanted(frozenset(chosen | told), -(2**62), end_ms), few)
     try:
         known = catalogue(kept.about, start_ms)

@@ -16,7 +16,7 @@ RULES = yaml.safe_load((ROOT / "manifests" / "monitoring" / "rules.yaml").read_t
 ALERTS = [rule for group in RULES["groups"] for rule in group["rules"] if "alert" in rule]
 PARTS = ["Means", "Look", "Do"]
 OPERATOR = ROOT / "operator" / "migratory_operator"
-DRIVER = ROOT / "spark" / "migratory_spark" / "jobs" / "sla_in_pod.py"
+DRIVER = ROOT / "spark" / "migratory_spark" / "pod" / "driver.py"
 OF_THE_KUBELET = {"ImagePullBackOff", "CrashLoopBackOff", "CreateContainerConfigError"}
 """What Kubernetes says of pods is passed on; these are the usual ones, besides those that the code names."""
 NO_REASONS = {

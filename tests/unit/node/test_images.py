@@ -21,7 +21,7 @@ RUN = {
     "operator": ["migratory_operator.main", "migratory_operator.apply_crds"],
     "spark": [
         "migratory_cli.commands.sla",
-        "migratory_spark.jobs.run",
+        "migratory_spark.jobs.sla_report",
         "migratory_spark.jobs.sla_compare",
         "migratory_spark.jobs.recorder_compact",
         "migratory_spark.alerting.rules",

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from migratory_spark.compare import Comparison, Figure, NotAReport, compare, load_report
-from migratory_spark.compare_table import render
 from migratory_spark.document import Report, Verdict
+from migratory_spark.render.comparison_tables import render
+from migratory_spark.report.comparison import Comparison, Figure, NotAReport, compare, load_report
 from migratory_testing.reports import empty_report, sample_report
 from rich.console import Console
 

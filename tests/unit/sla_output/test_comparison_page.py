@@ -6,11 +6,11 @@ import re
 
 import msgspec
 import pytest
-from migratory_spark.compare import Change, compare
 from migratory_spark.document import Report
-from migratory_spark.html.canvas import COLOURS, HALF, Drawing
-from migratory_spark.html.compare_plots import COMPARE_PLOTS
-from migratory_spark.html.comparison import render_comparison
+from migratory_spark.render.canvas import COLOURS, HALF, Drawing
+from migratory_spark.render.comparison_plots import COMPARE_PLOTS
+from migratory_spark.render.page import render_comparison
+from migratory_spark.report.comparison import Change, compare
 from migratory_testing.pages import Reader
 from migratory_testing.reports import empty_report, sample_report
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pyarrow.dataset as ds
 from migratory_spark.document import Report
-from migratory_spark.history import append
+from migratory_spark.report.history import append
 from migratory_testing.reports import WINDOWS, empty_report, sample_report
 
 

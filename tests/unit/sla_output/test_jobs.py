@@ -17,11 +17,10 @@ import pytest
 from click.testing import CliRunner
 from migratory_cli.commands.sla import sla
 from migratory_spark.jobs import outputs
-from migratory_spark.jobs.exits import BadInput, Ending, Unreadable
+from migratory_spark.jobs.command_line import BadInput, Ending, Moment, Unreadable
 from migratory_spark.jobs.inputs import Servers
-from migratory_spark.jobs.options import Moment
-from migratory_spark.jobs.run import Question, _first_lines, run_report
 from migratory_spark.jobs.sla_compare import main as compare_job
+from migratory_spark.jobs.sla_report import Question, _first_lines, run_report
 from migratory_spark.prometheus.options import parse_options
 from migratory_testing.reports import empty_report, sample_report
 

@@ -7,9 +7,9 @@ import re
 import msgspec
 import pytest
 from migratory_spark.document import Report
-from migratory_spark.html.canvas import COLOURS, NARROW, Drawing
-from migratory_spark.html.page import render_page
-from migratory_spark.html.plots import PLOTS
+from migratory_spark.render.canvas import COLOURS, NARROW, Drawing
+from migratory_spark.render.page import render_page
+from migratory_spark.render.plots import PLOTS
 from migratory_testing.pages import Reader
 from migratory_testing.reports import empty_report, sample_report
 

@@ -17,9 +17,8 @@ import msgspec
 import pytest
 from migratory_resources.report.status import ReportOutcome
 from migratory_spark.document import Report
-from migratory_spark.jobs import sla_in_pod
-from migratory_spark.jobs.exits import BadInput, Unreadable
-from migratory_spark.pod import access, request, result, server
+from migratory_spark.jobs.command_line import BadInput, Unreadable
+from migratory_spark.pod import driver, request, result
 from migratory_testing.reports import empty_report, sample_report
 
 ASKED = {
@@ -126,14 +125,14 @@ def test_the_question_is_read_with_its_objectives(asked: Path) -> None:
 
 
 def test_a_secrets_files_are_options_of_the_data_source(tmp_path: Path) -> None:
-    assert access.settings(tmp_path / "none") == []
+    assert request.settings(tmp_path / "none") == []
     folder = tmp_path / "secret"
     folder.mkdir()
     with pytest.raises(BadInput, match="none of the keys"):
-        access.settings(folder)
+        request.settings(folder)
     for name, content in (("username", "scraper\n"), ("password", "p"), ("ca.crt", "c")):
         (folder / name).write_text(content)
-    assert dict(access.settings(folder)) == {
+    assert dict(request.settings(folder)) == {
         "user": "scraper", "passwordFile": str(folder / "password"), "caFile": str(folder / "ca.crt")
     }  # fmt: skip
 
@@ -183,15 +182,15 @@ def own(tmp_path: Path) -> Path:
 
 def test_the_answer_goes_into_the_one_config_map_and_a_server_that_is_away_is_asked_again(api: Api, own: Path) -> None:
     api.codes = [503, 429, 200]
-    server.patch("market", "sla-7", {"data": {"a": "b"}}, own, api.url)
+    driver.patch("market", "sla-7", {"data": {"a": "b"}}, own, api.url)
     path = "/api/v1/namespaces/market/configmaps/sla-7"
     assert api.asked == [(path, "Bearer secret", {"data": {"a": "b"}})] * 3
 
 
 def test_a_refusal_is_told_at_once(api: Api, own: Path) -> None:
     api.codes = [403]
-    with pytest.raises(server.NotTaken, match="sla-7: 403"):
-        server.patch("market", "sla-7", {}, own, api.url)
+    with pytest.raises(driver.NotTaken, match="sla-7: 403"):
+        driver.patch("market", "sla-7", {}, own, api.url)
     assert len(api.asked) == 1
 
 
@@ -214,10 +213,10 @@ def test_whatever_happens_there_is_an_answer(
             raise raised
         return sample_report()
 
-    monkeypatch.setattr(sla_in_pod, "answer", answer)
-    monkeypatch.setattr("migratory_spark.html.page.render_page", page)
-    monkeypatch.setattr(server, "patch", lambda *given: patched.append(given))
-    assert sla_in_pod.main(asked) == 0
+    monkeypatch.setattr(driver, "answer", answer)
+    monkeypatch.setattr("migratory_spark.render.page.render_page", page)
+    monkeypatch.setattr(driver, "patch", lambda *given: patched.append(given))
+    assert driver.main(asked) == 0
     ((namespace, name, data),) = patched
     assert (namespace, name) == ("market", "sla-7")
     told = account(data)
@@ -232,10 +231,10 @@ def test_a_history_that_can_not_be_written_is_the_askers_to_put_right(
 
     asked.write_text(json.dumps({**ASKED, "history": str(tmp_path)}))
     patched: list[Any] = []
-    monkeypatch.setattr(sla_in_pod, "answer", lambda *_: sample_report())
-    monkeypatch.setattr("migratory_spark.history.append", full)
-    monkeypatch.setattr(server, "patch", lambda *given: patched.append(given))
-    assert sla_in_pod.main(asked) == 0
+    monkeypatch.setattr(driver, "answer", lambda *_: sample_report())
+    monkeypatch.setattr("migratory_spark.report.history.append", full)
+    monkeypatch.setattr(driver, "patch", lambda *given: patched.append(given))
+    assert driver.main(asked) == 0
     failure = account(patched[0][2])["failure"]
     assert failure["reason"] == "BadQuestion"
     assert "No space left" in failure["message"]
@@ -243,9 +242,9 @@ def test_a_history_that_can_not_be_written_is_the_askers_to_put_right(
 
 def test_an_answer_that_is_not_taken_is_no_success(asked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
-        raise server.NotTaken("no")
+        raise driver.NotTaken("no")
 
-    monkeypatch.setattr(sla_in_pod, "answer", lambda *_: sample_report())
-    monkeypatch.setattr("migratory_spark.html.page.render_page", page)
-    monkeypatch.setattr(server, "patch", refuse)
-    assert sla_in_pod.main(asked) == 70
+    monkeypatch.setattr(driver, "answer", lambda *_: sample_report())
+    monkeypatch.setattr("migratory_spark.render.page.render_page", page)
+    monkeypatch.setattr(driver, "patch", refuse)
+    assert driver.main(asked) == 70

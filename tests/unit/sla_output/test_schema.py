@@ -9,8 +9,8 @@ from typing import Any
 import jsonschema
 import msgspec
 import pytest
-from migratory_spark.compare import compare
-from migratory_spark.schema import schemas, text
+from migratory_spark.report.__main__ import schemas, text
+from migratory_spark.report.comparison import compare
 from migratory_testing.reports import empty_report, sample_report
 
 PUBLISHED = Path(__file__).parents[3] / "docs" / "schemas"
@@ -34,7 +34,7 @@ def plain(thing: Any) -> Any:
 @pytest.mark.parametrize("name", [REPORT, COMPARISON])
 def test_what_is_published_is_what_the_types_say(name: str) -> None:
     assert (PUBLISHED / name).read_text() == text(schemas()[name]), (
-        f"docs/schemas/{name} is not up to date: python -m migratory_spark.schema docs/schemas"
+        f"docs/schemas/{name} is not up to date: python -m migratory_spark.report docs/schemas"
     )
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from migratory_spark import compare_table, table
-from migratory_spark.compare import compare
+from migratory_spark.render import comparison_tables, tables
+from migratory_spark.report.comparison import compare
 from migratory_testing.reports import sample_report
 from rich.console import Console, RenderableType
 
@@ -28,16 +28,16 @@ def test_names_are_no_markup(name: str) -> None:
         incidents=[msgspec.structs.replace(full.incidents[0], broker=name)],
         objectives=[msgspec.structs.replace(full.objectives[0], name=name, reason=name)],
     )
-    assert shown(table.render(msgspec.to_builtins(named))).count(name) == 8
-    assert shown(compare_table.render(compare(named, named, (name, name)))).count(name) == 6
+    assert shown(tables.render(msgspec.to_builtins(named))).count(name) == 8
+    assert shown(comparison_tables.render(compare(named, named, (name, name)))).count(name) == 6
 
 
 def test_control_characters_reach_no_terminal() -> None:
     full = sample_report()
     named = msgspec.structs.replace(full, notes=["\x1b]0;title\x07\x9b31m\r\u202e"], cluster="\x1b[2J")
     for text in (
-        shown(table.render(msgspec.to_builtins(named))),
-        shown(compare_table.render(compare(named, named))),
+        shown(tables.render(msgspec.to_builtins(named))),
+        shown(comparison_tables.render(compare(named, named))),
     ):
         assert not {"\x1b", "\x07", "\x9b", "\r", "\u202e"} & set(text)
 
@@ -48,7 +48,7 @@ def test_in_a_pipe_tables_are_as_wide_as_their_figures_and_reasons_stand_below()
     named = msgspec.structs.replace(
         full, objectives=[msgspec.structs.replace(full.objectives[0], name="fast", reason=reason)]
     )
-    lines = shown(table.render(msgspec.to_builtins(named))).splitlines()
+    lines = shown(tables.render(msgspec.to_builtins(named))).splitlines()
     assert f"- fast: {reason}" in lines
     assert max(len(line) for line in lines if not line.startswith("- ")) <= 130
 
@@ -56,7 +56,7 @@ def test_in_a_pipe_tables_are_as_wide_as_their_figures_and_reasons_stand_below()
 @pytest.mark.parametrize("width", [30, 60, 80, 100])
 def test_a_narrow_terminal_folds_and_cuts_nothing(width: int) -> None:
     full = msgspec.to_builtins(sample_report())
-    for what in (table.render(full), compare_table.render(compare(sample_report(), sample_report()))):
+    for what in (tables.render(full), comparison_tables.render(compare(sample_report(), sample_report()))):
         console = Console(width=width, force_terminal=True, color_system=None)
         with console.capture() as captured:
             console.print(what)

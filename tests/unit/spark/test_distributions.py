@@ -7,7 +7,8 @@ import random
 
 import pytest
 from migratory_loadtest.histogram import Histogram, bucket_bounds, nearest_rank
-from migratory_spark.distributions import Distribution, summary
+from migratory_spark.aggregate.distributions import Distribution
+from migratory_spark.report.sections import summary
 
 BOUNDS = bucket_bounds([0.25])
 

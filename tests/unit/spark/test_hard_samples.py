@@ -10,8 +10,8 @@ from itertools import pairwise
 import pyarrow as pa
 import pytest
 from migratory_resources.objectives import Objective
-from migratory_spark.packing import Wanted, packs
 from migratory_spark.prometheus.blocks import STALE
+from migratory_spark.read.series_pack import Wanted, packs
 from migratory_testing.plainreport import COMPLETE, FAST, MAP, Sample, objective, plain_report
 from migratory_testing.prometheus_wire import of_bits
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from migratory_spark.coverage import Exporter, Exporters, intersection
-from migratory_spark.incidents import Found, Happened, find, silences
-from migratory_spark.names import Role
+from migratory_spark.aggregate.coverage import Exporter, Exporters
+from migratory_spark.aggregate.incidents import Found, Happened, find, silences
+from migratory_spark.aggregate.time_grid import intersection
+from migratory_spark.metrics import Role
 
 END = 100_000
 SECOND = 1000

@@ -12,16 +12,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from migratory_resources.objectives import Objective
-from migratory_spark import adding, watching
-from migratory_spark.adding import Add, Tally, TooManySums
-from migratory_spark.catalogue import catalogue
-from migratory_spark.cells import Cells
-from migratory_spark.coverage import Scrapes
-from migratory_spark.incidents import EPISODE_MS, Episode, rising, together
-from migratory_spark.increases import rises
-from migratory_spark.merging import About, Flat, merge
-from migratory_spark.packing import Pack, Wanted, packs
-from migratory_spark.slices import edges
+from migratory_spark.aggregate import exporter_timeline, totals
+from migratory_spark.aggregate.coverage import Scrapes
+from migratory_spark.aggregate.incidents import EPISODE_MS, Episode, rising, together
+from migratory_spark.aggregate.increases import rises
+from migratory_spark.aggregate.series_catalog import catalogue
+from migratory_spark.aggregate.time_grid import Cells
+from migratory_spark.aggregate.totals import Add, Tally, TooManySums
+from migratory_spark.judge.time_slices import edges
+from migratory_spark.read.merge import About, Flat, merge
+from migratory_spark.read.series_pack import Pack, Wanted, packs
 
 STALE = struct.unpack("<d", struct.pack("<Q", 0x7FF0000000000002))[0]
 MAP = pa.map_(pa.string(), pa.string())
@@ -134,7 +134,7 @@ def test_a_gauge_that_falls_is_no_restart() -> None:
         samples.append(("migratory_published_total", labels, 1000 * moment, float(moment % 6)))
     merged = merge(packed(samples))
     known = catalogue(merged.about, 0)
-    told = watching.Watch.of(known, [(0, 20_000)])(iter([merged.watched]))
+    told = exporter_timeline.Watch.of(known, [(0, 20_000)])(iter([merged.watched]))
     ((broker,),) = told.exporters
     assert (broker.role, broker.name, broker.scrapes, broker.restarts) == ("brokers", "b0", 10, (6000,))
 
@@ -192,7 +192,7 @@ def test_sums_do_not_depend_on_where_samples_lie() -> None:
         known = catalogue([one for each in merged for one in each.about], -1)
         tally = Tally(np.array([0, 1000, 5000]), np.zeros(len(known.entries), dtype=np.int64))
         work = Add(known.guide, (tally,), np.full(len(known.entries), -1))
-        added = adding.together([work(each.others.pieces(60)) for each in merged])
+        added = totals.together([work(each.others.pieces(60)) for each in merged])
         found.append((added.sums[0].keys.tolist(), added.sums[0].values.tolist()))
     assert found[0] == found[1] == found[2]
     truth = math.fsum(49 * (0.1 + series / 7) for series in range(9))
@@ -210,9 +210,9 @@ def test_a_stale_marker_is_told_from_other_nan() -> None:
 def test_nobody_samples_are_nobody() -> None:
     merged = merge([])
     known = catalogue(merged.about, 0)
-    assert watching.Watch.of(known, [(0, 1)])(iter(())).exporters == [[]]
+    assert exporter_timeline.Watch.of(known, [(0, 1)])(iter(())).exporters == [[]]
     tally = Tally(np.array([0, 1]), np.zeros(0, dtype=np.int64))
-    added = adding.together([Add(known.guide, (tally,), np.zeros(0, dtype=np.int64))(iter(()))])
+    added = totals.together([Add(known.guide, (tally,), np.zeros(0, dtype=np.int64))(iter(()))])
     assert (len(added.sums[0].keys), added.readings, added.restarts) == (0, {}, 0)
     assert rises(merged.others, known.guide).rise.tolist() == []
 
@@ -223,10 +223,10 @@ def test_too_many_sums_and_slices_are_refused(monkeypatch: pytest.MonkeyPatch) -
     assert edges(fine, 0, 2500).tolist() == [0, 1000, 2000, 2500]
     with pytest.raises(TooManySums, match="5,000,000 slices in fine"):
         edges(fine, 0, 366 * 86_400_000)
-    monkeypatch.setattr(adding, "MOST_NUMBERS", 1)
-    sums = adding.Sums(np.arange(2), np.ones(2), np.zeros(2, dtype=np.int64))
+    monkeypatch.setattr(totals, "MOST_NUMBERS", 1)
+    sums = totals.Sums(np.arange(2), np.ones(2), np.zeros(2, dtype=np.int64))
     with pytest.raises(TooManySums, match="longer rows"):
-        adding.together([adding.Added([sums], {}, 0)])
+        totals.together([totals.Added([sums], {}, 0)])
 
 
 def test_about_of_a_series_with_two_servers() -> None:

@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from migratory_spark.samples import BadSamples, _of_files, schema_of
+from migratory_spark.errors import BadSamples
+from migratory_spark.read.samples import _of_files, schema_of
 from migratory_testing.plainreport import Sample, batches, of_batches
 
 

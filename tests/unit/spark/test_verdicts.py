@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 from migratory_resources.objectives import Objective
-from migratory_spark.catalogue import NO_LAYOUT, Group
-from migratory_spark.cells import Cells
-from migratory_spark.counting import occurrences
-from migratory_spark.coverage import Covered
+from migratory_spark.aggregate.coverage import Covered
+from migratory_spark.aggregate.observations import Observations
+from migratory_spark.aggregate.series_catalog import NO_LAYOUT, Group
+from migratory_spark.aggregate.time_grid import Cells
 from migratory_spark.document import Result
-from migratory_spark.observations import Observations
-from migratory_spark.scopes import Scope, scope
-from migratory_spark.slices import SliceCounts
-from migratory_spark.verdicts import judge, overall
+from migratory_spark.judge.event_counts import occurrences
+from migratory_spark.judge.objective_windows import Scope, scope
+from migratory_spark.judge.time_slices import SliceCounts
+from migratory_spark.judge.verdicts import judge, overall
 
 END = 20_000
 CELLS = Cells.at([0, 10_000, END])

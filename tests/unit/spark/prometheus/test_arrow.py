@@ -10,7 +10,7 @@ from migratory_spark.prometheus import arrow
 from migratory_spark.prometheus.arrow import Batches, spark_schema
 from migratory_spark.prometheus.blocks import STALE, Block, Series
 from migratory_spark.prometheus.options import COLUMNS, SERIES, SOURCE, Shape
-from migratory_spark.samples import SCHEMA
+from migratory_spark.read.samples import SCHEMA
 from migratory_testing.prometheus_wire import of_bits
 from pyspark.sql.pandas.types import to_arrow_schema
 

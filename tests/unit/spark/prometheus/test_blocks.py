@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from migratory_spark.prometheus.blocks import STALE, Block, Series, merged
-from migratory_spark.prometheus.stretches import LENGTHS, cut, length_of, usual_length
+from migratory_spark.prometheus.partitions import LENGTHS, cut, length_of, usual_length
 from migratory_testing.prometheus_wire import of_bits
 
 HOUR = 3_600_000

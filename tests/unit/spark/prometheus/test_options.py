@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from migratory_spark.prometheus.errors import OptionError, ServerError, TooMuch
-from migratory_spark.prometheus.filters import push
+from migratory_spark.errors import OptionError, ServerError, TooMuch
 from migratory_spark.prometheus.options import Options, moment_ms, parse_options
+from migratory_spark.prometheus.pushdown import push
 from migratory_spark.prometheus.selectors import render
 from pyspark.sql.datasource import (
     EqualTo,

@@ -10,9 +10,9 @@ import urllib.parse
 
 import numpy as np
 import pytest
-from migratory_spark.prometheus import chunked, reading
+from migratory_spark.errors import ServerError, SourceError
+from migratory_spark.prometheus import chunk_stream, partitions
 from migratory_spark.prometheus.blocks import STALE, Series
-from migratory_spark.prometheus.errors import ServerError, SourceError
 from migratory_spark.prometheus.options import Options
 from migratory_testing import prometheus_wire as made
 from migratory_testing.fakeprometheus import JSON, PLAIN, STREAMED, Reply, Request
@@ -23,7 +23,7 @@ from migratory_testing.prometheus_wire import Labels, of_bits
 def read(options: Options) -> dict[Series, Samples]:
     """All samples by series; a (series, time) that comes twice fails."""
     found: dict[Series, dict[int, float]] = {}
-    for block in reading.read(options, START, END):
+    for block in partitions.read(options, START, END):
         at = 0
         for one, count in zip(block.series, block.counts.tolist(), strict=True):
             own = found.setdefault(one, {})
@@ -164,7 +164,7 @@ def test_what_is_too_much_even_for_a_second_is_an_error_after_few_requests(serve
 def test_a_truncated_answer_is_asked_for_again_and_nothing_is_told_twice(
     serve: Serve, cut: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chunked.blocks, "__defaults__", (1,))
+    monkeypatch.setattr(chunk_stream.blocks, "__defaults__", (1,))
     whole = made.streamed(MANY)
     replies = iter([Reply(whole, cut=cut), Reply(whole + b"some error"), Reply(whole)])
     assert read(options(serve(lambda _: next(replies)), retries="2")) == expected()
@@ -228,7 +228,7 @@ def test_nan_of_the_range_selector_is_no_stale_marker(serve: Serve) -> None:
     values = [[1700000000, "NaN"], [1700000001.25, "+Inf"], [1700000002, "-Inf"]]
     data = {"resultType": "matrix", "result": [{"metric": {"__name__": "a"}, "values": values}]}
     body = json.dumps({"status": "success", "data": data}).encode()
-    (block,) = reading.read(options(serve(lambda _: Reply(body, kind=JSON)), api="range_selector"), START, END)
+    (block,) = partitions.read(options(serve(lambda _: Reply(body, kind=JSON)), api="range_selector"), START, END)
     assert block.times.tolist() == [START, START + 1250, START + 2000]
     assert np.isnan(block.values[0])
     assert block.values[:1].view(np.uint64)[0] != STALE
@@ -251,7 +251,7 @@ def test_several_servers_are_one(serve: Serve) -> None:
     early = [(labels, samples[:20]) for labels, samples in MANY[6:]]
     servers = [serve(lambda _, part=part: Reply(made.streamed(part))) for part in (halves[0] + early, halves[1])]  # type: ignore[misc]
     assert read(options(*servers)) == expected()
-    by_source = list(reading.read(options(*servers, columns="metric,source,value"), START, END))
+    by_source = list(partitions.read(options(*servers, columns="metric,source,value"), START, END))
     assert {block.source for block in by_source} == {server.url for server in servers}
     assert sum(map(len, by_source)) == 6 * 60 + 3 * 20 + 9 * 40
 
@@ -271,7 +271,9 @@ def test_replicas_behind_one_server_are_one_series(serve: Serve) -> None:
     server = serve(lambda _: Reply(made.streamed(twins)))
     assert len(read(options(server))) == 18
     assert read(options(server, dropLabels="replica")) == expected()
-    assert sum(map(len, reading.read(options(server, dropLabels="replica", columns="value,source"), START, END))) == 540
+    assert (
+        sum(map(len, partitions.read(options(server, dropLabels="replica", columns="value,source"), START, END))) == 540
+    )
 
 
 def test_selectors_that_overlap_tell_a_series_once(serve: Serve) -> None:
@@ -292,7 +294,7 @@ def test_too_many_samples_for_a_partition(serve: Serve) -> None:
 
 def test_stale_markers_come_through_a_server(serve: Serve) -> None:
     samples = [(START, 1.0), (START + 1, of_bits(STALE))]
-    (block,) = reading.read(
+    (block,) = partitions.read(
         options(serve(lambda _: Reply(made.streamed([({"__name__": "a"}, samples)]), kind=STREAMED))), START, END
     )
     assert block.values.view(np.uint64)[1] == STALE

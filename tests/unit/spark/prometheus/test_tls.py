@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from migratory_spark.prometheus import reading
-from migratory_spark.prometheus.errors import ServerError
+from migratory_spark.errors import ServerError
+from migratory_spark.prometheus import partitions
 from migratory_spark.prometheus.options import parse_options
 from migratory_testing.fakeprometheus import FakePrometheus, Reply
 from migratory_testing.prometheus_wire import streamed
@@ -62,7 +62,7 @@ def server(certificates: Certificates) -> Iterator[FakePrometheus]:
 
 def read(server: FakePrometheus, **given: str) -> list[float]:
     options = parse_options({"url": server.url, "matchers": "a", "retries": "0", "timeout": "10s"} | given)
-    return [value for block in reading.read(options, 0, 2000) for value in block.values.tolist()]
+    return [value for block in partitions.read(options, 0, 2000) for value in block.values.tolist()]
 
 
 def test_both_sides_know_each_other(server: FakePrometheus, certificates: Certificates) -> None:

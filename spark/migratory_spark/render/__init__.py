@@ -1,0 +1,5 @@
+"""Rendering: documents become tables for terminals and HTML pages. Nothing is computed here.
+
+Begin with `tables.py` and `comparison_tables.py` (terminals) or `page.py` (HTML). `plots.py` and `comparison_plots.py`
+draw, `canvas.py` turns a drawing into SVG that follows the page's colors.
+"""

@@ -1,0 +1,6 @@
+"""The report: the pipeline from samples to one document, and what is made of documents.
+
+Begin with `build.py`. `sections.py`, `incident_impact.py` and `notes.py` fill the parts of a document (its types are in
+`document.py`). `comparison.py` compares two documents, `history.py` stores many as Parquet rows.
+`python -m migratory_spark.report FOLDER` writes the JSON Schemas of both.
+"""
