@@ -46,11 +46,11 @@ class ConfigReloader:
         try:
             fresh = load(self._path)
         except ConfigError as error:
-            self._log("warning", "configuration_not_taken", reason=str(error))
+            self._log("warning", "configuration_rejected", reason=str(error))
             return
         if self._name not in fresh.brokers:
             # It is being taken out, and goes on until it is told to end: its clients then go to those that stay.
-            self._log("info", "configured_without_this_broker")
+            self._log("info", "broker_removed_from_configuration")
             fresh = msgspec.structs.replace(fresh, brokers=(*fresh.brokers, self._name))
         ours = {"brokers": self._config.brokers, "leaving": self._config.leaving}
         rest = msgspec.structs.replace(fresh, **ours)

@@ -1,4 +1,4 @@
-"""What ends a broker at its start or in its life, with the exit code that a supervisor sees."""
+"""Errors that end a broker, with the exit codes that a supervisor sees."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ EXIT_ZOOKEEPER = 4
 
 
 class BrokerError(Exception):
-    """A person has to change something: the text says what is wrong and what is allowed."""
+    """An error that a person has to fix. The text says what is wrong and what is allowed."""
 
     code = EXIT_FAILED
 
@@ -21,12 +21,12 @@ class ConfigError(BrokerError):
 
 
 class ListenError(BrokerError):
-    """An address could not be bound: it is in use, not ours, or not permitted."""
+    """An address could not be bound: it is in use, not of this machine, or not permitted."""
 
     code = EXIT_BUSY
 
 
 class ZooKeeperError(BrokerError):
-    """ZooKeeper could not be reached within the time for it at the start."""
+    """No ZooKeeper was reached at the start within the allowed time."""
 
     code = EXIT_ZOOKEEPER

@@ -1,4 +1,4 @@
-"""Messages on a stream of bytes: each behind its length in four bytes."""
+"""Frame messages on a byte stream: each behind its length in four bytes, big-endian."""
 
 from __future__ import annotations
 
@@ -8,50 +8,50 @@ HEADER = 4
 
 
 class FrameTooLong(ValueError):
-    """A message of `size` bytes is announced: more than may come."""
+    """The length prefix announces `size` bytes, more than the limit."""
 
     def __init__(self, size: int) -> None:
-        super().__init__(f"a message of {size} bytes is announced")
+        super().__init__(f"a message of {size} bytes is announced, more than allowed")
 
 
-def length(data: bytes) -> bytes:
-    """What goes before a message."""
+def length_prefix(data: bytes) -> bytes:
+    """Return the prefix of a message."""
     return len(data).to_bytes(HEADER)
 
 
 class Deframer:
-    """From what a socket gives to whole messages, in their order. `most`: bytes of the longest; may change."""
+    """Splits received bytes into messages. `limit`: bytes of the longest allowed message; may change."""
 
-    __slots__ = ("_buffer", "_needed", "most")
+    __slots__ = ("_buffer", "_needed", "limit")
 
-    def __init__(self, most: int) -> None:
-        self._buffer = bytearray()  # the begin of a message
-        self._needed = HEADER  # bytes of it that must be there before it is worth looking at
-        self.most = most
+    def __init__(self, limit: int) -> None:
+        self._buffer = bytearray()  # the beginning of a message
+        self._needed = HEADER  # bytes that must be buffered before it is parsed again
+        self.limit = limit
 
-    def feed(self, data: bytes | bytearray, take: Callable[[memoryview], None]) -> None:
-        """Gives `take` each message that is whole now; it must not keep it. Raises TooLong, and what `take` raises:
-        nothing more must be fed then."""
+    def feed(self, data: bytes | bytearray, on_message: Callable[[memoryview], None]) -> None:
+        """Call `on_message` with each complete message, as a view that it must not keep. Raises FrameTooLong, and
+        what `on_message` raises; feed nothing after that."""
         buffer = self._buffer
         if buffer:
             buffer += data
             if len(buffer) < self._needed:
                 return
             data, self._buffer = buffer, bytearray()
-        elif len(data) >= HEADER and len(data) - HEADER == int.from_bytes(data[:HEADER]) <= self.most:
-            take(memoryview(data)[HEADER:])  # as mostly: one message, whole, and nothing else
+        elif len(data) >= HEADER and len(data) - HEADER == int.from_bytes(data[:HEADER]) <= self.limit:
+            on_message(memoryview(data)[HEADER:])  # the usual case: exactly one whole message
             return
         start, size = 0, len(data)
-        view = memoryview(data)  # never of the buffer that grows
+        view = memoryview(data)  # never of the buffer, which grows
         while (body := start + HEADER) <= size:
             end = body + int.from_bytes(view[start:body])
-            if end - body > self.most:
+            if end - body > self.limit:
                 raise FrameTooLong(end - body)
             if end > size:
                 self._needed = end - start
                 break
             start = end
-            take(view[body:end])
+            on_message(view[body:end])
         else:
             self._needed = HEADER
         if start < size:

@@ -1,7 +1,7 @@
 """Logs: one JSON line an event on stderr, written by a thread of its own.
 
-A full disk or a reader of the pipe that stands still must not stop the broker: the queue is bounded, lines beyond it
-and lines that cannot be written are dropped and counted, and the next line that gets out says how many.
+A full disk or a blocked reader of the pipe must not stop the broker. So the queue is bounded: lines beyond it and
+lines that cannot be written are dropped and counted, and the next written line carries the count.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
 class Log:
-    """`log(level, event, **fields)`; fields are plain data, anything else is written as its `str`."""
+    """Writes log lines: `log(level, event, **fields)`. Fields are plain data; other values are written as their
+    `str`."""
 
     def __init__(
         self,
@@ -52,10 +53,10 @@ class Log:
         except queue.Full:
             self._dropped += 1
         else:
-            self._dropped -= dropped  # told; not before, for the line that tells it may be dropped as well
+            self._dropped -= dropped  # not before: the line with the count may be dropped as well
 
     def close(self, timeout: float = 1.0) -> None:
-        """Write what waits, for `timeout` seconds at most."""
+        """Write what waits, for at most `timeout` seconds."""
         try:
             self._queue.put_nowait(None)
         except queue.Full:
@@ -72,7 +73,7 @@ class Log:
 
 
 class LibraryLog(logging.Handler):
-    """What libraries and the event loop say by `logging`, as lines of the same kind."""
+    """A handler that turns log records of libraries and the event loop into lines of the same format."""
 
     def __init__(self, log: Log) -> None:
         super().__init__(logging.WARNING)

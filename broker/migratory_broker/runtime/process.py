@@ -28,7 +28,7 @@ from migratory_broker.runtime.accepting.listener import Acceptor, Listener, addr
 from migratory_broker.runtime.admin.metrics import BrokerMetrics, MemoryReader, readings
 from migratory_broker.runtime.admin.server import AdminServer, health_page, readiness_page, status_page
 from migratory_broker.runtime.clients.server import servers_page
-from migratory_broker.runtime.clients.serving import ClientBackend, LocalClients, freeze
+from migratory_broker.runtime.clients.service import ClientBackend, LocalClients, freeze_heap
 from migratory_broker.runtime.config import BrokerConfig, Identity, check_identity, split_address
 from migratory_broker.runtime.config_reload import ConfigReloader
 from migratory_broker.runtime.errors import EXIT_FAILED, BrokerError, ListenError, ZooKeeperError
@@ -158,7 +158,7 @@ class Broker:
             "/v1/servers": servers_page(lambda: self._clients.servers),
         }
         self._admin_server = AdminServer(pages, clock)
-        self._pump.carry_out(
+        self._pump.set_handlers(
             {
                 events.ZkGet: self._zookeeper.get,
                 events.ZkChildren: self._zookeeper.children,
@@ -233,7 +233,7 @@ class Broker:
         late = now - self._next_tick
         if late > LATE:
             self._late_ticks += 1
-            self._log("warning", "loop_stood_still", seconds=round(late, 3))
+            self._log("warning", "loop_stalled", seconds=round(late, 3))
         self._next_tick = now + TICK
         self._loop.call_later(TICK, self._tick)
         self._pump.to_logic(events.Tick())
@@ -257,14 +257,14 @@ class Broker:
         self._listeners.append(Listener(listen(self._peer_socket, "peers"), self._peers.protocol, self._log))
         self._clients.open(incarnation, listen(self._client_socket, "clients"))
         self._log("info", "started", incarnation=incarnation)
-        freeze()
+        freeze_heap()
 
     # ---- the end ---------------------------------------------------------------------------------------------------
 
     def _signalled(self, number: int) -> None:
         if self._drain_until is not None or self._ended.done():
             self._hurry = True
-            self._log("warning", "signal_again", signal=signal.Signals(number).name)
+            self._log("warning", "second_signal", signal=signal.Signals(number).name)
             self._finish(EXIT_FAILED, "second signal")
             return
         period = self._config.drain.period
@@ -277,13 +277,13 @@ class Broker:
 
     def _finish(self, code: int, reason: str) -> None:
         if not self._ended.done():
-            self._log("info" if code == 0 else "error", "ending", reason=reason, code=code)
+            self._log("info" if code == 0 else "error", "stopping", reason=reason, code=code)
             self._ended.set_result(code)
 
     def _failed(self, error: Exception) -> None:
         self._log(
             "error",
-            "broken_rule",
+            "invariant_violated",
             error=repr(error),
             trace=traceback.format_exception(error),
         )
@@ -299,7 +299,7 @@ class Broker:
             # I/O processes have clocks of their own: the drain may end here before it has for clients there
             drained = self._drain_until is not None
             self._pump.to_edge(events.Admission(False, "drained" if drained else "stopping"))
-            await self._clients.emptied()
+            await self._clients.wait_until_empty()
         self._pump.stopped = True
         await self._clients.close()
         await self._peers.close()
@@ -307,7 +307,7 @@ class Broker:
             async with asyncio.timeout(1.0):
                 await self._admin_server.close()
         if not await self._zookeeper.stop(0.5 if self._hurry else ZOOKEEPER_STOP):
-            self._log("warning", "zookeeper_session_left")
+            self._log("warning", "zookeeper_session_not_closed")
 
     def _configured(self, config: BrokerConfig) -> None:
         self._config = config
@@ -317,7 +317,7 @@ class Broker:
     # ---- effects of the logic --------------------------------------------------------------------------------------
 
     def _note(self, effect: events.Note) -> None:
-        note = self._clients.named(effect)
+        note = self._clients.with_address(effect)
         self._log(note.level, note.event, **note.fields)
 
     def _stop(self, effect: events.Stop) -> None:
@@ -338,13 +338,13 @@ class Broker:
     def _not_ready(self) -> str:
         if self._drain_until is not None or self._ended.done():
             return "draining"
-        if self._clients.why_not:
-            return self._clients.why_not
+        if self._clients.not_ready_reason:
+            return self._clients.not_ready_reason
         return "" if self._admission.open else self._admission.reason or "closed"
 
     def _readings(self) -> Mapping[str, Any]:
         memory = self._memory.total(self._clients.pids)
-        return readings(self._logic.status(), self._clients.readings(), memory)
+        return readings(self._logic.status(), self._clients.edge_status(), memory)
 
     def _status(self) -> Mapping[str, object]:
         clients = self._clients.status()
@@ -362,7 +362,7 @@ class Broker:
             **clients,
             "requests_malformed": clients["requests_malformed"] + self._admin_server.malformed,
             "connections_refused": clients["connections_refused"] + sum(one.refused for one in self._listeners),
-            "admin_connections_crowded_out": self._admin_server.crowded_out,
+            "admin_connections_crowded_out": self._admin_server.evicted,
             "peer_links": self._peers.status(),
             "servers": [{"url": server.url, "weight": server.weight} for server in self._clients.servers],
             "logic": self._logic.status(),
@@ -382,7 +382,7 @@ def run(config: BrokerConfig, identity: Identity, level: str = "info", source: P
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(_run(config, identity, log, source))
     except BrokerError as error:
-        log("error", "cannot_run", reason=str(error), code=error.code)
+        log("error", "start_failed", reason=str(error), code=error.code)
         return error.code
     finally:
         logging.getLogger().removeHandler(library)

@@ -1,17 +1,16 @@
-"""The pump: how events reach the two cores and effects leave them, in order, one loop turn at a time.
+"""The pump: takes events to the two cores and carries their effects out, in order, one loop turn at a time.
 
-What sockets, ZooKeeper and timers report is collected while the loop reads and is worked off once per turn; then a
-logic that was told anything gets its `Flush`, so that what it sends to a peer leaves as one message. Effects are
-carried out before the next event is looked at, each in the order it was given:
+Events from sockets, ZooKeeper and timers are collected while the loop reads, and worked off once a turn. Then a
+logic that got events gets its `Flush`, so that what it sends to a peer leaves as one message. Effects are carried
+out before the next event, each in the order it was given:
 
-- the logic's effects for the edge are stepped into the edge at once, so that `Attached` is before the `Fanout` that
-  follows it;
-- the edge's requests to the logic go to the end of the queue, behind what is there already; those for the next page of
-  a replay into one of their own, of which little is worked off in a turn. What connections say that have just come
-  stands there as well.
+- The logic's effects for the edge are stepped into the edge at once, so that `Attached` is before the `Fanout` that
+  follows it.
+- The edge's requests to the logic go to the end of the queue. Requests for the next page of a replay go to the
+  deferred queue, of which little is worked off a turn, together with what new connections send.
 
-Where edges are in processes of their own, each side has a pump whose other core is a stand-in: it sends what it is told
-(`manyprocesses.py`, `ioprocess.py`).
+With I/O processes, each side has a pump whose other core is a stand-in that sends its events over the channel
+(io_processes/pool.py, io_processes/process.py).
 """
 
 from __future__ import annotations
@@ -23,19 +22,19 @@ from typing import Any, Protocol, get_args
 from migratory_broker.core.edge import events as edge_events
 from migratory_broker.core.logic import events as logic_events
 
-BATCH = 2000
-SLICE = 0.02
-"""Events, and seconds, that one turn works off at most; the rest waits for the next, after the sockets had their
-turn. An event that was begun is ended."""
+TURN_EVENTS = 2000
+TURN_SECONDS = 0.02
+"""Events, and seconds, that one turn works off at most; the rest waits for the next turn, after the sockets. An
+event that was begun is finished."""
 
-LATE = 0.005
-"""Seconds of a turn for what may come late: the first words of those who have just come, and pages of replays; one of
-these at least. However many clients come back at once, and however much they have missed, what is published now waits
-for no more of that."""
+DEFERRED_SECONDS = 0.005
+"""Seconds a turn for the deferred queue: first messages of new connections and pages of replays. At least one entry
+runs. However many clients return at once and however much they missed, a publication waits no longer than this for
+them."""
 
 
 class Core(Protocol):
-    """What both cores are to the pump."""
+    """A sans-I/O core, as the pump calls it."""
 
     def step(self, event: Any, now: float, /) -> Iterable[Any]: ...
 
@@ -47,62 +46,63 @@ Entry = tuple[Callable[[Any], None], Any]
 
 
 class Pump:
-    """`soon` schedules a call in this loop turn (`loop.call_soon`), `clock` is monotonic, in seconds.
+    """The queue between the outside world and the cores.
 
-    `failed` is told what a core raised; nothing is stepped after that.
+    :param call_soon: schedules a call in this loop turn (`loop.call_soon`).
+    :param clock: monotonic, in seconds.
+    :param on_failure: called with the exception that a core raised; nothing is stepped after that.
     """
 
     def __init__(
         self,
         logic: Core,
-        soon: Callable[[Callable[[], None]], object],
+        call_soon: Callable[[Callable[[], None]], object],
         clock: Callable[[], float],
-        failed: Callable[[Exception], None],
+        on_failure: Callable[[Exception], None],
     ) -> None:
-        self._failed = failed
-        self._over: list[Callable[[], None]] = []
+        self._on_failure = on_failure
+        self._turn_end_actions: list[Callable[[], None]] = []
         self._logic = logic
         self._edge: Core | None = None
         self._waiting: list[Any] = []
-        self._soon = soon
+        self._call_soon = call_soon
         self._clock = clock
         self._queue: deque[Entry] = deque()
-        self._late: deque[Entry] = deque()
+        self._deferred: deque[Entry] = deque()
         self._scheduled = False
         self._flushed = True
         self.stopped = False
         self._logic_handlers: dict[type, Handler] = {}
         self._edge_handlers: dict[type, Handler] = {}
 
-    def carry_out(self, handlers: dict[type, Handler]) -> None:
-        """What takes the effects that leave both cores, by class: all of `logic_events.Effect` but those for the edge,
-        and the edge's `Multicast`, `Send`, `Close` and `Hold`. One for an effect meant for the edge must `step_edge`
-        it itself.
-        """
+    def set_handlers(self, handlers: dict[type, Handler]) -> None:
+        """Set what carries out the effects that leave both cores, by class: all of `logic_events.Effect` but those
+        for the edge, and the edge's `Multicast`, `Send`, `Close` and `Hold`. A handler of an effect that is also for
+        the edge must `step_edge` it itself."""
         self._logic_handlers.update(dict.fromkeys(get_args(logic_events.EdgeEffect), self.step_edge))
         self._logic_handlers.update(handlers)
         self._edge_handlers.update(dict.fromkeys(get_args(edge_events.LogicRequest), self.to_logic))
-        self._edge_handlers[edge_events.Detach] = _nobody
+        self._edge_handlers[edge_events.Detach] = _ignore
         self._edge_handlers.update(handlers)
         self._edge_handlers[edge_events.More] = self.to_edge
 
-    def attach(self, edge: Core, over: Callable[[], None] | None = None) -> None:
-        """Give the pump its edge, once it is known which life of the broker this is; the edge gets what waited. `over`
-        is called at the end of every turn."""
+    def attach(self, edge: Core, on_turn_end: Callable[[], None] | None = None) -> None:
+        """Give the pump its edge, once the incarnation of the broker is known. The edge gets the events that waited.
+        `on_turn_end` as in `at_turn_end`."""
         self._edge = edge
-        if over is not None:
-            self.at_end(over)
+        if on_turn_end is not None:
+            self.at_turn_end(on_turn_end)
         waiting, self._waiting = self._waiting, []
         for event in waiting:
             self.to_edge(event)
 
-    def at_end(self, action: Callable[[], None]) -> None:
-        """Call it at the end of every turn: what the turn has collected leaves."""
-        self._over.append(action)
+    def at_turn_end(self, action: Callable[[], None]) -> None:
+        """Call `action` at the end of every turn, to send what the turn collected."""
+        self._turn_end_actions.append(action)
 
     def to_logic(self, event: logic_events.Event) -> None:
         if type(event) is logic_events.NextPage:
-            self.call_late(self._step_logic, event)
+            self.defer(self._step_logic, event)
         else:
             self._post((self._step_logic, event))
 
@@ -113,13 +113,13 @@ class Pump:
         """Run `action(argument)` in its place among the events."""
         self._post((action, argument))
 
-    def call_late(self, action: Callable[[Any], None], argument: Any) -> None:
-        """Run `action(argument)` in what a turn has for what may come late, in the order of these calls."""
-        self._late.append((action, argument))
+    def defer(self, action: Callable[[Any], None], argument: Any) -> None:
+        """Run `action(argument)` in the deferred queue, in the order of these calls."""
+        self._deferred.append((action, argument))
         self._schedule()
 
     def step_logic(self, event: logic_events.Event) -> None:
-        """Only from within such a call: the logic takes the event now."""
+        """Step the logic now. Only from within a queued action."""
         self._step_logic(event)
 
     def _post(self, entry: Entry) -> None:
@@ -129,46 +129,46 @@ class Pump:
     def _schedule(self) -> None:
         if not self._scheduled:
             self._scheduled = True
-            self._soon(self._turn)
+            self._call_soon(self._turn)
 
     def _turn(self) -> None:
         try:
-            self._work()
+            self._run_events()
         except Exception as error:  # noqa: BLE001
-            # a core that broke its own rules must not go on: the state it holds is what acknowledgements rest on
+            # a core that broke an invariant must not continue: acknowledgements rest on its state
             self.stopped = True
             self._queue.clear()
-            self._late.clear()
-            self._failed(error)
-        self._scheduled = bool(self._queue or self._late)
+            self._deferred.clear()
+            self._on_failure(error)
+        self._scheduled = bool(self._queue or self._deferred)
         if self._scheduled:
-            self._soon(self._turn)
+            self._call_soon(self._turn)
 
-    def _work(self) -> None:
+    def _run_events(self) -> None:
         entries = self._queue
         clock = self._clock
-        end = clock() + SLICE
-        for _ in range(BATCH):
+        end = clock() + TURN_SECONDS
+        for _ in range(TURN_EVENTS):
             if not entries or self.stopped or clock() > end:
                 break
             step, event = entries.popleft()
             step(event)
-        if self._late:
-            self._work_late(clock() + LATE)
+        if self._deferred:
+            self._run_deferred(clock() + DEFERRED_SECONDS)
         if self.stopped:
             entries.clear()
-            self._late.clear()
+            self._deferred.clear()
             return
         if not self._flushed:
             self._step_logic(_FLUSH)
             self._flushed = True
-        for action in self._over:
+        for action in self._turn_end_actions:
             action()
 
-    def _work_late(self, end: float) -> None:
-        """One at least, and more until then."""
-        while self._late and not self.stopped:
-            action, argument = self._late.popleft()
+    def _run_deferred(self, end: float) -> None:
+        """Run one entry at least, and more until `end`."""
+        while self._deferred and not self.stopped:
+            action, argument = self._deferred.popleft()
             action(argument)
             if self._clock() > end:
                 return
@@ -180,7 +180,7 @@ class Pump:
             handlers[type(effect)](effect)
 
     def step_edge(self, event: Any) -> None:
-        """Only from within an effect or `call`: the edge takes the event now."""
+        """Step the edge now. Only from within an effect or a queued action."""
         edge = self._edge
         if edge is None:
             self._waiting.append(event)
@@ -190,5 +190,5 @@ class Pump:
             handlers[type(effect)](effect)
 
 
-def _nobody(effect: edge_events.Detach) -> None:
-    """In one process the edge hears of every topic anyway."""
+def _ignore(effect: edge_events.Detach) -> None:
+    """Drop a `Detach`: in one process the edge gets every topic anyway."""

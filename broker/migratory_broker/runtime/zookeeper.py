@@ -198,7 +198,7 @@ class ZooKeeper:
     def _given_up(self, client: KazooClient) -> None:
         if self._closed or client is not self._client:
             return
-        self._log("error", "zookeeper_client_ended")
+        self._log("error", "zookeeper_client_closed")
         self._client = self._new_client()
         self._loop.call_later(ANEW, self._start_anew, client)
 
@@ -318,7 +318,7 @@ class ZooKeeper:
             self._answer(events.ZkReply(request, "refused", error=type(error).__name__))
 
     def _unanswered(self, request: int) -> None:
-        self._log("warning", "zookeeper_unanswered", request=request)
+        self._log("warning", "zookeeper_request_timeout", request=request)
         self._unknown(request, "no answer came")
 
     def _unknown(self, request: int, reason: str) -> None:

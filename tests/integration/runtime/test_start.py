@@ -70,7 +70,7 @@ def test_an_address_in_use_is_named(tmp_path: Path) -> None:
             ended = run(tmp_path, settings(), "--name", "b0", option, f"127.0.0.1:{port}")
             assert ended.returncode == 5
             (line,) = [json.loads(line) for line in ended.stderr.splitlines()]
-            assert line["event"] == "cannot_run"
+            assert line["event"] == "start_failed"
             assert f"127.0.0.1:{port}: the address is in use by another process" in line["reason"]
 
 
@@ -78,7 +78,7 @@ def test_a_zookeeper_that_is_not_there_is_named_after_its_time(tmp_path: Path) -
     ended = run(tmp_path, settings(zookeeper={"servers": "127.0.0.1:1", "startTimeout": 1.5}), "--name", "b0")
     assert ended.returncode == 4  # it ended by itself, within the minute that a command gets here
     last = json.loads(ended.stderr.splitlines()[-1])
-    assert last["event"] == "cannot_run"
+    assert last["event"] == "start_failed"
     assert "no ZooKeeper answered at 127.0.0.1:1 within 1.5 s" in last["reason"]
 
 

@@ -48,7 +48,7 @@ class Io:
     def _take(self, messages: list[Any], size: int) -> None:
         self.got += messages
         if self.reading:
-            self.channel.done(size)
+            self.channel.acknowledge(size)
 
     async def connect(self) -> None:
         self.connected = True
@@ -117,7 +117,7 @@ class Site:
                   "ioProcesses": processes}  # fmt: skip
         loop = asyncio.get_running_loop()
         self.pump = Pump(logic, loop.call_soon, lambda: self.now, self.errors.append)
-        self.pump.carry_out({})
+        self.pump.set_handlers({})
         self.clients = IoProcessPool(
             parse(json.dumps(config).encode()), "b", self.pump, lambda: self.now, log, "info", 4.0,
             self.observed.append, self._start,

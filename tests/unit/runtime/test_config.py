@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from migratory_broker.core.edge.config import ConflationRule
-from migratory_broker.runtime.clients.serving import edge_config
+from migratory_broker.runtime.clients.service import edge_config
 from migratory_broker.runtime.config import BrokerConfig, Identity, check_identity, load, parse, split_address
 from migratory_broker.runtime.errors import EXIT_CONFIG, ConfigError
 

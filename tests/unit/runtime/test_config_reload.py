@@ -84,7 +84,7 @@ def test_a_file_that_makes_no_sense_is_told_and_not_taken(file: File, text: str)
     file.look()
     assert file.taken == []
     (line,) = file.log.lines
-    assert line["event"] == "configuration_not_taken"
+    assert line["event"] == "configuration_rejected"
     assert str(file.path) in line["reason"]
 
 
@@ -93,7 +93,7 @@ def test_a_broker_that_is_taken_out_goes_on_beside_those_that_stay(file: File) -
     file.look()
     file.look()
     assert file.taken == [("b", "c", "d", "a")]
-    assert file.log.events() == ["configured_without_this_broker"]
+    assert file.log.events() == ["broker_removed_from_configuration"]
 
 
 def test_brokers_too_few_for_the_copies_that_it_runs_with_wait_for_its_restart(file: File) -> None:

@@ -75,11 +75,11 @@ async def test_a_broker_carries_out_all_that_its_cores_may_say(processes: int, m
 
 
 async def test_an_io_process_carries_out_or_tells_all_that_its_edge_may_say(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ioprocess, "freeze", lambda: None)
+    monkeypatch.setattr(ioprocess, "freeze_heap", lambda: None)
     here, there = socket_pair()
     with here, there:
         process = IoProcess(there)
-        process._begin(Begin(1, 0, 1, "a", config(1), "error", 4.0))
+        process._start_serving(Begin(1, 0, 1, "a", config(1), "error", 4.0))
         assert process._log is not None
         assert set(process._pump._edge_handlers) >= EDGE_EFFECTS
         tells = (process._pump.to_logic, process._note)

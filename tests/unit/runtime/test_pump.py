@@ -7,7 +7,7 @@ from typing import Any
 
 from migratory_broker.core.edge import events as edge_events
 from migratory_broker.core.logic import events
-from migratory_broker.runtime.pump import BATCH, SLICE, Pump
+from migratory_broker.runtime.pump import TURN_EVENTS, TURN_SECONDS, Pump
 from migratory_protocol.positions import Position
 
 
@@ -49,7 +49,7 @@ def build(
 
 def test_events_of_one_turn_are_worked_off_together_and_flushed_once(core: Any) -> None:
     pump, edge, loop, _ = build(core)
-    pump.carry_out({})
+    pump.set_handlers({})
     pump.attach(edge)
     pump.to_logic(events.ZkChanged("/a"))
     pump.to_logic(events.ZkChanged("/b"))
@@ -63,7 +63,7 @@ def test_events_of_one_turn_are_worked_off_together_and_flushed_once(core: Any) 
 
 def test_a_turn_that_told_the_logic_nothing_brings_no_flush(core: Any) -> None:
     pump, edge, loop, _ = build(core)
-    pump.carry_out({})
+    pump.set_handlers({})
     pump.attach(edge)
     pump.to_edge(edge_events.Lost(3))
     loop.turn()
@@ -73,7 +73,7 @@ def test_a_turn_that_told_the_logic_nothing_brings_no_flush(core: Any) -> None:
 
 def test_a_request_of_the_edge_is_worked_off_in_the_same_turn_and_schedules_no_other(core: Any) -> None:
     pump, edge, loop, _ = build(core, edge={edge_events.Received: lambda event: [attach(event.connection)]})
-    pump.carry_out({})
+    pump.set_handlers({})
     pump.attach(edge)
     pump.to_edge(edge_events.Received(1, b""))
     loop.turn()
@@ -88,7 +88,7 @@ def test_what_the_logic_says_to_the_edge_keeps_its_order_and_requests_go_behind(
         {events.Attach: lambda event: [attached(event.reference), fanout]},
         {edge_events.Received: lambda event: [attach(event.connection)]},
     )
-    pump.carry_out({})
+    pump.set_handlers({})
     pump.attach(edge)
     pump.to_edge(edge_events.Received(1, b""))
     pump.to_edge(edge_events.Received(2, b""))
@@ -111,7 +111,7 @@ def test_effects_go_to_their_handlers_in_order(core: Any) -> None:
     pump, edge, loop, _ = build(
         core, {events.Tick: lambda _: [note]}, {edge_events.Lost: lambda _: [send, close, note]}
     )
-    pump.carry_out({events.Note: seen.append, edge_events.Send: seen.append, edge_events.Close: seen.append})
+    pump.set_handlers({events.Note: seen.append, edge_events.Send: seen.append, edge_events.Close: seen.append})
     pump.attach(edge)
     pump.to_logic(events.Tick())
     pump.to_edge(edge_events.Lost(1))
@@ -128,7 +128,7 @@ def test_an_effect_for_the_edge_can_be_looked_at_on_its_way(core: Any) -> None:
         seen.append(effect)
         pump.step_edge(effect)
 
-    pump.carry_out({events.Admission: look})
+    pump.set_handlers({events.Admission: look})
     pump.attach(edge)
     pump.to_logic(events.Tick())
     loop.turn()
@@ -138,7 +138,7 @@ def test_an_effect_for_the_edge_can_be_looked_at_on_its_way(core: Any) -> None:
 def test_an_edge_that_comes_later_gets_what_waited(core: Any) -> None:
     admission = events.Admission(False, "learning")
     pump, edge, loop, _ = build(core, {events.Tick: lambda _: [admission]})
-    pump.carry_out({})
+    pump.set_handlers({})
     pump.to_logic(events.Tick())
     loop.turn()
     assert edge.events == []
@@ -149,7 +149,7 @@ def test_an_edge_that_comes_later_gets_what_waited(core: Any) -> None:
 
 def test_a_call_is_made_in_its_place_among_the_events(core: Any) -> None:
     pump, edge, loop, _ = build(core)
-    pump.carry_out({})
+    pump.set_handlers({})
     pump.attach(edge)
     pump.to_logic(events.ZkChanged("/a"))
     pump.call(lambda argument: pump.step_logic(events.PeerDown(argument)), "p")
@@ -168,12 +168,12 @@ def test_a_turn_is_bounded_so_that_sockets_get_theirs(core: Any) -> None:
     pump, edge, loop, _ = build(
         core, {events.Attach: lambda event: [attached(event.reference)]}, {events.Attached: lambda _: [attach(1)]}
     )
-    pump.carry_out({})
+    pump.set_handlers({})
     pump.attach(edge)
     pump.to_logic(attach(1))
     for turn in (1, 2):
         loop.turn()
-        assert len(pump._logic.of(events.Attach)) == turn * BATCH
+        assert len(pump._logic.of(events.Attach)) == turn * TURN_EVENTS
         assert len(pump._logic.of(events.Flush)) == turn
     assert loop.calls
 
@@ -183,11 +183,11 @@ def test_a_turn_is_bounded_in_time_as_well(core: Any) -> None:
     spent = [0.0]
 
     def work(event: events.ZkChanged) -> list[Any]:
-        spent[0] += 0.4 * SLICE
+        spent[0] += 0.4 * TURN_SECONDS
         return []
 
     pump, edge, loop, _ = build(core, {events.ZkChanged: work}, clock=lambda: spent[0])
-    pump.carry_out({})
+    pump.set_handlers({})
     pump.attach(edge)
     for number in range(7):
         pump.to_logic(events.ZkChanged(f"/{number}"))
@@ -200,7 +200,7 @@ def test_a_turn_is_bounded_in_time_as_well(core: Any) -> None:
 def test_what_the_edge_puts_off_comes_back_behind_what_waits(core: Any) -> None:
     more = edge_events.More(1)
     pump, edge, loop, _ = build(core, edge={edge_events.Received: lambda event: [more] * (event.connection == 1)})
-    pump.carry_out({})
+    pump.set_handlers({})
     pump.attach(edge)
     pump.to_edge(edge_events.Received(1, b""))
     pump.to_edge(edge_events.Received(2, b""))
@@ -213,7 +213,7 @@ def test_a_core_that_raises_is_stepped_no_more(core: Any) -> None:
         raise ArithmeticError("rule 3")
 
     pump, edge, loop, errors = build(core, {events.Tick: broken})
-    pump.carry_out({})
+    pump.set_handlers({})
     pump.attach(edge)
     pump.to_logic(events.Tick())
     pump.to_logic(events.ZkChanged("/a"))
@@ -233,7 +233,7 @@ def test_pages_of_replays_wait_for_what_is_live_and_take_little_of_a_turn(core: 
         return [events.Page(0, event.reference, "t", (), True)]
 
     pump, edge, loop, _ = build(core, {events.NextPage: page}, clock=lambda: next(times) * 0.001)
-    pump.carry_out({})
+    pump.set_handlers({})
     pump.attach(edge)
     for reference in range(1000):
         pump.to_logic(events.NextPage(0, reference, "t", Position(1, 0)))
@@ -251,7 +251,7 @@ def test_pages_of_replays_wait_for_what_is_live_and_take_little_of_a_turn(core: 
 
 def test_at_least_one_page_a_turn_and_none_after_the_end(core: Any) -> None:
     pump, edge, loop, errors = build(core, {events.NextPage: lambda event: [1 / 0]}, clock=lambda: 1.0)
-    pump.carry_out({})
+    pump.set_handlers({})
     pump.attach(edge)
     for reference in range(3):
         pump.to_logic(events.NextPage(0, reference, "t", Position(1, 0)))
@@ -260,7 +260,7 @@ def test_at_least_one_page_a_turn_and_none_after_the_end(core: Any) -> None:
     assert pump.stopped
     assert not loop.turn()
     pump, edge, loop, _ = build(core)
-    pump.carry_out({})
+    pump.set_handlers({})
     pump.attach(edge)
     pump.to_logic(events.NextPage(0, 1, "t", Position(1, 0)))
     pump.stopped = True

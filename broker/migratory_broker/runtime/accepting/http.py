@@ -1,4 +1,8 @@
-"""HTTP/1.1 for the clients' handshakes and the administration, with aiohttp as the parser."""
+"""HTTP/1.1 for the clients' handshakes and the administration, with aiohttp as the parser.
+
+Every request has a limited time from TCP accept, however slowly its bytes arrive, and every connection serves one
+request. Only aiohttp's public names are used.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +20,26 @@ from migratory_broker.runtime.accepting.limits import UnidentifiedConnections, h
 
 JSON = "application/json; charset=utf-8"
 MAX_HEADER_LINE = 8190
+"""Bytes of a request line or header, aiohttp's default."""
 MAX_HEADERS = 64
+"""Headers of a request: browsers send some 15."""
 
 Page = Callable[[], tuple[int, str, bytes]]
-"""Answers a GET: status, content type, body."""
+"""Answers a GET: returns status, content type, body."""
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedRequest:
+    """An HTTP answer that refuses a request, in plain text."""
+
+    status: int
+    text: str
+    headers: dict[str, str] = field(default_factory=dict)
 
 
 class HttpLogger(logging.LoggerAdapter[logging.Logger]):
-    """aiohttp's own, but for what is no HTTP: counted, for anybody may send it, and each would write an error with its
-    traceback and what was sent, up to 128 KiB of it."""
+    """aiohttp's logger, but malformed requests are counted, not logged: any sender could fill the log with them, each
+    with a traceback and up to 128 KiB of the request."""
 
     def __init__(self) -> None:
         super().__init__(logging.getLogger("aiohttp.server"))
@@ -38,13 +53,17 @@ class HttpLogger(logging.LoggerAdapter[logging.Logger]):
 
 
 class HttpServer(web.Server):
-    """Remembers when each connection was accepted, until it was handed over or is gone. `most`: so many at once."""
+    """An aiohttp server that limits the time of each request.
+
+    :param limit: connections at once; at the limit, the oldest one of the host with the most is evicted. None: no
+        limit.
+    """
 
     def __init__(
         self,
         handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]],
         clock: Callable[[], float],
-        most: int | None = None,
+        limit: int | None = None,
     ) -> None:
         self._logger = HttpLogger()
         super().__init__(
@@ -59,49 +78,51 @@ class HttpServer(web.Server):
             max_headers=MAX_HEADERS,
         )
         self._clock = clock
-        self.waiting: dict[RequestHandler, float] = {}
-        self._strangers: UnidentifiedConnections[RequestHandler] | None = (
-            None if most is None else UnidentifiedConnections(most)
+        self.pending: dict[RequestHandler, float] = {}  # when each was accepted; until it is handed over or closed
+        self._unidentified: UnidentifiedConnections[RequestHandler] | None = (
+            None if limit is None else UnidentifiedConnections(limit)
         )
-        self.crowded_out = 0
+        self.evicted = 0
 
     @property
     def malformed(self) -> int:
+        """Requests that were not HTTP."""
         return self._logger.malformed
 
     def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
-        self.waiting[handler] = self._clock()
+        self.pending[handler] = self._clock()
         super().connection_made(handler, transport)
-        gone = None if self._strangers is None else self._strangers.add(handler, host_of(transport))
-        if gone is not None:
-            self.crowded_out += 1
-            self._drop(gone)
+        evicted = None if self._unidentified is None else self._unidentified.add(handler, host_of(transport))
+        if evicted is not None:
+            self.evicted += 1
+            self._abort(evicted)
 
     def connection_lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
-        self.waiting.pop(handler, None)
-        if self._strangers is not None:
-            self._strangers.discard(handler)
+        self.pending.pop(handler, None)
+        if self._unidentified is not None:
+            self._unidentified.discard(handler)
         super().connection_lost(handler, exc)
 
     def drop_slow(self, limit: float) -> int:
-        """Drop connections whose handshake takes longer than `limit` seconds. Returns how many."""
-        border = self._clock() - limit
+        """Abort connections whose request takes longer than `limit` seconds. Return how many."""
+        deadline = self._clock() - limit
         slow = []
-        for handler, accepted in self.waiting.items():  # in the order of acceptance
-            if accepted > border:
+        for handler, accepted in self.pending.items():  # ordered by the time of acceptance
+            if accepted > deadline:
                 break
             slow.append(handler)
         for handler in slow:
-            self._drop(handler)
+            self._abort(handler)
         return len(slow)
 
-    def _drop(self, handler: RequestHandler) -> None:
-        self.waiting.pop(handler, None)
+    def _abort(self, handler: RequestHandler) -> None:
+        self.pending.pop(handler, None)
         if handler.transport is not None:
             handler.transport.abort()
 
 
 def page_response(page: Page) -> web.Response:
+    """Return the answer of a page; the connection is closed behind it."""
     status, content_type, body = page()
     headers = {"Content-Type": content_type, "Cache-Control": "no-store"}
     response = web.Response(status=status, body=body, headers=headers)
@@ -110,13 +131,7 @@ def page_response(page: Page) -> web.Response:
 
 
 def refusal_response(refused: RefusedRequest) -> web.Response:
+    """Return the answer that refuses a request; the connection is closed behind it."""
     response = web.Response(status=refused.status, text=refused.text + "\n", headers=refused.headers)
     response.force_close()
     return response
-
-
-@dataclass(frozen=True, slots=True)
-class RefusedRequest:
-    status: int
-    text: str
-    headers: dict[str, str] = field(default_factory=dict)

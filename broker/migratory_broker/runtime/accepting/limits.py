@@ -1,4 +1,4 @@
-"""Limits of accepting: connections a second and a turn, descriptors, unidentified connections."""
+"""Limits of accepting: connections a second and a turn of the loop, descriptors, and unidentified connections."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from typing import Generic, Protocol, TypeVar
 
-RESERVE = 128
-"""Descriptors kept for peers, ZooKeeper, administration and for refusing."""
+RESERVED_DESCRIPTORS = 128
+"""Descriptors kept for peers, ZooKeeper, the administration and for answering clients that are refused."""
 
 
 class Pace(Protocol):
-    """Whether one more connection is taken now; if not, how many seconds to wait until asking again."""
+    """A rate limit for accepting."""
 
-    def take(self) -> bool: ...
+    def try_acquire(self) -> bool: ...
 
-    def wait(self) -> float: ...
+    def delay(self) -> float: ...
 
 
 class AcceptRate:
-    """A bucket of `rate` connections a second, filled for at most a quarter of a second ahead. Shared by listeners."""
+    """A token bucket of `rate` connections a second that holds at most a quarter of a second's tokens. Listeners may
+    share one."""
 
     def __init__(self, rate: int, clock: Callable[[], float]) -> None:
         self._rate = rate
@@ -30,7 +31,7 @@ class AcceptRate:
         self._tokens = self._burst
         self._filled = clock()
 
-    def take(self) -> bool:
+    def try_acquire(self) -> bool:
         now = self._clock()
         self._tokens = min(self._burst, self._tokens + (now - self._filled) * self._rate)
         self._filled = now
@@ -39,65 +40,79 @@ class AcceptRate:
         self._tokens -= 1
         return True
 
-    def wait(self) -> float:
-        """Seconds until there is room for one more."""
+    def delay(self) -> float:
+        """Return the seconds until the next connection is allowed."""
         return max(0.001, (1 - self._tokens) / self._rate)
 
 
-def descriptor_room() -> int:
-    """Connections that this process can hold beside its reserve."""
+def connection_capacity() -> int:
+    """Return the connections that this process can hold besides its reserved descriptors."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return 2**31 if soft == resource.RLIM_INFINITY else max(16, soft - RESERVE)
+    return 2**31 if soft == resource.RLIM_INFINITY else max(16, soft - RESERVED_DESCRIPTORS)
 
 
 CONNECTION_COST = 0.0002
-"""Seconds of CPU for a connection until its subscriptions are carried out (docs/performance.md)."""
+"""Seconds of CPU that a connection costs until its subscriptions are done, as measured (docs/reference/performance.md).
+"""
 TURN_SHARE = 0.25
-"""Of a turn. Where a connection costs twice as much, it is half, and turns still end."""
+"""The share of the next turn that new connections may take. If a connection costs twice as much as assumed, it is half.
+"""
 MIN_ACCEPTS, MAX_ACCEPTS = 8, 64
+"""Connections a turn. The least keeps a turn of an idle loop short, the most bounds a turn after a long one."""
 
 
 class AcceptBudget:
+    """How many new connections one turn of the loop accepts, so that a storm of connects hardly delays publications.
+
+    A connection costs the next turns work: a handshake, subscriptions, a receipt. What is published meanwhile waits for
+    the turn to end. So a turn accepts as many connections as lengthen the next one by no more than `TURN_SHARE`, and
+    `MIN_ACCEPTS` in any case.
+    """
+
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._at: float | None = None  # when a turn left some, that wait
+        self._left_waiting_at: float | None = None  # when a turn left some, that wait
 
-    def most(self) -> int:
-        """For this turn."""
-        turn = 0.0 if self._at is None else self._clock() - self._at
+    def allowance(self) -> int:
+        """Return how many connections this turn may accept, in proportion to how long the last one took."""
+        turn = 0.0 if self._left_waiting_at is None else self._clock() - self._left_waiting_at
         return max(MIN_ACCEPTS, min(MAX_ACCEPTS, int(TURN_SHARE * turn / CONNECTION_COST)))
 
-    def left(self, some: bool) -> None:
-        """At the end of it: whether some wait, who are for the next turn."""
-        self._at = self._clock() if some else None
+    def end_turn(self, waiting: bool) -> None:
+        """Note the end of a turn, and whether connections still wait to be accepted."""
+        self._left_waiting_at = self._clock() if waiting else None
 
 
-C = TypeVar("C", bound=Hashable)
+ConnectionT = TypeVar("ConnectionT", bound=Hashable)
 
 
-class UnidentifiedConnections(Generic[C]):
-    """At most `most` of them."""
+class UnidentifiedConnections(Generic[ConnectionT]):
+    """At most `limit` connections that have not said yet who they are or what they want.
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._hosts: dict[C, str] = {}  # the longest there first
+    At the limit, the oldest connection of the host with the most is evicted: an honest client identifies itself at
+    once, while an idle one may only mean to hold its place.
+    """
 
-    def add(self, connection: C, host: str) -> C | None:
-        """One more, from there. Who has to go for it, if anybody; it is none of them any more."""
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._hosts: dict[ConnectionT, str] = {}  # the longest there first
+
+    def add(self, connection: ConnectionT, host: str) -> ConnectionT | None:
+        """Add a connection from `host`. Return the connection that is evicted for it, or None."""
         self._hosts[connection] = host
-        if len(self._hosts) <= self._most:
+        if len(self._hosts) <= self._limit:
             return None
         counts = Counter(self._hosts.values())
-        crowded = max(counts.values())
-        gone = next(stranger for stranger, host in self._hosts.items() if counts[host] == crowded)
-        del self._hosts[gone]
-        return gone
+        largest = max(counts.values())
+        evicted = next(connection for connection, host in self._hosts.items() if counts[host] == largest)
+        del self._hosts[evicted]
+        return evicted
 
-    def discard(self, connection: C) -> None:
-        """It is known now, or gone."""
+    def discard(self, connection: ConnectionT) -> None:
+        """Remove a connection that was identified or closed."""
         self._hosts.pop(connection, None)
 
-    def __iter__(self) -> Iterator[C]:
+    def __iter__(self) -> Iterator[ConnectionT]:
         return iter(list(self._hosts))
 
     def __len__(self) -> int:
@@ -105,6 +120,6 @@ class UnidentifiedConnections(Generic[C]):
 
 
 def host_of(transport: asyncio.BaseTransport | None) -> str:
-    """The address at the other end, "unknown" where there is none any more."""
+    """Return the address of the other end, "unknown" when the connection is gone."""
     name = transport.get_extra_info("peername") if transport is not None else None
     return str(name[0]) if name else "unknown"

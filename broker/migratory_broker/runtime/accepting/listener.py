@@ -1,8 +1,8 @@
-"""Accepting TCP connections, with one admission limit over all listeners of clients.
+"""Listening sockets: accept TCP connections of clients, peers and the administration.
 
-The broker accepts by itself, because a server of the loop ends or spins when descriptors run out, and takes whatever
-comes. Here connections beyond the limit stay in the kernel's backlog until there is room (a storm must not starve
-those already connected), and connections beyond the descriptors are answered 503 from a reserve and closed.
+The broker accepts by itself, because an asyncio server ends or spins when descriptors run out, and accepts without a
+limit. Here connections beyond the rate stay in the kernel's backlog, so that a storm of connects does not starve the
+connected clients. Connections beyond the descriptors are answered 503 and closed.
 """
 
 from __future__ import annotations
@@ -16,39 +16,41 @@ from collections.abc import Callable
 from functools import partial
 
 from migratory_broker.runtime.accepting.limits import AcceptBudget, Pace
-from migratory_broker.runtime.clients.handshake_queue import DeferredHandshake, Late
+from migratory_broker.runtime.clients.handshake_queue import Defer, DeferredHandshake
 from migratory_broker.runtime.errors import ListenError
 from migratory_broker.runtime.logs import Log
 
 BACKLOG = 4096
-RETRY = 0.2
-"""Seconds until accepting is tried again after the system refused."""
+"""Connections that the kernel holds until they are accepted."""
+RETRY_DELAY = 0.2
+"""Seconds until the next attempt after the system refused to accept."""
 
-FULL = (
+NO_DESCRIPTORS_RESPONSE = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain\r\nContent-Length: 35\r\n"
-    b"Retry-After: 5\r\nConnection: close\r\n\r\nthis broker has no more descriptors"
+    b"Retry-After: 5\r\nConnection: close\r\n\r\nno file descriptors left; try later"
 )
 
-_NO_ROOM = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+_OUT_OF_RESOURCES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
-def bind(host: str, port: int, what: str) -> socket.socket:
-    """A bound socket, for `listen`. Raises ListenError, which names the address and what is wrong with it."""
-    where = f"{host or '*'}:{port}"
+def bind(host: str, port: int, purpose: str) -> socket.socket:
+    """Return a bound socket, for `listen`. `purpose` names it in errors. Raises ListenError with the address and the
+    reason."""
+    endpoint = f"{host or '*'}:{port}"
     try:
-        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        addresses = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
-        raise ListenError(f"cannot listen for {what} on {where}: {error.strerror}") from error
-    # without a host, the address that takes IPv4 and IPv6 alike where there is IPv6
-    found.sort(key=lambda entry: entry[0] != socket.AF_INET6 if not host else 0)
-    family, kind, protocol, _, address = found[0]
+        raise ListenError(f"cannot listen for {purpose} on {endpoint}: {error.strerror}") from error
+    # without a host, prefer the address that accepts both IPv4 and IPv6
+    addresses.sort(key=lambda entry: entry[0] != socket.AF_INET6 if not host else 0)
+    family, kind, protocol, _, address = addresses[0]
     try:
         listening = socket.socket(family, kind, protocol)
     except OSError as error:
-        raise ListenError(f"cannot listen for {what} on {where}: {error.strerror}") from error
+        raise ListenError(f"cannot listen for {purpose} on {endpoint}: {error.strerror}") from error
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # inherited by what is accepted: no call for each connection
+        # accepted sockets inherit it: saves a system call for each connection
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if family == socket.AF_INET6:
             listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if not host else 1)
@@ -56,45 +58,47 @@ def bind(host: str, port: int, what: str) -> socket.socket:
         listening.bind(address)
     except OSError as error:
         listening.close()
-        raise _listen_error(what, where, error) from error
+        raise _listen_error(purpose, endpoint, error) from error
     return listening
 
 
-def listen(bound: socket.socket, what: str) -> socket.socket:
-    """From now on connections are taken; before, they are refused at once. Raises ListenError."""
+def listen(bound: socket.socket, purpose: str) -> socket.socket:
+    """Begin to accept connections; before, the kernel refuses them. Raises ListenError."""
     try:
         bound.listen(BACKLOG)
     except OSError as error:
-        raise _listen_error(what, address_of(bound), error) from error
+        raise _listen_error(purpose, address_of(bound), error) from error
     return bound
 
 
-def _listen_error(what: str, where: str, error: OSError) -> ListenError:
+def _listen_error(purpose: str, endpoint: str, error: OSError) -> ListenError:
     reason = "the address is in use by another process" if error.errno == errno.EADDRINUSE else error.strerror
-    return ListenError(f"cannot listen for {what} on {where}: {reason}")
+    return ListenError(f"cannot listen for {purpose} on {endpoint}: {reason}")
 
 
 def address_of(listening: socket.socket) -> str:
-    """HOST:PORT of a bound socket."""
+    """Return the address of a bound socket as HOST:PORT."""
     host, port = listening.getsockname()[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 class ConnectionStarter:
-    """Starts `factory()`'s protocol on accepted sockets. `late`: where there is no TLS, it is told in its turn of what
-    comes (door.py), and the socket may be written to past its transport afterwards (direct.py). Its length: those that
-    are being started."""
+    """Starts a protocol of `factory()` on each accepted socket. `len()` counts those being started.
+
+    :param defer: with it and without TLS, the handshake is deferred (clients/handshake_queue.py), and multicasts may
+        write to the socket directly (clients/multicast.py).
+    """
 
     def __init__(
         self,
         factory: Callable[[], asyncio.BaseProtocol],
         *,
         tls: ssl.SSLContext | None = None,
-        late: Late | None = None,
+        defer: Defer | None = None,
     ) -> None:
         self._factory = factory
         self._tls = tls
-        self._late = late
+        self._defer = defer
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[object]] = set()
 
@@ -103,8 +107,8 @@ class ConnectionStarter:
 
     def __call__(self, accepted: socket.socket) -> None:
         factory = self._factory
-        if self._late is not None and self._tls is None:
-            factory = partial(DeferredHandshake, factory, accepted, self._late)
+        if self._defer is not None and self._tls is None:
+            factory = partial(DeferredHandshake, factory, accepted, self._defer)
         task = self._loop.create_task(self._start(factory, accepted))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -113,32 +117,33 @@ class ConnectionStarter:
         try:
             await self._loop.connect_accepted_socket(factory, accepted, ssl=self._tls)
         except OSError:
-            # gone, or no TLS: harms only its sender
+            # the client is gone or speaks no TLS: only its own connection ends
             accepted.close()
 
 
 class Acceptor:
-    """Accepts on one socket and gives each connection to `take`.
+    """Accepts on one socket and hands each connection to `start`.
 
-    `admission` None takes all that come. `room` says how many more connections may be held now.
+    :param rate: the limit of connections a second; None: no limit.
+    :param room: returns how many more connections may be held now.
     """
 
     def __init__(
         self,
         listening: socket.socket,
-        take: Callable[[socket.socket], None],
+        start: Callable[[socket.socket], None],
         log: Log,
         *,
-        admission: Pace | None = None,
+        rate: Pace | None = None,
         room: Callable[[], int] = lambda: 2**31,
     ) -> None:
         self._socket = listening
-        self._take = take
+        self._start = start
         self._log = log
-        self._admission = admission
+        self._rate = rate
         self._room = room
         self._loop = asyncio.get_running_loop()
-        self._intake = AcceptBudget(self._loop.time)
+        self._budget = AcceptBudget(self._loop.time)
         self._timer: asyncio.TimerHandle | None = None
         self._logged = -60.0
         self.refused = 0
@@ -151,48 +156,49 @@ class Acceptor:
         self._socket.close()
 
     def _accept(self) -> None:
-        self._intake.left(self._accept_some(self._intake.most()))
+        self._budget.end_turn(self._accept_up_to(self._budget.allowance()))
 
-    def _accept_some(self, most: int) -> bool:
-        """Whether others wait, who could be accepted at once."""
-        for _ in range(most):
-            if self._admission is not None and not self._admission.take():
-                self._rest(self._admission.wait())
+    def _accept_up_to(self, limit: int) -> bool:
+        """Accept connections. Return whether the limit ended it, so that more may wait in the backlog."""
+        for _ in range(limit):
+            if self._rate is not None and not self._rate.try_acquire():
+                self._pause(self._rate.delay())
                 return False
             try:
                 accepted, _ = self._socket.accept()
             except (BlockingIOError, InterruptedError):
                 return False
             except OSError as error:
-                if error.errno in _NO_ROOM:
-                    self._complain(error.strerror or str(error))
-                    self._rest(RETRY)
+                if error.errno in _OUT_OF_RESOURCES:
+                    self._log_failure(error.strerror or str(error))
+                    self._pause(RETRY_DELAY)
                     return False
-                continue  # the one at the head of the backlog went away
+                continue  # the client at the head of the backlog went away
             accepted.setblocking(False)
             if self._room() <= 0:
                 self._refuse(accepted)
             else:
-                self._take(accepted)
+                self._start(accepted)
         return True
 
     def _refuse(self, accepted: socket.socket) -> None:
         self.refused += 1
-        self._complain("no descriptors left for more clients")
-        # the answer is a courtesy: who is gone already, or speaks TLS, sees the connection end
+        self._log_failure("no descriptors left for more clients")
+        # the answer is a courtesy: a client that is gone or speaks TLS sees the connection end
         with contextlib.suppress(OSError):
-            accepted.send(FULL)
+            accepted.send(NO_DESCRIPTORS_RESPONSE)
         accepted.close()
 
-    def _rest(self, delay: float) -> None:
+    def _pause(self, delay: float) -> None:
+        """Stop accepting for `delay` seconds."""
         self._loop.remove_reader(self._socket)
-        self._timer = self._loop.call_later(delay, self._go_on)
+        self._timer = self._loop.call_later(delay, self._resume)
 
-    def _go_on(self) -> None:
+    def _resume(self) -> None:
         self._timer = None
         self._loop.add_reader(self._socket, self._accept)
 
-    def _complain(self, reason: str) -> None:
+    def _log_failure(self, reason: str) -> None:
         now = self._loop.time()
         if now - self._logged >= 10:
             self._logged = now
@@ -200,7 +206,7 @@ class Acceptor:
 
 
 class Listener(Acceptor):
-    """Accepts on one socket and starts `factory()`'s protocol on each connection, in this process."""
+    """An acceptor that starts the protocol of `factory()` on each connection."""
 
     def __init__(
         self,
@@ -208,9 +214,9 @@ class Listener(Acceptor):
         factory: Callable[[], asyncio.BaseProtocol],
         log: Log,
         *,
-        admission: Pace | None = None,
+        rate: Pace | None = None,
         room: Callable[[], int] = lambda: 2**31,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         starting = ConnectionStarter(factory, tls=tls)
-        super().__init__(listening, starting, log, admission=admission, room=lambda: room() - len(starting))
+        super().__init__(listening, starting, log, rate=rate, room=lambda: room() - len(starting))

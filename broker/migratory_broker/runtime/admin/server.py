@@ -18,11 +18,12 @@ from migratory_broker.runtime.accepting.http import (
 )
 
 MAX_ADMIN = 32
-"""Connections to the administration: one more, and one of these goes. Each is for one request, answered at once."""
+"""Connections to the administration at once. Each is for one request and answered at once, so that more are idle ones.
+"""
 
 
 class AdminServer:
-    """The administration's listener: pages by path, all of them GET."""
+    """The HTTP server of the administration's listener: pages by path, GET only."""
 
     def __init__(self, pages: Mapping[str, Page], clock: Callable[[], float], request_limit: float = 30.0) -> None:
         self._pages = dict(pages)
@@ -33,13 +34,13 @@ class AdminServer:
         return self._server()
 
     @property
-    def crowded_out(self) -> int:
-        """Connections that had to go for others."""
-        return self._server.crowded_out
+    def evicted(self) -> int:
+        """Connections that were evicted at the limit."""
+        return self._server.evicted
 
     @property
     def malformed(self) -> int:
-        """Requests that were no HTTP."""
+        """Requests that were not HTTP."""
         return self._server.malformed
 
     def tick(self) -> None:
@@ -51,30 +52,30 @@ class AdminServer:
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         page = self._pages.get(request.path)
         if page is None:
-            return refusal_response(RefusedRequest(404, f"here are {', '.join(self._pages)}"))
+            return refusal_response(RefusedRequest(404, f"not found; this address serves {', '.join(self._pages)}"))
         if request.method not in {"GET", "HEAD"}:
-            return refusal_response(RefusedRequest(405, "only GET is answered here", {"Allow": "GET, HEAD"}))
+            return refusal_response(RefusedRequest(405, "method not allowed; use GET", {"Allow": "GET, HEAD"}))
         return page_response(page)
 
 
 def health_page() -> tuple[int, str, bytes]:
-    """Alive: the loop answers. Says nothing about taking clients."""
+    """Answer /healthz: the loop runs. Says nothing about accepting clients."""
     return 200, JSON, b'{"status":"alive"}\n'
 
 
 def readiness_page(reason: Callable[[], str]) -> Page:
-    """Ready: clients are taken. `reason` says why not, "" when they are."""
+    """Return the page of /readyz. `reason` returns why clients are not accepted, "" when they are."""
 
     def page() -> tuple[int, str, bytes]:
-        why = reason()
-        body = {"ready": not why, "reason": why}
-        return 503 if why else 200, JSON, msgspec.json.encode(body) + b"\n"
+        text = reason()
+        body = {"ready": not text, "reason": text}
+        return 503 if text else 200, JSON, msgspec.json.encode(body) + b"\n"
 
     return page
 
 
 def status_page(read: Callable[[], Mapping[str, object]]) -> Page:
-    """Everything that a person who looks into a broker wants to see."""
+    """Return the page of /v1/status: what `read` returns, as indented JSON."""
 
     def page() -> tuple[int, str, bytes]:
         body = msgspec.json.format(msgspec.json.encode(read(), enc_hook=str), indent=2)

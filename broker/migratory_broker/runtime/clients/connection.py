@@ -1,4 +1,5 @@
-"""One client's connection after the handshake: a slotted protocol on the transport that turns it into edge events.
+"""Client connections after the handshake: slotted protocols on their transports that turn bytes into events of the
+edge.
 
 There are very many of these: each holds a few references and nothing else (1.5 KiB with its transport).
 """
@@ -18,20 +19,21 @@ from migratory_broker.runtime.pump import Pump
 
 HIGH_WATER = 65_536
 LOW_WATER = 16_384
-"""Bytes that the transport itself holds before the edge queues; the edge's queue is where limits are kept."""
+"""Bytes in a transport's buffer above which the edge queues, and below which it stops. The limits are kept on the
+edge's queue."""
 
-UNREAD = 16_777_216
-"""Bytes that all clients have sent and the edge has not taken yet, above which nobody is read more than once until half
-of it is worked off. What it takes it counts itself; before, the loop would read a flood from every socket in each turn,
-of which it works off a few."""
+MAX_UNREAD_BYTES = 16_777_216
+"""Bytes from all clients that the edge has not handled yet, above which each client is read once more at most, until
+half of them are handled. Without it the loop would read a flood from every socket in each turn, and handle a few of
+them."""
 
 CLOSE_LIMIT = 5.0
-"""Seconds that a closing connection has to take what is still pending."""
+"""Seconds that a closing connection has to receive what is pending."""
 
 
 class ClientConnection(asyncio.Protocol):
-    """The socket of connection `number`: what it reports becomes events for the edge. `socket` is None where multicasts
-    must go through the transport; `send` is the method that they call."""
+    """The protocol of connection `number`. Multicasts call `send`: the socket's own where `socket` is one, else the
+    transport's `write`."""
 
     __slots__ = ("_table", "number", "send", "socket", "transport")
 
@@ -46,48 +48,49 @@ class ClientConnection(asyncio.Protocol):
 
     @property
     def data_received(self) -> Callable[[bytes], None]:
-        """Itself: uvloop keeps what it is given here for each connection, and a bound method has 64 bytes."""
+        """Return the protocol itself: uvloop keeps what this returns for each connection, and a bound method has 64
+        bytes."""
         return self
 
     def __call__(self, data: bytes) -> None:
         table = self._table
-        table.read(Received(self.number, data))
-        if table.choked is not None:
+        table.receive(Received(self.number, data))
+        if table.throttled is not None:
             self.transport.pause_reading()
-            table.choked[self.number] = None
+            table.throttled[self.number] = None
 
     def pause_writing(self) -> None:
         table = self._table
-        table.newcomers.post(self.number, table.pump.step_edge, Paused(self.number))
-        # once the edge has taken that, no fan-out comes for this one any more
-        table.newcomers.post(self.number, table.multicaster.forget, self)
+        table.pending.post(self.number, table.pump.step_edge, Paused(self.number))
+        # once the edge has handled that, no multicast includes this connection any more
+        table.pending.post(self.number, table.multicaster.forget, self)
 
     def resume_writing(self) -> None:
         table = self._table
-        table.newcomers.post(self.number, table.look_again, self)
-        table.newcomers.post(self.number, table.pump.step_edge, Resumed(self.number))
+        table.pending.post(self.number, table.recheck, self)
+        table.pending.post(self.number, table.pump.step_edge, Resumed(self.number))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._table.lost(self.number)
 
 
 class ClientConnections:
-    """All clients' connections of this process, by number. Numbers are never used twice."""
+    """All client connections of this process, by number. Numbers are never reused."""
 
     def __init__(self, pump: Pump, clock: Callable[[], float]) -> None:
         self.pump = pump
         self._open: dict[int, ClientConnection] = {}
         self.multicaster = Multicaster(self._open)
-        self.newcomers = PendingConnections(pump)
+        self.pending = PendingConnections(pump)
         self._now = clock
         self._next = 1
         self._closing: deque[tuple[float, int]] = deque()
         self._held: set[int] = set()
         self._unread = 0  # bytes
-        self._chokes: set[str] = set()  # why nobody is read more than once
-        self.choked: dict[int, None] | None = None  # there while there is a reason: these have been
-        self.none_left = asyncio.Event()
-        self.none_left.set()
+        self._throttle_reasons: set[str] = set()  # why clients are not read freely; empty: they are
+        self.throttled: dict[int, None] | None = None  # read once since throttling began; None: it is off
+        self.empty = asyncio.Event()
+        self.empty.set()
 
     def __len__(self) -> int:
         return len(self._open)
@@ -100,65 +103,65 @@ class ClientConnections:
         opened: float,
         early: bytes,
     ) -> None:
-        """Take a transport over from the handshake; `early` are the bytes that came behind the request."""
+        """Take a transport over from the handshake; `early` are the bytes behind the request."""
         number = self._next
         self._next += 1
-        own: socket.socket | None = None
+        direct: socket.socket | None = None
         if isinstance(transport, HandshakeTransport):
-            own = transport.socket
-            early += transport.rest()
+            direct = transport.socket
+            early += transport.drain()
             transport = transport.transport
-        connection = ClientConnection(self, number, transport, own)
+        connection = ClientConnection(self, number, transport, direct)
         transport.set_protocol(connection)
         transport.set_write_buffer_limits(HIGH_WATER, LOW_WATER)
         self._open[number] = connection
-        self.none_left.clear()
-        if own is not None:
+        self.empty.clear()
+        if direct is not None:
             self.multicaster.note(connection)  # the handshake's answer went to its transport
-        self.newcomers.add(Opened(number, wire, self.remote(number), deflate, opened))
+        self.pending.add(Opened(number, wire, self.remote(number), deflate, opened))
         if early:
             connection.data_received(early)
 
     def remote(self, number: int) -> str:
-        """The address at the other end, as HOST:PORT; "" when it is gone."""
+        """Return the address of the other end as HOST:PORT, "" when the connection is gone."""
         connection = self._open.get(number)
         if connection is None:
             return ""
-        own = connection.socket
-        found = connection.transport.get_extra_info("peername") if own is None else address(own)
-        return f"{found[0]}:{found[1]}" if found else ""
+        direct = connection.socket
+        peer = connection.transport.get_extra_info("peername") if direct is None else address(direct)
+        return f"{peer[0]}:{peer[1]}" if peer else ""
 
     def lost(self, number: int) -> None:
         connection = self._open.pop(number, None)
         if connection is not None:
             self.multicaster.forget(connection)
             self._held.discard(number)
-            self.newcomers.post(number, self.pump.step_edge, Lost(number))
+            self.pending.post(number, self.pump.step_edge, Lost(number))
             if not self._open:
-                self.none_left.set()
+                self.empty.set()
 
-    def look_again(self, connection: ClientConnection) -> None:
-        """Fan-outs come for it again, if it is still there."""
+    def recheck(self, connection: ClientConnection) -> None:
+        """Note a connection that multicasts include again, if it still exists."""
         if connection.number in self._open:
             self.multicaster.note(connection)
 
-    def read(self, event: Received) -> None:
-        """For the edge, in its place among the events."""
+    def receive(self, event: Received) -> None:
+        """Pass bytes to the edge in their place among the events."""
         self._unread += len(event.data)
-        self.newcomers.post(event.connection, self._give, event)
-        if self._unread > UNREAD:
-            self.choke("flood", True)
+        self.pending.post(event.connection, self._deliver, event)
+        if self._unread > MAX_UNREAD_BYTES:
+            self.throttle("flood", True)
 
-    def _give(self, event: Received) -> None:
+    def _deliver(self, event: Received) -> None:
         self._unread -= len(event.data)
-        if "flood" in self._chokes and self._unread <= UNREAD // 2:
-            self.choke("flood", False)
+        if "flood" in self._throttle_reasons and self._unread <= MAX_UNREAD_BYTES // 2:
+            self.throttle("flood", False)
         self.pump.step_edge(event)
 
     def send(self, effect: Send) -> None:
         connection = self._open.get(effect.connection)
         if connection is not None:
-            # the transport may be closing: then nothing more goes to this client, of fan-outs either
+            # if the transport is closing, nothing more goes to this client, and `note` keeps multicasts from it as well
             if not connection.transport.is_closing():
                 connection.transport.write(effect.data)
             self.multicaster.note(connection)
@@ -173,22 +176,22 @@ class ClientConnections:
             connection.transport.pause_reading()
         else:
             self._held.discard(number)
-            if self.choked is None or number not in self.choked:
+            if self.throttled is None or number not in self.throttled:
                 connection.transport.resume_reading()
 
-    def choke(self, why: str, on: bool) -> None:
-        """`on`: of what clients say nothing more fits in somewhere, for that reason. Who sends something is read once,
-        and then left alone."""
+    def throttle(self, reason: str, on: bool) -> None:
+        """Turn throttling on or off for a reason. While any reason holds, each client is read once more and then left
+        to the kernel: a buffer behind is full."""
         if on:
-            self._chokes.add(why)
-            if self.choked is None:
-                self.choked = {}
+            self._throttle_reasons.add(reason)
+            if self.throttled is None:
+                self.throttled = {}
             return
-        self._chokes.discard(why)
-        if self._chokes:
+        self._throttle_reasons.discard(reason)
+        if self._throttle_reasons:
             return
-        choked, self.choked = self.choked or {}, None
-        for number in choked:
+        throttled, self.throttled = self.throttled or {}, None
+        for number in throttled:
             connection = self._open.get(number)
             if connection is None or number in self._held or connection.transport.is_closing():
                 continue
@@ -205,7 +208,7 @@ class ClientConnections:
             self._closing.append((self._now(), effect.connection))
 
     def tick(self, now: float) -> None:
-        """Drop connections that do not take what is pending: a client that stands still must not hold them."""
+        """Abort closing connections that do not read what is pending in time."""
         self.multicaster.review()
         while self._closing and self._closing[0][0] + CLOSE_LIMIT <= now:
             _, number = self._closing.popleft()

@@ -1,4 +1,4 @@
-"""What a request for an upgrade to WebSocket must look like (RFC 6455, 4.2.1), decided from its headers alone."""
+"""Validate a WebSocket upgrade request from its headers alone (RFC 6455, section 4.2.1)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Wire = Literal["json", "msgpack"]
 
 
 class Headers(Protocol):
-    """A request's headers: names without case, each with all the values that came."""
+    """A request's headers: names are case-insensitive, each with all its values."""
 
     def get(self, key: str, default: str, /) -> str: ...
 
@@ -26,7 +26,7 @@ class Headers(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AcceptedUpgrade:
-    """`answer` is the whole response, to be written as it is."""
+    """An accepted upgrade. `answer` is the whole response, to be written unchanged."""
 
     wire: Wire
     deflate: bool
@@ -36,18 +36,22 @@ class AcceptedUpgrade:
 def negotiate(
     method: str, version: tuple[int, int], headers: Headers, policy: OriginPolicy, compression: bool
 ) -> AcceptedUpgrade | RefusedRequest:
-    """The answer to a request that asks for WebSocket."""
+    """Return the answer to an upgrade request."""
     refusal = check_source(headers, policy)
     if refusal is not None:
         return refusal
     if method != "GET" or version < (1, 1):
-        return RefusedRequest(400, "a WebSocket handshake is a GET request of HTTP/1.1")
+        return RefusedRequest(400, "a WebSocket handshake must be a GET request of HTTP/1.1")
     if _tokens(headers, "Upgrade") != ["websocket"] or "upgrade" not in _tokens(headers, "Connection"):
-        return RefusedRequest(426, "this address speaks WebSocket", {"Upgrade": "websocket", "Connection": "Upgrade"})
+        return RefusedRequest(
+            426,
+            "not a WebSocket handshake; see RFC 6455",
+            {"Upgrade": "websocket", "Connection": "Upgrade"},
+        )
     if headers.get("Content-Length", "0").strip() != "0" or "Transfer-Encoding" in headers:
-        return RefusedRequest(400, "a WebSocket handshake has no body")
+        return RefusedRequest(400, "a WebSocket handshake must have no body")
     if headers.getall("Sec-WebSocket-Version", []) != ["13"]:
-        return RefusedRequest(426, "only version 13 of WebSocket is spoken here", {"Sec-WebSocket-Version": "13"})
+        return RefusedRequest(426, "Sec-WebSocket-Version must be 13", {"Sec-WebSocket-Version": "13"})
     keys = headers.getall("Sec-WebSocket-Key", [])
     if len(keys) != 1 or not is_valid_key(keys[0].strip()):
         return RefusedRequest(400, "Sec-WebSocket-Key must be 16 bytes in base64")
@@ -55,7 +59,7 @@ def negotiate(
     codec = negotiate_codec(",".join(offered) if offered else None)
     if codec is None:
         known = ", ".join(codec.subprotocol for codec in CODECS)
-        return RefusedRequest(400, f"none of these subprotocols is spoken here; known are {known}")
+        return RefusedRequest(400, f"unknown subprotocol; allowed are {known}")
     extensions = headers.getall("Sec-WebSocket-Extensions", [])
     deflate = negotiate_deflate(",".join(extensions)) if compression and extensions else None
     lines = [
@@ -73,7 +77,7 @@ def negotiate(
 
 
 def check_source(headers: Headers, policy: OriginPolicy) -> RefusedRequest | None:
-    """Host and Origin, for every request on the clients' listener."""
+    """Check Host and Origin, as for every request on the clients' listener. Return the refusal, or None."""
     refusal = policy.check(headers.getall("Origin", []), headers.getall("Host", []))
     return RefusedRequest(refusal.status, refusal.text) if refusal is not None else None
 

@@ -1,8 +1,8 @@
-"""Handshakes that wait for their turn: what a socket says before it is a client's.
+"""Defer handshakes and first messages of new connections, so that live traffic does not wait for a storm of connects.
 
-Thousands of requests may come in one turn of the loop, when a broker has died. The loop would answer all of them before
-it looks at anything else, and what is published now would wait for that. So a request is taken from its socket, which
-costs little, and stands in the line of what may come late (`pump.py`) until HTTP is told of it.
+When a broker dies, thousands of clients reconnect in one turn of the loop. Each costs a handshake, `connect` and
+`subscribe`, and in the common queue every publication would wait for all of them. So what new connections send is read
+at once, which is cheap, and worked off in the deferred queue of the pump (`Pump.defer`).
 """
 
 from __future__ import annotations
@@ -16,20 +16,21 @@ from migratory_broker.core.edge.events import Lost, Opened, Received
 from migratory_broker.runtime.clients.multicast import address
 from migratory_broker.runtime.pump import Pump
 
-Late = Callable[[Callable[[Any], None], Any], None]
+Defer = Callable[[Callable[[Any], None], Any], None]
+"""Runs `action(argument)` later, as `Pump.defer` does."""
 
 MAX_PENDING_BYTES = 65_536
-"""Bytes that a socket may say before its turn, a read more or less; the rest stays in the kernel."""
+"""Bytes of a request that are buffered before its turn, give or take one read; the rest stays in the kernel."""
 
 
 class DeferredHandshake(asyncio.Protocol):
-    """Before the protocol that `factory` makes for HTTP, which sees a `Shown` for its transport. `late` runs a call in
-    its turn."""
+    """The protocol of a socket until its upgrade: hands what it reads to the HTTP protocol of `factory()` when its turn
+    comes. HTTP sees a `HandshakeTransport`."""
 
-    def __init__(self, factory: Callable[[], asyncio.BaseProtocol], socket: socket.socket, late: Late) -> None:
+    def __init__(self, factory: Callable[[], asyncio.BaseProtocol], socket: socket.socket, defer: Defer) -> None:
         self._factory = factory
         self._socket = socket
-        self._late = late
+        self._defer = defer
         self._http: Any = None
         self._transport: Any = None
         self._chunks: list[bytes] = []
@@ -39,24 +40,25 @@ class DeferredHandshake(asyncio.Protocol):
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
         self._http = self._factory()
-        self._http.connection_made(HandshakeTransport(transport, self._socket, self.rest))
+        self._http.connection_made(HandshakeTransport(transport, self._socket, self.drain))
 
     def data_received(self, data: bytes) -> None:
         if not self._chunks:
-            self._late(self._tell, None)
+            self._defer(self._deliver, None)
         self._chunks.append(data)
         self._size += len(data)
         if self._size > MAX_PENDING_BYTES and not self._held:
             self._held = True
             self._transport.pause_reading()
 
-    def _tell(self, nothing: None) -> None:
-        data = self.rest()
+    def _deliver(self, _: None) -> None:
+        data = self.drain()
         if data and self._http is not None:
             self._http.data_received(data)
 
-    def rest(self) -> bytes:
-        """What HTTP has not been told yet: of who has a new protocol by now, that is the new one's."""
+    def drain(self) -> bytes:
+        """Return the bytes that HTTP has not received. After an upgrade they belong to the connection's new
+        protocol."""
         data, self._chunks, self._size = b"".join(self._chunks), [], 0
         if self._held and not self._transport.is_closing():
             self._held = False
@@ -75,15 +77,15 @@ class DeferredHandshake(asyncio.Protocol):
 
 
 class HandshakeTransport:
-    """A transport as HTTP sees it, which shows its accepted socket itself. uvloop makes an object of its own for who
-    asks for the socket, or for the address at its other end, and keeps it: 72 bytes for each client."""
+    """The transport as HTTP sees it, with the accepted socket itself. uvloop makes and keeps an object of 72 bytes for
+    each transport that is asked for its socket or the address of its other end."""
 
-    __slots__ = ("rest", "socket", "transport")
+    __slots__ = ("drain", "socket", "transport")
 
-    def __init__(self, transport: asyncio.Transport, socket: socket.socket, rest: Callable[[], bytes]) -> None:
+    def __init__(self, transport: asyncio.Transport, socket: socket.socket, drain: Callable[[], bytes]) -> None:
         self.transport = transport
         self.socket = socket
-        self.rest = rest
+        self.drain = drain
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         if name == "socket":
@@ -100,33 +102,34 @@ Action = Callable[[Any], None]
 
 
 class PendingConnections:
-    """Everything about a connection goes through here, in its order: into the one line or into the other."""
+    """Connections whose first bytes have not been worked off. Everything about any connection passes through here in
+    its order: deferred while the connection is pending, else into the common queue."""
 
     def __init__(self, pump: Pump) -> None:
         self._pump = pump
-        self._waiting: dict[int, int] = {}  # of each newcomer: how much of it stands in the line
+        self._pending: dict[int, int] = {}  # connection -> its deferred actions
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._pending)
 
     def add(self, opened: Opened) -> None:
-        self._waiting[opened.connection] = 0
+        self._pending[opened.connection] = 0
         self.post(opened.connection, self._pump.step_edge, opened)
 
     def post(self, number: int, action: Action, argument: Any) -> None:
-        """Run `action(argument)`, which is about that connection."""
-        waiting = self._waiting.get(number)
-        if waiting is None:
+        """Run `action(argument)`, which is about connection `number`, in its turn."""
+        count = self._pending.get(number)
+        if count is None:
             self._pump.call(action, argument)
         else:
-            self._waiting[number] = waiting + 1
-            self._pump.call_late(self._work, (number, action, argument))
+            self._pending[number] = count + 1
+            self._pump.defer(self._run, (number, action, argument))
 
-    def _work(self, entry: tuple[int, Action, Any]) -> None:
+    def _run(self, entry: tuple[int, Action, Any]) -> None:
         number, action, argument = entry
         action(argument)
-        waiting = self._waiting[number] = self._waiting[number] - 1
-        if not waiting and isinstance(argument, Received | Lost):
-            del self._waiting[number]
-            if not self._waiting:
-                self._waiting = {}  # a dict keeps the room of the most that it ever held
+        count = self._pending[number] = self._pending[number] - 1
+        if not count and isinstance(argument, Received | Lost):
+            del self._pending[number]
+            if not self._pending:
+                self._pending = {}  # a dict never shrinks by itself

@@ -1,4 +1,8 @@
-"""The clients' HTTP endpoints: WebSocket upgrades on `/` and `/ws`, and `GET /v1/servers`."""
+"""The clients' HTTP endpoints: WebSocket upgrades on `/` and `/ws`, and `GET /v1/servers`.
+
+After an upgrade the transport goes to a slotted protocol (connection.py) and aiohttp's request handler is released,
+which keeps a client at 1.5 KiB instead of 14 KiB.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +28,7 @@ from migratory_broker.runtime.clients.handshake import AcceptedUpgrade, check_so
 
 
 class HandedOverResponse(web.StreamResponse):
-    """What a handler returns once the transport is no longer aiohttp's: writes nothing."""
+    """The response of a handler whose transport aiohttp does not own any more: it writes nothing."""
 
     async def prepare(self, request: web.BaseRequest) -> None:
         return None
@@ -38,7 +42,8 @@ class HandedOverResponse(web.StreamResponse):
 
 
 class EarlyBytes:
-    """Takes the bytes that arrived behind the request, through the door that aiohttp has for its own WebSocket."""
+    """A parser for `RequestHandler.set_parser` that keeps the bytes behind the request, as aiohttp's own WebSocket uses
+    it."""
 
     def __init__(self) -> None:
         self.data = b""
@@ -52,7 +57,7 @@ class EarlyBytes:
 
 
 class ClientServer:
-    """The clients' listener: `/` and `/ws` upgrade to WebSocket; `GET /v1/servers` for who knows one address only."""
+    """The HTTP server of the clients' listener."""
 
     def __init__(
         self,
@@ -73,17 +78,17 @@ class ClientServer:
         self.slow_handshakes = 0
 
     def protocol(self) -> asyncio.BaseProtocol:
-        """The protocol for one more connection: what a listener calls."""
+        """Return the protocol for one more connection."""
         return self._server()
 
     @property
-    def waiting(self) -> int:
+    def pending(self) -> int:
         """Connections that are still in their handshake."""
-        return len(self._server.waiting)
+        return len(self._server.pending)
 
     @property
     def malformed(self) -> int:
-        """Requests that were no HTTP."""
+        """Requests that were not HTTP."""
         return self._server.malformed
 
     def tick(self) -> None:
@@ -103,9 +108,9 @@ class ClientServer:
         if refused is not None:
             return refusal_response(refused)
         if path != "/v1/servers":
-            return refusal_response(RefusedRequest(404, "here are /ws (WebSocket) and /v1/servers"))
+            return refusal_response(RefusedRequest(404, "not found; use /ws (WebSocket) or /v1/servers"))
         if request.method not in {"GET", "HEAD"}:
-            return refusal_response(RefusedRequest(405, "only GET is answered here", {"Allow": "GET, HEAD"}))
+            return refusal_response(RefusedRequest(405, "method not allowed; use GET", {"Allow": "GET, HEAD"}))
         response = page_response(self._servers)
         origin = request.headers.get("Origin")
         if origin is not None:
@@ -114,17 +119,17 @@ class ClientServer:
         return response
 
     def _hand_over(self, request: web.BaseRequest, accepted: AcceptedUpgrade) -> web.StreamResponse:
-        """Everything in one step of the loop: no byte can come in between."""
+        """Move the transport to the client connections. All in one step of the loop: no byte can arrive in between."""
         handler = request.protocol
         transport = request.transport
-        opened = self._server.waiting.get(handler)
+        opened = self._server.pending.get(handler)
         if transport is None or opened is None:
-            return HandedOverResponse()  # gone, or dropped as too slow
+            return HandedOverResponse()  # closed, or aborted as too slow
         early = EarlyBytes()
         handler.set_parser(cast("Any", early))
         handler.keep_alive(False)
-        # To aiohttp the connection is lost: it forgets the handler, and the handler its parser. Each refers to the
-        # other: left to the collector they would pile up by thousands in a storm of connections.
+        # For aiohttp the connection is lost: it drops the handler, and the handler its parser. The two refer to each
+        # other, so that otherwise a storm of connects would leave thousands of them to the garbage collector.
         handler.transport = None
         handler.connection_lost(None)
         transport.write(accepted.answer)
@@ -133,6 +138,8 @@ class ClientServer:
 
 
 def servers_page(read: Callable[[], Sequence[Server]]) -> Page:
+    """Return the page of /v1/servers: the brokers' URLs and weights."""
+
     def page() -> tuple[int, str, bytes]:
         entries = [{"url": server.url, "weight": server.weight} for server in read()]
         return 200, JSON, msgspec.json.encode({"servers": entries}) + b"\n"

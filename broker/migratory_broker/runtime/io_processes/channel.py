@@ -1,8 +1,12 @@
-"""One end of the way between a broker's process and an I/O process: batches of messages over a Unix socket, in order.
+"""The channel between a broker's process and an I/O process: batches of messages and accepted sockets.
 
-A turn of the loop sends one batch. Neither end reads more than it can work off: what was read and not yet worked off
-(`done`) is bounded, then the socket is left alone until some of it is. The other end meets that as a channel that is
-`full`, and says less that can wait.
+Messages are sent over a Unix stream socket, one batch a turn of the loop. Neither end reads more than it can work off:
+bytes that were read and not acknowledged with `acknowledge` are bounded, then the socket is not read. The other end
+sees its channel as `full`, and defers what can wait.
+
+Accepted sockets go to the I/O process as descriptors over a second Unix socket that keeps message boundaries: the
+broker's process accepts, so that it decides how connections are spread (docs/decisions/0003-io-processes.md). The
+kernel closes sockets in flight when the other end dies.
 """
 
 from __future__ import annotations
@@ -14,40 +18,45 @@ from typing import Any, cast
 
 import msgspec
 
-from migratory_broker.runtime.framing import Deframer, length
+from migratory_broker.runtime.framing import Deframer, length_prefix
 
-FULL = 4_194_304
-"""Bytes that wait to be sent, above which the channel is full: some 60 pages of replays."""
+FULL_BYTES = 4_194_304
+"""Bytes waiting to be sent, above which the channel is full: some 60 pages of replays."""
 
-UNREAD = 4_194_304
-"""Bytes that were read and not worked off, above which nothing more is read."""
+MAX_UNREAD_BYTES = 4_194_304
+"""Bytes received and not acknowledged, above which reading pauses."""
 
 MAX_OPEN_BATCH = 1_048_576
-"""A turn that says more sends more than one batch: the other end decodes one at a time."""
+"""Bytes of a batch above which it is sent before the turn ends: the other end decodes one batch at a time."""
 
 MAX_BATCH = 2**32 - 1
-"""A batch holds one message at least, and that may be as long as the largest publication."""
+"""Bytes of a received batch. It holds one message at least, which may be as long as the largest publication."""
 
 
 class Channel(asyncio.Protocol):
-    """`take(messages, size)` gets each batch; `done(size)` must follow when it is worked off. `lost` is called once, at
-    the end; `flows` when the channel is not full any more."""
+    """One end of the channel.
+
+    :param receive: called with each batch's messages and its size; `acknowledge(size)` must follow when it is worked
+        off.
+    :param on_lost: called once, at the end.
+    :param on_writable: called when the channel is not full any more.
+    """
 
     def __init__(
         self,
         decoder: msgspec.msgpack.Decoder[list[Any]],
-        take: Callable[[list[Any], int], None],
-        lost: Callable[[], None],
-        flows: Callable[[], None] = lambda: None,
+        receive: Callable[[list[Any], int], None],
+        on_lost: Callable[[], None],
+        on_writable: Callable[[], None] = lambda: None,
     ) -> None:
         self._decoder = decoder
-        self._take = take
-        self._lost = lost
-        self._flows = flows
+        self._receive = receive
+        self._on_lost = on_lost
+        self._on_writable = on_writable
         self._deframer = Deframer(MAX_BATCH)
         self._pending: list[bytes] = []
         self._pending_size = 0
-        self._unread = 0
+        self._unprocessed = 0
         self._reading = True
         self._transport: asyncio.Transport | None = None
         self.batches = 0
@@ -56,7 +65,7 @@ class Channel(asyncio.Protocol):
     # ---- sending -------------------------------------------------------------------------------------------------
 
     def put(self, data: bytes) -> None:
-        """One encoded message, to leave with `flush`."""
+        """Add one encoded message to the batch that `flush` sends."""
         self._pending.append(data)
         self._pending_size += len(data)
         if self._pending_size >= MAX_OPEN_BATCH:
@@ -68,89 +77,90 @@ class Channel(asyncio.Protocol):
         pending, self._pending, self._pending_size = self._pending, [], 0
         if not self._transport.is_closing():
             body = b"".join((b"\xdd", len(pending).to_bytes(4), *pending))  # a list, in MessagePack
-            self._transport.writelines((length(body), body))
+            self._transport.writelines((length_prefix(body), body))
             self.batches += 1
 
     @property
     def waiting(self) -> int:
-        """Bytes that wait to be sent."""
+        """Bytes waiting to be sent."""
         sending = self._transport.get_write_buffer_size() if self._transport is not None else 0
         return self._pending_size + sending
 
     @property
     def full(self) -> bool:
-        return self.waiting > FULL
+        return self.waiting > FULL_BYTES
 
     def close(self) -> None:
-        """What waits is dropped."""
+        """Drop what waits and close."""
         if self._transport is not None:
             self._transport.abort()
 
     # ---- receiving -----------------------------------------------------------------------------------------------
 
-    def done(self, size: int) -> None:
-        """So many bytes were worked off."""
-        self._unread -= size
-        if not self._reading and self._unread <= UNREAD // 2 and not self.closed:
+    def acknowledge(self, size: int) -> None:
+        """Note that received bytes were worked off."""
+        self._unprocessed -= size
+        if not self._reading and self._unprocessed <= MAX_UNREAD_BYTES // 2 and not self.closed:
             self._reading = True
             cast("asyncio.Transport", self._transport).resume_reading()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are no subclasses of asyncio's
         self._transport = cast("asyncio.Transport", transport)
-        self._transport.set_write_buffer_limits(FULL, FULL // 4)
+        self._transport.set_write_buffer_limits(FULL_BYTES, FULL_BYTES // 4)
 
     def data_received(self, data: bytes) -> None:
         self._deframer.feed(data, self._batch)
-        if self._reading and self._unread > UNREAD and not self.closed:
+        if self._reading and self._unprocessed > MAX_UNREAD_BYTES and not self.closed:
             self._reading = False
             cast("asyncio.Transport", self._transport).pause_reading()
 
     def _batch(self, body: memoryview) -> None:
         size = len(body)
-        self._unread += size
-        self._take(self._decoder.decode(body), size)
+        self._unprocessed += size
+        self._receive(self._decoder.decode(body), size)
 
     def resume_writing(self) -> None:
-        self._flows()
+        self._on_writable()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed = True
-        self._lost()
+        self._on_lost()
 
 
 def socket_pair() -> tuple[socket.socket, socket.socket]:
+    """Return the two ends of the way for accepted sockets."""
     one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     one.setblocking(False)
     other.setblocking(False)
     return one, other
 
 
-def send_socket(way: socket.socket, accepted: socket.socket) -> bool:
-    """Gives a socket away; it is closed here. False: it could not be given, and is still the caller's."""
+def send_socket(pipe: socket.socket, accepted: socket.socket) -> bool:
+    """Send a socket and close it here. Return False if it could not be sent and is still the caller's."""
     try:
-        socket.send_fds(way, [b"c"], [accepted.fileno()])
+        socket.send_fds(pipe, [b"c"], [accepted.fileno()])
     except OSError:
         return False
     accepted.close()
     return True
 
 
-def receive_sockets(way: socket.socket, most: int) -> tuple[int, list[socket.socket]]:
-    """Of those that have come. `most` that were given are looked for, and not all may be there: the kernel drops what
-    there is no descriptor for."""
-    given = 0
-    taken: list[socket.socket] = []
-    while given < most:
+def receive_sockets(pipe: socket.socket, limit: int) -> tuple[int, list[socket.socket]]:
+    """Receive up to `limit` sockets. Return how many were sent, and the sockets. The latter may be fewer: the kernel
+    drops sockets for which no descriptor is free."""
+    sent = 0
+    sockets: list[socket.socket] = []
+    while sent < limit:
         try:
-            data, descriptors, _, _ = socket.recv_fds(way, 1, 1)
+            data, descriptors, _, _ = socket.recv_fds(pipe, 1, 1)
         except (BlockingIOError, InterruptedError):
             break
         if not data:
             break  # the other end is gone
-        given += 1
+        sent += 1
         for descriptor in descriptors:
             accepted = socket.socket(fileno=descriptor)
             accepted.setblocking(False)
-            taken.append(accepted)
-    return given, taken
+            sockets.append(accepted)
+    return sent, sockets

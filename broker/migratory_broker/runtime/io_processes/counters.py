@@ -1,4 +1,4 @@
-"""What I/O processes count, taken together as if there were one edge. What died ones had counted stays counted."""
+"""Sum the counters of all I/O processes as if there were one edge, including those of dead processes."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from migratory_broker.core.edge.core import Edge
 from migratory_broker.runtime.admin.metrics import EDGE_COUNTERS
 from migratory_broker.runtime.io_processes.handle import IoProcessHandle
 
-NOTHING = {key: 0 for key, value in Edge(EdgeConfig()).status().items() if type(value) is int}
-"""What an edge without clients counts."""
+EMPTY_STATUS = {key: 0 for key, value in Edge(EdgeConfig()).status().items() if type(value) is int}
+"""The counters of an edge without clients."""
 
 
 class IoProcessCounters:
@@ -21,16 +21,17 @@ class IoProcessCounters:
         self._dead_closed: Counter[str] = Counter()
         self.deaths = 0
 
-    def bury(self, life: IoProcessHandle, *, closing: bool) -> int:
-        """It is dead. How many clients went with it; those count as closed, unless the broker itself is `closing`."""
+    def record_death(self, process: IoProcessHandle, *, closing: bool) -> int:
+        """Keep the counters of a dead process and return how many clients it had. They count as closed unless the
+        broker itself is `closing`."""
         if not closing:
             self.deaths += 1
-        if life.report is None:
+        if process.report is None:
             return 0
-        edge = life.report.edge
+        edge = process.report.edge
         for key in EDGE_COUNTERS:
             self._dead[key] += edge[key]
-        for key, value in life.report.server.items():
+        for key, value in process.report.server.items():
             if not key.endswith("waiting"):
                 self._dead[key] += value
         self._dead_closed.update(edge["closed"])
@@ -39,30 +40,30 @@ class IoProcessCounters:
             self._dead_closed["io_process"] += clients
         return clients
 
-    def together(self, lives: Collection[IoProcessHandle]) -> dict[str, Any]:
-        """All edges as one edge's status, without what the broker's process knows better."""
-        edges = [life.report.edge for life in lives if life.report is not None]
+    def total(self, processes: Collection[IoProcessHandle]) -> dict[str, Any]:
+        """Return the sum over all edges as one edge's status, without what the broker's process knows better."""
+        edges = [process.report.edge for process in processes if process.report is not None]
         closed = Counter(self._dead_closed)
         for edge in edges:
             closed.update(edge["closed"])
-        total = Counter({key: self._dead[key] for key in EDGE_COUNTERS})
+        sums = Counter({key: self._dead[key] for key in EDGE_COUNTERS})
         for edge in edges:
-            total.update({key: value for key, value in edge.items() if type(value) in (int, float)})
-        slow = sorted((one for edge in edges for one in edge["slow"]), key=lambda one: -one["queued_bytes"])
+            sums.update({key: value for key, value in edge.items() if type(value) in (int, float)})
+        slow = sorted((client for edge in edges for client in edge["slow"]), key=lambda client: -client["queued_bytes"])
         return {
-            **NOTHING,
-            **total,
+            **EMPTY_STATUS,
+            **sums,
             "edge": "all",
             "draining": any(edge["draining"] for edge in edges),
             "closed": dict(sorted(closed.items())),
             "slow": slow[:20],
-            "by_process": {str(life.process): life.held.connections for life in lives},
+            "by_process": {str(process.index): process.counts.connections for process in processes},
         }
 
-    def handshakes(self, lives: Collection[IoProcessHandle]) -> dict[str, int]:
+    def handshake_counts(self, processes: Collection[IoProcessHandle]) -> dict[str, int]:
         counts = Counter({key: self._dead[key] for key in ("handshakes_too_slow", "requests_malformed")})
         counts["handshakes_waiting"] = 0
-        for life in lives:
-            if life.report is not None:
-                counts.update(life.report.server)
+        for process in processes:
+            if process.report is not None:
+                counts.update(process.report.server)
         return counts

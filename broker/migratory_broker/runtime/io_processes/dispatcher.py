@@ -1,4 +1,4 @@
-"""New connections, each to the I/O process that has fewest. They wait in the kernel's backlog while none takes any."""
+"""Accept connections and send each to the I/O process with the fewest clients."""
 
 from __future__ import annotations
 
@@ -11,25 +11,29 @@ from migratory_broker.runtime.io_processes.handle import IoProcessHandle
 from migratory_broker.runtime.logs import Log
 
 NONE_READY_DELAY = 0.05
-"""Seconds until a connection is taken, when no process takes any now."""
+"""Seconds until the next attempt when no process is accepting. Connections wait in the kernel's backlog meanwhile."""
 
 
 class SocketDispatcher:
-    """`lives` are those that were told which edge they are; `rate` is the pace of what they may be given."""
+    """An acceptor for all I/O processes.
+
+    :param processes: returns those that serve.
+    :param rate: the limit of connections a second.
+    """
 
     def __init__(
         self,
         listening: socket.socket,
-        lives: Callable[[], Iterable[IoProcessHandle]],
+        processes: Callable[[], Iterable[IoProcessHandle]],
         clock: Callable[[], float],
         rate: AcceptRate,
         log: Log,
     ) -> None:
-        self._lives = lives
+        self._processes = processes
         self._clock = clock
         self._rate = rate
-        self._nobody = False
-        self._acceptor = Acceptor(listening, self._pass_on, log, admission=self, room=self._room)
+        self._none_accepting = False
+        self._acceptor = Acceptor(listening, self._dispatch, log, rate=self, room=self._room)
 
     @property
     def refused(self) -> int:
@@ -38,26 +42,31 @@ class SocketDispatcher:
     def close(self) -> None:
         self._acceptor.close()
 
-    def fewest(self) -> IoProcessHandle | None:
-        """Who gets the next connection."""
+    def least_loaded(self) -> IoProcessHandle | None:
+        """Return the process for the next connection, None when none is accepting."""
         now = self._clock()
-        takes = [life for life in self._lives() if life.takes(now)]
-        return min(takes, key=lambda life: (life.load - life.room >= 0, life.load, life.given), default=None)
+        candidates = [process for process in self._processes() if process.is_accepting(now)]
+        return min(
+            candidates,
+            key=lambda process: (process.load - process.capacity >= 0, process.load, process.sockets_sent),
+            default=None,
+        )
 
-    def _pass_on(self, accepted: socket.socket) -> None:
-        life = self.fewest()
-        if life is None or not life.give(accepted):
-            accepted.close()  # it died in this very moment; its client tries again
+    def _dispatch(self, accepted: socket.socket) -> None:
+        process = self.least_loaded()
+        if process is None or not process.send_client(accepted):
+            accepted.close()  # the process died just now; the client retries
 
     def _room(self) -> int:
-        """Connections that the one with most room can still hold; one, so that they wait, before there is any."""
-        return max((life.room - life.load for life in self._lives()), default=1)
+        """Return how many more connections the process with the most room can hold; 1 before there is a process, so
+        that connections wait."""
+        return max((process.capacity - process.load for process in self._processes()), default=1)
 
-    # ---- as the acceptor's pace ----------------------------------------------------------------------------------
+    # ---- as the acceptor's rate ----------------------------------------------------------------------------------
 
-    def take(self) -> bool:
-        self._nobody = self.fewest() is None
-        return not self._nobody and self._rate.take()
+    def try_acquire(self) -> bool:
+        self._none_accepting = self.least_loaded() is None
+        return not self._none_accepting and self._rate.try_acquire()
 
-    def wait(self) -> float:
-        return NONE_READY_DELAY if self._nobody else self._rate.wait()
+    def delay(self) -> float:
+        return NONE_READY_DELAY if self._none_accepting else self._rate.delay()

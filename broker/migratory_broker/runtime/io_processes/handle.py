@@ -1,8 +1,8 @@
-"""One life of an I/O process, as the broker's process has it: started, given clients and events, watched, ended.
+"""One I/O process as the broker's process sees it: started, given clients and events, supervised, ended.
 
-It can end in any way and at any moment, and takes its own clients along, no more. A process that does not answer, that
-does not take what it is sent, or that does not close its clients when it must, is killed: its clients then see at once
-that their connections are gone, and resume.
+A process may end in any way and at any moment, and loses its own clients only. A process that does not answer, does
+not read its channel, or does not close its clients when it must is killed. Its clients then notice at once that
+their connections are gone, and resume elsewhere.
 """
 
 from __future__ import annotations
@@ -24,198 +24,208 @@ from migratory_broker.runtime.io_processes.channel import Channel, send_socket, 
 from migratory_broker.runtime.io_processes.messages import Beat, EdgeReport, FromIo, SocketCounts, decoder, encode
 from migratory_broker.runtime.pump import Pump
 
-BEAT = 0.4
-"""Seconds after which something is said to a process to which nothing else had to be."""
+BEAT_INTERVAL = 0.4
+"""Seconds without another message after which a `Beat` is sent."""
 
-LATE = 1.0
-"""A process that was silent for so long gets no new clients, until it is heard again."""
+SUSPECT_AFTER = 1.0
+"""Seconds of silence after which a process gets no new clients until it is heard again."""
 
-SILENCE = 5.0
-"""A process that was silent for so long hangs, and is killed."""
+KILL_AFTER = 5.0
+"""Seconds of silence after which a process hangs, and is killed."""
 
-START = 120.0
-"""The same while it starts: libraries are imported, on a busy machine slowly."""
+START_TIMEOUT = 120.0
+"""Seconds of silence allowed while a process starts: it imports libraries, slowly on a busy machine."""
 
-CLOSING = 1.0
-"""Seconds in which it must have closed its clients when the broker is cut off or ends."""
+CLOSE_TIMEOUT = 1.0
+"""Seconds that a process has to close its clients when the broker is fenced or ends."""
 
-UNDER_WAY = 128
-"""Sockets that were given and not taken: more are not given."""
+MAX_SOCKETS_IN_FLIGHT = 128
+"""Sockets sent and not received yet, above which no more are sent."""
 
 _FROM_IO = decoder(FromIo)
-_BEAT = encode(Beat())
+_ENCODED_BEAT = encode(Beat())
 
 
 def start_process(ends: tuple[int, int]) -> subprocess.Popen[bytes]:
-    """A process with the other ends: of its channel, and of the way that sockets come. Raises OSError."""
+    """Start a process that owns the other ends of its channel and its socket pipe. Raises OSError."""
     command = [sys.executable, "-m", "migratory_broker.runtime.io_processes.process", str(os.getpid()), *map(str, ends)]
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=ends)
 
 
 class IoProcessHandle:
-    """:param process: its place among the broker's I/O processes; `number` is its edge's, never used again.
+    """A running I/O process.
 
-    `take(life, messages, size)` gets what it says, `lost(life)` is called once, when it is gone. `ask(life, request)`
-    is called in a turn of `pump` for each request whose answer needs room in the channel, when there is. Raises what
-    `start` does.
+    :param index: its place among the broker's I/O processes. `number` is its edge's, never reused.
+    :param on_messages: called with each batch of its messages and their size.
+    :param on_lost: called once, when it is gone.
+    :param on_request: called in a turn of the pump with each request whose answer needs room in the channel, when
+        there is room. Raises what `start_process` raises.
     """
 
     def __init__(
         self,
-        process: int,
+        index: int,
         number: int,
         now: float,
-        take: Callable[[IoProcessHandle, list[Any], int], None],
-        lost: Callable[[IoProcessHandle], None],
-        ask: Callable[[IoProcessHandle, Any], None],
+        on_messages: Callable[[IoProcessHandle, list[Any], int], None],
+        on_lost: Callable[[IoProcessHandle], None],
+        on_request: Callable[[IoProcessHandle, Any], None],
         pump: Pump,
         start_process: Callable[[tuple[int, int]], subprocess.Popen[bytes]],
     ) -> None:
-        self.process = process
+        self.index = index
         self.number = number
-        self.started = self.heard = now
+        self.started = self.last_heard = now
         self.alive = True
-        self.room = 0  # connections that it can hold; it has said Hello when there is one
-        self.begun = False  # it was told which edge it is
-        self.given = 0  # sockets
-        self.held = SocketCounts(0, 0, 0)
+        self.capacity = 0  # connections that it can hold; 0 until its first message
+        self.serving = False  # it was sent `Begin`
+        self.sockets_sent = 0
+        self.counts = SocketCounts(0, 0, 0)
         self.report: EdgeReport | None = None
-        self.killed = ""  # why it was killed
-        self._said = now
-        self._owes: tuple[int, float] | None = None  # batch that it must have worked off, until when
+        self.kill_reason = ""
+        self._last_sent = now
+        self._close_deadline: tuple[int, float] | None = None  # the batch that it must have worked off, and until when
         self.channel = Channel(
-            _FROM_IO, lambda messages, size: take(self, messages, size), lambda: self._lost(lost), self.go_on
+            _FROM_IO, lambda messages, size: on_messages(self, messages, size), lambda: self._lost(on_lost), self.resume
         )
-        self._ask: Callable[[Any], None] = partial(ask, self)
-        self._requests = DeferredRequests(pump.call, self._full, self._ask)
-        self._pages = DeferredRequests(pump.call_late, self._full, self._ask)
-        mine, other = socket.socketpair()
-        self._way, other_way = socket_pair()
+        self._answer: Callable[[Any], None] = partial(on_request, self)
+        self._requests = DeferredRequests(pump.call, self._is_full, self._answer)
+        self._pages = DeferredRequests(pump.defer, self._is_full, self._answer)
+        own_end, other_end = socket.socketpair()
+        self._pipe, other_pipe = socket_pair()
         try:
-            with other, other_way:
-                self.popen = start_process((other.fileno(), other_way.fileno()))
+            with other_end, other_pipe:
+                self.popen = start_process((other_end.fileno(), other_pipe.fileno()))
         except BaseException:
-            mine.close()
-            self._way.close()
+            own_end.close()
+            self._pipe.close()
             raise
-        self._connecting = asyncio.get_running_loop().create_task(self._connect(mine))
+        self._connecting = asyncio.get_running_loop().create_task(self._connect(own_end))
 
-    async def _connect(self, mine: socket.socket) -> None:
-        mine.setblocking(False)
-        await asyncio.get_running_loop().create_unix_connection(lambda: self.channel, sock=mine)
+    async def _connect(self, own_end: socket.socket) -> None:
+        own_end.setblocking(False)
+        await asyncio.get_running_loop().create_unix_connection(lambda: self.channel, sock=own_end)
 
-    def _lost(self, lost: Callable[[IoProcessHandle], None]) -> None:
+    def _lost(self, on_lost: Callable[[IoProcessHandle], None]) -> None:
         if self.alive:
             self.alive = False
             self._requests.clear()
             self._pages.clear()
-            self._way.close()
-            lost(self)
+            self._pipe.close()
+            on_lost(self)
 
     # ---- requests ------------------------------------------------------------------------------------------------
 
     def request(self, message: Attach | NextPage | Detach) -> None:
-        """In a turn of the pump. Pages of replays wait in a line of their own, for what a turn has for them; the others
-        are answered in their place, and all only while the channel has room."""
+        """Answer a request in a turn of the pump: pages of replays in the deferred queue, others in their place, all
+        of them only while the channel has room."""
         if isinstance(message, NextPage):
             self._pages.put(message)
-        elif self._requests or self._full():
+        elif self._requests or self._is_full():
             self._requests.put(message)
         else:
-            self._ask(message)
+            self._answer(message)
 
-    def go_on(self) -> None:
-        """The channel may have room again."""
-        self._requests.go_on()
-        self._pages.go_on()
+    def resume(self) -> None:
+        """Answer deferred requests if the channel has room again."""
+        self._requests.resume()
+        self._pages.resume()
 
-    def _full(self) -> bool:
+    def _is_full(self) -> bool:
         return self.channel.full
 
     @property
-    def held_back(self) -> int:
-        """Requests that wait."""
+    def deferred(self) -> int:
+        """Requests that wait for room in the channel."""
         return len(self._requests) + len(self._pages)
 
     # ---- clients -------------------------------------------------------------------------------------------------
 
     @property
     def load(self) -> int:
-        """Connections that it holds, and that are on their way to it."""
-        return self.held.load + self.given - self.held.given
+        """Connections that it holds and sockets in flight to it."""
+        return self.counts.load + self.sockets_sent - self.counts.given
 
-    def takes(self, now: float) -> bool:
-        """Whether it can be given one more socket now."""
+    def is_accepting(self, now: float) -> bool:
+        """Return whether it may be sent one more socket now."""
         return (
-            self.begun
+            self.serving
             and self.alive
-            and not self.killed
-            and now - self.heard < LATE
-            and self.given - self.held.given < UNDER_WAY
+            and not self.kill_reason
+            and now - self.last_heard < SUSPECT_AFTER
+            and self.sockets_sent - self.counts.given < MAX_SOCKETS_IN_FLIGHT
         )
 
-    def give(self, accepted: socket.socket) -> bool:
-        given = send_socket(self._way, accepted)
-        self.given += given
-        return given
+    def send_client(self, accepted: socket.socket) -> bool:
+        """Send it an accepted socket. Return False if that failed and the socket is still the caller's."""
+        sent = send_socket(self._pipe, accepted)
+        self.sockets_sent += sent
+        return sent
 
-    # ---- for those who ask ---------------------------------------------------------------------------------------
+    # ---- status --------------------------------------------------------------------------------------------------
 
     def status(self, now: float) -> dict[str, Any]:
-        """For /v1/status."""
+        """Return its entry in /v1/status."""
         return {
-            "process": self.process,
+            "process": self.index,
             "pid": self.popen.pid,
             "state": "up" if self.report is not None else "starting",
             "uptime_seconds": round(now - self.started, 3),
-            "silent_seconds": round(now - self.heard, 3),
-            "connections": self.held.connections,
-            "sockets_under_way": self.given - self.held.given,
+            "silent_seconds": round(now - self.last_heard, 3),
+            "connections": self.counts.connections,
+            "sockets_under_way": self.sockets_sent - self.counts.given,
             "waiting_bytes": self.channel.waiting,
-            "requests_held_back": self.held_back,
+            "requests_held_back": self.deferred,
             "edge": self.report.edge if self.report is not None else None,
         }
 
-    # ---- what it must do -----------------------------------------------------------------------------------------
+    # ---- supervision ---------------------------------------------------------------------------------------------
 
-    def must_close(self, now: float) -> None:
-        """What was put into the channel last closes all its clients."""
-        self._owes = (self.channel.batches + 1, now + CLOSING)
+    def expect_close(self, now: float) -> None:
+        """Require that it works off the next batch, which closes all its clients, within `CLOSE_TIMEOUT`."""
+        self._close_deadline = (self.channel.batches + 1, now + CLOSE_TIMEOUT)
 
-    def tick(self, now: float, stalled: bool, most: int) -> None:
-        """`stalled`: it was this process that stood still. `most`: bytes that may wait for it."""
+    def tick(self, now: float, stalled: bool, max_waiting: int) -> None:
+        """Kill it if it breaks a limit. `stalled`: the broker's process itself stood still. `max_waiting`: bytes
+        that may wait to be sent to it."""
         if stalled:
-            self.heard = now
-        if self._owes is not None:
-            batch, until = self._owes
+            self.last_heard = now
+        if self._close_deadline is not None:
+            batch, until = self._close_deadline
             if self.report is not None and self.report.batches >= batch:
-                self._owes = None
+                self._close_deadline = None
             elif now > until and not stalled:
-                self.kill("it does not close its clients")
-        if self.channel.waiting > most:
-            self.kill(f"{self.channel.waiting} bytes wait for it")
-        if now - self.heard > (SILENCE if self.begun else START):
-            self.kill(f"it is silent for {now - self.heard:.1f} s")
-        if self.begun and now - self._said >= BEAT:
-            self._said = now
-            self.channel.put(_BEAT)
+                self.kill(f"did not close its clients within {CLOSE_TIMEOUT:g} s")
+        if self.channel.waiting > max_waiting:
+            self.kill(f"{self.channel.waiting} bytes wait to be sent to it")
+        if now - self.last_heard > (KILL_AFTER if self.serving else START_TIMEOUT):
+            self.kill(f"silent for {now - self.last_heard:.1f} s")
+        if self.serving and now - self._last_sent >= BEAT_INTERVAL:
+            self._last_sent = now
+            self.channel.put(_ENCODED_BEAT)
             self.channel.flush()
 
-    def kill(self, why: str) -> None:
-        """Its sockets close when it is dead, and then it is `lost`."""
-        if not self.killed and self.alive:
-            self.killed = why
+    def kill(self, reason: str) -> None:
+        """Kill it. Its sockets close when it is dead, and then `on_lost` is called."""
+        if not self.kill_reason and self.alive:
+            self.kill_reason = reason
             self.popen.send_signal(signal.SIGKILL)
 
     def close(self) -> None:
-        """The end of its channel is the sign to end."""
+        """Close its channel, which tells it to end."""
         self.channel.close()
 
 
 class DeferredRequests:
-    """`call(action, argument)` brings an action into a turn of the pump, `full()` tells whether there is no room now,
-    `answer(request)` is called from within such a turn. Each request is an action of its own, behind what came
-    meanwhile: so one process holds up neither what is live nor the others."""
+    """Requests that wait for room in the channel, answered in their order.
+
+    Each answer is an action of its own in the pump, behind what arrived meanwhile, so that one process delays
+    neither live traffic nor the other processes.
+
+    :param call: schedules `action(argument)` in a turn of the pump.
+    :param full: returns whether the channel has no room now.
+    :param answer: answers a request; called within such a turn.
+    """
 
     def __init__(
         self,
@@ -224,29 +234,29 @@ class DeferredRequests:
         answer: Callable[[Any], None],
     ) -> None:
         self._call = call
-        self._full = full
+        self._is_full = full
         self._answer = answer
         self._waiting: deque[Any] = deque()
-        self._called = False
+        self._scheduled = False
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def put(self, request: Any) -> None:
         self._waiting.append(request)
-        self.go_on()
+        self.resume()
 
-    def go_on(self) -> None:
-        """There may be room again."""
-        if self._waiting and not self._called and not self._full():
-            self._called = True
-            self._call(self._next, None)
+    def resume(self) -> None:
+        """Schedule the next answer if the channel has room."""
+        if self._waiting and not self._scheduled and not self._is_full():
+            self._scheduled = True
+            self._call(self._answer_next, None)
 
     def clear(self) -> None:
         self._waiting.clear()
 
-    def _next(self, _: None) -> None:
-        self._called = False
-        if self._waiting and not self._full():
+    def _answer_next(self, _: None) -> None:
+        self._scheduled = False
+        if self._waiting and not self._is_full():
             self._answer(self._waiting.popleft())
-        self.go_on()
+        self.resume()

@@ -1,6 +1,6 @@
-"""What crosses between a broker's process and its I/O processes, besides the events of the two cores.
+"""Messages between a broker's process and its I/O processes, besides the events of the two cores.
 
-Everything crosses in batches, each a MessagePack list (`channel.py`). Both ends are of one release: one started the
+They travel in batches, each a MessagePack list (channel.py). Both ends are of one release, because one started the
 other.
 """
 
@@ -18,8 +18,8 @@ from migratory_broker.core.logic.events import EdgeEffect, EdgeMessage, Note, Ob
 
 
 class Begin(EdgeMessage, frozen=True, gc=False):
-    """The first message: which edge it is, of which life of the broker. `config` is the configuration as JSON,
-    `process` the place among the broker's I/O processes, `fencing` how many seconds the broker may be silent."""
+    """The first message to an I/O process: its edge's number, its place among the processes, the broker's incarnation,
+    the configuration as JSON, and after how many seconds of silence it must close its clients (`fencing`)."""
 
     edge: int
     process: int
@@ -31,21 +31,20 @@ class Begin(EdgeMessage, frozen=True, gc=False):
 
 
 class Beat(EdgeMessage, frozen=True, gc=False):
-    """The broker's process runs."""
+    """A sign of life from the broker's process."""
 
 
 # ---- from an I/O process ---------------------------------------------------------------------------------------
 
 
 class IoHello(EdgeMessage, frozen=True, gc=False):
-    """It runs and waits for `Begin`. `room`: connections that it can hold."""
+    """The first message of an I/O process. `room`: connections that it can hold."""
 
     room: int
 
 
 class SocketCounts(EdgeMessage, frozen=True, gc=False):
-    """Accepted sockets that it was given so far, the connections that it holds now, and of these the ones that are
-    behind their handshake."""
+    """Sockets received so far, connections held now, and those of them whose handshake is done."""
 
     given: int
     load: int
@@ -53,8 +52,8 @@ class SocketCounts(EdgeMessage, frozen=True, gc=False):
 
 
 class EdgeReport(EdgeMessage, frozen=True):
-    """Every half second, and with each tick after which something is different: batches that it has worked off so far,
-    the edge's `status()`, and what the client server counts."""
+    """Sent every half second, and with each tick that changed it: batches worked off so far, the edge's `status()`, and
+    the handshake counters."""
 
     batches: int
     held: SocketCounts
@@ -66,11 +65,11 @@ ToIo = EdgeEffect | Begin | Beat
 FromIo = LogicRequest | Detach | Observe | Note | IoHello | SocketCounts | EdgeReport
 
 encode = msgspec.msgpack.Encoder(enc_hook=str).encode
-"""One message. (What a log line holds besides plain data goes as its text, as logs write it.)"""
+"""Encode one message. Values of log lines that are not plain data are sent as their text, as logs write it."""
 
 
 def decoder(union: Any) -> msgspec.msgpack.Decoder[list[Any]]:
-    """Of batches of such messages."""
+    """Return a decoder of batches of the union's messages."""
     return msgspec.msgpack.Decoder(list[Union[get_args(union)]])  # type: ignore[misc]  # noqa: UP007
 
 
@@ -83,4 +82,4 @@ def _route(kind: type[EdgeMessage]) -> Route:
 
 
 ROUTES: Mapping[type, Route] = {kind: _route(kind) for kind in get_args(EdgeEffect)}
-"""Which edges an effect of the logic goes to: the one that it names, those that want its topic, or all."""
+"""Which edges an effect of the logic goes to: the one that it names, those interested in its topic, or all."""

@@ -1,8 +1,9 @@
-"""The clients are served in I/O processes: what the logic says goes to those that need it, what they say to the logic.
+"""The I/O processes of a broker: effects of the logic go to the processes that need them, their requests to the
+logic.
 
-To the pump this is the edge. A publication is encoded once and crosses once to each process in which somebody wants its
-topic. Requests for replays are answered only while the channel is not full, so that a process which works slowly is
-waited for and not filled; pages of replays, as in one process, in what a turn has for them (`pump.py`).
+For the pump this is the edge. A publication is encoded once and sent once to each process with subscribers of its
+topic. Requests for replays are answered only while the channel is not full, so that a slow process is waited for and
+not filled. Pages of replays are answered in the deferred queue, as in one process (pump.py).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from migratory_broker.core.edge.subscriptions import TopicInterest
 from migratory_broker.core.logic.events import Admission, Attach, ClientCounts, NextPage, Note, Observe, ServerList
 from migratory_broker.runtime.accepting.limits import AcceptRate
 from migratory_broker.runtime.admin.metrics import MemoryReader
-from migratory_broker.runtime.clients.serving import CLOSE_WAIT
+from migratory_broker.runtime.clients.service import CLOSE_WAIT
 from migratory_broker.runtime.config import BrokerConfig
 from migratory_broker.runtime.io_processes.counters import IoProcessCounters
 from migratory_broker.runtime.io_processes.dispatcher import SocketDispatcher
@@ -33,22 +34,27 @@ from migratory_broker.runtime.pump import Pump
 
 FIRST_DELAY = 0.1
 LAST_DELAY = 10.0
-STEADY = 30.0
-"""Seconds until a process that died is started again, doubled each time unless it had lived for `STEADY`."""
+STABLE_AFTER = 30.0
+"""Seconds until a process that died is started again: `FIRST_DELAY`, doubled each time up to `LAST_DELAY`, unless it
+had lived for `STABLE_AFTER`."""
 
-ALL_UP = 30.0
-"""Seconds that clients wait for the last of the processes to start, so that it gets its share of them."""
+ALL_UP_TIMEOUT = 30.0
+"""Seconds that clients wait for the last process to start, so that it gets its share of them."""
 
-END_LIMIT = 1.0
-"""Seconds that they have to end when their channel has ended."""
+END_TIMEOUT = 1.0
+"""Seconds that processes have to end after their channel was closed."""
 
 MAX_WAITING = 67_108_864
-"""Bytes that may wait for a process, besides some publications of the largest size."""
+"""Bytes that may wait to be sent to a process, besides some publications of the largest size."""
 
 
 class IoProcessPool:
-    """:param level: of the log. :param fencing: seconds without a word of the broker's process, after which an I/O
-    process sends its clients away. :param start: starts a process (`iolife.start`)."""
+    """The I/O processes of a broker.
+
+    :param level: the level of their logs.
+    :param fencing: seconds of silence from the broker's process, after which an I/O process closes its clients.
+    :param start_process: starts a process.
+    """
 
     def __init__(
         self,
@@ -72,14 +78,14 @@ class IoProcessPool:
         self._fencing = fencing
         self._observe = observe
         self._start = start_process
-        self._most = MAX_WAITING + 4 * config.limits.max_payload
+        self._max_waiting = MAX_WAITING + 4 * config.limits.max_payload
         self._interest = TopicInterest()
-        self._lives: dict[int, IoProcessHandle] = {}  # by number: those that are alive
-        self._numbers = 0
-        self._due: dict[int, float] = dict.fromkeys(range(config.io_processes), 0.0)  # process -> when to start it
+        self._processes: dict[int, IoProcessHandle] = {}  # edge number -> process, while it is alive
+        self._last_edge = 0
+        self._start_at: dict[int, float] = dict.fromkeys(range(config.io_processes), 0.0)  # index -> when to start it
         self._delays = dict.fromkeys(range(config.io_processes), FIRST_DELAY)
-        self._ended: list[tuple[IoProcessHandle, float]] = []  # whose process the kernel may not have given up yet
-        self._up: set[int] = set()  # processes that were up once
+        self._ending: list[tuple[IoProcessHandle, float]] = []  # lost, maybe not reaped yet; until when they may end
+        self._ever_up: set[int] = set()  # indexes of those that served at least once
         self._opened: float | None = None
         self._incarnation = 0
         self._admission = Admission(False, "learning")
@@ -87,14 +93,14 @@ class IoProcessPool:
         self._closing = False
         self._ticked = clock()
         self._counts = IoProcessCounters()
-        self._none_left = asyncio.Event()
+        self._empty = asyncio.Event()
         self._memory = MemoryReader(clock)
         self._start_due(clock())
 
     # ---- as the edge of the pump ---------------------------------------------------------------------------------
 
     def step(self, event: Any, now: float) -> tuple[()]:
-        """An effect of the logic, to the edges that it is for."""
+        """Send an effect of the logic to the edges that it is for."""
         kind = type(event)
         if kind is Admission:
             self._admission = event
@@ -106,62 +112,62 @@ class IoProcessPool:
             if numbers:
                 data = encode(event)
                 for number in numbers:
-                    self._lives[number].channel.put(data)
+                    self._processes[number].channel.put(data)
         elif route == "one":
-            life = self._lives.get(event.edge)
-            if life is not None:
-                life.channel.put(encode(event))
+            process = self._processes.get(event.edge)
+            if process is not None:
+                process.channel.put(encode(event))
         else:
             data = encode(event)
-            for life in self._begun():
-                life.channel.put(data)
+            for process in self._serving():
+                process.channel.put(data)
                 if kind is Admission and event.ends:
-                    life.must_close(now)
+                    process.expect_close(now)
         return ()
 
-    def named(self, note: Note) -> Note:
-        """The logic's are of no client; those of an edge are named where its sockets are."""
+    def with_address(self, note: Note) -> Note:
+        """Return the line unchanged: lines about clients were completed in the process that has the socket."""
         return note
 
     def flush(self) -> None:
-        """The turn is over."""
-        for life in self._lives.values():
-            life.channel.flush()
-            life.go_on()
+        """Send what the turn collected."""
+        for process in self._processes.values():
+            process.channel.flush()
+            process.resume()
 
     # ---- from the processes --------------------------------------------------------------------------------------
 
-    def _take(self, life: IoProcessHandle, messages: list[Any], size: int) -> None:
-        life.heard = self._clock()
+    def _receive(self, process: IoProcessHandle, messages: list[Any], size: int) -> None:
+        process.last_heard = self._clock()
         for message in messages:
             kind = type(message)
             if kind is SocketCounts:
-                life.held = message
+                process.counts = message
             elif kind is EdgeReport:
-                life.report = message
-                life.held = message.held
-                self._look_whether_empty()
+                process.report = message
+                process.counts = message.held
+                self._check_empty()
             elif kind is IoHello:
-                life.room = message.room
-                self._begin(life)
+                process.capacity = message.room
+                self._start_serving(process)
             elif kind is Observe:
                 self._observe(message)
             elif kind is Note:
-                self._log(message.level, message.event, io_process=life.process, **message.fields)
+                self._log(message.level, message.event, io_process=process.index, **message.fields)
             else:
-                self._pump.call(self._give, (life, message))
-        self._pump.call(life.channel.done, size)
+                self._pump.call(self._handle_request, (process, message))
+        self._pump.call(process.channel.acknowledge, size)
 
-    def _give(self, said: tuple[IoProcessHandle, Any]) -> None:
-        """A request, in its place among the events."""
-        life, message = said
+    def _handle_request(self, item: tuple[IoProcessHandle, Any]) -> None:
+        """Handle a request in its place among the events."""
+        process, message = item
         if isinstance(message, (Attach, NextPage, Detach)):
-            life.request(message)
+            process.request(message)
         else:
             self._pump.step_logic(message)
 
-    def _ask(self, life: IoProcessHandle, message: Attach | NextPage | Detach) -> None:
-        if not life.alive:
+    def _answer(self, process: IoProcessHandle, message: Attach | NextPage | Detach) -> None:
+        if not process.alive:
             return
         if isinstance(message, Detach):
             self._interest.remove(message.edge, message.topic)
@@ -170,92 +176,93 @@ class IoProcessPool:
             self._interest.add(message.edge, message.topic)
         self._pump.step_logic(message)
 
-    # ---- lives ---------------------------------------------------------------------------------------------------
+    # ---- starts and deaths ----------------------------------------------------------------------------------------
 
     def _start_due(self, now: float) -> None:
-        for process in [process for process, due in self._due.items() if due <= now]:
-            self._numbers += 1
+        for index in [index for index, start_at in self._start_at.items() if start_at <= now]:
+            self._last_edge += 1
             try:
-                life = IoProcessHandle(
-                    process, self._numbers, now, self._take, self._lost, self._ask, self._pump, self._start
+                process = IoProcessHandle(
+                    index, self._last_edge, now, self._receive, self._on_death, self._answer, self._pump, self._start
                 )
             except OSError as error:
-                self._log("error", "io_process_not_started", io_process=process, reason=str(error))
-                self._due[process] = now + LAST_DELAY
+                self._log("error", "io_process_start_failed", io_process=index, reason=str(error))
+                self._start_at[index] = now + LAST_DELAY
                 continue
-            del self._due[process]
-            self._lives[life.number] = life
+            del self._start_at[index]
+            self._processes[process.number] = process
 
-    def _begin(self, life: IoProcessHandle) -> None:
-        """It is there; once it is known which life of the broker this is, it is told how things stand."""
-        if not (self._incarnation and life.room) or life.begun:
+    def _start_serving(self, process: IoProcessHandle) -> None:
+        """Tell a process which edge it is and the present state, once it runs and the incarnation is known."""
+        if not (self._incarnation and process.capacity) or process.serving:
             return
         config = msgspec.json.encode(self._config)
-        life.begun = True
-        self._up.add(life.process)
-        begin = Begin(life.number, life.process, self._incarnation, self._name, config, self._level, self._fencing)
+        process.serving = True
+        self._ever_up.add(process.index)
+        begin = Begin(process.number, process.index, self._incarnation, self._name, config, self._level, self._fencing)
         for message in (begin, self._admission, ServerList(self.servers)):
-            life.channel.put(encode(message))
-        life.channel.flush()
-        self._log("info", "io_process_up", io_process=life.process, pid=life.popen.pid, edge=life.number)
+            process.channel.put(encode(message))
+        process.channel.flush()
+        self._log("info", "io_process_up", io_process=process.index, pid=process.popen.pid, edge=process.number)
 
-    def _lost(self, life: IoProcessHandle) -> None:
-        """It is gone, and its clients with it: they resume."""
+    def _on_death(self, process: IoProcessHandle) -> None:
+        """Count the loss of a process and its clients, and schedule another. The clients resume."""
         now = self._clock()
-        del self._lives[life.number]
-        self._interest.remove_edge(life.number)
-        self._pump.to_logic(ClientCounts(life.number, ()))  # behind what it had said itself
-        self._ended.append((life, now + END_LIMIT))
-        clients = self._counts.bury(life, closing=self._closing)
+        del self._processes[process.number]
+        self._interest.remove_edge(process.number)
+        self._pump.to_logic(ClientCounts(process.number, ()))  # behind its own last messages
+        self._ending.append((process, now + END_TIMEOUT))
+        clients = self._counts.record_death(process, closing=self._closing)
         if self._closing:
             return
         self._observe(Observe("migratory_io_process_deaths_total"))
         if clients:
             self._observe(Observe("migratory_closed_total", clients, "io_process"))
-        delay = FIRST_DELAY if now - life.started >= STEADY else self._delays[life.process]
-        self._delays[life.process] = min(LAST_DELAY, 2 * delay)
-        self._due[life.process] = now + delay
+        delay = FIRST_DELAY if now - process.started >= STABLE_AFTER else self._delays[process.index]
+        self._delays[process.index] = min(LAST_DELAY, 2 * delay)
+        self._start_at[process.index] = now + delay
         self._log(
-            "error", "io_process_died", io_process=life.process, pid=life.popen.pid, edge=life.number, clients=clients,
-            reason=life.killed or "it ended by itself", lived_seconds=round(now - life.started, 3),
+            "error", "io_process_died", io_process=process.index, pid=process.popen.pid, edge=process.number,
+            clients=clients, reason=process.kill_reason or "ended by itself",
+            lived_seconds=round(now - process.started, 3),
         )  # fmt: skip
 
-    def _begun(self) -> list[IoProcessHandle]:
-        return [life for life in self._lives.values() if life.begun]
+    def _serving(self) -> list[IoProcessHandle]:
+        return [process for process in self._processes.values() if process.serving]
 
-    # ---- as the broker's client side -----------------------------------------------------------------------------
+    # ---- as the broker's client backend --------------------------------------------------------------------------
 
     @property
-    def why_not(self) -> str:
-        if self._opened is None or not any(life.begun for life in self._lives.values()):
+    def not_ready_reason(self) -> str:
+        if self._opened is None or not any(process.serving for process in self._processes.values()):
             return "starting"
-        waits = len(self._up) < self._config.io_processes and self._clock() - self._opened < ALL_UP
+        waits = len(self._ever_up) < self._config.io_processes and self._clock() - self._opened < ALL_UP_TIMEOUT
         return "starting" if waits else ""
 
     def handlers(self) -> dict[type, Callable[[Any], object]]:
-        return {}  # no connection is here
+        return {}  # no connection is in this process
 
     def __len__(self) -> int:
-        return sum(life.held.connections for life in self._lives.values())
+        return sum(process.counts.connections for process in self._processes.values())
 
     def open(self, incarnation: int, listening: socket.socket) -> None:
         self._opened = self._clock()
         self._incarnation = incarnation
         self._pump.attach(self, self.flush)
-        for life in self._lives.values():
-            self._begin(life)
+        for process in self._processes.values():
+            self._start_serving(process)
         rate = AcceptRate(self._config.limits.connects_per_second, self._clock)
-        self._dealer = SocketDispatcher(listening, self._begun, self._clock, rate, self._log)
+        self._dealer = SocketDispatcher(listening, self._serving, self._clock, rate, self._log)
 
     def tick(self, now: float) -> None:
         stalled = now - self._ticked > 1.0
         self._ticked = now
-        for life in list(self._lives.values()):
-            life.tick(now, stalled, self._most)
-        self._ended = [(life, until) for life, until in self._ended if life.popen.poll() is None]
-        for life, until in self._ended:
+        for process in list(self._processes.values()):
+            process.tick(now, stalled, self._max_waiting)
+        self._ending = [(process, until) for process, until in self._ending if process.popen.poll() is None]
+        for process, until in self._ending:
             if now > until:
-                life.popen.kill()  # it has closed its channel, and is still there
+                process.popen.kill()  # it closed its channel and still runs
         if not self._closing:
             self._start_due(now)
 
@@ -264,55 +271,57 @@ class IoProcessPool:
             self._dealer.close()
         self._closing = True
 
-    def _look_whether_empty(self) -> None:
+    def _check_empty(self) -> None:
         if self._closing and not len(self):
-            self._none_left.set()
+            self._empty.set()
 
-    async def emptied(self) -> None:
-        self._look_whether_empty()
+    async def wait_until_empty(self) -> None:
+        self._check_empty()
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_WAIT):
-                await self._none_left.wait()
+                await self._empty.wait()
 
     async def close(self) -> None:
         self._closing = True
-        lives = [*self._lives.values()]
-        for life in lives:
-            life.close()
-        processes = [life.popen for life in (*lives, *(life for life, _ in self._ended))]
-        await asyncio.to_thread(_wait, processes, self._clock)
+        processes = [*self._processes.values()]
+        for process in processes:
+            process.close()
+        popens = [process.popen for process in (*processes, *(process for process, _ in self._ending))]
+        await asyncio.to_thread(_reap, popens, self._clock)
 
-    # ---- for those who ask ---------------------------------------------------------------------------------------
+    # ---- status --------------------------------------------------------------------------------------------------
 
-    def readings(self) -> Mapping[str, Any] | None:
+    def edge_status(self) -> Mapping[str, Any] | None:
         return {
-            **self._counts.together(self._lives.values()),
+            **self._counts.total(self._processes.values()),
             "admission": "open" if self._admission.open else self._admission.reason or "closed",
             "topics": len(self._interest),
         }
 
     def status(self) -> dict[str, Any]:
         now = self._clock()
-        lives = sorted(self._lives.values(), key=lambda life: life.process)
+        processes = sorted(self._processes.values(), key=lambda process: process.index)
         return {
-            **self._counts.handshakes(lives),
+            **self._counts.handshake_counts(processes),
             "connections_refused": self._dealer.refused if self._dealer is not None else 0,
-            "edge": self.readings(),
+            "edge": self.edge_status(),
             "io_process_deaths": self._counts.deaths,
-            "io_processes": [{**life.status(now), "memory_bytes": self._memory.pss(life.popen.pid)} for life in lives],
+            "io_processes": [
+                {**process.status(now), "memory_bytes": self._memory.pss(process.popen.pid)} for process in processes
+            ],
         }
 
     @property
     def pids(self) -> list[int]:
-        return [life.popen.pid for life in self._lives.values()]
+        return [process.popen.pid for process in self._processes.values()]
 
 
-def _wait(processes: list[subprocess.Popen[bytes]], clock: Callable[[], float]) -> None:
-    """Until they have ended; who does not is killed."""
-    deadline = clock() + END_LIMIT
-    for process in processes:
+def _reap(popens: list[subprocess.Popen[bytes]], clock: Callable[[], float]) -> None:
+    """Wait until the processes have ended, and kill the rest at the deadline."""
+    deadline = clock() + END_TIMEOUT
+    for index in popens:
         try:
-            process.wait(max(0.0, deadline - clock()))
+            index.wait(max(0.0, deadline - clock()))
         except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+            index.kill()
+            index.wait()

@@ -1,9 +1,10 @@
-"""An I/O process of a broker: an edge and its clients' sockets, nothing else. `python -m` this, by the broker alone.
+"""An I/O process of a broker: an edge and its clients' sockets. The broker runs it with `python -m`; nobody else
+does.
 
-The broker's process tells it what the logic says and gives it accepted sockets. It ends when that process is gone (its
-channel ends; should it hang itself, the kernel kills it), and when it hears nothing of it for the fencing time: others
-may go on without this broker then, so its clients are sent away. Signals to the group are the broker's: SIGTERM and
-SIGINT are left to it.
+The broker's process sends it the logic's effects and accepted sockets. It ends when that process is gone: its
+channel ends, or should it hang itself, the kernel kills it. When it hears nothing for the fencing time, others may
+go on without this broker, so it closes its clients. SIGTERM and SIGINT to the process group are for the broker and
+ignored here.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ import uvloop
 
 from migratory_broker.core.edge import events as edge_events
 from migratory_broker.core.logic import events
-from migratory_broker.runtime.accepting.limits import AcceptBudget, descriptor_room
-from migratory_broker.runtime.clients.serving import ClientService, freeze
+from migratory_broker.runtime.accepting.limits import AcceptBudget, connection_capacity
+from migratory_broker.runtime.clients.service import ClientService, freeze_heap
 from migratory_broker.runtime.config import parse
 from migratory_broker.runtime.errors import EXIT_FAILED
 from migratory_broker.runtime.io_processes.channel import Channel, receive_sockets
@@ -43,83 +44,86 @@ from migratory_broker.runtime.logs import LibraryLog, Log
 from migratory_broker.runtime.pump import Pump
 
 TICK = 0.1
-EVERY = 5
-"""Ticks after which something is said though nothing is different."""
+REPORT_EVERY = 5
+"""Ticks after which a report is sent although nothing changed."""
 
 STALL = 1.0
-"""Seconds between two ticks after which this process stood still itself: the broker is not to blame for silence."""
+"""Seconds between two ticks after which this process itself stood still: the broker is not to blame for the silence."""
 
 PR_SET_PDEATHSIG = 1
 
 
-class _Logic:
-    """Stands for the logic: sends it what it is told, once a turn. `full` is called when it takes no more."""
+class LogicProxy:
+    """Stands for the logic in the pump: sends it events, one batch a turn. `on_full` is called when the channel is
+    full."""
 
-    def __init__(self, channel: Channel, full: Callable[[], None]) -> None:
+    def __init__(self, channel: Channel, on_full: Callable[[], None]) -> None:
         self._channel = channel
-        self._full = full
+        self._on_channel_full = on_full
 
     def step(self, event: Any, now: float) -> tuple[()]:
         if type(event) is events.Flush:
             self._channel.flush()
             if self._channel.full:
-                self._full()
+                self._on_channel_full()
         else:
             self._channel.put(encode(event))
         return ()
 
 
 class IoProcess:
-    """`await run()` gives the exit code."""
+    """The I/O process. `await run()` returns the exit code."""
 
-    def __init__(self, way: socket.socket) -> None:
+    def __init__(self, pipe: socket.socket) -> None:
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[int] = self._loop.create_future()
-        self._way = way
-        self._channel = Channel(decoder(ToIo), self._take, self._lost, self._flows)
-        self._pump = Pump(_Logic(self._channel, self._full), self._loop.call_soon, time.monotonic, self._failed)
-        self._serving: ClientService | None = None
+        self._pipe = pipe
+        self._channel = Channel(decoder(ToIo), self._receive, self._on_lost, self._on_channel_writable)
+        self._pump = Pump(
+            LogicProxy(self._channel, self._on_channel_full), self._loop.call_soon, time.monotonic, self._failed
+        )
+        self._clients: ClientService | None = None
         self._log: Log | None = None
         self._fencing = 0.0
-        self._heard = self._ticked = time.monotonic()
-        self._intake = AcceptBudget(time.monotonic)
+        self._last_heard = self._ticked = time.monotonic()
+        self._budget = AcceptBudget(time.monotonic)
         self._batches = 0
-        self._given = 0
+        self._received = 0
         self._ticks = 0
-        self._told: EdgeReport | None = None
+        self._last_report: EdgeReport | None = None
 
     async def run(self, channel: socket.socket) -> int:
         channel.setblocking(False)
         await self._loop.create_unix_connection(lambda: self._channel, sock=channel)
-        self._channel.put(encode(IoHello(descriptor_room())))
+        self._channel.put(encode(IoHello(connection_capacity())))
         self._channel.flush()
         code = await self._ended
         self._pump.stopped = True
-        if self._serving is not None:
-            await self._serving.close()
+        if self._clients is not None:
+            await self._clients.close()
         if self._log is not None:
             self._log.close()
         return code
 
     # ---- from the broker's process -------------------------------------------------------------------------------
 
-    def _take(self, messages: list[Any], size: int) -> None:
-        self._heard = time.monotonic()
+    def _receive(self, messages: list[Any], size: int) -> None:
+        self._last_heard = time.monotonic()
         for message in messages:
             kind = type(message)
             if kind is Begin:
-                self._begin(message)
+                self._start_serving(message)
             elif kind is not Beat:
-                if kind is events.ServerList and self._serving is not None:
-                    self._serving.servers = message.servers
+                if kind is events.ServerList and self._clients is not None:
+                    self._clients.servers = message.servers
                 self._pump.to_edge(message)
         self._pump.call(self._worked_off, size)
 
     def _worked_off(self, size: int) -> None:
         self._batches += 1
-        self._channel.done(size)
+        self._channel.acknowledge(size)
 
-    def _begin(self, begin: Begin) -> None:
+    def _start_serving(self, begin: Begin) -> None:
         config = parse(begin.config)
         log = self._log = Log(
             level=begin.level,
@@ -127,98 +131,98 @@ class IoProcess:
         )
         logging.getLogger().addHandler(LibraryLog(log))
         self._fencing = begin.fencing
-        serving = self._serving = ClientService(config, begin.broker, self._pump, time.monotonic)
+        clients = self._clients = ClientService(config, begin.broker, self._pump, time.monotonic)
         to_logic = self._pump.to_logic
-        self._pump.carry_out(
+        self._pump.set_handlers(
             {
-                **serving.handlers(),
+                **clients.handlers(),
                 events.Observe: to_logic,
                 events.Note: self._note,
                 edge_events.Detach: to_logic,
             }
         )
-        serving.begin(begin.incarnation, begin.edge)
-        self._loop.add_reader(self._way, self._accepted)
+        clients.start_edge(begin.incarnation, begin.edge)
+        self._loop.add_reader(self._pipe, self._accept_sockets)
         self._ticked = time.monotonic()
         self._loop.call_later(TICK, self._tick)
-        freeze()
+        freeze_heap()
 
     def _note(self, effect: events.Note) -> None:
-        named: Any = self._serving.named(effect) if self._serving is not None else effect
-        self._pump.to_logic(named)
+        note: Any = self._clients.with_address(effect) if self._clients is not None else effect
+        self._pump.to_logic(note)
 
-    def _lost(self) -> None:
-        """The broker's process is gone, or wants this one to be."""
+    def _on_lost(self) -> None:
+        """End: the broker's process is gone, or closed the channel to end this one."""
         self._end(0)
 
-    def _accepted(self) -> None:
-        assert self._serving is not None
-        most = self._intake.most()
-        given, taken = receive_sockets(self._way, most)
-        self._intake.left(given == most)
-        if not given:  # the other end is gone
-            self._loop.remove_reader(self._way)
+    def _accept_sockets(self) -> None:
+        assert self._clients is not None
+        limit = self._budget.allowance()
+        count, sockets = receive_sockets(self._pipe, limit)
+        self._budget.end_turn(count == limit)
+        if not count:  # the other end is gone
+            self._loop.remove_reader(self._pipe)
             return
-        self._given += given
-        for accepted in taken:
-            self._serving.start(accepted)
-        self._channel.put(encode(self._held()))
+        self._received += count
+        for accepted in sockets:
+            self._clients.start_connection(accepted)
+        self._channel.put(encode(self._socket_counts()))
         self._channel.flush()
 
-    def _full(self) -> None:
-        """It does not: what clients say must wait in their sockets."""
-        if self._serving is not None:
-            self._serving.connections.choke("channel", True)
+    def _on_channel_full(self) -> None:
+        """Stop reading from clients: what they send must wait in their sockets."""
+        if self._clients is not None:
+            self._clients.connections.throttle("channel", True)
 
-    def _flows(self) -> None:
-        """The broker's process takes again what is sent to it."""
-        if self._serving is not None:
-            self._serving.connections.choke("channel", False)
+    def _on_channel_writable(self) -> None:
+        """Read from clients again."""
+        if self._clients is not None:
+            self._clients.connections.throttle("channel", False)
 
     # ---- time ----------------------------------------------------------------------------------------------------
 
     def _tick(self) -> None:
-        serving = self._serving
-        if self._ended.done() or serving is None:
+        clients = self._clients
+        if self._ended.done() or clients is None:
             return
         now = time.monotonic()
         if now - self._ticked > STALL:
-            self._heard = now
+            self._last_heard = now
         self._ticked = now
         self._loop.call_later(TICK, self._tick)
-        serving.tick(now)
-        self._pump.call(self._report, serving)
-        if now - self._heard > self._fencing:
-            self._say("error", "broker_silent", seconds=round(now - self._heard, 1))
+        clients.tick(now)
+        self._pump.call(self._report, clients)
+        if now - self._last_heard > self._fencing:
+            self._write_log("error", "broker_process_silent", seconds=round(now - self._last_heard, 1))
             self._fencing = float("inf")
             self._pump.to_edge(events.Admission(False, "fenced"))
-            self._leaving = self._loop.create_task(self._leave(serving))
+            self._closing = self._loop.create_task(self._close_clients(clients))
 
-    async def _leave(self, serving: ClientService) -> None:
-        await serving.emptied()
+    async def _close_clients(self, clients: ClientService) -> None:
+        await clients.wait_until_empty()
         self._end(EXIT_FAILED)
 
-    def _report(self, serving: ClientService) -> None:
-        readings = serving.readings()
-        assert readings is not None
-        report = EdgeReport(self._batches, self._held(), readings, serving.counts())
+    def _report(self, clients: ClientService) -> None:
+        status = clients.edge_status()
+        assert status is not None
+        report = EdgeReport(self._batches, self._socket_counts(), status, clients.handshake_counts())
         self._ticks += 1
-        if report != self._told or self._ticks % EVERY == 0:
-            self._told = report
+        if report != self._last_report or self._ticks % REPORT_EVERY == 0:
+            self._last_report = report
             self._channel.put(encode(report))
             self._channel.flush()
 
-    def _held(self) -> SocketCounts:
-        assert self._serving is not None
-        return SocketCounts(self._given, self._serving.load, len(self._serving))
+    def _socket_counts(self) -> SocketCounts:
+        assert self._clients is not None
+        return SocketCounts(self._received, self._clients.load, len(self._clients))
 
     # ---- the end -------------------------------------------------------------------------------------------------
 
     def _failed(self, error: Exception) -> None:
-        self._say("error", "broken_rule", error=repr(error), trace=traceback.format_exception(error))
+        self._write_log("error", "invariant_violated", error=repr(error), trace=traceback.format_exception(error))
         self._end(EXIT_FAILED)
 
-    def _say(self, level: str, event: str, **fields: object) -> None:
+    def _write_log(self, level: str, event: str, **fields: object) -> None:
         assert self._log is not None
         self._log(level, event, **fields)
 
@@ -227,22 +231,22 @@ class IoProcess:
             self._ended.set_result(code)
 
 
-def die_with(parent: int) -> None:
-    """Whatever happens to the parent, and to this process: the kernel ends this one when the parent is dead."""
+def die_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when the parent is dead, even if this process hangs."""
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
     if os.getppid() != parent:
-        sys.exit(1)  # it died before the setting was in force
+        sys.exit(1)  # the parent died before the setting was in force
 
 
 def main(arguments: Iterable[str]) -> int:
-    parent, channel, way = map(int, arguments)
-    die_with(parent)
+    parent, channel, pipe = map(int, arguments)
+    die_with_parent(parent)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
 
     async def run() -> int:
-        return await IoProcess(socket.socket(fileno=way)).run(socket.socket(fileno=channel))
+        return await IoProcess(socket.socket(fileno=pipe)).run(socket.socket(fileno=channel))
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(run())

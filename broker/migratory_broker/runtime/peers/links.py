@@ -27,7 +27,7 @@ from migratory_protocol.peer import (
 
 from migratory_broker.core.logic.events import ConnectPeers, PeerDown, PeerReceived, PeerUp, SendPeer
 from migratory_broker.runtime.accepting.limits import UnidentifiedConnections, host_of
-from migratory_broker.runtime.framing import Deframer, FrameTooLong, length
+from migratory_broker.runtime.framing import Deframer, FrameTooLong, length_prefix
 from migratory_broker.runtime.logs import Log
 from migratory_broker.runtime.pump import Pump
 
@@ -48,7 +48,7 @@ UNREAD = 33_554_432
 them are worked off: the others have a limit to what waits for a peer, and then break the link."""
 
 MAX_HELLO = 4096
-MAX_STRANGERS = 64
+MAX_UNIDENTIFIED = 64
 """Connections of others that have not said who they are: one more, and one of these goes."""
 
 
@@ -119,7 +119,7 @@ class PeerLink(asyncio.Protocol):
             self._peers.greeted(self, found[0])
 
     def write(self, data: bytes) -> None:
-        self.transport.writelines((length(data), data))
+        self.transport.writelines((length_prefix(data), data))
 
 
 class PeerLinks:
@@ -152,7 +152,7 @@ class PeerLinks:
         self._hello: PeerHello | None = None
         self._wanted: dict[str, tuple[int, str]] = {}
         self._dialling: dict[str, asyncio.Task[None]] = {}
-        self._strangers: UnidentifiedConnections[PeerLink] = UnidentifiedConnections(MAX_STRANGERS)
+        self._unidentified: UnidentifiedConnections[PeerLink] = UnidentifiedConnections(MAX_UNIDENTIFIED)
         self._calling: set[PeerLink] = set()  # dialled, and not answered with a Hello yet
         self._links: dict[str, PeerLink] = {}  # as the sockets have it
         self._active: dict[str, PeerLink] = {}  # as the logic knows it
@@ -161,7 +161,7 @@ class PeerLinks:
         self._ticked = clock()
         self._complained: dict[str, float] = {}
         self.refused = 0
-        pump.at_end(self.flush)
+        pump.at_turn_end(self.flush)
 
     # ---- from the process ------------------------------------------------------------------------------------------
 
@@ -240,7 +240,7 @@ class PeerLinks:
             elif now - link.heard > SILENCE_LIMIT:
                 self._log("warning", "peer_silent", peer=link.peer, seconds=round(now - link.heard, 1))
                 link.transport.abort()
-        for link in [*self._strangers, *self._calling]:
+        for link in [*self._unidentified, *self._calling]:
             if now - link.since > HELLO_LIMIT:
                 self.refuse(link, "no Hello in time")
 
@@ -251,7 +251,7 @@ class PeerLinks:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for link in [*self._strangers, *self._calling, *self._links.values()]:
+        for link in [*self._unidentified, *self._calling, *self._links.values()]:
             link.transport.abort()
 
     def status(self) -> dict[str, object]:
@@ -269,7 +269,7 @@ class PeerLinks:
             self._calling.add(link)
             link.write(encode_peer(self._hello))
         else:
-            gone = self._strangers.add(link, host_of(link.transport))
+            gone = self._unidentified.add(link, host_of(link.transport))
             if gone is not None:
                 self.refuse(gone, "others came, and it had said no Hello yet")
 
@@ -304,7 +304,7 @@ class PeerLinks:
             link.write(encode_peer(self._hello))
         self._known(link)
         link.peer, link.incarnation, link.batches = message.broker, message.incarnation, message.batches
-        link.framing.most = MAX_PEER_MESSAGE
+        link.framing.limit = MAX_PEER_MESSAGE
         old = self._links.get(link.peer)
         if old is not None:
             # the other side saw the break before this one did
@@ -321,7 +321,7 @@ class PeerLinks:
 
     def _known(self, link: PeerLink) -> None:
         """It has said who it is, or is gone."""
-        self._strangers.discard(link)
+        self._unidentified.discard(link)
         self._calling.discard(link)
 
     def refuse(self, link: PeerLink, reason: str) -> None:

@@ -108,7 +108,7 @@ def _stream(chunks: list[bytes]) -> tuple[list[object], bool, list[tuple[object,
     reasons."""
     handed: list[PeerReceived] = []
     reasons: list[tuple[object, ...]] = []
-    pump = SimpleNamespace(to_logic=handed.append, call=lambda action, argument: None, at_end=lambda action: None)
+    pump = SimpleNamespace(to_logic=handed.append, call=lambda action, argument: None, at_turn_end=lambda action: None)
     peers = PeerLinks(
         cluster="fuzz",
         name="b",

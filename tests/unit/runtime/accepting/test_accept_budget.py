@@ -19,8 +19,8 @@ def turns(other: float, count: int, cost: float = CONNECTION_COST) -> list[int]:
     intake = AcceptBudget(clock)
     taken = []
     for _ in range(count):
-        taken.append(intake.most())
-        intake.left(True)
+        taken.append(intake.allowance())
+        intake.end_turn(True)
         clock.now += other + taken[-1] * cost
     return taken
 
@@ -40,9 +40,9 @@ def test_beside_other_work_they_are_not_starved_and_take_half_at_most(other: flo
 def test_what_passes_while_nobody_waits_is_no_turn() -> None:
     clock = Clock()
     intake = AcceptBudget(clock)
-    intake.left(True)
+    intake.end_turn(True)
     clock.now += 1.0
-    assert intake.most() == MAX_ACCEPTS
-    intake.left(False)
+    assert intake.allowance() == MAX_ACCEPTS
+    intake.end_turn(False)
     clock.now += 1.0
-    assert intake.most() == MIN_ACCEPTS
+    assert intake.allowance() == MIN_ACCEPTS

@@ -51,14 +51,14 @@ async def test_the_administration_holds_few_connections_and_answers_all_the_same
     listening = listen(bind("127.0.0.1", 0, "administration"), "administration")
     listener = Listener(listening, server.protocol, log)
     readers = await idle(listening.getsockname(), MAX_ADMIN)
-    await until(lambda: len(server._server.waiting) == MAX_ADMIN)
+    await until(lambda: len(server._server.pending) == MAX_ADMIN)
     reader, writer = await asyncio.open_connection(*listening.getsockname())
     writer.write(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
     assert (await asyncio.wait_for(reader.read(), 5)).startswith(b"HTTP/1.1 200 ")
     writer.close()
     assert await asyncio.wait_for(readers[0].read(), 5) == b""
-    await until(lambda: len(server._server.waiting) == MAX_ADMIN - 1)
-    assert server.crowded_out == 1
+    await until(lambda: len(server._server.pending) == MAX_ADMIN - 1)
+    assert server.evicted == 1
     assert len(server._server.connections) == MAX_ADMIN - 1
     listener.close()
     await server.close()

@@ -9,8 +9,8 @@ from unittest.mock import Mock
 import pytest
 from migratory_broker.core.edge.events import Hold, Opened, Received, Send
 from migratory_broker.core.logic.events import Note
-from migratory_broker.runtime.clients.connection import UNREAD, ClientConnections
-from migratory_broker.runtime.clients.serving import ClientService
+from migratory_broker.runtime.clients.connection import MAX_UNREAD_BYTES, ClientConnections
+from migratory_broker.runtime.clients.service import ClientService
 from migratory_broker.runtime.config import parse
 
 
@@ -29,7 +29,7 @@ class Pump:
     def call(self, action: Any, argument: Any) -> None:
         self.waiting.append(lambda: action(argument))
 
-    call_late = call
+    defer = call
 
     def turn(self, most: int = 1000) -> None:
         """The edge takes what was read, or some of it."""
@@ -88,14 +88,14 @@ async def test_what_is_said_of_a_client_says_where_it_is() -> None:
     config = {"cluster": "c", "brokers": ["a"], "zookeeper": {"servers": "127.0.0.1:1"}, "delivery": {"minCopies": 1}}
     serving = ClientService(parse(json.dumps(config).encode()), "a", Pump(), lambda: 1.0)  # type: ignore[arg-type]
     serving.connections.adopt(Transport(), "json", False, 0.5, b"")  # type: ignore[arg-type]
-    assert serving.named(Note("info", "dead_client", {"client": "me"}, 1)).fields == {
+    assert serving.with_address(Note("info", "dead_client", {"client": "me"}, 1)).fields == {
         "client": "me",
         "remote": "10.0.0.1:1",
     }
-    assert serving.named(Note("info", "ready")).fields == {}
-    assert serving.readings() is None
+    assert serving.with_address(Note("info", "ready")).fields == {}
+    assert serving.edge_status() is None
     serving.edge = Mock(status=lambda: {"slow": [{"client": "me", "connection": 1}]})
-    assert serving.readings() == {"slow": [{"client": "me", "connection": 1, "remote": "10.0.0.1:1"}]}
+    assert serving.edge_status() == {"slow": [{"client": "me", "connection": 1, "remote": "10.0.0.1:1"}]}
 
 
 def test_a_reply_that_a_closing_transport_did_not_get_ends_the_fan_outs_too() -> None:
@@ -130,50 +130,50 @@ class TestChoked:
 
     def test_who_says_something_is_left_alone_until_there_is_room(self) -> None:
         pump, connections, transports = self.adopted(3)
-        connections.choke("channel", True)
-        connections.choke("channel", True)
+        connections.throttle("channel", True)
+        connections.throttle("channel", True)
         for number in (1, 2):
             connections._open[number].data_received(b"x")
         pump.turn()
         assert pump.events == [Received(1, b"x"), Received(2, b"x")]
         assert [transport.calls for transport in transports] == [["pause"], ["pause"], []]
-        connections.choke("channel", False)
-        connections.choke("channel", False)
+        connections.throttle("channel", False)
+        connections.throttle("channel", False)
         assert [transport.calls for transport in transports] == [["pause", "resume"], ["pause", "resume"], []]
         connections._open[3].data_received(b"x")
         assert transports[2].calls == []
 
     def test_whom_the_edge_holds_stays_held_and_the_other_way_round(self) -> None:
         _, connections, transports = self.adopted(2)
-        connections.choke("channel", True)
+        connections.throttle("channel", True)
         connections._open[1].data_received(b"x")
         connections.hold(Hold(1, True))
-        connections.choke("channel", False)
+        connections.throttle("channel", False)
         assert transports[0].calls == ["pause", "pause"]
         connections.hold(Hold(1, False))
         assert transports[0].calls[-1] == "resume"
         connections.hold(Hold(2, True))
-        connections.choke("channel", True)
+        connections.throttle("channel", True)
         connections._open[2].data_received(b"what was read before")
         connections.hold(Hold(2, False))
         assert "resume" not in transports[1].calls
-        connections.choke("channel", False)
+        connections.throttle("channel", False)
         assert transports[1].calls[-1] == "resume"
 
     def test_who_is_gone_or_going_is_passed_over(self) -> None:
         _, connections, transports = self.adopted(2)
-        connections.choke("channel", True)
+        connections.throttle("channel", True)
         for number in (1, 2):
             connections._open[number].data_received(b"x")
         connections.lost(1)
         transports[1].closing = True
-        connections.choke("channel", False)
+        connections.throttle("channel", False)
         assert [transport.calls for transport in transports] == [["pause"], ["pause"]]
 
     def test_a_flood_stays_in_the_sockets_until_the_edge_has_taken_half_of_it(self) -> None:
         """Else the loop reads from each of them in every turn, and works off the reads of a few."""
         pump, connections, transports = self.adopted(3)
-        part = bytes(UNREAD // 4)
+        part = bytes(MAX_UNREAD_BYTES // 4)
         for number in (1, 2, 1, 2):
             connections._open[number].data_received(part)
         assert [transport.calls for transport in transports] == [[], [], []]
@@ -191,9 +191,9 @@ class TestChoked:
 
     def test_one_reason_does_not_end_another(self) -> None:
         pump, connections, (transport,) = self.adopted(1)
-        connections._open[1].data_received(bytes(UNREAD + 1))
-        connections.choke("channel", True)
+        connections._open[1].data_received(bytes(MAX_UNREAD_BYTES + 1))
+        connections.throttle("channel", True)
         pump.turn()
         assert transport.calls == ["pause"]
-        connections.choke("channel", False)
+        connections.throttle("channel", False)
         assert transport.calls == ["pause", "resume"]

@@ -116,10 +116,10 @@ def test_what_http_was_not_told_is_for_who_comes_after_it(run: Any) -> None:
         await site.says(b"GET / HTTP/1.1")
         site.turn()
         await site.says(b"early")
-        assert site.http.transport.rest() == b"early"
+        assert site.http.transport.drain() == b"early"
         site.turn()
         assert site.http.told == [b"GET / HTTP/1.1"]
-        assert site.http.transport.rest() == b""
+        assert site.http.transport.drain() == b""
 
     run(test)
 

@@ -23,7 +23,7 @@ class Pump:
     def call(self, action: Callable[[Any], None], argument: Any) -> None:
         self.line.append((action, argument))
 
-    def call_late(self, action: Callable[[Any], None], argument: Any) -> None:
+    def defer(self, action: Callable[[Any], None], argument: Any) -> None:
         self.late.append((action, argument))
 
     def work(self, line: list[tuple[Callable[[Any], None], Any]], most: int = 1000) -> list[Any]:
@@ -45,40 +45,40 @@ def site() -> tuple[Pump, PendingConnections]:
 
 
 def test_others_do_not_wait_for_those_who_come() -> None:
-    pump, newcomers = site()
-    newcomers.add(opened(1))
-    newcomers.post(1, pump.step_edge, Received(1, b"connect"))
+    pump, pending = site()
+    pending.add(opened(1))
+    pending.post(1, pump.step_edge, Received(1, b"connect"))
     pump.work(pump.late)
     for number in range(2, 100):
-        newcomers.add(opened(number))
-        newcomers.post(number, pump.step_edge, Received(number, b"connect"))
-    newcomers.post(1, pump.step_edge, Received(1, b"publish"))
+        pending.add(opened(number))
+        pending.post(number, pump.step_edge, Received(number, b"connect"))
+    pending.post(1, pump.step_edge, Received(1, b"publish"))
     assert pump.work(pump.line) == [Received(1, b"publish")]
-    assert len(newcomers) == 98
+    assert len(pending) == 98
     assert len(pump.work(pump.late)) == 2 * 98
-    assert len(newcomers) == 0
+    assert len(pending) == 0
 
 
 def test_of_one_connection_nothing_overtakes() -> None:
     """It leaves the line when something that it said was worked off, and nothing of it is left there."""
-    pump, newcomers = site()
+    pump, pending = site()
     events: list[Any] = [opened(1), Received(1, b"con"), Received(1, b"nect"), Paused(1), Received(1, b"ping")]
-    newcomers.add(events[0])
+    pending.add(events[0])
     for event in events[1:4]:
-        newcomers.post(1, pump.step_edge, event)
+        pending.post(1, pump.step_edge, event)
     assert pump.work(pump.late, 2) == events[:2]
-    newcomers.post(1, pump.step_edge, events[4])
+    pending.post(1, pump.step_edge, events[4])
     assert pump.line == []
     assert pump.work(pump.late) == events[2:]
-    newcomers.post(1, pump.step_edge, Received(1, b"more"))
+    pending.post(1, pump.step_edge, Received(1, b"more"))
     assert pump.work(pump.line) == [Received(1, b"more")]
 
 
 def test_who_is_lost_without_a_word_is_forgotten() -> None:
-    pump, newcomers = site()
-    newcomers.add(opened(1))
+    pump, pending = site()
+    pending.add(opened(1))
     assert pump.work(pump.late) == [opened(1)]
-    assert len(newcomers) == 1
-    newcomers.post(1, pump.step_edge, Lost(1))
+    assert len(pending) == 1
+    pending.post(1, pump.step_edge, Lost(1))
     assert pump.work(pump.late) == [Lost(1)]
-    assert len(newcomers) == 0
+    assert len(pending) == 0

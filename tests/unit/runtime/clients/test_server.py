@@ -47,7 +47,7 @@ class Site:
         self.errors: list[Exception] = []
         self.pump = Pump(core(), loop.call_soon, time.monotonic, self.errors.append)
         self.connections = ClientConnections(self.pump, time.monotonic)
-        self.pump.carry_out({edge_events.Send: self.connections.send, edge_events.Close: self.connections.close})
+        self.pump.set_handlers({edge_events.Send: self.connections.send, edge_events.Close: self.connections.close})
         self.edge = core()
         self.pump.attach(self.edge)
         self.server = ClientServer(
@@ -61,9 +61,7 @@ class Site:
         listening = listen(bind("127.0.0.1", 0, "clients"), "clients")
         self.address = listening.getsockname()
         self.writers: list[asyncio.StreamWriter] = []
-        self.listener = Listener(
-            listening, self.server.protocol, log, admission=AcceptRate(rate, time.monotonic), room=room
-        )
+        self.listener = Listener(listening, self.server.protocol, log, rate=AcceptRate(rate, time.monotonic), room=room)
 
     async def request(self, text: str | bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, bytes]:
         reader, writer = await asyncio.open_connection(*self.address)
@@ -149,7 +147,7 @@ async def test_aiohttp_keeps_nothing_of_a_connection_that_was_handed_over(sites:
         return not any(isinstance(found, RequestHandler) for found in gc.get_objects())
 
     await until(released)
-    assert site.server.waiting == 0
+    assert site.server.pending == 0
     for writer in writers:
         writer.close()
 
@@ -232,9 +230,9 @@ async def test_a_slow_handshake_is_dropped_however_slowly_it_comes(sites: Any, s
     site = sites(limit=0.2)
     reader, writer = await asyncio.open_connection(*site.address)
     writer.write(sent)
-    await until(lambda: site.server.waiting == 1)
+    await until(lambda: site.server.pending == 1)
     site.server.tick()
-    assert site.server.waiting == 1, "its time is not over"
+    assert site.server.pending == 1, "its time is not over"
 
     def dropped() -> bool:
         site.server.tick()
@@ -260,7 +258,7 @@ async def test_a_client_that_takes_nothing_pauses_and_a_close_has_a_limit(sites:
     assert len(site.connections) == 1
     site.connections.tick(time.monotonic() + 10)
     await until(lambda: edge_events.Lost(1) in site.edge.events)
-    assert site.connections.none_left.is_set()
+    assert site.connections.empty.is_set()
     writer.close()
 
 
@@ -299,7 +297,7 @@ async def test_connections_over_the_descriptors_are_told_so(sites: Any, log: Any
     reader, writer, head = await site.request(b"")
     assert head.startswith(b"HTTP/1.1 503 ")
     assert b"Retry-After" in head
-    assert await reader.read() == b"this broker has no more descriptors"
+    assert await reader.read() == b"no file descriptors left; try later"
     assert site.listener.refused == 1
     assert log.events() == ["accept_failed"]
     writer.close()

@@ -11,7 +11,7 @@ from typing import Any, get_args
 import pytest
 from migratory_broker.core.edge.events import Detach, LogicRequest
 from migratory_broker.core.logic.events import Attach, EdgeEffect, EdgeMessage, Fanout, Note
-from migratory_broker.runtime.framing import Deframer, FrameTooLong, length
+from migratory_broker.runtime.framing import Deframer, FrameTooLong, length_prefix
 from migratory_broker.runtime.io_processes import channel as channels
 from migratory_broker.runtime.io_processes.channel import Channel
 from migratory_broker.runtime.io_processes.messages import ROUTES, Beat, FromIo, ToIo, decoder, encode
@@ -31,7 +31,7 @@ class Kept:
 class TestFraming:
     def test_messages_come_whole_however_they_are_cut(self) -> None:
         bodies = [b"", b"a", b"b" * 300, b"c"]
-        stream = b"".join(length(body) + body for body in bodies)
+        stream = b"".join(length_prefix(body) + body for body in bodies)
         for size in (1, 2, 3, 7, 300, len(stream)):
             kept = Kept()
             deframer = Deframer(300)
@@ -41,14 +41,14 @@ class TestFraming:
 
     def test_a_longer_one_than_may_come(self) -> None:
         with pytest.raises(FrameTooLong, match="a message of 301 bytes is announced"):
-            Deframer(300).feed(length(b"x" * 301), lambda part: None)
+            Deframer(300).feed(length_prefix(b"x" * 301), lambda part: None)
 
     def test_what_is_raised_in_between_goes_through(self) -> None:
         def refuse(part: memoryview) -> None:
             raise LookupError(bytes(part))
 
         with pytest.raises(LookupError):
-            Deframer(10).feed(length(b"x") + b"x" + length(b"y"), refuse)
+            Deframer(10).feed(length_prefix(b"x") + b"x" + length_prefix(b"y"), refuse)
 
 
 class TestCrossing:
@@ -96,7 +96,7 @@ class End:
     def _take(self, messages: list[Any], size: int) -> None:
         self.batches.append((messages, size))
         if not self._late:
-            self.channel.done(size)
+            self.channel.acknowledge(size)
 
     @property
     def messages(self) -> list[Any]:
@@ -157,13 +157,13 @@ async def test_who_does_not_work_off_what_it_read_is_sent_no_more_than_fits(ends
         broker.channel.flush()
         await asyncio.sleep(0)
         assert number < 400, "all of it is taken, and nothing was worked off"
-    await until(lambda: sum(size for _, size in io.batches) > channels.UNREAD)
+    await until(lambda: sum(size for _, size in io.batches) > channels.MAX_UNREAD_BYTES)
     held = sum(size for _, size in io.batches)
-    assert held < channels.UNREAD + 2 * channels.MAX_OPEN_BATCH
+    assert held < channels.MAX_UNREAD_BYTES + 2 * channels.MAX_OPEN_BATCH
     assert "flows" not in broker.events
     while len(io.messages) < number:
         for _, size in io.batches[:]:
-            io.channel.done(size)
+            io.channel.acknowledge(size)
         taken, io.batches = io.messages, [([message], 0) for message in io.messages]
         known = len(taken)
         await until(lambda known=known: len(io.messages) > known or known == number)  # type: ignore[misc]

@@ -17,13 +17,13 @@ async def test_what_the_dead_had_counted_stays_counted(site: Any) -> None:
     one, other = [await here.up(io) for io in here.started]
     one.say(one.report(1, 3, published=5, delivered=70, sent_bytes=900, queue_bytes=11, closed={"bye": 2}))
     other.say(other.report(1, 4, published=1, delivered=30, sent_bytes=100, closed={"bye": 1}))
-    await until(lambda: all(life.report for life in here.clients._lives.values()))
-    before = here.clients.readings()
+    await until(lambda: all(process.report for process in here.clients._processes.values()))
+    before = here.clients.edge_status()
     assert (before["clients"], before["published"], before["delivered"], before["queue_bytes"]) == (7, 6, 100, 11)
     assert before["by_process"] == {"0": 3, "1": 4}
     one.die(-9)
     await until(lambda: here.deaths == 1)
-    after = here.clients.readings()
+    after = here.clients.edge_status()
     assert (after["published"], after["delivered"], after["sent_bytes"]) == (6, 100, 1000)
     assert (after["clients"], after["queue_bytes"], after["connections"]) == (4, 0, 4)
     assert after["closed"] == {"bye": 3, "io_process": 3}
@@ -38,4 +38,4 @@ async def test_what_the_dead_had_counted_stays_counted(site: Any) -> None:
     fresh = await here.up(here.started[2])
     assert (fresh.got[0].edge, fresh.got[0].process) == (3, 0)
     fresh.say(fresh.report(1, 1, published=2))
-    await until(lambda: here.clients.readings()["published"] == 8)
+    await until(lambda: here.clients.edge_status()["published"] == 8)

@@ -31,7 +31,7 @@ def test_one_request_is_answered_at_a_time_in_their_order() -> None:
     channel = Channel(10)
     for request in "abc":
         channel.held.put(request)
-    channel.held.go_on()
+    channel.held.resume()
     for answered in ("a", "ab", "abc"):
         assert len(channel.calls) == 1, "what comes meanwhile gets its turn in between"
         channel.turn()
@@ -53,7 +53,7 @@ def test_none_is_answered_while_there_is_no_room() -> None:
     assert not channel.calls
     assert len(channel.held) == 3
     channel.room = 3
-    channel.held.go_on()
+    channel.held.resume()
     while channel.calls:
         channel.turn()
     assert "".join(channel.answered) == "abcd"

@@ -23,7 +23,7 @@ async def test_connections_go_to_whoever_has_fewest(site: Any, idle: Any) -> Non
         sock.close()
     ios[1].sockets.clear()
     ios[1].take_sockets()
-    await until(lambda: here.clients._lives[2].load == 0)
+    await until(lambda: here.clients._processes[2].load == 0)
     await idle(address, 8)
     await until(lambda: ios[1].take_sockets() * 0 + len(ios[1].sockets) == 8)
 
@@ -43,13 +43,13 @@ async def test_connections_wait_while_no_process_takes_any(site: Any, idle: Any)
 async def test_no_more_are_under_way_than_a_process_soon_takes(
     site: Any, idle: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(iolife, "UNDER_WAY", 5)
+    monkeypatch.setattr(iolife, "MAX_SOCKETS_IN_FLIGHT", 5)
     here = site(1)
     address = here.open()
     io = await here.up(here.started[0])
     await idle(address, 9)
-    await until(lambda: here.clients._lives[1].given == 5)
-    assert here.clients._dealer.fewest() is None
+    await until(lambda: here.clients._processes[1].sockets_sent == 5)
+    assert here.clients._dealer.least_loaded() is None
     await until(lambda: io.take_sockets() * 0 + len(io.sockets) == 9)
 
 

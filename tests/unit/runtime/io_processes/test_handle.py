@@ -30,26 +30,26 @@ async def test_a_process_that_takes_nothing_is_killed_before_it_fills_the_memory
     for number in range(1, 80):
         here.effect(fanout("t", number, 500_000))
         await asyncio.sleep(0)
-    await until(lambda: here.clients._lives[1].channel.waiting > 20_000_000)
+    await until(lambda: here.clients._processes[1].channel.waiting > 20_000_000)
     here.clients.tick(here.now)
     await until(lambda: here.deaths == 1)
     died = next(line for line in here.log.lines if line["event"] == "io_process_died")
-    assert "bytes wait for it" in died["reason"]
+    assert "bytes wait to be sent to it" in died["reason"]
 
 
 async def test_a_process_that_hangs_gets_no_clients_and_is_killed(site: Any) -> None:
     here = site()
     here.open()
     hangs, other = [await here.up(io) for io in here.started]
-    here.later(iolife.LATE)
+    here.later(iolife.SUSPECT_AFTER)
     other.say(other.report(1))
-    await until(lambda: here.clients._lives[2].report)
-    assert here.clients._dealer.fewest() is here.clients._lives[2]
+    await until(lambda: here.clients._processes[2].report)
+    assert here.clients._dealer.least_loaded() is here.clients._processes[2]
     for _ in range(5):
         here.later(1.0)
-        count = here.clients._lives[2].report
+        count = here.clients._processes[2].report
         other.say(other.report(2))
-        await until(lambda count=count: here.clients._lives[2].report is not count)  # type: ignore[misc, arg-type]
+        await until(lambda count=count: here.clients._processes[2].report is not count)  # type: ignore[misc, arg-type]
     await until(lambda: here.deaths == 1)
     assert (hangs.signals, other.signals) == ([signal.SIGKILL], [])
     assert "silent" in next(line["reason"] for line in here.log.lines if line["event"] == "io_process_died")
@@ -72,10 +72,10 @@ async def test_clients_are_gone_in_time_when_the_broker_is_cut_off_though_a_proc
     good, hangs = [await here.up(io) for io in here.started]
     here.effect(Admission(True), Admission(False, "fenced"))
     await until(lambda: Admission(False, "fenced") in good.got and Admission(False, "fenced") in hangs.got)
-    good.say(good.report(here.clients._lives[1].channel.batches))
-    hangs.say(hangs.report(here.clients._lives[2].channel.batches - 1))  # it is not through with that batch
-    await until(lambda: here.clients._lives[1].report and here.clients._lives[2].report)
-    here.later(iolife.CLOSING - 0.2)
+    good.say(good.report(here.clients._processes[1].channel.batches))
+    hangs.say(hangs.report(here.clients._processes[2].channel.batches - 1))  # it is not through with that batch
+    await until(lambda: here.clients._processes[1].report and here.clients._processes[2].report)
+    here.later(iolife.CLOSE_TIMEOUT - 0.2)
     assert here.deaths == 0
     here.later(0.5)
     await until(lambda: here.deaths == 1)
@@ -88,11 +88,11 @@ async def test_who_keeps_dying_is_started_ever_later(site: Any) -> None:
     here = site(1)
     here.open()
     waits = []
-    for life in range(6):
-        here.started[life].die(1)
-        await until(lambda life=life: here.deaths == life + 1)  # type: ignore[misc]
+    for process in range(6):
+        here.started[process].die(1)
+        await until(lambda process=process: here.deaths == process + 1)  # type: ignore[misc]
         died = here.now
-        while len(here.started) == life + 1:
+        while len(here.started) == process + 1:
             here.later(0.1)
         waits.append(here.now - died)
     assert waits == sorted(waits)
@@ -103,14 +103,14 @@ async def test_who_keeps_dying_is_started_ever_later(site: Any) -> None:
 async def test_a_process_that_can_not_be_started_is_tried_again(site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     here = site(1)
     assert len(here.started) == 1
-    here.clients._due[0] = here.now
+    here.clients._start_at[0] = here.now
 
     def fail(ends: tuple[int, int]) -> Any:
         raise OSError(11, "Resource temporarily unavailable")
 
     good, here.clients._start = here.clients._start, fail
     here.clients.tick(here.now)
-    assert here.log.lines[-1]["event"] == "io_process_not_started"
+    assert here.log.lines[-1]["event"] == "io_process_start_failed"
     here.clients._start = good
     here.later(manyprocesses.LAST_DELAY + 0.2)
     assert len(here.started) == 2

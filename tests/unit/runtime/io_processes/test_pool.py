@@ -45,18 +45,18 @@ async def test_a_process_is_told_how_things_stand_before_anything_else(site: Any
 
 async def test_clients_wait_for_the_last_process_but_not_for_ever(site: Any) -> None:
     here = site()
-    assert here.clients.why_not == "starting"
+    assert here.clients.not_ready_reason == "starting"
     here.open()
     await here.up(here.started[0])
-    assert here.clients.why_not == "starting"
-    here.now += manyprocesses.ALL_UP
-    assert here.clients.why_not == ""
+    assert here.clients.not_ready_reason == "starting"
+    here.now += manyprocesses.ALL_UP_TIMEOUT
+    assert here.clients.not_ready_reason == ""
     await here.up(here.started[1])
-    here.now -= manyprocesses.ALL_UP
-    assert here.clients.why_not == ""
+    here.now -= manyprocesses.ALL_UP_TIMEOUT
+    assert here.clients.not_ready_reason == ""
     here.started[1].die(1)
     await until(lambda: here.deaths == 1)
-    assert here.clients.why_not == ""
+    assert here.clients.not_ready_reason == ""
 
 
 async def test_a_publication_crosses_to_those_that_want_its_topic(site: Any) -> None:
@@ -80,10 +80,10 @@ async def test_a_turn_of_the_logic_is_one_batch_for_each_process(site: Any) -> N
     for number, io in enumerate(ios, 1):
         io.say(Attach(number, 1, "t", None))
     await until(lambda: len(here.logic.of(Attach)) == 2)
-    before = [life.channel.batches for life in here.clients._lives.values()]
+    before = [process.channel.batches for process in here.clients._processes.values()]
     here.effect(*(fanout("t", number) for number in range(1, 11)))
     await until(lambda: all(len(io.of(Fanout)) == 10 for io in ios))
-    assert [life.channel.batches for life in here.clients._lives.values()] == [one + 1 for one in before]
+    assert [process.channel.batches for process in here.clients._processes.values()] == [one + 1 for one in before]
 
 
 async def test_what_they_say_reaches_logic_metrics_and_log(site: Any) -> None:
@@ -106,7 +106,7 @@ async def test_the_end_waits_for_clients_to_go(site: Any) -> None:
     await until(lambda: len(here.clients) == 4)
     here.clients.stop_listening()
     here.effect(Admission(False, "stopping"))
-    waiting = asyncio.create_task(here.clients.emptied())
+    waiting = asyncio.create_task(here.clients.wait_until_empty())
     await until(lambda: all(Admission(False, "stopping") in io.got for io in ios))
     assert not waiting.done()
     for io in ios:

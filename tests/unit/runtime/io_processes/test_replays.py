@@ -15,7 +15,7 @@ from migratory_broker.core.logic.events import (
     PublishRequest,
 )
 from migratory_broker.runtime.io_processes import channel as channels
-from migratory_broker.runtime.io_processes.channel import FULL
+from migratory_broker.runtime.io_processes.channel import FULL_BYTES
 from migratory_protocol.peer import Publication
 from migratory_protocol.positions import Position
 from migratory_testing.ioprocesses import fanout
@@ -34,32 +34,32 @@ async def test_replays_wait_for_a_process_that_does_not_read_and_publications_do
     slow.reading = False
     for number in range(1, 101):
         slow.say(NextPage(1, number, "t", Position(1, 1)))
-    life = here.clients._lives[1]
+    process = here.clients._processes[1]
     looks: list[int] = []
 
     def stands() -> bool:
         """Nothing goes on any more, whatever turn comes: the kernel's buffers are full as well."""
         here.pump.call(lambda _: None, None)
-        looks.append(life.channel.waiting)
-        return life.channel.full and life.held_back > 0 and len(looks) > 10 and len(set(looks[-10:])) == 1
+        looks.append(process.channel.waiting)
+        return process.channel.full and process.deferred > 0 and len(looks) > 10 and len(set(looks[-10:])) == 1
 
     await until(stands)
-    assert len(here.logic.of(NextPage)) + life.held_back == 100
+    assert len(here.logic.of(NextPage)) + process.deferred == 100
     slow.say(Attach(1, 200, "t", None), Detach(1, "t"))
-    await until(lambda: len(here.logic.of(NextPage)) + life.held_back == 102)
-    assert life.channel.waiting < FULL + 2_000_000
+    await until(lambda: len(here.logic.of(NextPage)) + process.deferred == 102)
+    assert process.channel.waiting < FULL_BYTES + 2_000_000
     answered = len(here.logic.of(NextPage))
     assert answered < 60
     other.say(Attach(2, 1, "t", None))
     await until(lambda: here.logic.of(Attach))
     here.effect(fanout("t"))
     await until(lambda: other.of(Fanout))
-    assert here.clients.status()["io_processes"][0]["requests_held_back"] == life.held_back > 0
+    assert here.clients.status()["io_processes"][0]["requests_held_back"] == process.deferred > 0
     slow.reading = True
-    slow.channel.done(10**9)
+    slow.channel.acknowledge(10**9)
     await until(lambda: len(slow.of(Page)) == 100)
     assert [one.reference for one in slow.of(Page)] == list(range(1, 101))
-    await until(lambda: len(here.logic.of(Attach)) == 2 and not life.held_back)
+    await until(lambda: len(here.logic.of(Attach)) == 2 and not process.deferred)
     here.effect(fanout("t", 2))
     await until(lambda: len(other.of(Fanout)) == 2)
     assert slow.of(Fanout) == []
@@ -100,7 +100,7 @@ async def test_what_waited_within_a_turn_goes_on_with_the_next(site: Any, monkey
     def page(event: NextPage) -> list[Any]:
         return [Page(event.edge, event.reference, event.topic, (Publication(1, 2, b"x" * 30_000),), False)]
 
-    monkeypatch.setattr(channels, "FULL", 50_000)
+    monkeypatch.setattr(channels, "FULL_BYTES", 50_000)
     here = site(1, {NextPage: page})
     here.open()
     io = await here.up(here.started[0])

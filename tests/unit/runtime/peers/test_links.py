@@ -49,7 +49,7 @@ class Side:
         self.logic = core()
         self.errors: list[Exception] = []
         self.pump = Pump(self.logic, loop.call_soon, time.monotonic, self.errors.append)
-        self.pump.carry_out({})
+        self.pump.set_handlers({})
         self.peers = PeerLinks(
             cluster="quotes",
             name=name,
@@ -213,7 +213,7 @@ async def test_what_is_meant_for_an_old_link_never_leaves_on_a_new_one(sides: An
     a, b = await joined(sides)
     old = a.peers._links["b"]
     # a logic that has not been told yet of the break sends on, while the new link stands already
-    a.pump._soon = lambda call: None
+    a.pump._call_soon = lambda call: None
     a.pump._scheduled = True
     old.transport.abort()
     await until(lambda: a.peers._links.get("b") not in (None, old))
@@ -399,7 +399,7 @@ async def test_silence_breaks_a_link_and_own_standstill_does_not(sides: Any, log
 async def test_who_does_not_say_hello_is_dropped(sides: Any, log: Any) -> None:
     b = sides("b")
     reader, writer = await asyncio.open_connection(*b.port)
-    await until(lambda: b.peers._strangers)
+    await until(lambda: b.peers._unidentified)
     b.peers.tick(time.monotonic() + 10)
     with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
         await asyncio.wait_for(reader.readexactly(1), 5)
@@ -410,7 +410,7 @@ async def test_who_does_not_say_hello_is_dropped(sides: Any, log: Any) -> None:
 async def test_those_who_say_nothing_keep_no_broker_waiting(sides: Any, idle: Any, log: Any) -> None:
     """As many as there may be, and some more: a link comes about at once, and so does one that is dialled from here."""
     a, b, c = sides("a"), sides("b"), sides("c")
-    readers = await idle(b.port, peers_module.MAX_STRANGERS + 5)
+    readers = await idle(b.port, peers_module.MAX_UNIDENTIFIED + 5)
     await until(lambda: b.peers.refused == 5)
     a.want(b)
     b.want(a, c)
@@ -418,7 +418,7 @@ async def test_those_who_say_nothing_keep_no_broker_waiting(sides: Any, idle: An
     # the longest there went, and no more than had to
     for reader in readers[: b.peers.refused]:
         assert await asyncio.wait_for(reader.read(), 5) == b""
-    assert len(b.peers._strangers) == len(readers) - b.peers.refused
+    assert len(b.peers._unidentified) == len(readers) - b.peers.refused
     assert "others came" in next(line for line in log.lines if line["event"] == "peer_refused")["reason"]
 
 
@@ -427,7 +427,7 @@ async def test_strangers_crowd_out_no_link_that_is_dialled_from_here(sides: Any,
     silent = listen(bind("127.0.0.1", 0, "peers"), "peers")  # accepts nobody: the kernel connects all the same
     a.peers.connect(events.ConnectPeers({"b": (1, address_of(silent))}))
     await until(lambda: a.peers._calling)
-    await idle(a.port, peers_module.MAX_STRANGERS + 5)
+    await idle(a.port, peers_module.MAX_UNIDENTIFIED + 5)
     await until(lambda: a.peers.refused == 5)
     (calling,) = a.peers._calling
     assert not calling.transport.is_closing()

@@ -1,4 +1,4 @@
-"""An edge and the sockets of its clients, in one process: the broker's own, or an I/O process."""
+"""The clients of one process: handshakes, connections and their edge. It is the broker's process or an I/O process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from migratory_broker.core.edge import events as edge_events
 from migratory_broker.core.edge.config import ConflationRule, EdgeConfig
 from migratory_broker.core.edge.core import Edge
 from migratory_broker.core.logic import events
-from migratory_broker.runtime.accepting.limits import AcceptRate, descriptor_room
+from migratory_broker.runtime.accepting.limits import AcceptRate, connection_capacity
 from migratory_broker.runtime.accepting.listener import Acceptor, ConnectionStarter
 from migratory_broker.runtime.clients.connection import ClientConnections
 from migratory_broker.runtime.clients.server import ClientServer, servers_page
@@ -26,20 +26,22 @@ from migratory_broker.runtime.logs import Log
 from migratory_broker.runtime.pump import Pump
 
 CLOSE_WAIT = 2.0
-"""Seconds that clients have to take the last close frame."""
+"""Seconds that clients have to receive the last close frame."""
 
-INCOMING = 268_435_456
-"""Bytes that all clients of a broker together may have sent that nobody could look at yet,"""
+MAX_INCOMING_BYTES = 268_435_456
+"""Bytes that all clients of a broker may have sent while the edge has not handled them, divided among its I/O
+processes."""
 
-FEW = 4
-"""or so many messages of the largest size in each process: of one the half must not be too much already."""
+MIN_INCOMING_MESSAGES = 4
+"""Messages of the largest size that the share of one process holds at least: half of one must not be the limit already.
+"""
 
 _GC_THRESHOLDS = (50_000, 20, 50)
-"""Young objects here are events and effects, freed by counting; the collector has little to find."""
+"""Thresholds of the garbage collector. Young objects here are events and effects, which reference counting frees."""
 
 
 def edge_config(config: BrokerConfig, name: str, incarnation: int) -> EdgeConfig:
-    """What each edge of the broker is told. What holds for all clients together is divided among I/O processes."""
+    """Return the configuration of each edge of the broker. Limits over all clients are divided among I/O processes."""
     limits = config.limits
     share = max(1, config.io_processes)
     edge = EdgeConfig(
@@ -56,18 +58,19 @@ def edge_config(config: BrokerConfig, name: str, incarnation: int) -> EdgeConfig
         batch_bytes=config.delivery.batching.max_bytes,
         conflation=tuple(ConflationRule(rule.topics, rule.interval) for rule in config.delivery.conflation),
     )
-    return replace(edge, incoming_total=max(INCOMING // share, FEW * edge.max_message))
+    return replace(edge, incoming_total=max(MAX_INCOMING_BYTES // share, MIN_INCOMING_MESSAGES * edge.max_message))
 
 
-def freeze() -> None:
-    """What lives until the end is not looked at again; a full collection would stop the loop for longer and longer."""
+def freeze_heap() -> None:
+    """Exempt all present objects from garbage collection: they live to the end, and full collections would stall the
+    loop."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_GC_THRESHOLDS)
 
 
 class ClientService:
-    """The handshakes, connections and edge of this process. `servers` is what `/v1/servers` answers."""
+    """The handshakes, connections and edge of this process. `servers` is the answer of `/v1/servers`."""
 
     def __init__(self, config: BrokerConfig, name: str, pump: Pump, clock: Callable[[], float]) -> None:
         origins = config.origins
@@ -85,11 +88,11 @@ class ClientService:
             handshake_limit=config.limits.handshake,
             compression=config.compression,
         )
-        self.start = ConnectionStarter(self.server.protocol, late=pump.call_late)
+        self.start_connection = ConnectionStarter(self.server.protocol, defer=pump.defer)
         self.edge: Edge | None = None
 
     def handlers(self) -> dict[type, Callable[[Any], object]]:
-        """What carries out the edge's effects on its connections, for the pump."""
+        """Return the handlers of the edge's effects on connections, for the pump."""
         return {
             edge_events.Multicast: self.connections.multicaster.multicast,
             edge_events.Send: self.connections.send,
@@ -98,57 +101,57 @@ class ClientService:
             edge_events.Later: self._later,
         }
 
-    def named(self, note: events.Note) -> events.Note:
-        """With the address of the client that it is about."""
+    def with_address(self, note: events.Note) -> events.Note:
+        """Return the log line with the address of the client that it names."""
         if not note.connection:
             return note
         return events.Note(note.level, note.event, {**note.fields, "remote": self.connections.remote(note.connection)})
 
-    def readings(self) -> dict[str, Any] | None:
-        """The status of the edge, its slow clients with their addresses; None before there is one."""
+    def edge_status(self) -> dict[str, Any] | None:
+        """Return the status of the edge, slow clients with their addresses; None before there is an edge."""
         if self.edge is None:
             return None
-        readings: dict[str, Any] = self.edge.status()
-        for one in readings["slow"]:
-            one["remote"] = self.connections.remote(one["connection"])
-        return readings
+        status: dict[str, Any] = self.edge.status()
+        for client in status["slow"]:
+            client["remote"] = self.connections.remote(client["connection"])
+        return status
 
     def _later(self, effect: edge_events.Later) -> None:
         delay = max(0.0, effect.at - self._clock())
         asyncio.get_running_loop().call_later(delay, self._pump.to_edge, effect)
 
-    def begin(self, incarnation: int, number: int) -> None:
-        """From now on sockets may come (`start`)."""
+    def start_edge(self, incarnation: int, number: int) -> None:
+        """Start the edge. From now on `start_connection` may be called with accepted sockets."""
         self.edge = Edge(edge_config(self._config, self._name, incarnation), number)
         self._pump.attach(self.edge)
 
     def __len__(self) -> int:
-        """Connections behind their handshake."""
+        """Return the number of connections whose handshake is done."""
         return len(self.connections)
 
     @property
     def load(self) -> int:
-        """Connections, those in their handshake too."""
-        return len(self.connections) + self.server.waiting + len(self.start)
+        """Connections, including those in their handshake."""
+        return len(self.connections) + self.server.pending + len(self.start_connection)
 
     def tick(self, now: float) -> None:
         self._pump.to_edge(events.Tick())
         self.connections.tick(now)
         self.server.tick()
 
-    def counts(self) -> dict[str, int]:
-        """Of the handshakes, for /v1/status."""
+    def handshake_counts(self) -> dict[str, int]:
+        """Return the counters of the handshakes, for /v1/status."""
         return {
-            "handshakes_waiting": self.server.waiting,
+            "handshakes_waiting": self.server.pending,
             "handshakes_too_slow": self.server.slow_handshakes,
             "requests_malformed": self.server.malformed,
         }
 
-    async def emptied(self) -> None:
-        """The clients have taken their close frames, or had the time to."""
+    async def wait_until_empty(self) -> None:
+        """Wait until all clients received their close frames and left, at most `CLOSE_WAIT`."""
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_WAIT):
-                await self.connections.none_left.wait()
+                await self.connections.empty.wait()
 
     async def close(self) -> None:
         self.connections.abort_all()
@@ -156,49 +159,49 @@ class ClientService:
 
 
 class ClientBackend(Protocol):
-    """All that a broker has of its clients, wherever their sockets are."""
+    """The clients of a broker, wherever their sockets are: `LocalClients` or `IoProcessPool`."""
 
     servers: tuple[Server, ...]
 
     def handlers(self) -> dict[type, Callable[[Any], object]]:
-        """What carries out an edge's effects on connections of this process, for the pump."""
+        """Return the handlers of effects on connections of this process, for the pump."""
 
-    def named(self, note: events.Note) -> events.Note:
-        """A log line of the edge's, with the address of the client that it is about."""
+    def with_address(self, note: events.Note) -> events.Note:
+        """Return the edge's log line with the address of the client that it names."""
 
     @property
-    def why_not(self) -> str:
-        """Why no clients can be taken yet, "" when they can."""
+    def not_ready_reason(self) -> str:
+        """Why clients are not accepted yet, "" when they are."""
 
     def __len__(self) -> int:
-        """Connections of clients."""
+        """Return the number of client connections."""
 
     def open(self, incarnation: int, listening: socket.socket) -> None:
-        """Take clients: it is known which life of the broker this is."""
+        """Begin to accept clients, once the incarnation of this broker is known."""
 
     def tick(self, now: float) -> None: ...
 
-    def readings(self) -> Mapping[str, Any] | None:
-        """The status of the edge, of all edges together; None before there is one."""
+    def edge_status(self) -> Mapping[str, Any] | None:
+        """Return the status of the edge, or the sum over all edges; None before there is one."""
 
     def status(self) -> dict[str, Any]:
-        """For /v1/status."""
+        """Return the part of /v1/status about clients."""
 
     @property
     def pids(self) -> Sequence[int]:
-        """Of the processes besides the broker's own."""
+        """The process ids besides the broker's own."""
 
     def stop_listening(self) -> None: ...
 
-    async def emptied(self) -> None:
-        """The clients were told to go: until they have, with a limit."""
+    async def wait_until_empty(self) -> None:
+        """Wait, with a limit, until the clients that were told to leave have left."""
 
     async def close(self) -> None:
-        """Whoever is still there is cut off."""
+        """Abort the remaining connections."""
 
 
 class LocalClients(ClientService):
-    """The clients are served in the broker's own process."""
+    """Clients served in the broker's own process."""
 
     def __init__(self, config: BrokerConfig, name: str, pump: Pump, clock: Callable[[], float], log: Log) -> None:
         super().__init__(config, name, pump, clock)
@@ -207,17 +210,17 @@ class LocalClients(ClientService):
         self._acceptor: Acceptor | None = None
 
     @property
-    def why_not(self) -> str:
+    def not_ready_reason(self) -> str:
         return "" if self.edge is not None else "starting"
 
     def open(self, incarnation: int, listening: socket.socket) -> None:
-        self.begin(incarnation, 0)
-        room = descriptor_room()
+        self.start_edge(incarnation, 0)
+        room = connection_capacity()
         self._acceptor = Acceptor(
             listening,
-            self.start,
+            self.start_connection,
             self._log,
-            admission=AcceptRate(self._config.limits.connects_per_second, self._clock),
+            rate=AcceptRate(self._config.limits.connects_per_second, self._clock),
             room=lambda: room - self.load,
         )
 
@@ -225,7 +228,7 @@ class LocalClients(ClientService):
 
     def status(self) -> dict[str, Any]:
         refused = self._acceptor.refused if self._acceptor is not None else 0
-        return {**self.counts(), "connections_refused": refused, "edge": self.readings()}
+        return {**self.handshake_counts(), "connections_refused": refused, "edge": self.edge_status()}
 
     def stop_listening(self) -> None:
         if self._acceptor is not None:
