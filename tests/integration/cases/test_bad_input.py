@@ -19,7 +19,7 @@ from migratory_testing.rawclient import (
     CONTINUATION,
     PING,
     TEXT,
-    Ended,
+    ConnectionEnded,
     RawClient,
     answer,
     frame,
@@ -132,7 +132,7 @@ async def test_a_message_id_that_was_used_for_another_payload(broker: Broker, by
     assert position(await writer.publish(topic, b"1.0999", 2)) == (position(first)[0], 2)
     assert [position((await reader.receive("message"))["position"])[1] for _ in range(2)] == [1, 2]
     await reader.ping()
-    assert reader.kept == []
+    assert reader.buffered == []
 
 
 # ---- the connection ends -------------------------------------------------------------------------------------------
@@ -174,11 +174,11 @@ async def test_a_bad_frame_closes_with_its_code_and_reason(broker: Broker, bysta
     data, code, says = CLOSES[name]
     client = await RawClient.join(broker)
     client.write(data)
-    end = await client.ended(limit=8)
-    said = [error["text"] for error in client.kept if error["op"] == "error"]
+    end = await client.wait_ended(limit=8)
+    said = [error["text"] for error in client.buffered if error["op"] == "error"]
     assert end.code == code, end
     assert says.lower() in " ".join([end.reason, *said]).lower().replace(",", ""), (end, said)
-    assert all(message["op"] in ("error", "pong") for message in client.kept)
+    assert all(message["op"] in ("error", "pong") for message in client.buffered)
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ async def test_compressed_data_that_cannot_be_or_is_too_much(
 ) -> None:
     client = await RawClient.open(broker.address("clients"), deflate=True)
     client.write(frame(TEXT, content, rsv1=True))
-    end = await client.ended()
+    end = await client.wait_ended()
     assert end.code == code
     assert says in end.reason
 
@@ -209,7 +209,7 @@ async def test_a_connection_ends_also_for_a_client_that_does_not_go(
     client.write(CLOSES[name][0])
     while (await client.frame()).opcode != CLOSE:
         continue
-    with pytest.raises(Ended) as ended:
+    with pytest.raises(ConnectionEnded) as ended:
         await client.frame(limit=5)
     assert ended.value.code == 1006
 
@@ -230,15 +230,15 @@ async def test_a_wrong_beginning_ends_the_connection(
 ) -> None:
     client = await RawClient.open(broker.address("clients"))
     client.write(frame(TEXT, text))
-    end = await client.ended()
-    (said,) = client.kept
+    end = await client.wait_ended()
+    (said,) = client.buffered
     assert (said["op"], said["code"], said["closes"], end.code) == ("error", error, True, close)
     assert end.reason in said["text"] or said["text"] in end.reason
 
 
 async def test_a_connection_that_says_nothing_ends_in_its_time(broker: Broker, bystander: object) -> None:
     client = await RawClient.open(broker.address("clients"))
-    end = await client.ended(limit=5)
+    end = await client.wait_ended(limit=5)
     assert (end.code, end.reason) == (1013, "no `connect` within 1 s")
 
 

@@ -48,7 +48,7 @@ async def test_publications_wait_for_each_other_and_none_is_lost(broker: Broker,
 async def test_a_pong_comes_behind_what_waited(broker: Broker, wire: str) -> None:
     reader, writer = await pair(broker, f"behind/{wire}", wire)
     await writer.publish(f"behind/{wire}", b"x", 1, "p")
-    reader.say("ping")
+    reader.send("ping")
     assert [found["op"] for found in [await reader.receive("message", "pong") for _ in range(2)]] == ["message", "pong"]
 
 
@@ -56,9 +56,9 @@ async def test_a_pong_comes_behind_what_waited(broker: Broker, wire: str) -> Non
 async def test_a_close_takes_along_what_waited(broker: Broker, wire: str) -> None:
     reader, writer = await pair(broker, f"close/{wire}", wire)
     await writer.publish(f"close/{wire}", b"x", 1, "p")
-    reader.say("bye")
-    assert (await reader.ended()).code == 1000
-    assert [payload(message) for message in reader.kept if message["op"] == "message"] == [b"x"]
+    reader.send("bye")
+    assert (await reader.wait_ended()).code == 1000
+    assert [payload(message) for message in reader.buffered if message["op"] == "message"] == [b"x"]
 
 
 @WIRES
@@ -97,9 +97,9 @@ async def test_conflation_says_what_it_leaves_out_and_never_leaves_out_qos_1(bro
 async def test_a_compressed_fan_out_is_the_same_for_all(broker: Broker) -> None:
     readers = [await RawClient.open(broker.address("clients"), deflate=True) for _ in range(3)]
     for reader in readers:
-        reader.say("connect", version=1, client="raw")
+        reader.send("connect", version=1, client="raw")
         assert (await reader.frame()).header[0] == 0xC1, "a welcome is long"
-        reader.say("subscribe", request=1, topics=[{"topic": "long"}])
+        reader.send("subscribe", request=1, topics=[{"topic": "long"}])
         assert b'"subscribed"' in (await reader.frame()).payload, "a short answer stays as it is"
     writer = await RawClient.join(broker)
     await writer.publish("long", b"again and again " * 100, 1, "p")

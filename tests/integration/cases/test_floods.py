@@ -10,7 +10,7 @@ import msgspec
 import psutil
 import pytest
 from migratory_testing.processes import Broker
-from migratory_testing.rawclient import BINARY, PING, TEXT, Ended, RawClient, answer, frame
+from migratory_testing.rawclient import BINARY, PING, TEXT, ConnectionEnded, RawClient, answer, frame
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
 
@@ -99,7 +99,7 @@ async def _read(client: RawClient) -> None:
     try:
         while await client.reader.read(READ):
             pass
-    except (ConnectionError, Ended):
+    except (ConnectionError, ConnectionEnded):
         return
 
 
@@ -107,7 +107,7 @@ async def test_small_frames_that_inflate_to_a_megabyte_hold_nobody_up(broker: Br
     deflater = zlib.compressobj(9, zlib.DEFLATED, -15)
     bomb = (deflater.compress(b'{"op":"ping"}' + b" " * 1_000_000) + deflater.flush(zlib.Z_SYNC_FLUSH))[:-4]
     client = await RawClient.open(broker.address("clients"), deflate=True)
-    client.say("connect", version=1, client="bombs")
+    client.send("connect", version=1, client="bombs")
     reading = asyncio.create_task(_read(client))
     await while_others_are_served(bystander, client, frame(TEXT, bomb, rsv1=True) * (READ // len(bomb)), times=2)
     reading.cancel()

@@ -83,10 +83,10 @@ async def test_a_compressed_continuation_is_a_protocol_error(broker: Broker, bys
     client = await compressing(broker)
     client.write(BEGIN + PING_K + END_WITH_RSV1)
     assert (await client.frame()).payload == b"k"
-    end = await client.ended()
+    end = await client.wait_ended()
     assert end.code == 1002
     assert "continuation" in end.reason or "RSV" in end.reason.upper()
-    assert client.kept == [], "no event for the application"
+    assert client.buffered == [], "no event for the application"
 
 
 async def in_pieces(client: RawClient, data: bytes, chunk: int) -> None:
@@ -156,7 +156,7 @@ async def test_the_largest_message_is_taken_and_one_byte_more_closes(
         if not over:
             assert position((await client.receive("ack"))["position"])[1] == 1
             continue
-        end = await client.ended()
+        end = await client.wait_ended()
         assert end.code == 1009
         assert str(LARGEST) in end.reason, "the limit is named"
     client = await RawClient.join(broker)
@@ -191,6 +191,6 @@ async def test_a_frame_of_the_size_of_the_world_closes_at_its_header(broker: Bro
     for length in (LARGEST + 1, 2**40, 2**63 - 1):
         client = await RawClient.join(broker)
         client.write(b"\x81\xff" + length.to_bytes(8, "big") + bytes(4))
-        end = await client.ended()
+        end = await client.wait_ended()
         assert end.code == 1009, length
     assert json.loads(broker.get("/v1/status")[1])["ready"]

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from migratory_protocol.limits import SUBSCRIPTIONS
-from migratory_testing import pinger
+from migratory_testing import rawclient
 from migratory_testing.crowd import closed, resident
 from migratory_testing.processes import Broker
 from migratory_testing.rawclient import RawClient, payload, position
@@ -112,12 +112,12 @@ async def pinging(broker: Broker) -> AsyncIterator[list[float]]:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        pinger.__name__,
+        rawclient.__name__,
         host,
         str(port),
         stdin=PIPE,
         stdout=PIPE,
-        env={**os.environ, "PYTHONPATH": str(Path(pinger.__file__).parents[1])},
+        env={**os.environ, "PYTHONPATH": str(Path(rawclient.__file__).parents[1])},
     )
     took: list[float] = []
     try:
@@ -138,7 +138,7 @@ async def subscribe_many(client: RawClient, topics: list[str], number: int) -> N
     """Every topic is answered once, with its position."""
     packed = client.wire == "msgpack"
     asked: list[Any] = [[topic] if packed else {"topic": topic} for topic in topics]
-    client.say("subscribe", request=number, topics=asked)
+    client.send("subscribe", request=number, topics=asked)
     answered: list[str] = []
     while len(answered) < len(topics):
         answer = await client.receive("subscribed", "error")
@@ -162,7 +162,7 @@ async def test_fifty_thousand_subscriptions(broker: Broker, bystander: object, w
         await writer.publish(topics[-1], b"x", 1)
         assert (await client.receive("message"))["topic"] == topics[-1]
         await client.ping()
-        assert client.kept == [], "delivered once, not three times"
+        assert client.buffered == [], "delivered once, not three times"
         client.reset()
         await asyncio.to_thread(
             poll, lambda: broker.metric("migratory_subscriptions") == before, "all subscriptions are gone", 5.0
@@ -186,11 +186,11 @@ async def test_as_many_subscriptions_as_the_default_allows_are_not_noticed_by_ot
 async def test_over_the_limit_none_is_active_and_the_connection_stays(broker: Broker, bystander: object) -> None:
     before = broker.metric("migratory_subscriptions")
     client = await RawClient.join(broker, "msgpack")
-    client.say("subscribe", request=9, topics=[[f"over/{number:06}"] for number in range(MANY + 1)])
+    client.send("subscribe", request=9, topics=[[f"over/{number:06}"] for number in range(MANY + 1)])
     error = await client.receive("error", "subscribed")
     assert (error["op"], error["code"], error["request"]) == ("error", "too_many_subscriptions", 9)
-    assert f"a client has {MANY} at most" in error["text"]
+    assert f"the limit of subscriptions is {MANY} per client" in error["text"]
     await client.ping()
-    assert client.kept == []
+    assert client.buffered == []
     assert broker.metric("migratory_subscriptions") == before
     await subscribe_many(client, ["over/000000"], 10)

@@ -82,9 +82,9 @@ async def test_resuming_from_the_future(broker: Broker, bystander: object, wire:
 async def test_what_the_future_brings_in_time_is_no_reset(broker: Broker, bystander: object) -> None:
     writer, client = await RawClient.join(broker), await RawClient.join(broker)
     epoch, _ = position(await writer.publish("soon", b"1", 1))
-    client.say("subscribe", request=1, topics=[{"topic": "soon", "after": f"{epoch}:2"}])
+    client.send("subscribe", request=1, topics=[{"topic": "soon", "after": f"{epoch}:2"}])
     await client.ping()
-    assert client.kept == []
+    assert client.buffered == []
     for number in (2, 3):
         await writer.publish("soon", b"%d" % number, number)
     receipt = (await client.receive("subscribed"))["topics"][0]

@@ -79,7 +79,7 @@ async def test_dropped_before_the_first_message(brokers: Brokers, before: int) -
     assert [payload(message) for message in found] == [b"%d" % number for number in range(before + 1, before + 4)]
     assert all(position(message["position"])[0] == epoch for message in found)
     await again.ping()
-    assert again.kept == []
+    assert again.buffered == []
 
 
 # ---- A9 ------------------------------------------------------------------------------------------------------

@@ -93,7 +93,7 @@ async def test_names_are_compared_byte_for_byte(broker: Broker, bystander: objec
         message = await reader.receive("message")
         assert (message["topic"], payload(message)) == (name, name.encode())
         await reader.ping()
-        assert reader.kept == [], "nothing of the look-alike"
+        assert reader.buffered == [], "nothing of the look-alike"
 
 
 def test_the_metrics_still_parse(broker: Broker) -> None:

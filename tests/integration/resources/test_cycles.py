@@ -16,7 +16,7 @@ from statistics import median
 
 import pytest
 import uvloop
-from migratory_testing.crowd import Member, all_ended, allow_descriptors, closed, descriptors, gather, resident
+from migratory_testing.crowd import CrowdClient, all_ended, allow_descriptors, closed, descriptors, gather, resident
 from migratory_testing.processes import Broker
 from migratory_testing.rawclient import CLOSE, RawClient, close_all, frame
 from migratory_testing.waiting import poll_apart
@@ -52,19 +52,19 @@ def test_a_leak_is_told_from_the_steps_of_an_allocator(first: int) -> None:
     assert grows([size + 64 * 10_000 * cycle for cycle, size in enumerate(steps)], 10_000)
 
 
-def polite(member: Member) -> None:
+def polite(member: CrowdClient) -> None:
     member.transport.write(frame(CLOSE, b"\x03\xe8"))
 
 
-def rude(member: Member) -> None:
+def rude(member: CrowdClient) -> None:
     member.reset()
 
 
-def plain(member: Member) -> None:
+def plain(member: CrowdClient) -> None:
     member.transport.close()
 
 
-WAYS: tuple[Callable[[Member], None], ...] = (polite, rude, plain)
+WAYS: tuple[Callable[[CrowdClient], None], ...] = (polite, rude, plain)
 
 
 def test_cycles_leave_neither_memory_nor_descriptors(broker: Broker) -> None:

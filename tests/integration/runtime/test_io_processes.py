@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from migratory_testing.processes import Broker, Brokers
-from migratory_testing.rawclient import Ended, RawClient, answer, close_all, payload
+from migratory_testing.rawclient import ConnectionEnded, RawClient, answer, close_all, payload
 from migratory_testing.waiting import poll, poll_apart
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
@@ -61,7 +61,7 @@ async def ended(client: RawClient) -> int:
     """The code that its connection ended with; 1006 without a close frame."""
     try:
         await client.receive("never", limit=20)
-    except Ended as end:
+    except ConnectionEnded as end:
         return end.code
     except (ConnectionError, asyncio.IncompleteReadError):
         return 1006

@@ -15,7 +15,7 @@ Real processes and servers, ended with the test:
     processes       brokers; `onebroker`: one of them behind fixtures; `ioprocesses`: an I/O process's other end
     zookeeper       ensembles; `realprometheus`: Prometheus servers and exporters
     traffic         loads on a cluster whose broker is struck, and what flows meanwhile
-    crowd, pinger   very many cheap clients; one that measures
+    crowd           very many cheap clients
     families        what a process has started
 
 In place of somebody, for exact faults:
@@ -26,7 +26,7 @@ In place of somebody, for exact faults:
 
 Independent of the product's code, so that a mistake of it is seen:
 
-    rawclient       WebSocket bytes by hand; `frameoracle`: another parser beside the product's
+    rawclient       the one client with exact WebSocket bytes; `frameoracle`: another parser beside the product's
     prometheus_wire what a Prometheus writes; `promql`: a condition taken apart
     accounts        what load runs must come to; `rises`: what counters rose by; `histories`: for the chaos checker
     chromium        a page in a browser; `pages`: what one is made of

@@ -1,5 +1,9 @@
-"""Very many clients in one process, each as cheap as can be: a protocol on asyncio that connects, subscribes to one
-topic and counts. And what a broker's process uses, as the kernel tells it."""
+"""Thousands of clients in one process: each connects, subscribes to one topic and counts bytes.
+
+They send the raw client's bytes from an asyncio protocol of a few slots. The raw client itself, or a client core, would
+take too much memory and CPU for 20,000 connections in a test. The second part reads a broker's resources from the
+kernel.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +19,20 @@ from migratory_testing.processes import Broker
 from migratory_testing.rawclient import PING, PONG, TEXT, frame, request
 
 LIMIT = 120.0
+"""Seconds for all clients to connect or to end."""
+
 SPARE = 500
-"""Descriptors of this process and of a broker besides the crowd's."""
+"""Descriptors of this process and of a broker in addition to the connections."""
+
 _PINGED = bytes((0x80 | PING, 0))
 _PONG = frame(PONG, b"")
 _TCP_REPAIR = 19
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER: on, no time
 
 
-class Member(asyncio.Protocol):
-    """One client. `joined` when its subscription is answered; `ended` when the connection is over. It answers the
-    broker's pings while `answers` is set."""
+class CrowdClient(asyncio.Protocol):
+    """One client. `joined` is done when its subscription is answered, `ended` when the connection has ended. It answers
+    the broker's pings while `answers` is set."""
 
     __slots__ = ("_hello", "_seen", "answers", "ended", "joined", "received", "transport")
 
@@ -58,16 +65,16 @@ class Member(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if not self.joined.done():
             self.joined.set_exception(ConnectionError(f"ended before it joined: {self._seen[-200:]!r}"))
-            self.joined.exception()  # whoever waits for it sees it; nobody has to
+            self.joined.exception()  # retrieved here, because not every test awaits it
         self.ended.set_result(None)
 
     def reset(self) -> None:
-        """Ends the connection as a process does that is killed: no closing handshake, no state left in the kernel."""
+        """End the connection as the kernel of a killed process does: with RST and without a closing handshake."""
         self._socket().setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         self.transport.abort()
 
     def vanish(self) -> None:
-        """The connection is gone here, and the other side hears nothing of it: as when a machine loses its power.
+        """Drop the connection without a packet, as a machine that loses its power does.
 
         :raises PermissionError: without CAP_NET_ADMIN.
         """
@@ -80,25 +87,26 @@ class Member(asyncio.Protocol):
 
 
 def _hello(topic: str) -> bytes:
-    """Handshake, `connect` and `subscribe` in one write: the broker must not lose what comes behind the request."""
+    """Return handshake, `connect` and `subscribe` as one write: the broker must not lose bytes after the request."""
     connect = frame(TEXT, b'{"op":"connect","version":1,"client":"crowd"}')
     subscribe = {"op": "subscribe", "request": 1, "topics": [{"topic": topic}]}
     return request() + connect + frame(TEXT, json.dumps(subscribe).encode())
 
 
-async def gather(broker: Broker, count: int, topics: int = 10, at_once: int = 200, source: str = "") -> list[Member]:
-    """So many clients, all joined. `source` is the loopback address that they come from: each has 28,000 ports.
+async def gather(
+    broker: Broker, count: int, topics: int = 10, at_once: int = 200, source: str = ""
+) -> list[CrowdClient]:
+    """Connect and subscribe `count` clients. `source` is the loopback address to connect from: each has 28,000 ports.
 
-    Raises ConnectionError or TimeoutError when one can't join.
-    """
+    Raise ConnectionError or TimeoutError when one can't join."""
     address = broker.address("clients")
     loop = asyncio.get_running_loop()
-    crowd: list[Member] = []
+    crowd: list[CrowdClient] = []
     turn = asyncio.Semaphore(at_once)
 
     async def join(number: int) -> None:
         async with turn:
-            member = Member(f"crowd/{number % topics}")
+            member = CrowdClient(f"crowd/{number % topics}")
             local = (source, 0) if source else None
             await loop.create_connection(lambda: member, *address, local_addr=local)
             crowd.append(member)
@@ -115,14 +123,15 @@ async def gather(broker: Broker, count: int, topics: int = 10, at_once: int = 20
     return crowd
 
 
-async def all_ended(crowd: list[Member]) -> None:
+async def all_ended(crowd: list[CrowdClient]) -> None:
+    """Wait until all connections have ended."""
     async with asyncio.timeout(LIMIT):
         for member in crowd:
             await member.ended
 
 
 def allow_descriptors(wanted: int) -> int:
-    """Raises the limit of this process and of what it starts, as far as it goes; how many clients there is room for."""
+    """Raise the limit of this process and its children as far as allowed. Return how many clients it permits."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = wanted + SPARE
     if soft < needed:
@@ -131,19 +140,20 @@ def allow_descriptors(wanted: int) -> int:
 
 
 def descriptors(broker: Broker) -> int:
+    """Return the open descriptors of a broker."""
     assert broker.process is not None
     return len(list(Path(f"/proc/{broker.process.pid}/fd").iterdir()))
 
 
 def resident(broker: Broker) -> int:
-    """Bytes of memory in use."""
+    """Return the bytes of a broker's resident memory."""
     assert broker.process is not None
     status = Path(f"/proc/{broker.process.pid}/status").read_text()
     return int(status.partition("VmRSS:")[2].split()[0]) * 1024
 
 
 def closed(broker: Broker, reason: str) -> float:
-    """Connections that ended for this reason so far."""
+    """Return the number of connections that ended for this reason."""
     lines = broker.get("/metrics")[1].splitlines()
     found = [line for line in lines if line.startswith("migratory_closed_total{") and f'reason="{reason}"' in line]
     return sum(float(line.rpartition(" ")[2]) for line in found)

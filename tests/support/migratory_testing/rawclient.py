@@ -1,8 +1,14 @@
-"""A client that writes WebSocket bytes itself and takes answers apart itself, without the product's own code.
+"""The raw client: it builds WebSocket frames and parses answers itself, without the product's code.
 
-So that a mistake that both ends of the product share is seen, and so that a test can send what no client would.
-`RawClient.open(address)` makes the handshake only; `RawClient.join(broker)` says `connect` as well. A test file's
+It is the one client for tests that need exact bytes. It detects mistakes that both ends of the product share, and can
+send what no client would. All other tests use the product's client, the load generator, or a client core.
+
+`RawClient.open(address)` completes the handshake only, `RawClient.join(broker)` also sends `connect`. A test file's
 conftest.py has a fixture that calls `close_all` at the end of each test.
+
+`python -m migratory_testing.rawclient HOST PORT` runs a client in a process of its own that pings every 100 ms, so that
+the work of a test's process does not count as the broker's delay. It prints the line `ready`, then the seconds of each
+pong. It ends after the end of its stdin and one more ping.
 """
 
 from __future__ import annotations
@@ -10,8 +16,11 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import select
 import socket
 import struct
+import sys
+import time
 from typing import Any, NamedTuple, Self
 
 import msgspec
@@ -19,7 +28,14 @@ import msgspec
 from migratory_testing.processes import Broker
 
 LIMIT = 20.0
+"""Seconds to wait for an answer."""
+
 KEY = bytes.fromhex("37fa213d")
+"""The mask of all frames, as in the examples of RFC 6455, 5.7."""
+
+_PING_INTERVAL = 0.1
+"""Seconds between two pings of the pinging process."""
+
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
 
 # Fields of MessagePack messages in their order, as docs/reference/protocol.md lists them.
@@ -40,8 +56,8 @@ _FIELDS: dict[int, tuple[str, ...]] = {
 Message = dict[str, Any]
 
 
-class Ended(Exception):
-    """The connection is over; `code` and `reason` are those of the close frame, 1006 without one."""
+class ConnectionEnded(Exception):
+    """The connection has ended; `code` and `reason` are those of the close frame, 1006 without one."""
 
     def __init__(self, code: int, reason: str) -> None:
         super().__init__(f"{code} {reason}")
@@ -50,7 +66,7 @@ class Ended(Exception):
 
 
 class Frame(NamedTuple):
-    """One frame as it came; `header` are the bytes before the payload."""
+    """A received frame; `header` are the bytes before the payload."""
 
     header: bytes
     opcode: int
@@ -58,7 +74,7 @@ class Frame(NamedTuple):
 
 
 def frame(opcode: int, payload: bytes, *, fin: bool = True, rsv1: bool = False, masked: bool = True) -> bytes:
-    """A client's frame, its length in the shortest form."""
+    """Return a client's frame, with its length in the shortest form."""
     first = opcode | (0x80 if fin else 0) | (0x40 if rsv1 else 0)
     mask = 0x80 if masked else 0
     if len(payload) < 126:
@@ -71,6 +87,7 @@ def frame(opcode: int, payload: bytes, *, fin: bool = True, rsv1: bool = False, 
 
 
 def masking(payload: bytes) -> bytes:
+    """Return the payload masked with `KEY`, or unmasked again."""
     key = (KEY * (len(payload) // 4 + 1))[: len(payload)]
     return (int.from_bytes(payload, "big") ^ int.from_bytes(key, "big")).to_bytes(len(payload), "big")
 
@@ -78,7 +95,7 @@ def masking(payload: bytes) -> bytes:
 def request(
     path: str = "/ws", host: str = "localhost", wire: str = "json", deflate: bool = False, *headers: tuple[str, str]
 ) -> bytes:
-    """The HTTP request of a handshake."""
+    """Return the HTTP request of a handshake."""
     lines = [
         f"GET {path} HTTP/1.1", f"Host: {host}", "Upgrade: websocket", "Connection: Upgrade",
         "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", "Sec-WebSocket-Version: 13",
@@ -91,7 +108,8 @@ def request(
 
 
 async def answer(address: tuple[str, int], data: bytes) -> tuple[int, dict[str, str], bytes]:
-    """Status, headers (names in lower case) and body of the answer to any bytes; the connection must end by itself."""
+    """Return status, headers (names in lower case) and body of the answer to any bytes. The server must end the
+    connection."""
     reader, writer = await asyncio.open_connection(*address)
     try:
         writer.write(data)
@@ -113,7 +131,7 @@ _opened: list[RawClient] = []
 
 
 async def close_all() -> None:
-    """Every connection that was opened since the last time."""
+    """Close all connections that were opened since the last call."""
     opened = _opened[:]
     _opened.clear()
     for client in opened:
@@ -121,25 +139,25 @@ async def close_all() -> None:
         try:
             await client.writer.wait_closed()
         except ConnectionError:
-            continue  # it was gone already
+            continue  # it had ended already
 
 
 class RawClient:
-    """One connection. `receive` takes the next message of some operations and keeps the others in `kept`."""
+    """One connection. `receive` returns the next message of some operations and buffers the others in `buffered`."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, wire: str) -> None:
         self.reader = reader
         self.writer = writer
         self.wire = wire
-        self.kept: list[Message] = []
+        self.buffered: list[Message] = []
         _opened.append(self)
 
     @classmethod
     async def open(
         cls, address: tuple[str, int], wire: str = "json", *, deflate: bool = False, receive_buffer: int = 0
     ) -> Self:
-        """After the handshake. `receive_buffer` bytes in the kernel (0: as many as it likes). Nothing is left open of
-        what fails or is given up."""
+        """Connect and complete the handshake. `receive_buffer` is the size of the kernel's buffer in bytes, 0 for its
+        default. After an error or cancellation nothing is left open."""
         sock = socket.socket()
         try:
             if receive_buffer:
@@ -160,7 +178,7 @@ class RawClient:
 
     @classmethod
     async def join(cls, broker: Broker, wire: str = "json", *, name: str = "raw", **options: Any) -> Self:
-        """Connected to the broker, as a client of that name."""
+        """Connect to a broker as the client `name`."""
         client = await cls.open(broker.address("clients"), wire, **options)
         try:
             await client.connect(name)
@@ -178,16 +196,18 @@ class RawClient:
         assert ("sec-websocket-extensions" in headers) is deflate
 
     async def connect(self, name: str = "raw") -> Message:
-        self.say("connect", version=1, client=name)
+        """Send `connect`. Return the welcome."""
+        self.send("connect", version=1, client=name)
         return await self.receive("welcome")
 
     # ---- out -----------------------------------------------------------------------------------------------------
 
     def write(self, data: bytes) -> None:
+        """Write any bytes."""
         self.writer.write(data)
 
-    def say(self, op: str, **fields: Any) -> None:
-        """One message of the table, in a frame of its own; in MessagePack the fields are in the order of the table."""
+    def send(self, op: str, **fields: Any) -> None:
+        """Send a message of the protocol in a frame of its own. MessagePack has the fields in the given order."""
         if self.wire == "json":
             self.write(frame(TEXT, json.dumps({"op": op, **fields}, separators=(",", ":")).encode()))
         else:
@@ -195,36 +215,38 @@ class RawClient:
             self.write(frame(BINARY, msgspec.msgpack.encode([number, *fields.values()])))
 
     async def subscribe(self, topic: str, after: object = None, number: int = 1) -> Message:
-        """The topic's receipt."""
-        asked = {"topic": topic, "after": after} if self.wire == "json" else [topic, after]
-        self.say("subscribe", request=number, topics=[asked])
+        """Subscribe to a topic. Return its receipt."""
+        entry = {"topic": topic, "after": after} if self.wire == "json" else [topic, after]
+        self.send("subscribe", request=number, topics=[entry])
         receipt: Message = (await self.receive("subscribed"))["topics"][0]
         return receipt
 
     def send_publish(self, topic: str, payload: bytes, number: int, publisher: str = "raw") -> None:
-        """QoS 1, nothing before it waiting."""
+        """Send a publication with QoS 1, as the lowest unanswered one of its topic."""
         if self.wire == "json":
             data = {"data64": base64.b64encode(payload).decode()}
-            self.say("publish", topic=topic, **data, qos=1, publisher=publisher, id=number, mark=number)
+            self.send("publish", topic=topic, **data, qos=1, publisher=publisher, id=number, mark=number)
         else:
-            self.say("publish", topic=topic, payload=payload, qos=1, publisher=publisher, id=number, mark=number)
+            self.send("publish", topic=topic, payload=payload, qos=1, publisher=publisher, id=number, mark=number)
 
-    async def publish(self, topic: str, payload: bytes, number: int, publisher: str = "raw") -> Any:
-        """The position, as it stands in the acknowledgement; sent again after `retry`, as a client has to."""
-        async with asyncio.timeout(LIMIT):
+    async def publish(
+        self, topic: str, payload: bytes, number: int, publisher: str = "raw", limit: float = LIMIT
+    ) -> Any:
+        """Publish, and again after `retry` and `gap`, as a client must. Return the position of the acknowledgement."""
+        async with asyncio.timeout(limit):
             while True:
                 self.send_publish(topic, payload, number, publisher)
-                found = await self.receive("ack", "nack")
-                assert (found["topic"], found["publisher"], found["id"]) == (topic, publisher, number)
-                if found["op"] == "ack":
-                    return found["position"]
-                assert found["code"] in ("retry", "gap"), found
-                await asyncio.sleep(found.get("retry_after") or 0.1)
+                answer = await self.receive("ack", "nack")
+                assert (answer["topic"], answer["publisher"], answer["id"]) == (topic, publisher, number)
+                if answer["op"] == "ack":
+                    return answer["position"]
+                assert answer["code"] in ("retry", "gap"), answer
+                await asyncio.sleep(answer.get("retry_after") or 0.1)
 
     # ---- in ------------------------------------------------------------------------------------------------------
 
     async def frame(self, limit: float = LIMIT) -> Frame:
-        """The next frame, whatever it is. Raises Ended where the connection ends."""
+        """Return the next frame of any kind. Raise ConnectionEnded at the end of the connection."""
         try:
             async with asyncio.timeout(limit):
                 header = await self.reader.readexactly(2)
@@ -236,65 +258,67 @@ class RawClient:
                     length = int.from_bytes(more, "big")
                 return Frame(header, header[0] & 15, await self.reader.readexactly(length))
         except (asyncio.IncompleteReadError, ConnectionError):
-            raise Ended(1006, "") from None
+            raise ConnectionEnded(1006, "") from None
 
     async def messages(self, limit: float = LIMIT) -> list[Message]:
-        """Those of the next frame that has any. Pings are answered; a close frame is, and raises Ended."""
+        """Return the messages of the next frame that has any. Answer pings and a close frame, which raises
+        ConnectionEnded."""
         while True:
-            found = await self.frame(limit)
-            if found.opcode == PING:
-                self.write(frame(PONG, found.payload))
-            elif found.opcode == CLOSE:
-                self.write(frame(CLOSE, found.payload[:2]))
-                code = int.from_bytes(found.payload[:2], "big") if found.payload else 1005
-                raise Ended(code, found.payload[2:].decode())
-            elif found.opcode in (TEXT, BINARY):
-                return self.decode(found.payload)
+            received = await self.frame(limit)
+            if received.opcode == PING:
+                self.write(frame(PONG, received.payload))
+            elif received.opcode == CLOSE:
+                self.write(frame(CLOSE, received.payload[:2]))
+                code = int.from_bytes(received.payload[:2], "big") if received.payload else 1005
+                raise ConnectionEnded(code, received.payload[2:].decode())
+            elif received.opcode in (TEXT, BINARY):
+                return self.decode(received.payload)
 
     def decode(self, payload: bytes) -> list[Message]:
+        """Return the messages of a frame's payload."""
         if self.wire == "json":
-            found = json.loads(payload)
-            return found if isinstance(found, list) else [found]
+            data = json.loads(payload)
+            return data if isinstance(data, list) else [data]
         items = msgspec.msgpack.decode(payload)
         return [_named(item) for item in (items if isinstance(items[0], list) else [items])]
 
     async def receive(self, *operations: str, limit: float = LIMIT) -> Message:
-        """The next message of one of these operations."""
+        """Return the next message of one of these operations."""
         async with asyncio.timeout(limit):
             while True:
-                for index, message in enumerate(self.kept):
+                for index, message in enumerate(self.buffered):
                     if message["op"] in operations:
-                        return self.kept.pop(index)
-                self.kept += await self.messages(limit)
+                        return self.buffered.pop(index)
+                self.buffered += await self.messages(limit)
 
-    async def ended(self, limit: float = LIMIT) -> Ended:
-        """How the connection ends: the close frame is answered, this side is closed, and the other must be as well.
-        Messages that come before are in `kept`."""
+    async def wait_ended(self, limit: float = LIMIT) -> ConnectionEnded:
+        """Wait for the end of the connection and return it. Answer the close frame, close this side, and check that the
+        broker closes its side. Earlier messages are in `buffered`."""
         async with asyncio.timeout(limit):
             while True:
                 try:
-                    self.kept += await self.messages(limit)
-                except Ended as error:
+                    self.buffered += await self.messages(limit)
+                except ConnectionEnded as error:
                     if error.code != 1006:
                         self.writer.write_eof()
-                        assert await self.reader.read() == b"", "nothing comes behind a close frame"
+                        assert await self.reader.read() == b"", "data after a close frame"
                     self.writer.close()
                     return error
 
     async def ping(self) -> None:
-        """Whether the connection lives: returns when the broker has answered."""
-        self.say("ping")
+        """Ping the broker, and return when it has answered."""
+        self.send("ping")
         await self.receive("pong")
 
     def reset(self) -> None:
-        """The connection is gone, as after a broken network: no close frame, and RST instead of FIN."""
+        """End the connection with RST instead of FIN and without a close frame, as a broken network does."""
         sock = self.writer.get_extra_info("socket")
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.writer.transport.abort()
 
 
 def payload(message: Message) -> bytes:
-    """Of a delivery, in either format."""
+    """Return the payload of a delivery in either format."""
     if "payload" in message:
         return bytes(message["payload"])
     if "data64" in message:
@@ -303,7 +327,7 @@ def payload(message: Message) -> bytes:
 
 
 def position(value: object) -> tuple[int, int]:
-    """(epoch, sequence), in either format."""
+    """Return (epoch, sequence) of a position in either format."""
     if isinstance(value, str):
         epoch, _, sequence = value.partition(":")
         return int(epoch), int(sequence)
@@ -317,3 +341,21 @@ def _named(item: list[Any]) -> Message:
     if op == "subscribed":
         message["topics"] = [dict(zip(_RECEIPT, receipt, strict=False)) for receipt in message["topics"]]
     return message
+
+
+async def ping_forever(host: str, port: str) -> None:
+    """Ping the broker until stdin ends, and print the seconds of each answer."""
+    client = await RawClient.open((host, int(port)))
+    await client.connect("pinging")
+    print("ready", flush=True)
+    last = False
+    while not last:
+        last = bool(select.select([sys.stdin], [], [], _PING_INTERVAL)[0])
+        began = time.monotonic()
+        await client.ping()
+        print(time.monotonic() - began, flush=True)
+    await close_all()
+
+
+if __name__ == "__main__":
+    asyncio.run(ping_forever(*sys.argv[1:]))
