@@ -23,7 +23,7 @@ DEFAULT_SERVERS = tuple(f"ws://127.0.0.1:{port}/ws" for port in (8800, 8801, 880
 TOKEN_HELP = "Sent to the brokers, which do not check it yet: anyone who can connect may read and publish."
 
 INSTALL_HINT = "run `make install` in a checkout of Migratory (docs/start/first-message.md)"
-"""The end of every message about a missing library. It names no `pip install`: the package `migratory` on PyPI is another project."""
+"""The end of every message about a missing library. No `pip install`: `migratory` on PyPI is another project."""
 
 
 class FiniteFloat(click.FloatRange):
