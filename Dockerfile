@@ -1,11 +1,11 @@
 # Images of Migratory: `docker build --target broker|operator|zookeeper|spark .`, or all of them with `make images`.
 #
-# BASE is any Debian with Python 3.11 or newer and its venv module. It is an argument so that the images can be built
-# where no registry is reached, on a base that was made from packages (docs/start/kubernetes.md shows how).
-# Behind a proxy that signs for everybody, put its certificates into docker/certificates/extra.crt.
+# BASE is any Debian with Python 3.11 or newer and its venv module. Without access to a registry, pass a base that was
+# built from packages (docs/start/kubernetes.md shows how).
+# Behind a proxy that intercepts TLS, put its certificates into docker/certificates/extra.crt.
 ARG BASE=python:3.13-slim-trixie
 
-# ---- what all images begin with: a user who is nobody
+# ---- base of all images: an unprivileged user
 FROM ${BASE} AS base
 RUN groupadd --gid 10001 migratory && useradd --uid 10001 --gid 10001 --no-create-home --shell /usr/sbin/nologin migratory
 ENV PATH=/opt/migratory/bin:$PATH \
@@ -28,7 +28,7 @@ ENV PATH=/opt/java/bin:$PATH
 USER 10001:10001
 ENTRYPOINT ["/opt/zookeeper/bin/member"]
 
-# ---- libraries before sources: a change of sources leaves this layer as it is
+# ---- libraries before sources, so that a change of sources does not rebuild this layer
 FROM base AS build-broker
 COPY docker/certificates /build/docker/certificates
 COPY docker/requirements.py docker/install /build/docker/

@@ -1,4 +1,4 @@
-"""The libraries of the extras that are named, one a line, from pyproject.toml: for an image's layer without sources."""
+"""Prints the libraries of the named extras from pyproject.toml, one per line, for an image layer without sources."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 
 
 def requirements(project: dict[str, object], extras: list[str]) -> list[str]:
-    """The product's own extras (`migratory[...]`) are followed."""
+    """Return the requirements of the base and of these extras, with those of the product's own extras in them."""
     optional = project["optional-dependencies"]
-    found: list[str] = list(project["dependencies"])  # type: ignore[call-overload]
+    requirements_: list[str] = list(project["dependencies"])  # type: ignore[call-overload]
     for extra in extras:
         for requirement in optional[extra]:  # type: ignore[index]
             own = re.fullmatch(r"migratory\[(.*)\]", requirement)
-            found += requirements(project, own[1].split(",")) if own else [requirement]
-    return list(dict.fromkeys(found))
+            requirements_ += requirements(project, own[1].split(",")) if own else [requirement]
+    return list(dict.fromkeys(requirements_))
 
 
 if __name__ == "__main__":

@@ -61,7 +61,7 @@ def test_every_child_that_is_edited_or_deleted_comes_back(standing: Kubectl) -> 
     kube.until(made_again, "every child to come back", 90)
     kube.ready("quotes")
     told = [event["message"] for event in kube.list("events") if event["reason"] == "Restored"]
-    assert any("ServiceAccount quotes was gone" in message for message in told)
+    assert any("ServiceAccount quotes was deleted" in message for message in told)
 
 
 def test_a_field_of_a_statefulset_that_somebody_changed_is_as_asked_for_again(standing: Kubectl) -> None:

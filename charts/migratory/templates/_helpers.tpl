@@ -19,13 +19,13 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 
-{{- /* An image by the key of its repository. */ -}}
+{{- /* The image with this repository key. */ -}}
 {{- define "migratory.image" -}}
 {{- $root := index . 0 -}}
 {{- printf "%s%s:%s" $root.Values.image.registry (index $root.Values.image (index . 1)) ($root.Values.image.tag | default $root.Chart.AppVersion) -}}
 {{- end }}
 
-{{- /* The namespaces that are looked after, as a list in JSON; empty for all. */ -}}
+{{- /* The watched namespaces as a JSON list; empty for all. */ -}}
 {{- define "migratory.namespaces" -}}
 {{- if eq .Values.operator.scope "namespace" -}}
 {{- concat (list .Release.Namespace) .Values.operator.namespaces | uniq | toJson -}}
@@ -54,7 +54,7 @@ readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end }}
 
-{{- /* What the operator may do in a namespace that it looks after. */ -}}
+{{- /* The operator's permissions in a namespace that it watches. */ -}}
 {{- define "migratory.rules" -}}
 - apiGroups: [migratory.dev]
   resources: [migratoryclusters]
@@ -86,7 +86,7 @@ capabilities: {drop: [ALL]}
 - apiGroups: [""]
   resources: [pods/eviction]
   verbs: [create]
-{{- /* SLA reports: a Job and two accounts for each, which get no more than what is here, pods foremost. */}}
+{{- /* SLA reports: each has a Job and up to two accounts, whose permissions the operator must hold to grant them. */}}
 - apiGroups: [batch]
   resources: [jobs]
   verbs: [get, create, delete]

@@ -91,8 +91,8 @@ def _paths(node: dict[str, object], path: str) -> Iterator[tuple[str, object]]:
 _README = """\
 # Helm chart of Migratory
 
-The operator, and with `cluster.create` a cluster. docs/kubernetes.md tells how to install it, docs/operator.md what
-`cluster.spec` may say. This file is generated from values.yaml by `make manifests`.
+The operator, and with `cluster.create` a cluster. See docs/start/kubernetes.md for the installation and
+docs/reference/operator.md for `cluster.spec`. This file is generated from values.yaml by `make manifests`.
 
 ```sh
 helm install migratory charts/migratory --namespace market --create-namespace --set cluster.create=true --wait
