@@ -1,7 +1,7 @@
-"""The cache of several topics under one set of bounds, against what docs/architecture.md and the bounds promise.
+"""A state machine of the cache with several topics, checked against the documented bounds.
 
-The model is a plain list for each topic and says after each step which entries may be gone and which must be: it knows
-nothing of the order in which the cache looks at its topics.
+The model is a plain list for each topic. After each step it says which entries may be evicted and which must be. It
+does not know in which order the cache looks at its topics.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class CacheMachine(RuleBasedStateMachine):
 
     @rule(topic=topics, keep=st.integers(0, 6), new=st.integers(0, 3))
     def take_another_tail(self, topic: str, keep: int, new: int) -> None:
-        """As after a takeover: uncommitted entries are replaced by those of another epoch."""
+        """Replace uncommitted entries by those of another epoch, as a takeover does."""
         model = self.models.get(topic)
         if model is None:
             return
@@ -136,8 +136,8 @@ class CacheMachine(RuleBasedStateMachine):
     # ---- what must hold --------------------------------------------------------------------------------------
 
     def _evicted(self, trimmed: set[str], squeezed: bool, perhaps: set[str] | None = None) -> None:
-        """Take over what went, having checked that it may go. `trimmed`: topics in which all must be gone that number
-        and age do not keep; `perhaps`: in which it may. `squeezed`: the bytes were brought below their bound."""
+        """Apply what was evicted, after checking that it may be. `trimmed`: topics in which everything beyond number
+        and age must be evicted; `perhaps`: in which it may be. `squeezed`: the bytes were brought below their bound."""
         wall = self.ctx.wall
         forced: list[Publication] = []
         for name, model in self.models.items():

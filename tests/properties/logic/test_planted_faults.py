@@ -237,4 +237,4 @@ def test_a_fault_of_the_publisher_table_is_caught(plant: Plant, monkeypatch: pyt
 @pytest.mark.parametrize("plant", RESUME)
 def test_a_fault_of_the_resume_is_caught(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
-    assert_caught(load_machine(__file__, "test_resume_machine", "ResumeMachine"), examples=60, steps=30)
+    assert_caught(load_machine(__file__, "test_resume_machine", "ResumeMachine"), examples=200, steps=30)

@@ -1,8 +1,7 @@
-"""Acknowledged publishing over a network that loses, repeats and delays, against the promise in docs/protocol.md.
+"""A state machine of acknowledged publishing over a network that loses, repeats and delays messages.
 
-One broker that commits at once. Publishers number, send, send again, give up; copies of what was sent arrive whenever
-the machine likes, but none later than the duplicate window. The model knows nothing of tables, only what was said to
-whom.
+One broker commits at once. Publishers number, send, resend and give up; copies arrive at any time within the duplicate
+window. The model knows no tables, only what each publisher was answered.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ CACHED = 3
 
 @dataclass(frozen=True)
 class Copy:
-    """One sending of a message, as it travels."""
+    """One sending of a message, on its way."""
 
     id: int
     payload: bytes
@@ -67,7 +66,8 @@ class PublisherTableMachine(RuleBasedStateMachine):
 
     @rule(who=who)
     def send_all_again(self, who: tuple[str, str]) -> None:
-        """After a gap, a time-out or a new connection: from the lowest, each with a fresh mark. All are taken."""
+        """Resend from the lowest id, each with a fresh mark, as after a gap, a timeout or a new connection. All are
+        accepted."""
         publisher = self.publishers[who]
         for id in sorted(publisher.waiting):
             self._send(publisher, id)
@@ -88,7 +88,7 @@ class PublisherTableMachine(RuleBasedStateMachine):
 
     @rule(who=who, index=st.integers(0, 30), again=st.booleans())
     def one_arrives(self, who: tuple[str, str], index: int, again: bool) -> None:
-        """Any copy, in any order; perhaps it will come once more."""
+        """Deliver any copy, in any order; it may be delivered again."""
         publisher = self.publishers[who]
         if publisher.travelling:
             copy = publisher.travelling[index % len(publisher.travelling)]
@@ -150,7 +150,8 @@ class PublisherTableMachine(RuleBasedStateMachine):
 
     @rule(who=who, index=st.integers(0, 30))
     def an_id_is_used_for_something_else(self, who: tuple[str, str], index: int) -> None:
-        """A mistake of the publisher: told as long as the first one is cached, and never published."""
+        """Reuse an id for another payload, a mistake of the publisher: refused while the first one is cached, and never
+        published."""
         publisher = self.publishers[who]
         cached = [
             id for id, (sequence, _) in publisher.published.items()

@@ -1,7 +1,7 @@
-"""Where a subscriber's stream begins, against a record of all that was ever published.
+"""A state machine of resumed subscriptions, checked against a record of everything that was published.
 
-Three brokers whose coordinators die and come back one at a time, caches that forget, subscribers who come with any
-position to any broker. The model is the list of acknowledged publications; what the broker answers must fit it.
+Coordinators of three brokers die and come back one at a time, caches evict, and subscribers resume at any position at
+any broker. The model is the list of acknowledged publications; the answers of the brokers must agree with it.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class ResumeMachine(RuleBasedStateMachine):
 
     @rule(broker=brokers, topic=topics, back=st.integers(0, 12))
     def resume_from_a_position_that_was_seen(self, broker: str, topic: str, back: int) -> None:
-        """Nothing is missing, or it is said exactly what; never a reset."""
+        """Expect that nothing is missing, or exactly what is reported; never a reset."""
         known = self.all[topic]
         after = known[-1 - back][0] if back < len(known) else Position(self.first, 0)
         attached, found = self._resume(broker, topic, after)
@@ -95,7 +95,7 @@ class ResumeMachine(RuleBasedStateMachine):
 
     @rule(broker=brokers, topic=topics, ahead=st.integers(1, 3), epochs=st.integers(0, 2))
     def resume_from_ahead(self, broker: str, topic: str, ahead: int, epochs: int) -> None:
-        """A position that this broker has not come to: waited for, then reset."""
+        """Resume at a position ahead of this broker: expect a wait, then a reset."""
         current = self._current(topic)
         epoch = self.cluster.record().epoch + epochs
         attached = self._ask(broker, topic, Position(epoch, current.sequence + ahead))
@@ -104,7 +104,8 @@ class ResumeMachine(RuleBasedStateMachine):
 
     @rule(broker=brokers, topic=topics, at=st.integers(0, 12), wrong=st.sampled_from([-(10**6), -1, 1, 10**6, 2**62]))
     def resume_from_where_nothing_ever_was(self, broker: str, topic: str, at: int, wrong: int) -> None:
-        """The right number with an epoch that it never had: reset, unless it was evicted and nobody can tell."""
+        """Resume at a known number with an epoch that it never had: expect a reset, unless eviction removed the
+        proof."""
         known = self.all[topic]
         right = known[at - 1][0] if 0 < at <= len(known) else Position(self.first, 0)
         after = Position(max(0, right.epoch + wrong), right.sequence)
@@ -123,7 +124,7 @@ class ResumeMachine(RuleBasedStateMachine):
 
     @rule(broker=brokers, topic=topics, ahead=st.integers(1, 2))
     def resume_from_what_is_about_to_come(self, broker: str, topic: str, ahead: int) -> None:
-        """A broker that is a little behind: the answer comes with the publication, and misses nothing."""
+        """Resume at a broker that is a little behind: expect the answer with the publication, and nothing missing."""
         coordinator = self.cluster.coordinator()
         epoch = self.cluster.record().epoch
         after = Position(epoch, self._current(topic).sequence + ahead)
@@ -143,7 +144,7 @@ class ResumeMachine(RuleBasedStateMachine):
         return self.all[topic][-1][0] if self.all[topic] else Position(self.first, 0)
 
     def _ask(self, broker: str, topic: str, after: Position | None, snapshot: bool = False) -> Attached:
-        """The one answer, which comes within the resume wait."""
+        """Return the one answer, which comes within the resume wait."""
         attached = self.cluster.attach(broker, topic, after, snapshot=snapshot, max_bytes=PAGE)
         if attached is None:
             self.cluster.run(2.2)
@@ -154,7 +155,7 @@ class ResumeMachine(RuleBasedStateMachine):
         return attached
 
     def _resume(self, broker: str, topic: str, after: Position) -> tuple[Attached, list[tuple[Position, bytes]]]:
-        """The answer and the whole replay behind it, page by page."""
+        """Return the answer and the whole replay after it, page by page."""
         attached = self._ask(broker, topic, after)
         pages = [attached.publications]
         done = attached.done

@@ -1,4 +1,4 @@
-"""docs/concepts/replication.md, "Fencing" and "ZooKeeper away is not a reason to fence"."""
+"""Fencing, and what is no reason to fence (docs/concepts/replication.md, "Fencing")."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec import structs
 
 
 def test_fence_alone() -> None:
-    """FENCE-ALONE: not heard from q - 1 other members; no acknowledgement any more, clients go elsewhere."""
+    """FENCE-ALONE: fewer than q - 1 other members heard: no acknowledgements, clients go elsewhere."""
     cluster = Cluster().up()
     cluster.run(2.0)
     coordinator = cluster.coordinator()
@@ -29,8 +29,8 @@ def test_fence_alone() -> None:
 
 
 @pytest.mark.parametrize("seconds", [0.0, 2.0])
-def test_links_that_break_for_less_than_the_fencing_time_fence_nobody(seconds: float) -> None:
-    """All at once, and they stand again before the next heartbeat: what the others said is not forgotten by that."""
+def test_links_broken_for_less_than_the_fencing_time_fence_no_broker(seconds: float) -> None:
+    """All links break at once and stand again before the next heartbeat: the last heartbeats still count."""
     cluster = Cluster().up()
     cluster.run(10.0)
     cluster.isolate(cluster.others()[0])
@@ -40,8 +40,8 @@ def test_links_that_break_for_less_than_the_fencing_time_fence_nobody(seconds: f
     assert not any(cluster[name].notes("fenced") for name in cluster.names)
 
 
-def test_a_broker_that_is_cut_off_while_it_drains_sends_its_clients_away_at_once() -> None:
-    """Its drain period may be long; the links of its clients may hold while nothing comes from the cluster."""
+def test_draining_broker_that_is_cut_off_closes_its_clients_at_once() -> None:
+    """Its drain period may be long, and the links to its clients may hold while the cluster is out of reach."""
     cluster = Cluster().up()
     cluster.run(10.0)
     name = cluster.coordinator()
@@ -56,7 +56,7 @@ def test_a_broker_that_is_cut_off_while_it_drains_sends_its_clients_away_at_once
     assert cluster[name].of(Admission)[-1] == Admission(False, "draining")
 
 
-def test_a_fenced_broker_keeps_memory_promises_and_votes() -> None:
+def test_fenced_broker_keeps_memory_promises_and_votes() -> None:
     cluster = Cluster(("a", "b", "c")).up()
     cluster.run(2.0)
     cluster.publish("a", "t", "x", id=1)
@@ -70,8 +70,8 @@ def test_a_fenced_broker_keeps_memory_promises_and_votes() -> None:
     assert cluster.logic(coordinator).incarnation == 1
 
 
-def test_no_acknowledgement_leaves_a_fenced_contact() -> None:
-    """FENCED-SILENT: not even of what commits while it is fenced; nor does its coordinator number for others."""
+def test_fenced_contact_sends_no_acknowledgement() -> None:
+    """FENCED-SILENT: not even for what commits while it is fenced, and its coordinator numbers nothing for others."""
     cluster = Cluster().up()
     coordinator = cluster.coordinator()
     contact = cluster.others()[0]
@@ -87,7 +87,7 @@ def test_no_acknowledgement_leaves_a_fenced_contact() -> None:
 
 
 def test_fence_cut() -> None:
-    """FENCE-CUT: cut from a live coordinator that others hear."""
+    """FENCE-CUT: cut off from a live coordinator that others hear."""
     cluster = Cluster().up()
     cluster.run(2.0)
     coordinator = cluster.coordinator()
@@ -98,7 +98,7 @@ def test_fence_cut() -> None:
     assert "hears the coordinator" in str(cluster[contact].notes("fenced")[0].fields["reason"])
 
 
-def test_a_dead_coordinator_fences_nobody() -> None:
+def test_dead_coordinator_fences_no_broker() -> None:
     cluster = Cluster().up()
     cluster.run(2.0)
     old = cluster.coordinator()
@@ -111,8 +111,8 @@ def test_a_dead_coordinator_fences_nobody() -> None:
 
 
 def silent_coordinator() -> tuple[Cluster, str, str, str]:
-    """A coordinator that ended longer ago than the fencing time, and will come back to one of the others only: the
-    cluster, the coordinator, from whom it is cut, and who will hear it."""
+    """Return a cluster whose coordinator ended longer ago than the fencing time, the coordinator, the broker that stays
+    cut off from it, and the broker that will hear it again."""
     cluster = Cluster().up()
     cluster.run(2.0)
     old = cluster.coordinator()
@@ -123,8 +123,8 @@ def silent_coordinator() -> tuple[Cluster, str, str, str]:
     return cluster, old, contact, other
 
 
-def test_a_coordinator_that_came_back_has_the_fencing_time_to_be_heard() -> None:
-    """Silent since its end, heard by one again and not yet by the other: what it coordinated is in takeover."""
+def test_restarted_coordinator_has_the_fencing_time_to_be_heard() -> None:
+    """One broker hears it again and another does not yet: what it coordinated is in takeover."""
     cluster, old, contact, other = silent_coordinator()
     cluster.start(old)
     cluster.run(2.5)
@@ -137,9 +137,9 @@ def test_a_coordinator_that_came_back_has_the_fencing_time_to_be_heard() -> None
 
 
 @pytest.mark.parametrize("says_incarnations", [True, False])
-def test_a_life_that_only_a_peer_spoke_of_is_waited_for(says_incarnations: bool) -> None:
-    """ZooKeeper's news of it comes later than a heartbeat that names it. Of an older broker's only the name is known,
-    and may be that of a coordinator who was never away."""
+def test_incarnation_named_only_by_a_peer_delays_fencing(says_incarnations: bool) -> None:
+    """A heartbeat names it sooner than ZooKeeper. An older broker's heartbeat names no incarnation, so that its
+    coordinator may have been there all the time."""
     cluster, old, contact, other = silent_coordinator()
     cluster.unread = lambda broker, path: broker == contact and path == f"/members/{old}"
     cluster.start(old)
@@ -160,8 +160,8 @@ def test_a_life_that_only_a_peer_spoke_of_is_waited_for(says_incarnations: bool)
     assert cluster[contact].notes("fenced")  # that it came back is no excuse for ever
 
 
-def test_zookeeper_away_fences_nobody() -> None:
-    """A set of q connected members goes on as long as ZooKeeper is gone, safely."""
+def test_zookeeper_away_fences_no_broker() -> None:
+    """q connected members continue safely as long as ZooKeeper is away."""
     cluster = Cluster().up()
     cluster.zookeeper(False)
     for number in range(1, 13):
@@ -175,7 +175,7 @@ def test_zookeeper_away_fences_nobody() -> None:
 
 
 def test_fence_isolated_under_reset() -> None:
-    """FENCE-ISOLATED: nobody here hears ZooKeeper, and a listed member is missing: it may have been replaced."""
+    """FENCE-ISOLATED: no broker here hears ZooKeeper, and a listed member is missing, which may have been replaced."""
     cluster = Cluster().up()
     cluster.run(2.0)
     coordinator = cluster.coordinator()
@@ -193,7 +193,7 @@ def test_fence_isolated_under_reset() -> None:
     assert cluster.fenced() == []
 
 
-def test_under_halt_they_go_on() -> None:
+def test_isolated_brokers_continue_under_halt() -> None:
     cluster = Cluster(on_history_loss="halt").up()
     cluster.run(2.0)
     gone = cluster.others()[0]
@@ -206,7 +206,7 @@ def test_under_halt_they_go_on() -> None:
     assert cluster.answers[reference].code == ""
 
 
-def test_one_that_hears_zookeeper_is_enough() -> None:
+def test_one_broker_that_hears_zookeeper_prevents_isolation() -> None:
     cluster = Cluster().up()
     cluster.run(2.0)
     gone = cluster.others()[0]
@@ -217,7 +217,7 @@ def test_one_that_hears_zookeeper_is_enough() -> None:
     assert cluster.fenced() == []
 
 
-def test_heartbeats_tell_the_age_of_zookeepers_last_answer() -> None:
+def test_heartbeats_carry_the_age_of_zookeepers_last_answer() -> None:
     cluster = Cluster().up()
     cluster.zookeeper(False)
     cluster.sent.clear()
@@ -228,8 +228,8 @@ def test_heartbeats_tell_the_age_of_zookeepers_last_answer() -> None:
     assert ages[-1] > 2.0
 
 
-def test_a_lonely_survivor_goes_on_with_restarted_brokers() -> None:
-    """It was fenced, but what it holds is needed: it takes part in takeovers and lists the learners."""
+def test_fenced_survivor_continues_with_restarted_brokers() -> None:
+    """It was fenced, but its log is needed: it takes part in takeovers and lists the learners."""
     cluster = Cluster().up()
     cluster.publish("a", "t", "x", id=1)
     survivor = cluster.coordinator()
@@ -251,8 +251,8 @@ def test_a_lonely_survivor_goes_on_with_restarted_brokers() -> None:
     assert position.sequence == 2
 
 
-def test_a_coordinator_that_is_cut_off_stands_back_once() -> None:
-    """Nobody shall wait for it while ZooKeeper still hears it: its ephemeral goes, and is let go once."""
+def test_coordinator_that_is_cut_off_resigns_once() -> None:
+    """No broker must wait for it while ZooKeeper still hears it: its ephemeral is deleted, once."""
     cluster = Cluster().up()
     cluster.run(2.0)
     old = cluster.coordinator()
@@ -263,8 +263,8 @@ def test_a_coordinator_that_is_cut_off_stands_back_once() -> None:
     assert cluster.record().owner[0] != old
 
 
-def test_a_fenced_broker_that_others_still_hear_keeps_its_groups() -> None:
-    """Cut from another coordinator alone, it could still bring a list together: its own groups lose nothing by it."""
+def test_fenced_broker_that_others_hear_keeps_its_groups() -> None:
+    """It is cut off from one coordinator only and could still fill a list: its own groups lose nothing."""
     cluster = Cluster(groups=3).up()
     cluster.run(2.0)
     owners = {cluster.record(group).owner[0] for group in range(3)}

@@ -1,4 +1,5 @@
-"""docs/concepts/replication.md, "The first record" and "When the memory is gone"."""
+"""The first record of a group, and new histories (docs/concepts/replication.md, "The first record", "When the memory is
+gone")."""
 
 from __future__ import annotations
 
@@ -10,8 +11,8 @@ from migratory_testing.brokers import WALL_MS, Cluster
 from migratory_testing.zookeeper_tree import Stored
 
 
-def test_first_epoch_is_the_wall_clock_and_everybody_is_listed() -> None:
-    """FIRST-EPOCH, and no promise is asked for: there is no source."""
+def test_first_epoch_is_the_wall_clock_and_lists_all_brokers() -> None:
+    """FIRST-EPOCH: no promise is asked for, because there is no source."""
     cluster = Cluster().up()
     record = cluster.record()
     assert record.epoch == record.first >= WALL_MS
@@ -22,7 +23,7 @@ def test_first_epoch_is_the_wall_clock_and_everybody_is_listed() -> None:
     assert [message for _, _, message in cluster.sent if isinstance(message, Survey)]
 
 
-def test_the_first_record_waits_for_all_configured_brokers_but_not_for_ever() -> None:
+def test_first_record_waits_a_bounded_time_for_all_configured_brokers() -> None:
     cluster = Cluster()
     cluster.start("a", "b")
     cluster.run(4.0)
@@ -41,8 +42,8 @@ def test_fewer_brokers_than_copies_cannot_begin() -> None:
     assert cluster["a"].notes("group_waits")[-1].fields["reason"] == "only 1 brokers can be listed"
 
 
-def test_survey_somebody_holds_something() -> None:
-    """SURVEY: without a record, but with a promise or entries: the history is unknown, only a new one goes on."""
+def test_survey_that_finds_entries_leads_to_a_new_history() -> None:
+    """SURVEY: without a record but with a promise or entries the history is unknown, and only a new one continues."""
     cluster = Cluster().up()
     cluster.publish("a", "t", "x", id=1)
     before = cluster.record()
@@ -59,7 +60,7 @@ def test_survey_somebody_holds_something() -> None:
     assert [gap.receipt for gap in cluster[survivor].of(Gap)] == ["reset"]
 
 
-def test_a_survey_is_asked_again_when_one_of_the_asked_goes() -> None:
+def test_survey_restarts_when_an_asked_broker_leaves() -> None:
     cluster = Cluster()
     cluster.hold = lambda sender, receiver, message: isinstance(message, SurveyReply)
     cluster.start()
@@ -79,8 +80,8 @@ def test_a_survey_is_asked_again_when_one_of_the_asked_goes() -> None:
     assert histories.known_epoch(0) == 0
 
 
-def test_first_record_against_a_stale_read() -> None:
-    """CAS: the create fails when another candidate was faster; then its record counts."""
+def test_first_record_against_a_stale_read_is_refused() -> None:
+    """CAS: the creation fails when another candidate was faster, and its record counts."""
     cluster = Cluster()
     cluster.start()
     refused: list[str] = []
@@ -102,7 +103,7 @@ def test_first_record_against_a_stale_read() -> None:
     assert record.activated
 
 
-def test_an_unactivated_first_record_is_gone_on_from_without_promises() -> None:
+def test_unactivated_first_record_is_continued_without_promises() -> None:
     """Only an empty source skips the promises and adopts the empty log."""
     cluster = Cluster()
     lost: list[str] = []
@@ -125,7 +126,7 @@ def test_an_unactivated_first_record_is_gone_on_from_without_promises() -> None:
     assert record.epoch > record.first
 
 
-def test_all_restarted_at_once_a_new_history_begins_after_three_sessions() -> None:
+def test_restart_of_all_brokers_begins_a_new_history_after_three_sessions() -> None:
     """NEW-HISTORY-WAITS"""
     cluster = Cluster().up()
     cluster.publish("a", "t", "x", id=1)
@@ -152,7 +153,7 @@ def test_all_restarted_at_once_a_new_history_begins_after_three_sessions() -> No
     assert (attached.receipt, attached.position) == ("reset", Position(record.first, 1))
 
 
-def test_halt_waits_for_a_person() -> None:
+def test_halt_waits_for_an_operator() -> None:
     cluster = Cluster(on_history_loss="halt").up()
     before = cluster.record()
     for name in cluster.names:
@@ -165,7 +166,7 @@ def test_halt_waits_for_a_person() -> None:
     assert len(cluster[halted[0]].notes("history_lost_halted")) == 1
 
 
-def test_halt_calls_nobody_for_a_record_that_a_lagging_zookeeper_does_not_show_yet() -> None:
+def test_halt_logs_no_loss_while_a_lagging_zookeeper_lacks_the_record() -> None:
     cluster = Cluster(on_history_loss="halt").up()
     cluster.publish("a", "t", "x", id=1)
     record = cluster.store.nodes.pop("/groups/0")
@@ -180,8 +181,9 @@ def test_halt_calls_nobody_for_a_record_that_a_lagging_zookeeper_does_not_show_y
     assert not [name for name in cluster.running() if cluster[name].notes("history_lost_halted")]
 
 
-def test_a_survivor_tells_its_subscribers_of_the_new_history() -> None:
-    """NEW-HISTORY: its own log is gone with the old one; topics that were only subscribed to are told, too."""
+def test_survivor_notifies_its_subscribers_of_the_new_history() -> None:
+    """NEW-HISTORY: its own log ends with the old history. Subscribers of topics without a publication are notified,
+    too."""
     cluster = Cluster().up()
     old = cluster.coordinator()
     survivor, other = cluster.others()
@@ -208,8 +210,8 @@ def lose_all_but(cluster: Cluster, survivor: str) -> None:
     cluster.start(*others)
 
 
-def test_each_new_history_is_told_though_nothing_was_published_in_the_one_before() -> None:
-    """NEW-HISTORY: whoever was told position 0 of one history stands there when the next begins."""
+def test_each_new_history_is_announced_even_after_an_empty_one() -> None:
+    """NEW-HISTORY: a subscriber that was given position 0 of one history has that position when the next begins."""
     cluster = Cluster().up()
     survivor = next(name for name in cluster.names if name != cluster.coordinator())
     cluster.publish(survivor, "t", "x", id=1)
@@ -226,8 +228,8 @@ def test_each_new_history_is_told_though_nothing_was_published_in_the_one_before
     assert cluster[survivor].of(Gap) == [Gap("t", "reset", Position(first, 0)) for first in firsts]
 
 
-def test_each_loss_is_waited_for_from_its_own_beginning() -> None:
-    """NEW-HISTORY-WAITS: also by a survivor that saw another history lost, and begun anew by another broker."""
+def test_wait_for_a_loss_starts_with_that_loss() -> None:
+    """NEW-HISTORY-WAITS: also at a survivor that saw another history lost, and begun again by another broker."""
     cluster = Cluster().up()
     survivor = next(name for name in cluster.names if name != cluster.coordinator())
     lose_all_but(cluster, survivor)
@@ -248,8 +250,8 @@ def test_each_loss_is_waited_for_from_its_own_beginning() -> None:
     assert cluster.record().history != before.history
 
 
-def test_the_owners_return_is_waited_for() -> None:
-    """LOST is told by newer incarnations only: brokers that are away may come back with what they hold."""
+def test_absent_owner_is_waited_for() -> None:
+    """LOST needs newer incarnations: brokers that are away may come back with their logs."""
     cluster = Cluster().up()
     cluster.publish("a", "t", "x", id=1)
     old = cluster.coordinator()
@@ -314,8 +316,8 @@ def test_a9_a_retry_is_stored_if_and_only_if_the_first_attempt_was_not() -> None
     assert cluster.delivered(contact, "t") == [(1, "x")]
 
 
-def test_a_configured_broker_that_never_lived_has_no_incarnation_to_ask_for() -> None:
-    """LOST: told by the incarnations of those that are listed; it has no node of another, and needs none."""
+def test_configured_broker_that_never_started_does_not_delay_a_loss() -> None:
+    """LOST depends on the incarnations of listed brokers; that broker has no node, and needs none."""
     cluster = Cluster(bootstrap_wait=1.0)
     cluster.start("a", "b")
     cluster.run(4.0)

@@ -9,7 +9,7 @@ def rows(cluster: Cluster, name: str) -> int:
     return sum(len(log.table.rows) for log in cluster.logic(name).groups[0].replica.topics.values())
 
 
-def test_new_publishers_are_told_to_come_again_and_known_ones_go_on() -> None:
+def test_new_publishers_beyond_the_limit_retry_and_known_ones_continue() -> None:
     cluster = Cluster(max_publishers=5, duplicate_window=3.0).up()
     codes = [cluster.answers[cluster.publish("a", f"t{n % 2}", "x", f"p{n}", 1)].code for n in range(8)]
     assert codes == [""] * 5 + ["retry"] * 3
@@ -27,7 +27,7 @@ def test_new_publishers_are_told_to_come_again_and_known_ones_go_on() -> None:
     assert cluster.answers[cluster.publish("a", "t0", "x", "p9", 1)].code == ""
 
 
-def test_the_count_holds_over_a_takeover() -> None:
+def test_publisher_count_survives_a_takeover() -> None:
     cluster = Cluster(max_publishers=3).up()
     for n in range(3):
         cluster.publish("a", "t", "x", f"p{n}", 1)

@@ -1,4 +1,4 @@
-"""docs/concepts/replication.md, "Normal case": numbering, copies, commits, acknowledgements."""
+"""Numbering, copies, commits and acknowledgements (docs/concepts/replication.md, "Normal case")."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from migratory_protocol.positions import Position
 from migratory_testing.brokers import Cluster
 
 
-def test_a_publication_is_numbered_once_and_delivered_everywhere() -> None:
+def test_publication_is_numbered_once_and_delivered_everywhere() -> None:
     cluster = Cluster().up()
     contact = cluster.others()[0]
     reference = cluster.publish(contact, "t", "x", id=1)
@@ -22,8 +22,8 @@ def test_a_publication_is_numbered_once_and_delivered_everywhere() -> None:
         assert cluster.delivered(name, "t") == [(1, "x")]
 
 
-def test_contact_acks_commits_with_two_copies_at_its_own_accept() -> None:
-    """CONTACT-ACKS-COMMITS, IMMEDIATE-COMMIT: the contact's copy is the second one; no confirmation is waited for."""
+def test_contact_acknowledges_at_its_own_accept_with_two_copies() -> None:
+    """CONTACT-ACKS-COMMITS, IMMEDIATE-COMMIT: the contact's copy is the second one, and needs no confirmation."""
     cluster = Cluster().up()
     contact, other = cluster.others()
     coordinator = cluster.coordinator()
@@ -37,7 +37,7 @@ def test_contact_acks_commits_with_two_copies_at_its_own_accept() -> None:
     assert cluster.delivered(coordinator, "t") == [(1, "x")]
 
 
-def test_nothing_is_acknowledged_because_it_was_numbered() -> None:
+def test_numbering_alone_acknowledges_nothing() -> None:
     cluster = Cluster().up()
     coordinator, contact = cluster.coordinator(), cluster.others()[0]
     cluster.hold = lambda sender, receiver, message: isinstance(message, Accept)
@@ -77,7 +77,7 @@ def test_one_copy_commits_at_the_coordinators_store() -> None:
     assert cluster.delivered(contact, "t") == [(1, "x")]
 
 
-def test_with_one_copy_a_vote_between_two_publications_of_a_turn_decides_nothing() -> None:
+def test_votes_decide_nothing_with_one_copy() -> None:
     cluster = Cluster(min_copies=1).up()
     coordinator = cluster.coordinator()
     cluster.hold = lambda sender, receiver, message: isinstance(message, Accepted)
@@ -93,8 +93,8 @@ def test_with_one_copy_a_vote_between_two_publications_of_a_turn_decides_nothing
     assert all(cluster.delivered(name, "t") == [(1, "1"), (2, "2"), (3, "3")] for name in cluster.names)
 
 
-def test_batches_leave_once_per_turn() -> None:
-    """Taken: number, store, then one Accept per group and turn, the same object to everybody."""
+def test_batches_are_sent_once_per_turn() -> None:
+    """Number, store, then one Accept per group and turn, the same object to every follower."""
     cluster = Cluster().up()
     coordinator = cluster.coordinator()
     logic = cluster.logic(coordinator)
@@ -114,8 +114,8 @@ def test_batches_leave_once_per_turn() -> None:
     assert logic.step(Flush(), cluster.now) == []
 
 
-def test_listed_votes_only() -> None:
-    """LISTED-VOTES, BY-INCARNATION: neither a learner's copy nor one of another life of a member counts."""
+def test_only_listed_incarnations_vote() -> None:
+    """LISTED-VOTES, BY-INCARNATION: neither a learner's copy counts, nor one of another incarnation of a member."""
     cluster = Cluster().up()
     coordinator, member = cluster.coordinator(), cluster.others()[0]
     cluster.hold = lambda sender, receiver, message: isinstance(message, Accept)
@@ -126,7 +126,7 @@ def test_listed_votes_only() -> None:
     assert cluster.delivered(coordinator, "t") == []
 
 
-def test_quality_0_takes_the_same_way_without_id_table_and_acknowledgement() -> None:
+def test_qos_0_has_no_id_row_or_acknowledgement() -> None:
     cluster = Cluster().up()
     contact = cluster.others()[0]
     reference = cluster.publish(contact, "t", "x")
@@ -136,7 +136,7 @@ def test_quality_0_takes_the_same_way_without_id_table_and_acknowledgement() -> 
     assert cluster.logic(contact).answers.pending == {}
 
 
-def test_without_a_coordinator_the_publisher_tries_again() -> None:
+def test_publisher_retries_without_a_coordinator() -> None:
     cluster = Cluster()
     cluster.start("a")
     cluster.run(1.0)
@@ -147,8 +147,8 @@ def test_without_a_coordinator_the_publisher_tries_again() -> None:
     assert quiet not in cluster.answers
 
 
-def test_link_loss_and_time_out_end_the_wait() -> None:
-    """The contact never sends again by itself: marks must be fresh."""
+def test_link_loss_and_timeout_answer_retry() -> None:
+    """The contact never resends by itself: marks must be fresh."""
     cluster = Cluster(publish_wait=1.0).up()
     coordinator, contact = cluster.coordinator(), cluster.others()[0]
     cluster.hold = lambda sender, receiver, message: isinstance(message, (Forward, ForwardReplies))
@@ -176,7 +176,7 @@ def test_the_pending_table_is_bounded() -> None:
     assert cluster.answers[reference].code == "retry"
 
 
-def test_a_forward_to_one_who_is_no_coordinator() -> None:
+def test_forward_to_a_broker_that_is_not_coordinator_is_answered_retry() -> None:
     cluster = Cluster().up()
     contact, other = cluster.others()
     cluster.logic(contact).gossip.learn(0, cluster.record().epoch + 5, other, 0.0)
@@ -188,7 +188,7 @@ def test_a_forward_to_one_who_is_no_coordinator() -> None:
     logic.publishing.forwarded(contact, Forward(99, [ForwardedPublication("t", b"x", 1, "p", 1, 1)]))
 
 
-def test_too_many_topics() -> None:
+def test_topics_beyond_the_limit_are_refused() -> None:
     cluster = Cluster(max_topics=1).up()
     contact = cluster.others()[0]
     cluster.publish(contact, "t", "x", id=1)
@@ -199,7 +199,7 @@ def test_too_many_topics() -> None:
 
 
 @pytest.mark.parametrize("bound", [{"messages_per_topic": 2, "min_age": 0.0}, {"max_bytes": 700}])
-def test_uncommitted_entries_that_fill_the_bound_stop_the_numbering(bound: dict[str, Any]) -> None:
+def test_numbering_stops_when_uncommitted_entries_fill_the_bound(bound: dict[str, Any]) -> None:
     cluster = Cluster(**bound).up()
     coordinator = cluster.coordinator()
     cluster.hold = lambda sender, receiver, message: isinstance(message, Accept)
@@ -212,8 +212,8 @@ def test_uncommitted_entries_that_fill_the_bound_stop_the_numbering(bound: dict[
     assert len(log.entries) < 4
 
 
-def test_one_copy_commits_with_the_turn_and_owes_nothing_afterwards() -> None:
-    """Several publications of one request, to one group; a removal sends what was numbered before it."""
+def test_one_copy_commits_at_the_end_of_the_turn() -> None:
+    """Several publications of one request to one group; a removal first sends what was numbered before it."""
     cluster = Cluster(("a",), min_copies=1, duplicate_window=0.3).up()
     logic = cluster.logic("a")
     cluster.publish("a", "t", "x", publisher="old", id=7)
@@ -233,7 +233,7 @@ def test_one_copy_commits_with_the_turn_and_owes_nothing_afterwards() -> None:
     assert set(logic.groups[0].replica.topics["t"].table.rows) == {"new"}
 
 
-def test_an_entry_that_is_not_the_next_is_a_broken_rule() -> None:
+def test_entry_that_is_not_the_next_breaks_a_rule() -> None:
     """DENSE: assertions stay in production."""
     cluster = Cluster().up()
     replica = cluster.logic("a").groups[0].replica
@@ -243,7 +243,7 @@ def test_an_entry_that_is_not_the_next_is_a_broken_rule() -> None:
         replica.promise(0)
 
 
-def test_permissions_are_asked() -> None:
+def test_authorizer_decides_on_publications_and_subscriptions() -> None:
     class Nobody:
         def publish(self, edge: int, reference: int, publication: ForwardedPublication) -> str:
             return f"{publication.publisher} may not publish to {publication.topic}"
@@ -263,8 +263,8 @@ def test_permissions_are_asked() -> None:
     assert not cluster["a"].of(Fanout)
 
 
-def test_an_answer_whose_contact_is_gone_is_lost_with_its_link() -> None:
-    """DUPLICATE-WAITS: the contact went before the commit that the answer waited for; nobody else gets it."""
+def test_reply_to_a_contact_without_link_is_dropped() -> None:
+    """DUPLICATE-WAITS: the contact left before the commit for which the reply waited; no other broker gets it."""
     cluster = Cluster().up()
     coordinator = cluster.coordinator()
     contact, other = cluster.others()

@@ -1,5 +1,4 @@
-"""docs/concepts/replication.md, "Normal case": what a publisher sends again, which ids are taken, who is forgotten and
-when."""
+"""Duplicates, message ids, and publishers that are forgotten (docs/concepts/replication.md, "Normal case")."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from migratory_testing.brokers import Cluster
 
 
 def test_next_or_mark() -> None:
-    """NEXT-OR-MARK: an id is taken as the next one, or as the lowest its publisher waits for; else `gap`."""
+    """NEXT-OR-MARK: accept an id as the next one, or as the lowest for which its publisher waits; else `gap`."""
     cluster = Cluster().up()
     contact = cluster.others()[0]
     late = cluster.publish(contact, "t", "2", id=2, mark=1)
@@ -81,7 +80,7 @@ def test_two_duplicates_that_depend_on_different_positions() -> None:
     assert cluster.answers[second].position == Position(cluster.record().epoch, 2)
 
 
-def test_an_id_used_for_another_payload_is_an_error() -> None:
+def test_id_with_another_payload_is_refused() -> None:
     cluster = Cluster().up()
     contact = cluster.others()[0]
     cluster.publish(contact, "t", "x", id=1)
@@ -90,7 +89,7 @@ def test_an_id_used_for_another_payload_is_an_error() -> None:
     assert "message id 1" in cluster.answers[reference].text
 
 
-def test_forget_alike() -> None:
+def test_silent_publisher_is_forgotten_at_every_broker() -> None:
     """FORGET-ALIKE: a publisher leaves the table `duplicateWindow` after its last publication, at every broker, before
     later entries."""
     cluster = Cluster(duplicate_window=2.0).up()
@@ -108,8 +107,8 @@ def test_forget_alike() -> None:
         assert cluster.logic(name).groups[0].replica.topics["t"].table.rows == {}
 
 
-def test_very_many_publishers_are_forgotten_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A takeover makes all of them silent at the same moment: neither one step nor one message has them all."""
+def test_many_publishers_are_forgotten_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a takeover all of them are due at the same moment: neither one step nor one message has them all."""
     monkeypatch.setattr(sequencer, "FORGET_AT_ONCE", 7)
     cluster = Cluster(duplicate_window=2.0).up()
     for number in range(20):
@@ -125,7 +124,7 @@ def test_very_many_publishers_are_forgotten_in_pieces(monkeypatch: pytest.Monkey
         assert [log.table.rows for log in cluster.logic(name).groups[0].replica.topics.values()] == [{}, {}, {}]
 
 
-def test_an_undecided_publisher_is_not_forgotten() -> None:
+def test_publisher_with_an_uncommitted_position_is_not_forgotten() -> None:
     cluster = Cluster(duplicate_window=0.3).up()
     coordinator = cluster.coordinator()
     cluster.hold = lambda sender, receiver, message: isinstance(message, Accept)
@@ -134,7 +133,7 @@ def test_an_undecided_publisher_is_not_forgotten() -> None:
     assert set(cluster.logic(coordinator).groups[0].replica.topics["t"].table.rows) == {"p"}
 
 
-def test_a_removal_stands_before_the_entries_of_its_message() -> None:
+def test_removal_precedes_the_entries_of_its_message() -> None:
     cluster = Cluster(duplicate_window=0.3).up()
     coordinator, member = cluster.coordinator(), cluster.others()[0]
     cluster.publish(coordinator, "t", "x", publisher="old", id=7)
@@ -150,7 +149,7 @@ def test_a_removal_stands_before_the_entries_of_its_message() -> None:
         assert {publisher: row[0] for publisher, row in rows.items()} == {"new": 1, "old": 1}
 
 
-def test_a_removal_of_a_topic_that_is_not_here() -> None:
+def test_removal_for_an_unknown_topic_is_ignored() -> None:
     cluster = Cluster().up()
     coordinator, member = cluster.coordinator(), cluster.others()[0]
     replica = cluster.logic(member).groups[0].replica

@@ -1,4 +1,5 @@
-"""docs/concepts/replication.md, "Resume": receipts, waits, pages. Cases A6 and A7 at this level."""
+"""Receipts, waits and pages of resumed subscriptions (docs/concepts/replication.md, "Resume"). Cases A6 and A7 at this
+level."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ from migratory_testing.zookeeper_tree import Stored
 
 
 def filled(count: int = 5, **config: Any) -> tuple[Cluster, str, int]:
-    """A cluster with `count` publications in "t", a member's name, and the epoch."""
+    """Return a cluster with `count` publications in "t", a member's name, and the epoch."""
     cluster = Cluster(**config).up()
     member = cluster.others()[0]
     for number in range(1, count + 1):
@@ -35,7 +36,7 @@ def filled(count: int = 5, **config: Any) -> tuple[Cluster, str, int]:
     return cluster, member, cluster.record().epoch
 
 
-def test_the_current_position_even_before_the_first_message() -> None:
+def test_current_position_is_given_before_the_first_message() -> None:
     cluster = Cluster().up()
     attached = cluster.attach("a", "t")
     assert attached is not None
@@ -43,7 +44,7 @@ def test_the_current_position_even_before_the_first_message() -> None:
     assert attached.position == Position(cluster.record().first, 0)
 
 
-def test_committed_position_is_named_not_the_stored_one() -> None:
+def test_committed_position_is_given_not_the_stored_one() -> None:
     cluster = Cluster().up()
     coordinator = cluster.coordinator()
     cluster.publish(coordinator, "t", "1", id=1)
@@ -106,7 +107,7 @@ def test_a6_at_the_coordinator_itself() -> None:
     assert (late.receipt, late.position) == ("reset", Position(epoch, 5))
 
 
-def test_an_unknown_epoch_without_zookeeper_is_reset_when_the_time_is_up() -> None:
+def test_unknown_epoch_without_zookeeper_is_reset_after_the_wait() -> None:
     cluster, member, epoch = filled()
     cluster.zookeeper(False)
     cluster.run(0.5)
@@ -119,9 +120,9 @@ def test_an_unknown_epoch_without_zookeeper_is_reset_when_the_time_is_up() -> No
 
 
 @pytest.mark.parametrize("cut_off", [False, True])
-def test_a_position_ahead_is_not_reset_while_no_coordinator_says_what_is_committed(cut_off: bool) -> None:
-    """It was published through the third broker and has not come here yet. A takeover that has to wait for ZooKeeper
-    brings it, however long that takes; a broker that is cut off itself learns it when it is back."""
+def test_position_ahead_waits_while_no_coordinator_is_heard(cut_off: bool) -> None:
+    """It was published through the third broker and has not come here yet. A takeover that waits for ZooKeeper brings
+    it, however late; a broker that is cut off gets it when it is back."""
     cluster, member, epoch = filled()
     (other,) = set(cluster.others()) - {member}
     cluster.hold = lambda sender, receiver, message: receiver == member and isinstance(message, Accept)
@@ -146,7 +147,7 @@ def test_a_position_ahead_is_not_reset_while_no_coordinator_says_what_is_committ
 
 
 @pytest.mark.parametrize("sequence", [0, 1])
-def test_an_unknown_epoch_of_a_topic_without_publications(sequence: int) -> None:
+def test_unknown_epoch_of_an_empty_topic_is_reset(sequence: int) -> None:
     cluster = Cluster().up()
     epoch = cluster.record().epoch
     attached = cluster.attach("a", "t", (epoch + 3, sequence))
@@ -154,7 +155,7 @@ def test_an_unknown_epoch_of_a_topic_without_publications(sequence: int) -> None
     assert attached.receipt == "reset"
 
 
-def test_zookeeper_cannot_tell_the_epoch() -> None:
+def test_unreadable_record_leaves_the_resume_waiting() -> None:
     cluster, member, epoch = filled()
     del cluster.store.nodes["/groups/0"]
     attached = cluster.attach(member, "t", (epoch + 6, 100))
@@ -165,7 +166,7 @@ def test_zookeeper_cannot_tell_the_epoch() -> None:
     assert cluster.attach(member, "t", (epoch + 7, 100), wait=0.5) is None
 
 
-def test_ahead_of_this_broker_is_waited_for() -> None:
+def test_position_ahead_of_this_broker_waits() -> None:
     """Answering at once would reset healthy clients on a member that lags."""
     cluster = Cluster().up()
     coordinator = cluster.coordinator()
@@ -187,7 +188,7 @@ def test_ahead_of_this_broker_is_waited_for() -> None:
     assert [entry.sequence for fanout in behind for entry in fanout.publications] == [3]
 
 
-def test_an_epoch_that_zookeeper_knows_and_this_broker_does_not_is_waited_for() -> None:
+def test_epoch_known_only_to_zookeeper_waits() -> None:
     cluster = Cluster().up()
     old = cluster.coordinator()
     member, other = cluster.others()
@@ -201,7 +202,7 @@ def test_an_epoch_that_zookeeper_knows_and_this_broker_does_not_is_waited_for() 
     assert cluster.attach(member, "t", (epoch, 2), wait=0.5) is None
 
 
-def test_an_entry_that_was_replaced_is_reset() -> None:
+def test_replaced_entry_is_reset() -> None:
     """`synced` is newer than the position's epoch, and the entry is missing or another."""
     cluster = Cluster().up()
     old = cluster.coordinator()
@@ -222,7 +223,7 @@ def test_an_entry_that_was_replaced_is_reset() -> None:
     assert (good.receipt, [entry.payload for entry in good.publications]) == ("complete", [b"2"])
 
 
-def test_below_the_cache_is_truncated() -> None:
+def test_position_below_the_cache_is_truncated() -> None:
     cluster, member, epoch = filled(8, messages_per_topic=3, min_age=0.0)
     attached = cluster.attach(member, "t", (epoch, 2))
     assert attached is not None
@@ -241,7 +242,7 @@ def test_below_the_cache_is_truncated() -> None:
     assert (start.receipt, start.first, start.last) == ("truncated", 1, 5)
 
 
-def test_an_idle_topic_keeps_its_position() -> None:
+def test_idle_topic_keeps_its_position() -> None:
     cluster, member, epoch = filled(3, messages_per_topic=2, min_age=0.0, max_age=1.0)
     cluster.run(2.0)
     log = cluster.logic(member).groups[0].replica.topics["t"]
@@ -270,7 +271,7 @@ def test_replay_in_pages() -> None:
     assert cluster.page(member, "t", (epoch, 5)).publications == ()
 
 
-def test_eviction_overtakes_a_replay() -> None:
+def test_replay_overtaken_by_eviction_is_truncated() -> None:
     cluster, member, epoch = filled(3, messages_per_topic=3, min_age=0.0)
     attached = cluster.attach(member, "t", (epoch, 0), max_bytes=1)
     assert attached is not None
@@ -281,14 +282,14 @@ def test_eviction_overtakes_a_replay() -> None:
     assert [entry.sequence for entry in page.publications] == [6, 7, 8]
 
 
-def test_a_history_that_ended_during_a_replay() -> None:
+def test_replay_of_an_ended_history_is_reset() -> None:
     cluster, member, epoch = filled(3)
     page = cluster.page(member, "t", (epoch - 1, 1))
     assert (page.receipt, page.position) == ("reset", Position(epoch, 3))
     assert cluster.page(member, "u", (epoch, 1)).receipt == "reset"
 
 
-def test_before_the_group_is_known() -> None:
+def test_resume_before_the_first_sync_waits() -> None:
     cluster = Cluster()
     cluster.start("a")
     cluster.run(0.5)
@@ -311,9 +312,9 @@ def test_topics_followed_without_a_publication_are_bounded() -> None:
     assert len(cluster.logic("a").groups[0].replica._followed) == 101
 
 
-def test_an_entry_of_an_older_epoch_that_a_learner_holds_is_waited_for_until_its_mark_comes() -> None:
-    """MARK-DECIDES: with three copies a member that comes back behind an activation holds entries which it does not
-    know to be committed yet. They are neither missing nor different: a `reset` would be wrong."""
+def test_learner_waits_for_the_mark_of_an_older_entry() -> None:
+    """MARK-DECIDES: with three copies, a member that comes back after an activation holds entries that it does not yet
+    know to be committed. They are neither missing nor different, so that `reset` would be wrong."""
     cluster = Cluster(("a", "b", "c", "d", "e"), min_copies=3, resume_wait=30.0).up()
     old = cluster.coordinator()
     member, other = cluster.others()[:2]
@@ -342,8 +343,8 @@ def test_an_entry_of_an_older_epoch_that_a_learner_holds_is_waited_for_until_its
     assert cluster.delivered(member, "t") == [(1, "1")]
 
 
-def test_a_page_looks_at_no_more_of_a_log_than_it_gives(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However long the log: a resume storm asks for very many pages."""
+def test_page_reads_no_more_of_a_log_than_it_returns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A resume storm asks for very many pages of logs of any length."""
     cluster = Cluster(min_age=60.0).up()
     for number in range(1, 301):
         cluster.publish("a", "t", "x" * 10, id=number)
@@ -370,10 +371,10 @@ def test_a_page_looks_at_no_more_of_a_log_than_it_gives(monkeypatch: pytest.Monk
 
 
 class TestPositionsThatLie:
-    """Whatever clients name, others are served: a tick and ZooKeeper are there for all."""
+    """Positions that do not exist must not slow down ticks or ZooKeeper for other clients."""
 
     def table(self, count: int, after: Position) -> tuple[Cluster, Logic, int, list[Effect]]:
-        """A member of group 0, which all topics are in, `count` of them waited for, and what it said to that."""
+        """Return a member of group 0, which has all topics, with `count` waiting subscriptions, and its effects."""
         cluster = Cluster(groups=1).up()
         logic = cluster.logic(cluster.others()[0])
         logic.resume._ticks = RETRY_TICKS  # the next nine ticks are not those in which all are tried
@@ -383,7 +384,7 @@ class TestPositionsThatLie:
         return cluster, logic, logic.groups[0].replica.synced, effects
 
     def test_zookeeper_is_asked_about_a_group_once_at_a_time(self) -> None:
-        """Twenty connections with 250 topics each kept ZooKeeper's answers to everything else back for five seconds."""
+        """Twenty connections with 250 topics each delayed ZooKeeper's other replies by five seconds."""
         cluster, logic, synced, effects = self.table(50, Position(2**62, 5))
         (asked,) = [effect for effect in effects if isinstance(effect, ZkGet)]
         node = ZkNode(encode(cluster.record()), 1)
@@ -395,14 +396,14 @@ class TestPositionsThatLie:
         assert [(a.receipt, a.position.epoch) for a in effects if isinstance(a, Attached)] == [("reset", synced)] * 49
         assert (logic.resume.waiting, logic.resume._deadlines, logic.resume._unheard_at) == ({}, {}, {})
 
-    def test_an_answer_that_does_not_come_is_asked_for_by_the_next(self) -> None:
+    def test_lost_reply_is_requested_by_the_next_subscription(self) -> None:
         cluster, logic, _, effects = self.table(2, Position(2**62, 5))
         (asked,) = [effect for effect in effects if isinstance(effect, ZkGet)]
         logic.step(ZkReply(asked.request, "unknown"), cluster.now + 0.05)
         effects = logic.step(Attach(0, 9, "u", Position(2**62, 5)), cluster.now + 0.06)
         assert [effect.path for effect in effects if isinstance(effect, ZkGet)] == ["/groups/0"]
 
-    def test_who_waits_is_not_looked_at_until_something_happens(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_waiting_subscriptions_are_not_tried_without_cause(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """A hundred connections with 256 topics each kept a broker busy with its ticks."""
         cluster, logic, synced, _ = self.table(50, Position(0, 0))
         now = cluster.now + 1.0
@@ -424,6 +425,7 @@ class TestPositionsThatLie:
         log.replace(9, synced, [])
         log.committed = 9
         logic.resume.committed(0, log)
+        logic.resume.committed(0, logic.groups[0].replica.log("another"))
         assert (tried, logic.resume.released) == ([], {})
         logic.resume.tick()
         assert len(tried) == 50  # all, now and then
@@ -435,7 +437,7 @@ class TestPositionsThatLie:
         assert len(tried) == 50
         assert logic.resume.waiting == {}
 
-    def test_word_of_a_later_coordinator_stops_the_time_until_its_log_is_here(self) -> None:
+    def test_wait_stops_counting_until_a_later_coordinators_log_arrives(self) -> None:
         cluster, logic, synced, _ = self.table(1, Position(0, 0))
         logic.step(Attach(0, 1, "t", Position(synced, 9)), cluster.now + 1.0)
         logic.gossip.learn(0, synced + 1, "another", cluster.now + 1.0)

@@ -1,4 +1,5 @@
-"""The document, the code and the tests name the same rules; and rules that no other file of this folder names."""
+"""The document, the code and the tests name the same rules; and tests of rules that no other file of this folder
+names."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ def test_document_code_and_tests_name_the_same_rules() -> None:
 
 
 def test_number_promised() -> None:
-    """NUMBER-PROMISED: a coordinator that promised a higher epoch numbers nothing, whoever asks."""
+    """NUMBER-PROMISED: a coordinator that promised a higher epoch numbers nothing."""
     cluster = Cluster().up()
     group = cluster.logic(cluster.coordinator()).groups[0]
     sequencer = group.term.sequencer  # type: ignore[union-attr]
@@ -50,7 +51,7 @@ def test_number_promised() -> None:
 
 
 def test_owner_listed() -> None:
-    """OWNER-LISTED, OWNER: nobody begins an epoch that is another's, or on whose list it is not."""
+    """OWNER-LISTED, OWNER: no broker begins another's epoch, or one on whose list it is not."""
     cluster = Cluster().up()
     coordinator = cluster.coordinator()
     group = cluster.logic(coordinator).groups[0]
@@ -63,7 +64,7 @@ def test_owner_listed() -> None:
 
 
 def test_first_empty() -> None:
-    """FIRST-EMPTY: a record without a source, in a history in which something was numbered, is a broken rule."""
+    """FIRST-EMPTY: a record without a source in a history with numbered entries breaks a rule."""
     cluster = Cluster().up()
     coordinator = cluster.coordinator()
     cluster.publish(coordinator, "t", "x", id=1)
@@ -114,8 +115,8 @@ def test_takeover_source() -> None:
     assert cluster.logic(two).status()["waiting_groups"] == 1
 
 
-def test_longest_wins_over_the_candidates_own_log() -> None:
-    """LONGEST-WINS: what another member holds, and the candidate does not, is adopted with its table."""
+def test_longest_log_wins_over_the_candidates_own() -> None:
+    """LONGEST-WINS: entries of another member that the candidate lacks are adopted with their table."""
     cluster = Cluster().up()
     old = cluster.coordinator()
     one, two = cluster.others()
@@ -135,7 +136,7 @@ def test_longest_wins_over_the_candidates_own_log() -> None:
     assert cluster.logic(one).groups[0].replica.topics["t"].table.rows["p"][0] == 1
 
 
-def test_answers_for_another_phase_are_left_alone() -> None:
+def test_answers_in_another_phase_are_ignored() -> None:
     cluster = Cluster().up()
     coordinator = cluster.coordinator()
     member = cluster.others()[0]
@@ -160,7 +161,7 @@ def test_answers_for_another_phase_are_left_alone() -> None:
     assert term.phase == "over"
 
 
-def test_a_second_promise_of_one_broker_changes_nothing() -> None:
+def test_second_promise_of_a_broker_is_ignored() -> None:
     cluster = Cluster(("a", "b", "c", "d", "e"), min_copies=2).up()
     old = cluster.coordinator()
     cluster.hold = lambda sender, receiver, message: isinstance(message, Promise)
@@ -183,8 +184,8 @@ def test_a_second_promise_of_one_broker_changes_nothing() -> None:
     assert cluster.record().activated
 
 
-def test_a_candidate_of_another_history_begins_anew_with_what_it_is_told() -> None:
-    """A broker that was away when a new history began takes it over, later, as candidate."""
+def test_candidate_of_another_history_adopts_the_answers() -> None:
+    """A broker that was away when a new history began leads it later."""
     cluster = Cluster().up()
     old = cluster.coordinator()
     one, two = cluster.others()
@@ -203,8 +204,8 @@ def test_a_candidate_of_another_history_begins_anew_with_what_it_is_told() -> No
     assert [entry.payload for entry in replica.topics["t"].entries] == [b"old"]
 
 
-def test_an_owner_that_promised_more_gives_its_record_back() -> None:
-    """Only ZooKeeper's data gone and come back older can do that; then nobody must wait for this broker."""
+def test_owner_that_promised_higher_resigns() -> None:
+    """Only an older state of ZooKeeper's data can cause that. No broker must wait for this one then."""
     cluster = Cluster().up()
     old = cluster.coordinator()
     member = cluster.others()[0]
@@ -216,8 +217,8 @@ def test_an_owner_that_promised_more_gives_its_record_back() -> None:
     assert any(cluster[name].notes("resigned") for name in cluster.running())
 
 
-def test_a_lost_list_is_not_activated() -> None:
-    """ACTIVATE-QUORUM: confirmed by q, but known to have lost more than q - 1: another list is written."""
+def test_list_with_too_many_losses_is_not_activated() -> None:
+    """ACTIVATE-QUORUM: q confirmed, but more than q - 1 are known to be lost: another list is written."""
     cluster = Cluster(("a", "b", "c", "d", "e")).up()
     old = cluster.coordinator()
     successor, gone, also, _ = cluster.others()
@@ -237,8 +238,8 @@ def test_a_lost_list_is_not_activated() -> None:
     assert len(cluster.record().members) == 3
 
 
-def test_lost_replies_of_everything_else_are_asked_again() -> None:
-    """Every kind of request may end as `unknown`, the reads too."""
+def test_every_request_with_a_lost_reply_is_repeated() -> None:
+    """Every kind of request may end as `unknown`, reads included."""
     cluster = Cluster()
     cluster.start()
     for _ in range(12):
@@ -265,7 +266,7 @@ def test_lost_replies_of_everything_else_are_asked_again() -> None:
     assert cluster.coordinator() in survivors
 
 
-def test_a_restart_meets_lost_replies_of_its_registration() -> None:
+def test_registration_repeats_steps_with_lost_replies() -> None:
     cluster = Cluster()
     lost: list[str] = []
 
@@ -284,6 +285,6 @@ def test_a_restart_meets_lost_replies_of_its_registration() -> None:
     assert cluster.record().activated
 
 
-def test_a_flush_without_news_is_silent() -> None:
+def test_flush_without_output_is_silent() -> None:
     cluster = Cluster().up()
     assert all(cluster.step(name, Flush()) == [] for name in cluster.names)

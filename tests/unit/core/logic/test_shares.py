@@ -1,4 +1,4 @@
-"""The arithmetic of balance: it comes to rest, even, from anywhere and with news of any age."""
+"""The arithmetic of client balance: it comes to rest, even, from any distribution and with numbers of any age."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_shares_follow_the_weights() -> None:
     [(110, 100.0, 0), (111, 100.0, 6), (150, 100.0, 45), (100, 100.0, 0),
      (2, 1.0, 1), (2, 4 / 3, 0), (3, 4 / 3, 1), (5, 0.0, 5)],
 )  # fmt: skip
-def test_who_has_much_more_than_its_share_gives_down_to_a_little_more(clients: int, share: float, gives: int) -> None:
+def test_broker_far_above_its_share_gives_down_to_slightly_above(clients: int, share: float, gives: int) -> None:
     assert surplus(clients, share) == gives
 
 
@@ -47,8 +47,8 @@ def test_room_ends_at_the_share_rounded_up() -> None:
     assert [room(clients, 4 / 3) for clients in range(4)] == [2, 1, 0, 0]
 
 
-def test_calls_divide_what_there_is_to_give() -> None:
-    """The last step of a rolling update: two have half of the clients each, the third is back and empty."""
+def test_requests_divide_the_surplus() -> None:
+    """The last step of a rolling update: two brokers have half of the clients each, the third is back and empty."""
     three = loads(a=150, b=150, c=0)
     assert requests("c", three, MANY) == [("a", 45), ("b", 45)]
     assert requests("c", three, 50) == [("a", 25), ("b", 25)]
@@ -59,13 +59,13 @@ def test_calls_divide_what_there_is_to_give() -> None:
     assert requests("c", loads(a=100, b=105, c=95), MANY) == []
 
 
-def test_calls_go_to_those_who_give_most_first() -> None:
+def test_requests_go_to_the_largest_surplus_first() -> None:
     assert requests("c", loads(a=400, b=900, c=0, d=100), 100) == [("b", 95), ("a", 5)]
     assert requests("c", loads(a=400, b=900, c=0, d=100), 10) == [("b", 10)]
 
 
-def test_who_leaves_names_those_that_come_out_even() -> None:
-    """A rolling update of three: the first goes to both others, the last to the one that is empty."""
+def test_targets_make_the_receivers_even() -> None:
+    """A rolling update of three: the first broker's clients go to both others, the last one's to the empty one."""
     assert targets(100, loads(a=100, b=100)) == {"a": 50, "b": 50}
     assert targets(150, loads(b=0, c=150)) == {"b": 150}
     assert targets(140, loads(b=10, c=150)) == {"b": 140}
@@ -73,7 +73,7 @@ def test_who_leaves_names_those_that_come_out_even() -> None:
     assert targets(90, {"a": BrokerLoad(100, 0), "b": BrokerLoad(50, 0), "c": BrokerLoad(0, 0)}) == {"a": 60, "b": 30}
 
 
-def test_those_that_moved_least_are_chosen_over_all_edges() -> None:
+def test_least_moved_clients_are_chosen_over_all_edges() -> None:
     edges = {2: (3, 1, 0), 0: (1, 5), 7: ()}
     assert least_moved(edges, 4) == {0: 1, 2: 3}
     assert least_moved(edges, 6) == {0: 3, 2: 3}
@@ -82,8 +82,8 @@ def test_those_that_moved_least_are_chosen_over_all_edges() -> None:
 
 
 def play(random: Random, counts: dict[str, int], weights: dict[str, int], age: int) -> int:
-    """Rounds until nobody requests any more, each broker knowing of the others what was up to `age` rounds ago. Returns
-    how many clients moved."""
+    """Run rounds until no broker requests clients. Each knows the numbers of the others from up to `age` rounds ago.
+    Return the number of clients that moved."""
     history = [dict(counts)]
     moved = quiet = rounds = 0
     while quiet <= age:
@@ -111,7 +111,7 @@ def play(random: Random, counts: dict[str, int], weights: dict[str, int], age: i
 
 
 @pytest.mark.parametrize("age", [0, 1, 4])
-def test_any_cluster_comes_to_rest_even_and_stays(age: int) -> None:
+def test_any_cluster_comes_to_rest_and_stays_even(age: int) -> None:
     for seed in range(300):
         random = Random(seed)
         names = [f"b{number}" for number in range(random.randint(2, 9))]
@@ -128,8 +128,8 @@ def test_any_cluster_comes_to_rest_even_and_stays(age: int) -> None:
         assert play(random, counts, weights, 0) == 0
 
 
-def test_with_fresh_news_nobody_is_moved_without_need() -> None:
-    """What moves is what some had too much, not more: nobody gets above its share only to give again."""
+def test_no_needless_moves_with_fresh_numbers() -> None:
+    """Only a surplus moves: no broker gets above its share and then gives."""
     for seed in range(200):
         random = Random(seed)
         counts = {f"b{number}": random.randint(0, 500) for number in range(random.randint(2, 9))}

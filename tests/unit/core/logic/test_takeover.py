@@ -1,4 +1,5 @@
-"""docs/concepts/replication.md, "Takeover": promises, merge, Sync, activation, and what each of them must not do."""
+"""Promises, merge, Sync and activation, and what each of them must not do (docs/concepts/replication.md,
+"Takeover")."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ def test_acknowledged_publications_survive_their_coordinator() -> None:
 
 
 def test_source_is_activated() -> None:
-    """SOURCE-IS-ACTIVATED: only an activated record is a source; else the old record's own source goes on."""
+    """SOURCE-IS-ACTIVATED: only an activated record becomes a source; otherwise the old record's own source stays."""
     activated = GroupRecord(7, 1, 3, ("a", 1), [("a", 1), ("b", 1)], 2, activated=True, source=None)
     following = activated.next(("b", 1), [("b", 1), ("c", 1)], 2)
     assert following.source == SourceEpoch(3, [("a", 1), ("b", 1)], 2, ("a", 1))
@@ -65,8 +66,8 @@ def test_takeover_quorum(answered: list[tuple[str, int]], enough: bool) -> None:
     assert source.enough(answered) is enough
 
 
-def test_an_adopted_suffix_is_committed_by_activation_only() -> None:
-    """ACTIVATION-COMMITS: an entry that one member held is adopted, and delivered nowhere before the activation."""
+def test_adopted_suffix_is_committed_only_by_activation() -> None:
+    """ACTIVATION-COMMITS: an entry that one member held is adopted, and not delivered before the activation."""
     cluster = Cluster().up()
     old = cluster.coordinator()
     one, two = cluster.others()
@@ -91,8 +92,8 @@ def test_an_adopted_suffix_is_committed_by_activation_only() -> None:
     assert cluster.answers[again].position == Position(cluster.record().first, 1)  # the table came with the log
 
 
-def test_an_answer_counts_with_its_last_part() -> None:
-    """TAKEOVER-MERGE: not at its header. Parts of a link that broke are worth nothing."""
+def test_promise_counts_with_its_last_part() -> None:
+    """TAKEOVER-MERGE: not with its header, and parts from a broken link are worth nothing."""
     cluster = Cluster(("a", "b", "c", "d", "e"), min_copies=3, part_bytes=300).up()
     old = cluster.coordinator()
     members = cluster.others()
@@ -121,7 +122,7 @@ def test_an_answer_counts_with_its_last_part() -> None:
 
 
 def test_member_refuses_lower_epochs_after_its_promise() -> None:
-    """PROMISE: numbering, Sync, Ask and Prepare of a lower epoch are refused."""
+    """PROMISE: numbering, Sync, InventoryRequest and Prepare of a lower epoch are refused."""
     cluster = Cluster().up()
     old = cluster.coordinator()
     member = cluster.others()[0]
@@ -151,7 +152,7 @@ def test_member_refuses_lower_epochs_after_its_promise() -> None:
     assert replica.synced == epoch
 
 
-def test_a_refused_coordinator_streams_no_more_to_that_member() -> None:
+def test_refused_coordinator_stops_streaming_to_that_member() -> None:
     cluster = Cluster().up()
     old = cluster.coordinator()
     term = cluster.logic(old).groups[0].term
@@ -178,8 +179,8 @@ def test_coordinator_stops_numbering_when_it_promises() -> None:
     assert cluster.answers[reference].code == "retry"
 
 
-def test_a_longer_tail_is_cut_at_sync() -> None:
-    """SYNC-WHOLE: a tail that was not adopted goes, however long, and its table with it."""
+def test_sync_cuts_a_longer_tail() -> None:
+    """SYNC-WHOLE: a tail that was not adopted is cut, however long, and its table with it."""
     cluster = Cluster().up()
     old = cluster.coordinator()
     _one, _two = cluster.others()
@@ -209,8 +210,8 @@ def test_a_longer_tail_is_cut_at_sync() -> None:
     assert cluster.delivered(old, "t") == [(1, "1"), (2, "other 2"), (3, "other 3")]
 
 
-def test_an_answer_that_is_not_synced_to_the_source_is_ignored() -> None:
-    """TAKEOVER-MERGE: never let the longest of all logs win. The broker that was cut off becomes candidate itself."""
+def test_promise_not_synced_to_the_source_is_ignored() -> None:
+    """TAKEOVER-MERGE: the longest of all logs must not win. The broker that was cut off becomes candidate itself."""
     cluster = Cluster(("a", "b", "c", "d", "e"), min_copies=2).up()
     old = cluster.coordinator()
     cluster.publish(old, "t", "1", id=1)
@@ -276,7 +277,7 @@ def test_confirmations_of_another_snapshot_or_broker_do_not_count() -> None:
     assert term.phase == "syncing"
 
 
-def test_a_candidate_takes_nothing_before_its_epoch_is_activated() -> None:
+def test_candidate_numbers_nothing_before_activation() -> None:
     cluster = Cluster().up()
     old = cluster.coordinator()
     cluster.hold = lambda sender, receiver, message: isinstance(message, Synced)
@@ -312,9 +313,9 @@ def test_messages_of_another_history_are_refused() -> None:
     assert (sent[1].synced, sent[1].topics) == (0, [])
 
 
-def test_a_promise_of_a_listed_member_that_never_was_synced_adds_nothing() -> None:
+def test_promise_of_a_member_never_synced_adds_nothing() -> None:
     """TAKEOVER-MERGE: the candidate's own log and an answer that is not synced to the source epoch are a quorum, and
-    only what is synced counts."""
+    only the synced log counts."""
     cluster = Cluster(relist_delay=100.0).up()
     old = cluster.coordinator()
     candidate, behind = cluster.others()
@@ -342,8 +343,8 @@ def test_a_promise_of_a_listed_member_that_never_was_synced_adds_nothing() -> No
         assert [entry.payload for entry in cluster.logic(name).groups[0].replica.topics["t"].entries] == [b"1", b"2"]
 
 
-def test_word_of_an_activation_that_is_known_changes_nothing() -> None:
-    """ACTIVATION-COMMITS: once. What was numbered since is committed by its copies, not by another such message."""
+def test_repeated_activation_notice_commits_nothing() -> None:
+    """ACTIVATION-COMMITS: once. What was numbered since is committed by its copies, not by a second notice."""
     cluster = Cluster(("a", "b", "c", "d", "e"), min_copies=3).up()
     coordinator, member = cluster.coordinator(), cluster.others()[0]
     cluster.hold = lambda sender, receiver, message: receiver == coordinator and isinstance(message, Accepted)

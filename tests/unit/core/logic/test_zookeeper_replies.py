@@ -1,4 +1,4 @@
-"""ZooKeeper's replies that are lost, come late, or are of a server that lags behind: who owns a group then."""
+"""Replies of ZooKeeper that are lost, late, or from a server that lags: they must not confuse who leads a group."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RECORD = "/groups/0"
 
 
 def alone_with_zookeeper(cluster: Cluster, name: str) -> Broker:
-    """Nobody else can become a candidate, so that what `name` does is all that happens to the group."""
+    """Keep all other brokers from becoming candidates, so that only `name` acts on the group."""
     for other in cluster.names:
         if other != name:
             cluster.zookeeper(False, other)
@@ -41,7 +41,7 @@ def ephemeral_goes(cluster: Cluster) -> Stored:
 
 
 def once(cluster: Cluster, path: str) -> list[str]:
-    """The next read of `path` gets no reply. Returns who asked, empty until then."""
+    """Lose the reply to the next read of `path`. Return the brokers that asked, empty until then."""
     asked: list[str] = []
 
     def unread(broker: str, read: str) -> bool:
@@ -55,14 +55,14 @@ def once(cluster: Cluster, path: str) -> list[str]:
 
 
 def test_every_request_is_answered_once() -> None:
-    """ONE-REPLY: a second answer would let an owner go on from what it knew before the first."""
+    """ONE-REPLY: a second reply would let an owner continue from its state before the first."""
     cluster = Cluster().up()
     with pytest.raises(InvariantError, match="ONE-REPLY"):
         cluster.step("a", ZkReply(1, "ok"))
 
 
-def test_about_one_group_there_is_one_request_at_a_time() -> None:
-    """ONE-REQUEST, and an epoch that is over is not gone on from."""
+def test_one_request_per_group_at_a_time() -> None:
+    """ONE-REQUEST, and no term continues from an epoch that is over."""
     cluster = Cluster().up()
     logic = cluster.logic(cluster.coordinator())
     term = logic.groups[0].term
@@ -79,7 +79,7 @@ def test_about_one_group_there_is_one_request_at_a_time() -> None:
 # ---- registration
 
 
-def test_a_step_of_the_registration_is_not_asked_twice_at_once_and_again_after_a_lost_reply() -> None:
+def test_registration_step_is_repeated_only_after_a_lost_reply() -> None:
     cluster = Cluster().up()
     cluster.crash("c")
     asked = once(cluster, "/brokers/c")
@@ -95,8 +95,8 @@ def test_a_step_of_the_registration_is_not_asked_twice_at_once_and_again_after_a
     assert cluster.logic("c").incarnation == 2
 
 
-def test_a_node_of_incarnations_that_is_gone_ends_no_life() -> None:
-    """NEWER-LIFE is told by a newer incarnation, not by the loss of what ZooKeeper knew."""
+def test_missing_incarnation_node_stops_no_broker() -> None:
+    """NEWER-LIFE needs a newer incarnation; the loss of ZooKeeper's data is none."""
     cluster = Cluster().up()
     del cluster.store.nodes["/brokers/a"]
     cluster.run(2.0)
@@ -107,8 +107,8 @@ def test_a_node_of_incarnations_that_is_gone_ends_no_life() -> None:
 # ---- candidates
 
 
-def test_who_has_no_presence_node_is_no_candidate() -> None:
-    """EAGER: a broker whose session ended without its knowing must not compete, and is not waited for."""
+def test_broker_without_ephemeral_is_no_candidate() -> None:
+    """EAGER: a broker whose session ended without its knowledge must not compete, and no other waits for it."""
     cluster = Cluster().up()
     old = cluster.coordinator()
     first, second = cluster.logic(old).election.order(0)[1:]
@@ -122,8 +122,8 @@ def test_who_has_no_presence_node_is_no_candidate() -> None:
     assert cluster.record().owner[0] == second
 
 
-def test_an_unknown_write_is_looked_for_until_a_read_is_answered() -> None:
-    """UNKNOWN-READS-AGAIN: the reply to the looking may be lost as well."""
+def test_unknown_write_is_read_until_a_read_is_answered() -> None:
+    """UNKNOWN-READS-AGAIN: the reply to the read may be lost as well."""
     cluster = Cluster().up()
     old = cluster.coordinator()
     candidate, other = cluster.logic(old).election.order(0)[1:]
@@ -150,8 +150,8 @@ def test_an_unknown_write_is_looked_for_until_a_read_is_answered() -> None:
     assert cluster.coordinator() == candidate
 
 
-def test_a_write_that_two_reads_do_not_show_did_not_happen() -> None:
-    """UNKNOWN-READS-AGAIN: then its candidate tries anew."""
+def test_write_that_two_reads_do_not_show_is_given_up() -> None:
+    """UNKNOWN-READS-AGAIN: the candidate then tries again."""
     cluster = Cluster().up()
     old = cluster.coordinator()
     candidate, other = cluster.logic(old).election.order(0)[1:]
@@ -177,8 +177,8 @@ def test_a_write_that_two_reads_do_not_show_did_not_happen() -> None:
     assert cluster.record().epoch == epoch + 1
 
 
-def test_an_owner_whom_nobody_can_be_listed_with_waits_and_says_so() -> None:
-    """The owner's own promise is enough of its source list, but no list can be made of one broker."""
+def test_owner_without_another_broker_to_list_waits_and_logs_it() -> None:
+    """The owner's own promise is enough of its source list, but one broker is not enough for a list."""
     cluster = Cluster().up()
     old = cluster.coordinator()
     broker = alone_with_zookeeper(cluster, old)
@@ -196,8 +196,8 @@ def test_an_owner_whom_nobody_can_be_listed_with_waits_and_says_so() -> None:
     assert cluster.coordinator() == old
 
 
-def test_a_coordinator_that_nobody_can_replace_does_not_stand_back() -> None:
-    """PROGRESS: it is stuck because the others are gone, so that letting go would help nobody."""
+def test_coordinator_that_no_broker_can_replace_does_not_resign() -> None:
+    """PROGRESS: it is stuck because the others are gone; its resignation would help no broker."""
     cluster = Cluster().up()
     old = cluster.coordinator()
     for name in cluster.others():
@@ -216,8 +216,8 @@ def test_a_coordinator_that_nobody_can_replace_does_not_stand_back() -> None:
 
 
 @pytest.mark.parametrize("reason", ["cut off", "draining"])
-def test_an_ephemeral_that_another_should_have_is_not_made_again(reason: str) -> None:
-    """RESTORE-EPHEMERAL: not by a coordinator that could list nobody, nor by one that is about to leave."""
+def test_ephemeral_is_not_restored_by_an_unfit_coordinator(reason: str) -> None:
+    """RESTORE-EPHEMERAL: not by a coordinator that could not fill a list, nor by one that drains."""
     cluster = Cluster().up()
     old = cluster.coordinator()
     alone_with_zookeeper(cluster, old)
@@ -230,8 +230,8 @@ def test_an_ephemeral_that_another_should_have_is_not_made_again(reason: str) ->
     assert EPHEMERAL not in cluster.store.nodes
 
 
-def test_an_ephemeral_is_there_although_a_listing_lacked_it() -> None:
-    """A listing of a server that lags: what is read then, of this session, is left as it is."""
+def test_ephemeral_missing_from_a_stale_listing_is_kept() -> None:
+    """A listing of a server that lags: the read then shows this session's ephemeral, which stays."""
     cluster = Cluster().up()
     old = cluster.coordinator()
     alone_with_zookeeper(cluster, old)
@@ -247,9 +247,9 @@ def test_an_ephemeral_is_there_although_a_listing_lacked_it() -> None:
 
 
 @pytest.mark.parametrize("healed", [False, True])
-def test_an_ephemeral_that_this_brokers_server_lacks_is_made_again(healed: bool) -> None:
-    """HIDDEN-EPHEMERAL: the other servers have one of a session that is over. Made anew it is refused; without being
-    seen it is deleted in the same transaction, unless it has gone by itself: then the one after makes it."""
+def test_hidden_ephemeral_is_deleted_unseen_and_created(healed: bool) -> None:
+    """HIDDEN-EPHEMERAL: the other servers have one of an ended session. The creation is refused. The next try deletes
+    it unseen in the same transaction; if it has gone by itself, the try after that creates it."""
     cluster = Cluster().up()
     old = cluster.coordinator()
     broker = alone_with_zookeeper(cluster, old)
@@ -273,8 +273,8 @@ def test_an_ephemeral_that_this_brokers_server_lacks_is_made_again(healed: bool)
 
 
 @pytest.mark.parametrize("carried_out", [True, False])
-def test_an_ephemeral_whose_making_had_no_reply_is_looked_for(carried_out: bool) -> None:
-    """RESTORE-EPHEMERAL: unknown is neither made nor refused; the term goes on, and the next listing tells."""
+def test_creation_of_an_ephemeral_without_reply_is_checked(carried_out: bool) -> None:
+    """RESTORE-EPHEMERAL: unknown is neither created nor refused. The term continues, and the next listing tells."""
     cluster = Cluster().up()
     old = cluster.coordinator()
     alone_with_zookeeper(cluster, old)
@@ -300,7 +300,7 @@ def test_an_ephemeral_whose_making_had_no_reply_is_looked_for(carried_out: bool)
     assert cluster.coordinator() == old
 
 
-def test_two_new_sessions_at_once() -> None:
+def test_two_new_sessions_in_a_row() -> None:
     """RESTORE-EPHEMERAL: the second comes while the first one's read is under way; the node ends up in the last."""
     cluster = Cluster().up()
     old = cluster.coordinator()
@@ -316,8 +316,8 @@ def test_two_new_sessions_at_once() -> None:
 
 
 @pytest.mark.parametrize("under_way", [ZkGet, ZkCommit])
-def test_an_ephemeral_is_restored_by_one_request_at_a_time(under_way: type[ZkGet] | type[ZkCommit]) -> None:
-    """RESTORE-EPHEMERAL, ONE-REQUEST: a server that takes its time is not asked again meanwhile."""
+def test_ephemeral_is_restored_by_one_request_at_a_time(under_way: type[ZkGet] | type[ZkCommit]) -> None:
+    """RESTORE-EPHEMERAL, ONE-REQUEST: a slow server is not asked again meanwhile."""
     cluster = Cluster().up()
     old = cluster.coordinator()
     broker = alone_with_zookeeper(cluster, old)
@@ -338,7 +338,7 @@ def test_an_ephemeral_is_restored_by_one_request_at_a_time(under_way: type[ZkGet
     assert cluster.store.nodes[EPHEMERAL].owner == broker.session
 
 
-def test_nothing_is_asked_of_a_zookeeper_that_is_away() -> None:
+def test_no_request_is_sent_while_zookeeper_is_away() -> None:
     cluster = Cluster().up()
     cluster.zookeeper(False)
     cluster.settle()
@@ -349,8 +349,8 @@ def test_nothing_is_asked_of_a_zookeeper_that_is_away() -> None:
         assert [effect for effect in cluster[name].effects if isinstance(effect, ZkGet | ZkChildren | ZkCommit)] == []
 
 
-def test_an_old_ephemeral_that_a_server_still_shows_is_not_let_go_in_its_successors_place() -> None:
-    """LET-GO: a hand-over makes the node anew, with the version that it had: the record tells them apart."""
+def test_stale_own_ephemeral_does_not_delete_its_successors() -> None:
+    """LET-GO: a hand-over creates the node again with the same version. The record tells the two apart."""
     cluster = Cluster().up()
     old = cluster.coordinator()
     broker = alone_with_zookeeper(cluster, old)
@@ -373,7 +373,7 @@ def test_an_old_ephemeral_that_a_server_still_shows_is_not_let_go_in_its_success
 
 
 @pytest.mark.parametrize("path", [RECORD, EPHEMERAL])
-def test_letting_go_is_tried_again_when_a_read_had_no_reply(path: str) -> None:
+def test_deletion_of_the_ephemeral_is_retried_after_a_lost_read(path: str) -> None:
     """LET-GO"""
     cluster = Cluster().up()
     old = cluster.coordinator()
@@ -389,9 +389,9 @@ def test_letting_go_is_tried_again_when_a_read_had_no_reply(path: str) -> None:
     assert EPHEMERAL not in cluster.store.nodes
 
 
-def test_an_owner_learns_that_it_was_superseded_only_from_the_record() -> None:
-    """CAS: a refusal alone does not end a term. When the read behind it is lost, the owner goes on until another
-    refusal; a higher epoch is numbered by nobody before this one's quorum has promised it."""
+def test_owner_is_superseded_only_by_a_read_record() -> None:
+    """CAS: a refusal alone does not end a term. When the read after it is lost, the owner continues until another
+    refusal. No broker numbers a higher epoch before this one's quorum has promised it."""
     cluster = Cluster().up()
     old = cluster.coordinator()
     alone_with_zookeeper(cluster, old)
@@ -408,8 +408,8 @@ def test_an_owner_learns_that_it_was_superseded_only_from_the_record() -> None:
     assert term.phase == "over"
 
 
-def test_what_zookeeper_did_not_say_about_epochs_leaves_a_resume_waiting() -> None:
-    """A position of an epoch that nobody here knows: without ZooKeeper's word the time decides."""
+def test_lost_reply_about_an_epoch_leaves_the_resume_waiting() -> None:
+    """A position of an epoch that no broker here knows: without ZooKeeper's reply the time decides."""
     cluster = Cluster().up()
     asked = once(cluster, RECORD)
     assert cluster.attach("a", "t", (cluster.record().epoch + 1000, 3)) is None

@@ -192,8 +192,7 @@ class Resume:
         """Try the marked subscriptions again. Called at the end of a step in which there are any."""
         released, self.released = self.released, {}
         for number, topic in released:
-            if topic in self.waiting.get(number, {}):
-                self._try_topic(self.groups[number], topic)
+            self._try_topic(self.groups[number], topic)
 
     def tick(self) -> None:
         """Answer the subscriptions whose time is up, and try the others now and then."""
@@ -220,6 +219,7 @@ class Resume:
             topics[topic] = still
             return
         del topics[topic]
+        self.released.pop((number, topic), None)
         if not topics:
             del self.waiting[number], self._deadlines[number]
             self._unheard_at.pop(number, None)

@@ -1,4 +1,4 @@
-"""docs/concepts/replication.md, "A broker's lives": learners, lists that take them up, and links that broke."""
+"""Learners, the lists that they join, and broken links (docs/concepts/replication.md, "A broker's lives")."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def members(cluster: Cluster, group: int = 0) -> list[tuple[str, int]]:
     return sorted((name, incarnation) for name, incarnation in cluster.record(group).members)
 
 
-def test_a_restarted_broker_learns_and_is_listed_after_catching_up() -> None:
-    """LISTED-AFTER-CATCHING-UP: a learner votes nothing and takes no clients; then a record lists it."""
+def test_restarted_broker_learns_and_is_listed_after_catching_up() -> None:
+    """LISTED-AFTER-CATCHING-UP: a learner does not vote and accepts no clients; then a record lists it."""
     cluster = Cluster().up()
     coordinator = cluster.coordinator()
     victim, other = cluster.others()
@@ -51,7 +51,7 @@ def test_a_restarted_broker_learns_and_is_listed_after_catching_up() -> None:
     assert cluster.coordinator() == coordinator
 
 
-def test_a_learner_follows_live_traffic_by_the_mark() -> None:
+def test_learner_commits_live_traffic_by_the_mark() -> None:
     cluster = Cluster(relist_delay=1000.0).up()
     victim, other = cluster.others()
     cluster.crash(victim)
@@ -75,7 +75,7 @@ def test_a_learner_follows_live_traffic_by_the_mark() -> None:
     }
 
 
-def test_relisting_skips_the_promises_and_keeps_numbering_until_it_promises() -> None:
+def test_relisting_skips_promises_and_numbers_until_the_owner_promises() -> None:
     cluster = Cluster().up()
     coordinator = cluster.coordinator()
     victim, other = cluster.others()
@@ -93,7 +93,7 @@ def test_relisting_skips_the_promises_and_keeps_numbering_until_it_promises() ->
     assert cluster.answers[reference].position == Position(epoch + 1, 1)
 
 
-def test_an_uncommitted_suffix_survives_a_relisting() -> None:
+def test_uncommitted_suffix_survives_a_relisting() -> None:
     cluster = Cluster(progress_timeout=30.0).up()
     coordinator = cluster.coordinator()
     victim, other = cluster.others()
@@ -108,8 +108,8 @@ def test_an_uncommitted_suffix_survives_a_relisting() -> None:
     assert cluster.logic(other).groups[0].replica.topics["t"].entries[0].epoch < cluster.record().epoch
 
 
-def test_a_restart_is_a_failure_until_it_is_listed_again() -> None:
-    """BY-INCARNATION: a fast restart, before anybody noticed that the old one went."""
+def test_restarted_broker_counts_as_failed_until_listed_again() -> None:
+    """BY-INCARNATION: a fast restart, before any broker noticed the end of the earlier incarnation."""
     cluster = Cluster().up()
     victim, other = cluster.others()
     cluster.publish(other, "t", "x", id=1)
@@ -121,8 +121,8 @@ def test_a_restart_is_a_failure_until_it_is_listed_again() -> None:
     assert cluster.logic(victim).membership.ready
 
 
-def test_a_restarted_owner_does_not_resume_its_epoch() -> None:
-    """Its old ephemeral is there until the session ends; the record names another incarnation."""
+def test_restarted_owner_does_not_resume_its_epoch() -> None:
+    """Its old ephemeral exists until the session ends; the record names another incarnation."""
     cluster = Cluster().up()
     old = cluster.coordinator()
     session = cluster[old].session
@@ -137,7 +137,7 @@ def test_a_restarted_owner_does_not_resume_its_epoch() -> None:
     assert (old, 2) in members(cluster)
 
 
-def test_a_broken_link_is_repaired_by_what_is_missing() -> None:
+def test_repaired_link_carries_only_what_is_missing() -> None:
     cluster = Cluster().up()
     coordinator = cluster.coordinator()
     member, _other = cluster.others()
@@ -158,8 +158,8 @@ def test_a_broken_link_is_repaired_by_what_is_missing() -> None:
     assert parts == [("t", [2, 3]), ("u", [1])]
 
 
-def test_gap_told() -> None:
-    """GAP-TOLD: what was evicted meanwhile is `truncated` to live subscribers at once; the log is taken whole."""
+def test_evicted_entries_are_reported_as_truncated() -> None:
+    """GAP-TOLD: live subscribers are notified of what was evicted meanwhile, and the log is installed whole."""
     cluster = Cluster(messages_per_topic=3, min_age=0.0).up()
     coordinator = cluster.coordinator()
     member, _ = cluster.others()
@@ -174,8 +174,8 @@ def test_gap_told() -> None:
     assert cluster.delivered(member, "t") == [(1, "1"), (6, "6"), (7, "7"), (8, "8")]
 
 
-def test_a_missing_entry_is_asked_for_once() -> None:
-    """ACCEPT: not the next of its topic. (A link loses nothing; should it, the member asks.)"""
+def test_missing_entry_is_requested_once() -> None:
+    """ACCEPT: not the next of its topic. (A link loses nothing; if it did, the member would ask.)"""
     cluster = Cluster().up()
     coordinator = cluster.coordinator()
     member, _ = cluster.others()
@@ -192,7 +192,7 @@ def test_a_missing_entry_is_asked_for_once() -> None:
     assert cluster.delivered(member, "t") == [(1, "1"), (2, "2"), (3, "3")]
 
 
-def test_an_entry_that_is_here_already_changes_nothing() -> None:
+def test_known_entry_changes_nothing() -> None:
     cluster = Cluster().up()
     coordinator = cluster.coordinator()
     member, _ = cluster.others()
@@ -218,7 +218,7 @@ def test_accept_implies_the_activation() -> None:
     assert cluster.delivered(follower, "t") == [(1, "1"), (2, "2")]
 
 
-def test_a_sync_that_would_not_fit_is_asked_for_again() -> None:
+def test_sync_that_does_not_fit_is_requested_again() -> None:
     """`topics_total` and `lasts_total` are checked before anything changes."""
     cluster = Cluster().up()
     coordinator = cluster.coordinator()

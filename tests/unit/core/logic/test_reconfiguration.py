@@ -1,4 +1,4 @@
-"""The brokers of a cluster change while it runs: what waits for all of them waits for those of now."""
+"""A change of the configured brokers while the cluster runs: every wait for all brokers follows it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def owned(cluster: Cluster, name: str) -> int:
     return sum(cluster.coordinator(group) == name for group in range(cluster.groups))
 
 
-def test_the_first_records_wait_for_the_brokers_of_now() -> None:
+def test_first_records_wait_for_the_present_brokers() -> None:
     cluster = Cluster(min_copies=1)
     cluster.start(*TWO)
     cluster.run(2.0)
@@ -24,7 +24,7 @@ def test_the_first_records_wait_for_the_brokers_of_now() -> None:
     assert [note.fields for note in cluster["a"].notes("brokers_configured")] == [{"brokers": ["a", "b"]}]
 
 
-def test_groups_are_evened_out_over_the_brokers_of_now() -> None:
+def test_groups_are_balanced_over_the_present_brokers() -> None:
     cluster = Cluster(("a", "b", "c", "d"), groups=6).up(40.0)
     cluster.crash("d")
     cluster.run(10.0)
@@ -39,7 +39,7 @@ def test_groups_are_evened_out_over_the_brokers_of_now() -> None:
     assert [owned(cluster, name) for name in "abc"] == [2, 2, 2]
 
 
-def test_a_broker_that_is_added_becomes_a_member_and_gets_its_share() -> None:
+def test_added_broker_becomes_a_member_and_gets_its_share() -> None:
     cluster = Cluster(groups=6, min_copies=1)
     cluster.start(*TWO)
     for name in TWO:

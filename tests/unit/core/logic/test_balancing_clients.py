@@ -1,5 +1,5 @@
-"""docs/concepts/replication.md, "A broker's lives": clients that are asked to go elsewhere for balance, and
-docs/decisions/0004-balance-of-clients.md."""
+"""Clients that are asked to move for balance (docs/concepts/replication.md, "A broker's lives";
+docs/decisions/0004-balance-of-clients.md)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROUND = 5.0
 
 
 def calls(cluster: Cluster, name: str) -> list[list[tuple[str, int]]]:
-    """What a broker asked the others for, heartbeat by heartbeat."""
+    """Return the clients that a broker requested from the others, heartbeat by heartbeat."""
     peer = next(other for other in cluster.names if other != name)
     loads = [
         message.load
@@ -34,7 +34,7 @@ def calls(cluster: Cluster, name: str) -> list[list[tuple[str, int]]]:
 # ---- balance ---------------------------------------------------------------------------------------------------
 
 
-def test_clients_come_out_even_and_then_nobody_moves() -> None:
+def test_clients_spread_evenly_and_then_rest() -> None:
     """RECEIVERS-CALL, GIVERS-CAP"""
     cluster, population = uneven(a=150, b=150, c=0)
     population.run(CALM - UP)
@@ -50,8 +50,8 @@ def test_clients_come_out_even_and_then_nobody_moves() -> None:
     assert [effect.value for name in "ab" for effect in cluster[name].of(Observe) if "moves" in effect.metric]
 
 
-def test_a_round_is_bounded() -> None:
-    """Ten clients a second are taken, or a hundredth of the share: an even pace at any size."""
+def test_round_is_bounded() -> None:
+    """Ten clients a second, or a hundredth of the share: about the same time at any size."""
     cluster, population = uneven(a=300, b=300, c=0)
     population.run(CALM + 1.0)
     assert calls(cluster, "c") == [[("a", 25), ("b", 25)]]
@@ -66,14 +66,14 @@ def test_a_round_is_bounded() -> None:
     assert 1000 <= count <= 1010
 
 
-def test_nobody_calls_without_need() -> None:
+def test_balanced_brokers_request_no_clients() -> None:
     cluster, population = uneven(a=109, b=100, c=91)
     population.run(60.0)
     assert (calls(cluster, "c"), asked(cluster)) == ([], 0)
 
 
 @pytest.mark.parametrize("counts", [{"a": 2, "b": 1, "c": 0}, {"a": 0, "b": 1, "c": 1}, {"a": 5, "b": 0, "c": 0}])
-def test_a_handful_is_spread_as_well_as_can_be(counts: dict[str, int]) -> None:
+def test_few_clients_are_spread_as_evenly_as_possible(counts: dict[str, int]) -> None:
     _, population = uneven(**counts)
     population.until_rest(60.0, 300.0)
     spread = population.counts().values()
@@ -94,7 +94,7 @@ def test_weights_are_respected() -> None:
     assert counts["b"] <= 1.1 * 100
 
 
-def test_those_that_moved_least_are_asked_first() -> None:
+def test_clients_that_moved_least_are_asked_first() -> None:
     _, population = uneven(a=150, b=150, c=0)
     for person in population.people[:100]:
         person.moves.append("before")
@@ -103,7 +103,7 @@ def test_those_that_moved_least_are_asked_first() -> None:
     assert max(len(person.moves) for person in population.people) == 1
 
 
-def test_what_an_edge_of_several_has_is_counted_and_asked_for_there() -> None:
+def test_clients_are_counted_and_asked_per_edge() -> None:
     cluster = Cluster().up()
     for name, edges in (("a", {0: (40, 60), 1: (50,)}), ("b", {0: (150,)}), ("c", {})):
         for edge, by_moves in edges.items():
@@ -115,8 +115,8 @@ def test_what_an_edge_of_several_has_is_counted_and_asked_for_there() -> None:
     assert cluster.logic("a").client_balancer.clients == 100
 
 
-def test_several_calls_in_one_round_are_added_up() -> None:
-    """GIVERS-CAP: whoever else gave, and how old the news were that they called by: it keeps its share."""
+def test_requests_in_one_round_add_up() -> None:
+    """GIVERS-CAP: whoever else gave, and however old the requester's numbers: the giver keeps its share."""
     cluster, population = uneven(a=200, b=50, c=50)
     for name in "bc":
         cluster.logic(name).client_balancer._next_request = 1e9
@@ -131,7 +131,7 @@ def test_several_calls_in_one_round_are_added_up() -> None:
     assert asked(cluster, "a") == 98
 
 
-def test_rounds_that_bring_nobody_become_rare_and_balance_comes_all_the_same() -> None:
+def test_fruitless_rounds_back_off_and_balance_is_reached() -> None:
     cluster, population = uneven(a=150, b=150, c=0)
     population.stays = True
     population.run(300.0)
@@ -147,7 +147,7 @@ def test_rounds_that_bring_nobody_become_rare_and_balance_comes_all_the_same() -
 # ---- calm ------------------------------------------------------------------------------------------------------
 
 
-def test_nobody_moves_while_a_broker_is_away_and_then_not_at_once() -> None:
+def test_no_client_moves_while_a_broker_is_away_or_just_back() -> None:
     """CALM-FIRST"""
     cluster, population = uneven(a=150, b=150, c=0, d=0)
     cluster.crash("d")
@@ -161,7 +161,7 @@ def test_nobody_moves_while_a_broker_is_away_and_then_not_at_once() -> None:
     assert asked(cluster) > 0
 
 
-def test_nobody_moves_while_one_leaves() -> None:
+def test_no_client_moves_while_a_broker_drains() -> None:
     """CALM-FIRST"""
     cluster, _ = uneven(a=150, b=150, c=0)
     cluster.give("b", DrainRequest(60.0))
@@ -178,8 +178,8 @@ def test_nobody_moves_while_one_leaves() -> None:
         (ClientLoad(150, False, "next"), "another revision"),
     ],
 )
-def test_nobody_moves_while_one_is_other_than_the_rest(load: ClientLoad | None, why: str) -> None:
-    """CALM-FIRST: an older broker, that says nothing of its clients, among them."""
+def test_no_client_moves_while_one_broker_differs(load: ClientLoad | None, why: str) -> None:
+    """CALM-FIRST: among others an older broker, which says nothing of its clients."""
     cluster, population = uneven(a=150, b=150, c=0)
     cluster.hold = lambda sender, receiver, message: sender == "b" and isinstance(message, Heartbeat)
     for _ in range(40):
@@ -191,7 +191,7 @@ def test_nobody_moves_while_one_is_other_than_the_rest(load: ClientLoad | None, 
     assert population.counts()["c"] == 0
 
 
-def test_nobody_moves_on_old_news_or_without_zookeeper() -> None:
+def test_no_client_moves_on_old_numbers_or_without_zookeeper() -> None:
     """CALM-FIRST"""
     cluster, population = uneven(a=150, b=150, c=0)
     population.run(CALM - UP - 3.0)
@@ -210,7 +210,7 @@ def test_nobody_moves_on_old_news_or_without_zookeeper() -> None:
     assert max(population.counts().values()) <= 110
 
 
-def test_a_call_of_a_broker_without_an_address_is_not_heard() -> None:
+def test_request_of_a_broker_without_an_address_is_ignored() -> None:
     cluster, _ = uneven(a=150, b=150, c=0)
     live = cluster.logic("a").membership.live
     live["c"] = replace(live["c"], url="")
@@ -218,8 +218,8 @@ def test_a_call_of_a_broker_without_an_address_is_not_heard() -> None:
     assert asked(cluster) == 0
 
 
-def test_a_broker_that_is_not_configured_waits_to_leave() -> None:
-    """CALM-FIRST: a cluster that shrinks. The others wait for it, and its clients go to those that stay."""
+def test_unconfigured_broker_receives_no_clients() -> None:
+    """CALM-FIRST: a cluster that shrinks. The others wait for its end, and its clients go to those that stay."""
     cluster, population = uneven(a=60, b=60, c=60, d=60, e=60)
     for name in "abc":
         cluster.give(name, BrokersConfigured(("a", "b", "c")))

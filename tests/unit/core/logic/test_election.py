@@ -1,5 +1,5 @@
-"""docs/concepts/replication.md, "Takeover": who writes a group's record, what an outcome that stays unknown means, and
-when a candidate or a coordinator stands back."""
+"""The choice of the next leader: writes of records, unknown outcomes, resignation (docs/concepts/replication.md,
+"Takeover")."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from migratory_testing.brokers import Cluster
 
 
 def writes(commit: ZkCommit, activated: bool) -> bool:
-    """Whether a transaction writes a group's record, activated or not."""
+    """Return whether a transaction writes a group's record, activated or not."""
     return any(
         isinstance(operation, (ZkWrite, ZkCreate))
         and operation.path.startswith("/groups/")
@@ -33,7 +33,7 @@ def writes(commit: ZkCommit, activated: bool) -> bool:
 
 
 def test_activation_is_a_compare_and_set() -> None:
-    """ACTIVATE-CAS: a candidate whose record was overtaken is no coordinator."""
+    """ACTIVATE-CAS: a candidate whose record was superseded does not become coordinator."""
     cluster = Cluster().up()
     old = cluster.coordinator()
     cluster.hold = lambda sender, receiver, message: isinstance(message, Synced)
@@ -53,8 +53,8 @@ def test_activation_is_a_compare_and_set() -> None:
 
 @pytest.mark.parametrize("activated", [False, True], ids=["record", "activation"])
 @pytest.mark.parametrize("carried_out", [True, False])
-def test_an_unknown_outcome_is_read_again(activated: bool, carried_out: bool) -> None:
-    """UNKNOWN-READS-AGAIN: a lost reply is no defeat; the record is mine if owner and epoch are mine."""
+def test_unknown_outcome_is_read_again(activated: bool, carried_out: bool) -> None:
+    """UNKNOWN-READS-AGAIN: a lost reply is no defeat; the record is this broker's if owner and epoch are."""
     cluster = Cluster().up()
     old = cluster.coordinator()
     lost: list[str] = []
@@ -77,7 +77,7 @@ def test_an_unknown_outcome_is_read_again(activated: bool, carried_out: bool) ->
     assert cluster.answers[reference].code == ""
 
 
-def test_an_unknown_activation_of_a_record_that_was_overtaken() -> None:
+def test_unknown_activation_of_a_superseded_record_ends_the_term() -> None:
     cluster = Cluster().up()
     old = cluster.coordinator()
     done: list[str] = []
@@ -100,8 +100,8 @@ def test_an_unknown_activation_of_a_record_that_was_overtaken() -> None:
     assert record.epoch > cluster.logic(done[0]).groups[0].replica.first + 2  # above the one that overtook it
 
 
-def test_an_unknown_activation_is_found_although_it_cannot_be_tried_again() -> None:
-    """UNKNOWN-READS-AGAIN, PROGRESS: it was carried out; before that could be read, two of the list were replaced."""
+def test_unknown_activation_is_recognised_when_it_cannot_be_retried() -> None:
+    """UNKNOWN-READS-AGAIN, PROGRESS: it was carried out, and two of the list were replaced before it could be read."""
     cluster = Cluster(("a", "b", "c", "d")).up()
     old = cluster.coordinator()
     cluster.publish(old, "t", "x", id=1)
@@ -137,8 +137,8 @@ def test_an_unknown_activation_is_found_although_it_cannot_be_tried_again() -> N
     assert (log.last, log.committed) == (2, 2)
 
 
-def test_only_an_own_record_that_was_activated_makes_a_reign_active() -> None:
-    """ACTIVATE-CAS: whatever a read shows that may lag behind, or show what another wrote."""
+def test_only_the_own_activated_record_activates_a_term() -> None:
+    """ACTIVATE-CAS: reads may lag behind, or show another broker's record."""
     cluster = Cluster().up()
     old = cluster.coordinator()
     cluster.hold = lambda sender, receiver, message: isinstance(message, Synced)
@@ -156,7 +156,7 @@ def test_only_an_own_record_that_was_activated_makes_a_reign_active() -> None:
     assert term.version == 99
 
 
-def test_zookeeper_goes_in_the_middle_of_a_takeover() -> None:
+def test_takeover_waits_while_zookeeper_is_away() -> None:
     cluster = Cluster().up()
     old = cluster.coordinator()
     cluster.hold = lambda sender, receiver, message: isinstance(message, Synced)
@@ -171,7 +171,7 @@ def test_zookeeper_goes_in_the_middle_of_a_takeover() -> None:
     assert cluster.record().activated
 
 
-def test_a_candidate_that_makes_no_progress_writes_once_more_and_then_stands_back() -> None:
+def test_candidate_without_progress_retries_once_and_resigns() -> None:
     """PROGRESS"""
     cluster = Cluster().up()
     old = cluster.coordinator()
@@ -197,7 +197,7 @@ def test_a_candidate_that_makes_no_progress_writes_once_more_and_then_stands_bac
     assert cluster.record().activated
 
 
-def test_a_coordinator_that_cannot_commit_lists_anew() -> None:
+def test_coordinator_that_cannot_commit_writes_another_list() -> None:
     """PROGRESS, active: its member confirms nothing any more."""
     cluster = Cluster().up()
     old = cluster.coordinator()
@@ -210,7 +210,7 @@ def test_a_coordinator_that_cannot_commit_lists_anew() -> None:
     assert cluster.coordinator() == old
 
 
-def test_an_isolated_coordinator_lets_go_and_another_takes_over() -> None:
+def test_isolated_coordinator_resigns_and_another_takes_over() -> None:
     cluster = Cluster().up()
     old = cluster.coordinator()
     others = cluster.others()
@@ -226,8 +226,8 @@ def test_an_isolated_coordinator_lets_go_and_another_takes_over() -> None:
     assert len(cluster.record().members) == 3
 
 
-def test_the_owner_goes_on_without_its_ephemeral_until_it_promises() -> None:
-    """A coordinator whose ephemeral expired goes on; it makes it again if nobody wrote a record meanwhile (A10)."""
+def test_owner_continues_without_its_ephemeral_until_it_promises() -> None:
+    """A coordinator whose ephemeral expired continues, and creates it again if no other record was written (A10)."""
     cluster = Cluster().up()
     old = cluster.coordinator()
     for name in cluster.names:
@@ -256,7 +256,7 @@ def test_a10_an_expired_session_is_restored_or_succeeded() -> None:
     assert cluster.answers[reference].code == ""
 
 
-def test_an_own_ephemeral_of_an_older_session_is_replaced() -> None:
+def test_own_ephemeral_of_an_older_session_is_replaced() -> None:
     """RESTORE-EPHEMERAL: delete and create in one transaction."""
     cluster = Cluster().up()
     old = cluster.coordinator()
@@ -270,7 +270,7 @@ def test_an_own_ephemeral_of_an_older_session_is_replaced() -> None:
     assert cluster.record().epoch == cluster.logic(old).groups[0].replica.synced
 
 
-def test_a_coordinator_whose_record_was_overtaken_by_one_who_is_gone_tries_in_its_turn() -> None:
+def test_coordinator_superseded_by_a_dead_candidate_tries_in_its_turn() -> None:
     cluster = Cluster().up()
     old = cluster.coordinator()
     node = cluster.store.nodes["/groups/0"]
@@ -287,8 +287,8 @@ def test_a_coordinator_whose_record_was_overtaken_by_one_who_is_gone_tries_in_it
     assert cluster.coordinator() == old
 
 
-def test_hand_over_removes_the_ephemeral_in_the_transaction() -> None:
-    """HAND-OVER: the coordinator numbers until it promises; the successor is the named one."""
+def test_hand_over_replaces_the_ephemeral_in_one_transaction() -> None:
+    """HAND-OVER: the coordinator numbers until it promises; the successor is the one it named."""
     cluster = Cluster().up()
     old = cluster.coordinator()
     successor = cluster.others()[1]
@@ -306,7 +306,7 @@ def test_hand_over_removes_the_ephemeral_in_the_transaction() -> None:
     assert cluster.answers[reference].position == Position(epoch + 1, 2)
 
 
-def test_lower_ranks_wait_and_those_that_hold_the_groups_come_first() -> None:
+def test_candidates_try_in_order_and_ready_brokers_come_first() -> None:
     cluster = Cluster().up()
     old = cluster.coordinator()
     one, two = cluster.others()
@@ -328,7 +328,7 @@ def test_groups_spread_evenly_over_the_survivors() -> None:
     assert sum(counts.values()) == 60
 
 
-def test_a_group_whose_record_cannot_be_read_waits_and_says_so() -> None:
+def test_group_with_an_unreadable_record_waits_and_logs_it() -> None:
     cluster = Cluster().up()
     old = cluster.coordinator()
     cluster.store.nodes["/groups/0"].data = b"not a record"

@@ -1,5 +1,5 @@
-"""A duplicate's old position is looked up, not searched for: the same answers as going through the whole log, at a cost
-that does not grow with it."""
+"""The index that finds a duplicate's old position: the same results as a scan of the whole log, at a cost that does not
+grow with it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def filled(count: int, publishers: int = 3) -> TopicLog:
 
 
 def steps(log: TopicLog, publisher: str, number: int) -> int:
-    """Entries that a search looks at, told from its lines that run."""
+    """Return the number of entries that a search visits, counted by the lines that run."""
     looked = 0
 
     def trace(frame: object, event: str, argument: object) -> object:
@@ -54,7 +54,7 @@ def steps(log: TopicLog, publisher: str, number: int) -> int:
 
 @pytest.mark.usefixtures("nothing_is_near")
 @pytest.mark.parametrize("seed", range(20))
-def test_it_finds_what_going_through_all_entries_finds(seed: int) -> None:
+def test_index_finds_the_same_as_a_scan(seed: int) -> None:
     chance = random.Random(seed)
     log = TopicLog("t")
     names = [f"p{number}" for number in range(chance.choice((1, 3, 40)))]
@@ -85,7 +85,7 @@ def test_the_cost_does_not_grow_with_the_log() -> None:
     assert max(costs) < 12 * SCANNED_ENTRIES
 
 
-def test_what_came_since_the_last_search_is_all_that_is_looked_at() -> None:
+def test_search_reads_only_new_entries() -> None:
     log = filled(20_000)
     log.find("p1", 1)
     for number in range(20_001, 20_101):
@@ -102,7 +102,7 @@ def traced() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("traced")
-def test_it_is_small_and_only_there_when_it_is_needed() -> None:
+def test_index_is_small_and_built_on_demand() -> None:
     log = filled(20_000)
     before = tracemalloc.get_traced_memory()[0]
     assert log.find(f"p{20_000 % 3}", 20_000) is log.entry(20_000)  # one of the newest

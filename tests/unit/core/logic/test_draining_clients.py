@@ -1,5 +1,5 @@
-"""docs/concepts/replication.md, "A broker's lives", and docs/decisions/0004-balance-of-clients.md: where the clients of
-a broker that leaves are sent, and how often they move while brokers are updated or added."""
+"""Where the clients of a draining broker are sent, and how often clients move during an update or scaling
+(docs/decisions/0004-balance-of-clients.md)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def drain(cluster: Cluster, name: str) -> tuple[Server, ...]:
     return told.servers
 
 
-def test_clients_of_a_leaver_come_out_even() -> None:
+def test_clients_of_a_draining_broker_spread_evenly() -> None:
     """UPDATED-FIRST: without revisions, to all that stay, by the room that they have."""
     cluster, _ = uneven(a=80, b=20, c=100)
     cluster.run(1.0)
@@ -39,10 +39,10 @@ def test_clients_of_a_leaver_come_out_even() -> None:
         ("", {"a": "r1", "b": ""}, {"ws://a": 100}),
     ],
 )
-def test_a_leaver_sends_its_clients_to_those_of_another_revision(
+def test_draining_broker_prefers_brokers_of_another_revision(
     mine: str, theirs: dict[str, str], named: dict[str, int]
 ) -> None:
-    """UPDATED-FIRST: even if the others had more room; those are drained next."""
+    """UPDATED-FIRST: even if the others had more room, because those are drained next."""
     cluster = Cluster()
     for name, revision in {**theirs, "c": mine}.items():
         cluster.config["revision"] = revision
@@ -53,21 +53,21 @@ def test_a_leaver_sends_its_clients_to_those_of_another_revision(
     assert {server.url: server.weight for server in drain(cluster, "c")} == named
 
 
-def test_while_counts_are_unknown_weights_decide() -> None:
+def test_weights_decide_while_counts_are_unknown() -> None:
     cluster, _ = uneven(a=80, b=20, c=100)
     cluster.logic("c").membership.peers.pop("a")
     cluster.hold = lambda sender, receiver, message: sender == "a" and isinstance(message, Heartbeat)
     assert drain(cluster, "c") == (Server("ws://a", 100), Server("ws://b", 100))
 
 
-def test_a_leaver_without_clients_names_who_stays() -> None:
+def test_draining_broker_without_clients_names_the_remaining_brokers() -> None:
     cluster, _ = uneven(a=80, b=20, c=0)
     assert drain(cluster, "c") == (Server("ws://a", 100), Server("ws://b", 100))
 
 
 @pytest.mark.parametrize("comes", [True, False])
-def test_who_became_ready_just_now_is_waited_for_a_moment(comes: bool) -> None:
-    """DRAIN-ORDER: whoever drains brokers one after the other knows sooner than ZooKeeper tells."""
+def test_drain_waits_a_moment_for_news_of_ready_brokers(comes: bool) -> None:
+    """DRAIN-ORDER: the process that drains one broker after the other knows sooner than ZooKeeper tells."""
     cluster, _ = uneven(a=60, b=60, c=60)
     known = cluster.logic("c").membership.known
     ready = known["b"]
@@ -82,7 +82,7 @@ def test_who_became_ready_just_now_is_waited_for_a_moment(comes: bool) -> None:
     assert [server.url for server in told.servers] == ["ws://a", "ws://b"][: 1 + comes]
 
 
-def test_those_that_leave_as_well_are_not_named() -> None:
+def test_other_draining_brokers_are_not_named() -> None:
     cluster, _ = uneven(a=60, b=60, c=60, d=60)
     cluster.hold = lambda sender, receiver, message: sender == "d" and isinstance(message, Heartbeat)
     cluster.hears_load("c", "d", ClientLoad(60, True))  # its heartbeat is faster than ZooKeeper
@@ -90,7 +90,7 @@ def test_those_that_leave_as_well_are_not_named() -> None:
 
 
 def rolled(cluster: Cluster, population: Population, name: str, revision: str) -> None:
-    """Drained, and started again under another revision."""
+    """Drain a broker and start it again under another revision."""
     cluster.give(name, DrainRequest(10.0))
     population.run(11.0)
     assert population.counts()[name] == 0
@@ -105,9 +105,9 @@ def rolled(cluster: Cluster, population: Population, name: str, revision: str) -
 
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("order", ["cba", "abc", "bca"])
-def test_a_rolling_update_moves_nobody_more_than_twice(order: str, seed: int) -> None:
-    """UPDATED-FIRST: 1/3 move, then 1/2 twice, then 1/3 come back: 5/3 of a move for each client. What is kept above
-    the share, within the bound, saves some of it."""
+def test_rolling_update_moves_no_client_more_than_twice(order: str, seed: int) -> None:
+    """UPDATED-FIRST: 1/3 move, then 1/2 twice, then 1/3 come back: 5/3 moves for each client. What brokers keep above
+    their share, within the bound, saves some of them."""
     cluster = Cluster(revision="r1").up()
     population = Population(cluster, seed, a=60, b=60, c=60)
     for name in order:
@@ -123,7 +123,7 @@ def test_a_rolling_update_moves_nobody_more_than_twice(order: str, seed: int) ->
     assert [len(person.moves) for person in population.people] == before
 
 
-def test_scaling_up_moves_nobody_twice() -> None:
+def test_scaling_up_moves_no_client_twice() -> None:
     cluster, population = uneven(a=100, b=100, c=100)
     population.run(CALM)
     cluster.names = ("a", "b", "c", "d", "e")

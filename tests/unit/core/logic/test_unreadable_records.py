@@ -1,5 +1,5 @@
-"""Nodes of ours that another program wrote into: nobody fails on them, they are named in the log, and all goes on from
-where it was once they hold again what they held."""
+"""ZooKeeper nodes with data of another program: brokers keep running, log the node, and continue once the data are
+valid again."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ RECORD = GroupRecord(5, 1, 8, ("a", 1), [("a", 1)], 1, True, SOURCE)
 
 
 def plant(cluster: Cluster, path: str, contents: bytes) -> None:
-    """As a person with ZooKeeper's own command does."""
+    """Write into a node, as an operator can with ZooKeeper's own command."""
     node = cluster.store.nodes.get(path)
     cluster.store.nodes[path] = (
         Stored(contents, 0, 0) if node is None else Stored(contents, node.version + 1, node.owner)
@@ -54,7 +54,7 @@ def takes_publications(cluster: Cluster, id: int) -> bool:
 
 @pytest.mark.parametrize("decode", [decode_group, decode_member, decode_cluster])
 @pytest.mark.parametrize("contents", GARBAGE)
-def test_what_no_broker_wrote_is_one_kind_of_error(decode, contents: bytes) -> None:  # type: ignore[no-untyped-def]
+def test_foreign_data_raises_bad_record(decode, contents: bytes) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(BadRecord) as caught:
         decode(contents)
     assert len(str(caught.value)) > 10
@@ -65,7 +65,7 @@ def test_what_no_broker_wrote_is_one_kind_of_error(decode, contents: bytes) -> N
     [("epoch", -1), ("epoch", 2**63), ("first", 2**70), ("history", 2**63), ("copies", 0), ("members", []),
      ("members", [("a", -1)]), ("owner", ("a", 2**63))],
 )  # fmt: skip
-def test_a_record_whose_numbers_fit_nowhere_is_refused(field: str, value: object) -> None:
+def test_record_with_numbers_beyond_64_bits_is_refused(field: str, value: object) -> None:
     """They would go into messages between brokers, which hold 64 bits."""
     assert decode_group(encode(RECORD)) == RECORD
     wrong = msgspec.structs.replace(RECORD, **{field: value})
@@ -73,7 +73,7 @@ def test_a_record_whose_numbers_fit_nowhere_is_refused(field: str, value: object
         decode_group(msgspec.json.encode(wrong))
 
 
-def test_a_weight_that_clients_refuse_is_refused() -> None:
+def test_invalid_weight_is_refused() -> None:
     member = MemberRecord(1, "ws://a", "a:1", 100, True, False)
     assert decode_member(encode(member)) == member
     with pytest.raises(BadRecord, match="weight"):
@@ -81,14 +81,14 @@ def test_a_weight_that_clients_refuse_is_refused() -> None:
     assert decode_cluster(encode(ClusterRecord(7))) == ClusterRecord(7)
 
 
-def test_only_our_own_names_are_groups() -> None:
+def test_only_decimal_names_are_groups() -> None:
     assert group_number("12") == 12
     for name in ("", "x", "-1", "1x", "\N{SUPERSCRIPT TWO}", "\N{ARABIC-INDIC DIGIT ONE}", "9" * 5000):
         assert group_number(name) is None
 
 
 @pytest.mark.parametrize("contents", [b"", b"{}", b"\xff"])
-def test_an_unreadable_member_stops_nobody(contents: bytes) -> None:
+def test_unreadable_member_is_logged_and_ignored(contents: bytes) -> None:
     cluster = Cluster().up()
     before = cluster["c"].logic.membership.servers()
     plant(cluster, "/members/stranger", contents)
@@ -103,7 +103,7 @@ def test_an_unreadable_member_stops_nobody(contents: bytes) -> None:
     assert takes_publications(cluster, 1)
 
 
-def test_an_own_node_of_an_older_session_that_cannot_be_read_is_replaced() -> None:
+def test_unreadable_own_ephemeral_of_an_older_session_is_replaced() -> None:
     cluster = Cluster().up()
     old = cluster["b"].session
     cluster.store.nodes["/members/b"] = replace(cluster.store.nodes["/members/b"], data=b"{}", owner=old + 1000)
@@ -114,7 +114,7 @@ def test_an_own_node_of_an_older_session_that_cannot_be_read_is_replaced() -> No
     assert decode_member(node.data).incarnation == 1
 
 
-def test_strange_names_among_the_coordinators_are_passed_over() -> None:
+def test_foreign_names_among_the_coordinators_are_ignored() -> None:
     cluster = Cluster().up()
     for name in ("\N{SUPERSCRIPT TWO}", "x", "99"):
         plant(cluster, f"/coordinators/{name}", b"")
@@ -123,7 +123,7 @@ def test_strange_names_among_the_coordinators_are_passed_over() -> None:
     assert takes_publications(cluster, 1)
 
 
-def test_a_cluster_node_that_no_broker_wrote_is_told_in_words() -> None:
+def test_foreign_cluster_node_stops_the_broker_with_a_reason() -> None:
     cluster = Cluster()
     cluster.store.nodes["/cluster"] = Stored(b"not ours", 0, 0)
     cluster.start()
@@ -135,7 +135,7 @@ def test_a_cluster_node_that_no_broker_wrote_is_told_in_words() -> None:
 
 
 @pytest.mark.parametrize("contents", [b"", b'{"epoch":1}', b'{"history":"\xff"}'])
-def test_a_group_whose_record_cannot_be_read_goes_on_under_its_owner_and_waits_without(contents: bytes) -> None:
+def test_group_with_an_unreadable_record_continues_only_under_its_owner(contents: bytes) -> None:
     cluster = Cluster().up()
     owner = cluster.coordinator()
     right = cluster.store.nodes["/groups/0"].data
@@ -153,8 +153,8 @@ def test_a_group_whose_record_cannot_be_read_goes_on_under_its_owner_and_waits_w
     assert cluster.delivered("c" if owner != "c" else "b", "t")[-1][0] == 2
 
 
-def test_an_owner_whose_ephemeral_goes_keeps_its_reign_when_the_record_cannot_be_read() -> None:
-    """No candidate could go on from such a record either."""
+def test_owner_keeps_its_term_when_the_record_is_unreadable() -> None:
+    """No candidate could continue from such a record either."""
     cluster = Cluster().up()
     owner = cluster.coordinator()
     plant(cluster, "/groups/0", b"garbage")
@@ -167,13 +167,13 @@ def test_an_owner_whose_ephemeral_goes_keeps_its_reign_when_the_record_cannot_be
     assert takes_publications(cluster, 1)
 
 
-def test_a_record_that_cannot_be_read_after_an_unknown_result_is_not_taken_for_the_own() -> None:
-    """UNKNOWN-READS-AGAIN: what is read again may be anything."""
+def test_unreadable_record_after_an_unknown_outcome_is_not_the_own() -> None:
+    """UNKNOWN-READS-AGAIN: the second read may return anything."""
     cluster = Cluster()
     spoiled: list[str] = []
 
     def spoil(broker: str, commit: ZkCommit) -> bool:
-        """The reply to the first record is lost, and another program writes before it is read again."""
+        """Lose the reply to the first record, and let another program write before it is read again."""
         if spoiled or not any(operation.path == "/groups/0" for operation in commit.operations):
             return False
         spoiled.append(broker)
@@ -189,7 +189,7 @@ def test_a_record_that_cannot_be_read_after_an_unknown_result_is_not_taken_for_t
     assert cluster.logic(spoiled[0]).election.states[0].waiting.startswith("its record cannot be read: ")
 
 
-def test_an_activation_that_is_read_again_as_garbage_is_not_activated() -> None:
+def test_unreadable_record_does_not_activate() -> None:
     cluster = Cluster()
     spoiled: list[str] = []
 
@@ -210,7 +210,7 @@ def test_an_activation_that_is_read_again_as_garbage_is_not_activated() -> None:
     assert str(over.fields["reason"]).startswith("its record cannot be read: ")
 
 
-def test_a_subscriber_who_waits_for_what_the_record_says_is_answered_in_time() -> None:
+def test_resume_that_needs_an_unreadable_record_is_answered_in_time() -> None:
     cluster = Cluster().up()
     plant(cluster, "/groups/0", b"garbage")
     attached = cluster.attach("a", "t", (2**40, 5), wait=30.5)
@@ -218,7 +218,7 @@ def test_a_subscriber_who_waits_for_what_the_record_says_is_answered_in_time() -
     assert attached.receipt == "reset"
 
 
-def test_a_drain_ends_with_an_unreadable_record() -> None:
+def test_drain_ends_with_an_unreadable_record() -> None:
     cluster = Cluster().up()
     owner = cluster.coordinator()
     plant(cluster, "/groups/0", b"garbage")

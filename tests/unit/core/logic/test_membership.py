@@ -1,5 +1,5 @@
-"""docs/concepts/replication.md, "A broker's lives": incarnations, links, readiness and what others are told of a
-broker."""
+"""Incarnations, links, readiness, and what a broker announces of itself (docs/concepts/replication.md, "A broker's
+lives")."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from migratory_testing.brokers import Cluster
 from migratory_testing.zookeeper_tree import Stored
 
 
-def test_a_newer_incarnation_of_the_own_name_stops_the_process() -> None:
-    """NEWER-LIFE: by the own timed read, by the presence node, or by what a peer says."""
+def test_newer_incarnation_of_the_own_name_stops_the_process() -> None:
+    """NEWER-LIFE: learned by the own timed read, by the ephemeral, or from a peer."""
     cluster = Cluster().up()
     cluster.store.nodes["/brokers/a"].version += 1
     cluster.run(1.0)
@@ -36,7 +36,7 @@ def test_a_newer_incarnation_of_the_own_name_stops_the_process() -> None:
     assert "incarnation 2 of broker a" in stop.reason
 
 
-def test_a_presence_node_of_a_newer_life_is_left_alone() -> None:
+def test_ephemeral_of_a_newer_incarnation_is_left_alone() -> None:
     cluster = Cluster().up()
     node = cluster.store.nodes["/members/b"]
     node.data = node.data.replace(b'"incarnation":1', b'"incarnation":9')
@@ -49,9 +49,9 @@ def test_a_presence_node_of_a_newer_life_is_left_alone() -> None:
 
 
 @pytest.mark.parametrize("how", ["replaced", "gone", "gone unnoticed"])
-def test_a_presence_node_that_was_taken_away_is_made_again(how: str) -> None:
-    """RESTORE-EPHEMERAL: an older life read the node that was there before, and its transaction finds the newer one's,
-    with the version that it read."""
+def test_removed_ephemeral_is_created_again(how: str) -> None:
+    """RESTORE-EPHEMERAL: an older incarnation read the earlier ephemeral, and its transaction deletes the newer one,
+    which has the same version."""
     cluster = Cluster().up()
     cluster.restart("b")
     cluster.run(3.0)
@@ -70,7 +70,7 @@ def test_a_presence_node_that_was_taken_away_is_made_again(how: str) -> None:
     assert all(cluster.logic(name).membership.live["b"].incarnation == 2 for name in cluster.names)
 
 
-def test_a_link_to_an_old_life_is_refused() -> None:
+def test_link_to_an_old_incarnation_is_refused() -> None:
     cluster = Cluster().up()
     logic = cluster.logic("a")
     logic.membership.learn("b", 5)
@@ -88,7 +88,7 @@ def test_a_link_to_an_old_life_is_refused() -> None:
     assert "b" not in logic.ctx.links
 
 
-def test_messages_with_impossible_groups_are_ignored() -> None:
+def test_messages_about_unknown_groups_are_ignored() -> None:
     cluster = Cluster().up()
     assert cluster.step("a", PeerReceived("b", (HandOver(77, 1, 1),))) == []
     assert cluster.step("a", PeerReceived("b", (Publication(1, 1, b""),))) == []  # type: ignore[arg-type]
@@ -107,8 +107,9 @@ def test_server_list_and_admission_follow_readiness() -> None:
     assert [server.url for server in cluster["a"].of(ServerList)[-1].servers] == ["ws://a", "ws://b"]
 
 
-def test_links_are_kept_while_zookeeper_does_not_name_their_end() -> None:
-    """All sessions expired with ZooKeeper away; when it is back, each is named again with the same incarnation."""
+def test_links_are_kept_until_zookeeper_names_a_newer_incarnation() -> None:
+    """All sessions expired with ZooKeeper away; when it is back, each broker is listed again with the same
+    incarnation."""
     cluster = Cluster().up()
     cluster.zookeeper(False)
     cluster.run(2.0)
@@ -130,7 +131,7 @@ def test_links_are_kept_while_zookeeper_does_not_name_their_end() -> None:
     assert cluster.record().activated
 
 
-def test_configurations_that_differ_must_not_meet() -> None:
+def test_brokers_with_different_cluster_configurations_stop() -> None:
     cluster = Cluster().up()
     cluster.crash("a")
     cluster.groups = 7
@@ -142,7 +143,7 @@ def test_configurations_that_differ_must_not_meet() -> None:
     assert "7" in stop.reason
 
 
-def test_status_names_what_an_operator_asks_for() -> None:
+def test_status_has_the_fields_for_operators() -> None:
     cluster = Cluster().up()
     coordinator = cluster.coordinator()
     cluster.publish("a", "t", "x", id=1)
@@ -161,8 +162,8 @@ def test_status_names_what_an_operator_asks_for() -> None:
     assert fresh.logic("a").status()["roles"]["none"] == 1  # type: ignore[index]
 
 
-def test_a_process_that_was_frozen_looks_before_it_acts() -> None:
-    """What waited in its sockets is not acted upon as if no time had passed."""
+def test_frozen_process_checks_fencing_before_it_acts() -> None:
+    """Messages that waited in its sockets are not handled as if no time had passed."""
     cluster = Cluster().up()
     cluster.run(5.0)
     cluster.now += 20.0

@@ -1,4 +1,4 @@
-"""Replies that come late, brokers that are in the middle of something else, and other rare turns."""
+"""Rare interleavings: late replies, sessions lost in a takeover, snapshots in parts, stale reads."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from migratory_testing.brokers import Cluster
 from migratory_testing.zookeeper_tree import Stored
 
 
-def test_a_large_sync_comes_in_parts_and_counts_as_a_whole() -> None:
-    """SNAPSHOT-WHOLE: a learner takes nothing before the last part is there."""
+def test_large_sync_is_split_and_installed_as_a_whole() -> None:
+    """SNAPSHOT-WHOLE: a learner installs nothing before the last part has come."""
     cluster = Cluster(part_bytes=300, relist_delay=100.0).up()
     victim, other = cluster.others()
     cluster.crash(victim)
@@ -44,7 +44,7 @@ def test_a_large_sync_comes_in_parts_and_counts_as_a_whole() -> None:
     assert replica.topics["t"].table.rows["p"][0] == 12
 
 
-def test_parts_of_a_link_that_broke_are_dropped() -> None:
+def test_parts_from_a_broken_link_are_dropped() -> None:
     cluster = Cluster(part_bytes=300, relist_delay=100.0).up()
     victim, other = cluster.others()
     coordinator = cluster.coordinator()
@@ -69,7 +69,7 @@ def test_parts_of_a_link_that_broke_are_dropped() -> None:
     assert group.replica.topics["t"].last == 8
 
 
-def test_late_replies_to_a_reign_that_is_over() -> None:
+def test_late_replies_to_an_ended_term_are_ignored() -> None:
     cluster = Cluster().up()
     term = cluster.logic(cluster.coordinator()).groups[0].term
     assert term is not None
@@ -80,7 +80,7 @@ def test_late_replies_to_a_reign_that_is_over() -> None:
     assert term.phase == "over"
 
 
-def test_reading_the_own_record_again() -> None:
+def test_own_record_is_read_again() -> None:
     cluster = Cluster().up()
     term = cluster.logic(cluster.coordinator()).groups[0].term
     assert term is not None
@@ -92,7 +92,7 @@ def test_reading_the_own_record_again() -> None:
     assert term.phase == "over"
 
 
-def test_an_end_that_zookeeper_does_not_name_is_forgotten_with_its_link() -> None:
+def test_broker_without_ephemeral_is_forgotten_with_its_link() -> None:
     cluster = Cluster().up()
     cluster.store.expire(cluster["b"].session)
     cluster["b"].zookeeper = False
@@ -105,7 +105,7 @@ def test_an_end_that_zookeeper_does_not_name_is_forgotten_with_its_link() -> Non
     assert "b" not in logic.membership.known
 
 
-def test_a_drain_hands_over_a_few_groups_at_a_time() -> None:
+def test_drain_hands_over_a_few_groups_at_a_time() -> None:
     cluster = Cluster(groups=6, hand_over_at_once=1).up()
     cluster.run(8.0)
     name = cluster.coordinator(0)
@@ -118,7 +118,7 @@ def test_a_drain_hands_over_a_few_groups_at_a_time() -> None:
     assert all(cluster.coordinator(group) != name for group in range(6))
 
 
-def test_a_draining_broker_takes_nothing_over_by_name() -> None:
+def test_draining_broker_accepts_no_hand_over() -> None:
     cluster = Cluster().up()
     old = cluster.coordinator()
     member, _ = cluster.others()
@@ -128,7 +128,7 @@ def test_a_draining_broker_takes_nothing_over_by_name() -> None:
     assert cluster.coordinator() == old
 
 
-def test_hand_over_of_a_group_without_a_record() -> None:
+def test_hand_over_of_a_group_without_a_record_is_ignored() -> None:
     cluster = Cluster().up()
     old = cluster.coordinator()
     member, _ = cluster.others()
@@ -140,8 +140,8 @@ def test_hand_over_of_a_group_without_a_record() -> None:
     assert cluster.coordinator() == old
 
 
-def test_a_stale_read_writes_nothing() -> None:
-    """A follower of ZooKeeper may answer with an older record than one that was promised already."""
+def test_stale_read_writes_nothing() -> None:
+    """A ZooKeeper server that lags may answer with a record older than the promise."""
     cluster = Cluster().up()
     old = cluster.coordinator()
     record = cluster.record()
@@ -156,8 +156,8 @@ def test_a_stale_read_writes_nothing() -> None:
     assert cluster.logic(other).groups[0].term is None
 
 
-def test_a_session_lost_in_the_middle_of_a_takeover() -> None:
-    """The record is this candidate's, its ephemeral is gone: it becomes a candidate like any other."""
+def test_session_lost_during_a_takeover_makes_it_a_candidate_again() -> None:
+    """The record is this candidate's and its ephemeral is gone: it becomes a candidate like any other."""
     cluster = Cluster().up()
     old = cluster.coordinator()
     cluster.hold = lambda sender, receiver, message: isinstance(message, (Promise, Synced))
@@ -175,7 +175,7 @@ def test_a_session_lost_in_the_middle_of_a_takeover() -> None:
     assert cluster.record().activated
 
 
-def test_bytes_that_force_young_entries_out_are_counted() -> None:
+def test_evictions_of_young_entries_for_bytes_are_counted() -> None:
     cluster = Cluster(max_bytes=2000).up()
     for number in range(1, 15):
         cluster.publish("a", "t", "x" * 100, id=number)
@@ -185,7 +185,7 @@ def test_bytes_that_force_young_entries_out_are_counted() -> None:
 
 
 @pytest.mark.parametrize("count", [5, 30])
-def test_replay_of_few_and_of_many(count: int) -> None:
+def test_replay_of_few_and_of_many_entries(count: int) -> None:
     cluster = Cluster().up()
     for number in range(1, count + 1):
         cluster.publish("a", "t", str(number), id=number)
@@ -194,7 +194,7 @@ def test_replay_of_few_and_of_many(count: int) -> None:
     assert [entry.sequence for entry in attached.publications] == list(range(2, count + 1))
 
 
-def test_position_zero_of_a_later_epoch_was_never_given_out() -> None:
+def test_position_zero_of_a_later_epoch_is_reset() -> None:
     cluster = Cluster().up()
     old = cluster.coordinator()
     cluster.crash(old)
@@ -205,7 +205,7 @@ def test_position_zero_of_a_later_epoch_was_never_given_out() -> None:
     assert attached.receipt == "reset"
 
 
-def test_many_wait_for_one_topic_and_some_longer_than_others() -> None:
+def test_subscriptions_to_one_topic_wait_for_their_own_positions() -> None:
     cluster = Cluster().up()
     epoch = cluster.record().epoch
     cluster.publish("a", "t", "1", id=1)
@@ -230,7 +230,7 @@ def test_every_broker_stops_when_the_whole_cluster_was_replaced() -> None:
     assert all(cluster[name].of(Stop) for name in cluster.names)
 
 
-def test_a_session_that_is_only_suspended_keeps_its_ephemerals() -> None:
+def test_suspended_session_keeps_its_ephemerals() -> None:
     cluster = Cluster().up()
     nodes = {path: node.owner for path, node in cluster.store.nodes.items()}
     for name in cluster.names:
@@ -240,8 +240,8 @@ def test_a_session_that_is_only_suspended_keeps_its_ephemerals() -> None:
     assert {path: node.owner for path, node in cluster.store.nodes.items()} == nodes
 
 
-def test_let_go_is_asked_again_until_it_is_certain() -> None:
-    """LET-GO: the deletion of the own ephemeral met a lost reply; were it left there, nobody would ever take over."""
+def test_deletion_of_the_ephemeral_is_retried_until_certain() -> None:
+    """LET-GO: the deletion had no reply. An ephemeral that stays would keep every candidate away."""
     cluster = Cluster().up()
     old = cluster.coordinator()
     lost: list[str] = []
@@ -262,7 +262,7 @@ def test_let_go_is_asked_again_until_it_is_certain() -> None:
     assert cluster.record().owner[0] == new
 
 
-def test_an_ephemeral_without_a_reign_is_deleted() -> None:
+def test_ephemeral_without_a_term_is_deleted() -> None:
     cluster = Cluster().up()
     old = cluster.coordinator()
     term = cluster.logic(old).groups[0].term
@@ -274,8 +274,8 @@ def test_an_ephemeral_without_a_reign_is_deleted() -> None:
 
 
 @pytest.mark.parametrize("carried_out", [True, False])
-def test_an_unknown_write_that_a_lagging_server_does_not_show(carried_out: bool) -> None:
-    """UNKNOWN-READS-AGAIN: a second time, because the first read may have been answered by a server that lags."""
+def test_unknown_write_is_read_twice_because_servers_lag(carried_out: bool) -> None:
+    """UNKNOWN-READS-AGAIN: a server that lags may have answered the first read."""
     cluster = Cluster().up()
     old = cluster.coordinator()
     before = cluster.record()

@@ -1,5 +1,5 @@
-"""docs/concepts/replication.md, "A broker's lives": drains, and groups that move to another coordinator while all goes
-well."""
+"""Groups that move to another coordinator while all brokers are healthy: drain and balance
+(docs/concepts/replication.md, "A broker's lives")."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def test_a_drain_without_a_successor_still_ends() -> None:
 
 
 @pytest.mark.parametrize("told", [True, False])
-def test_a_broker_is_not_drained_while_a_list_has_lost_another_member(told: bool) -> None:
-    """Whether ZooKeeper tells of it already, or only the link that is gone."""
+def test_drain_waits_while_a_list_has_lost_another_member(told: bool) -> None:
+    """Known from ZooKeeper, or only from the broken link."""
     cluster = Cluster(relist_delay=100.0).up()
     coordinator = cluster.coordinator()
     leaver, gone = cluster.others()
@@ -69,7 +69,7 @@ def test_a_broker_is_not_drained_while_a_list_has_lost_another_member(told: bool
     assert coordinator == cluster.coordinator()
 
 
-def test_a_broker_is_not_drained_before_a_dead_coordinator_has_a_successor() -> None:
+def test_drain_waits_until_a_dead_coordinator_has_a_successor() -> None:
     cluster = Cluster().up()
     dead = cluster.coordinator()
     leaver, other = cluster.others()
@@ -84,8 +84,8 @@ def test_a_broker_is_not_drained_before_a_dead_coordinator_has_a_successor() -> 
     assert cluster.logic(leaver).drained
 
 
-def test_a_broker_is_not_drained_while_its_successor_may_want_its_log() -> None:
-    """With one copy nobody else holds it for certain: it stays until the successor's epoch is activated."""
+def test_drain_waits_until_the_successor_has_the_log() -> None:
+    """With one copy no other broker surely holds the log: wait until the successor's epoch is activated."""
     cluster = Cluster(min_copies=1).up()
     leaver = cluster.coordinator()
     cluster.publish(leaver, "t", "x", id=1)
@@ -103,8 +103,8 @@ def test_a_broker_is_not_drained_while_its_successor_may_want_its_log() -> None:
     assert cluster.logic(leaver).drained
 
 
-def test_a_coordinator_that_was_overtaken_is_not_drained_before_its_successor_began() -> None:
-    """It learned of the record from ZooKeeper, and was not asked for its log yet: with one copy it is the only one."""
+def test_superseded_coordinator_drains_only_after_its_successor_activated() -> None:
+    """It learned of the record from ZooKeeper, and was not asked for its log yet. With one copy it has the only one."""
     cluster = Cluster(min_copies=1).up()
     leaver = cluster.coordinator()
     cluster.publish(leaver, "t", "x", id=1)
@@ -131,8 +131,8 @@ def test_a_coordinator_that_was_overtaken_is_not_drained_before_its_successor_be
     assert cluster.logic(leaver).drained
 
 
-def test_coordinators_move_back_to_a_restarted_broker_and_then_rest() -> None:
-    """Balance: only while all are ready; a second look moves nobody."""
+def test_groups_move_back_to_a_restarted_broker_and_then_rest() -> None:
+    """Balance runs only while all brokers are ready, and moves nothing once it is reached."""
     cluster = Cluster(groups=6, balance_every=0.5)
     cluster.up()
     cluster.run(8.0)
@@ -148,8 +148,8 @@ def test_coordinators_move_back_to_a_restarted_broker_and_then_rest() -> None:
     assert [cluster.record(group).epoch for group in range(6)] == epochs
 
 
-def test_a_draining_coordinator_names_a_successor_once() -> None:
-    """HAND-OVER: of several groups, each one time, and again only when the successor had its time."""
+def test_draining_coordinator_asks_a_successor_once() -> None:
+    """HAND-OVER: each group once, and again only after the progress timeout."""
     cluster = Cluster(groups=6).up()
     cluster.run(8.0)
     name = cluster.coordinator(0)
@@ -164,7 +164,7 @@ def test_a_draining_coordinator_names_a_successor_once() -> None:
 
 
 def coordinated(cluster: Cluster) -> dict[str, int]:
-    """How many groups each broker coordinates."""
+    """Return the number of groups that each broker coordinates."""
     owners = [cluster.coordinator(group) for group in range(cluster.groups)]
     return {name: owners.count(name) for name in cluster.names}
 
@@ -175,7 +175,8 @@ def even(cluster: Cluster) -> bool:
 
 
 def lopsided() -> tuple[Cluster, str]:
-    """`c` was restarted, is ready and has fewer groups than the others; the one with most."""
+    """Return a cluster in which `c` was restarted, is ready and has fewer groups than the others, and the broker with
+    the most."""
     cluster = Cluster(groups=12).up()
     cluster.run(16.0)
     cluster.restart("c")
@@ -187,8 +188,8 @@ def lopsided() -> tuple[Cluster, str]:
     return cluster, max(("a", "b"), key=lambda name: counts[name])
 
 
-def test_groups_stay_where_they_are_while_no_successor_is_linked() -> None:
-    """HAND-OVER: a coordinator with groups to spare keeps them while it is cut off from those who could take them."""
+def test_groups_stay_while_no_successor_is_linked() -> None:
+    """HAND-OVER: a coordinator with surplus groups keeps them while it is cut off from possible successors."""
     cluster, heavy = lopsided()
     counts = coordinated(cluster)
     assert counts[heavy] - counts["c"] >= 2
@@ -201,8 +202,9 @@ def test_groups_stay_where_they_are_while_no_successor_is_linked() -> None:
     assert even(cluster)
 
 
-def test_groups_do_not_go_to_who_has_as_many() -> None:
-    """HAND-OVER: the one with fewest groups can't be reached, and two others would hand theirs to and fro."""
+def test_groups_are_not_handed_to_a_broker_with_as_many() -> None:
+    """HAND-OVER: otherwise, with the broker with the fewest out of reach, two others would hand groups back and
+    forth."""
     cluster, heavy = lopsided()
     (other,) = {"a", "b"} - {heavy}
     cluster.cut(heavy, "c")
@@ -215,8 +217,8 @@ def test_groups_do_not_go_to_who_has_as_many() -> None:
     assert even(cluster)
 
 
-def test_hand_overs_that_nobody_takes_become_rare_and_balance_comes_all_the_same() -> None:
-    """The successor is too busy to take what it is given."""
+def test_unaccepted_hand_overs_back_off_and_balance_is_reached() -> None:
+    """The successor is too busy to accept its groups."""
     cluster, heavy = lopsided()
     cluster.hold = lambda sender, receiver, message: isinstance(message, HandOver)
     before = len(cluster[heavy].notes("group_handed_over"))
@@ -231,8 +233,8 @@ def test_hand_overs_that_nobody_takes_become_rare_and_balance_comes_all_the_same
     assert [cluster.record(group).epoch for group in range(12)] == epochs
 
 
-def test_groups_that_come_back_at_once_are_handed_over_less_and_less_often() -> None:
-    """The successor takes the group, gets nowhere with it and stands back."""
+def test_hand_overs_that_come_back_back_off() -> None:
+    """The successor accepts the group, makes no progress and resigns."""
     cluster, _ = lopsided()
     cluster.hold = lambda sender, receiver, message: sender == "c" and isinstance(message, Sync)
     before = sum(len(cluster[name].notes("group_handed_over")) for name in ("a", "b"))

@@ -1,4 +1,5 @@
-"""The small pieces: logs and their cache, snapshots, publisher tables, records, configuration, randomness."""
+"""Small parts of the replication: logs, cache bounds, snapshots, publisher tables, records, configuration,
+randomness."""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ def log_of(*sequences: int, epoch: int = 1, name: str = "t", committed: int = 0,
         ({"on_history_loss": "hope"}, "on_history_loss"),
     ],
 )
-def test_impossible_configurations_name_the_field(change: dict[str, object], field: str) -> None:
+def test_invalid_configuration_names_the_field(change: dict[str, object], field: str) -> None:
     with pytest.raises(ValueError, match=field):
         dataclasses.replace(CONFIG, **change)  # type: ignore[arg-type]
 
@@ -95,7 +96,7 @@ def bounds_with(log: TopicLog, **change: object) -> Cache:
     return cache
 
 
-def test_eviction_by_number_after_the_minimal_age() -> None:
+def test_surplus_entries_are_evicted_after_the_minimum_age() -> None:
     log = log_of(1, 2, 3, 4, committed=4)
     cache = bounds_with(log, messages_per_topic=2, min_age=10.0)
     cache.trim(log, 105.0)
@@ -105,7 +106,7 @@ def test_eviction_by_number_after_the_minimal_age() -> None:
     assert cache.bytes == log.bytes == 2 * (ENTRY_OVERHEAD + 1)
 
 
-def test_eviction_by_age_by_bytes_and_never_uncommitted() -> None:
+def test_eviction_by_age_and_bytes_spares_uncommitted_entries() -> None:
     log = log_of(1, 2, 3, 4, committed=3)
     cache = bounds_with(log, max_age=60.0)
     cache.sweep(161.0, 10)
@@ -123,8 +124,8 @@ def test_eviction_by_age_by_bytes_and_never_uncommitted() -> None:
     assert (old.base, cache.short) == (2, 0)
 
 
-def test_topics_without_entries_cost_an_eviction_nothing() -> None:
-    """A hundred thousand quiet ones beside a busy one took 24 ms for each of its publications, on every broker."""
+def test_eviction_does_not_visit_topics_without_entries() -> None:
+    """With a hundred thousand quiet topics, each publication of a busy one took 24 ms at every broker."""
     config = dataclasses.replace(CONFIG, max_bytes=3 * ENTRY_OVERHEAD)
     cache = Cache(config)
     replica = Replica(Context(config), cache, 0, CommitRecorder())
@@ -145,7 +146,7 @@ def test_topics_without_entries_cost_an_eviction_nothing() -> None:
     assert (list(cache._filled), cache.bytes) == ([quiet[0]], ENTRY_OVERHEAD)
 
 
-def test_blocked_by_uncommitted_entries_that_are_old_enough() -> None:
+def test_log_is_full_when_old_uncommitted_entries_fill_it() -> None:
     log = log_of(1, 2, 3)
     cache = bounds_with(log, messages_per_topic=3, min_age=10.0)
     assert not cache.full(log, 105.0)
@@ -160,6 +161,7 @@ def test_blocked_by_uncommitted_entries_that_are_old_enough() -> None:
 
 
 def test_next_or_mark() -> None:
+    """NEXT-OR-MARK: accept an id as the next one, or as the lowest for which its publisher waits; else `gap`."""
     table = PublisherTable([PublisherRow("p", 5, 1, 9)])
     assert table.judge("p", 5, 5) == "duplicate"
     assert table.judge("p", 6, 1) == "new"
@@ -174,7 +176,7 @@ def test_next_or_mark() -> None:
 # ---- snapshots
 
 
-def test_a_candidate_gets_what_it_lacks_and_no_more() -> None:
+def test_candidate_gets_only_what_it_lacks() -> None:
     mine, answer = log_of(3, 4, base=2), log_of(1, 2, 3, 4, 5, 6)
     (part,) = for_candidate([answer], [mine.digest()])
     assert [entry.sequence for entry in part.entries] == [5, 6]
@@ -186,7 +188,7 @@ def test_a_candidate_gets_what_it_lacks_and_no_more() -> None:
     assert for_candidate([answer], [])[0].whole
 
 
-def test_older_entries_of_a_shorter_log_are_filled_in_and_its_table_is_not() -> None:
+def test_merge_fills_in_older_entries_but_not_the_older_table() -> None:
     mine, answer = log_of(4, 5, base=3), log_of(2, 3, 4, base=1)
     (part,) = for_candidate([answer], [mine.digest()])
     assert [entry.sequence for entry in part.older] == [2, 3]
@@ -198,7 +200,7 @@ def test_older_entries_of_a_shorter_log_are_filled_in_and_its_table_is_not() -> 
     assert (merge(mine, [apart]).base, merge(mine, [apart]).last) == (3, 5)
 
 
-def test_a_log_that_begins_behind_ones_end_replaces_it_and_others_fill_in() -> None:
+def test_merge_replaces_a_log_that_ends_before_the_other_begins() -> None:
     mine, far, middle = log_of(1, 2), log_of(8, 9, base=7), log_of(*range(5, 9), base=4)
     parts = [for_candidate([log], [mine.digest()])[0] for log in (far, middle)]
     assert all(part.whole for part in parts)
@@ -210,14 +212,14 @@ def test_a_log_that_begins_behind_ones_end_replaces_it_and_others_fill_in() -> N
     assert merge(None, [whole(far)]).last == 9
 
 
-def test_answers_that_differ_are_a_broken_rule() -> None:
+def test_differing_answers_break_a_rule() -> None:
     """ONE-LOG"""
     one, two = log_of(1, 2), log_of(1, 2, epoch=2)
     with pytest.raises(InvariantError, match="ONE-LOG"):
         merge(one, [whole(two)])
 
 
-def test_a_member_gets_what_makes_its_log_equal() -> None:
+def test_member_gets_what_makes_its_log_equal() -> None:
     ours = {"t": log_of(1, 2, 3), "new": log_of(1, name="new")}
     holds = [LogDigest("t", 0, 5, 1, 1), LogDigest("gone", 0, 2, 1, 1)]
     parts = {part.topic: part for part in for_member(ours, holds, {"t": 2}.get)}
@@ -231,7 +233,7 @@ def test_a_member_gets_what_makes_its_log_equal() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 250, 700, 10**6])
-def test_cut_and_join(size: int) -> None:
+def test_split_and_join(size: int) -> None:
     logs = [log_of(*range(1, 8)), log_of(1, 2, name="u"), log_of(name="v")]
     lists = split([whole(log) for log in logs], size)
     assert join(part for parts in lists for part in parts) == [whole(log) for log in logs]
@@ -240,7 +242,7 @@ def test_cut_and_join(size: int) -> None:
         assert len(lists) > 7
 
 
-def test_a_part_without_its_beginning_is_a_broken_rule() -> None:
+def test_part_without_its_beginning_breaks_a_rule() -> None:
     with pytest.raises(InvariantError, match="SNAPSHOT-WHOLE"):
         join([TopicPart("t", 0, 0, 0, 1, 0, continued=True)])
 
@@ -275,8 +277,8 @@ def test_install_keeps_appends_and_prepends() -> None:
     assert (mine.promised, mine.synced) == (6, 6)
 
 
-def test_eviction_between_standing_and_sync() -> None:
-    """What the receiver evicted meanwhile stays evicted, and older entries that no longer join are left."""
+def test_eviction_between_inventory_and_sync() -> None:
+    """Entries that the receiver evicted meanwhile stay evicted, and older ones that no longer join are dropped."""
     mine = replica()
     first = log_of(*range(3, 9), base=2)
     mine.install(sync([whole(first)], whole=True, topics=1, lasts=8), [whole(first)])
@@ -290,7 +292,7 @@ def test_eviction_between_standing_and_sync() -> None:
     assert (log.base, log.last, log.committed) == (8, 11, 8)
 
 
-def test_what_does_not_fit_is_not_taken() -> None:
+def test_snapshot_that_does_not_fit_is_rejected() -> None:
     mine = replica()
     tail = TopicPart("t", 4, 0, 0, 5, 0)
     assert not mine.fits(sync([tail], topics=1, lasts=5), [tail])
@@ -302,7 +304,7 @@ def test_what_does_not_fit_is_not_taken() -> None:
     assert mine.topics == {}
 
 
-def test_a_sync_that_takes_something_committed_away_is_a_broken_rule() -> None:
+def test_sync_that_removes_committed_entries_breaks_a_rule() -> None:
     """COMMITTED-STAYS"""
     mine = replica()
     source = log_of(1, 2, 3)
@@ -319,7 +321,7 @@ def test_a_sync_that_takes_something_committed_away_is_a_broken_rule() -> None:
         mine.adopt({"t": [whole(log_of(1))]}, useful=False)
 
 
-def test_a_learner_takes_marks_and_a_listed_member_everything() -> None:
+def test_fresh_learner_commits_by_marks_and_a_member_everything() -> None:
     for me, committed in ((("a", 1), 3), (("x", 1), 2)):
         mine = replica()
         source = log_of(1, 2, 3, committed=2)
@@ -337,13 +339,13 @@ def test_a_learner_takes_marks_and_a_listed_member_everything() -> None:
 # ---- the rest
 
 
-def test_randomness_is_the_same_everywhere() -> None:
+def test_random_numbers_are_the_same_in_every_process() -> None:
     random = Random(1)
     assert [random.integer() for _ in range(2)] == [10451216379200822465, 13757245211066428519]
     assert 2.0 <= random.between(2.0, 3.0) < 3.0
 
 
-def test_gossip_keeps_the_highest_epoch() -> None:
+def test_gossip_map_keeps_the_highest_epoch() -> None:
     gossip = GossipMap(2)
     gossip.learn(0, 5, "a", 1.0)
     gossip.learn(0, 4, "b", 2.0)
@@ -353,7 +355,7 @@ def test_gossip_keeps_the_highest_epoch() -> None:
     assert gossip.counts() == {"a": 1}
 
 
-def test_rendezvous_moves_only_the_groups_of_who_left() -> None:
+def test_rendezvous_moves_only_the_groups_of_a_removed_broker() -> None:
     names = ["a", "b", "c", "d"]
     before = [rendezvous(group, names)[0] for group in range(200)]
     after = [rendezvous(group, names[:3])[0] for group in range(200)]

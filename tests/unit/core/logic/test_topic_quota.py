@@ -1,4 +1,4 @@
-"""One client that makes up topics does not take those of the others: it has a limit of its own."""
+"""The quota of topics that one client may create, which leaves topics for other clients."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from migratory_testing.brokers import Cluster
 
 
 def publish(cluster: Cluster, broker: str, topic: str, client: int, id: int = 1, qos: int = 1) -> str | None:
-    """The code of the answer, None without one."""
+    """Publish, and return the code of the answer, None without one."""
     cluster.answers.pop(client, None)
     publisher = f"p{client}"
     publication = ForwardedPublication(topic, b"x", qos, publisher if qos else "", id if qos else 0, id)
@@ -25,12 +25,12 @@ def publish(cluster: Cluster, broker: str, topic: str, client: int, id: int = 1,
 
 @pytest.fixture(params=["coordinator", "contact"])
 def there(request: pytest.FixtureRequest) -> tuple[Cluster, str]:
-    """A cluster with a limit of three topics, and the broker that the clients are connected to."""
+    """Return a cluster with a limit of three topics, and the broker to which the clients are connected."""
     cluster = Cluster(topics_per_client=3).up()
     return cluster, cluster.coordinator() if request.param == "coordinator" else cluster.others()[0]
 
 
-def test_a_client_makes_so_many_topics_and_publishes_to_any_number(there: tuple[Cluster, str]) -> None:
+def test_client_creates_limited_topics_and_publishes_to_any(there: tuple[Cluster, str]) -> None:
     cluster, broker = there
     codes = [publish(cluster, broker, f"t{number}", client=7) for number in range(5)]
     assert codes == ["", "", "", "too_many_topics", "too_many_topics"]
@@ -42,7 +42,7 @@ def test_a_client_makes_so_many_topics_and_publishes_to_any_number(there: tuple[
     assert publish(cluster, broker, "t9", client=7) == "too_many_topics"
 
 
-def test_without_an_answer_the_log_says_so(there: tuple[Cluster, str]) -> None:
+def test_refusal_of_qos_0_is_logged(there: tuple[Cluster, str]) -> None:
     cluster, broker = there
     for number in range(6):
         assert publish(cluster, broker, f"t{number}", client=7, qos=0) is None
@@ -55,7 +55,7 @@ def test_without_an_answer_the_log_says_so(there: tuple[Cluster, str]) -> None:
     assert len(cluster[broker].notes("topic_quota_exceeded")) == 2
 
 
-def test_a_topic_that_is_being_made_counts_once_and_what_came_to_nothing_not_at_all() -> None:
+def test_pending_topic_counts_once_and_a_failed_one_is_refunded() -> None:
     cluster = Cluster(topics_per_client=3).up()
     contact = cluster.others()[0]
     cluster.hold = lambda sender, receiver, message: isinstance(message, Forward)
@@ -70,7 +70,7 @@ def test_a_topic_that_is_being_made_counts_once_and_what_came_to_nothing_not_at_
     assert [publish(cluster, contact, topic, client=7) for topic in "wxyz"] == ["", "", "", "too_many_topics"]
 
 
-def test_another_history_begins_with_no_topics_and_no_counts() -> None:
+def test_new_history_clears_the_quota() -> None:
     cluster = Cluster(topics_per_client=2).up()
     contact = cluster.others()[0]
     assert [publish(cluster, contact, topic, client=7) for topic in "tuv"] == ["", "", "too_many_topics"]
@@ -78,7 +78,7 @@ def test_another_history_begins_with_no_topics_and_no_counts() -> None:
     assert publish(cluster, contact, "v", client=7) == ""
 
 
-def test_a_new_history_is_counted() -> None:
+def test_new_history_is_counted() -> None:
     cluster = Cluster().up()
     before = cluster.logic("a").ctx.histories
     cluster.logic("a").groups[0].replica.begin_history(99, 99)
@@ -90,7 +90,7 @@ def alone(**limits: int) -> tuple[Context, TopicQuota]:
     return ctx, TopicQuota(ctx)
 
 
-def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tracked_clients_and_topics_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(policy, "MAX_TRACKED_CLIENTS", 2)
     monkeypatch.setattr(policy, "MAX_TOPICS_BEING_CREATED", 3)
     ctx, table = alone(topics_per_client=2)
@@ -106,7 +106,7 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (list(table._pending), list(table._created)) == ([], [])
 
 
-def test_given_back_one_by_one() -> None:
+def test_failed_topics_are_refunded_one_by_one() -> None:
     ctx, table = alone(topics_per_client=2)
     assert table.admit("t", (0, 1)) == ""
     ctx.now += 1.0
