@@ -10,7 +10,7 @@ import pytest
 from migratory_simulation import exhaust, planted
 from migratory_simulation.exhaust import Bounds, Prints, Search, search
 from migratory_simulation.external_checker import Violation
-from migratory_simulation.faults import STRIKES
+from migratory_simulation.plans import STRIKES
 from migratory_simulation.untimed import Choice, UntimedCluster
 
 

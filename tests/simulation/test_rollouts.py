@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 from migratory_simulation.external_checker import Violation
-from migratory_simulation.faults import Grow, RollingRestart, Shrink
 from migratory_simulation.options import Options, draw_options
-from migratory_simulation.plans import Plan
+from migratory_simulation.plans import Grow, Plan, RollingRestart, Shrink
 from migratory_simulation.process import Process
 from migratory_simulation.world import World, run_seed
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 from migratory_local.cluster.state import running_clusters
-from migratory_testing.families import descendants
+from migratory_testing.processes import descendants
 from migratory_testing.recordings import recording, write_parquet
 from migratory_testing.waiting import poll
 

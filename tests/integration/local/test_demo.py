@@ -13,7 +13,7 @@ import psutil
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from migratory_testing.families import descendants, runs
+from migratory_testing.processes import descendants, runs
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(420)]
 

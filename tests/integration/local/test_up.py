@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 from migratory_local.cluster.state import ClusterState, running_clusters
 from migratory_local.metrics.prometheus import find_prometheus
-from migratory_testing.families import descendants, runs
+from migratory_testing.processes import descendants, runs
 from migratory_testing.waiting import poll
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]

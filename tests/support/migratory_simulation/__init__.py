@@ -3,7 +3,7 @@
 Start with `world.py`, which connects everything and runs one seed. Below it:
 
     scheduler          the virtual clock: callbacks at moments
-    options            what a seed decides: cluster, load, and plan of faults (drawn by `plans`, defined in `faults`)
+    options            what a seed decides: cluster, load, and plan of faults (`plans`)
     injector           injects the faults; `rollouts` those that take many steps
     zookeeper          the ensemble: sessions, ephemerals, one-shot watches, transactions, lost replies
     network            links between brokers: ordered, delayed, broken, cut one way or both, slowed

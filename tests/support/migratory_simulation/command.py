@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from migratory_simulation import planted
-from migratory_simulation.faults import STRIKES
+from migratory_simulation.plans import STRIKES
 
 if TYPE_CHECKING:
     from migratory_simulation.runner import Run

@@ -21,7 +21,7 @@ from types import FunctionType
 from typing import Any
 
 from migratory_simulation.external_checker import Violation
-from migratory_simulation.faults import STRIKES
+from migratory_simulation.plans import STRIKES
 from migratory_simulation.untimed import DOWN, Choice, UntimedCluster
 
 TAIL = 80

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from migratory_broker.core.logic.membership.records import GROUPS, decode_group
 
-from migratory_simulation import faults
+from migratory_simulation import plans
 from migratory_simulation.rollouts import Rollouts
 
 if TYPE_CHECKING:
@@ -20,25 +20,25 @@ class Injector:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.ambushes: list[tuple[faults.Ambush, list[int]]] = []  # each with the number of messages to let pass
+        self.ambushes: list[tuple[plans.Ambush, list[int]]] = []  # each with the number of messages to let pass
         self.rollouts = Rollouts(world)
         self._silent: list[Connection] = []
         for moment, fault in world.options.plan.faults:
             world.scheduler.at(moment, self.inject, fault)
 
-    def inject(self, fault: faults.Fault) -> None:
+    def inject(self, fault: plans.Fault) -> None:
         """Inject a fault. In a safe plan, a crash or drain waits until it cannot lose too many copies."""
         world = self.world
         if world.healed:
             return
-        waits = isinstance(fault, (faults.Crash, faults.Drain)) and not self._may_end(fault.broker)
+        waits = isinstance(fault, (plans.Crash, plans.Drain)) and not self._may_end(fault.broker)
         # A drain ends long after it began, so all groups must have records to judge by.
-        waits = waits or (isinstance(fault, faults.Drain) and len(world.internal.latest) < world.options.groups)
+        waits = waits or (isinstance(fault, plans.Drain) and len(world.internal.latest) < world.options.groups)
         if waits and world.options.plan.safe:
             world.scheduler.after(0.5 * world.options.tempo, self.inject, fault)
             return
-        name = faults.NAMES[type(fault)]
-        if isinstance(fault, faults.Partition) and fault.one_way:
+        name = plans.NAMES[type(fault)]
+        if isinstance(fault, plans.Partition) and fault.one_way:
             name = "one-way partition"
         world.trace("fault", "**", fault)
         if self._apply(fault):
@@ -54,110 +54,103 @@ class Injector:
         process = self.world.process_of(broker)
         return process is not None and self.world.internal.may_lose(process)
 
-    def _apply(self, fault: faults.Fault) -> bool:
+    def _apply(self, fault: plans.Fault) -> bool:
         """Apply a fault; return whether it took effect."""
         world = self.world
         after = world.scheduler.after
-        if isinstance(fault, faults.Partition):
+        if isinstance(fault, plans.Partition):
             return self._partition(fault)
-        if isinstance(fault, (faults.BreakLink, faults.Clog)):
+        if isinstance(fault, (plans.BreakLink, plans.Clog)):
             one, other = world.process_of(fault.one), world.process_of(fault.other)
             if one is None or other is None:
                 return False
-            if isinstance(fault, faults.BreakLink):
+            if isinstance(fault, plans.BreakLink):
                 standing = world.network.link_of(one, other.name) is not None
                 world.network.break_link(one.number, other.number)
                 return standing
             world.network.clogged[one.number, other.number] = fault.delay
             after(fault.lasts, world.network.clogged.pop, (one.number, other.number), None)
             return True
-        if isinstance(fault, faults.ZooKeeperAway):
+        if isinstance(fault, plans.ZooKeeperAway):
             if not world.ensemble.available:
                 return False
             world.ensemble.set_available(False)
             after(fault.lasts, world.ensemble.set_available, True)
             return True
-        if isinstance(fault, faults.RestartAll):
+        if isinstance(fault, plans.RestartAll):
             for process in world.running():
                 world.process_ends(process, "restart of all", restart=world.random.uniform(0.0, fault.spread))
             return True
-        if isinstance(fault, faults.Replace):
+        if isinstance(fault, plans.Replace):
             return self._replace(fault)
-        if isinstance(fault, faults.StallClient):
+        if isinstance(fault, plans.StallClient):
             client = world.clients[fault.client % len(world.clients)]
             client.stall()
             after(fault.lasts, client.flow)
             return True
-        if isinstance(fault, faults.Burst):
+        if isinstance(fault, plans.Burst):
             return self._burst(fault)
-        if isinstance(fault, faults.SlowZooKeeper):
+        if isinstance(fault, plans.SlowZooKeeper):
             for process in world.running():
                 if process.name in fault.brokers:
                     process.zk.delay = fault.delay
                     after(fault.lasts, self._reset_zookeeper_delay, process)
             return True
-        if isinstance(fault, faults.Ambush):
+        if isinstance(fault, plans.Ambush):
             self.ambushes.append((fault, [fault.count]))
             return False
-        if isinstance(fault, faults.SilentClient):
+        if isinstance(fault, plans.SilentClient):
             return self._silence(fault)
-        if isinstance(fault, faults.FallBehind):
+        if isinstance(fault, plans.FallBehind):
             return self._behind(fault)
-        if isinstance(fault, faults.RollingRestart):
+        if isinstance(fault, plans.RollingRestart):
             return self.rollouts.roll(fault)
-        if isinstance(fault, faults.Grow):
+        if isinstance(fault, plans.Grow):
             return self.rollouts.grow()
-        if isinstance(fault, faults.Shrink):
+        if isinstance(fault, plans.Shrink):
             return self.rollouts.shrink(fault)
+        assert isinstance(fault, plans.BrokerFault)
         victim = world.process_of(fault.broker)
         return victim is not None and self._apply_to(fault, victim)
 
     def _apply_to(
         self,
-        fault: faults.Crash
-        | faults.Freeze
-        | faults.ZooKeeperCutOff
-        | faults.ZooKeeperConnectionLost
-        | faults.ExpireSession
-        | faults.Slow
-        | faults.DropClients
-        | faults.RestartEdge
-        | faults.ClockJump
-        | faults.Drain,
+        fault: plans.BrokerFault,
         process: Process,
     ) -> bool:
         """Apply a fault to a running broker; return whether it took effect."""
         world = self.world
         after = world.scheduler.after
-        if isinstance(fault, faults.Crash):
+        if isinstance(fault, plans.Crash):
             world.process_ends(process, "crash", restart=fault.downtime)
-        elif isinstance(fault, faults.Freeze):
+        elif isinstance(fault, plans.Freeze):
             if process.frozen:
                 return False
             process.freeze()
             after(fault.lasts, process.thaw)
-        elif isinstance(fault, faults.ZooKeeperCutOff):
+        elif isinstance(fault, plans.ZooKeeperCutOff):
             process.zk.set_cut(True)
             after(fault.lasts, self._restore_zookeeper, process)
-        elif isinstance(fault, faults.ZooKeeperConnectionLost):
+        elif isinstance(fault, plans.ZooKeeperConnectionLost):
             self._lose_connection(process, fault.times)
-        elif isinstance(fault, faults.ExpireSession):
+        elif isinstance(fault, plans.ExpireSession):
             if process.zk.session is None:
                 return False
             world.ensemble.expire(process.zk.session.number)
-        elif isinstance(fault, faults.ClockJump):
+        elif isinstance(fault, plans.ClockJump):
             process.offset += fault.ahead
             world.wall_skews[process.name] = fault.wall
-        elif isinstance(fault, faults.Slow):
+        elif isinstance(fault, plans.Slow):
             process.slow = fault.cost
             after(fault.lasts, self._reset_speed, process)
-        elif isinstance(fault, faults.DropClients):
+        elif isinstance(fault, plans.DropClients):
             return self._drop_clients(process)
-        elif isinstance(fault, faults.RestartEdge):
+        elif isinstance(fault, plans.RestartEdge):
             if process.frozen:
                 return False
             process.restart_edge(world.random.randrange(len(process.edges)))
         else:
+            assert isinstance(fault, plans.Drain)
             if process.draining:
                 return False
             process.drain(fault.period)
@@ -173,7 +166,7 @@ class Injector:
                 if left[0] <= 0 and self._spring(fault, process, peer):
                     self.ambushes.remove(ambush)
 
-    def _spring(self, fault: faults.Ambush, process: Process, peer: str) -> bool:
+    def _spring(self, fault: plans.Ambush, process: Process, peer: str) -> bool:
         """Carry out an ambush. Return false when a safe plan forbids it now; it then waits for the next message."""
         world = self.world
         if world.healed:
@@ -249,7 +242,7 @@ class Injector:
             connection.cut()
         return bool(connections)
 
-    def _behind(self, fault: faults.FallBehind) -> bool:
+    def _behind(self, fault: plans.FallBehind) -> bool:
         world = self.world
         process = world.process_of(fault.broker)
         if process is None:
@@ -261,7 +254,7 @@ class Injector:
         world.scheduler.after(fault.gap, self._drop_other_clients, process, fault)
         return bool(pairs)
 
-    def _drop_other_clients(self, process: Process, fault: faults.FallBehind) -> None:
+    def _drop_other_clients(self, process: Process, fault: plans.FallBehind) -> None:
         world = self.world
         if world.healed:
             return
@@ -272,7 +265,7 @@ class Injector:
         if victim is not None and (not world.options.plan.safe or world.internal.may_lose(victim)):
             world.process_ends(victim, "crash", restart=fault.lasts)
 
-    def _silence(self, fault: faults.SilentClient) -> bool:
+    def _silence(self, fault: plans.SilentClient) -> bool:
         client = self.world.clients[fault.client % len(self.world.clients)]
         connections = [link.connection for link in client.links.values() if link.connection is not None]
         for connection in connections:
@@ -298,7 +291,7 @@ class Injector:
         if process.running:
             process.zk.set_cut(False)
 
-    def _partition(self, fault: faults.Partition) -> bool:
+    def _partition(self, fault: plans.Partition) -> bool:
         world = self.world
         side = [process for process in world.running() if process.name in fault.side]
         rest = [process for process in world.running() if process.name not in fault.side]
@@ -318,7 +311,7 @@ class Injector:
         for source, target in pairs:
             self.world.network.unblock(source, target)
 
-    def _replace(self, fault: faults.Replace) -> bool:
+    def _replace(self, fault: plans.Replace) -> bool:
         world = self.world
         old = [process for process in world.running() if process.name in fault.brokers]
         if not old:
@@ -355,7 +348,7 @@ class Injector:
         lives = {(process.name, process.incarnation): process for process in self.world.running()}
         return [[lives[member] for member in one.members] for one in records if lives.keys() >= set(one.members)]
 
-    def _burst(self, fault: faults.Burst) -> bool:
+    def _burst(self, fault: plans.Burst) -> bool:
         world = self.world
         topic = world.options.topics[fault.topic]
         publishers = [client for client in world.clients if topic in client.publishes]

@@ -8,39 +8,270 @@ is wrong.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
+from typing import TypeVar, dataclass_transform
 
-from migratory_simulation.faults import (
-    ACTIONS,
-    AMBUSHED,
-    Ambush,
-    BreakLink,
-    Burst,
-    ClockJump,
-    Clog,
-    Crash,
-    Drain,
-    DropClients,
-    ExpireSession,
-    FallBehind,
-    Fault,
-    Freeze,
-    Grow,
-    Partition,
-    Replace,
-    RestartAll,
-    RestartEdge,
-    RollingRestart,
-    Shrink,
-    SilentClient,
-    Slow,
-    SlowZooKeeper,
-    StallClient,
-    ZooKeeperAway,
-    ZooKeeperConnectionLost,
-    ZooKeeperCutOff,
-)
+from migratory_protocol import peer
+
+T = TypeVar("T")
+
+NAMES: dict[type, str] = {}
+"""The name of each kind of fault."""
+
+
+@dataclass_transform(frozen_default=True)
+def _fault(name: str) -> Callable[[type[T]], type[T]]:
+    """Make a class a frozen dataclass and register it as a kind of fault."""
+
+    def register(kind: type[T]) -> type[T]:
+        made = dataclass(frozen=True, slots=True)(kind)
+        NAMES[made] = name
+        return made
+
+    return register
+
+
+class Fault:
+    """A fault, with its parameters. `injector.py` and `rollouts.py` inject it."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerFault(Fault):
+    """A fault of one broker."""
+
+    broker: str
+
+
+# ---- the kinds of faults
+
+
+@_fault("crash")
+class Crash(BrokerFault):
+    """A process ends with its memory. A new one starts after `downtime` seconds."""
+
+    downtime: float
+
+
+@_fault("replaced while running")
+class Replace(Fault):
+    """A new process of the same name starts while the old one runs on for `lasts` seconds. The old one is cut off
+    from everybody but its clients and perhaps other replaced processes."""
+
+    brokers: tuple[str, ...]
+    lasts: float
+
+
+@_fault("freeze")
+class Freeze(BrokerFault):
+    """A process stops handling events for a while."""
+
+    lasts: float
+
+
+@_fault("link break")
+class BreakLink(Fault):
+    """The connection between two brokers is reset."""
+
+    one: str
+    other: str
+
+
+@_fault("partition")
+class Partition(Fault):
+    """The brokers in `side` and the others do not hear each other. `one_way`: only messages from `side` are lost.
+    `zookeeper`: `side` is cut from ZooKeeper, too."""
+
+    side: tuple[str, ...]
+    lasts: float
+    one_way: bool
+    zookeeper: bool
+
+
+@_fault("clog")
+class Clog(Fault):
+    """Messages from `one` to `other` take `delay` seconds longer."""
+
+    one: str
+    other: str
+    delay: float
+    lasts: float
+
+
+@_fault("zookeeper away")
+class ZooKeeperAway(Fault):
+    """The ensemble loses its majority."""
+
+    lasts: float
+
+
+@_fault("zookeeper cut off")
+class ZooKeeperCutOff(BrokerFault):
+    """One broker cannot reach the ensemble."""
+
+    lasts: float
+
+
+@_fault("zookeeper connection lost")
+class ZooKeeperConnectionLost(BrokerFault):
+    """The connection breaks under requests, `times` times. Each request ends as unknown, executed or not."""
+
+    times: int
+
+
+@_fault("session expiry")
+class ExpireSession(BrokerFault):
+    """The ensemble ends a broker's session."""
+
+
+@_fault("slow broker")
+class Slow(BrokerFault):
+    """Every event takes the broker `cost` seconds."""
+
+    cost: float
+    lasts: float
+
+
+@_fault("clients dropped")
+class DropClients(BrokerFault):
+    """All client connections of a broker break."""
+
+
+@_fault("edge restart")
+class RestartEdge(BrokerFault):
+    """An I/O process is killed and replaced."""
+
+
+@_fault("client stalled")
+class StallClient(Fault):
+    """A client does not read for a while."""
+
+    client: int
+    lasts: float
+
+
+@_fault("drain")
+class Drain(BrokerFault):
+    """A planned stop: the broker drains for `period`, ends, and a new process starts."""
+
+    period: float
+    downtime: float
+
+
+@_fault("restart of all")
+class RestartAll(Fault):
+    """Every process ends at once, and all start again within `spread` seconds. The histories are lost."""
+
+    spread: float
+
+
+@_fault("ambush")
+class Ambush(Fault):
+    """A fault in the middle of a step: it strikes when a broker sends the `count`-th message of the kind `at` (or a
+    transaction, "ZkCommit"). The rest of the step is lost in a crash.
+
+    `actions`, one or two: crash, freeze, isolate (cut from every peer), break or block the link of the message, cut
+    from or lose the connection to ZooKeeper, expire the session, drop the clients. They last `lasts` seconds; the
+    second action follows `gap` seconds after the first.
+    """
+
+    at: str
+    count: int
+    actions: tuple[str, ...]
+    lasts: float
+    gap: float
+
+
+@_fault("clock jump")
+class ClockJump(BrokerFault):
+    """A broker's monotonic clock jumps `ahead` seconds, as after a suspended virtual machine. The wall clock of its
+    next process is `wall` seconds off."""
+
+    ahead: float
+    wall: float
+
+
+@_fault("silent client")
+class SilentClient(Fault):
+    """A client's connection delivers nothing for `lasts` seconds, in one direction or both, and neither side is
+    told."""
+
+    client: int
+    to_broker: bool
+    to_client: bool
+    lasts: float
+
+
+@_fault("broker behind")
+class FallBehind(BrokerFault):
+    """All messages from peers to `broker` take `delay` seconds longer, for `lasts` seconds. After `gap` seconds the
+    clients of all other brokers are dropped, so that some connect to it that have seen more than it has. `crash`
+    names another broker that crashes at the same moment."""
+
+    delay: float
+    lasts: float
+    gap: float
+    crash: str
+
+
+@_fault("rolling restart")
+class RollingRestart(Fault):
+    """Every broker in turn drains, ends and starts again; the next one only when all report ready."""
+
+    period: float
+    downtime: float
+
+
+@_fault("broker added")
+class Grow(Fault):
+    """A new broker joins."""
+
+
+@_fault("broker removed")
+class Shrink(BrokerFault):
+    """A broker drains, ends and never returns."""
+
+    period: float
+
+
+@_fault("slow zookeeper")
+class SlowZooKeeper(Fault):
+    """Requests of these brokers to ZooKeeper, and the answers, take about `delay` seconds."""
+
+    brokers: tuple[str, ...]
+    delay: float
+    lasts: float
+
+
+@_fault("burst")
+class Burst(Fault):
+    """`count` extra publications on one topic, more than its cache holds."""
+
+    topic: int
+    count: int
+
+
+_MESSAGES: tuple[type, ...] = (
+    *[peer.Accept] * 3, peer.Accepted, peer.Prepare, peer.Promise, peer.Sync, peer.Sync, peer.Synced,
+    peer.Activated, peer.HandOver, peer.Inventory, peer.Forward, peer.ForwardReplies,
+)  # fmt: skip
+AMBUSHED = (*(kind.__name__ for kind in _MESSAGES), *["ZkCommit"] * 3)
+"""The messages, and the transaction, that an ambush waits for; repeated ones are drawn more often. The core's events
+are not imported here: a planted fault must be in place before that."""
+ACTIONS = (
+    *["crash"] * 4, "freeze", *["isolate"] * 2, *["break link"] * 2, *["block link"] * 2, *["lose zookeeper"] * 2,
+    "cut zookeeper", *["expire session"] * 2, "drop clients",
+)  # fmt: skip
+"""The actions of an ambush, likewise."""
+
+STRIKES = ("crash", "crash lost", "break", "expire", "lose done", "lose undone")
+"""The kinds of faults in an exhaustive search; `untimed.py` implements them."""
+
+
+# ---- the plan of a seed
 
 WEIGHTS: dict[type, int] = {
     Crash: 10,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from migratory_broker.core.logic.events import BrokersConfigured
 
-from migratory_simulation.faults import RollingRestart, Shrink
+from migratory_simulation.plans import RollingRestart, Shrink
 
 if TYPE_CHECKING:
     from migratory_simulation.process import Process

@@ -181,11 +181,11 @@ class UntimedCluster:
         effects = node.logic.step(event, self.now)
         self.internal.after_step(cast("Process", node))
         for effect in effects:
-            self._carry_out(node, effect)
+            self._execute(node, effect)
         if not isinstance(event, ev.Flush):
             self.step(node, ev.Flush())
 
-    def _carry_out(self, node: Node, effect: ev.Effect) -> None:
+    def _execute(self, node: Node, effect: ev.Effect) -> None:
         if isinstance(effect, ev.SendPeer):
             queue = self.links.get((node.name, effect.peer))
             if queue is not None:

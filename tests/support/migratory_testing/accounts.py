@@ -1,4 +1,4 @@
-"""Accounts of load runs for tests: built by hand, broken on purpose, and counted again by other means."""
+"""Accounts of load runs for tests: built by hand, broken on purpose, and recounted independently."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from migratory_protocol.positions import Position
 
 
 def perfect(topic: str = "bench/0", subscribers: int = 3, publications: int = 6, epoch: int = 1) -> TopicRecord:
-    """Everything was acknowledged and delivered to everybody; one publisher."""
+    """Return an account of one publisher in which everything was acknowledged and delivered to everybody."""
     entries = [DeliveryRecord(Position(epoch, number), f"{topic}#{number}") for number in range(1, publications + 1)]
     sent = [PublicationRecord(entry.digest, 0, entry.position.sequence, entry.position) for entry in entries]
     return TopicRecord(
@@ -28,7 +28,7 @@ def perfect(topic: str = "bench/0", subscribers: int = 3, publications: int = 6,
 def rewrite(
     account: TopicRecord, place: int, change: Callable[[list[DeliveryRecord]], list[DeliveryRecord]]
 ) -> SubscriberRecord:
-    """Changes the history of the subscriber at `place` of the account and leaves all others as they are."""
+    """Change the deliveries of the subscriber at `place` and leave all others as they are."""
     subscriber = account.subscribers[place]
     changed = change(list(account.deliveries(subscriber)))
     account.transcripts.append(changed)
@@ -38,21 +38,21 @@ def rewrite(
 
 
 def drop(account: TopicRecord, place: int, delivery: int) -> Position:
-    """Takes one delivery away; returns its position."""
+    """Remove one delivery; return its position."""
     position = list(account.deliveries(account.subscribers[place]))[delivery].position
     rewrite(account, place, lambda entries: entries[:delivery] + entries[delivery + 1 :])
     return position
 
 
 def double(account: TopicRecord, place: int, delivery: int) -> Position:
-    """Delivers one again, right behind itself; returns its position."""
+    """Repeat one delivery; return its position."""
     position = list(account.deliveries(account.subscribers[place]))[delivery].position
     rewrite(account, place, lambda entries: entries[: delivery + 1] + entries[delivery:])
     return position
 
 
 def swap(account: TopicRecord, place: int, delivery: int) -> Position:
-    """Exchanges one delivery and the next; returns the position that now comes too late."""
+    """Exchange a delivery with the next one; return the position that now comes too late."""
     position = list(account.deliveries(account.subscribers[place]))[delivery].position
 
     def change(entries: list[DeliveryRecord]) -> list[DeliveryRecord]:
@@ -64,7 +64,7 @@ def swap(account: TopicRecord, place: int, delivery: int) -> Position:
 
 
 def recount(path: Path) -> dict[str, int]:
-    """The totals of an account file, by plain JSON and sets: none of the product's code is used."""
+    """Return the totals of an account file, computed from plain JSON and sets without the product's code."""
     totals = dict.fromkeys(
         (
             "acknowledged",

@@ -1,7 +1,8 @@
-"""Several logics in memory, joined by perfect links and a ZooKeeper that answers at once: for tests of single rules.
+"""Several logics in memory, connected by perfect links and a ZooKeeper that answers at once: for tests of single
+rules.
 
-Time moves only in `run`. Every peer message is encoded and decoded on its way. A test may hold messages back (`hold`),
-cut links, crash and restart brokers, expire sessions, take ZooKeeper away. The simulation is the place for chance.
+Time moves only in `run`. Every peer message is encoded and decoded. A test may hold messages (`hold`), cut links,
+crash and restart brokers, expire sessions, and disconnect ZooKeeper. Random faults belong to the simulation.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ WALL_MS = 1_000_000
 
 
 class CommitRecorder:
-    """A listener of a replica that stands alone: it keeps what was committed, and drops the rest."""
+    """A listener of a single replica that records committed publications and ignores the rest."""
 
     def __init__(self) -> None:
         self.publications: list[Publication] = []
@@ -58,12 +59,14 @@ M = TypeVar("M")
 
 
 def both_ends(one: str, other: str) -> tuple[str, str]:
-    """As links and cuts are named: the same from either end."""
+    """Return the name of a link or cut, the same from either end."""
     return (one, other) if one <= other else (other, one)
 
 
 @dataclass
 class Broker:
+    """One broker: its logic, session and effects so far."""
+
     name: str
     logic: Logic
     session: int
@@ -71,16 +74,20 @@ class Broker:
     wanted: dict[str, tuple[int, str]] = field(default_factory=dict)
     running: bool = True
     zookeeper: bool = True
-    lacks: set[str] = field(default_factory=set)  # nodes that its server has not, until it writes them itself
+    lacks: set[str] = field(default_factory=set)  # nodes that its ZooKeeper server lacks until the broker writes them
 
     def of(self, kind: type[E]) -> list[E]:
+        """Return the effects of a kind."""
         return [effect for effect in self.effects if isinstance(effect, kind)]
 
     def notes(self, event: str) -> list[ev.Note]:
+        """Return the notes of an event."""
         return [note for note in self.of(ev.Note) if note.event == event]
 
 
 class Cluster:
+    """Brokers, links and a ZooKeeper under the test's clock."""
+
     def __init__(self, names: tuple[str, ...] = ("a", "b", "c"), groups: int = 1, **config: object) -> None:
         self.names = names
         self.groups = groups
@@ -92,10 +99,10 @@ class Cluster:
         self.cuts: set[tuple[str, str]] = set()
         self.hold: Callable[[str, str, PeerMessage], bool] = lambda sender, receiver, message: False
         self.held: list[tuple[str, str, PeerMessage]] = []
-        self.unknown: Callable[[str, ev.ZkCommit], bool] = lambda broker, commit: False  # carried out, reply lost
-        self.lost: Callable[[str, ev.ZkCommit], bool] = lambda broker, commit: False  # not carried out, reply lost
+        self.unknown: Callable[[str, ev.ZkCommit], bool] = lambda broker, commit: False  # executed, reply lost
+        self.lost: Callable[[str, ev.ZkCommit], bool] = lambda broker, commit: False  # not executed, reply lost
         self.unread: Callable[[str, str], bool] = lambda broker, path: False  # a read of that path, reply lost
-        self.answers: dict[int, ForwardReply] = {}  # by the reference of the request, the last one
+        self.answers: dict[int, ForwardReply] = {}  # the last answer by the request's reference
         self.sent: list[tuple[str, str, PeerMessage]] = []
         self._queue: deque[tuple[Broker, ev.Event]] = deque()
         self._session = 100
@@ -110,6 +117,7 @@ class Cluster:
         return self.brokers[name].logic
 
     def start(self, *names: str) -> None:
+        """Start brokers, all by default."""
         for name in names or self.names:
             config = LogicConfig("test", name, self.names, f"ws://{name}", name, groups=self.groups, **self.config)  # type: ignore[arg-type]
             self._session += 1
@@ -118,13 +126,14 @@ class Cluster:
             self.give(name, ev.ZkSession("connected", self._session))
 
     def up(self, seconds: float = 3.0) -> Cluster:
-        """Started and ready."""
+        """Start all brokers and run until they are ready."""
         self.start()
         self.run(seconds)
         assert all(broker.logic.membership.ready for broker in self.brokers.values())
         return self
 
     def crash(self, name: str, *, expire: bool = True) -> None:
+        """End a broker with its links, and its session unless `expire` is false."""
         broker = self.brokers[name]
         broker.running = False
         self._queue = deque((other, event) for other, event in self._queue if other is not broker)
@@ -142,6 +151,7 @@ class Cluster:
     # ---- links -----------------------------------------------------------------------------------------------
 
     def disconnect(self, one: str, other: str) -> None:
+        """Close a link; both ends are notified."""
         pair = both_ends(one, other)
         if pair in self.links:
             self.links.discard(pair)
@@ -154,15 +164,18 @@ class Cluster:
                 self.give(me, ev.PeerDown(peer))
 
     def cut(self, one: str, other: str) -> None:
+        """Close a link and keep it closed."""
         self.cuts.add(both_ends(one, other))
         self.disconnect(one, other)
 
     def isolate(self, name: str) -> None:
+        """Cut a broker from all others."""
         for other in self.names:
             if other != name:
                 self.cut(name, other)
 
     def heal(self) -> None:
+        """Remove all cuts."""
         self.cuts.clear()
         self._connect()
 
@@ -187,7 +200,7 @@ class Cluster:
     # ---- ZooKeeper -------------------------------------------------------------------------------------------
 
     def expire(self, name: str) -> None:
-        """The session is gone; the broker learns it and gets a new one."""
+        """Expire the session of a broker, which is notified and gets a new one."""
         broker = self.brokers[name]
         self.store.expire(broker.session)
         self._watches()
@@ -197,6 +210,7 @@ class Cluster:
         self.give(name, ev.ZkSession("connected", broker.session))
 
     def zookeeper(self, there: bool, *names: str) -> None:
+        """Connect or disconnect ZooKeeper for these brokers, all by default."""
         for name in names or tuple(self.brokers):
             broker = self.brokers[name]
             broker.zookeeper = there
@@ -204,6 +218,7 @@ class Cluster:
                 self.give(name, ev.ZkSession("connected", broker.session) if there else ev.ZkSession("suspended"))
 
     def record(self, group: int = 0) -> GroupRecord:
+        """Return the record of a group."""
         return decode_group(self.store.nodes[f"/groups/{group}"].data)
 
     def _zookeeper(self, broker: Broker, effect: ev.ZkGet | ev.ZkChildren | ev.ZkCommit) -> None:
@@ -238,38 +253,38 @@ class Cluster:
                 self._queue.append((other, ev.ZkChanged(path)))
 
     def messages(self, sender: str, kind: type[M]) -> list[tuple[str, M]]:
-        """What a broker sent of a kind so far, each with whom it was for."""
+        """Return the messages of a kind that a broker sent so far, each with its receiver."""
         return [(to, message) for by, to, message in self.sent if by == sender and isinstance(message, kind)]
 
     def hears_load(self, name: str, peer: str, load: ClientLoad | None) -> None:
-        """A heartbeat of `peer`, also while its own are held back."""
+        """Deliver a heartbeat of `peer`, even while its own are held."""
         hold, self.hold = self.hold, lambda sender, receiver, message: False
-        self._carry_out(self[peer], ev.SendPeer(name, Heartbeat(0.0, [], [], True, True, load)))
+        self._execute(self[peer], ev.SendPeer(name, Heartbeat(0.0, [], [], True, True, load)))
         self.settle()
         self.hold = hold
 
     # ---- time and events -------------------------------------------------------------------------------------
 
     def give(self, name: str, event: ev.Event) -> None:
-        """Put an event behind those that wait; `run` or `settle` carries it out."""
+        """Queue an event; `run` or `settle` handles it."""
         self._queue.append((self.brokers[name], event))
 
     def step(self, name: str, event: ev.Event) -> list[ev.Effect]:
-        """One event now, its effects carried out."""
+        """Handle one event now and execute its effects."""
         broker = self.brokers[name]
         effects = broker.logic.step(event, self.now)
         broker.effects.extend(effects)
         for effect in effects:
-            self._carry_out(broker, effect)
+            self._execute(broker, effect)
         return effects
 
     def next_event(self) -> tuple[str, ev.Event]:
-        """What waits longest, and for whom: for a test that stops in the middle of what `settle` would do."""
+        """Remove and return the oldest queued event and its broker, for a test that stops in the middle of `settle`."""
         broker, event = self._queue.popleft()
         return broker.name, event
 
     def settle(self) -> None:
-        """Everything that is under way, in order, until nothing is."""
+        """Handle all queued events in order until there are none."""
         for _ in range(200_000):
             if not self._queue:
                 return
@@ -278,9 +293,10 @@ class Cluster:
                 self.step(broker.name, event)
                 if not isinstance(event, ev.Flush):
                     self.step(broker.name, ev.Flush())
-        raise AssertionError("the brokers never come to rest")
+        raise AssertionError("the brokers do not settle")
 
     def run(self, seconds: float) -> None:
+        """Let `seconds` pass, with a tick every 0.1 s."""
         end = self.now + seconds - 1e-9
         self.settle()
         while self.now < end:
@@ -290,7 +306,7 @@ class Cluster:
                     self.give(name, ev.Tick())
             self.settle()
 
-    def _carry_out(self, broker: Broker, effect: ev.Effect) -> None:
+    def _execute(self, broker: Broker, effect: ev.Effect) -> None:
         if isinstance(effect, ev.SendPeer):
             pair = both_ends(broker.name, effect.peer)
             message = decode_peer(encode_peer(effect.message))
@@ -324,7 +340,7 @@ class Cluster:
             self.crash(broker.name, expire=False)
 
     def release(self) -> None:
-        """What was held back arrives, in order; nothing is held any more."""
+        """Deliver the held messages in order and stop holding."""
         self.hold = lambda sender, receiver, message: False
         held, self.held = self.held, []
         for sender, receiver, message in held:
@@ -343,7 +359,8 @@ class Cluster:
         id: int = 0,
         mark: int | None = None,
     ) -> int:
-        """QoS 1 when there is an id (its own mark unless said). Returns the reference of the answer to come."""
+        """Publish with QoS 1 when there is an id, by default with the id as mark. Return the reference of the
+        answer."""
         self._reference += 1
         publication = ForwardedPublication(
             topic,
@@ -367,7 +384,7 @@ class Cluster:
         max_bytes: int = 65536,
         wait: float = 0.0,
     ) -> ev.Attached | None:
-        """The answer, if it came within `wait` seconds."""
+        """Subscribe; return the answer if it comes within `wait` seconds."""
         self._reference += 1
         position = None if after is None else Position(*after)
         self.give(name, ev.Attach(0, self._reference, topic, position, snapshot, max_bytes))
@@ -376,13 +393,14 @@ class Cluster:
         return found[0] if found else None
 
     def page(self, name: str, topic: str, after: tuple[int, int], max_bytes: int = 65536) -> ev.Page:
+        """Return the next page of a replay."""
         self._reference += 1
         effects = self.step(name, ev.NextPage(0, self._reference, topic, Position(*after), max_bytes))
         (page,) = [effect for effect in effects if isinstance(effect, ev.Page)]
         return page
 
     def delivered(self, name: str, topic: str) -> list[tuple[int, str]]:
-        """(sequence number, payload) of what a broker gave to its edges."""
+        """Return the sequence number and payload of everything that a broker gave to its edges."""
         return [
             (publication.sequence, publication.payload.decode())
             for fanout in self[name].of(ev.Fanout)
@@ -391,7 +409,7 @@ class Cluster:
         ]
 
     def coordinators(self, group: int = 0) -> list[str]:
-        """Brokers that believe to be coordinator: one that is cut off may be among them."""
+        """Return the brokers that consider themselves coordinator; one that is cut off may be among them."""
         return [
             name
             for name, broker in self.brokers.items()
@@ -399,17 +417,19 @@ class Cluster:
         ]
 
     def coordinator(self, group: int = 0) -> str:
-        """The one broker that numbers."""
+        """Return the only coordinator."""
         names = self.coordinators(group)
         assert len(names) == 1, names
         return names[0]
 
     def others(self, group: int = 0) -> list[str]:
+        """Return all brokers but the coordinator."""
         return [name for name in self.names if name != self.coordinator(group)]
 
     def running(self) -> list[str]:
+        """Return the running brokers."""
         return [name for name, broker in self.brokers.items() if broker.running]
 
     def fenced(self) -> list[str]:
-        """Those of the running brokers that fence themselves now."""
+        """Return the running brokers that are fenced."""
         return [name for name in self.running() if self.logic(name).ctx.fenced]

@@ -1,4 +1,4 @@
-"""A history as `make chaos` keeps them, in which everything is right: for tests that break it and ask the checker."""
+"""A correct history of `make chaos`, for tests that break it and run the checker."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from migratory_chaos.history import Delivered, Gap, Place, Sent, Stream, TopicHi
 TOPIC = "topic-1"
 COUNT = 12
 CHANGE = 8
-"""The sequence number with which another epoch begins, behind a takeover."""
+"""The sequence number at which the next epoch begins, after a takeover."""
 
 
 def place(sequence: int) -> Place:
@@ -20,7 +20,7 @@ def content(sequence: int) -> str:
 
 
 def perfect(subscribers: int = 3) -> TopicHistory:
-    """Two publishers in turn; everything acknowledged, everything delivered to everybody."""
+    """Return a history with two alternating publishers; everything is acknowledged and delivered to everybody."""
     history = TopicHistory(TOPIC, {"a": [], "b": []})
     for sequence in range(1, COUNT + 1):
         entries = history.publishers["a" if sequence % 2 else "b"]
@@ -37,7 +37,7 @@ def judge(history: TopicHistory) -> Verdict:
 
 
 def only(verdict: Verdict, kind: str, count: int = 1) -> list[Finding]:
-    """The findings; nothing else than `kind` was found, so many times."""
+    """Return the findings; check that `count` of this kind were found and nothing else."""
     counts = {name: getattr(verdict, name) for name in ("lost", "duplicate", "reordered", "unexpected")}
     assert counts == dict.fromkeys(counts, 0) | {kind: count}
     assert not verdict.clean
@@ -47,7 +47,7 @@ def only(verdict: Verdict, kind: str, count: int = 1) -> list[Finding]:
 
 
 def stream(history: TopicHistory) -> list[Delivered | Gap]:
-    """Of the subscriber that things happen to; the others stay right."""
+    """Return the events of the subscriber that the test breaks."""
     return history.subscribers["s1"].events
 
 

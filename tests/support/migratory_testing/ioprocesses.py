@@ -1,4 +1,4 @@
-"""I/O processes as their broker sees them. In place of each process stands the other end of its channel."""
+"""I/O processes as their broker sees them: each process is replaced by the other end of its channel."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SERVER = {"handshakes_waiting": 0, "handshakes_too_slow": 0, "requests_malformed
 
 
 class Io:
-    """The other end, and the process (`popen`) that is not there."""
+    """The other end of the channel, with the interface of `subprocess.Popen`."""
 
     def __init__(self, ends: tuple[int, int]) -> None:
         self.sock, self.way = (socket.socket(fileno=os.dup(end)) for end in ends)
@@ -77,7 +77,7 @@ class Io:
     def of(self, *kinds: type) -> list[Any]:
         return [message for message in self.got if isinstance(message, kinds)]
 
-    # as `subprocess.Popen`
+    # ---- the interface of `subprocess.Popen`
 
     def send_signal(self, number: int) -> None:
         self.signals.append(number)
@@ -104,7 +104,7 @@ class Io:
 
 
 class Site:
-    """A broker's pump and its I/O processes; time stands still but for `later`."""
+    """A broker's pump and its I/O processes. Time stands still except in `later`."""
 
     def __init__(self, logic: Any, log: Any, processes: int) -> None:
         self.now = 100.0
@@ -148,7 +148,7 @@ class Site:
             self.pump.to_edge(effect)
 
     def later(self, seconds: float) -> None:
-        """Time passes, in steps that are no standstill."""
+        """Let time pass, in steps that do not count as a standstill."""
         until = self.now + seconds
         while self.now < until:
             self.now = min(until, self.now + 0.1)

@@ -1,7 +1,7 @@
-"""One real broker behind one ZooKeeper member, and a bystander: somebody who must not notice what happens to others.
+"""Fixtures for one real broker and one ZooKeeper member, and a bystander that must not notice other clients' faults.
 
-A conftest.py takes the fixtures over: `from migratory_testing.onebroker import bystander, broker, ...` (and names them
-in `__all__`). One ZooKeeper member for all, one broker for each file, with the file's `SETTINGS`.
+A conftest.py imports the fixtures: `from migratory_testing.onebroker import bystander, broker, ...` (and names them
+in `__all__`). All files share one ZooKeeper member; each file has one broker, with the file's `SETTINGS`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["Bystander", "broker", "bystander", "closed_at_the_end", "zookeeper_m
 
 
 class Bystander:
-    """`await bystander.unharmed()`: it is still connected and gets a fresh publication at once."""
+    """A connected client; `unharmed` checks that it still gets fresh publications at once."""
 
     def __init__(self, reader: RawClient, writer: RawClient, topic: str) -> None:
         self._reader = reader
@@ -30,6 +30,7 @@ class Bystander:
         self._count = 0
 
     async def unharmed(self, limit: float = 5.0) -> None:
+        """Check that the connection is open and delivers a new publication within `limit` seconds."""
         self._count += 1
         data = b"%d" % self._count
         await self._writer.publish(self._topic, data, self._count, self._topic)
@@ -47,7 +48,7 @@ def zookeeper_member(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKe
 def broker(
     zookeeper_member: ZooKeeperEnsemble, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[Broker]:
-    """The only broker of a cluster."""
+    """Run the only broker of a cluster."""
     settings: dict[str, Any] = {"delivery": {"minCopies": 1}, **getattr(request.module, "SETTINGS", {})}
     folder = tmp_path_factory.mktemp("broker")
     name = Path(str(request.module.__file__)).stem
@@ -67,7 +68,7 @@ async def bystander(broker: Broker, request: pytest.FixtureRequest) -> AsyncIter
     topic = f"bystander/{abs(hash(request.node.nodeid))}"
     reader, writer = await RawClient.join(broker, name="bystander"), await RawClient.join(broker, name="publisher")
     await reader.subscribe(topic)
-    made = Bystander(reader, writer, topic)
-    await made.unharmed()
-    yield made
-    await made.unharmed()
+    client = Bystander(reader, writer, topic)
+    await client.unharmed()
+    yield client
+    await client.unharmed()

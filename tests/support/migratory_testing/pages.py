@@ -1,4 +1,4 @@
-"""What an HTML page is made of, for tests of pages."""
+"""The parts of an HTML page, for tests of pages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ ADDRESSES = {"src", "href", "xlink:href", "action", "data", "poster", "srcset"}
 
 
 class Reader(HTMLParser):
-    """Tags, identifiers, addresses and words of a page. Attributes that run something fail the test."""
+    """The tags, identifiers, addresses and words of a page. An attribute that runs a script fails the test."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

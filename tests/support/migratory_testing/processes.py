@@ -15,6 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import psutil
+
 from migratory_testing.waiting import LIMIT, poll
 
 START = 60.0
@@ -179,3 +181,16 @@ class Brokers:
             if broker.process is not None and broker.process.poll() is None:
                 broker.process.kill()
                 broker.process.wait(10)
+
+
+def descendants(pid: int) -> list[psutil.Process]:
+    """Return all processes that a process has started, directly or not."""
+    return psutil.Process(pid).children(recursive=True)
+
+
+def runs(process: psutil.Process, text: str) -> bool:
+    """Return whether the command line contains the text; false for a process that just ended."""
+    try:
+        return text in " ".join(process.cmdline())
+    except psutil.NoSuchProcess:  # also for a zombie
+        return False

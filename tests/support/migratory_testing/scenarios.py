@@ -1,11 +1,11 @@
-"""Scenario files: commands in, a transcript out, in one text file that people read in review.
+"""Scenario files: commands and their transcript in one text file for review.
 
     # what this shows
     > a command
-    what came of it, one line each
+    a line of its transcript
 
-Comments, commands and empty lines are the script; every other line is the expected transcript of the command above it.
-`rewrite` puts the real transcript in its place.
+Comments, commands and empty lines are the script; every other line is the expected transcript of the command above
+it. `rewrite` replaces it by the real one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Interpreter = Callable[[str], list[str]]
 
 
 def play(text: str, interpret: Interpreter) -> str:
-    """The same script with the transcript that it really has."""
+    """Return the script with its real transcript."""
     lines: list[str] = []
     for line in text.splitlines():
         if line.startswith(">"):
@@ -30,7 +30,7 @@ def play(text: str, interpret: Interpreter) -> str:
 
 
 def check(path: Path, interpret: Interpreter, *, rewrite: bool) -> None:
-    """Plays a file. Raises AssertionError with the difference, unless the file is to be rewritten."""
+    """Play a file. Raise AssertionError with the difference, or rewrite the file."""
     expected = path.read_text()
     actual = play(expected, interpret)
     if actual == expected:
@@ -39,6 +39,6 @@ def check(path: Path, interpret: Interpreter, *, rewrite: bool) -> None:
         path.write_text(actual)
         return
     difference = difflib.unified_diff(
-        expected.splitlines(), actual.splitlines(), f"{path.name}, expected", "what happened", lineterm="", n=4
+        expected.splitlines(), actual.splitlines(), f"{path.name}, expected", "actual", lineterm="", n=4
     )
-    raise AssertionError("\n".join(difference) + "\n(pytest --rewrite takes it over)")
+    raise AssertionError("\n".join(difference) + "\n(pytest --rewrite accepts it)")

@@ -1,6 +1,6 @@
-"""A broker for tests of clients: all "brokers" share one memory, nothing is replicated, and faults are planted by hand.
+"""A broker for tests of clients: all "brokers" share one memory, nothing is replicated, and the test injects faults.
 
-It speaks the MessagePack subprotocol through aiohttp's own WebSocket server, so that a client under test does not meet
+It speaks the MessagePack subprotocol through aiohttp's WebSocket server, so that a client under test does not meet
 its own frame parser on the other side.
 """
 
@@ -21,13 +21,16 @@ Planted = Callable[[str, wire.Message], Delivery]
 
 
 class Topic:
+    """The publications of a topic and the known message ids."""
+
     def __init__(self) -> None:
         self.log: list[wire.Message] = []
         self.ids: dict[str, dict[int, Position]] = {}  # publisher -> message id -> position
 
 
 class SmallCluster:
-    """`planted` decides for each live delivery, by client name and message, what really happens to it."""
+    """Brokers with one memory. `planted` decides for each live delivery, by client name and message, whether it is
+    sent, skipped or doubled."""
 
     def __init__(self, brokers: int = 1, planted: Planted = lambda client, message: "send", epoch: int = 1) -> None:
         self.brokers = [SmallBroker(self, f"broker-{number}") for number in range(brokers)]
@@ -93,7 +96,7 @@ class SmallBroker:
         self.url = f"ws://127.0.0.1:{port}/ws"
 
     async def kill(self) -> None:
-        """Ends like a process that was killed: no close frame."""
+        """End like a killed process, without a close frame."""
         if self._runner is None:
             return
         runner, self._runner = self._runner, None

@@ -1,4 +1,4 @@
-"""Waiting for something to become true, with a limit: tests poll, and never sleep for as long as it may take."""
+"""Waiting for a condition with a limit: tests poll, and never sleep for the longest possible time."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any, TypeVar, overload
 LIMIT = 30.0
 STEP = 0.01
 ASKING = 0.1
-"""Seconds between two looks that ask somebody else."""
+"""Seconds between two checks of a condition that is a coroutine."""
 T = TypeVar("T")
 
 
 def poll(condition: Callable[[], T], what: str = "", limit: float = LIMIT) -> T:
-    """The first true value of `condition`. Raises AssertionError after `limit` seconds, with `what`."""
+    """Return the first true value of `condition`. Raise AssertionError with `what` after `limit` seconds."""
     deadline = time.monotonic() + limit
     while not (found := condition()):
         assert time.monotonic() < deadline, _late(what, limit)
@@ -42,7 +42,7 @@ async def until(condition: Callable[[], Any], what: str = "", limit: float = LIM
 
 
 async def poll_apart(condition: Callable[[], T], what: str = "", limit: float = LIMIT) -> T:
-    """`poll` in a thread, for a condition that blocks: connections of this event loop are served meanwhile."""
+    """Run `poll` in a thread, for a condition that blocks while this event loop must serve connections."""
     return await asyncio.to_thread(poll, condition, what, limit)
 
 

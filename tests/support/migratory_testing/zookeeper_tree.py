@@ -1,7 +1,6 @@
-"""ZooKeeper's nodes in memory: what a transaction changes, which children a node has, and whose watch a change fires.
+"""ZooKeeper's nodes in memory: transactions, children, and the watches that a change fires.
 
-What the tests' and the simulation's stand-ins for ZooKeeper have in common are the functions; `Store` answers at once
-and loses nothing.
+The models of ZooKeeper in tests and simulation share the functions. `Store` answers at once and loses nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from migratory_broker.core.logic.events import (
 
 @dataclass(slots=True)
 class Stored:
-    """`owner` is the session of an ephemeral node, 0 otherwise."""
+    """A node. `owner` is the session of an ephemeral node, 0 otherwise."""
 
     data: bytes
     version: int
@@ -37,11 +36,12 @@ class Refused(Exception):
 
 
 def parent_of(path: str) -> str:
+    """Return the path of the parent."""
     return path.rsplit("/", 1)[0] or "/"
 
 
 def children(paths: Iterable[str], path: str) -> tuple[str, ...]:
-    """The names of the children of `path`, in order."""
+    """Return the sorted names of the children of `path`."""
     prefix = path.rstrip("/") + "/"
     names = (other[len(prefix) :] for other in paths if other != "/" and other.startswith(prefix))
     return tuple(sorted(name for name in names if "/" not in name))
@@ -50,7 +50,7 @@ def children(paths: Iterable[str], path: str) -> tuple[str, ...]:
 def staged(
     nodes: Mapping[str, Stored], session: int, operations: Iterable[ZkOperation]
 ) -> tuple[dict[str, Stored | None], tuple[int, ...]]:
-    """What becomes of `nodes` (None: deleted), and the version that each operation answers with. Raises Refused."""
+    """Return the changed nodes (None: deleted) and the version that each operation returns. Raise Refused."""
     changes: dict[str, Stored | None] = {}
     versions: list[int] = []
 
@@ -88,7 +88,7 @@ def staged(
 
 
 class Store:
-    """A ZooKeeper that answers at once. Who watches is known by the broker's name."""
+    """A ZooKeeper that answers at once. Watches belong to brokers by name."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, Stored] = {"/": Stored(b"", 0, 0)}
@@ -96,6 +96,7 @@ class Store:
         self.fired: list[tuple[str, str]] = []  # (broker, path)
 
     def answer(self, broker: str, session: int, request: ZkGet | ZkChildren | ZkCommit) -> ZkReply:
+        """Return the answer to a request."""
         if isinstance(request, ZkCommit):
             try:
                 versions = self._commit(request.operations, session)
@@ -113,12 +114,13 @@ class Store:
         return ZkReply(request.request, "ok", children=children(self.nodes, request.path))
 
     def expire(self, session: int) -> None:
+        """End a session: delete its ephemerals and fire watches."""
         for path in [path for path, node in self.nodes.items() if node.owner == session]:
             del self.nodes[path]
             self.fire(path, True)
 
     def fire(self, path: str, with_parent: bool) -> None:
-        """The watches of a node, and of its parent's children when it came or went."""
+        """Fire the watches of a node and, with `with_parent`, of its parent's children."""
         for key in (path, path.rsplit("/", 1)[0] + "/*" if with_parent else ""):
             for broker in sorted(self.watches.pop(key, ())):
                 self.fired.append((broker, key.removesuffix("/*")))

@@ -230,7 +230,7 @@ def test_sync_that_does_not_fit_is_requested_again() -> None:
     replica.drop([replica.topics["t"]])
     group.term.followers.add_streaming(member)
     for effect in cluster.logic(coordinator).ctx.effects[-1:]:
-        cluster._carry_out(cluster[coordinator], effect)
+        cluster._execute(cluster[coordinator], effect)
     cluster.settle()
     assert cluster[member].notes("sync_requested_again")
     assert replica.topics["t"].committed == 1
