@@ -1,4 +1,4 @@
-"""What commands write: standard output without blocking, tables, and result files."""
+"""Output of commands: standard output without blocking, tables, and result files."""
 
 from __future__ import annotations
 

@@ -29,17 +29,17 @@ def bucket_bounds(thresholds: Iterable[float] = ()) -> tuple[float, ...]:
     :param thresholds: seconds that must be exact bounds.
     :raises ValueError: if a threshold is not above 0 and finite.
     """
-    found: set[float] = set()
+    bounds: set[float] = set()
     steps = math.ceil(math.log(HIGHEST / MILLISECOND) / math.log(RATIO))
-    found.update(float(f"{MILLISECOND * RATIO**step:.6g}") for step in range(steps))
-    found.add(HIGHEST)
+    bounds.update(float(f"{MILLISECOND * RATIO**step:.6g}") for step in range(steps))
+    bounds.add(HIGHEST)
     steps = math.ceil(math.log(MILLISECOND / LOWEST) / math.log(COARSE_RATIO))
-    found.update(float(f"{LOWEST * COARSE_RATIO**step:.6g}") for step in range(steps))
+    bounds.update(float(f"{LOWEST * COARSE_RATIO**step:.6g}") for step in range(steps))
     for threshold in (*USUAL_THRESHOLDS, *thresholds):
         if not 0 < threshold < math.inf:
             raise ValueError(f"latency threshold: {threshold} is not allowed; use a finite number of seconds above 0")
-        found.add(float(threshold))
-    return tuple(sorted(found))
+        bounds.add(float(threshold))
+    return tuple(sorted(bounds))
 
 
 class Histogram:

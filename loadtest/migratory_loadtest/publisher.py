@@ -19,7 +19,7 @@ AMBIGUOUS_CODES = frozenset({"timeout", "closed"})
 """Error codes after which a publication may still be delivered."""
 
 
-class PendingPublication(Struct):
+class SentPublication(Struct):
     """A publication that was sent and not answered yet."""
 
     topic: int
@@ -60,7 +60,7 @@ class LoadPublisher(LoadClient):
         self.schedule = SendSchedule(
             {topic: offsets[topic] for topic in topics}, scenario.rate, scenario.sends_per_topic()
         )
-        self.pending: dict[int, PendingPublication] = {}  # by id(): the structs are mutable and not hashable
+        self.pending: dict[int, SentPublication] = {}  # by id(): the structs are mutable and not hashable
         self.records = {topic: TopicRecord(text) for topic, text in topics.items()}
         self.acknowledgements: dict[int, list[int]] = {}  # times in nanoseconds, by group
         self.failed = 0
@@ -78,13 +78,13 @@ class LoadPublisher(LoadClient):
         scenario = self.scenario
         header = PayloadHeader(self.number, due.topic, due.number, start_ns + round(due.at * 1e9))
         payload = build_payload(scenario.payload, scenario.seed, header)
-        publication = PendingPublication(due.topic, due.number, payload_digest(payload), time.monotonic_ns())
+        publication = SentPublication(due.topic, due.number, payload_digest(payload), time.monotonic_ns())
         self.pending[id(publication)] = publication
         self.step(ev.Submit(publication, self.topics[due.topic], payload, scenario.qos, time.time()))
 
     def on_answer(self, effect: ev.Acknowledged | ev.PublishFailed) -> None:
         publication = effect.ticket
-        assert isinstance(publication, PendingPublication)
+        assert isinstance(publication, SentPublication)
         self.pending.pop(id(publication))
         record = self.records[publication.topic]
         meter = self.context.meter

@@ -1,4 +1,4 @@
-"""What a run reports: progress events while it runs, and the result as a value and as JSON.
+"""Progress events of a run, and its result as a value and as JSON.
 
 docs/how-to/loadtest.md describes every field of the result.
 """

@@ -51,7 +51,7 @@ class Verification:
 
     @property
     def clean(self) -> bool:
-        """Whether every delivery guarantee was kept."""
+        """True if every delivery guarantee was kept."""
         return not any(getattr(self, kind) for kind in VIOLATIONS)
 
     @property

@@ -97,7 +97,7 @@ class FaultMarked(Struct, tag=True):
 
 
 class TopicReport(Struct, tag=True):
-    """What the worker recorded of one topic."""
+    """The worker's record of one topic."""
 
     record: TopicRecord
 

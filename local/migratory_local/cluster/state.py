@@ -49,7 +49,7 @@ class ClusterState:
 
     @property
     def running(self) -> bool:
-        """Whether its runner lives. A later process with the same pid does not count."""
+        """True if its runner lives. A later process with the same pid does not count."""
         try:
             return abs(psutil.Process(self.pid).create_time() - self.started) < 1.0
         except psutil.Error:

@@ -96,7 +96,10 @@ class Recorder:
         await self._http.close()
 
     def check(self) -> None:
-        """:raises LocalError: if recording has failed, for example because of a full disk."""
+        """Raise the error that ended recording, if one did.
+
+        :raises LocalError: for example because of a full disk.
+        """
         if self._task is not None and self._task.done() and not self._task.cancelled():
             error = self._task.exception()
             if error is not None:

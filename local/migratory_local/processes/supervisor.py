@@ -47,7 +47,7 @@ class _Watched:
     away_file: Path | None = None
     """While this file exists, the process is not started again."""
     away: bool = False
-    """Whether it has ended and the file kept it from being started again."""
+    """True if it has ended and is not started again because of `away_file`."""
 
 
 class Supervisor:
