@@ -1,7 +1,7 @@
 """The broker's configuration file: JSON, camel case names, durations in seconds, sizes in bytes.
 
-`load` and `parse` refuse unknown and ill-typed fields with a `ConfigError` that names the field's path, the value that
-is there and what is allowed. What differs from broker to broker of a cluster (`Identity`) comes from the command line.
+`load` and `parse` refuse unknown and ill-typed fields with a `ConfigError` that names the field's path, its value
+and what is allowed. What differs between the brokers of a cluster (`Identity`) comes from the command line.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Seconds = Annotated[float, Meta(gt=0, le=86400)]
 Count = Annotated[int, Meta(ge=1, le=2**31)]
 Bytes = Annotated[int, Meta(ge=1024, le=2**46)]
 MAX_REVISION = 255
-"""Characters: it goes to every peer twice a second."""
+"""Characters. The revision is sent to every peer twice a second."""
 
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?\Z")]
 
@@ -31,7 +31,7 @@ class _Section(Struct, frozen=True, forbid_unknown_fields=True, rename="camel", 
 
 
 class ZooKeeperSection(_Section, frozen=True):
-    """`servers` as ZooKeeper's clients write it. `start_timeout`: how long a starting broker waits for it."""
+    """`servers` in the syntax of ZooKeeper's clients. `start_timeout`: how long a starting broker waits for them."""
 
     servers: Annotated[str, Meta(min_length=1)]
     session_timeout: Annotated[float, Meta(ge=1, le=60)] = 4.0
@@ -52,7 +52,7 @@ class TopicsSection(_Section, frozen=True):
 
 
 class LimitsSection(_Section, frozen=True):
-    """`connects_per_second` holds over all listeners together; `handshake` counts from TCP accept."""
+    """`connects_per_second` counts over all listeners; `handshake` begins at TCP accept."""
 
     connects_per_second: Count = 5000
     max_payload: Annotated[int, Meta(ge=0, le=67_108_864)] = 1_048_576
@@ -70,8 +70,8 @@ class BatchingSection(_Section, frozen=True):
 
 
 class ConflationSection(_Section, frozen=True):
-    """Topics, by a pattern (`migratory_protocol.topics.TopicPattern`), of which only the latest of each interval goes
-    on."""
+    """Topics, by a pattern (`migratory_protocol.topics.TopicPattern`), of which each interval delivers the latest
+    publication only."""
 
     topics: Annotated[str, Meta(min_length=1, max_length=255)]
     interval: Annotated[float, Meta(ge=0.001, le=3600)]
@@ -90,7 +90,8 @@ class DrainSection(_Section, frozen=True):
 
 
 class OriginsSection(_Section, frozen=True):
-    """Who may connect from a browser: `*`, `https://app.example.com`, `https://*.example.org`; and under which Host."""
+    """Origins that may connect from a browser: `*`, `https://app.example.com`, `https://*.example.org`; and allowed
+    Host headers."""
 
     allowed: tuple[str, ...] = ("*",)
     hosts: tuple[str, ...] = ("*",)
@@ -98,8 +99,8 @@ class OriginsSection(_Section, frozen=True):
 
 
 class BrokerConfig(_Section, frozen=True):
-    """One cluster's brokers; alike on each of them. `leaving`: those of them that will be ended for good, one after the
-    other. `io_processes`: how many hold the clients' sockets, 0: the broker's own process does."""
+    """The configuration of a cluster's brokers, the same for each. `leaving`: brokers that will be removed, one
+    after the other. `io_processes`: how many hold the clients' sockets; 0: the broker's own process does."""
 
     cluster: Name
     brokers: Annotated[tuple[Name, ...], Meta(min_length=1, max_length=100)]
@@ -115,17 +116,18 @@ class BrokerConfig(_Section, frozen=True):
     leaving: tuple[Name, ...] = ()
 
     def staying(self, name: str) -> tuple[str, ...]:
-        """Those that stay, and the broker of this name: whom its core counts on, and sends clients to."""
+        """Return the brokers that stay, and the broker `name`: those its core counts on and sends clients to."""
         stay = tuple(broker for broker in self.brokers if broker not in self.leaving)
         return stay if name in stay else (*stay, name)
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """One broker: its name, where it listens (HOST:PORT; port 0 picks a free one) and what it tells others to dial.
+    """One broker: its name, its listening addresses (HOST:PORT; port 0 picks a free one) and the addresses it
+    announces.
 
-    Without `advertise_url` or `advertise_peer` the bound address is given out, which is of use on one machine only.
-    `revision` names its program and configuration: brokers that are updated together have the same one.
+    Without `advertise_url` or `advertise_peer` the bound address is announced, which is of use on one machine only.
+    `revision` names its program and configuration: brokers that are updated together share one.
     """
 
     name: str
@@ -138,7 +140,7 @@ class Identity:
 
 
 def load(path: Path) -> BrokerConfig:
-    """The configuration in a file. Raises ConfigError, which names the file."""
+    """Return the configuration in a file. Raises ConfigError, which names the file."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -150,7 +152,7 @@ def load(path: Path) -> BrokerConfig:
 
 
 def parse(data: bytes) -> BrokerConfig:
-    """The configuration in JSON text. Raises ConfigError."""
+    """Return the configuration in JSON text. Raises ConfigError."""
     try:
         raw = msgspec.json.decode(data)
     except msgspec.DecodeError as error:
@@ -164,7 +166,7 @@ def parse(data: bytes) -> BrokerConfig:
 
 
 def check_identity(config: BrokerConfig, identity: Identity) -> None:
-    """Raises ConfigError when this broker's own values do not fit the cluster's configuration."""
+    """Check this broker's values against the cluster's configuration. Raises ConfigError."""
     if identity.name not in config.brokers:
         raise ConfigError(f"--name: {identity.name!r} is not one of brokers: {', '.join(config.brokers)}")
     for option, value in (("--clients", identity.clients), ("--peers", identity.peers), ("--admin", identity.admin)):
@@ -178,7 +180,7 @@ def check_identity(config: BrokerConfig, identity: Identity) -> None:
 
 
 def split_address(value: str, field_path: str) -> tuple[str, int]:
-    """HOST:PORT or [IPv6]:PORT as (host, port); an empty host means every address. Raises ConfigError."""
+    """Return HOST:PORT or [IPv6]:PORT as (host, port); an empty host means every address. Raises ConfigError."""
     host, colon, port = value.rpartition(":")
     if not colon or not (port.isascii() and port.isdigit() and int(port) <= 65535):
         raise ConfigError(f"{field_path}: {value!r}; allowed is HOST:PORT with a port from 0 to 65535")
@@ -190,7 +192,7 @@ def split_address(value: str, field_path: str) -> tuple[str, int]:
 
 
 def _check(config: BrokerConfig) -> None:
-    """What one field alone cannot show."""
+    """Check constraints between fields. Raises ConfigError."""
     brokers = config.brokers
     if len(set(brokers)) != len(brokers):
         raise ConfigError(f"brokers: {list(brokers)} names one broker twice; allowed are different names")
@@ -242,7 +244,7 @@ _SECTIONS: dict[str, type[Struct]] = {
 
 
 def _explain(message: str, raw: object) -> str:
-    """msgspec's message as "path: value; allowed is ..."."""
+    """Return msgspec's message as "path: value; allowed is ..."."""
     text, _, path = message.partition(" - at `")
     path = path.removesuffix("`").removeprefix("$").removeprefix(".")
     unknown = re.match(r"Object contains unknown field `(.*)`\Z", text)
@@ -264,7 +266,7 @@ def _join(path: str, name: str) -> str:
 
 
 def _value(raw: object, path: str) -> object:
-    """The value at msgspec's path; `[...]` (some value of an object) stays the object as a whole."""
+    """Return the value at msgspec's path; `[...]` (some value of an object) stands for the whole object."""
     value = raw
     for name, index in re.findall(r"([^.\[\]]+)|\[(\d+|\.\.\.)\]", path):
         if index == "...":

@@ -1,7 +1,7 @@
-"""One broker's life: addresses are bound, ZooKeeper is found, the cores run, clients are drained, everything ends.
+"""One broker: bind the addresses, find ZooKeeper, run the cores, drain the clients, shut down.
 
-The order matters. The addresses come first, because others are told them. The edge and the links to other brokers come
-once the logic knows which incarnation it is. Every wait has a limit.
+The order matters. Addresses are bound first, because they are announced to others. The edge and the links to other
+brokers start once the logic knows the broker's incarnation. Every wait has a limit.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from migratory_broker.core.logic import events
 from migratory_broker.core.logic.config import LogicConfig
 from migratory_broker.core.logic.logic import Logic
 from migratory_broker.runtime.accepting.listener import Acceptor, Listener, address_of, bind, listen
-from migratory_broker.runtime.admin.metrics import BrokerMetrics, MemoryReader, readings
+from migratory_broker.runtime.admin.metrics import BrokerMetrics, MemoryReader, metric_values
 from migratory_broker.runtime.admin.server import AdminServer, health_page, readiness_page, status_page
 from migratory_broker.runtime.clients.server import servers_page
 from migratory_broker.runtime.clients.service import ClientBackend, LocalClients, freeze_heap
@@ -39,18 +39,19 @@ from migratory_broker.runtime.pump import Pump
 from migratory_broker.runtime.zookeeper import ZooKeeper
 
 TICK = 0.1
-LATE = 0.5
-"""Seconds; a tick that comes later than this is told, because the loop stood still."""
+"""Seconds between two ticks of the cores."""
+LATE_TICK = 0.5
+"""Seconds of delay above which a tick is logged: the loop stalled."""
 
-ZOOKEEPER_STOP = 3.0
-"""Seconds to end the session; otherwise it expires."""
+ZOOKEEPER_STOP_TIMEOUT = 3.0
+"""Seconds to end the ZooKeeper session; after that it expires by itself."""
 
 PEER_BUFFER = 67_108_864
-"""Bytes that may wait for a peer, besides a whole snapshot of the cache and some publications of the largest size."""
+"""Bytes that may wait for a peer, besides a snapshot of the cache and some publications of the largest size."""
 
 
 def logic_config(config: BrokerConfig, name: str, url: str, peer: str, revision: str = "") -> LogicConfig:
-    """What the logic is told, of the file and of this broker's addresses."""
+    """Return the logic's configuration, from the file and this broker's addresses."""
     cache = config.topics.cache
     return LogicConfig(
         cluster=config.cluster,
@@ -75,7 +76,7 @@ def logic_config(config: BrokerConfig, name: str, url: str, peer: str, revision:
 
 
 class Broker:
-    """`await run()` gives the exit code. Raises BrokerError when it cannot start."""
+    """A broker. `await run()` returns the exit code. Raises BrokerError when it cannot start."""
 
     def __init__(self, config: BrokerConfig, identity: Identity, log: Log, source: Path | None = None) -> None:
         self._config = config
@@ -87,9 +88,9 @@ class Broker:
         self._opened = False
         self._admission = events.Admission(False, "learning")
         self._drain_until: float | None = None
-        self._hurry = False
-        self._rereading = (
-            ConfigReloader(source, config, identity.name, log, self._configured) if source is not None else None
+        self._abrupt = False
+        self._reloader = (
+            ConfigReloader(source, config, identity.name, log, self._reconfigure) if source is not None else None
         )
         self._next_tick = 0.0
         self._late_ticks = 0
@@ -99,23 +100,23 @@ class Broker:
         sockets = self._bind()
         try:
             self._build(*sockets)
-            return await self._live()
+            return await self._serve()
         finally:
             for listening in sockets:
                 listening.close()
 
-    # ---- beginning -------------------------------------------------------------------------------------------------
+    # ---- start ----------------------------------------------------------------------------------------------------
 
     def _bind(self) -> tuple[socket.socket, socket.socket, socket.socket]:
         identity = self._identity
         bound: list[socket.socket] = []
         try:
-            for what, address in (
+            for purpose, address in (
                 ("clients", identity.clients),
                 ("peers", identity.peers),
                 ("administration", identity.admin),
             ):
-                bound.append(bind(*split_address(address, what), what))
+                bound.append(bind(*split_address(address, purpose), purpose))
         except BaseException:
             for listening in bound:
                 listening.close()
@@ -129,7 +130,7 @@ class Broker:
         peer = self._identity.advertise_peer or address_of(peers)
         self._client_socket, self._peer_socket = clients, peers
         self._logic = Logic(logic_config(config, name, url, peer, self._identity.revision))
-        self._pump = Pump(self._logic, self._loop.call_soon, clock, self._failed)
+        self._pump = Pump(self._logic, self._loop.call_soon, clock, self._on_core_failure)
         self._peers = PeerLinks(
             cluster=config.cluster,
             name=name,
@@ -147,12 +148,12 @@ class Broker:
             self._pump.to_logic,
             log,
         )
-        self._metrics = BrokerMetrics(config.cluster, name, self._readings)
+        self._metrics = BrokerMetrics(config.cluster, name, self._metric_values)
         self._memory = MemoryReader(clock)
-        self._clients = self._client_side()
+        self._clients = self._client_backend()
         pages = {
             "/healthz": health_page,
-            "/readyz": readiness_page(self._not_ready),
+            "/readyz": readiness_page(self._not_ready_reason),
             "/metrics": self._metrics.page,
             "/v1/status": status_page(self._status),
             "/v1/servers": servers_page(lambda: self._clients.servers),
@@ -168,8 +169,8 @@ class Broker:
                 events.Observe: self._metrics.observe,
                 events.Note: self._note,
                 events.Stop: self._stop,
-                events.Admission: self._admit,
-                events.ServerList: self._take_servers,
+                events.Admission: self._update_admission,
+                events.ServerList: self._update_servers,
                 **self._clients.handlers(),
             }
         )
@@ -183,7 +184,7 @@ class Broker:
             url=url,
         )
 
-    def _client_side(self) -> ClientBackend:
+    def _client_backend(self) -> ClientBackend:
         config, name, clock = self._config, self._identity.name, time.monotonic
         if not config.io_processes:
             return LocalClients(config, name, self._pump, clock, self._log)
@@ -198,28 +199,28 @@ class Broker:
             self._metrics.observe,
         )
 
-    # ---- life ------------------------------------------------------------------------------------------------------
+    # ---- run -------------------------------------------------------------------------------------------------------
 
-    async def _live(self) -> int:
+    async def _serve(self) -> int:
         for number in (signal.SIGTERM, signal.SIGINT):
-            self._loop.add_signal_handler(number, self._signalled, number)
+            self._loop.add_signal_handler(number, self._on_signal, number)
         self._pump.to_logic(events.Start(int(time.time() * 1000), random.SystemRandom().getrandbits(63)))
         self._zookeeper.start()
         self._next_tick = time.monotonic() + TICK
         self._loop.call_later(TICK, self._tick)
         try:
-            await self._find_zookeeper()
+            await self._wait_for_zookeeper()
             code = await self._ended
         finally:
-            await self._end()
+            await self._shut_down()
         return code
 
-    async def _find_zookeeper(self) -> None:
+    async def _wait_for_zookeeper(self) -> None:
         limit = self._config.zookeeper.start_timeout
-        found = self._loop.create_task(self._zookeeper.first_connected.wait())
-        waiting: set[asyncio.Future[Any]] = {found, self._ended}
+        connected = self._loop.create_task(self._zookeeper.first_connected.wait())
+        waiting: set[asyncio.Future[Any]] = {connected, self._ended}
         await asyncio.wait(waiting, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
-        found.cancel()
+        connected.cancel()
         if not self._zookeeper.first_connected.is_set() and not self._ended.done():
             raise ZooKeeperError(
                 f"no ZooKeeper answered at {self._config.zookeeper.servers} within {limit:g} s "
@@ -231,7 +232,7 @@ class Broker:
         if self._ended.done():
             return
         late = now - self._next_tick
-        if late > LATE:
+        if late > LATE_TICK:
             self._late_ticks += 1
             self._log("warning", "loop_stalled", seconds=round(late, 3))
         self._next_tick = now + TICK
@@ -240,8 +241,8 @@ class Broker:
         self._peers.tick(now)
         self._clients.tick(now)
         self._admin_server.tick()
-        if self._rereading is not None:
-            self._rereading.tick(now)
+        if self._reloader is not None:
+            self._reloader.tick(now)
         if not self._opened and self._logic.incarnation:
             try:
                 self._open(self._logic.incarnation)
@@ -251,7 +252,7 @@ class Broker:
             self._finish(0, "drained")
 
     def _open(self, incarnation: int) -> None:
-        """Take peers and clients, once the logic knows which life of this broker it is."""
+        """Accept peers and clients, once the incarnation of this broker is known."""
         self._opened = True
         self._peers.start(incarnation)
         self._listeners.append(Listener(listen(self._peer_socket, "peers"), self._peers.protocol, self._log))
@@ -259,11 +260,11 @@ class Broker:
         self._log("info", "started", incarnation=incarnation)
         freeze_heap()
 
-    # ---- the end ---------------------------------------------------------------------------------------------------
+    # ---- shutdown--------------------------------------------------------------------------------------------------
 
-    def _signalled(self, number: int) -> None:
+    def _on_signal(self, number: int) -> None:
         if self._drain_until is not None or self._ended.done():
-            self._hurry = True
+            self._abrupt = True
             self._log("warning", "second_signal", signal=signal.Signals(number).name)
             self._finish(EXIT_FAILED, "second signal")
             return
@@ -280,23 +281,23 @@ class Broker:
             self._log("info" if code == 0 else "error", "stopping", reason=reason, code=code)
             self._ended.set_result(code)
 
-    def _failed(self, error: Exception) -> None:
+    def _on_core_failure(self, error: Exception) -> None:
         self._log(
             "error",
             "invariant_violated",
             error=repr(error),
             trace=traceback.format_exception(error),
         )
-        self._hurry = True
-        self._finish(EXIT_FAILED, "a core failed")
+        self._abrupt = True
+        self._finish(EXIT_FAILED, "a core broke an invariant")
 
-    async def _end(self) -> None:
-        """Clients are told, links broken, the session ended: at most a few seconds together."""
+    async def _shut_down(self) -> None:
+        """Close clients, links and the ZooKeeper session, in a few seconds at most."""
         for listener in self._listeners:
             listener.close()
         self._clients.stop_listening()
-        if self._opened and not self._hurry:
-            # I/O processes have clocks of their own: the drain may end here before it has for clients there
+        if self._opened and not self._abrupt:
+            # I/O processes have their own clocks: the drain may end here while it still runs there
             drained = self._drain_until is not None
             self._pump.to_edge(events.Admission(False, "drained" if drained else "stopping"))
             await self._clients.wait_until_empty()
@@ -306,12 +307,12 @@ class Broker:
         with suppress(TimeoutError):
             async with asyncio.timeout(1.0):
                 await self._admin_server.close()
-        if not await self._zookeeper.stop(0.5 if self._hurry else ZOOKEEPER_STOP):
+        if not await self._zookeeper.stop(0.5 if self._abrupt else ZOOKEEPER_STOP_TIMEOUT):
             self._log("warning", "zookeeper_session_not_closed")
 
-    def _configured(self, config: BrokerConfig) -> None:
+    def _reconfigure(self, config: BrokerConfig) -> None:
         self._config = config
-        self._peers.configured(config.brokers)  # those that leave are linked to the end
+        self._peers.set_brokers(config.brokers)  # brokers that leave keep their links to the end
         self._pump.to_logic(events.BrokersConfigured(config.staying(self._identity.name)))
 
     # ---- effects of the logic --------------------------------------------------------------------------------------
@@ -322,29 +323,29 @@ class Broker:
 
     def _stop(self, effect: events.Stop) -> None:
         self._pump.stopped = True
-        self._hurry = True
+        self._abrupt = True
         self._finish(effect.code, effect.reason)
 
-    def _admit(self, effect: events.Admission) -> None:
+    def _update_admission(self, effect: events.Admission) -> None:
         self._admission = effect
         self._pump.step_edge(effect)
 
-    def _take_servers(self, effect: events.ServerList) -> None:
+    def _update_servers(self, effect: events.ServerList) -> None:
         self._clients.servers = effect.servers
         self._pump.step_edge(effect)
 
-    # ---- for those who ask -----------------------------------------------------------------------------------------
+    # ---- status ----------------------------------------------------------------------------------------------------
 
-    def _not_ready(self) -> str:
+    def _not_ready_reason(self) -> str:
         if self._drain_until is not None or self._ended.done():
             return "draining"
         if self._clients.not_ready_reason:
             return self._clients.not_ready_reason
         return "" if self._admission.open else self._admission.reason or "closed"
 
-    def _readings(self) -> Mapping[str, Any]:
+    def _metric_values(self) -> Mapping[str, Any]:
         memory = self._memory.total(self._clients.pids)
-        return readings(self._logic.status(), self._clients.edge_status(), memory)
+        return metric_values(self._logic.status(), self._clients.edge_status(), memory)
 
     def _status(self) -> Mapping[str, object]:
         clients = self._clients.status()
@@ -354,14 +355,14 @@ class Broker:
             "staying": self._config.staying(self._identity.name),
             "pid": os.getpid(),
             "uptime_seconds": round(time.monotonic() - self._started, 3),
-            "ready": not self._not_ready(),
-            "reason": self._not_ready(),
+            "ready": not self._not_ready_reason(),
+            "reason": self._not_ready_reason(),
             "zookeeper_connected": self._zookeeper.connected,
             "late_ticks": self._late_ticks,
             "memory_bytes": self._memory.total(self._clients.pids),
             **clients,
             "requests_malformed": clients["requests_malformed"] + self._admin_server.malformed,
-            "connections_refused": clients["connections_refused"] + sum(one.refused for one in self._listeners),
+            "connections_refused": clients["connections_refused"] + sum(each.refused for each in self._listeners),
             "admin_connections_crowded_out": self._admin_server.evicted,
             "peer_links": self._peers.status(),
             "servers": [{"url": server.url, "weight": server.weight} for server in self._clients.servers],
@@ -370,9 +371,9 @@ class Broker:
 
 
 def run(config: BrokerConfig, identity: Identity, level: str = "info", source: Path | None = None) -> int:
-    """Run one broker until it is told to end. Returns its exit code (errors.py). Raises ConfigError before that.
+    """Run one broker until it is stopped. Return its exit code (errors.py). Raises ConfigError before the start.
 
-    :param source: the file of `config`, which is looked at now and then (rereading.py).
+    :param source: the file of `config`, which is checked for changes (config_reload.py).
     """
     check_identity(config, identity)
     log = Log(level=level, common={"cluster": config.cluster, "broker": identity.name})

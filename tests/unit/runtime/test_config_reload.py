@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from migratory_broker.runtime.config import BrokerConfig, load
-from migratory_broker.runtime.config_reload import EVERY, ConfigReloader
+from migratory_broker.runtime.config_reload import CHECK_INTERVAL, ConfigReloader
 
 THREE = ["a", "b", "c"]
 
@@ -34,7 +34,7 @@ class File:
         fresh.rename(self.path)
 
     def look(self) -> None:
-        self.now += EVERY
+        self.now += CHECK_INTERVAL
         self.rereading.tick(self.now)
 
 
@@ -64,9 +64,9 @@ def test_what_changed_before_the_first_look_is_noticed(file: File) -> None:
 def test_the_file_is_not_looked_at_more_often_than_it_should_be(file: File) -> None:
     file.look()
     file.write([*THREE, "d"])
-    file.rereading.tick(file.now + 0.9 * EVERY)
+    file.rereading.tick(file.now + 0.9 * CHECK_INTERVAL)
     assert file.taken == []
-    file.rereading.tick(file.now + EVERY)
+    file.rereading.tick(file.now + CHECK_INTERVAL)
     assert file.taken != []
 
 

@@ -1,7 +1,8 @@
-"""Metrics in Prometheus' format, by the names of docs/metrics.md, each with the labels `cluster` and `broker`.
+"""Metrics in Prometheus' format, by the names of docs/reference/metrics.md, each with the labels `cluster` and
+`broker`.
 
-Counting costs the cores nothing: they keep plain numbers, read when somebody asks; what they can't keep comes as
-`Observe` and is added up here.
+Counting costs the cores nothing: they keep plain numbers, which are read when the page is requested. What they
+cannot keep arrives as `Observe` and is summed here. Memory is that of all processes of the broker.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ CLOSED_REASONS = (
     "incoming",
     "backlog", "bad_message", "protocol", "too_large", "token_expired", "io_process",
 )  # fmt: skip
-"""Exported from the start on, at zero: `rate` takes no notice of the rise that a series is born with."""
+"""Exported at zero from the start: `rate` ignores the rise with which a series begins."""
 
 Kind = Literal["gauge", "counter", "histogram"]
 
@@ -69,14 +70,14 @@ FAMILIES: dict[str, tuple[Kind, str, str]] = {
     "migratory_history_resets_total": ("counter", "", "New histories begun because the old one was lost."),
     "migratory_cache_short": ("gauge", "", "Publications younger than minAge that had to go for maxBytes."),
 }
-"""Name -> kind, the label besides the common ones, help. docs/metrics.md is the contract."""
+"""Name -> kind, label besides the common ones, help. docs/reference/metrics.md is the contract."""
 
 Value = float | Mapping[str, float]
 """A number, or one for each value of the family's label."""
 
 
 class BrokerMetrics(Collector):
-    """`read` gives the numbers that the cores keep, by name; called when somebody asks for the page."""
+    """The collector of the page. `read` returns the numbers that the cores keep, by name; called for each page."""
 
     def __init__(self, cluster: str, broker: str, read: Callable[[], Mapping[str, Value]]) -> None:
         self._common = [cluster, broker]
@@ -89,11 +90,11 @@ class BrokerMetrics(Collector):
         self._seconds = 0.0
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
-        # Since when these counters count, for whoever meets them first in the middle of their life; CPU, memory.
+        # process_start_time_seconds tells since when the counters count; CPU, memory
         ProcessCollector(registry=self._registry)
 
     def observe(self, effect: Observe) -> None:
-        """Add a sample. Raises KeyError for a name that docs/metrics.md does not have."""
+        """Add a sample. Raises KeyError for a name that is not in `FAMILIES`."""
         if FAMILIES[effect.metric][0] == "histogram":
             self._buckets[bisect_left(TAKEOVER_BUCKETS, effect.value)] += 1
             self._seconds += effect.value
@@ -165,12 +166,12 @@ _EDGE = {
 }
 
 EDGE_COUNTERS = tuple(key for key, name in _EDGE.items() if name.endswith("_total"))
-"""What only rises: what an edge counted stays counted when it is gone."""
+"""The edge's counters, which stay counted when an edge is gone."""
 
 
-def readings(logic: Mapping[str, Any], edge: Mapping[str, Any] | None, memory: int = 0) -> dict[str, Value]:
-    """From both cores' `status()`, that of all edges together; before there is an edge it has no clients. `memory` in
-    bytes."""
+def metric_values(logic: Mapping[str, Any], edge: Mapping[str, Any] | None, memory: int = 0) -> dict[str, Value]:
+    """Return the metrics' values from the `status()` of the logic and of all edges together; without an edge there
+    are no clients. `memory` in bytes."""
     values: dict[str, Value] = {"migratory_memory_bytes": float(memory)}
     if edge is not None:
         values["migratory_io_process_clients"] = edge.get("by_process", {})
@@ -184,23 +185,23 @@ def readings(logic: Mapping[str, Any], edge: Mapping[str, Any] | None, memory: i
 
 
 MEMORY_MAX_AGE = 10.0
-"""Seconds; reading it takes the kernel milliseconds of a large process."""
+"""Seconds for which a reading is reused: for a large process it takes the kernel milliseconds."""
 
 
 def pss(pid: int) -> int:
-    """Bytes; 0 where it can't be read."""
+    """Return the bytes of memory of a process, shared pages by their share (PSS); 0 where that cannot be read."""
     try:
         with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
             for line in file:
                 if line.startswith(b"Pss:"):
                     return int(line.split()[1]) * 1024
     except OSError:
-        pass  # it is gone, or this is no Linux
+        pass  # the process is gone, or this is not Linux
     return 0
 
 
 class MemoryReader:
-    """Reads each process's once in `KEPT` seconds at most."""
+    """Reads the memory of processes, each at most once in `MEMORY_MAX_AGE`."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -209,11 +210,11 @@ class MemoryReader:
     def pss(self, pid: int) -> int:
         now = self._clock()
         if pid not in self._read or now - self._read[pid][0] >= MEMORY_MAX_AGE:
-            # those that are gone are asked about no more
-            self._read = {other: kept for other, kept in self._read.items() if now - kept[0] < MEMORY_MAX_AGE}
+            # forget processes that are gone
+            self._read = {other: cached for other, cached in self._read.items() if now - cached[0] < MEMORY_MAX_AGE}
             self._read[pid] = (now, pss(pid))
         return self._read[pid][1]
 
     def total(self, others: Iterable[int] = ()) -> int:
-        """Of this process and others."""
+        """Return the bytes of this process and the others."""
         return sum(self.pss(pid) for pid in {os.getpid(), *others})

@@ -43,7 +43,7 @@ PRODUCT: dict[str, tuple[str, ...]] = {
         "migratory_protocol.origins",
         "migratory_broker.runtime.clients.handshake",
     ),
-    "peer": ("migratory_protocol.peer", "migratory_broker.runtime.peers.links"),
+    "peer": ("migratory_protocol.peer", "migratory_broker.runtime.peers.link", "migratory_broker.runtime.peers.links"),
     "clusterfile": (
         "migratory_resources.validation.document",
         "migratory_resources.validation.loading",

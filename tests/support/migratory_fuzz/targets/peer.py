@@ -14,7 +14,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from migratory_broker.core.logic.events import PeerReceived
-from migratory_broker.runtime.peers.links import PeerLink, PeerLinks
+from migratory_broker.runtime.peers.link import PeerLink
+from migratory_broker.runtime.peers.links import PeerLinks
 from migratory_protocol import peer as p
 from migratory_protocol.positions import Position
 from migratory_testing.frameoracle import cut

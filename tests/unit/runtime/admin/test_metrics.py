@@ -10,7 +10,7 @@ import migratory_broker
 import psutil
 import pytest
 from migratory_broker.core.logic.events import Observe
-from migratory_broker.runtime.admin.metrics import FAMILIES, TAKEOVER_BUCKETS, BrokerMetrics, readings
+from migratory_broker.runtime.admin.metrics import FAMILIES, TAKEOVER_BUCKETS, BrokerMetrics, metric_values
 from prometheus_client.parser import text_string_to_metric_families
 
 LOGIC = {
@@ -44,7 +44,7 @@ def samples(metrics: BrokerMetrics) -> dict[tuple[str, tuple[tuple[str, str], ..
 
 
 def page(edge: Any = EDGE) -> BrokerMetrics:
-    return BrokerMetrics("quotes", "b0", lambda: readings(LOGIC, edge))
+    return BrokerMetrics("quotes", "b0", lambda: metric_values(LOGIC, edge))
 
 
 def test_every_family_is_there_with_what_the_cores_keep() -> None:

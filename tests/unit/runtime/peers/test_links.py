@@ -11,7 +11,8 @@ import pytest
 from migratory_broker.core.logic import events
 from migratory_broker.runtime.accepting.listener import Listener, address_of, bind, listen
 from migratory_broker.runtime.peers import links as peers_module
-from migratory_broker.runtime.peers.links import LONG, PeerLink, PeerLinks
+from migratory_broker.runtime.peers.link import PeerLink
+from migratory_broker.runtime.peers.links import MAX_JOINED_BYTES, PeerLinks
 from migratory_broker.runtime.pump import Pump
 from migratory_protocol.peer import (
     PEER_VERSION,
@@ -74,9 +75,9 @@ class Side:
     def send(self, peer: str, message: Any) -> None:
         self.pump.call(self.peers.send, events.SendPeer(peer, message))
 
-    def heard(self) -> list[Any]:
-        found: list[Any] = self.logic.of(events.PeerUp, events.PeerDown, events.PeerReceived)
-        return found
+    def last_heard(self) -> list[Any]:
+        decoded: list[Any] = self.logic.of(events.PeerUp, events.PeerDown, events.PeerReceived)
+        return decoded
 
     def received(self) -> list[int]:
         return [message.group for event in self.logic.of(events.PeerReceived) for message in event.messages]
@@ -88,16 +89,16 @@ class Side:
 
 @pytest.fixture
 async def sides(core: Any, log: Any) -> AsyncIterator[Any]:
-    made: list[Side] = []
+    connection_opened: list[Side] = []
 
     def make(name: str, **options: Any) -> Side:
-        made.append(Side(core, log, name, **options))
-        return made[-1]
+        connection_opened.append(Side(core, log, name, **options))
+        return connection_opened[-1]
 
     yield make
-    for side in made:
+    for side in connection_opened:
         await side.close()
-    for side in made:
+    for side in connection_opened:
         assert not side.errors
 
 
@@ -105,14 +106,14 @@ async def joined(sides: Any) -> tuple[Side, Side]:
     a, b = sides("a"), sides("b", incarnation=4)
     a.want(b)
     b.want(a)
-    await until(lambda: a.heard() and b.heard())
+    await until(lambda: a.last_heard() and b.last_heard())
     return a, b
 
 
 async def test_the_smaller_name_dials_and_both_are_told(sides: Any) -> None:
     a, b = await joined(sides)
-    assert a.heard() == [events.PeerUp("b", 4)]
-    assert b.heard() == [events.PeerUp("a", 1)]
+    assert a.last_heard() == [events.PeerUp("b", 4)]
+    assert b.last_heard() == [events.PeerUp("a", 1)]
     assert set(a.peers._dialling) == {"b"}
     assert not b.peers._dialling
     assert a.peers.status() == {"b": {"incarnation": 4, "waiting_bytes": 0}}
@@ -120,12 +121,12 @@ async def test_the_smaller_name_dials_and_both_are_told(sides: Any) -> None:
 
 async def test_a_broker_that_was_added_is_taken_once_its_name_is_known(sides: Any, log: Any) -> None:
     a, b = sides("a"), sides("b")
-    a.peers.configured(("a",))
+    a.peers.set_brokers(("a",))
     a.want(b)
     await until(lambda: "peer_refused" in log.events())
-    assert a.heard() == []
-    a.peers.configured(("a", "b"))
-    await until(lambda: a.heard() == [events.PeerUp("b", 1)])
+    assert a.last_heard() == []
+    a.peers.set_brokers(("a", "b"))
+    await until(lambda: a.last_heard() == [events.PeerUp("b", 1)])
 
 
 async def test_messages_arrive_in_order_and_whole(sides: Any) -> None:
@@ -173,7 +174,9 @@ async def test_long_ones_have_frames_of_their_own(sides: Any, monkeypatch: pytes
     a, b = await joined(sides)
     written = _frames(monkeypatch, a, "b")
     for number in range(3):
-        a.send("b", Accept(number, 1, 1, [TopicEntries("t", [Publication(1, 1, bytes(LONG // 2))])], [], []))
+        a.send(
+            "b", Accept(number, 1, 1, [TopicEntries("t", [Publication(1, 1, bytes(MAX_JOINED_BYTES // 2))])], [], [])
+        )
     await until(lambda: b.received() == [0, 1, 2])
     assert [len(decode_peers(frame)) for frame in written] == [1, 1, 1]
 
@@ -184,7 +187,7 @@ async def test_a_broker_from_before_frames_of_several_gets_one_message_in_each(
     a, b = sides("a"), sides("b")
     b.peers._hello = PeerHello(PEER_VERSION, "quotes", "b", 1, 8)
     a.want(b)
-    await until(lambda: a.heard() and b.heard())
+    await until(lambda: a.last_heard() and b.last_heard())
     written = _frames(monkeypatch, a, "b")
     for number in range(5):
         a.send("b", numbered(number))
@@ -196,7 +199,7 @@ async def test_a_hello_among_several_ends_the_link(sides: Any, log: Any) -> None
     a, b = await joined(sides)
     hello = encode_peer(PeerHello(PEER_VERSION, "quotes", "a", 1, 8))
     a.peers._links["b"].write(join_peer([encode_peer(numbered(1)), hello]))
-    await until(lambda: events.PeerDown("a") in b.heard())
+    await until(lambda: events.PeerDown("a") in b.last_heard())
     assert b.received() == []
     assert "peer_refused" in log.events()
 
@@ -204,9 +207,9 @@ async def test_a_hello_among_several_ends_the_link(sides: Any, log: Any) -> None
 async def test_a_link_that_broke_is_made_again_and_nothing_old_arrives_on_it(sides: Any) -> None:
     a, b = await joined(sides)
     b.peers._links["a"].transport.abort()
-    await until(lambda: len(a.heard()) == 3 and len(b.heard()) == 3)
-    assert a.heard() == [events.PeerUp("b", 4), events.PeerDown("b"), events.PeerUp("b", 4)]
-    assert b.heard() == [events.PeerUp("a", 1), events.PeerDown("a"), events.PeerUp("a", 1)]
+    await until(lambda: len(a.last_heard()) == 3 and len(b.last_heard()) == 3)
+    assert a.last_heard() == [events.PeerUp("b", 4), events.PeerDown("b"), events.PeerUp("b", 4)]
+    assert b.last_heard() == [events.PeerUp("a", 1), events.PeerDown("a"), events.PeerUp("a", 1)]
 
 
 async def test_what_is_meant_for_an_old_link_never_leaves_on_a_new_one(sides: Any) -> None:
@@ -219,7 +222,7 @@ async def test_what_is_meant_for_an_old_link_never_leaves_on_a_new_one(sides: An
     await until(lambda: a.peers._links.get("b") not in (None, old))
     a.peers.send(events.SendPeer("b", numbered(1)))
     a.pump._turn()
-    assert a.heard()[-2:] == [events.PeerDown("b"), events.PeerUp("b", 4)]
+    assert a.last_heard()[-2:] == [events.PeerDown("b"), events.PeerUp("b", 4)]
     a.peers.send(events.SendPeer("b", numbered(2)))
     a.peers.flush()
     await until(b.received)
@@ -234,7 +237,7 @@ async def test_a_second_link_of_a_peer_replaces_the_first(sides: Any) -> None:
     _, again = await asyncio.open_connection(*b.port)
     again.write(framed(PeerHello(PEER_VERSION, "quotes", "a", 6, 8)) + framed(numbered(2)))
     await until(lambda: b.received() == [1, 2])
-    assert [type(event).__name__ for event in b.heard()] == [
+    assert [type(event).__name__ for event in b.last_heard()] == [
         "PeerUp",
         "PeerReceived",
         "PeerDown",
@@ -251,10 +254,10 @@ async def test_a_second_link_of_a_peer_replaces_the_first(sides: Any) -> None:
     ("data", "reason"),
     [
         (framed(PeerHello(PEER_VERSION + 1, "quotes", "a", 1, 8)), "peer protocol"),
-        (framed(PeerHello(PEER_VERSION, "other", "a", 1, 8)), "belongs to the cluster 'other'"),
+        (framed(PeerHello(PEER_VERSION, "other", "a", 1, 8)), "cluster 'other'; this broker belongs to"),
         (framed(PeerHello(PEER_VERSION, "quotes", "a", 1, 9)), "9 topic groups"),
-        (framed(PeerHello(PEER_VERSION, "quotes", "z", 1, 8)), "no other broker of this cluster"),
-        (framed(PeerHello(PEER_VERSION, "quotes", "b", 1, 8)), "no other broker of this cluster"),
+        (framed(PeerHello(PEER_VERSION, "quotes", "z", 1, 8)), "not another broker of this cluster"),
+        (framed(PeerHello(PEER_VERSION, "quotes", "b", 1, 8)), "not another broker of this cluster"),
         (framed(PeerHello(PEER_VERSION, "quotes", "c", 1, 8)), "smaller name dials"),
         (framed(numbered(1)), "begins with Hello"),
         (b"\x00\x00\x00\x03abc", "not a message"),
@@ -276,7 +279,7 @@ async def test_malformed_input_ends_its_own_link_only(sides: Any, log: Any, data
     if b"quotes" not in data or not data.endswith(framed(PeerHello(PEER_VERSION, "quotes", "a", 1, 8))):
         a.send("b", numbered(9))
         await until(lambda: b.received() == [9])
-        assert len(b.heard()) == 2
+        assert len(b.last_heard()) == 2
 
 
 async def test_an_older_life_of_a_broker_is_refused(sides: Any, log: Any) -> None:
@@ -287,23 +290,23 @@ async def test_an_older_life_of_a_broker_is_refused(sides: Any, log: Any) -> Non
     with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
         await asyncio.wait_for(reader.readexactly(1), 5)
     writer.close()
-    assert "incarnation 6 is over" in log.lines[-1]["reason"]
-    assert b.heard() == []
+    assert "incarnation 6 is outdated" in log.lines[-1]["reason"]
+    assert b.last_heard() == []
 
 
 async def test_a_link_to_an_older_life_is_broken_when_a_newer_one_is_known(sides: Any) -> None:
     a, b = await joined(sides)
     a.peers.connect(events.ConnectPeers({"b": (5, b.address)}))
-    await until(lambda: events.PeerDown("b") in a.heard())
+    await until(lambda: events.PeerDown("b") in a.last_heard())
 
 
 async def test_a_peer_that_is_no_longer_wanted_is_left(sides: Any) -> None:
     a, b = await joined(sides)
     a.want()
-    await until(lambda: events.PeerDown("b") in a.heard())
+    await until(lambda: events.PeerDown("b") in a.last_heard())
     assert not a.peers._dialling
     a.send("b", numbered(1))
-    await until(lambda: b.heard()[-1] == events.PeerDown("a"))
+    await until(lambda: b.last_heard()[-1] == events.PeerDown("a"))
     assert b.received() == []
 
 
@@ -314,7 +317,7 @@ async def test_dialling_goes_on_until_somebody_is_there(sides: Any) -> None:
     await until(lambda: a.log.events().count("peer_unreachable") >= 2)
     b = sides("b")
     a.want(b)
-    await until(lambda: a.heard() == [events.PeerUp("b", 1)])
+    await until(lambda: a.last_heard() == [events.PeerUp("b", 1)])
     free.close()
 
 
@@ -322,13 +325,13 @@ async def test_a_peer_that_does_not_read_breaks_the_link(sides: Any, log: Any) -
     b = sides("b", max_buffer=1_000_000)
     _, writer = await asyncio.open_connection(*b.port)
     writer.write(framed(PeerHello(PEER_VERSION, "quotes", "a", 1, 8)))
-    await until(b.heard)
+    await until(b.last_heard)
     transport: Any = writer.transport
     transport.pause_reading()
     message = Accept(3, 1, 1, [TopicEntries("t", [Publication(1, 1, bytes(1_000_000))])], [], [])
     for _ in range(30):
         b.send("a", message)
-    await until(lambda: events.PeerDown("a") in b.heard())
+    await until(lambda: events.PeerDown("a") in b.last_heard())
     assert "peer_too_slow" in log.events()
     writer.close()
 
@@ -342,7 +345,7 @@ async def test_a_message_over_the_limit_breaks_the_link_and_is_told(
     a, _ = await joined(sides)
     monkeypatch.setattr(peers_module, "encode_peer", refuse)
     a.peers.send(events.SendPeer("b", ForwardReplies([])))
-    await until(lambda: events.PeerDown("b") in a.heard())
+    await until(lambda: events.PeerDown("b") in a.last_heard())
     assert "peer_message_too_large" in log.events()
 
 
@@ -370,18 +373,18 @@ async def test_what_the_logic_has_not_taken_is_bounded(sides: Any, monkeypatch: 
     stopped: Any = Stopped(link.transport)
     link.transport = stopped
     data = framed(numbered(0))
-    monkeypatch.setattr(peers_module, "UNREAD", 3 * len(data))
-    link.read = 0  # its Hello counted
+    monkeypatch.setattr(peers_module, "MAX_UNPROCESSED_BYTES", 3 * len(data))
+    link.received_bytes = 0  # its Hello counted
     for number in range(5):  # no turn in between
         half = len(data) // 2
         link.data_received(framed(numbered(number))[:half])
         link.data_received(framed(numbered(number))[half:])
         assert stopped.calls == (["pause"] if number >= 3 else [])
-    link.heard = 0.0
+    link.last_heard = 0.0
     b.peers.tick(time.monotonic())
     assert "a" in b.peers._links
     await until(lambda: b.received() == [0, 1, 2, 3, 4])
-    assert (stopped.calls, link.unread, link.paused) == (["pause", "resume"], 0, False)
+    assert (stopped.calls, link.unprocessed, link.paused) == (["pause", "resume"], 0, False)
 
 
 async def test_silence_breaks_a_link_and_own_standstill_does_not(sides: Any, log: Any) -> None:
@@ -392,7 +395,7 @@ async def test_silence_breaks_a_link_and_own_standstill_does_not(sides: Any, log
     assert "peer_silent" not in log.events()
     for tenth in range(1, 60):
         a.peers.tick(now + 60.1 + tenth / 10)
-    await until(lambda: events.PeerDown("b") in a.heard())
+    await until(lambda: events.PeerDown("b") in a.last_heard())
     assert "peer_silent" in log.events()
 
 
@@ -403,7 +406,7 @@ async def test_who_does_not_say_hello_is_dropped(sides: Any, log: Any) -> None:
     b.peers.tick(time.monotonic() + 10)
     with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
         await asyncio.wait_for(reader.readexactly(1), 5)
-    assert "no Hello in time" in log.lines[-1]["reason"]
+    assert "no Hello within" in log.lines[-1]["reason"]
     writer.close()
 
 
@@ -417,7 +420,7 @@ async def test_those_who_say_nothing_keep_no_broker_waiting(sides: Any, idle: An
     await until(lambda: {"a", "c"} == {*b.peers.status()}, limit=2.0)  # before anybody is dropped for his silence
     # the longest there went, and no more than had to
     for reader in readers[: b.peers.refused]:
-        assert await asyncio.wait_for(reader.read(), 5) == b""
+        assert await asyncio.wait_for(reader.received_bytes(), 5) == b""
     assert len(b.peers._unidentified) == len(readers) - b.peers.refused
     assert "others came" in next(line for line in log.lines if line["event"] == "peer_refused")["reason"]
 
@@ -426,10 +429,10 @@ async def test_strangers_crowd_out_no_link_that_is_dialled_from_here(sides: Any,
     a = sides("a")
     silent = listen(bind("127.0.0.1", 0, "peers"), "peers")  # accepts nobody: the kernel connects all the same
     a.peers.connect(events.ConnectPeers({"b": (1, address_of(silent))}))
-    await until(lambda: a.peers._calling)
+    await until(lambda: a.peers._dialled)
     await idle(a.port, peers_module.MAX_UNIDENTIFIED + 5)
     await until(lambda: a.peers.refused == 5)
-    (calling,) = a.peers._calling
+    (calling,) = a.peers._dialled
     assert not calling.transport.is_closing()
     a.peers.tick(time.monotonic() + 10)  # in time it is dropped like any other
     await until(calling.transport.is_closing)
