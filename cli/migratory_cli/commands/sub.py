@@ -58,7 +58,7 @@ def sub(
 
     With several topics each line begins with the topic, with --positions followed by the position, each with a tab
     after it. Receipts are shown on stderr: whether the stream is complete, or what is missing. If the broker fails,
-    another one resumes the stream without a gap. Topics are exact names; there are no wildcards.
+    another one resumes the stream where it stopped. Topics are exact names; there are no wildcards.
 
     \b
     Examples:

@@ -60,9 +60,9 @@ async def test_clients_notice_nothing_of_60_seconds_without_zookeeper(start_clus
             assert await asyncio.to_thread(cluster.ensemble.leader) is None
             names = cluster.resource.broker_names
             await until(lambda: none_connected(cluster, names), "every broker has lost ZooKeeper", 20)
-            asked = await moves_requested(cluster)
+            requested = await moves_requested(cluster)
             await asyncio.sleep(back - time.monotonic())
-            assert await moves_requested(cluster) == asked
+            assert await moves_requested(cluster) == requested
             start_zookeeper(cluster)
             await until(lambda: all_connected(cluster, names), "every broker has it again", 30)
             await traffic.flows(2 * SECOND, within=20)

@@ -20,9 +20,9 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(420)]
 SUBSCRIBERS, TOPICS = 120, 20
 
 
-def command(folder: Path, *more: str) -> list[str]:
+def command(folder: Path, *options: str) -> list[str]:
     size = ["--subscribers", str(SUBSCRIBERS), "--topics", str(TOPICS), "--duration", "20", "--seed", "5"]
-    return [sys.executable, "-m", "migratory_cli.main", "demo", "--workdir", str(folder), *size, *more]
+    return [sys.executable, "-m", "migratory_cli.main", "demo", "--workdir", str(folder), *size, *options]
 
 
 def is_load(process: psutil.Process) -> bool:

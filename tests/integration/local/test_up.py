@@ -46,11 +46,11 @@ class Runner:
         self._environment = {**os.environ, "XDG_STATE_HOME": str(folder / "state")}
         self._started: list[subprocess.Popen[bytes]] = []
 
-    def up(self, *more: str, stdout: int | None = None) -> subprocess.Popen[bytes]:
+    def up(self, *options: str, stdout: int | None = None) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "migratory_cli.main", "up", "-f", str(self._file)]
         with self._output_file.open("ab") as output:
             process = subprocess.Popen(
-                [*command, "--workdir", str(self.workdir), "--metrics", "recorder", *more],
+                [*command, "--workdir", str(self.workdir), "--metrics", "recorder", *options],
                 stdout=output if stdout is None else stdout,
                 stderr=output,
                 env=self._environment,
@@ -142,9 +142,9 @@ def test_reader_of_standard_output_does_not_block_the_cluster(runner: Runner, re
     if reader == "closed":
         os.close(read)
     else:  # fill the pipe, whatever its size
-        with open(f"/proc/{process.pid}/fd/1", "wb", buffering=0) as more:
-            os.set_blocking(more.fileno(), False)
-            while more.write(bytes(4096)) is not None:
+        with open(f"/proc/{process.pid}/fd/1", "wb", buffering=0) as pipe:
+            os.set_blocking(pipe.fileno(), False)
+            while pipe.write(bytes(4096)) is not None:
                 pass
     started = descendants(process.pid)
     for _ in range(2):  # the pipe may have room for the messages of the first death

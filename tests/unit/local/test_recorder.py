@@ -44,12 +44,12 @@ def names(folder: Path) -> list[str]:
 
 
 def rows(folder: Path) -> list[tuple[str, dict[str, str], int, float]]:
-    found = []
+    samples = []
     for path in sorted(folder.glob("*.parquet")):
         table = pq.read_table(path)
         assert table.schema.equals(SCHEMA)
-        found += [(row["metric"], dict(row["labels"]), row["timestamp"], row["value"]) for row in table.to_pylist()]
-    return found
+        samples += [(row["metric"], dict(row["labels"]), row["timestamp"], row["value"]) for row in table.to_pylist()]
+    return samples
 
 
 async def test_rows_are_the_scraped_samples(tmp_path: Path, target: FakeTarget) -> None:
@@ -83,9 +83,9 @@ async def test_recorder_scrapes_periodically_and_writes_the_rest_at_the_end(tmp_
         recorder.add(target.port, "broker")
         await until(lambda: len(recorder._values) >= 10)
         recorder.check()
-    found = rows(tmp_path)
-    assert len(found) == recorder.rows >= 12
-    stamps = [row[2] for row in found if row[0] == "up"]
+    samples = rows(tmp_path)
+    assert len(samples) == recorder.rows >= 12
+    stamps = [row[2] for row in samples if row[0] == "up"]
     assert stamps == sorted(set(stamps))
 
 
