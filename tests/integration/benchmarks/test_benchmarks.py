@@ -1,4 +1,4 @@
-"""`python -m benchmarks` at sizes that say nothing about speed: everything starts, is counted, adds up and ends."""
+"""`python -m benchmarks` with small sizes: every part starts, counts all deliveries, and ends."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def bench(tmp_path: Path, *arguments: str, **variables: str) -> tuple[dict
 
 
 @pytest.mark.timeout(LIMIT + 30)
-async def test_fan_out_and_publishing_are_measured_beside_every_peer_that_is_here(tmp_path: Path) -> None:
+async def test_fanout_and_publish_measure_every_installed_peer(tmp_path: Path) -> None:
     result, _ = await bench(tmp_path, "--only", "fanout", "--only", "publish", "--plots", str(tmp_path / "plots"))
     here = [peer.name for peer in peers.PEERS if peers.find(peer.name)]
     fanout = result["fanout"]
@@ -55,7 +55,7 @@ async def test_fan_out_and_publishing_are_measured_beside_every_peer_that_is_her
 
 
 @pytest.mark.timeout(LIMIT + 30)
-async def test_without_peers_the_result_says_so_and_has_the_rest(tmp_path: Path) -> None:
+async def test_missing_peers_are_named_in_the_result(tmp_path: Path) -> None:
     """Those on the PATH can't be hidden; elsewhere all three are missing."""
     missing = [peer.name for peer in peers.PEERS if shutil.which(peer.program) is None]
     result, text = await bench(
@@ -72,7 +72,7 @@ async def test_without_peers_the_result_says_so_and_has_the_rest(tmp_path: Path)
 
 
 @pytest.mark.timeout(LIMIT + 30)
-async def test_a_killed_broker_costs_its_own_clients_a_resume_and_nobody_a_publication(tmp_path: Path) -> None:
+async def test_failover_resumes_clients_and_loses_nothing(tmp_path: Path) -> None:
     result, _ = await bench(tmp_path, "--only", "failover")
     failover = result["failover"]
     assert failover["killed_clients"] > 0
@@ -85,7 +85,7 @@ async def test_a_killed_broker_costs_its_own_clients_a_resume_and_nobody_a_publi
 
 
 @pytest.mark.timeout(LIMIT + 30)
-async def test_clients_that_come_back_at_once_get_what_they_missed(tmp_path: Path) -> None:
+async def test_storm_replays_missed_publications(tmp_path: Path) -> None:
     result, _ = await bench(tmp_path, "--only", "storm", "--only", "cycles")
     assert result["storm"]["returned"] == result["sizes"]["storm_clients"]
     assert result["storm"]["live_quiet_p99_ms"] > 0

@@ -1,4 +1,4 @@
-"""The benchmarks' receiver as a client of a server that pings and closes at moments of its own choosing."""
+"""The receiver as the client of a server that pings and closes at chosen moments."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def hear_on(receivers: Receivers) -> None:
 
 
 @pytest.mark.timeout(LIMIT + 30)
-async def test_a_ping_between_publications_is_answered_and_a_close_is_told() -> None:
+async def test_receiver_answers_pings_and_reports_a_close() -> None:
     server = Server()
     listening = await asyncio.start_server(server.connected, "127.0.0.1", 0)
     address = listening.sockets[0].getsockname()
@@ -89,7 +89,7 @@ async def test_a_ping_between_publications_is_answered_and_a_close_is_told() -> 
 
 
 @pytest.mark.timeout(LIMIT + 30)
-async def test_attempts_that_failed_are_told_with_those_who_came_back() -> None:
+async def test_receiver_reports_failed_attempts() -> None:
     server = Server()
     listening = await asyncio.start_server(server.connected, "127.0.0.1", 0)
     address = listening.sockets[0].getsockname()

@@ -1,4 +1,4 @@
-"""A broker that does what a test says, and no task left behind."""
+"""Fixtures: a scripted broker, and a check that no task is left."""
 
 from __future__ import annotations
 

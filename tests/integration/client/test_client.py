@@ -1,4 +1,4 @@
-"""The asyncio client over real sockets, against a broker that does exactly what a test says: subscribing."""
+"""The asyncio client over real sockets with a scripted broker: subscribing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from migratory_testing.waiting import until
 
 
 @pytest.mark.parametrize(("codec", "content"), [("msgpack", b"\x00" * 2**26), ("json", b"\xff" * 2**26)])
-async def test_the_largest_payload_of_any_cluster_is_received(broker: FakeBroker, codec: str, content: bytes) -> None:
+async def test_largest_payload_of_any_cluster_is_received(broker: FakeBroker, codec: str, content: bytes) -> None:
     async with Client([broker.url], wire=codec) as client:
         stream = client.subscribe("t")
         await until(lambda: broker.live[0].topics, "subscribed")
@@ -61,7 +61,7 @@ async def test_iteration_ends_with_the_client(broker: FakeBroker) -> None:
     assert await reader == [b"1"]
 
 
-async def test_what_was_missed_while_away_comes_once_and_in_order() -> None:
+async def test_missed_messages_arrive_once_and_in_order() -> None:
     memory = Memory()
     async with (
         FakeBroker(memory) as first,
@@ -80,7 +80,7 @@ async def test_what_was_missed_while_away_comes_once_and_in_order() -> None:
         assert client.reconnects == 1
 
 
-async def test_a_client_dropped_before_its_first_message_misses_nothing(broker: FakeBroker) -> None:
+async def test_client_lost_before_its_first_message_misses_nothing(broker: FakeBroker) -> None:
     """socket.io#5538, over sockets: the broker resets the connection."""
     async with Client([broker.url], settings=QUICK) as client:
         stream = client.subscribe("t")
@@ -133,7 +133,7 @@ async def test_resubscribing_while_a_message_is_handled(broker: FakeBroker, vari
     assert seen == [b"1", b"2", b"3", b"4", b"5", b"6"]
 
 
-async def test_messages_that_were_not_taken_come_again_to_the_next_subscription(broker: FakeBroker) -> None:
+async def test_unread_messages_are_delivered_to_the_next_subscription(broker: FakeBroker) -> None:
     async with Client([broker.url]) as client:
         stream = client.subscribe("t")
         await until(lambda: broker.live[0].topics, "subscribed")
@@ -147,7 +147,7 @@ async def test_messages_that_were_not_taken_come_again_to_the_next_subscription(
         assert await take(client.subscribe("t"), 3) == [b"3", b"4", b"5"]
 
 
-async def test_nothing_taken_at_all_still_goes_on_at_the_beginning(broker: FakeBroker) -> None:
+async def test_unread_subscription_resumes_at_its_start(broker: FakeBroker) -> None:
     async with Client([broker.url]) as client:
         async with client.subscribe("t"):
             await until(lambda: broker.live[0].topics, "subscribed")
@@ -156,7 +156,7 @@ async def test_nothing_taken_at_all_still_goes_on_at_the_beginning(broker: FakeB
         assert await take(client.subscribe("t"), 1) == [b"1"]
 
 
-async def test_a_slow_reader_is_paused_and_misses_nothing(broker: FakeBroker) -> None:
+async def test_slow_reader_is_paused_and_misses_nothing(broker: FakeBroker) -> None:
     async with Client([broker.url], queue=10) as client:
         stream = client.subscribe("t", "other")
         await until(lambda: len(broker.live[0].topics) == 2, "subscribed")
@@ -170,7 +170,7 @@ async def test_a_slow_reader_is_paused_and_misses_nothing(broker: FakeBroker) ->
         assert await take(stream, 1) == [b"still there"]
 
 
-async def test_closing_while_paused_keeps_what_was_not_taken(broker: FakeBroker) -> None:
+async def test_closing_while_paused_keeps_unread_messages(broker: FakeBroker) -> None:
     async with Client([broker.url], queue=4) as client:
         stream = client.subscribe("t")
         await until(lambda: broker.live[0].topics, "subscribed")
@@ -182,7 +182,7 @@ async def test_closing_while_paused_keeps_what_was_not_taken(broker: FakeBroker)
         assert await take(client.subscribe("t"), 28) == [b"%d" % number for number in range(2, 30)]
 
 
-async def test_gaps_are_raised_in_their_place_and_the_stream_goes_on(broker: FakeBroker) -> None:
+async def test_gaps_are_raised_in_order_and_the_stream_continues(broker: FakeBroker) -> None:
     for number in range(1, 10):
         broker.memory.append("t", b"%d" % number)
     broker.memory.first_cached = 6
@@ -194,7 +194,7 @@ async def test_gaps_are_raised_in_their_place_and_the_stream_goes_on(broker: Fak
         assert await take(stream, 4) == [b"6", b"7", b"8", b"9"]
 
 
-async def test_gaps_may_be_handed_to_a_function(broker: FakeBroker) -> None:
+async def test_gaps_are_passed_to_on_gap(broker: FakeBroker) -> None:
     gaps: list[ev.Receipt] = []
     receipts: list[ev.Receipt] = []
     async with Client([broker.url], on_receipt=receipts.append) as client:
@@ -209,7 +209,7 @@ async def test_gaps_may_be_handed_to_a_function(broker: FakeBroker) -> None:
     assert "history" in str(GapError(gaps[0]))
 
 
-async def test_a_refused_topic_is_an_error_of_that_topic(broker: FakeBroker) -> None:
+async def test_refused_topic_raises_subscribe_error(broker: FakeBroker) -> None:
     async with Client([broker.url]) as client:
         stream = client.subscribe("a\0b", "t")
         with pytest.raises(SubscribeError, match="U\\+0000"):
@@ -219,7 +219,7 @@ async def test_a_refused_topic_is_an_error_of_that_topic(broker: FakeBroker) -> 
         assert await take(stream, 1) == [b"1"]
 
 
-async def test_a_newer_subscription_takes_a_topic_over_and_the_older_one_is_told(broker: FakeBroker) -> None:
+async def test_newer_subscription_takes_a_topic_over(broker: FakeBroker) -> None:
     async with Client([broker.url]) as client:
         older = client.subscribe("t", "u")
         await until(lambda: len(broker.live[0].topics) == 2, "subscribed")
@@ -248,7 +248,7 @@ async def test_arguments_of_subscribe_are_checked(broker: FakeBroker) -> None:
         client.subscribe("t")
 
 
-async def test_a_broker_that_closes_says_why(broker: FakeBroker, caplog: pytest.LogCaptureFixture) -> None:
+async def test_close_reason_of_the_broker_is_shown(broker: FakeBroker, caplog: pytest.LogCaptureFixture) -> None:
     statuses: list[object] = []
     async with Client([broker.url], on_status=statuses.append) as client:
         client.subscribe("t")
@@ -261,7 +261,7 @@ async def test_a_broker_that_closes_says_why(broker: FakeBroker, caplog: pytest.
     assert record.levelname == "WARNING"
 
 
-async def test_what_fails_again_and_again_is_logged_once(broker: FakeBroker, caplog: pytest.LogCaptureFixture) -> None:
+async def test_repeated_problem_is_logged_once(broker: FakeBroker, caplog: pytest.LogCaptureFixture) -> None:
     await broker.stop()
     problems: list[object] = []
     settings = Settings(first_retry=0.01, backoff_cap=0.02)
@@ -272,7 +272,7 @@ async def test_what_fails_again_and_again_is_logged_once(broker: FakeBroker, cap
     assert [record.message for record in warnings] == [f"connect_failed: {broker.url}: connection refused"]
 
 
-async def test_what_a_callback_raises_stops_nothing_and_is_not_hidden(broker: FakeBroker) -> None:
+async def test_exception_of_a_callback_is_reported_and_stops_nothing(broker: FakeBroker) -> None:
     reported: list[dict[str, object]] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context))
     latencies: list[float | None] = []
@@ -292,7 +292,7 @@ async def test_what_a_callback_raises_stops_nothing_and_is_not_hidden(broker: Fa
     assert len(reported) == 2
 
 
-async def test_another_kind_of_payload_or_topic_is_a_type_error(broker: FakeBroker) -> None:
+async def test_payload_or_topic_of_another_type_raises_type_error(broker: FakeBroker) -> None:
     async with Client([broker.url]) as client:
         for payload in (5, None, ["a"], {"a": 1}, 1.5):
             with pytest.raises(TypeError, match="the payload is bytes, bytearray, memoryview or str, not "):

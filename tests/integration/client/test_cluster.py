@@ -1,4 +1,4 @@
-"""The client with real brokers: a killed one, a drained one, and what subscribers see of both."""
+"""The client with real brokers of which one is killed and one drained."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def payloads(messages: list[Message]) -> list[int]:
     return [int(message.payload) for message in messages]
 
 
-async def test_a_client_outlives_a_killed_and_a_drained_broker(cluster: LocalCluster) -> None:
+async def test_client_survives_a_killed_and_a_drained_broker(cluster: LocalCluster) -> None:
     names = [broker.name for broker in cluster.brokers]
     statuses: list[object] = []
     receipts: list[ev.Receipt] = []

@@ -43,7 +43,7 @@ async def test_publishing_prints_the_position(broker: FakeBroker) -> None:
     assert [message.payload for message in broker.memory.topics["quotes/eur"]] == ["1.0842 €".encode()]
 
 
-async def test_publishing_lines_of_standard_input(broker: FakeBroker) -> None:
+async def test_pub_publishes_lines_of_stdin(broker: FakeBroker) -> None:
     code, out, _ = await run(broker, "pub", "t", "--quiet", stdin=b"one\n\xff\r\n\nlast")
     assert (code, out) == (0, "1:1\n1:2\n1:3\n1:4\n")
     assert [message.payload for message in broker.memory.topics["t"]] == [b"one", b"\xff", b"", b"last"]
@@ -66,7 +66,7 @@ async def test_qos_0_prints_nothing(broker: FakeBroker) -> None:
     await until(lambda: broker.memory.topics.get("t"), "arrived")
 
 
-async def test_failures_are_named_and_end_with_1(broker: FakeBroker) -> None:
+async def test_failure_is_named_and_exits_with_1(broker: FakeBroker) -> None:
     code, out, err = await run(broker, "pub", "a\tb", "x", "--json")
     assert code == 1
     assert json.loads(out)["error"] == "bad_topic"
@@ -104,7 +104,7 @@ async def test_subscribing_with_json(broker: FakeBroker) -> None:
     assert receipt == {"topic": "t", "receipt": "complete", "position": "1:2"}
 
 
-async def test_with_json_nothing_else_is_on_either_stream(broker: FakeBroker) -> None:
+async def test_json_is_the_only_output_on_both_streams(broker: FakeBroker) -> None:
     """Whatever happens: a lost history, a lost connection, wildcards."""
     topic = "quotes/#"
     broker.memory.epoch = 9
@@ -149,7 +149,7 @@ async def test_with_json_errors_are_json(broker: FakeBroker) -> None:
         assert "no broker within 0.3 s" in error["text"]
 
 
-async def test_what_is_missing_is_told_to_the_quiet_too(broker: FakeBroker) -> None:
+async def test_gaps_are_shown_with_quiet(broker: FakeBroker) -> None:
     broker.memory.append("t", b"1")
     broker.memory.append("t", b"2")
     broker.memory.first_cached = 2
@@ -159,7 +159,7 @@ async def test_what_is_missing_is_told_to_the_quiet_too(broker: FakeBroker) -> N
     assert json.loads(err) == {"topic": "t", "receipt": "truncated", "position": "1:2", "first": 1, "last": 1}
 
 
-async def test_who_expects_wildcards_is_told_that_there_are_none(broker: FakeBroker) -> None:
+async def test_wildcards_get_a_hint(broker: FakeBroker) -> None:
     patterns = ("quotes/#", "hand/*", "+/eur", "quotes.>", "*")
     names = (*patterns, "c++/c#", "a*", "t")
     for topic in names:
@@ -171,7 +171,7 @@ async def test_who_expects_wildcards_is_told_that_there_are_none(broker: FakeBro
     ]
 
 
-async def test_a_broker_that_closes_says_why(broker: FakeBroker) -> None:
+async def test_close_reason_of_the_broker_is_shown(broker: FakeBroker) -> None:
     process = await start(broker, "sub", "t", "--count", "1")
     await until(lambda: broker.live and broker.live[0].topics, "subscribed")
     await broker.live[0].close(4003, "slow consumer: 9 bytes waited")
@@ -198,7 +198,7 @@ async def test_several_topics_until_interrupted(broker: FakeBroker) -> None:
     assert b"Traceback" not in err
 
 
-async def test_a_terminal_that_says_nothing_does_not_keep_the_command(broker: FakeBroker) -> None:
+async def test_silent_terminal_does_not_block_the_exit(broker: FakeBroker) -> None:
     process = await start(broker, "pub", "t")
     await until(lambda: broker.live, "connected")
     process.send_signal(signal.SIGTERM)
@@ -207,7 +207,7 @@ async def test_a_terminal_that_says_nothing_does_not_keep_the_command(broker: Fa
     process.stdin.close()
 
 
-async def test_a_lost_connection_is_shown_and_survived(broker: FakeBroker) -> None:
+async def test_lost_connection_is_shown_and_survived(broker: FakeBroker) -> None:
     process = await start(broker, "sub", "t", "--count", "1")
     await until(lambda: broker.live and broker.live[0].topics, "subscribed")
     broker.live[0].reset()
@@ -218,7 +218,7 @@ async def test_a_lost_connection_is_shown_and_survived(broker: FakeBroker) -> No
     assert b"resumed after" in err
 
 
-async def test_positions_are_shown_when_asked_for(broker: FakeBroker) -> None:
+async def test_positions_option_shows_positions(broker: FakeBroker) -> None:
     broker.memory.append("t", b"one")
     code, out, err = await run(broker, "sub", "t", "--snapshot", "--count", "1", "--positions")
     assert (code, out) == (0, "1:1\tone\n"), err
@@ -227,13 +227,13 @@ async def test_positions_are_shown_when_asked_for(broker: FakeBroker) -> None:
     assert (code, out) == (0, "u\t1:1\ttwo\n"), err
 
 
-async def test_an_empty_topic_is_refused_with_the_reason(broker: FakeBroker) -> None:
+async def test_empty_topic_is_refused_with_the_reason(broker: FakeBroker) -> None:
     code, out, err = await run(broker, "sub", "", "--quiet")
     assert (code, out) == (1, "")
     assert err.startswith("Error: the topic name is empty"), err
 
 
-async def test_on_a_terminal_publishing_says_that_it_reads_lines(broker: FakeBroker) -> None:
+async def test_pub_on_a_terminal_says_that_it_reads_lines(broker: FakeBroker) -> None:
     ours, theirs = os.openpty()
     try:
         environment = {**os.environ, "MIGRATORY_SERVERS": broker.url}

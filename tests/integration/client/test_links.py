@@ -1,4 +1,4 @@
-"""The asyncio client's links over real sockets: brokers that are away, silent, drain or talk nonsense; tokens."""
+"""Connections of the asyncio client over real sockets: absent, silent, draining and faulty brokers; tokens."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from migratory_testing.oneclient import QUICK, take
 from migratory_testing.waiting import until
 
 
-async def test_no_broker_is_a_connect_error_that_names_the_reason() -> None:
+async def test_connect_error_names_the_reason() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound, not listening: refused
         client = Client([f"ws://127.0.0.1:{taken.getsockname()[1]}/ws"], open_timeout=0.3)
@@ -33,7 +33,7 @@ async def test_no_broker_is_a_connect_error_that_names_the_reason() -> None:
             client.submit("t", b"")
 
 
-async def test_opening_may_be_cancelled() -> None:
+async def test_open_can_be_cancelled() -> None:
     async with FakeBroker() as broker:
         broker.mute = True
         client = Client([broker.url], open_timeout=None)
@@ -45,7 +45,7 @@ async def test_opening_may_be_cancelled() -> None:
         await until(lambda: not broker.live, "hung up")
 
 
-async def test_a_black_hole_is_noticed_within_two_intervals() -> None:
+async def test_silent_network_is_detected_within_two_heartbeats() -> None:
     """Pitfall 11: the broker keeps the connection and says nothing."""
     memory = Memory()
     async with FakeBroker(memory, heartbeat=0.3) as first, FakeBroker(memory, name="fake-1", heartbeat=0.3) as second:
@@ -64,12 +64,12 @@ async def test_a_black_hole_is_noticed_within_two_intervals() -> None:
             await until(lambda: not here.live, "the dead link is closed")
 
 
-def test_on_uvloop_a_dead_link_is_ended_as_well() -> None:
+def test_dead_link_is_ended_on_uvloop() -> None:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(test_a_black_hole_is_noticed_within_two_intervals())
+        runner.run(test_silent_network_is_detected_within_two_heartbeats())
 
 
-async def test_a_drain_moves_the_client_without_a_break() -> None:
+async def test_drain_moves_the_client_without_a_break() -> None:
     memory = Memory()
     async with (
         FakeBroker(memory) as first,
@@ -103,7 +103,7 @@ async def test_tokens_are_fetched_for_every_connect(broker: FakeBroker) -> None:
         assert [greeting.token for greeting in greetings] == ["old", "new"]
 
 
-async def test_a_token_that_cannot_be_had_and_one_that_is_refused() -> None:
+async def test_failed_and_refused_tokens_are_reported() -> None:
     async with FakeBroker() as broker:
         broker.refuses_token = lambda token: token != "right"
 
@@ -118,7 +118,7 @@ async def test_a_token_that_cannot_be_had_and_one_that_is_refused() -> None:
             pass
 
 
-async def test_closing_while_a_token_is_fetched_leaves_nothing() -> None:
+async def test_close_during_a_token_request_leaves_no_task() -> None:
     async with FakeBroker() as broker:
 
         async def never() -> str:
@@ -129,7 +129,7 @@ async def test_closing_while_a_token_is_fetched_leaves_nothing() -> None:
             await Client([broker.url], token=never, open_timeout=0.2).open()
 
 
-async def test_a_server_that_speaks_something_else_is_not_taken() -> None:
+async def test_server_with_another_subprotocol_is_rejected() -> None:
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n")
@@ -143,7 +143,7 @@ async def test_a_server_that_speaks_something_else_is_not_taken() -> None:
 
 
 @pytest.mark.parametrize("frame", ["text", b"\xc1"])
-async def test_a_broker_that_sends_nonsense_is_left(broker: FakeBroker, frame: str | bytes) -> None:
+async def test_broker_that_sends_invalid_messages_is_left(broker: FakeBroker, frame: str | bytes) -> None:
     problems: list[ev.LinkDown] = []
 
     def note(status: object) -> None:
@@ -156,7 +156,7 @@ async def test_a_broker_that_sends_nonsense_is_left(broker: FakeBroker, frame: s
         assert "the broker sent" in problems[0].reason
 
 
-async def test_an_exhausted_list_is_tried_until_a_server_comes_up() -> None:
+async def test_exhausted_list_is_retried_until_a_server_starts() -> None:
     """nats.rb#87: 50 of 51 refuse, then the last one goes for a while as well."""
     broker = FakeBroker()
     await broker.start()
@@ -183,7 +183,7 @@ async def test_an_exhausted_list_is_tried_until_a_server_comes_up() -> None:
     await broker.stop()
 
 
-async def test_a_client_may_be_opened_again(broker: FakeBroker) -> None:
+async def test_closed_client_can_be_opened_again(broker: FakeBroker) -> None:
     client = Client([broker.url])
     for number in range(3):
         async with client:

@@ -1,4 +1,4 @@
-"""What a careless application does with the asyncio client: each is served, or told at once what is wrong."""
+"""Misuse of the asyncio client by an application: it works, or raises an error that says what is wrong."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from migratory_testing.oneclient import QUICK, take
 from migratory_testing.waiting import until
 
 
-async def test_a_close_that_is_cancelled_leaves_nothing(broker: FakeBroker) -> None:
+async def test_cancelled_close_leaves_no_task(broker: FakeBroker) -> None:
     broker.answers = False
     client = Client([broker.url])
     await client.open()
@@ -36,7 +36,7 @@ async def test_a_close_that_is_cancelled_leaves_nothing(broker: FakeBroker) -> N
     assert not client.connected
 
 
-async def test_of_two_closes_the_hasty_one_decides_and_both_see_the_end(broker: FakeBroker) -> None:
+async def test_second_close_without_flush_ends_the_first(broker: FakeBroker) -> None:
     broker.answers = False
     client = Client([broker.url])
     await client.open()
@@ -50,7 +50,7 @@ async def test_of_two_closes_the_hasty_one_decides_and_both_see_the_end(broker: 
         await waiting
 
 
-async def test_closing_while_it_is_being_opened_ends_the_opening() -> None:
+async def test_close_during_open_ends_the_open() -> None:
     async with FakeBroker() as broker:
         broker.mute = True
         client = Client([broker.url], open_timeout=None)
@@ -65,7 +65,7 @@ async def test_closing_while_it_is_being_opened_ends_the_opening() -> None:
             assert await client.publish("t", b"") == Position(1, 1)
 
 
-async def test_two_that_open_wait_for_the_same_welcome(broker: FakeBroker) -> None:
+async def test_concurrent_opens_share_a_connection(broker: FakeBroker) -> None:
     client = Client([broker.url])
     first = asyncio.create_task(client.open())
     await asyncio.sleep(0)
@@ -76,7 +76,7 @@ async def test_two_that_open_wait_for_the_same_welcome(broker: FakeBroker) -> No
     assert len(broker.connections) == 1
 
 
-async def test_who_only_waits_for_the_welcome_closes_nothing() -> None:
+async def test_cancelled_second_open_does_not_close() -> None:
     async with FakeBroker() as broker:
         broker.mute = True
         client = Client([broker.url], open_timeout=None)
@@ -111,7 +111,7 @@ async def test_two_tasks_share_one_subscription(broker: FakeBroker) -> None:
     assert all(share == sorted(share) for share in shares)
 
 
-async def test_each_topic_that_was_taken_over_is_told(broker: FakeBroker) -> None:
+async def test_every_taken_over_topic_raises(broker: FakeBroker) -> None:
     """Of several the last one alone once was."""
     async with Client([broker.url]) as client:
         stream = client.subscribe("a", "b", "c")
@@ -123,7 +123,7 @@ async def test_each_topic_that_was_taken_over_is_told(broker: FakeBroker) -> Non
         assert await anext(stream, None) is None
 
 
-async def test_waits_that_end_without_a_message_leave_no_trace(broker: FakeBroker) -> None:
+async def test_cancelled_waits_leave_no_waiter(broker: FakeBroker) -> None:
     async with Client([broker.url]) as client:
         stream = client.subscribe("t")
         for _ in range(5):
@@ -135,7 +135,7 @@ async def test_waits_that_end_without_a_message_leave_no_trace(broker: FakeBroke
         assert await take(stream, 1) == [b"1"]
 
 
-async def test_it_is_not_used_from_another_thread_or_loop(broker: FakeBroker) -> None:
+async def test_use_from_another_thread_or_loop_raises(broker: FakeBroker) -> None:
     async with Client([broker.url]) as client:
         stream = client.subscribe("t")
         await until(lambda: broker.live[0].topics, "subscribed")
@@ -179,7 +179,7 @@ def broker_elsewhere() -> Iterator[FakeBroker]:
         thread.join()
 
 
-def test_a_loop_that_ended_without_closing_takes_the_connection_with_it() -> None:
+def test_ended_loop_closes_the_client() -> None:
     """`asyncio.run(first()); asyncio.run(second())` with one client: the second once waited for ever."""
     with broker_elsewhere() as broker:
         client = Client([broker.url])
@@ -205,7 +205,7 @@ def test_a_loop_that_ended_without_closing_takes_the_connection_with_it() -> Non
             gc.collect()
 
 
-def test_without_a_running_loop_it_is_used_from_the_thread_of_its_own(broker_url: str) -> None:
+def test_client_is_usable_between_runs_of_its_loop(broker_url: str) -> None:
     loop = asyncio.new_event_loop()
     client = Client([broker_url])
     loop.run_until_complete(client.open())
@@ -236,19 +236,19 @@ def broker_url() -> Iterator[str]:
         ({"servers": ["ws://a"], "token": b"secret"}, TypeError, "the token is a str or a function"),
     ],
 )
-def test_arguments_of_another_kind(arguments: dict[str, Any], error: type[Exception], says: str) -> None:
+def test_arguments_of_another_type_raise(arguments: dict[str, Any], error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says):
         Client(**arguments)
 
 
-async def test_a_token_function_that_gives_no_text_is_named(broker: FakeBroker) -> None:
+async def test_token_function_without_a_str_is_reported(broker: FakeBroker) -> None:
     """`None` was once presented as the token "None"."""
     with pytest.raises(ConnectError, match="a token is a str, not NoneType"):
         await Client([broker.url], token=lambda: None, open_timeout=0.3).open()  # type: ignore[arg-type, return-value]
     assert not any(connection.of(wire.Connect) for connection in broker.connections)
 
 
-async def test_token_functions_that_never_end_do_not_pile_up(broker: FakeBroker) -> None:
+async def test_pending_token_requests_do_not_accumulate(broker: FakeBroker) -> None:
     asked: list[float] = []
 
     async def slow() -> str:
@@ -267,7 +267,7 @@ async def test_token_functions_that_never_end_do_not_pile_up(broker: FakeBroker)
 
 
 @pytest.mark.parametrize("opened", [False, True], ids=["closed before the fork", "open before the fork"])
-async def test_processes_that_were_forked_publish_as_themselves(broker: FakeBroker, opened: bool) -> None:
+async def test_forked_process_publishes_under_a_new_identity(broker: FakeBroker, opened: bool) -> None:
     """A client that was made before the fork once had one identity in all processes: publications of one were answered
     as repeats of another's, and lost."""
     code = (

@@ -1,4 +1,4 @@
-"""Publishing with the asyncio client over real sockets: what an answer, its loss and a cancellation mean."""
+"""The asyncio client over real sockets: publishing, lost answers and cancellation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from migratory_testing.oneclient import QUICK
 from migratory_testing.waiting import until
 
 
-def test_on_uvloop_a_moment_that_has_passed_is_no_timer() -> None:
+def test_timer_in_the_past_works_on_uvloop() -> None:
     """uvloop answers `call_at` for the past with a plain handle: a time-out may be over when it is set."""
 
     async def publish() -> None:
@@ -51,7 +51,7 @@ async def test_a_publication_survives_a_lost_acknowledgement(broker: FakeBroker)
         assert [message.payload for message in broker.memory.topics["t"]] == [b"1"]
 
 
-async def test_many_publications_under_way_keep_their_order(broker: FakeBroker) -> None:
+async def test_pending_publications_keep_their_order(broker: FakeBroker) -> None:
     async with Client([broker.url]) as client:
         futures = [client.submit("t", b"%d" % number) for number in range(500)]
         assert await asyncio.gather(*futures) == [Position(1, number) for number in range(1, 501)]
@@ -59,7 +59,7 @@ async def test_many_publications_under_way_keep_their_order(broker: FakeBroker) 
 
 
 @pytest.mark.parametrize("wire_kind", ["msgpack", "json"])
-async def test_what_is_published_in_one_turn_is_one_frame(broker: FakeBroker, wire_kind: str) -> None:
+async def test_publications_of_one_turn_share_a_frame(broker: FakeBroker, wire_kind: str) -> None:
     async with Client([broker.url], wire=wire_kind) as client:
         await client.publish("t", b"alone")
         link = broker.live[0]
@@ -95,7 +95,7 @@ async def test_publish_errors_are_typed(broker: FakeBroker) -> None:
         await client.publish("t", b"5")
 
 
-async def test_cancelling_gives_up(broker: FakeBroker) -> None:
+async def test_cancelled_publication_is_given_up(broker: FakeBroker) -> None:
     broker.answers = False
     async with Client([broker.url]) as client:
         with pytest.raises(TimeoutError):
@@ -108,7 +108,7 @@ async def test_cancelling_gives_up(broker: FakeBroker) -> None:
         assert marks[-1] == (2, 2)
 
 
-async def test_leaving_waits_for_answers_and_then_says_what_had_none(broker: FakeBroker) -> None:
+async def test_close_waits_for_answers_and_fails_the_others(broker: FakeBroker) -> None:
     async with Client([broker.url]) as client:
         future = client.submit("t", b"1")
     assert await future == Position(1, 1)

@@ -1,4 +1,4 @@
-"""`migratory pub` and `migratory sub` when standard input or output is closed, broken, full, or not read."""
+"""`migratory pub` and `migratory sub` when stdin or stdout is closed, broken, full, or not read."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def run(broker: FakeBroker, line: str) -> tuple[int | None, str, str]:
     return process.returncode, out.decode(), err.decode()
 
 
-async def test_what_was_closed_before_the_start(broker: FakeBroker) -> None:
+async def test_streams_closed_before_the_start(broker: FakeBroker) -> None:
     code, _, err = await run(broker, "$M pub t <&-")
     assert (code, re.findall("Error: .*", err)) == (2, ["Error: standard input is closed: give a PAYLOAD"])
     assert (await run(broker, "$M pub t x >&-"))[0] == 0
@@ -46,7 +46,7 @@ async def test_what_was_closed_before_the_start(broker: FakeBroker) -> None:
     assert (await run(broker, "$M status http://127.0.0.1:1 <&- >&- 2>&-"))[0] == 1
 
 
-async def test_a_line_without_end_is_refused_and_not_kept(broker: FakeBroker) -> None:
+async def test_endless_line_is_refused_without_buffering(broker: FakeBroker) -> None:
     """`migratory pub t < /dev/zero` took all memory of the machine."""
     code, out, err = await run(broker, "(echo first; yes | head -c 140000000 | tr -d '\\n') | $M pub t")
     assert (code, out) == (1, "1:1\n")
@@ -56,7 +56,7 @@ async def test_a_line_without_end_is_refused_and_not_kept(broker: FakeBroker) ->
     assert [entry.payload for entry in broker.memory.topics["t"]] == [b"first", b"a", b"", b"b" * 100_000, b"end"]
 
 
-async def test_publishing_ends_without_a_word_when_its_reader_has_enough(broker: FakeBroker) -> None:
+async def test_pub_ends_silently_when_its_output_is_closed(broker: FakeBroker) -> None:
     """It once went on, told each position's failure with a traceback, and ended with 0."""
     code, out, err = await run(broker, "$M pub t x --repeat 100000 | head -1; exit ${PIPESTATUS[0]}")
     assert (code, out) == (1, "1:1\n")
@@ -64,7 +64,7 @@ async def test_publishing_ends_without_a_word_when_its_reader_has_enough(broker:
     assert len(broker.memory.topics["t"]) < 100_000
 
 
-async def test_subscribing_ends_when_its_reader_has_enough(broker: FakeBroker) -> None:
+async def test_sub_ends_when_its_output_is_closed(broker: FakeBroker) -> None:
     process = await start(broker, "$M sub t --quiet | head -1; exit ${PIPESTATUS[0]}")
     await until(lambda: broker.live and broker.live[0].topics, "subscribed")
     publishing = asyncio.create_task(_publish(broker, b"1"))
@@ -74,7 +74,7 @@ async def test_subscribing_ends_when_its_reader_has_enough(broker: FakeBroker) -
 
 
 @pytest.mark.parametrize("line", ["$M pub t x > /dev/full", "$M sub t --snapshot > /dev/full"])
-async def test_a_full_disk_is_named(broker: FakeBroker, line: str) -> None:
+async def test_full_disk_is_named(broker: FakeBroker, line: str) -> None:
     broker.memory.append("t", b"1")
     process = await start(broker, f"exec {line}")
     there = broker.connections  # not those that live: `pub` may be gone already
@@ -95,7 +95,7 @@ async def _publish(broker: FakeBroker, payload: bytes) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_a_reader_that_stands_still_holds_neither_signals_nor_the_connection_up(
+async def test_stalled_reader_blocks_neither_signals_nor_the_connection(
     broker: FakeBroker, number: signal.Signals
 ) -> None:
     """Only SIGKILL once ended it."""

@@ -1,4 +1,4 @@
-"""The synchronous face: same behaviour, and no thread left."""
+"""The blocking client: the same behaviour, and no thread left."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def script(work: Callable[[], T]) -> T:
     return await asyncio.wait_for(asyncio.to_thread(work), 20)
 
 
-async def test_a_script(broker: FakeBroker) -> None:
+async def test_blocking_client_publishes_and_subscribes(broker: FakeBroker) -> None:
     broker.memory.append("t", b"old")
 
     def work() -> list[bytes]:
@@ -51,7 +51,7 @@ async def test_a_script(broker: FakeBroker) -> None:
     assert await script(work) in ([b"old", b"1", b"2", b"3"], [b"1", b"2", b"3", b"4"])
 
 
-async def test_waiting_a_bounded_time_loses_nothing(broker: FakeBroker) -> None:
+async def test_next_with_timeout_loses_nothing(broker: FakeBroker) -> None:
     def work() -> bytes:
         with SyncClient([broker.url]) as client, client.subscribe("t") as stream:
             assert (stream.topics, client.connected, client.reconnects) == (("t",), True, 0)
@@ -67,7 +67,7 @@ async def test_waiting_a_bounded_time_loses_nothing(broker: FakeBroker) -> None:
     assert await script(work) == b"1"
 
 
-async def test_a_timeout_of_the_applications_own_is_left_as_it_is(broker: FakeBroker) -> None:
+async def test_timeout_error_of_on_gap_is_unchanged(broker: FakeBroker) -> None:
     for number in range(5):
         broker.memory.append("t", b"%d" % number)
     broker.memory.first_cached = 3
@@ -109,7 +109,7 @@ async def test_iteration_ends_when_another_thread_closes(broker: FakeBroker) -> 
     await script(client.close)
 
 
-async def test_a_client_that_finds_no_broker_leaves_no_thread(broker: FakeBroker) -> None:
+async def test_failed_open_leaves_no_thread(broker: FakeBroker) -> None:
     await broker.stop()
 
     def work() -> None:
@@ -119,7 +119,7 @@ async def test_a_client_that_finds_no_broker_leaves_no_thread(broker: FakeBroker
     await script(work)
 
 
-async def test_a_client_that_was_never_closed_ends_with_the_interpreter(broker: FakeBroker) -> None:
+async def test_unclosed_client_ends_with_the_interpreter(broker: FakeBroker) -> None:
     code = (
         "from migratory_client import SyncClient\n"
         f"client = SyncClient([{broker.url!r}]); client.open(); client.open()\n"
@@ -131,7 +131,7 @@ async def test_a_client_that_was_never_closed_ends_with_the_interpreter(broker: 
     await until(lambda: not broker.live, "said goodbye")
 
 
-async def test_another_kind_of_payload_or_topic_is_a_type_error(broker: FakeBroker) -> None:
+async def test_payload_or_topic_of_another_type_raises_type_error(broker: FakeBroker) -> None:
     def work() -> None:
         with SyncClient([broker.url]) as client:
             with pytest.raises(TypeError, match="the payload is bytes, bytearray, memoryview or str, not int"):
@@ -151,7 +151,7 @@ async def test_another_kind_of_payload_or_topic_is_a_type_error(broker: FakeBrok
     assert [message.payload for message in broker.memory.topics["t"]] == [b"x"]
 
 
-async def test_a_callback_that_waits_is_told_so_and_stops_nothing(broker: FakeBroker) -> None:
+async def test_blocking_call_in_a_callback_raises(broker: FakeBroker) -> None:
     """It runs in the client's own thread: `publish` there once stopped the client for ever, `close` included."""
 
     def work() -> None:
@@ -192,7 +192,7 @@ async def test_several_threads_share_a_subscription(broker: FakeBroker) -> None:
     await script(work)
 
 
-async def test_a_call_that_the_end_of_the_thread_cuts_off_ends_with_closed(broker: FakeBroker) -> None:
+async def test_call_during_close_raises_closed(broker: FakeBroker) -> None:
     async def for_ever() -> None:
         begun.set()
         await asyncio.Event().wait()
@@ -210,7 +210,7 @@ async def test_a_call_that_the_end_of_the_thread_cuts_off_ends_with_closed(broke
     await script(work)
 
 
-async def test_in_a_forked_process_the_client_is_closed_and_may_be_opened(broker: FakeBroker) -> None:
+async def test_client_is_closed_in_a_forked_process_and_can_be_opened(broker: FakeBroker) -> None:
     """The child has no thread of it: calls once waited for ever, and so did the end of the interpreter."""
     code = (
         "import os, sys\n"

@@ -1,4 +1,4 @@
-"""A client core under a virtual clock, with its network played by the test."""
+"""A driver of the client core for unit tests: a virtual clock, and a network that the test plays."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def message(topic: str, epoch: int, sequence: int, payload: bytes = b"") -> Mess
 
 
 class CoreDriver:
-    """`effects` are those of the last call, `history` all of them."""
+    """A client core under test. `effects` are those of the last call, `history` all so far."""
 
     def __init__(
         self,
@@ -64,25 +64,25 @@ class CoreDriver:
         self.dials: list[tuple[float, str]] = []
 
     def step(self, event: ev.Event) -> list[ev.Effect]:
-        return self._took(self.core.step(event, self.now))
+        return self._record(self.core.step(event, self.now))
 
     def receive(self, link: int, *messages: BrokerMessage) -> list[ev.Effect]:
         return self.step(ev.Received(link, list(messages)))
 
     def until(self, moment: float) -> list[ev.Effect]:
-        """Let time pass, with a tick whenever the core asks for one."""
-        seen: list[ev.Effect] = []
+        """Advance the clock, with a tick at each deadline, up to the next `Dial`. Return the effects."""
+        effects: list[ev.Effect] = []
         while self.core.deadline <= moment:
             assert self.core.deadline < inf
             self.now = max(self.now, self.core.deadline)
             before = self.core.deadline
-            seen += self.core.step(ev.Tick(), self.now)
-            assert self.core.deadline > before or seen, "a deadline that stays would spin"
-            if any(isinstance(effect, ev.Dial) for effect in seen):
+            effects += self.core.step(ev.Tick(), self.now)
+            assert self.core.deadline > before or effects, "a deadline that stays would spin"
+            if any(isinstance(effect, ev.Dial) for effect in effects):
                 break
         else:
             self.now = max(self.now, moment)
-        return self._took(seen)
+        return self._record(effects)
 
     def wait(self, seconds: float) -> list[ev.Effect]:
         return self.until(self.now + seconds)
@@ -92,22 +92,22 @@ class CoreDriver:
         assert dials, f"no attempt within {within} s"
         return dials[-1]
 
-    def greet(self, dial: ev.Dial, reply: wire.Welcome | None = None) -> int:
-        """The attempt succeeds. Returns its link."""
+    def accept(self, dial: ev.Dial, reply: wire.Welcome | None = None) -> int:
+        """Let an attempt succeed. Return its link."""
         self.step(ev.Connected(dial.link))
         self.receive(dial.link, reply or welcome())
         return dial.link
 
     def open(self, reply: wire.Welcome | None = None) -> int:
         self.step(ev.Open())
-        return self.greet(self.next_dial(), reply)
+        return self.accept(self.next_dial(), reply)
 
     def answer(self, link: int, *receipts: wire.TopicReceipt) -> list[ev.Effect]:
-        """The broker's answer to the last subscribe request."""
+        """Answer the last subscribe request."""
         return self.receive(link, wire.Subscribed(self.request(link).request, list(receipts)))
 
     def request(self, link: int) -> wire.Subscribe:
-        """The last subscribe request on `link`."""
+        """Return the last subscribe request on `link`."""
         return [item for item in self.sent(link) if isinstance(item, wire.Subscribe)][-1]
 
     def sent(self, link: int) -> list[ClientMessage]:
@@ -119,7 +119,7 @@ class CoreDriver:
         ]
 
     def published(self) -> list[wire.Publish]:
-        """What the last call sent."""
+        """Return the publications that the last call sent."""
         return [
             item
             for effect in self.effects
@@ -132,7 +132,7 @@ class CoreDriver:
         return [effect for effect in self.effects if isinstance(effect, kind)]
 
     def delivered(self, topic: str | None = None) -> list[tuple[int, int]]:
-        """The positions of everything that was delivered so far."""
+        """Return the positions of all deliveries so far."""
         return [
             (effect.message.position.epoch, effect.message.position.sequence)
             for effect in self.history
@@ -142,7 +142,7 @@ class CoreDriver:
     def receipts(self) -> list[tuple[str, int, int]]:
         return [(item.kind, item.first, item.last) for item in self.history if isinstance(item, ev.Receipt)]
 
-    def _took(self, effects: list[ev.Effect]) -> list[ev.Effect]:
+    def _record(self, effects: list[ev.Effect]) -> list[ev.Effect]:
         self.effects = effects
         self.history += effects
         self.dials += [(self.now, effect.url) for effect in effects if isinstance(effect, ev.Dial)]

@@ -1,4 +1,4 @@
-"""What the tests of the asyncio client share: a broker that does what a test says, and no task left behind."""
+"""Fixtures for tests of the asyncio client: a scripted broker, and a check that no task is left."""
 
 from __future__ import annotations
 

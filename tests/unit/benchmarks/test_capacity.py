@@ -1,4 +1,4 @@
-"""The cost model, what follows from it at large sizes, and the pages made of both."""
+"""The capacity model, sizing, simulations, and the pages of capacity and evaluation."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def measured(clients: int, topics: int, rate: float, noise: float = 1.0) -> Poin
 POINTS = [measured(*size) for size in SIZES]
 
 
-def test_the_sizes_tell_every_cost_apart() -> None:
+def test_fit_separates_every_cost() -> None:
     found = structs.asdict(fit(POINTS, TRUE.idle))
     for name, right in structs.asdict(TRUE).items():
         assert found[name] == pytest.approx(right, rel=1e-3), name
 
 
-def test_noise_in_what_is_measured_stays_small_at_the_held_out_size() -> None:
+def test_noise_stays_small_at_the_held_out_size() -> None:
     noisy = [measured(*size, noise=1.05 if place % 2 else 0.95) for place, size in enumerate(SIZES)]
     held_out = measured(*HELD_OUT)
     costs = fit(noisy, TRUE.idle)
@@ -62,7 +62,7 @@ def test_noise_in_what_is_measured_stays_small_at_the_held_out_size() -> None:
     assert HELD_OUT not in SIZES
 
 
-def test_no_cost_is_below_zero_and_too_little_is_no_fit() -> None:
+def test_fit_has_no_negative_cost_and_requires_enough_sizes() -> None:
     # y falls with the second column: its coefficient would be negative
     assert relative_fit([(1, 1), (1, 2), (1, 3)], [3.0, 2.5, 2.0])[1] == 0.0
     with pytest.raises(ValueError, match="as many values"):
@@ -77,7 +77,7 @@ def scenario(clients: int, topics: int, rate: float = 1.0, payload: int = 140) -
     return CapacityScenario(name="s", clients=clients, topics=topics, rate=rate, payload=payload)
 
 
-def test_what_a_million_clients_need() -> None:
+def test_sizing_of_a_million_clients() -> None:
     found = size_clusters(TRUE, 20e-6, scenario(1_000_000, 100), BrokerMachine())
     assert (found.clusters, found.brokers, found.limited_by) == (1, 3, "minimum of a cluster")
     clients = 1_000_000 / 3
@@ -92,7 +92,7 @@ def test_what_a_million_clients_need() -> None:
     assert found.descriptors * found.processes >= clients
 
 
-def test_more_clients_take_more_brokers_and_a_bigger_payload_more_bandwidth() -> None:
+def test_sizing_grows_with_clients_and_payload() -> None:
     few, many = (size_clusters(TRUE, 20e-6, scenario(count, 100), BrokerMachine()) for count in (1_000_000, 10_000_000))
     assert many.brokers > 3
     assert many.limited_by == "deliveries"
@@ -103,7 +103,7 @@ def test_more_clients_take_more_brokers_and_a_bigger_payload_more_bandwidth() ->
         size_clusters(TRUE, 20e-6, scenario(10**9, 100), BrokerMachine())
 
 
-def test_publications_that_fill_the_logic_take_several_clusters() -> None:
+def test_publications_that_fill_the_logic_need_several_clusters() -> None:
     found = size_clusters(TRUE, 0.0, scenario(1_000_000, 1_000_000, rate=1 / 60), BrokerMachine())
     publications = 1_000_000 / 60
     assert found.clusters == -(-publications * 150e-6 // 0.6)
@@ -113,7 +113,7 @@ def test_publications_that_fill_the_logic_take_several_clusters() -> None:
     assert copying.logic <= 0.6  # it is one process, whatever the other cores do
 
 
-def test_replication_grows_by_what_a_broker_more_costs() -> None:
+def test_copy_cost_is_the_slope_over_brokers() -> None:
     def seen(brokers: int, micros: float) -> ClusterCosts:
         return ClusterCosts(
             brokers=brokers, publication_us=micros, idle_cores=0.01, zookeeper_per_s=1.0, zookeeper_cores=0.001
@@ -125,7 +125,7 @@ def test_replication_grows_by_what_a_broker_more_costs() -> None:
         copy_cost([seen(1, 100), seen(3, 300)])
 
 
-def test_a_queue_serves_one_after_another() -> None:
+def test_queue_serves_in_order() -> None:
     import numpy as np
 
     assert list(queue(np.array([0.0, 1.0, 10.0]), 3.0)) == [3.0, 6.0, 13.0]
@@ -140,7 +140,7 @@ def test_fan_out_takes_as_long_as_its_deliveries() -> None:
     assert spread.median == pytest.approx(12.5, rel=0.01)
 
 
-def test_topics_that_speak_at_once_wait_for_each_other() -> None:
+def test_simultaneous_topics_wait_for_each_other() -> None:
     def seen(staggered: bool) -> float:
         return fan_out(
             subscribers=50_000, processes=1, topics=100, rate=1.0, delivery=10e-6, publication=0.0,
@@ -151,14 +151,14 @@ def test_topics_that_speak_at_once_wait_for_each_other() -> None:
     assert seen(False) > 450.0
 
 
-def test_many_topics_with_less_than_a_subscriber_each_are_followed_together() -> None:
+def test_topics_with_less_than_one_subscriber_are_merged() -> None:
     found = fan_out(
         subscribers=1000, processes=10, topics=10_000, rate=1.0, delivery=10e-6, publication=0.0, seconds=2.0
     )
     assert found.busy == pytest.approx(100 * 10e-6, rel=0.05)
 
 
-def test_clients_of_a_dead_broker_spread_over_a_second_and_over_brokers() -> None:
+def test_clients_of_a_failed_broker_spread_over_time_and_brokers() -> None:
     found = failover(clients=10_000, brokers=2, processes=2, connect=100e-6, connects_per_second=1e6)
     assert found.given_up == 0
     assert found.median == pytest.approx(0.5, abs=0.1)
@@ -176,7 +176,7 @@ def test_beyond_the_limit_of_connects_clients_wait_in_the_backlog() -> None:
     assert sum(found.arrivals) == sum(found.arrivals[:10]) == 8000
 
 
-def test_who_has_no_answer_in_time_waits_double() -> None:
+def test_unanswered_attempt_doubles_the_wait() -> None:
     found = failover(clients=5000, brokers=1, processes=4, connect=1e-6, connects_per_second=200)
     assert found.given_up > 2000  # 200 a second are accepted for 10 s, and some of those have left by then
     assert found.largest > 20.0
@@ -184,7 +184,7 @@ def test_who_has_no_answer_in_time_waits_double() -> None:
     assert sum(found.arrivals[:10]) == 5000
 
 
-def test_behind_a_full_backlog_the_clients_kernel_asks_again() -> None:
+def test_full_backlog_makes_the_clients_kernel_retry() -> None:
     found = failover(clients=4000, brokers=1, processes=4, connect=1e-6, connects_per_second=1000, backlog=100)
     assert found.median < 5.0
     assert 3.0 < found.largest < 30.0
@@ -193,7 +193,7 @@ def test_behind_a_full_backlog_the_clients_kernel_asks_again() -> None:
     )  # fmt: skip
 
 
-def test_of_very_many_clients_each_that_is_followed_stands_for_several() -> None:
+def test_simulated_client_represents_several() -> None:
     few = failover(clients=5000, brokers=2, processes=1, connect=100e-6, connects_per_second=1250, backlog=205)
     many = failover(clients=100_000, brokers=2, processes=20, connect=100e-6, connects_per_second=25_000, backlog=4100)
     assert (many.median, many.p99) == (few.median, few.p99)
@@ -215,7 +215,7 @@ def result() -> page.CapacityResult:
     return page.CapacityResult(machine=machine, points=POINTS, held_out=measured(*HELD_OUT), cluster=seen)
 
 
-def test_the_page_says_what_the_model_gives() -> None:
+def test_capacity_page_shows_the_model() -> None:
     text = page.render(result())
     assert "| delivery | 7.00 us | 190 bytes on the wire (140 of payload) |" in text
     assert "CPU 0.0% and memory 0.0% (target 15%: reached)" in text
@@ -227,7 +227,7 @@ def test_the_page_says_what_the_model_gives() -> None:
     assert "MISSED" in page.render(off)
 
 
-def test_the_command_makes_the_page_from_a_file_and_ends_1_when_the_model_is_off(tmp_path: Path) -> None:
+def test_command_renders_a_file_and_exits_with_1_on_a_large_error(tmp_path: Path) -> None:
     for off, code in ((False, 0), (True, 1)):
         found = to_builtins(result())
         if off:
@@ -250,9 +250,7 @@ THREE: dict[str, Any] = {
 }  # fmt: skip
 
 
-def test_what_could_not_be_measured_is_named_and_measured_alone_afterwards(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_measurement_is_named_and_repeated_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
     broken = {HELD_OUT, 3}
 
@@ -287,7 +285,7 @@ def test_what_could_not_be_measured_is_named_and_measured_alone_afterwards(
     assert capacity.TINY_HELD_OUT not in capacity.TINY
 
 
-def test_an_evaluation_keeps_the_part_that_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evaluation_keeps_the_successful_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
     async def vertical(_bench: Any, sizes: list[int], *arguments: Any) -> str:
@@ -314,7 +312,7 @@ def test_an_evaluation_keeps_the_part_that_was_measured(tmp_path: Path, monkeypa
     assert "Not sustained: 10,000 subscribers: too slow." in made.read_text()
 
 
-def test_the_evaluations_page_has_the_published_columns() -> None:
+def test_evaluation_page_has_the_published_columns() -> None:
     text = render_evaluation({
         "machine": {"cores": 2, "cpu": "a CPU", "kernel": "6.1", "memory_gib": 24.0}, "warmup": 4.0, "seconds": 20.0,
         "vertical": {"rows": [ROW], "ended": "10,000 subscribers: too slow"}, "three": THREE,
@@ -328,7 +326,7 @@ def test_the_evaluations_page_has_the_published_columns() -> None:
     assert "{" not in text
 
 
-def test_the_evaluations_page_says_how_many_heard_a_topic() -> None:
+def test_evaluation_page_shows_the_subscribers_of_a_topic() -> None:
     text = render_evaluation({
         "machine": {"cores": 2, "cpu": "a CPU", "kernel": "6.1", "memory_gib": 24.0}, "warmup": 4.0, "seconds": 20.0,
         "vertical": {"rows": [{**ROW, "topics": 50}], "ended": ""}, "three": THREE,
@@ -337,7 +335,7 @@ def test_the_evaluations_page_says_how_many_heard_a_topic() -> None:
     assert "1,000 subscribers" not in text
 
 
-def test_connects_are_taken_with_what_the_clients_leave() -> None:
+def test_connects_use_the_cpu_that_clients_leave() -> None:
     """A broker's I/O processes are up to 60% full before those of a dead one come."""
     found = result()
     costs = structs.replace(TRUE, connect=2e-3)
@@ -363,7 +361,7 @@ def nothing_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("nothing_is_measured")
 @pytest.mark.parametrize("command", [main, evaluation.main])
-def test_a_folder_that_cannot_be_written_to_is_told_before_anything_is_measured(command: Any, tmp_path: Path) -> None:
+def test_unwritable_folder_is_reported_before_the_run(command: Any, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     done = CliRunner().invoke(command, ["--json", str(tmp_path / "file" / "r.json"), "--page", str(tmp_path / "p.md")])
     assert (done.exit_code, "r.json can't be written: " in done.output) == (2, True), done.output
@@ -371,7 +369,7 @@ def test_a_folder_that_cannot_be_written_to_is_told_before_anything_is_measured(
 
 @pytest.mark.usefixtures("nothing_is_measured")
 @pytest.mark.parametrize("command", [main, evaluation.main])
-def test_what_is_missing_is_not_measured_on_another_machine(command: Any, tmp_path: Path) -> None:
+def test_missing_parts_are_not_measured_on_another_machine(command: Any, tmp_path: Path) -> None:
     given = tmp_path / "r.json"
     given.write_text(json.dumps({"machine": {"cores": 999, "cpu": "another", "kernel": "6.1", "python": "3.11"}}))
     done = CliRunner().invoke(command, ["--from", str(given), "--page", str(tmp_path / "p.md")])
@@ -379,7 +377,7 @@ def test_what_is_missing_is_not_measured_on_another_machine(command: Any, tmp_pa
     assert "the rest was measured on a machine with cpu 'another'" in done.output
 
 
-async def test_a_points_rates_are_those_of_the_turn_whose_cpu_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_rates_of_a_point_belong_to_the_median_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """The last turn waited for something: at half the rate it costs half as much."""
     lasted = iter([1.0, 2.0, 2.0, 4.0])
 
@@ -433,7 +431,7 @@ class Brokers:
         return ipc.PublishReport(scheduled=10, sent=10, answered=5, seconds=1.0)
 
 
-async def test_publications_without_an_answer_have_no_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unanswered_publications_fail_the_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
     async def received(_: Any) -> int:
         return 1
 
@@ -445,7 +443,7 @@ async def test_publications_without_an_answer_have_no_cost(monkeypatch: pytest.M
         await cluster.measure(bench, 3, 1.0)
 
 
-async def test_a_zookeeper_that_does_not_tell_has_not_received_nothing() -> None:
+async def test_zookeeper_without_srvr_fails_the_measurement() -> None:
     async def refuses(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readexactly(4)
         writer.write(b"srvr is not executed because it is not in the whitelist.\n")

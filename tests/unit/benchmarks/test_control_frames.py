@@ -1,4 +1,4 @@
-"""Pings and closes are found wherever they rig among publications, however the bytes are cut."""
+"""Control frames are found wherever they are among publications, however the bytes are split."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def found(chunks: list[bytes]) -> list[tuple[int, bytes]]:
     return seen
 
 
-def test_a_ping_that_was_read_with_a_publication_is_found() -> None:
+def test_ping_read_with_a_publication_is_found() -> None:
     assert found([frame(0x89, b"") + binary_frame(build(140, 5, 1))]) == [(PING, b"")]
     assert found([binary_frame(build(140, 5, 1)) + frame(0x89, b"x")]) == [(PING, b"x")]
     assert found([STREAM]) == FOUND
 
 
-def test_a_stream_may_be_cut_anywhere() -> None:
+def test_stream_can_be_split_anywhere() -> None:
     cuts = [*range(170), *range(len(STREAM) - 20, len(STREAM))]
     for first in cuts:
         for second in [cut for cut in cuts if cut >= first][::7]:
@@ -46,7 +46,7 @@ def test_a_stream_may_be_cut_anywhere() -> None:
     assert found([STREAM[place : place + 1] for place in range(len(STREAM))]) == FOUND
 
 
-def test_connections_are_apart_and_forgotten() -> None:
+def test_connections_are_independent_and_forgotten() -> None:
     control = ControlFrames()
     assert control.find(1, STREAM[:3], 3) == []
     assert control.find(2, frame(0x89, b""), 2) == [(PING, b"")]
@@ -59,5 +59,5 @@ def test_connections_are_apart_and_forgotten() -> None:
     ("close", "words"),
     [(b"", "without a code"), (b"\x0f\xa1", "code 4001"), (b"\x0f\xa1slow client", "code 4001, 'slow client'")],
 )
-def test_a_close_is_told_in_words(close: bytes, words: str) -> None:
+def test_close_reason_is_described(close: bytes, words: str) -> None:
     assert close_reason(close) == words

@@ -1,4 +1,4 @@
-"""What goes wrong in one part of a long run is named, and the rest is there."""
+"""Long runs: a failed part is named, and the others are kept."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def fails(error: Exception) -> int:
         (ExceptionGroup("two", [OSError("gone"), KeyError("x")]), "OSError: gone; KeyError: 'x'"),
     ],
 )
-async def test_whatever_goes_wrong_is_named(error: Exception, words: str) -> None:
+async def test_every_kind_of_failure_is_named(error: Exception, words: str) -> None:
     said: list[str] = []
     parts = LongRun(said.append)
     assert await parts.attempt("one", lambda: fails(error)) is None
@@ -40,7 +40,7 @@ async def test_whatever_goes_wrong_is_named(error: Exception, words: str) -> Non
     assert said[0] == f"FAILED: one: {words}"
 
 
-async def test_a_part_that_does_not_end_is_ended() -> None:
+async def test_part_is_ended_at_its_time_limit() -> None:
     parts = LongRun(lambda _: None, 0.0001)
     ended = []
 
@@ -54,14 +54,14 @@ async def test_a_part_that_does_not_end_is_ended() -> None:
     assert (parts.failed, ended) == ({"one": "it took more than 0.0001 minutes"}, [True])
 
 
-async def test_what_is_missing_is_no_failure() -> None:
+async def test_not_measurable_is_no_failure() -> None:
     parts = LongRun(lambda _: None)
     with pytest.raises(NotMeasurable):
         await parts.attempt("one", lambda: fails(NotMeasurable("no peer")))
     assert parts.failed == {}
 
 
-async def test_measurements_go_on_behind_one_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_measurements_continue_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     async def good(bench: Benchmark) -> dict[str, Any]:
         bench.drop("nats", MeasurementFailed("closed"))
         return {"us": 1.0}
@@ -103,7 +103,7 @@ def turns(fail_in: int) -> dict[str, Callable[[], Awaitable[int]]]:
     return {"a": one("a"), "b": one("b")}
 
 
-async def test_who_fails_in_a_round_drops_out_or_ends_it() -> None:
+async def test_failed_turn_is_dropped_or_ends_the_rounds() -> None:
     told: list[dict[str, int]] = []
     dropped: list[str] = []
 
@@ -118,7 +118,7 @@ async def test_who_fails_in_a_round_drops_out_or_ends_it() -> None:
         await interleaved(3, turns(2), lambda *_: None)
 
 
-def test_a_result_is_written_whole_and_over_the_one_before(tmp_path: Path) -> None:
+def test_result_file_is_replaced_in_one_step(tmp_path: Path) -> None:
     path = tmp_path / "r.json"
     for number in (1, 2):
         write_json(path, {"number": number})

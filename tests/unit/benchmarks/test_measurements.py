@@ -1,4 +1,4 @@
-"""What a measurement makes of a server that stalls, dies or forgets: nothing that it did is left out of its figures."""
+"""Measurements of servers that stall, die or lose clients: no figure leaves any of it out."""
 
 from __future__ import annotations
 
@@ -92,9 +92,7 @@ class Publishing:
         pass
 
 
-async def test_what_a_killed_broker_keeps_back_until_the_end_is_late_and_not_left_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_deliveries_delayed_by_a_takeover_count_as_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A third of the topics have no coordinator until publishing is over, then all of it comes at once."""
     quick, late = [0.01] * 200, [25.0] * 100
     given = Windows(
@@ -111,7 +109,7 @@ async def test_what_a_killed_broker_keeps_back_until_the_end_is_late_and_not_lef
     assert (found["resumed"], found["others_disconnected"]) == (20, 0)
 
 
-async def test_publishing_lasts_as_long_as_what_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_publishing_lasts_as_long_as_the_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     counts: list[int] = []
 
     class Nothing:
@@ -130,7 +128,7 @@ async def test_publishing_lasts_as_long_as_what_is_measured(monkeypatch: pytest.
     assert counts == [4, 3, 1]
 
 
-async def test_what_the_live_clients_still_wait_for_when_all_are_back_is_counted() -> None:
+async def test_late_deliveries_of_live_clients_are_counted() -> None:
     steps = [totals([0.01], deliveries=5), totals([0.01], deliveries=5), totals([0.01, 3.0], deliveries=10)]
     found = await storm.wait_for_deliveries(Windows(*steps), 10)  # type: ignore[arg-type]
     assert found.latency.max == pytest.approx(3000.0)
@@ -173,9 +171,7 @@ class Returning:
         return self.total()
 
 
-async def test_a_storm_counts_from_when_everything_before_it_was_heard(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_storm_counts_after_the_warmup_is_delivered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     published: list[int] = []
     groups: list[Returning] = []
 
@@ -223,7 +219,7 @@ class Dies:
         pass
 
 
-async def test_a_server_that_died_is_not_one_that_takes_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_memory_of_a_dead_server_fails_the_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Dies(System("product"), Workload(subscribers=40, topics=10, payload=140, rate=0.0))
 
     def pss(pids: list[int]) -> int:
@@ -237,7 +233,7 @@ async def test_a_server_that_died_is_not_one_that_takes_no_memory(monkeypatch: p
         await memory.settled_pss(rig)  # type: ignore[arg-type]
 
 
-async def test_memory_of_clients_that_are_gone_is_no_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_memory_of_lost_clients_fails_the_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An I/O process that dies takes its clients' memory with it."""
 
     class Loses(Dies):
@@ -251,9 +247,7 @@ async def test_memory_of_clients_that_are_gone_is_no_figure(tmp_path: Path, monk
         await memory._measure_system(bench(tmp_path), System("product"), 40)
 
 
-async def test_what_is_carried_is_the_rate_and_not_how_often_a_topic_spoke(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_max_rate_is_the_scheduled_rate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At 0.375 a second for 4 s a topic speaks twice, the second time after 2.7 s: no 25,000 deliveries a second."""
     rates: list[float] = []
 
@@ -275,9 +269,7 @@ async def test_what_is_carried_is_the_rate_and_not_how_often_a_topic_spoke(
     assert found["not_carried"].startswith("28,125 deliveries/s: P99 2")
 
 
-def test_without_a_compiler_no_other_loop_stands_in_for_the_one_in_c(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_compiler_leaves_no_raw_ratio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The loop in Python takes more: a ratio to it meets a goal that is for the one in C."""
     monkeypatch.setenv("PATH", str(tmp_path))
     here = bench(tmp_path)
@@ -311,7 +303,7 @@ class Capacity:
         (10.0, [200.0, 100.0, 50.0, 25.0], 0.0, False),
     ],
 )
-async def test_a_slow_peers_saturation_is_found_below_the_first_rate(
+async def test_saturation_of_a_slow_peer_is_found_below_the_first_rate(
     tmp_path: Path, most: float, asked: list[float], found: float, more: bool
 ) -> None:
     peer = Capacity(most)
@@ -322,7 +314,7 @@ async def test_a_slow_peers_saturation_is_found_below_the_first_rate(
     assert peer.asked == pytest.approx(asked)
 
 
-async def test_where_no_peer_keeps_up_latency_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_latency_fails_when_no_peer_sustains_a_rate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def nothing(*_: Any) -> float:
         return 0.0
 
@@ -335,7 +327,7 @@ async def test_where_no_peer_keeps_up_latency_says_so(tmp_path: Path, monkeypatc
             await latency.measure(one)
 
 
-async def test_a_jetstream_server_that_is_gone_is_one_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_jetstream_request_to_a_dead_server_has_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the peer's end would be that of the whole measurement."""
 
     async def hangs_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -370,7 +362,7 @@ class Slow:
 
 
 @pytest.mark.parametrize(("after", "found"), [(0.7, 1.0), (99.0, None)])
-async def test_no_system_call_is_missed_while_strace_attaches(
+async def test_syscalls_are_counted_after_strace_attached(
     monkeypatch: pytest.MonkeyPatch, after: float, found: float | None
 ) -> None:
     counter = Slow(after)
@@ -387,11 +379,11 @@ async def test_no_system_call_is_missed_while_strace_attaches(
     assert await fanout._count_syscalls(rig) == found
 
 
-def test_who_is_not_traced_is_not_attached_to() -> None:
+def test_untraced_process_is_not_attached() -> None:
     assert not machine.CallCounter([os.getpid()]).attached
 
 
-async def test_a_turn_lasts_until_its_last_delivery(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_turn_lasts_until_its_last_delivery(monkeypatch: pytest.MonkeyPatch) -> None:
     """CPU is counted up to there: a share of a shorter time could be more than all."""
 
     class Server(System):

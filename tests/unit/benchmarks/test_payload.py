@@ -1,4 +1,4 @@
-"""Publications are found in any protocol's bytes, however the bytes are cut."""
+"""Publications are found in any protocol's bytes, however the bytes are split."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from benchmarks.payload import HEAD, MARK, PartialHeads, build, read
 
 
-def test_what_was_built_is_read() -> None:
+def test_built_payload_is_read_back() -> None:
     payload = build(140, 1_234_567_890_123, 42)
     assert len(payload) == 140
     assert read(payload[:HEAD]) == (1_234_567_890_123, 42)
@@ -31,14 +31,14 @@ def found(chunks: list[bytes]) -> list[int]:
     return numbers
 
 
-def test_a_stream_may_be_cut_anywhere() -> None:
+def test_stream_can_be_split_anywhere() -> None:
     stream = b"".join(b"\x82\x7e\x00\x60" + build(40, 5, number) + b"\r\n" for number in range(1, 4))
     for first in range(len(stream)):
         for second in range(first, len(stream), 7):
             assert found([stream[:first], stream[first:second], stream[second:]]) == [1, 2, 3]
 
 
-def test_nothing_is_carried_where_nothing_can_follow() -> None:
+def test_partial_head_is_kept_only_where_one_can_start() -> None:
     carry = PartialHeads()
     data = b"\x82\x10" + build(40, 5, 1) + b"}}"
     carry.keep(1, data, HEAD + 2, len(data))

@@ -1,4 +1,4 @@
-"""Where the peers come from, and that a missing one is named with its reason."""
+"""Installing peers, and reporting those that are missing."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def program(path: Path, text: str = "#!/bin/sh\n") -> None:
     path.chmod(0o755)
 
 
-def test_what_is_missing_is_named(nowhere: Path) -> None:
+def test_missing_peers_are_named(nowhere: Path) -> None:
     assert peers.missing() == ["mosquitto", "nats", "centrifugo"]
     program(nowhere / "bin" / "nats-server")
     assert peers.missing() == ["mosquitto", "centrifugo"]
     assert peers.find("nats") == str(nowhere / "bin" / "nats-server")
 
 
-def test_a_program_of_another_pin_is_not_taken(nowhere: Path) -> None:
+def test_program_of_another_pinned_version_is_ignored(nowhere: Path) -> None:
     program(nowhere / "v0.0.1" / "nats-server")
     assert peers.find("nats") is None
     nats = next(peer for peer in peers.PEERS if peer.name == "nats")
@@ -39,7 +39,7 @@ def test_a_program_of_another_pin_is_not_taken(nowhere: Path) -> None:
     assert peers.version("nats") == nats.module.rsplit("@v", 1)[1]
 
 
-def test_unpacked_libraries_are_found_beside_the_program(nowhere: Path) -> None:
+def test_environment_has_the_unpacked_libraries(nowhere: Path) -> None:
     program(nowhere / "debian" / "usr" / "sbin" / "mosquitto")
     libraries = nowhere / "debian" / "usr" / "lib" / "x86_64-linux-gnu"
     libraries.mkdir(parents=True)
@@ -47,14 +47,14 @@ def test_unpacked_libraries_are_found_beside_the_program(nowhere: Path) -> None:
     assert peers.environment("nats").get("LD_LIBRARY_PATH") != str(libraries)
 
 
-def test_without_go_or_debian_the_reason_is_told(nowhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_go_or_debian_is_reported(nowhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert peers.main() == 1
     told = capsys.readouterr().out
     assert "nats: not installed: github.com/nats-io/nats-server/v2@" in told
     assert "mosquitto: not installed: mosquitto is a Debian package" in told
 
 
-def test_an_installer_that_fails_is_quoted(nowhere: Path) -> None:
+def test_failed_installer_is_quoted(nowhere: Path) -> None:
     program(nowhere / "bin" / "go", "#!/bin/sh\necho 'no such module' >&2\nexit 3\n")
     nats = next(peer for peer in peers.PEERS if peer.name == "nats")
     with pytest.raises(peers.InstallFailed, match="ended with 3: no such module"):

@@ -1,4 +1,4 @@
-"""What each server's clients say and understand, against bytes as the protocols' own specifications have them."""
+"""Client protocols of all servers, against bytes of the protocols' own specifications."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def say(conversation: Conversation, *messages: bytes) -> list[bytes]:
     return [answer for message in messages for answer in conversation.received(message)]
 
 
-def test_an_unknown_dialect_is_named_with_those_there_are() -> None:
+def test_unknown_protocol_is_named_with_the_known_ones() -> None:
     with pytest.raises(ValueError, match=r"no protocol 'amqp'; there are raw, product, mqtt"):
         find_protocol("amqp")
 
@@ -43,12 +43,12 @@ def test_mqtt_subscribes_and_counts_acknowledgements() -> None:
         say(find_protocol("mqtt").subscriber("c", "t"), b"\x90\x03\x00\x01\x80")
 
 
-def test_mqtt_packets_of_every_length_are_taken_apart() -> None:
+def test_mqtt_packets_of_every_length_are_parsed() -> None:
     bodies = [b"", b"a" * 127, b"b" * 128, b"c" * 16384]
     assert [body for _, body in packets(b"".join(packet(0x30, body) for body in bodies))] == bodies
 
 
-def test_nats_answers_are_counted_wherever_the_stream_is_cut() -> None:
+def test_nats_answers_are_counted_across_frames() -> None:
     stream = b"+OK\r\n" * 3
     for cut in range(len(stream)):
         publisher = find_protocol("nats").publisher("p")
@@ -63,7 +63,7 @@ def test_nats_answers_are_counted_wherever_the_stream_is_cut() -> None:
         say(publisher, b"-ERR 'Authorization Violation'\r\n")
 
 
-def test_jetstream_counts_what_its_leader_stored_and_refuses_errors() -> None:
+def test_jetstream_counts_stored_publications_and_refuses_errors() -> None:
     publisher = find_protocol("jetstream").publisher("p")
     assert b"SUB _INBOX.p 1\r\n" in publisher.greeting()[0]
     say(publisher, b"PONG\r\n")
@@ -96,7 +96,7 @@ def receipt(kind: str | None) -> bytes:
     return MSGPACK.encode(wire.Subscribed(1, [wire.TopicReceipt("t", kind, Position(3, 9))]))  # type: ignore[arg-type]
 
 
-def test_the_product_resumes_and_refuses_a_receipt_that_lost_something() -> None:
+def test_product_resumes_and_refuses_an_incomplete_receipt() -> None:
     conversation = find_protocol("product").subscriber("c", "t")
     say(conversation, receipt("complete"))
     assert (conversation.ready, conversation.position) == (True, Position(3, 9))
@@ -110,7 +110,7 @@ def test_the_product_resumes_and_refuses_a_receipt_that_lost_something() -> None
         say(conversation, MSGPACK.encode(wire.Error("too_many", "no")))
 
 
-def test_the_product_publishes_with_rising_ids_and_its_mark() -> None:
+def test_product_publishes_with_rising_ids_and_the_mark() -> None:
     publisher = find_protocol("product").publisher("p")
     first, second = (MSGPACK.decode_client(publisher.publish("t", b"x"))[0] for _ in range(2))
     say(publisher, MSGPACK.encode(wire.Ack("t", "p", 1, Position(1, 1))))
@@ -123,7 +123,7 @@ def test_the_product_publishes_with_rising_ids_and_its_mark() -> None:
     assert list(positions) == [(b"x", Position(1, 5))]
 
 
-def test_several_publications_are_one_message_in_each_protocol() -> None:
+def test_publications_are_joined_in_every_protocol() -> None:
     mqtt = find_protocol("mqtt").publisher("p")
     assert len(list(packets(mqtt.join([mqtt.publish("t", b"a"), mqtt.publish("t", b"b")])))) == 2
     nats = find_protocol("nats").publisher("p")

@@ -1,4 +1,4 @@
-"""Goals, comparison and the parts of a result: what becomes of the figures once they are measured."""
+"""Targets, comparison, tables and the parts of a result."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def spread(median: float, low: float, high: float) -> dict[str, Any]:
         ("failover.lost", (0, 0, 0), (0, 0, 0), "same"),
     ],
 )
-def test_worse_is_what_the_spread_does_not_explain(key: str, old: Any, new: Any, right: str) -> None:
+def test_verdict_is_worse_only_without_overlapping_spreads(key: str, old: Any, new: Any, right: str) -> None:
     assert verdict(key, Number(*old), Number(*new), 0.05) == right
 
 
@@ -77,7 +77,7 @@ def test_a_median_has_its_spread_under_rounds() -> None:
     assert look_up({"fanout": measured}, "fanout.us_per_delivery") == 7.0
 
 
-def test_the_command_tells_by_its_exit_code(tmp_path: Path) -> None:
+def test_compare_command_reports_by_its_exit_code(tmp_path: Path) -> None:
     for name, value in {
         "a": result(7.0),
         "b": result(9.0),
@@ -108,14 +108,14 @@ def test_the_command_tells_by_its_exit_code(tmp_path: Path) -> None:
     assert run("a", "f")[0] == 1
 
 
-def test_a_slope_around_zero_is_not_judged() -> None:
+def test_slope_around_zero_is_not_compared() -> None:
     """A KiB more or less of a growth that is none would be half of it."""
     assert dict(numbers({"cycles": {"kib_per_cycle": 0.4, "growth_ratio": 1.0}})) == {
         "cycles.growth_ratio": Number(1.0, 1.0, 1.0)
     }
 
 
-def test_a_goal_without_a_number_is_not_met() -> None:
+def test_target_without_a_number_is_not_met() -> None:
     found = {"fanout": {"ratio_raw": spread(1.05, 1.0, 1.2), "syscalls_per_delivery": None, "ratio_best_peer": None}}
     judged = {one.target.key: one for one in check_targets(found, ["fanout"])}
     assert judged["fanout.ratio_raw"].met
@@ -125,7 +125,7 @@ def test_a_goal_without_a_number_is_not_met() -> None:
     assert {goal.key.split(".")[0] for goal in TARGETS} <= ALL.keys()
 
 
-def test_what_misses_a_goal_by_little_does_not_look_like_it() -> None:
+def test_narrowly_missed_target_is_shown_with_all_digits() -> None:
     found = {"fanout": {"ratio_raw": 1.1004, "syscalls_per_delivery": 12345.0, "ratio_best_peer": 0.65}}
     console = Console(width=200, file=io.StringIO(), record=True)
     console.print(report._targets(check_targets(found, ["fanout"])))
@@ -136,7 +136,7 @@ def test_what_misses_a_goal_by_little_does_not_look_like_it() -> None:
     ]  # fmt: skip
 
 
-def test_goals_of_at_least_and_at_most_are_judged_each_their_way() -> None:
+def test_targets_are_upper_or_lower_bounds() -> None:
     found = {"publish": {"ratio_jetstream": spread(0.4, 0.3, 0.5), "single_ratio_jetstream": spread(1.4, 1, 2)}}
     assert [one.met for one in check_targets(found, ["publish"])] == [False, True]
     assert look_up(found, "publish.ratio_jetstream") == 0.4
@@ -148,7 +148,7 @@ def turn(deliveries: int, user: float, system: float) -> Turn:
     return Turn(deliveries=deliveries, publications=10, user=user, system=system, seconds=1.0, receiver=0.001)
 
 
-def test_fanout_takes_ratios_to_the_limit_and_to_the_best_peer_of_the_same_round() -> None:
+def test_fanout_ratios_are_taken_within_each_round() -> None:
     turns = {
         "C": [turn(1000, 0.0, 0.005), turn(1000, 0.0, 0.010)],
         "product": [turn(1000, 0.001, 0.005), turn(1000, 0.002, 0.010)],
@@ -189,7 +189,7 @@ def test_latency_is_compared_with_the_best_peer_that_did_not_fail() -> None:
     assert latency.worst({"25": found, "50": failed}) is None  # where the product failed no goal is met
 
 
-def test_publishing_is_compared_in_rate_and_in_single_times() -> None:
+def test_publishing_is_compared_by_rate_and_single_times() -> None:
     fast, slow = PublishTurn(200.0, 5.0, [0.001] * 99 + [0.005], 1.0), PublishTurn(100.0, 10.0, [0.002] * 100, 1.0)
     found = publish.summary({"product": [slow], "jetstream": [fast]}, {"product": [slow], "jetstream": [fast]}, [])
     assert found["ratio_jetstream"] == 0.5
@@ -208,7 +208,7 @@ def report_of(latencies: list[float], **more: Any) -> ipc.ReceiverReport:
     return ipc.ReceiverReport(**{**own, **more})
 
 
-def test_failover_counts_who_lost_a_link_though_its_broker_lived() -> None:
+def test_failover_counts_disconnects_of_other_brokers_clients() -> None:
     before, during = (
         ReceiverTotals([report_of([0.01] * 100)]),
         ReceiverTotals([report_of([0.01], resumes=[0.5, 0.7, 2.0])]),
@@ -222,14 +222,14 @@ def test_failover_counts_who_lost_a_link_though_its_broker_lived() -> None:
     assert (found["connections_before"], found["connections_after"]) == ([10, 11, 12], [16, 0, 17])
 
 
-def test_a_storm_is_felt_by_those_who_stayed() -> None:
+def test_storm_reports_the_latency_of_live_clients() -> None:
     quiet, live = ReceiverTotals([report_of([0.01] * 50)]), ReceiverTotals([report_of([0.03] * 50)])
     found = storm.summary(quiet, live, ReceiverTotals([report_of([], resumes=[1.0, 2.0], refused=3)]), 2.5)
     assert found["live_ratio"] == pytest.approx(3.0, rel=0.1)
     assert (found["returned"], found["refused_attempts"], found["seconds"]) == (2, 3, 2.5)
 
 
-def test_cycles_are_judged_behind_the_first() -> None:
+def test_cycle_growth_ignores_the_first_cycle() -> None:
     flat = memory.cycle_summary([50.0] * 4, [20.0, 30.0, 30.0, 30.0])
     assert (flat["growth_ratio"], flat["kib_per_cycle"]) == (1.0, 0.0)
     grown = memory.cycle_summary([50.0] * 7, [20.0, 30.0, 31.0, 32.0, 33.0, 34.0, 35.0])
@@ -237,7 +237,7 @@ def test_cycles_are_judged_behind_the_first() -> None:
     assert grown["kib_per_cycle"] == pytest.approx(1024.0)
 
 
-def test_totals_of_several_receivers_are_one_audience() -> None:
+def test_receiver_totals_add_up_all_reports() -> None:
     parts = [
         report_of([0.01], deliveries=5, connected=3, user=1.0),
         report_of([0.02], deliveries=7, connected=4, system=0.5),
@@ -248,7 +248,7 @@ def test_totals_of_several_receivers_are_one_audience() -> None:
     assert found.latency.max == pytest.approx(20.0)
 
 
-def test_source_addresses_are_enough_and_of_loopback() -> None:
+def test_source_addresses_are_enough_loopback_addresses() -> None:
     assert sources(MAX_PER_SOURCE) == []
     assert sources(50_000) == ["127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.5", "127.0.0.6"]
     many = sources(10_000_000)
@@ -256,7 +256,7 @@ def test_source_addresses_are_enough_and_of_loopback() -> None:
     assert all(one.startswith("127.0.") and max(map(int, one.split("."))) < 255 for one in many)
 
 
-def test_system_calls_are_read_from_straces_summary() -> None:
+def test_syscalls_are_parsed_from_the_strace_summary() -> None:
     text = (
         "strace: Process 1 attached\n"
         "% time     seconds  usecs/call     calls    errors syscall\n"
@@ -281,20 +281,20 @@ def test_sizes_are_named_and_checked() -> None:
         with_changes(TINY, {}, ("rounds=many",))
 
 
-def test_subscribers_must_spread_evenly_or_counts_would_not_come_out() -> None:
+def test_subscribers_must_spread_evenly_over_topics() -> None:
     assert Workload(subscribers=100, topics=20, payload=140, rate=1.0).subscribers_per_topic == 5
     with pytest.raises(ValueError, match="can't be spread evenly"):
         _ = Workload(subscribers=101, topics=20, payload=140, rate=1.0).subscribers_per_topic
 
 
-def test_a_cluster_files_changes_go_over_the_defaults() -> None:
+def test_spec_changes_override_the_defaults() -> None:
     base = {"a": {"x": 1, "y": 2}, "b": 3}
     assert merged(base, {"a": {"y": 5}, "c": {"z": 1}}) == {"a": {"x": 1, "y": 5}, "b": 3, "c": {"z": 1}}
     assert base["a"] == {"x": 1, "y": 2}
     assert Product(brokers=3)._spec["delivery"] == {"minCopies": 2}
 
 
-def test_plots_are_drawn_of_what_was_measured(tmp_path: Path) -> None:
+def test_plots_are_drawn_for_measured_parts(tmp_path: Path) -> None:
     found = {
         "fanout": {"contenders": {"product": {"us": spread(7, 6, 8), "ratio_raw": spread(1, 1, 1)}}},
         "latency": {"loads": {"25": {"deliveries_per_s": 5, "contenders": {
@@ -307,7 +307,7 @@ def test_plots_are_drawn_of_what_was_measured(tmp_path: Path) -> None:
     assert all((tmp_path / name).read_bytes().startswith(b"\x89PNG") for name in names)
 
 
-def test_cpu_time_is_that_of_the_process_and_its_threads() -> None:
+def test_cpu_time_includes_all_threads() -> None:
     def work() -> None:
         until = time.thread_time() + 0.15
         while time.thread_time() < until:
@@ -323,7 +323,7 @@ def test_cpu_time_is_that_of_the_process_and_its_threads() -> None:
     assert cpu([os.getpid(), 2**22]).total > 0  # a process that is gone has none
 
 
-def test_the_readmes_table_is_made_of_one_result_and_made_again() -> None:
+def test_readme_table_is_inserted_and_replaced() -> None:
     found = {
         "machine": {"cores": 2}, "sizes": {"subscribers": 5000, "topics": 100, "payload": 140, "rounds": 5},
         "peers": {"nats": "2.15.2"}, "missing_peers": ["mosquitto"],

@@ -8,7 +8,7 @@ from benchmarks.comparison import interleaved
 from benchmarks.stats import ratios, round_stats, slope
 
 
-def test_a_figure_is_a_median_with_its_spread() -> None:
+def test_round_stats_have_median_and_spread() -> None:
     found = round_stats([3.0, 1.0, 2.0])
     assert (found.median, found.low, found.high, found.values) == (2.0, 1.0, 3.0, [3.0, 1.0, 2.0])
     assert round_stats([1.0, 2.0]).median == 1.5
@@ -16,7 +16,7 @@ def test_a_figure_is_a_median_with_its_spread() -> None:
         round_stats([])
 
 
-def test_ratios_are_taken_within_each_round_not_between_medians() -> None:
+def test_ratios_are_taken_within_each_round() -> None:
     # one round in which the machine was ten times slower for both: between medians it would not cancel
     found = ratios([2.0, 20.0, 3.0], [1.0, 10.0, 1.0])
     assert found is not None
@@ -25,13 +25,13 @@ def test_ratios_are_taken_within_each_round_not_between_medians() -> None:
     assert ratios([1.0], [0.0]) is None
 
 
-def test_slope_is_that_of_the_least_squares_line() -> None:
+def test_slope_is_the_least_squares_slope() -> None:
     assert slope([1.0, 3.0, 5.0, 7.0]) == pytest.approx(2.0)
     assert slope([5.0, 5.0, 5.0]) == 0.0
     assert slope([4.0]) == 0.0
 
 
-async def test_rounds_rotate_so_that_nobody_is_always_first() -> None:
+async def test_interleaved_rounds_rotate_the_order() -> None:
     order: list[str] = []
 
     def turn(name: str):  # type: ignore[no-untyped-def]

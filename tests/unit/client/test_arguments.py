@@ -1,4 +1,4 @@
-"""What an application may hand over as a position, and what it is told about anything else."""
+"""Positions in the application's arguments: accepted forms and the errors of others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ AT = Position(7, 2)
 
 
 @pytest.mark.parametrize("place", [AT, "7:2", [7, 2], (7, 2), str(AT), json.loads(json.dumps(AT))], ids=repr)
-def test_a_position_in_each_of_its_forms(place: object) -> None:
+def test_as_positions_accepts_every_form(place: object) -> None:
     for after in (place, {"t": place}, {"t": place, "left since": "1:1"}):
         found = as_positions(after, ("t",))
         assert found == {"t": AT}
@@ -20,7 +20,7 @@ def test_a_position_in_each_of_its_forms(place: object) -> None:
     assert as_positions(place, ("t", "t")) == {"t": AT}
 
 
-def test_topics_without_a_position_may_be_left_out() -> None:
+def test_as_positions_ignores_other_topics() -> None:
     assert as_positions({"b": "7:2"}, ("a", "b")) == {"b": AT}
     assert as_positions({}, ("a",)) == as_positions(None, ("a",)) == {}
 
@@ -38,15 +38,15 @@ def test_topics_without_a_position_may_be_left_out() -> None:
         (b"1:2", TypeError, "not bytes"),
     ],
 )
-def test_what_is_no_position_is_named(after: object, error: type[Exception], says: str) -> None:
+def test_malformed_position_is_named(after: object, error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says):
         as_positions(after, ("t",))
 
 
-def test_one_position_is_for_one_topic() -> None:
+def test_single_position_requires_a_single_topic() -> None:
     with pytest.raises(ValueError, match="one position for several topics: give a mapping"):
         as_positions("1:2", ("a", "b"))
 
 
-def test_the_text_of_a_position_is_read_back() -> None:
+def test_position_text_is_parsed_back() -> None:
     assert parse_position(str(AT)) == AT

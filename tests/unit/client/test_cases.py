@@ -15,14 +15,14 @@ from migratory_testing.clientcore import CoreDriver, complete, message
 
 
 @pytest.mark.parametrize("start", [Position(1, 0), Position(4, 17)])
-def test_a_client_dropped_before_its_first_message_resumes_at_what_the_receipt_said(start: Position) -> None:
+def test_client_lost_before_its_first_message_resumes_at_the_receipt(start: Position) -> None:
     """socket.io#5538: 0 is a position, not its absence."""
     driver = CoreDriver()
     driver.step(ev.SubscribeTopic("t"))
     link = driver.open()
     driver.answer(link, wire.TopicReceipt("t", "complete", start))
     driver.step(ev.Disconnected(link, 1006))
-    link = driver.greet(driver.next_dial())
+    link = driver.accept(driver.next_dial())
     assert driver.request(link).topics == [wire.TopicRequest("t", start)]
     epoch, sequence = start
     driver.answer(link, complete("t", epoch, sequence + 3))
@@ -32,7 +32,7 @@ def test_a_client_dropped_before_its_first_message_resumes_at_what_the_receipt_s
 
 
 @pytest.mark.parametrize("reopen", [False, True])
-def test_resubscribing_while_a_message_is_handled_neither_repeats_nor_skips(reopen: bool) -> None:
+def test_resubscribing_in_a_handler_neither_repeats_nor_skips(reopen: bool) -> None:
     """centrifuge-js#425."""
     driver = CoreDriver()
     driver.step(ev.SubscribeTopic("t"))
@@ -55,7 +55,7 @@ def test_resubscribing_while_a_message_is_handled_neither_repeats_nor_skips(reop
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_a_long_list_with_one_live_server_is_searched_to_its_end(seed: int) -> None:
+def test_long_list_with_one_live_server_is_searched_to_its_end(seed: int) -> None:
     """nats.rb#87, first run."""
     chance = random.Random(seed)
     live = f"ws://host-{chance.randrange(1997)}:8800/ws"
@@ -70,7 +70,7 @@ def test_a_long_list_with_one_live_server_is_searched_to_its_end(seed: int) -> N
     while True:
         dial = driver.next_dial()
         if dial.url == live:
-            driver.greet(dial)
+            driver.accept(dial)
             break
         driver.step(ev.Disconnected(dial.link, 1006, "connection refused"))
     urls = [url for _, url in driver.dials]
@@ -81,7 +81,7 @@ def test_a_long_list_with_one_live_server_is_searched_to_its_end(seed: int) -> N
 
 
 @pytest.mark.parametrize("seed", range(50))
-def test_a_list_that_is_down_for_many_rounds_is_tried_for_ever_and_resumes(seed: int) -> None:
+def test_client_retries_without_end_and_resumes(seed: int) -> None:
     """nats.rb#87, second run: whatever moment the server comes up, it is met within the longest backoff."""
     driver = CoreDriver(seed=seed)
     driver.step(ev.SubscribeTopic("t"))
@@ -98,12 +98,12 @@ def test_a_list_that_is_down_for_many_rounds_is_tried_for_ever_and_resumes(seed:
     while (dial := driver.next_dial()).url != "ws://b/ws":
         driver.step(ev.Disconnected(dial.link, 1006))
     assert driver.now - up <= 30 + 1
-    link = driver.greet(dial)
+    link = driver.accept(dial)
     assert driver.request(link).topics == [wire.TopicRequest("t", Position(3, 8))]
     assert not driver.core.closed
 
 
-def test_failed_rounds_use_no_memory() -> None:
+def test_failed_rounds_do_not_use_memory() -> None:
     driver = CoreDriver()
     driver.step(ev.Open())
 

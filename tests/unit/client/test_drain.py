@@ -1,4 +1,4 @@
-"""A broker that leaves: its clients go to another one, make before break, whatever happens meanwhile."""
+"""Drain: the broker leaves, and its clients move make-before-break, whatever happens during the move."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_drain_is_make_before_break() -> None:
     dial = drained(driver, old, "ws://b/ws", "ws://c/ws", "ws://a/ws")
     assert dial.url != left
     driver.receive(old, message("t", 1, 1))  # the old one serves until the new one does
-    new = driver.greet(dial, welcome(broker="broker-1"))
+    new = driver.accept(dial, welcome(broker="broker-1"))
     assert driver.request(new).topics == [wire.TopicRequest("t", Position(1, 1))]
     assert driver.of(ev.Disconnect) == []
     driver.receive(old, message("t", 1, 2))
@@ -51,18 +51,18 @@ def test_drain_is_make_before_break() -> None:
     assert driver.core.reconnects == 1
 
 
-def test_publishing_moves_with_the_welcome_and_answers_of_both_links_count() -> None:
+def test_publishing_moves_at_the_welcome_and_accepts_answers_of_both_links() -> None:
     driver, old = following()
     for ticket in "ab":
         driver.step(ev.Submit(ticket, "t", b"x"))
-    new = driver.greet(drained(driver, old, "ws://b/ws", "ws://c/ws", "ws://a/ws"))
+    new = driver.accept(drained(driver, old, "ws://b/ws", "ws://c/ws", "ws://a/ws"))
     assert [(item.id, item.mark) for item in driver.published()] == [(1, 1), (2, 1)]
     driver.receive(old, wire.Ack("t", "p", 1, Position(1, 1)))
     driver.receive(new, wire.Ack("t", "p", 1, Position(1, 1)), wire.Ack("t", "p", 2, Position(1, 2)))
     assert [item.ticket for item in driver.history if isinstance(item, ev.Acknowledged)] == ["a", "b"]
 
 
-def test_clients_leave_at_random_moments_of_the_period() -> None:
+def test_drained_clients_leave_at_random_times_of_the_period() -> None:
     moments = []
     for seed in range(100):
         driver = CoreDriver(seed=seed)
@@ -74,7 +74,7 @@ def test_clients_leave_at_random_moments_of_the_period() -> None:
     assert 16 < max(moments) <= 18
 
 
-def test_a_failed_move_is_tried_again_and_the_old_link_goes_on_current_number() -> None:
+def test_failed_move_is_retried_while_the_old_link_serves() -> None:
     driver = CoreDriver()
     old = driver.open()
     dial = drained(driver, old)
@@ -85,7 +85,7 @@ def test_a_failed_move_is_tried_again_and_the_old_link_goes_on_current_number() 
     assert again.url not in (dial.url, driver.dials[0][1])
 
 
-def test_a_drain_without_another_server_waits_until_one_comes_or_the_link_ends() -> None:
+def test_drain_without_another_server_waits_for_one() -> None:
     driver = CoreDriver(["ws://a"])
     old = driver.open()
     driver.receive(old, wire.Drain(1.0, [Server("ws://a")]))
@@ -95,7 +95,7 @@ def test_a_drain_without_another_server_waits_until_one_comes_or_the_link_ends()
     assert driver.next_dial().url == "ws://a"
 
 
-def test_the_old_link_may_end_before_the_move_is_done() -> None:
+def test_old_link_ends_before_the_new_one_is_welcome() -> None:
     driver, old = following()
     dial = drained(driver, old)
     at = driver.now
@@ -103,63 +103,63 @@ def test_the_old_link_may_end_before_the_move_is_done() -> None:
     assert driver.of(ev.LinkDown) != []
     driver.wait(0.5)
     assert driver.of(ev.Dial) == []
-    new = driver.greet(dial)
+    new = driver.accept(dial)
     driver.answer(new, complete("t", 1, 0))
     assert driver.of(ev.Ready) == [ev.Ready(new, driver.now - at)]
 
 
-def test_the_old_link_may_end_after_the_welcome_of_the_new_one() -> None:
+def test_old_link_ends_after_the_welcome_of_the_new_one() -> None:
     driver, old = following()
-    new = driver.greet(drained(driver, old))
+    new = driver.accept(drained(driver, old))
     assert driver.step(ev.Disconnected(old, 1001)) == [ev.LinkDown(old, 1001, "moved away", "drained", True)]
     driver.answer(new, complete("t", 1, 0))
     assert [type(item) for item in driver.effects] == [ev.Receipt, ev.Ready]
 
 
-def test_losing_the_new_link_half_moved_begins_anew_from_the_positions() -> None:
+def test_losing_the_new_link_during_a_move_resumes_from_the_positions() -> None:
     driver = CoreDriver()
     for topic in ("t", "u"):
         driver.step(ev.SubscribeTopic(topic))
     old = driver.open()
     driver.answer(old, complete("t", 1, 0), complete("u", 1, 0))
-    new = driver.greet(drained(driver, old))
+    new = driver.accept(drained(driver, old))
     driver.answer(new, complete("t", 1, 0))
     driver.receive(new, message("t", 1, 1))
     driver.receive(old, message("u", 1, 1), message("t", 1, 1))
     driver.step(ev.Disconnected(new))
     assert ev.Disconnect(old) in driver.effects
-    last = driver.greet(driver.next_dial())
+    last = driver.accept(driver.next_dial())
     assert [item.after for item in driver.request(last).topics] == [Position(1, 1), Position(1, 1)]
     assert driver.delivered() == [(1, 1), (1, 1)]
 
 
-def test_a_second_drain_while_moving_is_one_move() -> None:
+def test_second_drain_during_a_move_is_one_move() -> None:
     driver = CoreDriver()
     old = driver.open()
     dial = drained(driver, old)
     driver.receive(old, wire.Drain(0.0, []))
     assert driver.wait(5) == []
-    new = driver.greet(dial)
+    new = driver.accept(dial)
     assert driver.receive(new, wire.Pong()) == []
 
 
-def test_a_drain_of_the_new_broker_before_the_move_is_done() -> None:
+def test_new_broker_drains_during_a_move() -> None:
     driver = CoreDriver()
     driver.step(ev.SubscribeTopic("t"))
     first = driver.open()
     driver.answer(first, complete("t", 1, 0))
-    second = driver.greet(drained(driver, first))
+    second = driver.accept(drained(driver, first))
     driver.receive(first, wire.Drain(1.0, []))  # of the one that is left: known
-    third = driver.greet(drained(driver, second))
+    third = driver.accept(drained(driver, second))
     assert ev.Disconnect(first) in driver.effects
     driver.answer(third, complete("t", 1, 0))
     assert ev.Disconnect(second) in driver.effects
     assert driver.core.reconnect_counter.by_cause() == {"broken": 0, "drained": 2, "moved": 0}
 
 
-def test_messages_behind_a_hang_up_are_not_taken() -> None:
+def test_messages_after_a_disconnect_are_ignored() -> None:
     driver, old = following()
-    new = driver.greet(drained(driver, old))
+    new = driver.accept(drained(driver, old))
     refusal = wire.TopicReceipt("t", None, code="not_allowed", text="no longer")
     driver.receive(old, wire.Subscribed(0, [refusal]), wire.Servers([Server("ws://late")]))
     assert [type(item) for item in driver.effects] == [
@@ -173,9 +173,9 @@ def test_messages_behind_a_hang_up_are_not_taken() -> None:
     assert driver.core.servers.learned == ()
 
 
-def test_closing_leaves_every_link() -> None:
+def test_close_disconnects_every_link() -> None:
     driver, old = following()
-    new = driver.greet(drained(driver, old))
+    new = driver.accept(drained(driver, old))
     third = drained(driver, new)
     driver.step(ev.Close())
     assert {item.link for item in driver.of(ev.Disconnect)} == {old, new, third.link}

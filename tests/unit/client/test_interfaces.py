@@ -1,4 +1,4 @@
-"""The package as a person finds it: both faces do the same, and what the page names can be imported."""
+"""The package's interfaces: exported names, and the same methods on both clients."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def public(face: type) -> set[str]:
 
 
 @pytest.mark.parametrize(("asynchronous", "synchronous"), [(Client, SyncClient), (Subscription, SyncSubscription)])
-def test_the_synchronous_face_has_what_the_other_has(asynchronous: type, synchronous: type) -> None:
+def test_blocking_client_has_the_methods_of_the_asyncio_client(asynchronous: type, synchronous: type) -> None:
     assert len(public(asynchronous)) >= 3
     assert public(asynchronous) - public(synchronous) == set()
     for name in sorted(public(asynchronous)):
@@ -34,7 +34,7 @@ def test_the_synchronous_face_has_what_the_other_has(asynchronous: type, synchro
         assert hasattr(asynchronous, f"__a{way}__") == hasattr(synchronous, f"__{way}__"), way
 
 
-def test_every_name_is_there_and_is_shown() -> None:
+def test_every_exported_name_can_be_imported() -> None:
     for name in migratory_client.__all__:
         assert getattr(migratory_client, name).__name__ == name
     assert {"LinkUp", "LinkDown", "Ready", "Problem", "Receipt", "parse_position"} <= set(migratory_client.__all__)
@@ -53,5 +53,5 @@ def test_every_name_is_there_and_is_shown() -> None:
          "connection lost: a subscribe request was not answered"),
     ],
 )  # fmt: skip
-def test_the_end_of_a_link_in_words(code: int, reason: str, line: str) -> None:
+def test_describe_close_returns_one_line(code: int, reason: str, line: str) -> None:
     assert describe_close(code, reason) == line

@@ -1,4 +1,4 @@
-"""The messages of one turn in as few frames as they fit into."""
+"""Frames of several messages, and their limits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def publication(number: int, size: int = 140) -> Publish:
 
 @pytest.mark.parametrize("codec", CODECS)
 @given(sizes=st.lists(st.sampled_from([0, 140, 3000, MAX_FRAME_BYTES - 60, MAX_FRAME_BYTES, 100_000]), max_size=40))
-def test_nothing_is_lost_repeated_or_overtaken(codec: Codec, sizes: list[int]) -> None:
+def test_frames_keep_all_messages_in_order(codec: Codec, sizes: list[int]) -> None:
     sent = [publication(number, size) for number, size in enumerate(sizes, 1)]
     frames = list(frame_contents(codec, [codec.encode(message) for message in sent]))
     taken = [codec.decode_client(frame) for frame in frames]
@@ -28,7 +28,7 @@ def test_nothing_is_lost_repeated_or_overtaken(codec: Codec, sizes: list[int]) -
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_one_message_leaves_as_it_is(codec: Codec) -> None:
+def test_single_message_is_unchanged(codec: Codec) -> None:
     for message in (Ping(), publication(1), publication(1, 100_000)):
         encoded = codec.encode(message)
         assert list(frame_contents(codec, [encoded])) == [encoded]
@@ -36,25 +36,25 @@ def test_one_message_leaves_as_it_is(codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_a_thousand_small_ones_are_a_frame(codec: Codec) -> None:
+def test_frame_holds_a_thousand_small_messages(codec: Codec) -> None:
     pings: list[ClientMessage] = [Ping()] * (2 * MAX_FRAME_MESSAGES + 1)
     frames = frame_contents(codec, [codec.encode(ping) for ping in pings])
     assert [len(codec.decode_client(frame)) for frame in frames] == [MAX_FRAME_MESSAGES, MAX_FRAME_MESSAGES, 1]
 
 
-def test_frames_are_full_but_not_over() -> None:
+def test_frames_are_filled_up_to_the_limit() -> None:
     encoded = [JSON.encode(publication(number)) for number in range(100, 999)]
     size = len(encoded[0])
     counts = [len(JSON.decode_client(frame)) for frame in frame_contents(JSON, encoded)]
     assert counts[:-1] == [MAX_FRAME_BYTES // size] * (len(counts) - 1)
 
 
-def test_a_long_one_is_alone_between_others() -> None:
+def test_long_message_has_its_own_frame() -> None:
     sent = [publication(1), publication(2), publication(3, MAX_FRAME_BYTES), publication(4)]
     frames = frame_contents(MSGPACK, [MSGPACK.encode(message) for message in sent])
     assert [[message.id for message in MSGPACK.decode_client(frame)] for frame in frames] == [[1, 2], [3], [4]]  # type: ignore[union-attr]
 
 
-def test_every_broker_takes_the_longest_frame_of_several() -> None:
+def test_largest_frame_of_several_fits_every_broker_limit() -> None:
     """A broker's limit for a frame is that for payloads, which may be small, and the envelope."""
     assert MAX_FRAME_BYTES + 5 + MAX_FRAME_MESSAGES <= ENVELOPE

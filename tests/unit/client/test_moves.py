@@ -1,4 +1,4 @@
-"""A broker that stays asks for a move, for balance; and what a client says of the moves that it made."""
+"""Moves that a broker asks for to rebalance its clients, and the changes that `connect` reports."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def connects(driver: CoreDriver, link: int) -> list[wire.Connect]:
     return [item for item in driver.sent(link) if isinstance(item, wire.Connect)]
 
 
-def test_a_move_is_make_before_break() -> None:
+def test_move_is_make_before_break() -> None:
     driver, old = served(1, "t")
     asked(driver, old, THERE)
     dial = driver.next_dial(within=5.0)
     assert dial.url == THERE
-    new = driver.greet(dial)
+    new = driver.accept(dial)
     driver.receive(old, message("t", 1, 1))
     assert driver.of(ev.Disconnect) == []
     driver.answer(new, complete("t", 1, 1))
@@ -55,7 +55,7 @@ def test_a_move_is_make_before_break() -> None:
     assert driver.core.reconnects == 1
 
 
-def test_clients_move_at_random_moments_of_the_period() -> None:
+def test_clients_move_at_random_times_of_the_period() -> None:
     moments = []
     for seed in range(100):
         driver, old = served(seed)
@@ -67,7 +67,7 @@ def test_clients_move_at_random_moments_of_the_period() -> None:
     assert 16 < max(moments) <= 18
 
 
-def test_who_is_refused_stays_where_it_is() -> None:
+def test_refused_client_stays_with_its_broker() -> None:
     driver, old = served(1, "t")
     asked(driver, old, THERE)
     driver.step(ev.Disconnected(driver.next_dial(within=5.0).link, 1013, "no room"))
@@ -83,7 +83,7 @@ def test_who_is_refused_stays_where_it_is() -> None:
     assert driver.next_dial(within=5.0).url == "ws://c/ws"
 
 
-def test_each_of_the_named_servers_is_tried_once() -> None:
+def test_each_proposed_server_is_tried_once() -> None:
     driver, old = served()
     asked(driver, old, THERE, "ws://c/ws")
     tried = set()
@@ -98,7 +98,7 @@ def test_each_of_the_named_servers_is_tried_once() -> None:
 
 
 @pytest.mark.parametrize("servers", [(), (HERE,), ("nonsense",)])
-def test_a_move_to_nowhere_is_none(servers: tuple[str, ...]) -> None:
+def test_move_without_a_usable_server_is_ignored(servers: tuple[str, ...]) -> None:
     driver, old = served()
     asked(driver, old, *servers)
     assert [item.code for item in driver.of(ev.Problem)] == ["bad_server"] * ("nonsense" in servers)
@@ -107,17 +107,17 @@ def test_a_move_to_nowhere_is_none(servers: tuple[str, ...]) -> None:
     assert driver.of(ev.Dial) == []
 
 
-def test_a_named_server_is_gone_to_though_it_is_on_the_blacklist() -> None:
+def test_proposed_server_is_tried_although_blacklisted() -> None:
     """It was drained and is back, and its clients of before are asked to come back."""
     driver, old = served()
     asked(driver, old, THERE, closes=True)
-    new = driver.greet(driver.next_dial(within=5.0))
+    new = driver.accept(driver.next_dial(within=5.0))
     assert driver.core.servers.pick(driver.now, lambda: 0.0, THERE) != HERE  # for a minute it is
     asked(driver, new, HERE)
     assert driver.next_dial(within=5.0).url == HERE
 
 
-def test_named_servers_are_not_the_server_list() -> None:
+def test_proposed_servers_do_not_change_the_server_list() -> None:
     driver, old = served()
     before = driver.core.servers.learned
     asked(driver, old, "ws://elsewhere/ws")
@@ -125,7 +125,7 @@ def test_named_servers_are_not_the_server_list() -> None:
     assert driver.core.servers.learned == before
 
 
-def test_a_broker_that_leaves_is_left_for_a_named_server_by_weight() -> None:
+def test_drain_prefers_proposed_servers_by_weight() -> None:
     chosen = []
     for seed in range(300):
         driver, old = served(seed)
@@ -135,7 +135,7 @@ def test_a_broker_that_leaves_is_left_for_a_named_server_by_weight() -> None:
     assert set(chosen) == {THERE, "ws://c/ws"}
 
 
-def test_when_no_named_server_takes_it_others_are_tried_until_the_broker_has_left() -> None:
+def test_drain_tries_other_servers_when_proposed_ones_fail() -> None:
     driver, old = served()
     asked(driver, old, THERE, closes=True, period=10.0)
     driver.step(ev.Disconnected(driver.next_dial(within=10.0).link, 1013))
@@ -146,18 +146,18 @@ def test_when_no_named_server_takes_it_others_are_tried_until_the_broker_has_lef
     assert driver.of(ev.LinkDown) == [ev.LinkDown(old, 1001, "its time is over", "drained")]
 
 
-def test_a_broker_that_leaves_matters_more_than_balance() -> None:
+def test_drain_has_precedence_over_a_move() -> None:
     driver, old = served()
     asked(driver, old, "ws://c/ws", period=100.0)
     asked(driver, old, THERE, period=1.0, closes=True)
     asked(driver, old, "ws://c/ws", period=0.0)
     dial = driver.next_dial(within=1.0)
     assert dial.url == THERE
-    driver.greet(dial)
+    driver.accept(dial)
     assert driver.core.reconnect_counter.by_cause() == {"broken": 0, "drained": 1, "moved": 0}
 
 
-def test_a_move_becomes_a_drain_while_it_is_under_way() -> None:
+def test_move_becomes_a_drain_while_connecting() -> None:
     """The attempt goes on; when it fails there is another one now."""
     driver, old = served()
     asked(driver, old, THERE)
@@ -168,25 +168,25 @@ def test_a_move_becomes_a_drain_while_it_is_under_way() -> None:
     assert driver.next_dial(within=5.0).url == "ws://c/ws"
 
 
-def test_a_link_that_breaks_while_a_move_is_awaited_is_a_broken_one() -> None:
+def test_link_lost_before_a_move_counts_as_broken() -> None:
     driver, old = served()
     asked(driver, old, THERE, period=60.0)
     driver.step(ev.Disconnected(old, 1006, "reset"))
     assert driver.of(ev.LinkDown) == [ev.LinkDown(old, 1006, "reset", "broken")]
-    driver.greet(driver.next_dial())
+    driver.accept(driver.next_dial())
     for _ in range(12):
         driver.wait(5.0)
         assert driver.of(ev.Dial) == []
         driver.receive(driver.core._current_number(), wire.Pong())
 
 
-def test_what_waits_for_its_answer_is_sent_again_on_the_new_link_once() -> None:
+def test_pending_publication_is_resent_once_after_a_move() -> None:
     driver, old = served(1, "t")
     for ticket in range(5):
         driver.step(ev.Submit(ticket, "t", b"x"))
     asked(driver, old, THERE, period=1.5)
     dial = driver.next_dial(within=1.5)  # before they are sent again for want of an answer
-    new = driver.greet(dial)
+    new = driver.accept(dial)
     assert [item.id for item in driver.published()] == [1, 2, 3, 4, 5]
     driver.step(ev.Submit(5, "t", b"x"))
     assert [effect.link for effect in driver.of(ev.Send)] == [new]
@@ -196,45 +196,45 @@ def test_what_waits_for_its_answer_is_sent_again_on_the_new_link_once() -> None:
     assert [item.ticket for item in driver.history if isinstance(item, ev.Acknowledged)] == [0, 1, 2, 3, 4, 5]
 
 
-def test_connect_says_how_often_the_broker_changed_lately() -> None:
+def test_connect_reports_recent_changes_of_broker() -> None:
     driver = CoreDriver([HERE, THERE], settings=Settings(recent_changes=100.0))
     link = driver.open()
     said = [connects(driver, link)[0].moves]
     driver.step(ev.Disconnected(link))
-    link = driver.greet(driver.next_dial())  # a broken link counts,
+    link = driver.accept(driver.next_dial())  # a broken link counts,
     said.append(connects(driver, link)[0].moves)
     asked(driver, link, HERE, THERE, "ws://c/ws")
-    link = driver.greet(driver.next_dial(within=5.0))  # and so does the move that the link is for
+    link = driver.accept(driver.next_dial(within=5.0))  # and so does the move that the link is for
     said.append(connects(driver, link)[0].moves)
     driver.receive(link, wire.Pong())
     for _ in range(12):
         driver.wait(10.0)
         driver.receive(link, wire.Pong())
     driver.step(ev.Disconnected(link))
-    link = driver.greet(driver.next_dial())  # those before are too long ago
+    link = driver.accept(driver.next_dial())  # those before are too long ago
     said.append(connects(driver, link)[0].moves)
     assert said == [0, 1, 2, 1]
 
 
-def test_moments_that_are_remembered_are_bounded() -> None:
+def test_reconnect_counter_stores_a_bounded_number_of_times() -> None:
     changes = ReconnectCounter()
     for moment in range(100):
         changes.add("broken", float(moment))
     assert (changes.total, changes.count_since(0.0), changes.count_since(97.0)) == (100, 16, 3)
 
 
-def test_every_link_that_served_ends_once() -> None:
+def test_every_link_up_has_one_link_down() -> None:
     """LinkUp and LinkDown alternate for each link, through every kind of end."""
     driver, link = served(1, "t")
     driver.receive(link, wire.Drain(1.0, [Server(THERE)]))
-    second = driver.greet(driver.next_dial(within=1.0))
+    second = driver.accept(driver.next_dial(within=1.0))
     driver.receive(second, wire.Drain(1.0, [Server(HERE)]))  # moves on before the move before is finished
-    third = driver.greet(driver.next_dial(within=1.0))
+    third = driver.accept(driver.next_dial(within=1.0))
     driver.answer(third, complete("t", 1, 0))
     driver.receive(third, wire.Drain(1.0, [Server(THERE)]))
-    fourth = driver.greet(driver.next_dial(within=1.0))
+    fourth = driver.accept(driver.next_dial(within=1.0))
     driver.step(ev.Disconnected(fourth))  # half moved
-    fifth = driver.greet(driver.next_dial())
+    fifth = driver.accept(driver.next_dial())
     driver.answer(fifth, complete("t", 1, 0))
     ends = [item.link for item in driver.history if isinstance(item, ev.LinkDown)]
     assert sorted(ends) == [link, second, third, fourth]

@@ -32,7 +32,7 @@ def nack(number: int, code: str, retry_after: float | None = None, topic: str = 
     return wire.Nack(topic, "p", number, code, "because", retry_after)
 
 
-def test_ids_rise_by_one_per_topic_and_carry_the_lowest_waiting_id_as_mark() -> None:
+def test_ids_rise_per_topic_and_carry_the_lowest_pending_id_as_mark() -> None:
     driver = CoreDriver()
     driver.open()
     submit(driver, "a")
@@ -43,7 +43,7 @@ def test_ids_rise_by_one_per_topic_and_carry_the_lowest_waiting_id_as_mark() -> 
     assert ids(driver) == [(1, 1)]
 
 
-def test_the_mark_is_taken_anew_at_every_sending() -> None:
+def test_mark_is_computed_at_every_sending() -> None:
     driver = CoreDriver()
     link = driver.open()
     for ticket in "abc":
@@ -58,7 +58,7 @@ def test_the_mark_is_taken_anew_at_every_sending() -> None:
     assert ids(driver) == [(4, 3)]
 
 
-def test_an_answer_out_of_order_leaves_the_mark_at_the_lowest() -> None:
+def test_answer_out_of_order_does_not_change_the_mark() -> None:
     driver = CoreDriver()
     link = driver.open()
     for ticket in "abc":
@@ -68,7 +68,7 @@ def test_an_answer_out_of_order_leaves_the_mark_at_the_lowest() -> None:
     assert ids(driver) == [(4, 1)]
 
 
-def test_one_resend_serves_all_gaps_that_answer_the_sending_before() -> None:
+def test_one_resend_serves_all_gaps_of_the_previous_sending() -> None:
     driver = CoreDriver()
     link = driver.open()
     for number in range(50):
@@ -82,7 +82,7 @@ def test_one_resend_serves_all_gaps_that_answer_the_sending_before() -> None:
     assert ids(driver)[0] == (1, 1)  # but a gap that stays is served again
 
 
-def test_an_answer_does_not_put_off_a_resend_that_a_gap_called_for() -> None:
+def test_answer_does_not_postpone_the_resend_for_a_gap() -> None:
     driver = CoreDriver()
     link = driver.open()
     for ticket in "abc":
@@ -93,7 +93,7 @@ def test_an_answer_does_not_put_off_a_resend_that_a_gap_called_for() -> None:
     assert ids(driver) == [(2, 2), (3, 2)]
 
 
-def test_retry_holds_the_topic_until_its_time_and_then_all_go_from_the_lowest() -> None:
+def test_retry_defers_the_topic_and_resends_from_the_lowest_id() -> None:
     driver = CoreDriver()
     link = driver.open()
     submit(driver, "a")
@@ -110,7 +110,7 @@ def test_retry_holds_the_topic_until_its_time_and_then_all_go_from_the_lowest() 
 
 
 @pytest.mark.parametrize(("named", "waited"), [(None, 0.1), (-5.0, 0.01), (0.0, 0.01), (1e9, 8.0)])
-def test_the_wait_that_a_retry_names_is_kept_within_bounds(named: float | None, waited: float) -> None:
+def test_retry_after_is_limited(named: float | None, waited: float) -> None:
     driver = CoreDriver()
     link = driver.open()
     submit(driver, "a")
@@ -119,7 +119,7 @@ def test_the_wait_that_a_retry_names_is_kept_within_bounds(named: float | None, 
     assert queue.resend_at == pytest.approx(driver.now + waited)
 
 
-def test_an_answer_during_a_hold_is_taken_and_the_hold_stays() -> None:
+def test_answer_during_backoff_is_accepted_without_ending_it() -> None:
     driver = CoreDriver()
     link = driver.open()
     submit(driver, "a")
@@ -130,7 +130,7 @@ def test_an_answer_during_a_hold_is_taken_and_the_hold_stays() -> None:
     assert ids(driver) == [(2, 2)]
 
 
-def test_silence_sends_all_again_with_growing_pauses_until_given_up() -> None:
+def test_silence_resends_all_with_growing_waits_until_timeout() -> None:
     driver = CoreDriver(settings=Settings(publish_timeout=30.0))
     link = driver.open(welcome(heartbeat=0.0))
     start = driver.now
@@ -148,7 +148,7 @@ def test_silence_sends_all_again_with_growing_pauses_until_given_up() -> None:
     assert driver.receive(link, ack(1)) == []  # giving up is final
 
 
-def test_giving_up_is_final_and_the_next_id_goes_with_a_fresh_mark() -> None:
+def test_give_up_is_final_and_advances_the_mark() -> None:
     driver = CoreDriver()
     link = driver.open()
     tickets = [object() for _ in range(3)]
@@ -169,7 +169,7 @@ def test_giving_up_is_final_and_the_next_id_goes_with_a_fresh_mark() -> None:
     assert ids(driver) == [(4, 4)]  # never an id again
 
 
-def test_a_time_out_of_the_lowest_frees_the_later_ones() -> None:
+def test_timeout_of_the_lowest_id_resends_the_later_ones() -> None:
     driver = CoreDriver(settings=Settings(publish_timeout=10.0, ack_timeout=100.0))
     link = driver.open()
     submit(driver, "a")
@@ -182,7 +182,7 @@ def test_a_time_out_of_the_lowest_frees_the_later_ones() -> None:
     assert driver.core.publisher.queues == {}
 
 
-def test_a_final_refusal_fails_one_and_sends_the_later_ones_again() -> None:
+def test_final_refusal_fails_one_and_resends_the_later_ones() -> None:
     driver = CoreDriver()
     link = driver.open()
     submit(driver, "a")
@@ -192,7 +192,7 @@ def test_a_final_refusal_fails_one_and_sends_the_later_ones_again() -> None:
     assert ids(driver) == [(2, 2)]
 
 
-def test_answers_for_another_publisher_or_topic_are_not_ours() -> None:
+def test_answers_for_another_publisher_or_topic_are_ignored() -> None:
     driver = CoreDriver()
     link = driver.open()
     submit(driver, "a")
@@ -203,27 +203,27 @@ def test_answers_for_another_publisher_or_topic_are_not_ours() -> None:
     assert driver.core.publisher.waiting == 1
 
 
-def test_publications_survive_reconnects_with_their_ids() -> None:
+def test_publications_keep_their_ids_across_reconnects() -> None:
     driver = CoreDriver()
     link = driver.open()
     submit(driver, "a")
     driver.step(ev.Disconnected(link))
     submit(driver, "b")
     assert ids(driver) == []
-    driver.greet(driver.next_dial())
+    driver.accept(driver.next_dial())
     assert ids(driver) == [(1, 1), (2, 1)]
 
 
-def test_what_was_published_before_the_first_link_goes_with_it() -> None:
+def test_publications_before_the_first_link_are_sent_on_it() -> None:
     driver = CoreDriver()
     driver.step(ev.Open())
     dial = driver.next_dial()
     submit(driver, "a")
-    driver.greet(dial)
+    driver.accept(dial)
     assert ids(driver) == [(1, 1)]
 
 
-def test_without_a_link_publications_are_given_up_in_time_but_not_sent() -> None:
+def test_publications_without_a_link_time_out_unsent() -> None:
     driver = CoreDriver(settings=Settings(publish_timeout=3.0))
     driver.open()
     driver.step(ev.Disconnected(1))
@@ -236,7 +236,7 @@ def test_without_a_link_publications_are_given_up_in_time_but_not_sent() -> None
     assert [item.code for item in driver.history if isinstance(item, ev.PublishFailed)] == ["timeout"]
 
 
-def test_the_number_that_may_wait_is_bounded() -> None:
+def test_pending_publications_are_limited() -> None:
     driver = CoreDriver(settings=Settings(max_waiting=2))
     link = driver.open()
     for ticket in "abc":
@@ -247,7 +247,7 @@ def test_the_number_that_may_wait_is_bounded() -> None:
     assert ids(driver) == [(3, 2)]  # the refused one had no id
 
 
-def test_qos_0_goes_at_once_or_not_at_all() -> None:
+def test_qos_0_is_sent_at_once_or_fails() -> None:
     driver = CoreDriver()
     submit(driver, "a", qos=0)
     assert [item.code for item in driver.of(ev.PublishFailed)] == ["closed"]
@@ -255,17 +255,17 @@ def test_qos_0_goes_at_once_or_not_at_all() -> None:
     dial = driver.next_dial()
     submit(driver, "b", qos=0)
     assert [item.code for item in driver.of(ev.PublishFailed)] == ["not_connected"]
-    driver.greet(dial)
+    driver.accept(dial)
     submit(driver, "c", qos=0)
     assert driver.published() == [wire.Publish("t", b"x", sent=5.0)]
     assert driver.of(ev.Acknowledged) == [ev.Acknowledged("c", None)]
 
 
-def test_payloads_over_the_limit_in_force_are_refused_here() -> None:
+def test_payload_above_the_limit_fails_locally() -> None:
     driver = CoreDriver()
     driver.step(ev.Open())
     submit(driver, "big", payload=bytes(1001))
-    driver.greet(driver.of(ev.Dial)[0] if driver.of(ev.Dial) else ev.Dial(1, ""))
+    driver.accept(driver.of(ev.Dial)[0] if driver.of(ev.Dial) else ev.Dial(1, ""))
     assert [(item.ticket, item.code) for item in driver.of(ev.PublishFailed)] == [("big", "too_large")]
     submit(driver, "bigger", payload=bytes(1001))
     assert [(item.ticket, item.code) for item in driver.of(ev.PublishFailed)] == [("bigger", "too_large")]
@@ -273,7 +273,7 @@ def test_payloads_over_the_limit_in_force_are_refused_here() -> None:
     assert ids(driver) == [(2, 2)]
 
 
-def test_what_is_too_long_in_json_is_refused_here() -> None:
+def test_publication_too_long_in_json_fails_locally() -> None:
     """The broker would close the link, and the next one that it is sent on, and the subscriptions on them with it."""
     limit = 600_000
     driver = CoreDriver(codec=JSON, settings=Settings(max_payload=limit))
@@ -287,31 +287,31 @@ def test_what_is_too_long_in_json_is_refused_here() -> None:
             assert len(JSON.encode(wire.Publish("t", payload))) > limit + limits.ENVELOPE
     submit(driver, "nearly", payload=b"\xff" * 400_000)
     submit(driver, "fits", payload=b"\xff" * 300_000)
-    driver.greet(driver.next_dial(), welcome(limits=wire.Limits(400_000, 255, 1000, 400_000)))
+    driver.accept(driver.next_dial(), welcome(limits=wire.Limits(400_000, 255, 1000, 400_000)))
     assert [item.ticket for item in driver.of(ev.PublishFailed)] == ["text", "nearly"]
     assert [item.payload[:1] for item in driver.published()] == [b"\xff"]
 
 
-def test_bad_topics_are_refused_here() -> None:
+def test_invalid_topic_fails_locally() -> None:
     driver = CoreDriver()
     driver.open()
     submit(driver, "a", topic="a\0b")
     assert [item.code for item in driver.of(ev.PublishFailed)] == ["bad_topic"]
 
 
-def test_a_lost_acknowledgement_is_not_ambiguous() -> None:
+def test_lost_acknowledgement_is_answered_after_the_resend() -> None:
     """Pitfall 16: the repeat has the same id, and its answer counts, with or without a position."""
     driver = CoreDriver()
     link = driver.open()
     submit(driver, "a")
     driver.step(ev.Disconnected(link))
-    again = driver.greet(driver.next_dial())
+    again = driver.accept(driver.next_dial())
     assert ids(driver) == [(1, 1)]
     driver.receive(again, wire.Ack("t", "p", 1, None))
     assert driver.of(ev.Acknowledged) == [ev.Acknowledged("a", None)]
 
 
-def test_closing_fails_what_waits_and_ids_go_on_after_reopening() -> None:
+def test_close_fails_pending_publications_and_ids_continue() -> None:
     driver = CoreDriver()
     driver.open()
     submit(driver, "a")
@@ -338,7 +338,7 @@ def many_waiting() -> tuple[CoreDriver, int]:
     return driver, link
 
 
-def test_a_resend_sends_the_first_ones_and_each_answer_two_more() -> None:
+def test_resend_sends_a_window_and_each_answer_two_more() -> None:
     driver, link = many_waiting()
     driver.receive(link, nack(500, "retry", 0.2))
     driver.wait(0.21)
@@ -351,7 +351,7 @@ def test_a_resend_sends_the_first_ones_and_each_answer_two_more() -> None:
     assert ids(driver) == [(RESEND_WINDOW + 6, 3), (RESEND_WINDOW + 7, 3)]
 
 
-def test_what_is_submitted_meanwhile_goes_behind_what_waits() -> None:
+def test_new_publications_are_sent_after_deferred_ones() -> None:
     driver, link = many_waiting()
     driver.receive(link, nack(1, "gap"))
     assert len(ids(driver)) == RESEND_WINDOW
@@ -366,7 +366,7 @@ def test_what_is_submitted_meanwhile_goes_behind_what_waits() -> None:
     assert ids(driver) == [(MANY + 2, MANY + 1)]
 
 
-def test_refusals_of_very_many_are_met_with_few() -> None:
+def test_many_refusals_cause_few_resends() -> None:
     """Every resend is refused: what is sent is a window for each wait, not everything."""
     driver, link = many_waiting()
     sent = 0
@@ -377,7 +377,7 @@ def test_refusals_of_very_many_are_met_with_few() -> None:
     assert sent == 20 * RESEND_WINDOW
 
 
-def test_without_answers_the_first_ones_go_again() -> None:
+def test_resend_without_answers_repeats_the_first_window() -> None:
     driver, link = many_waiting()
     driver.receive(link, nack(1, "gap"))
     assert len(ids(driver)) == RESEND_WINDOW
@@ -385,9 +385,9 @@ def test_without_answers_the_first_ones_go_again() -> None:
     assert ids(driver) == [(number, 1) for number in range(1, RESEND_WINDOW + 1)]
 
 
-def test_an_answer_while_nobody_is_connected_sends_nothing_and_a_new_link_begins_with_the_first() -> None:
+def test_answer_without_a_link_sends_nothing() -> None:
     driver, link = many_waiting()
     driver.receive(link, nack(1, "gap"))
     driver.step(ev.Disconnected(link))
-    driver.greet(driver.next_dial())
+    driver.accept(driver.next_dial())
     assert [identity for identity, _ in ids(driver)] == list(range(1, RESEND_WINDOW + 1))

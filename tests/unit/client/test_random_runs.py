@@ -215,7 +215,7 @@ class Model:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_nothing_is_lost_doubled_or_reordered(seed: int) -> None:
+def test_random_run_loses_repeats_and_reorders_nothing(seed: int) -> None:
     model = Model(seed)
     model.step(ev.SubscribeTopic(TOPIC))
     model.step(ev.Open())
@@ -230,7 +230,7 @@ def test_nothing_is_lost_doubled_or_reordered(seed: int) -> None:
         assert stored[b"%d" % ticket] == (position or stored[b"%d" % ticket])
 
 
-def test_the_runs_exercise_what_they_are_for() -> None:
+def test_random_runs_reach_all_intended_events() -> None:
     seen = {"truncated": 0, "given up": 0, "reconnects": 0, "resends": 0, "dropped": 0, "timeouts": 0, "messages": 0}
     for seed in range(8):
         model = Model(seed)

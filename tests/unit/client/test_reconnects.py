@@ -1,4 +1,4 @@
-"""Many clients that lose their broker at the same moment come back one after the other (`benchmarks/arrivals.py`)."""
+"""Clients that lose their broker at the same moment reconnect spread over time (`benchmarks/reconnects.py`)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from benchmarks.reconnects import AWAY, URLS, attempts, slices
 CLIENTS = 1000
 
 
-def test_clients_of_a_killed_broker_spread_over_a_second_and_over_the_others() -> None:
+def test_clients_of_a_killed_broker_spread_over_a_second_and_all_brokers() -> None:
     found = attempts("killed", CLIENTS)
     assert len(found) == CLIENTS  # one attempt each: nobody tries the dead one again
     counts = slices(found)
@@ -17,7 +17,7 @@ def test_clients_of_a_killed_broker_spread_over_a_second_and_over_the_others() -
     assert max(by_broker) <= 1.15 * CLIENTS / len(URLS)
 
 
-def test_clients_whose_brokers_are_all_away_come_less_and_less_often_and_never_together() -> None:
+def test_clients_without_a_broker_retry_less_and_less_often_and_spread() -> None:
     counts = slices(attempts("away", CLIENTS), 1.0)
     assert max(counts[10:]) <= 0.5 * max(counts)
     assert max(counts[int(AWAY) :]) <= 0.4 * CLIENTS  # when they are back, they are not overrun either

@@ -1,4 +1,4 @@
-"""The server list: spelling, weights, blacklist, rounds, waits."""
+"""The server list: canonical URLs, weights, blacklist, rounds, backoff."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from migratory_protocol.messages import Server
         ("ws://a/ws/?x=1", "ws://a/ws?x=1"),
     ],
 )
-def test_one_spelling_for_one_server(text: str, url: str) -> None:
+def test_normalise_url_returns_the_canonical_form(text: str, url: str) -> None:
     assert normalise_url(text) == url
 
 
@@ -45,7 +45,7 @@ def test_one_spelling_for_one_server(text: str, url: str) -> None:
         ("ws://a/w s", "space"),
     ],
 )
-def test_what_is_no_server_is_named(text: str, why: str) -> None:
+def test_malformed_server_is_named(text: str, why: str) -> None:
     with pytest.raises(ValueError, match="server ") as caught:
         normalise_url(text)
     assert why in str(caught.value)
@@ -74,11 +74,11 @@ def test_weight_zero_is_never_picked_even_when_nothing_else_is_left() -> None:
     assert servers.pick(0.0, lambda: 0.5, exclude="ws://a") is None
 
 
-def test_rounding_at_the_end_of_the_range_still_picks_a_server() -> None:
+def test_pick_tolerates_rounding_at_the_end_of_the_range() -> None:
     assert make("ws://a", "ws://b").pick(0.0, lambda: 1.0) == "ws://b"
 
 
-def test_a_failed_server_is_avoided_until_its_time_is_over() -> None:
+def test_failed_server_is_avoided_for_the_blacklist_period() -> None:
     servers = make("ws://a", "ws://b")
     servers.avoid("ws://a", 0.0)
     assert servers.pick(1.0, lambda: 0.0) == "ws://b"
@@ -88,7 +88,7 @@ def test_a_failed_server_is_avoided_until_its_time_is_over() -> None:
     assert servers.pick(60.0, lambda: 0.0) == "ws://a"
 
 
-def test_when_all_are_on_the_blacklist_it_is_emptied_and_a_round_begins() -> None:
+def test_new_round_starts_when_all_servers_are_blacklisted() -> None:
     servers = make("ws://a", "ws://b")
     for url in ("ws://a", "ws://b"):
         servers.avoid(url, 0.0)
@@ -99,7 +99,7 @@ def test_when_all_are_on_the_blacklist_it_is_emptied_and_a_round_begins() -> Non
     assert servers.rounds == 1
 
 
-def test_learned_servers_come_first_and_configured_ones_before_a_new_round() -> None:
+def test_learned_servers_come_before_configured_ones() -> None:
     servers = make("ws://given")
     assert servers.learn([Server("ws://x"), Server("ws://y")]) == []
     picked = [servers.pick(0.0, lambda: 0.0) for _ in range(3)]
@@ -107,7 +107,7 @@ def test_learned_servers_come_first_and_configured_ones_before_a_new_round() -> 
     assert servers.rounds == 0
 
 
-def test_a_learned_list_without_a_valid_server_changes_nothing_and_is_reported_once() -> None:
+def test_learned_list_without_a_valid_server_is_ignored_and_reported_once() -> None:
     servers = make("ws://a")
     assert servers.learn([]) == []
     assert len(servers.learn([Server("ws://:0")])) == 1
@@ -115,14 +115,14 @@ def test_a_learned_list_without_a_valid_server_changes_nothing_and_is_reported_o
     assert servers.learned == ()
 
 
-def test_the_memory_of_reported_nonsense_is_bounded() -> None:
+def test_reported_problems_are_stored_up_to_a_limit() -> None:
     servers = make("ws://a")
     for number in range(300):
         servers.learn([Server(f"nonsense-{number}")])
     assert len(servers._reported) == 100
 
 
-def test_the_blacklist_forgets_servers_that_are_gone() -> None:
+def test_blacklist_forgets_removed_servers() -> None:
     servers = make("ws://a")
     for number in range(50):
         servers.learn([Server(f"ws://gone-{number}")])
@@ -130,7 +130,7 @@ def test_the_blacklist_forgets_servers_that_are_gone() -> None:
     assert len(servers._blacklist) <= 2
 
 
-def test_waits_are_fully_jittered_and_truncated() -> None:
+def test_backoff_has_full_jitter_and_a_cap() -> None:
     servers = make("ws://a")
     assert servers.backoff(0.0) == 0.0
     assert servers.backoff(0.999) < 1.0
@@ -145,7 +145,7 @@ def test_waits_are_fully_jittered_and_truncated() -> None:
     assert servers.backoff(1.0, penalty=2) == 4
 
 
-def test_two_rounds_fit_into_the_bound_and_a_long_list_is_not_rushed_through() -> None:
+def test_two_rounds_fit_into_the_backoff_cap() -> None:
     servers = make("ws://a", "ws://b", "ws://c", Server("ws://d", 0))
     servers.rounds = 20
     assert servers.backoff(1.0) == 30 / 5

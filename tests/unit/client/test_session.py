@@ -1,4 +1,4 @@
-"""Links: connecting, heartbeat, loss."""
+"""Links of the client core: connecting, tokens, heartbeat, loss."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_nothing_happens_before_open() -> None:
     assert not driver.core.connected
 
 
-def test_the_first_attempt_is_made_at_once_and_greets() -> None:
+def test_first_attempt_is_immediate_and_sends_connect() -> None:
     driver = CoreDriver(token="secret")
     driver.step(ev.Open())
     (dial,) = driver.of(ev.Dial)
@@ -38,7 +38,7 @@ def test_the_first_attempt_is_made_at_once_and_greets() -> None:
     assert driver.core.connected
 
 
-def test_without_usable_server_there_is_no_client() -> None:
+def test_client_requires_a_usable_server() -> None:
     with pytest.raises(ValueError, match="no usable server"):
         ClientCore((Server("ws://a", 0),), lambda: 0.5)
 
@@ -54,7 +54,7 @@ def test_events_of_unknown_links_are_ignored() -> None:
     assert driver.receive(link, welcome()) == []  # a second one says nothing new
 
 
-def test_a_token_is_asked_for_before_every_connect() -> None:
+def test_token_is_requested_before_every_connect() -> None:
     driver = CoreDriver(settings=Settings(request_token=True))
     driver.step(ev.Open())
     link = driver.next_dial().link
@@ -72,7 +72,7 @@ def test_a_token_is_asked_for_before_every_connect() -> None:
     assert driver.next_dial().link > link
 
 
-def test_a_lost_link_is_replaced_within_a_random_second_at_another_server() -> None:
+def test_lost_link_is_replaced_within_a_random_second() -> None:
     waits = []
     for seed in range(200):
         driver = CoreDriver(seed=seed)
@@ -90,7 +90,7 @@ def test_a_lost_link_is_replaced_within_a_random_second_at_another_server() -> N
     assert 0.4 < sum(waits) / len(waits) < 0.6  # spread, no herd
 
 
-def test_an_attempt_has_a_time_limit() -> None:
+def test_attempt_times_out() -> None:
     driver = CoreDriver(chance=lambda: 0.5)
     driver.step(ev.Open())
     first = driver.next_dial()
@@ -102,7 +102,7 @@ def test_an_attempt_has_a_time_limit() -> None:
     assert driver.next_dial().url != first.url
 
 
-def test_ready_tells_how_long_the_resume_took() -> None:
+def test_ready_reports_the_resume_time() -> None:
     driver = CoreDriver()
     driver.step(ev.SubscribeTopic("t"))
     link = driver.open()
@@ -112,14 +112,14 @@ def test_ready_tells_how_long_the_resume_took() -> None:
     lost = driver.now
     driver.step(ev.Disconnected(link))
     driver.step(ev.Disconnected(driver.next_dial().link, 1006))  # a failed attempt counts into it
-    link = driver.greet(driver.next_dial())
+    link = driver.accept(driver.next_dial())
     driver.wait(0.25)
     driver.answer(link, complete("t", 1, 0))
     assert driver.of(ev.Ready) == [ev.Ready(link, driver.now - lost)]
     assert driver.core.reconnects == 1
 
 
-def test_a_dead_link_is_noticed_within_two_intervals() -> None:
+def test_silent_link_is_dropped_after_two_heartbeats() -> None:
     """Pitfall 11: the peer vanishes, no packet ever says so."""
     driver = CoreDriver()
     link = driver.open()
@@ -134,7 +134,7 @@ def test_a_dead_link_is_noticed_within_two_intervals() -> None:
     assert driver.sent(link).count(wire.Ping()) >= 9
 
 
-def test_pings_come_every_interval_so_that_a_quiet_link_stays() -> None:
+def test_ping_every_interval_keeps_a_quiet_link() -> None:
     driver = CoreDriver()
     link = driver.open()
     for _ in range(1000):
@@ -145,7 +145,7 @@ def test_pings_come_every_interval_so_that_a_quiet_link_stays() -> None:
     assert 32 <= driver.sent(link).count(wire.Ping()) <= 34
 
 
-def test_an_unanswered_subscribe_is_tried_at_another_broker() -> None:
+def test_unanswered_subscribe_is_retried_at_another_broker() -> None:
     driver = CoreDriver(chance=lambda: 0.9)
     link = driver.open()
     driver.step(ev.SubscribeTopic("t"))
@@ -156,10 +156,10 @@ def test_an_unanswered_subscribe_is_tried_at_another_broker() -> None:
     assert driver.core.connected
     driver.wait(1.5)
     assert driver.of(ev.LinkDown)[0].reason == "a subscribe request was not answered"
-    assert [item.topic for item in driver.request(driver.greet(driver.next_dial())).topics] == ["t", "u"]
+    assert [item.topic for item in driver.request(driver.accept(driver.next_dial())).topics] == ["t", "u"]
 
 
-def test_unsubscribing_the_last_unanswered_topic_ends_the_wait_for_it() -> None:
+def test_unsubscribing_the_last_unanswered_topic_clears_the_deadline() -> None:
     driver = CoreDriver(chance=lambda: 0.9)
     driver.step(ev.SubscribeTopic("t"))
     link = driver.open()
@@ -169,7 +169,7 @@ def test_unsubscribing_the_last_unanswered_topic_ends_the_wait_for_it() -> None:
     assert driver.core.connected
 
 
-def test_the_last_words_of_the_broker_are_the_reason() -> None:
+def test_error_before_the_close_is_the_reason() -> None:
     driver = CoreDriver()
     link = driver.open()
     driver.receive(link, wire.Error("slow_consumer", "2 MiB waited", closes=True))
@@ -178,17 +178,17 @@ def test_the_last_words_of_the_broker_are_the_reason() -> None:
     assert driver.of(ev.LinkDown)[0].reason == "slow_consumer: 2 MiB waited"
 
 
-def test_closes_that_are_not_the_brokers_fault_do_not_blacklist_it() -> None:
+def test_close_caused_by_the_client_does_not_blacklist_the_broker() -> None:
     driver = CoreDriver(["ws://a"])
     link = driver.open()
     driver.step(ev.Disconnected(link, CloseCode.SLOW_CONSUMER))
     assert driver.core.servers._blacklist == {}
-    driver.greet(driver.next_dial())
+    driver.accept(driver.next_dial())
     driver.step(ev.Disconnected(driver.core._current.number, 1006))  # type: ignore[union-attr]
     assert list(driver.core.servers._blacklist) == ["ws://a"]
 
 
-def test_links_that_our_own_fault_ends_at_once_are_tried_less_and_less_often() -> None:
+def test_links_closed_for_client_faults_are_retried_with_growing_waits() -> None:
     driver = CoreDriver(["ws://a"], chance=lambda: 0.5)
     link = driver.open()
     waits = []
@@ -197,7 +197,7 @@ def test_links_that_our_own_fault_ends_at_once_are_tried_less_and_less_often() -
         driver.step(ev.Disconnected(link, CloseCode.NOT_ALLOWED))
         dial = driver.next_dial()
         waits.append(driver.now - at)
-        link = driver.greet(dial)
+        link = driver.accept(dial)
     assert waits[0] == 1
     assert waits == sorted(waits)
     assert waits[-1] == 15  # half of the cap
@@ -208,7 +208,7 @@ def test_links_that_our_own_fault_ends_at_once_are_tried_less_and_less_often() -
     assert driver.now - at == 0.5
 
 
-def test_the_server_list_is_kept_fresh() -> None:
+def test_server_list_is_updated_by_the_broker() -> None:
     driver = CoreDriver(["ws://a"])
     link = driver.open(welcome(Server("ws://x"), Server("ws://:0")))
     assert [item.code for item in driver.of(ev.Problem)] == ["bad_server"]
@@ -218,7 +218,7 @@ def test_the_server_list_is_kept_fresh() -> None:
     assert driver.next_dial().url == "ws://y"
 
 
-def test_when_no_server_takes_clients_it_says_so_and_tries_again() -> None:
+def test_list_of_weight_zero_is_reported_and_retried() -> None:
     driver = CoreDriver(["ws://a"])
     link = driver.open(welcome(Server("ws://a", 0)))
     driver.step(ev.Disconnected(link))

@@ -1,4 +1,4 @@
-"""What a subscriber sees: one ordered stream, nothing twice, no gap without a receipt."""
+"""The subscriber's stream: in order, without duplicates, and without unreported gaps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def subscribed(topic: str = "t", epoch: int = 1, sequence: int = 0, **wish: obje
 
 def reconnect(driver: CoreDriver, link: int) -> int:
     driver.step(ev.Disconnected(link))
-    return driver.greet(driver.next_dial())
+    return driver.accept(driver.next_dial())
 
 
 def truncated(first: int, last: int, position: Position, topic: str = "t") -> wire.TopicReceipt:
@@ -34,28 +34,28 @@ def test_messages_follow_the_receipt_in_order() -> None:
     assert driver.delivered() == [(1, 1), (1, 2)]
 
 
-def test_what_comes_twice_is_dropped_and_counted() -> None:
+def test_duplicates_are_dropped_and_counted() -> None:
     driver, link = subscribed()
     driver.receive(link, message("t", 1, 1), message("t", 1, 1), message("t", 1, 2), message("t", 1, 1))
     assert driver.delivered() == [(1, 1), (1, 2)]
     assert driver.core.subscriptions.dropped == 2
 
 
-def test_sequence_numbers_go_on_over_a_change_of_epoch() -> None:
+def test_sequence_numbers_continue_across_epochs() -> None:
     driver, link = subscribed()
     driver.receive(link, message("t", 1, 1), message("t", 2, 2))
     assert driver.receipts() == [("complete", 0, 0)]
     assert driver.delivered() == [(1, 1), (2, 2)]
 
 
-def test_a_hole_that_no_receipt_named_is_reported() -> None:
+def test_unannounced_hole_is_reported() -> None:
     driver, link = subscribed()
     driver.receive(link, message("t", 1, 1), message("t", 1, 5))
     assert driver.of(ev.Receipt) == [ev.Receipt("t", "hole", Position(1, 5), Position(1, 1), 2, 4, True)]
     assert driver.delivered() == [(1, 1), (1, 5)]
 
 
-def test_sequence_numbers_that_go_back_without_a_receipt_are_reported() -> None:
+def test_sequence_numbers_going_back_are_reported_as_reset() -> None:
     driver, link = subscribed(sequence=7)
     driver.receive(link, message("t", 2, 3))
     assert driver.of(ev.Receipt) == [
@@ -64,7 +64,7 @@ def test_sequence_numbers_that_go_back_without_a_receipt_are_reported() -> None:
     assert driver.delivered() == [(2, 3)]
 
 
-def test_resume_asks_for_the_last_position_and_merges_the_replay() -> None:
+def test_resume_requests_the_last_position_and_merges_the_replay() -> None:
     driver, link = subscribed()
     driver.receive(link, message("t", 1, 1), message("t", 1, 2))
     link = reconnect(driver, link)
@@ -95,7 +95,7 @@ def test_resume_when_nothing_was_missed_is_complete() -> None:
     assert driver.delivered() == []
 
 
-def test_truncated_is_reported_and_the_stream_goes_on_behind_the_gap() -> None:
+def test_truncated_is_reported_and_the_stream_continues_after_the_gap() -> None:
     driver, link = subscribed()
     driver.receive(link, message("t", 1, 1))
     link = reconnect(driver, link)
@@ -106,7 +106,7 @@ def test_truncated_is_reported_and_the_stream_goes_on_behind_the_gap() -> None:
     assert driver.delivered() == [(1, 1), (2, 10)]
 
 
-def test_a_gap_is_reported_once_even_when_the_link_breaks_before_the_next_message() -> None:
+def test_gap_is_reported_once_across_a_lost_link() -> None:
     driver, link = subscribed()
     driver.receive(link, message("t", 1, 1))
     link = reconnect(driver, link)
@@ -122,7 +122,7 @@ def test_a_gap_is_reported_once_even_when_the_link_breaks_before_the_next_messag
     assert driver.delivered() == [(1, 1), (3, 12)]
 
 
-def test_a_live_gap_is_reported_in_its_place() -> None:
+def test_live_gap_is_reported_in_order() -> None:
     driver, link = subscribed()
     driver.receive(link, message("t", 1, 1), wire.Subscribed(0, [truncated(2, 3, Position(1, 3))]), message("t", 1, 4))
     kinds = [type(item).__name__ for item in driver.effects]
@@ -130,7 +130,7 @@ def test_a_live_gap_is_reported_in_its_place() -> None:
     assert driver.receipts()[-1] == ("truncated", 2, 3)
 
 
-def test_reset_begins_again_where_the_broker_says() -> None:
+def test_reset_restarts_at_the_brokers_position() -> None:
     driver, link = subscribed(sequence=9)
     driver.receive(link, wire.Subscribed(0, [wire.TopicReceipt("t", "reset", Position(7, 2))]), message("t", 7, 3))
     (receipt,) = driver.of(ev.Receipt)
@@ -140,7 +140,7 @@ def test_reset_begins_again_where_the_broker_says() -> None:
     assert driver.receipts()[-1][0] == "reset"
 
 
-def test_a_receipt_without_position_takes_the_first_message_as_it_comes() -> None:
+def test_receipt_without_position_accepts_the_first_message() -> None:
     driver = CoreDriver()
     link = driver.open()
     driver.step(ev.SubscribeTopic("t"))
@@ -150,7 +150,7 @@ def test_a_receipt_without_position_takes_the_first_message_as_it_comes() -> Non
     assert driver.receipts() == [("reset", 0, 0)]
 
 
-def test_a_fresh_subscription_that_is_told_truncated_stands_at_the_position() -> None:
+def test_truncated_receipt_of_a_fresh_subscription_sets_the_position() -> None:
     driver = CoreDriver()
     link = driver.open()
     driver.step(ev.SubscribeTopic("t"))
@@ -160,13 +160,13 @@ def test_a_fresh_subscription_that_is_told_truncated_stands_at_the_position() ->
     assert driver.delivered() == [(1, 6)]
 
 
-def test_a_snapshot_is_the_publication_at_the_position_itself_and_comes_once() -> None:
+def test_snapshot_is_delivered_once() -> None:
     driver, link = subscribed(sequence=5, snapshot=True)
     driver.receive(link, message("t", 1, 5), message("t", 1, 5), message("t", 1, 6))
     assert driver.delivered() == [(1, 5), (1, 6)]
 
 
-def test_no_snapshot_is_awaited_of_an_empty_topic_or_behind_a_live_message() -> None:
+def test_snapshot_is_not_awaited_for_an_empty_topic_or_after_a_live_message() -> None:
     driver, link = subscribed(snapshot=True)
     assert not driver.core.subscriptions.active["t"].snapshot
     driver, link = subscribed(sequence=5, snapshot=True)
@@ -174,13 +174,13 @@ def test_no_snapshot_is_awaited_of_an_empty_topic_or_behind_a_live_message() -> 
     assert driver.delivered() == [(1, 6)]
 
 
-def test_a_snapshot_that_is_still_awaited_is_asked_for_again() -> None:
+def test_awaited_snapshot_is_requested_again() -> None:
     driver, link = subscribed(sequence=5, snapshot=True)
     link = reconnect(driver, link)
     assert driver.request(link).topics == [wire.TopicRequest("t", Position(1, 5), True)]
 
 
-def test_messages_for_topics_that_were_left_are_dropped() -> None:
+def test_messages_of_unsubscribed_topics_are_dropped() -> None:
     driver, link = subscribed()
     driver.step(ev.UnsubscribeTopic("t"))
     assert driver.sent(link)[-1] == wire.Unsubscribe(2, ["t"])
@@ -189,7 +189,7 @@ def test_messages_for_topics_that_were_left_are_dropped() -> None:
     assert driver.step(ev.UnsubscribeTopic("t")) == []
 
 
-def test_a_topic_goes_on_where_it_was_left() -> None:
+def test_topic_resumes_where_it_was_left() -> None:
     driver, link = subscribed()
     driver.receive(link, message("t", 1, 1))
     driver.step(ev.UnsubscribeTopic("t"))
@@ -201,7 +201,7 @@ def test_a_topic_goes_on_where_it_was_left() -> None:
     assert driver.delivered() == [(1, 1), (1, 2)]
 
 
-def test_the_receipt_of_an_earlier_request_does_not_count() -> None:
+def test_receipt_of_an_earlier_request_is_ignored() -> None:
     driver = CoreDriver()
     link = driver.open()
     driver.step(ev.SubscribeTopic("t"))
@@ -216,7 +216,7 @@ def test_the_receipt_of_an_earlier_request_does_not_count() -> None:
     assert driver.receipts() == [("complete", 0, 0)]
 
 
-def test_going_back_to_what_the_application_has_seen() -> None:
+def test_subscription_resumes_after_the_last_seen_position() -> None:
     driver, link = subscribed()
     driver.receive(link, message("t", 1, 1), message("t", 1, 2), message("t", 1, 3))
     driver.step(ev.UnsubscribeTopic("t", seen=Position(1, 1)))
@@ -230,7 +230,7 @@ def test_going_back_to_what_the_application_has_seen() -> None:
     assert driver.request(link).topics[0].after == Position(1, 0)
 
 
-def test_fresh_forgets_and_after_overrides_what_was_left() -> None:
+def test_fresh_and_after_override_the_remembered_position() -> None:
     driver, link = subscribed(sequence=5)
     driver.step(ev.UnsubscribeTopic("t"))
     driver.step(ev.SubscribeTopic("t", fresh=True))
@@ -240,7 +240,7 @@ def test_fresh_forgets_and_after_overrides_what_was_left() -> None:
     assert driver.request(link).topics == [wire.TopicRequest("t", Position(1, 2), False)]
 
 
-def test_a_reported_gap_is_remembered_with_the_position() -> None:
+def test_reported_gap_is_remembered_with_the_position() -> None:
     driver, link = subscribed()
     driver.receive(link, wire.Subscribed(0, [truncated(1, 4, Position(1, 6))]))
     driver.step(ev.UnsubscribeTopic("t", seen=Position(1, 0)))
@@ -249,7 +249,7 @@ def test_a_reported_gap_is_remembered_with_the_position() -> None:
     assert driver.receipts()[1:] == [("truncated", 1, 4), ("complete", 0, 0)]
 
 
-def test_positions_of_left_topics_are_bounded() -> None:
+def test_remembered_positions_are_limited() -> None:
     driver = CoreDriver(settings=Settings(remembered_positions=2))
     link = driver.open()
     for topic in ("a", "b", "c"):
@@ -262,12 +262,12 @@ def test_positions_of_left_topics_are_bounded() -> None:
     assert asked == [None, Position(1, 5), Position(1, 5)]
 
 
-def test_a_topic_wanted_twice_is_asked_for_once() -> None:
+def test_second_subscribe_of_a_topic_sends_no_request() -> None:
     driver, _link = subscribed()
     assert driver.step(ev.SubscribeTopic("t")) == []
 
 
-def test_a_refused_topic_harms_no_other() -> None:
+def test_refused_topic_does_not_affect_others() -> None:
     driver = CoreDriver()
     driver.step(ev.SubscribeTopic("t"))
     driver.step(ev.SubscribeTopic("secret"))
@@ -279,7 +279,7 @@ def test_a_refused_topic_harms_no_other() -> None:
     assert driver.delivered() == [(1, 1)]
 
 
-def test_a_refused_request_refuses_all_its_topics() -> None:
+def test_refused_request_refuses_all_its_topics() -> None:
     driver = CoreDriver()
     link = driver.open()
     driver.step(ev.SubscribeTopic("t"))
@@ -291,7 +291,7 @@ def test_a_refused_request_refuses_all_its_topics() -> None:
     assert [item.code for item in driver.of(ev.SubscribeRefused)] == ["bad_topic"]
 
 
-def test_many_topics_are_asked_for_in_bounded_requests() -> None:
+def test_many_topics_are_requested_in_batches() -> None:
     driver = CoreDriver(settings=Settings(subscribe_batch=4))
     for number in range(10):
         driver.step(ev.SubscribeTopic(f"t{number}"))

@@ -1,4 +1,4 @@
-"""How a connection that could not be made is told."""
+"""Descriptions of failed connections."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def handshake(status: int) -> aiohttp.WSServerHandshakeError:
         (handshake(101), "101, message='Invalid challenge response', url='ws://h/ws'"),
     ],
 )  # fmt: skip
-def test_failures_are_told_in_the_systems_few_words(error: Exception, text: str) -> None:
+def test_connection_failure_is_described_in_the_systems_words(error: Exception, text: str) -> None:
     assert why_not_connected(error) == text
 
 
-def test_a_refused_certificate_is_not_taken_for_a_refused_permission() -> None:
+def test_certificate_error_is_not_described_by_its_number() -> None:
     inner = ssl.SSLCertVerificationError(1, "certificate verify failed: self-signed certificate")
     for error in (
         inner,
