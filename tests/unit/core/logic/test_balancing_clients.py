@@ -1,4 +1,4 @@
-"""Clients that are asked to move for balance (docs/concepts/replication.md, "A broker's lives";
+"""Clients that are asked to move for balance (docs/concepts/replication.md, "Restarts, links and drains";
 docs/decisions/0004-balance-of-clients.md)."""
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Groups that move to another coordinator while all brokers are healthy: drain and balance
-(docs/concepts/replication.md, "A broker's lives")."""
+(docs/concepts/replication.md, "Restarts, links and drains")."""
 
 from __future__ import annotations
 

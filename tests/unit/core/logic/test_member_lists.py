@@ -1,4 +1,4 @@
-"""Learners, the lists that they join, and broken links (docs/concepts/replication.md, "A broker's lives")."""
+"""Learners, the lists that they join, and broken links (docs/concepts/replication.md, "Restarts, links and drains")."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Incarnations, links, readiness, and what a broker announces of itself (docs/concepts/replication.md, "A broker's
-lives")."""
+"""Incarnations, links, readiness, and what a broker announces of itself (docs/concepts/replication.md, "Restarts, links
+and drains")."""
 
 from __future__ import annotations
 
