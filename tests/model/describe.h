@@ -1,4 +1,4 @@
-// Steps and states as text, for the traces.
+// Steps and states as text, for traces.
 #pragma once
 #include <string>
 

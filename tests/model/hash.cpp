@@ -21,7 +21,7 @@ u64 of_bytes(const State& s) {
   return h ? h : 1;
 }
 
-// Answers of a candidate that is done, and logs and records of epochs in which nobody can act any more.
+// Clear the answers of a finished candidate, and the logs and records of epochs in which no broker can act any more.
 void drop_unread(State& s) {
   bool exact = rules.unlisted_deliver || rules.count_learners || !rules.member_promises || !rules.sync_gate ||
                !rules.coordinator_promises || !rules.by_incarnation || rules.source != LAST_ACTIVATED || rules.copies2 ||

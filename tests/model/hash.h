@@ -1,4 +1,4 @@
-// States are compared by hashes of 64 bits, without what no later step reads, and alike when brokers change names.
+// States are compared by hashes of 64 bits. Parts that no later step reads, and the brokers' names, do not count.
 #pragma once
 #include <vector>
 
@@ -6,7 +6,8 @@
 
 u64 hash(State s, bool symmetric);
 
-// Open addressing; 0 marks an empty place. Two states that share a hash count as one: with 10^7 states that happens
+// A hash table with open addressing; 0 marks an empty slot. Two states that share a hash count as one: with 10^7 states
+// that happens
 // with a probability of about 10^-5.
 class Seen {
  public:

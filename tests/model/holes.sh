@@ -1,5 +1,5 @@
 #!/bin/sh
-# holes.sh BUILD "arguments of small" "of walk" "of five": each line of rules.tsv must be found to lose what it says.
+# holes.sh BUILD "arguments of small" "of walk" "of five": each line of rules.tsv must lead to its expected violation.
 # VERBOSE=1 prints the traces, too. Exit status 1 when a rule can be left out unnoticed.
 build=$1 small=$2 walk=$3 five=$4
 tab=$(printf '\t')

@@ -1,8 +1,8 @@
-// The invariants, as far as the model has them: what was shown (delivered or acknowledged) stays, once, in order.
+// The invariants of the model: a publication that was shown (delivered or acknowledged) stays, once, in order.
 #pragma once
 #include "state.h"
 
-// The first violation of a step, and the number of the successor that it belongs to.
+// The first violation of a step, and the number of its successor state.
 struct Violation {
   const char* text = nullptr;
   size_t step = 0;

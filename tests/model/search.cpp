@@ -1,6 +1,6 @@
 // `explore`: every state within the budgets, breadth first, so that the first violation has the shortest trace.
-// `walk`: random runs in larger configurations, each with a look whether the faults' end lets it go on (invariant 7).
-// Exit status: 0 nothing found, 1 a violation or a state that is stuck, 2 wrong arguments.
+// `walk`: random runs in larger configurations; each checks that the state recovers when faults end (invariant 7).
+// Exit status: 0 no violation, 1 a violation or a stuck state, 2 wrong arguments.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -30,7 +30,7 @@ struct Options {
   int length = 120;
 } options;
 
-double spent() { return (double)std::clock() / CLOCKS_PER_SEC; }  // of this process alone: limits mean the same anywhere
+double spent() { return (double)std::clock() / CLOCKS_PER_SEC; }  // CPU time of this process, so that limits do not depend on the machine's load
 
 // ---- explore -------------------------------------------------------------------------------------------------------
 
@@ -101,9 +101,9 @@ int explore(const State& first) {
 
 enum Heals { GOES_ON, STUCK, NOT_PROMISED };
 u64 healed = 0, not_promised = 0, resigned = 0;
-constexpr int LET_GO = 20;  // the rank of an owner's own resignation: nothing else helps
+constexpr int LET_GO = 20;  // the rank of an owner's resignation, the last resort
 
-// Which step a fair scheduler without further faults takes first; -1: never.
+// Return the rank of a step for a fair scheduler without further faults; -1: never.
 int rank_of(const State& s, const Action& x, const State& z) {
   switch (x.kind) {
     case ACKNOWLEDGE: case DUPLICATE: return 9;
@@ -119,7 +119,7 @@ int rank_of(const State& s, const Action& x, const State& z) {
     case RECORD_ACTIVATED: return 5;
     case COMMIT: return 6;
     case ACCEPT: return x.a == s.current ? 7 : -1;
-    case NUMBER: {  // copies of ids that were given up may be lost
+    case NUMBER: {  // messages of ids that were given up may be lost
       u8 state = s.ids[topic_of(x.b)][publisher_of(x.b)][id_of(x.b) - 1];
       return x.a == s.current && (state & ANSWER_MASK) != GIVEN_UP ? 8 : -1;
     }
@@ -135,7 +135,7 @@ int open_ids(const State& s) {
   return n;
 }
 
-// Whether the rules promise that this state goes on when faults stop (invariant 7).
+// Return whether the rules promise that this state recovers when faults end (invariant 7).
 bool is_promised(const State& s) {
   int down = 0;
   for (const Broker& b : s.broker) down += !b.alive;
@@ -149,7 +149,7 @@ bool is_promised(const State& s) {
     not_promised++;
     if (rules.relist) return false;
   }
-  if (s.current > EPOCHS - 3) return false;  // no room for the epochs that it may take
+  if (s.current > EPOCHS - 3) return false;  // no room for the epochs that recovery may need
   if (SEQUENCES < IDS * PUBLISHERS)
     for (int b = 0; b < BROKERS; b++)
       for (int t = 0; t < TOPICS; t++)
@@ -157,7 +157,7 @@ bool is_promised(const State& s) {
   return open_ids(s) > 0;
 }
 
-// Without further faults, and with a fair scheduler: is every id answered (or one more, where there is no room for all)?
+// Return whether a fair scheduler without further faults answers every id (or one more, where there is no room for all).
 Heals heals(State s) {
   if (!is_promised(s)) return NOT_PROMISED;
   healed++;
@@ -203,7 +203,7 @@ string trace_of(const std::vector<State>& states, const std::vector<Action>& act
   return text;
 }
 
-// One of the steps; faults are rarer than the rest, and a broker that is `frozen` does nothing.
+// Draw a step. Faults are rarer than other steps, and a `frozen` broker does nothing.
 size_t pick(const Steps& steps, std::mt19937_64& random, int frozen) {
   size_t chosen = 0;
   for (int tries = 0; tries < 8; tries++) {

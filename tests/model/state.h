@@ -1,4 +1,4 @@
-// What the model knows: the switches (each turns one rule of docs/concepts/replication.md off), and one state of one topic group.
+// The switches, each of which turns one rule of docs/concepts/replication.md off, and one state of one topic group.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -31,21 +31,21 @@ constexpr int LIVES = 4;  // incarnations of a broker
 enum SourceRule { LAST_RECORD, LAST_ACTIVATED, ALL_SINCE_ACTIVATED };
 enum TableRule { IN_NO_TABLE_BUT_THE_CACHE, IN_THE_LOG, IN_THE_BROKER, NO_TABLE };  // `window`, see README
 
-// The defaults are the rules. What a switch is for stands beside the rule that it breaks, in rules.tsv.
+// The defaults are the rules. rules.tsv explains each switch beside the rule that it breaks.
 struct Switches {
   int copies = 2;       // q
   int copies2 = 0;      // q from epoch 2 on, if it changes
   int cache = 9;        // entries that stay cached
   int first_list = 0;   // brokers on the first list, 0: all
-  int window_ids = 1;   // ids that a publisher has out at a time
-  int list_min = 3;     // a list has so many members if so many live
-  int list_always = 0;  // or so many in any case
+  int window_ids = 1;   // ids of a publisher in flight at a time
+  int list_min = 3;     // members of a list, if as many brokers run
+  int list_always = 0;  // members of a list in any case
   bool bootstrap = false;     // begin without a record
   bool owner_enough = true;   // TAKEOVER-QUORUM: the answer of the source's owner is enough
-  bool resign = true;         // PROGRESS: an owner that makes no progress lets go
-  bool relist = true;         // liveness is asked for only while each list lost at most q - 1
-  int heal_source = 0;        // liveness asked for: 1 by the source list alone, 2 also when only its owner lives
-  bool normal_form = true;    // states are hashed without what no later step reads
+  bool resign = true;         // PROGRESS: an owner without progress resigns
+  bool relist = true;         // liveness is required only while each list lost at most q - 1
+  int heal_source = 0;        // liveness required: 1 by the source list only, 2 also when only its owner runs
+  bool normal_form = true;    // parts that no later step reads are not hashed
   // takeover
   int source = LAST_ACTIVATED;
   int quorum_short = 0;
@@ -69,7 +69,7 @@ struct Switches {
   bool sync_suffix_only = false;
   bool sync_gate = true;
   bool accept_without_sync = false;
-  int table_cut = 0;  // 0: as it was there, 1: by the ids that were cut, 2: not cut
+  int table_cut = 0;  // 0: the sender's table, 1: cut by the removed ids, 2: not cut
   bool member_promises = true;
   bool coordinator_promises = true;
   // copies
@@ -161,7 +161,7 @@ inline bool owner_lives(const State& s, const Epoch& e) {
   return s.broker[b].alive && s.broker[b].life == e.owner % LIVES;
 }
 
-// Whether broker `b` counts as one of `set`: this life of it does (BY-INCARNATION).
+// Return whether this incarnation of broker `b` is in `set` (BY-INCARNATION).
 inline bool counts_in(const State& s, u32 set, int b) {
   return set & (rules.by_incarnation ? bit(incarnation(s, b)) : lives_of(b));
 }

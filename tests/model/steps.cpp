@@ -31,7 +31,7 @@ void evict(Log& log, int committed) {
   }
 }
 
-// Broker `b` knows as committed what it holds up to `to`, and delivers it.
+// Broker `b` learns that its log is committed up to `to`, and delivers it.
 void deliver(State& s, int b, int t, int to) {
   Broker& x = s.broker[b];
   to = min(to, (int)x.log[t].last);
@@ -42,7 +42,7 @@ void deliver(State& s, int b, int t, int to) {
   evict(x.log[t], x.committed[t]);
 }
 
-// The cache begins behind the last hole.
+// The cache begins after the last gap.
 void find_base(Log& log) {
   int base = log.last;
   while (base > 0 && log.entries[base - 1].message) base--;
@@ -50,7 +50,7 @@ void find_base(Log& log) {
   log.base = base;
 }
 
-// For logs that were put together entry by entry: the cache begins behind the holes at the front.
+// In logs that were merged entry by entry, the cache begins after the gaps at the front.
 void skip_holes(Log& log) {
   int base = 0;
   while (base < log.last && !log.entries[base].message) base++;
@@ -62,7 +62,7 @@ void skip_holes(Log& log) {
 bool issued(const State& s, int t, int p, int id) { return id < lowest(s, t, p) + rules.window_ids; }
 bool waits(const State& s, int t, int p, int id) { return issued(s, t, p, id) && !(s.ids[t][p][id - 1] & ANSWER_MASK); }
 
-// Copies of every issued id float for ever, each with the mark of a moment at which it was sent.
+// Messages of every issued id stay in flight without end, each with the mark of a moment at which it was sent.
 void mark(State& s, int t, int p, int before) {
   int low = lowest(s, t, p);
   if (low <= IDS && (rules.fresh_mark || low >= before + rules.window_ids)) s.ids[t][p][low - 1] |= MARKED;
@@ -87,7 +87,7 @@ int given_up(const State& s) {
 
 // ---- takeover ------------------------------------------------------------------------------------------------------
 
-// TAKEOVER-MERGE: the answer of broker `b` is added to what the candidate of epoch `e` adopts.
+// TAKEOVER-MERGE: merge the answer of broker `b` into the log that the candidate of epoch `e` adopts.
 void merge(State& s, Epoch& e, int b) {
   const Broker& x = s.broker[b];
   for (int t = 0; t < TOPICS; t++) {
@@ -122,7 +122,7 @@ void merge(State& s, Epoch& e, int b) {
   }
 }
 
-// SOURCE-IS-ACTIVATED: whom the next candidate must ask.
+// SOURCE-IS-ACTIVATED: return the list that the next candidate must ask.
 u32 source_of(const State& s) {
   const Epoch& c = s.epoch[s.current];
   return rules.source != LAST_ACTIVATED || c.activated ? c.members : c.source;
@@ -153,7 +153,7 @@ bool is_asked(const State& s, int epoch, int b) {
   return false;
 }
 
-// A candidate writes the next record: itself and any others that live.
+// A candidate writes the next record, with itself and any running brokers.
 void take_over(const State& s) {
   if (s.current >= EPOCHS || s.ephemeral != NOBODY) return;
   int who[BROKERS], n = 0;
@@ -218,7 +218,7 @@ void relist(const State& s) {
   next(RELIST, b, 0, 0, z);
 }
 
-// PROMISE, and what the candidate makes of the answers.
+// PROMISE, and the candidate's handling of the answers.
 void prepare(const State& s, int epoch) {
   const Epoch& e = s.epoch[epoch];
   int owner = broker_of(e.owner);
@@ -274,7 +274,7 @@ void prepare(const State& s, int epoch) {
   next(ADOPT, epoch, 0, 0, z);
 }
 
-// The log that a member has after Sync. SYNC-WHOLE: that of the candidate, as it adopted it.
+// Return the log of a member after Sync. SYNC-WHOLE: the log that the candidate adopted.
 Log synced_log(const State& s, const Epoch& e, State& z, int b, int t) {
   const Log& old = s.broker[b].log[t];
   if (!rules.sync_gate) {
@@ -286,7 +286,7 @@ Log synced_log(const State& s, const Epoch& e, State& z, int b, int t) {
     skip_holes(log);
     return log;
   }
-  Log log = e.log[t];  // what was numbered since comes with Accept
+  Log log = e.log[t];  // entries numbered since then come with Accept
   while (log.last > e.adopted[t]) log.entries[--log.last] = {0, 0};
   log.base = min(log.base, log.last);
   for (int p = 0; p < PUBLISHERS; p++) log.table[p] = rules.table_cut ? e.log[t].table[p] : e.adopted_table[t][p];
@@ -356,7 +356,7 @@ void activate(const State& s, int epoch) {
 
 // ---- the normal case -----------------------------------------------------------------------------------------------
 
-// A copy of message `id` reaches the coordinator: a duplicate is answered, a new one numbered (NEXT-OR-MARK).
+// Message `id` reaches the coordinator, which answers a duplicate and numbers a new one (NEXT-OR-MARK).
 void take(const State& s, int epoch, int t, int p, int id) {
   const Epoch& e = s.epoch[epoch];
   const Log& log = e.log[t];
@@ -370,7 +370,7 @@ void take(const State& s, int epoch, int t, int p, int id) {
   bool by_table = rules.table == IN_THE_LOG || rules.table == IN_THE_BROKER;
   bool known = by_table ? id <= log.table[p] : rules.table == NO_TABLE ? false : at != 0;
   if (known) {
-    // DUPLICATE-WAITS: on its own position, or its publisher's last one. What is not cached any more was committed.
+    // DUPLICATE-WAITS: for its own position, or its publisher's last one. An evicted entry was committed.
     int depends = at ? at : rules.duplicate_depends ? last_of_publisher : 0;
     bool committed = depends ? depends <= s.broker[owner].committed[t] : true;
     if ((rules.table == IN_THE_BROKER && !at) || !rules.duplicate_waits) committed = true;
@@ -409,7 +409,7 @@ void take(const State& s, int epoch, int t, int p, int id) {
   next(NUMBER, epoch, message, 0, z);
 }
 
-// FORGET-ALIKE broken: a publisher leaves the table while copies of its messages still float.
+// FORGET-ALIKE broken: a publisher leaves the table while messages of it are in flight.
 void forget(const State& s, int epoch) {
   const Epoch& e = s.epoch[epoch];
   for (int t = 0; t < TOPICS; t++)
@@ -443,7 +443,7 @@ void accept(const State& s, int epoch) {
       int n = has + 1;
       State z = s;
       Broker& me = z.broker[b];
-      if (n <= e.log[t].base) {  // evicted at the coordinator: its log is taken whole, subscribers are told `truncated`
+      if (n <= e.log[t].base) {  // evicted at the coordinator: the whole log is taken, subscribers get `truncated`
         me.log[t] = e.log[t];
         z.epoch[epoch].votes[b][t] = me.log[t].last;
         me.committed[t] = max(me.committed[t], e.log[t].base);
@@ -502,7 +502,7 @@ void commit(const State& s, int epoch) {
   }
 }
 
-// ---- the world -----------------------------------------------------------------------------------------------------
+// ---- faults and clients -----------------------------------------------------------------------------------------------------
 
 void publishers(const State& s) {
   bool may_give_up = budget.given_up && given_up(s) < budget.given_up;
@@ -511,7 +511,7 @@ void publishers(const State& s) {
       for (int id = 1; id <= IDS; id++) {
         if (!waits(s, t, p, id)) continue;
         u8 message = message_of(t, p, id);
-        for (Entry entry : s.shown[t])  // any contact that knows of the commit
+        for (Entry entry : s.shown[t])  // any contact broker that knows of the commit
           if (entry.message == message) {
             State z = s;
             settle(z, t, p, id, ACKNOWLEDGED);

@@ -1,5 +1,5 @@
-// All that can happen next in a state. Anything that was sent may arrive at any later moment, in its epoch's order, or
-// never: so delay, loss with resending, freezes and partitions are nothing but the order of steps.
+// All steps that are possible in a state. A message may arrive at any later moment, in its epoch's order, or never, so
+// that delay, loss with retries, freezes and partitions are orders of steps.
 #pragma once
 #include <utility>
 #include <vector>
@@ -12,7 +12,7 @@ enum Kind : u8 {
 };
 
 struct Action {
-  u8 kind, a, b, c;  // what a, b and c mean, `describe` tells
+  u8 kind, a, b, c;  // `describe` explains a, b and c
 };
 
 using Step = std::pair<Action, State>;
@@ -20,4 +20,4 @@ using Steps = std::vector<Step>;
 
 void successors(const State& s, Steps& out);
 void begin(State& s);
-int lowest(const State& s, int topic, int publisher);  // the publisher's mark: the lowest id that it still waits for
+int lowest(const State& s, int topic, int publisher);  // the publisher's mark: its lowest unacknowledged id

@@ -1,35 +1,34 @@
-"""What tests of several parts share: stand-ins, independent witnesses, builders. Look here before you write one.
+"""Shared test support: test doubles, independent oracles, builders. Look here before you write one.
 
     waiting         `poll` and `until`: how every test waits
 
 Cores without a socket, under the test's own clock:
 
     brokers         several logics, links and a ZooKeeper (`zookeeper_tree`); `population`: their clients as numbers
-    onelogic        one logic as an edge sees it; `edges`: an edge on a bench, `edgescript`: the scenarios' language
-    scenarios       files with commands and the transcript that they must give
-    clientcore      the client's core, its network played by the test
-    machines        state machines that must find a planted mistake
+    onelogic        one logic as an edge sees it; `edges`: a bench for an edge, `edgescript`: the scenarios' interpreter
+    scenarios       files with commands and the expected transcript
+    clientcore      the client's core, with its network played by the test
+    machines        state machines that must detect a planted mistake
 
 Real processes and servers, ended with the test:
 
-    processes       brokers; `onebroker`: one of them behind fixtures; `ioprocesses`: an I/O process's other end
+    processes       brokers; `onebroker`: fixtures for one of them; `ioprocesses`: the other end of an I/O process
     zookeeper       ensembles; `realprometheus`: Prometheus servers and exporters
-    traffic         loads on a cluster whose broker is struck, and what flows meanwhile
-    crowd           very many cheap clients
-    families        what a process has started
+    traffic         load on a cluster while a broker fails
+    crowd, pinger   very many cheap clients; one that measures
 
-In place of somebody, for exact faults:
+Fakes, for exact faults:
 
-    fakebroker      a broker on another WebSocket library, and `oneclient` with it; `smallbroker`: many with one memory
-    fakekube        an API server; `kubernetes`: objects as it gives them; `decisions`: of the operator, on these
-    fakeprometheus  a Prometheus that misbehaves; `manysamples`: what it has, and the options that ask for that
+    fakebroker      a broker on another WebSocket library, with `oneclient`; `smallbroker`: several with one memory
+    fakekube        an API server; `kubernetes`: objects as it returns them; `decisions`: the operator's decisions
+    fakeprometheus  a Prometheus that misbehaves; `manysamples`: its samples, and the options to read them
 
-Independent of the product's code, so that a mistake of it is seen:
+Independent of the product's code, as oracles:
 
-    rawclient       the one client with exact WebSocket bytes; `frameoracle`: another parser beside the product's
-    prometheus_wire what a Prometheus writes; `promql`: a condition taken apart
-    accounts        what load runs must come to; `rises`: what counters rose by; `histories`: for the chaos checker
-    chromium        a page in a browser; `pages`: what one is made of
+    rawclient       WebSocket bytes by hand; `frameoracle`: another parser beside the product's
+    prometheus_wire what a Prometheus writes; `promql`: a parsed condition
+    accounts        expected results of load runs; `rises`: increases of counters; `histories`: for the chaos checker
+    chromium        a page in a browser; `pages`: the parts of a page
 
 Samples and reports:
 

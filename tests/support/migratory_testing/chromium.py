@@ -1,4 +1,4 @@
-"""A page in a real browser: Debian's chromium, told what to do over its debugging protocol.
+"""A page in a real browser: Debian's chromium, controlled over its debugging protocol.
 
 with Chromium(tmp_path) as browser:
     browser.look(390, dark=True)
@@ -35,8 +35,8 @@ def find_chromium() -> str | None:
 
 
 class Chromium:
-    """One browser with one page. `requests` are the addresses that were asked for since the last `open`; `said` what
-    the page wrote to its console, errors among it."""
+    """One browser with one page. `requests` are the addresses requested since the last `open`; `said` are the lines
+    of the page's console, errors included."""
 
     def __init__(self, folder: Path) -> None:
         self.requests: list[str] = []
@@ -79,13 +79,14 @@ class Chromium:
             self._process.wait(10)
 
     def look(self, width: int, *, dark: bool) -> None:
-        """Through a screen of that many pixels. Below 500 it is a telephone."""
+        """Set the width of the screen in pixels, below 500 as a telephone, and the colour scheme."""
         screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
         self._call("Emulation.setDeviceMetricsOverride", **screen)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self._call("Emulation.setEmulatedMedia", features=[scheme])
 
     def open(self, address: str) -> None:
+        """Load a page."""
         self.requests.clear()
         self.said.clear()
         self._loaded = False
@@ -95,13 +96,13 @@ class Chromium:
             self._take(self._socket.recv(timeout=deadline - time.monotonic()))
 
     def ask(self, expression: str) -> Any:
-        """The value of a JavaScript expression, as JSON has it. Raises AssertionError for one that throws."""
+        """Return the value of a JavaScript expression as JSON. Raise AssertionError when it throws."""
         found = self._call("Runtime.evaluate", expression=expression, returnByValue=True)
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
 
     def picture(self, path: Path) -> None:
-        """The whole page as PNG."""
+        """Write the whole page as PNG."""
         found = self._call("Page.captureScreenshot", format="png", captureBeyondViewport=True)
         path.write_bytes(base64.b64decode(found["data"]))
 

@@ -1,7 +1,7 @@
 """A fake broker for exact faults, on the `websockets` library: independent of the product's frames and of aiohttp.
 
-Several fakes may share one `Memory`, as brokers share a history. What a test wants to be different, it does to the
-broker's switches (`greets`, `answers`, `mute`) or to single connections (`send`, `close`, `reset`).
+Several fakes may share one `Memory`, as brokers share a history. A test changes the behaviour with the broker's
+switches (`greets`, `answers`, `mute`) or on single connections (`send`, `close`, `reset`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Memory:
-    """What is published, by topic; a repeat is known by publisher and id, as in a duplicate window."""
+    """The published messages by topic. A repeat is recognised by publisher and id, as within a duplicate window."""
 
     def __init__(self, epoch: int = 1) -> None:
         self.epoch = epoch
@@ -42,14 +42,14 @@ class Memory:
 
 
 class FakeConnection:
-    """One client as the broker sees it."""
+    """The connection of one client."""
 
     def __init__(self, broker: FakeBroker, connection: ServerConnection, codec: Codec) -> None:
         self.broker = broker
         self.connection = connection
         self.codec = codec
         self.received: list[ClientMessage] = []
-        self.frames: list[int] = []  # messages in each
+        self.frames: list[int] = []  # messages in each frame
         self.topics: set[str] = set()
         self.ended = asyncio.Event()
 
@@ -62,7 +62,7 @@ class FakeConnection:
         await self.connection.close(code, reason)
 
     def reset(self) -> None:
-        """The connection ends with a TCP reset, without a word."""
+        """End the connection with a TCP reset."""
         plain: socket.socket = self.connection.transport.get_extra_info("socket")
         plain.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.connection.transport.abort()
@@ -79,8 +79,8 @@ class FakeBroker:
         self.name = name
         self.heartbeat = heartbeat
         self.greets = True
-        self.answers = True  # publications
-        self.mute = False  # takes everything and says nothing: a black hole
+        self.answers = True  # acknowledge publications
+        self.mute = False  # read everything and send nothing
         self.refuses_token: Callable[[str | None], bool] = lambda token: False
         self.servers: list[wire.Server] = []
         self.connections: list[FakeConnection] = []
@@ -96,7 +96,7 @@ class FakeBroker:
         return [connection for connection in self.connections if not connection.ended.is_set()]
 
     async def start(self) -> None:
-        """Listen; at the same port again after a stop."""
+        """Listen, on the same port again after a stop."""
         subprotocols = [websockets.Subprotocol(codec.subprotocol) for codec in CODECS]
         self._server = await serve(
             self._serve, "127.0.0.1", self.port, subprotocols=subprotocols, ping_interval=None, compression=None,
@@ -105,7 +105,7 @@ class FakeBroker:
         self.port = next(iter(self._server.sockets)).getsockname()[1]
 
     async def stop(self) -> None:
-        """As if killed: connections are reset, and nothing listens."""
+        """End like a killed process: reset all connections and stop listening."""
         if self._server is None:
             return
         server, self._server = self._server, None
@@ -122,7 +122,7 @@ class FakeBroker:
         await self.stop()
 
     async def publish(self, topic: str, payload: bytes, sent: float | None = None) -> Position:
-        """As if another client had published; reaches the subscribers of this broker."""
+        """Publish as another client; the subscribers of this broker get the message."""
         message = self.memory.append(topic, payload, sent)
         await self.fan_out(message)
         return message.position

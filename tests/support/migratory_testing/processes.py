@@ -1,4 +1,5 @@
-"""Real broker processes for tests, on ports they choose themselves; ended with the test, whatever its outcome.
+"""Real broker processes for tests, on ports that they choose themselves. They end with the test, whatever its
+outcome.
 
 `with Brokers(folder, zookeeper.servers) as brokers: brokers.start_all(); brokers["b0"].wait_ready()`.
 """
@@ -20,12 +21,12 @@ import psutil
 from migratory_testing.waiting import LIMIT, poll
 
 START = 60.0
-"""Seconds until a broker takes clients: with others and their I/O processes it imports its libraries, on a busy machine
-slowly."""
+"""Seconds until a broker accepts clients. On a busy machine, imports alone are slow when several brokers and their
+I/O processes start."""
 
 
 def broker_command(config: Path, *options: str) -> list[str]:
-    """`migratory broker`, on ports that it chooses itself where the options name none."""
+    """Return the command of `migratory broker`, with free ports where the options name none."""
     command = [sys.executable, "-m", "migratory_cli.main", "broker", "--config", str(config), *options]
     for option in ("--clients", "--peers", "--admin"):
         if option not in options:
@@ -34,13 +35,13 @@ def broker_command(config: Path, *options: str) -> list[str]:
 
 
 class Broker:
-    """One broker process. Its log lines are in `folder/NAME.log`; `name` stays when it is started again."""
+    """One broker process. Its log is `folder/NAME.log`; `name` stays across restarts."""
 
     def __init__(self, folder: Path, config: Path, name: str) -> None:
         self.name = name
         self.log = folder / f"{name}.log"
         self._config = config
-        self._from = 0  # where this life's log lines begin
+        self._from = 0  # offset of the current process's log lines
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self, *options: str) -> None:
@@ -50,7 +51,7 @@ class Broker:
             self.process = subprocess.Popen(command, stdout=log, stderr=log)
 
     def lines(self) -> list[dict[str, Any]]:
-        """This life's log lines that are JSON."""
+        """Return the JSON log lines since the last start."""
         if not self.log.exists():
             return []
         found = []
@@ -62,7 +63,7 @@ class Broker:
         return found
 
     def event(self, name: str, limit: float = LIMIT) -> dict[str, Any]:
-        """The first log line of that name in this life."""
+        """Return the first log line of this name since the last start."""
 
         def find() -> dict[str, Any] | None:
             found = next((line for line in self.lines() if line["event"] == name), None)
@@ -84,7 +85,7 @@ class Broker:
         return host, int(port)
 
     def get(self, path: str) -> tuple[int, str]:
-        """A page of its administration; status 0 when it does not answer."""
+        """Return status and body of a page of the administration; status 0 when it does not answer."""
         host, port = self.address("admin")
         try:
             with urllib.request.urlopen(f"http://{host}:{port}{path}", timeout=5) as answer:
@@ -97,12 +98,12 @@ class Broker:
 
     def status(self) -> dict[str, Any]:
         code, body = self.get("/v1/status")
-        assert code == 200, f"{self.name} gives no status: {code}"
+        assert code == 200, f"{self.name} returns no status: {code}"
         found: dict[str, Any] = json.loads(body)
         return found
 
     def metric(self, name: str) -> float:
-        """The sum over the samples of one name."""
+        """Return the sum over the samples of a metric."""
         lines = self.get("/metrics")[1].splitlines()
         values = [float(line.rpartition(" ")[2]) for line in lines if line.startswith(name + "{")]
         assert values, f"{self.name} has no metric {name}"
@@ -113,14 +114,14 @@ class Broker:
 
     def wait_ready(self, limit: float = START) -> None:
         self.event("listening", limit)
-        poll(self.ready, f"{self.name} takes clients", limit)
+        poll(self.ready, f"{self.name} accepts clients", limit)
 
     def signal(self, number: signal.Signals) -> None:
         assert self.process is not None
         self.process.send_signal(number)
 
     def wait(self, limit: float = LIMIT) -> int:
-        """Its exit code, once it has ended."""
+        """Wait for the end of the process; return its exit code."""
         assert self.process is not None
         return self.process.wait(limit)
 
@@ -130,7 +131,7 @@ class Broker:
 
 
 class Brokers:
-    """The brokers of one cluster, `b0`, `b1`, ... `settings` are merged into the configuration file."""
+    """The brokers of one cluster, `b0`, `b1` and so on. `settings` are merged into the configuration file."""
 
     def __init__(self, folder: Path, zookeeper: str, size: int = 3, **settings: Any) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -160,7 +161,7 @@ class Brokers:
             broker.wait_ready()
 
     def coordinator(self, topic: str, asked: str) -> Broker:
-        """The broker that `asked` knows to coordinate the topic's group, once there is one."""
+        """Return the broker that `asked` reports as coordinator of the topic's group, once there is one."""
         from migratory_protocol.topics import topic_group
 
         number = topic_group(topic, self.settings["topics"]["groups"])
