@@ -128,17 +128,17 @@ def allow_descriptors() -> None:
 
 def memory_available() -> int:
     """Return the bytes of memory that new processes can use."""
-    found = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
-    return int(found[1]) * 1024 if found else 0
+    match = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
+    return int(match[1]) * 1024 if match else 0
 
 
 def _tracer(pid: int) -> int:
     """Return the process that traces this one, or 0."""
     try:
-        found = re.search(r"^TracerPid:\s+(\d+)", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+        match = re.search(r"^TracerPid:\s+(\d+)", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
     except (FileNotFoundError, ProcessLookupError):
         return 0
-    return int(found[1]) if found else 0
+    return int(match[1]) if match else 0
 
 
 class CallCounter:

@@ -58,10 +58,10 @@ def _peer(name: str) -> Peer:
 
 def environment(name: str) -> dict[str, str]:
     """Return the program's environment, with the libraries that were unpacked with it."""
-    found = find(name)
+    program = find(name)
     own = dict(os.environ)
     root = FOLDER / "debian"
-    if found is not None and found.startswith(str(root)):
+    if program is not None and program.startswith(str(root)):
         own["LD_LIBRARY_PATH"] = ":".join(str(path) for path in sorted(root.glob("usr/lib/*-linux-gnu*")))
     return own
 
@@ -161,8 +161,8 @@ def version(name: str) -> str:
     done = subprocess.run(
         [program, option], env=environment(name), capture_output=True, text=True, timeout=30, check=False
     )
-    found = re.search(r"v?(\d+\.\d+\.\d+)", done.stdout + done.stderr)
-    return found[1] if found else "unknown"
+    match = re.search(r"v?(\d+\.\d+\.\d+)", done.stdout + done.stderr)
+    return match[1] if match else "unknown"
 
 
 if __name__ == "__main__":

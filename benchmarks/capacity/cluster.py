@@ -84,10 +84,10 @@ async def _received(product: Product) -> int:
                 text = (await reader.read()).decode()
         finally:
             writer.close()
-        found = re.search(r"^Received: (\d+)", text, re.MULTILINE)
-        if found is None:
+        match = re.search(r"^Received: (\d+)", text, re.MULTILINE)
+        if match is None:
             raise MeasurementFailed(f"ZooKeeper at {server} does not report what it received: {text[:200]!r}")
-        total += int(found[1])
+        total += int(match[1])
     return total
 
 

@@ -87,7 +87,7 @@ async def _measure_system(bench: Benchmark, system: System, clients: int, *, fin
         there = (await rig.receivers.report()).connected
         if there != work.subscribers:
             raise MeasurementFailed(f"{system.name}: {there:,} of {work.subscribers:,} clients are connected")
-        found: dict[str, Any] = {
+        figures: dict[str, Any] = {
             "processes": len(rig.system.pids),
             "without_mib": round(without / 2**20, 2),
             "with_mib": round(full / 2**20, 2),
@@ -96,11 +96,11 @@ async def _measure_system(bench: Benchmark, system: System, clients: int, *, fin
             "receivers_kib_per_client": round(machine.pss(rig.receivers.pids) / work.subscribers / 1024, 3),
         }
         if find_rate:
-            found["carried"] = await _max_rate(bench, rig)
+            figures["carried"] = await _max_rate(bench, rig)
     finally:
         await rig.stop()
-    bench.say(f"{system.name}: {found['kib_per_client']:.2f} KiB for each of {work.subscribers:,} clients")
-    return found
+    bench.say(f"{system.name}: {figures['kib_per_client']:.2f} KiB for each of {work.subscribers:,} clients")
+    return figures
 
 
 async def settled_pss(rig: Rig, limit: float = 30.0) -> int:
@@ -115,10 +115,10 @@ async def settled_pss(rig: Rig, limit: float = 30.0) -> int:
         now = machine.pss(pids)
         if abs(now - last) > SETTLE_BYTES:
             last, since = now, loop.time()
-    found = machine.pss(pids)
+    pss = machine.pss(pids)
     if rig.system.pids != pids:
         raise MeasurementFailed(f"{rig.name}: a server ended while its memory was measured{rig.system.last_log_lines}")
-    return found
+    return pss
 
 
 async def _max_rate(bench: Benchmark, rig: Rig) -> dict[str, Any]:
@@ -128,21 +128,21 @@ async def _max_rate(bench: Benchmark, rig: Rig) -> dict[str, Any]:
     seconds = bench.sizes.seconds
     subscribers = rig.work.subscribers
     rate = max(FIRST_RATE, subscribers / seconds)  # at least one publication for each topic in a turn
-    found: dict[str, Any] = {"deliveries_per_s": 0.0, "p99_ms": None, "not_carried": ""}
+    figures: dict[str, Any] = {"deliveries_per_s": 0.0, "p99_ms": None, "not_carried": ""}
     while rate <= MAX_RATE:
         try:
             _, totals = await rig.turn(rate / subscribers, seconds, limit=60.0)
         except MeasurementFailed as reason:
-            return {**found, "not_carried": f"{rate:,.0f} deliveries/s: {reason}"}
+            return {**figures, "not_carried": f"{rate:,.0f} deliveries/s: {reason}"}
         assert totals is not None
         p99 = totals.latency.p99
         bench.say(f"{subscribers:,} clients: {rate:,.0f} deliveries/s, P99 {p99} ms")
         if p99 is None or p99 > MAX_P99_MS:
-            return {**found, "not_carried": f"{rate:,.0f} deliveries/s: P99 {p99} ms"}
+            return {**figures, "not_carried": f"{rate:,.0f} deliveries/s: P99 {p99} ms"}
         # The scheduled rate: a turn has whole publications of each topic, more or fewer than fit into `seconds`.
-        found |= {"deliveries_per_s": round(rate, 1), "p99_ms": p99}
+        figures |= {"deliveries_per_s": round(rate, 1), "p99_ms": p99}
         rate *= RATE_STEP
-    return found
+    return figures
 
 
 # ---- cycles ------------------------------------------------------------------------------------------------------

@@ -1,4 +1,5 @@
-"""Clients of a `Cluster` as mere numbers: they go where brokers ask them to, a while later."""
+"""A model of the clients of a `Cluster` as counts: they move where brokers ask them to, after a while. No client
+code."""
 
 from __future__ import annotations
 
@@ -10,95 +11,100 @@ from migratory_protocol.messages import Server
 
 from migratory_testing.brokers import Cluster
 
-CALM = 10.0  # seconds without a change of brokers, before clients are moved
-UP = 3.0  # seconds that a cluster is up already when `up` returns
+CALM = 10.0
+"""Seconds without a change of brokers before clients are moved."""
+
+UP = 3.0
+"""Seconds for which a cluster has been up when `up` returns."""
 
 
-class Person:
-    """`moves`: by which causes it changed its broker."""
+class ModelClient:
+    """One client. `moves` are the causes of its changes of broker."""
 
-    def __init__(self, home: str) -> None:
-        self.home = home
+    def __init__(self, broker: str) -> None:
+        self.broker = broker
         self.moves: list[str] = []
-        self.goes: tuple[float, str, str] | None = None  # (when, to whom, why)
+        self.planned_move: tuple[float, str, str] | None = None  # (time, broker, cause)
 
 
 class Population:
-    """`counts` at the begin. `stays` is who would not go when asked for balance."""
+    """All clients, with `counts` for each broker at the start. With `stays`, clients ignore moves for balance."""
 
     def __init__(self, cluster: Cluster, seed: int = 1, **counts: int) -> None:
         self.cluster = cluster
         self.random = Random(seed)
-        self.people = [Person(name) for name, count in counts.items() for _ in range(count)]
+        self.clients = [ModelClient(name) for name, count in counts.items() for _ in range(count)]
         self.stays = False
         self._seen: Counter[str] = Counter()
-        self.tell()
+        self.report_counts()
 
     def counts(self) -> dict[str, int]:
-        found = Counter(person.home for person in self.people)
+        """Return the number of clients of each broker."""
+        found = Counter(client.broker for client in self.clients)
         return {name: found[name] for name in self.cluster.names}
 
-    def tell(self) -> None:
-        """Each broker's edge says how many clients it has, by how often they moved."""
+    def report_counts(self) -> None:
+        """Report each broker's number of clients, by the number of their moves, from its edge to its logic."""
         for name, broker in self.cluster.brokers.items():
             if broker.running:
-                moves = Counter(min(len(person.moves), 3) for person in self.people if person.home == name)
+                moves = Counter(min(len(client.moves), 3) for client in self.clients if client.broker == name)
                 self.cluster.give(name, ClientCounts(0, tuple(moves[level] for level in range(5))))
         self.cluster.settle()
 
     def run(self, seconds: float) -> None:
+        """Run the cluster and its clients for `seconds`."""
         end = self.cluster.now + seconds - 1e-9
         while self.cluster.now < end:
             self.cluster.run(0.1)
-            self._hear()
-            for person in self.people:
-                if person.goes is not None and person.goes[0] <= self.cluster.now:
-                    _, person.home, why = person.goes
-                    person.goes = None
-                    person.moves.append(why)
-            self.tell()
+            self._plan_moves()
+            for client in self.clients:
+                if client.planned_move is not None and client.planned_move[0] <= self.cluster.now:
+                    _, client.broker, cause = client.planned_move
+                    client.planned_move = None
+                    client.moves.append(cause)
+            self.report_counts()
 
-    def until_rest(self, seconds: float, within: float) -> None:
-        """Nobody moves for so long."""
+    def run_until_stable(self, seconds: float, within: float) -> None:
+        """Run until no client moves for `seconds`. Fail after `within` seconds."""
         quiet, moves = 0.0, -1
         while quiet < seconds:
             assert within > 0, f"clients never come to rest: {self.counts()}"
             self.run(1.0)
             within -= 1.0
-            total = sum(len(person.moves) for person in self.people)
+            total = sum(len(client.moves) for client in self.clients)
             quiet, moves = (quiet + 1.0 if total == moves else 0.0), total
 
-    def _hear(self) -> None:
+    def _plan_moves(self) -> None:
         for name, broker in self.cluster.brokers.items():
             for effect in broker.effects[self._seen[name] :]:
-                here = [person for person in self.people if person.home == name]
+                here = [client for client in self.clients if client.broker == name]
                 if isinstance(effect, MoveClients) and not self.stays:
                     fit = sorted(
-                        (person for person in here if person.goes is None), key=lambda person: len(person.moves)
+                        (client for client in here if client.planned_move is None), key=lambda client: len(client.moves)
                     )
-                    for person in fit[: effect.count]:
-                        self._send(person, (effect.server,), effect.period, "moved")
+                    for client in fit[: effect.count]:
+                        self._plan_move(client, (effect.server,), effect.period, "moved")
                 elif isinstance(effect, DrainClients):
-                    for person in here:
-                        self._send(person, effect.servers, effect.period, "drained")
+                    for client in here:
+                        self._plan_move(client, effect.servers, effect.period, "drained")
             self._seen[name] = len(broker.effects)
 
-    def _send(self, person: Person, servers: tuple[Server, ...], period: float, why: str) -> None:
+    def _plan_move(self, client: ModelClient, servers: tuple[Server, ...], period: float, cause: str) -> None:
         server = self.random.choices(servers, [server.weight for server in servers])[0]
         when = self.cluster.now + self.random.random() * 0.9 * period
-        person.goes = (when, server.url.removeprefix("ws://"), why)
+        client.planned_move = (when, server.url.removeprefix("ws://"), cause)
 
     def forget(self, name: str) -> None:
-        """What a broker of this name said in the life before is over."""
+        """Forget the effects of an earlier life of this broker."""
         self._seen[name] = 0
 
 
 def uneven(**counts: int) -> tuple[Cluster, Population]:
-    """A cluster that is up, with so many clients at each broker."""
+    """Return a cluster that is up, with these numbers of clients at each broker."""
     cluster = Cluster(tuple(counts)).up()
     return cluster, Population(cluster, **counts)
 
 
 def asked(cluster: Cluster, *names: str) -> int:
-    """How many clients these brokers asked to move so far; all of them, when none is named."""
+    """Return how many clients these brokers, or all, asked to move so far."""
     return sum(effect.count for name in names or cluster.names for effect in cluster[name].of(MoveClients))

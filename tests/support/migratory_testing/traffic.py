@@ -1,4 +1,4 @@
-"""A load on a real cluster, for tests that bring about a fault under it: they wait for traffic, not for time."""
+"""The load generator on a real cluster, for tests that inject a fault: they wait for traffic, not for time."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from migratory_loadtest.api import LoadEvent, LoadResult, Scenario
 from migratory_local.cluster.local_cluster import LocalCluster
 
 SECOND = 60
-"""Publications in a second of `scenario`."""
+"""Publications per second of `scenario`."""
 
 
 def scenario(cluster: LocalCluster) -> Scenario:
-    """For as long as it takes: a test says when it has seen enough."""
+    """Return a scenario that is longer than any test, which ends it when it has enough traffic."""
     return Scenario(
         servers=tuple(cluster.urls), subscribers=300, topics=30, rate=2.0, duration=150.0, warmup=2.0, seed=7,
         workers=1, groups=cluster.resource.spec.topics.groups,
@@ -28,7 +28,7 @@ def flawless(result: LoadResult) -> None:
 
 
 class Traffic:
-    """`Load(scenario, traffic)` tells it about every second how things are."""
+    """The progress of a load: pass it as `Load(scenario, traffic)`."""
 
     def __init__(self) -> None:
         self._last: LoadEvent | None = None
@@ -37,8 +37,8 @@ class Traffic:
         self._last = event
 
     async def flows(self, publications: int, within: float) -> None:
-        """Returns when so many more were acknowledged, and delivered to somebody, than by now; fails with what there
-        was when that takes longer than `within` seconds."""
+        """Wait until this number of further publications is acknowledged, and delivered to a subscriber. Fail after
+        `within` seconds."""
         acknowledged, received = self._counts()
         deadline = time.monotonic() + within
         while True:

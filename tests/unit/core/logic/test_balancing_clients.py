@@ -42,8 +42,8 @@ def test_clients_spread_evenly_and_then_rest() -> None:
     population.run(30.0)
     counts = population.counts()
     assert max(counts.values()) <= 110
-    assert asked(cluster) == sum(len(person.moves) for person in population.people) <= 100
-    assert {len(person.moves) for person in population.people} <= {0, 1}
+    assert asked(cluster) == sum(len(client.moves) for client in population.clients) <= 100
+    assert {len(client.moves) for client in population.clients} <= {0, 1}
     before = asked(cluster)
     population.run(120.0)
     assert asked(cluster) == before
@@ -75,7 +75,7 @@ def test_balanced_brokers_request_no_clients() -> None:
 @pytest.mark.parametrize("counts", [{"a": 2, "b": 1, "c": 0}, {"a": 0, "b": 1, "c": 1}, {"a": 5, "b": 0, "c": 0}])
 def test_few_clients_are_spread_as_evenly_as_possible(counts: dict[str, int]) -> None:
     _, population = uneven(**counts)
-    population.until_rest(60.0, 300.0)
+    population.run_until_stable(60.0, 300.0)
     spread = population.counts().values()
     assert max(spread) - min(spread) <= 1
 
@@ -87,7 +87,7 @@ def test_weights_are_respected() -> None:
         cluster.start(name)
     cluster.run(UP)
     population = Population(cluster, a=0, b=0, c=300)
-    population.until_rest(60.0, 300.0)
+    population.run_until_stable(60.0, 300.0)
     counts = population.counts()
     assert counts["c"] == 0
     assert counts["a"] <= 1.1 * 200
@@ -96,11 +96,11 @@ def test_weights_are_respected() -> None:
 
 def test_clients_that_moved_least_are_asked_first() -> None:
     _, population = uneven(a=150, b=150, c=0)
-    for person in population.people[:100]:
-        person.moves.append("before")
-    population.tell()
-    population.until_rest(20.0, 120.0)
-    assert max(len(person.moves) for person in population.people) == 1
+    for client in population.clients[:100]:
+        client.moves.append("before")
+    population.report_counts()
+    population.run_until_stable(20.0, 120.0)
+    assert max(len(client.moves) for client in population.clients) == 1
 
 
 def test_clients_are_counted_and_asked_per_edge() -> None:
@@ -206,7 +206,7 @@ def test_no_client_moves_on_old_numbers_or_without_zookeeper() -> None:
     cluster.hears_load("a", "c", ClientLoad(0, False, "", [("a", 10)]))  # who is called looks for himself
     assert asked(cluster) == 0
     cluster.zookeeper(True)
-    population.until_rest(20.0, 120.0)
+    population.run_until_stable(20.0, 120.0)
     assert max(population.counts().values()) <= 110
 
 
@@ -232,6 +232,6 @@ def test_unconfigured_broker_receives_no_clients() -> None:
         population.run(12.0)
         cluster.crash(leaving)
         cluster.names = tuple(name for name in cluster.names if name != leaving)
-    population.until_rest(20.0, 120.0)
-    assert max(len(person.moves) for person in population.people) == 1
+    population.run_until_stable(20.0, 120.0)
+    assert max(len(client.moves) for client in population.clients) == 1
     assert max(population.counts().values()) <= 110

@@ -113,14 +113,14 @@ def test_rolling_update_moves_no_client_more_than_twice(order: str, seed: int) -
     for name in order:
         rolled(cluster, population, name, "r2")
         assert asked(cluster) == 0  # of this life; nobody is moved for balance in between
-    population.until_rest(30.0, 200.0)
-    moves = [len(person.moves) for person in population.people]
+    population.run_until_stable(30.0, 200.0)
+    moves = [len(client.moves) for client in population.clients]
     assert max(moves) <= 2
     assert sum(moves) / len(moves) <= 1.7
     assert max(population.counts().values()) <= 1.15 * 60
     before = list(moves)
     population.run(60.0)
-    assert [len(person.moves) for person in population.people] == before
+    assert [len(client.moves) for client in population.clients] == before
 
 
 def test_scaling_up_moves_no_client_twice() -> None:
@@ -133,6 +133,6 @@ def test_scaling_up_moves_no_client_twice() -> None:
     population.run(25.0)
     assert asked(cluster, "a", "b", "c") == 0  # the fifth is on its way
     cluster.start("e")
-    population.until_rest(30.0, 200.0)
-    assert max(len(person.moves) for person in population.people) == 1
+    population.run_until_stable(30.0, 200.0)
+    assert max(len(client.moves) for client in population.clients) == 1
     assert max(population.counts().values()) <= 1.15 * 60
