@@ -1,7 +1,7 @@
-"""Tests on a real Kubernetes: `make cluster-test` starts one, brings the images and runs them.
+"""Tests on a real Kubernetes: `make cluster-test` starts one, loads the images and runs them.
 
-The operator is installed once, from manifests/install, as its documentation says. A cluster of three takes most of a
-minute to come up, so a module that needs one has one for all its tests (`standing`): each leaves it ready.
+The operator is installed once, from manifests/install, as the documentation says. A cluster of three takes most of a
+minute to start, so the tests of a module share one (`standing`), and each test leaves it ready.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def kubeconfig() -> Path:
 
 @pytest.fixture(scope="session")
 def operator(kubeconfig: Path) -> Iterator[Kubectl]:
-    """In its namespace, installed and ready; uninstalled at the end unless MIGRATORY_KEEP is set, and nothing stays.
+    """Install the operator, and uninstall it at the end unless MIGRATORY_KEEP is set. Return kubectl for its namespace.
 
-    With MIGRATORY_OPERATOR=outside it is one that runs already, on this machine or in a debugger.
+    With MIGRATORY_OPERATOR=outside, use one that runs already, on this machine or in a debugger.
     """
     kube = Kubectl(kubeconfig, SYSTEM)
     if os.environ.get("MIGRATORY_OPERATOR") == "outside":
@@ -58,7 +58,7 @@ def operator(kubeconfig: Path) -> Iterator[Kubectl]:
 
 @pytest.fixture(scope="module")
 def alone(operator: Kubectl) -> Iterator[None]:
-    """The operator of all namespaces is away, for modules that install others: there must be no two for one cluster."""
+    """Stop the operator of all namespaces for modules that install others: a cluster must not have two."""
     if os.environ.get("MIGRATORY_OPERATOR") == "outside":
         yield
         return
@@ -71,33 +71,33 @@ def alone(operator: Kubectl) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def shared(operator: Kubectl) -> Iterator[Kubectl]:
-    """One namespace for all tests of a module."""
+    """Create a namespace for all tests of a module."""
     yield from own_namespace(operator.kubeconfig)
 
 
 @pytest.fixture(scope="module")
 def standing(shared: Kubectl) -> Kubectl:
-    """The module's namespace, in which there is a cluster "quotes" of three brokers."""
+    """Create the cluster "quotes" of three brokers in the module's namespace."""
     make_cluster(shared)
     return shared
 
 
 @pytest.fixture(scope="module")
 def prometheus(shared: Kubectl) -> Iterator[Prometheus]:
-    """In the module's namespace: all brokers and load pods there, the chart's rules and alerts."""
+    """Run Prometheus in the module's namespace, with its brokers and load pods, and the chart's rules."""
     with watching(shared) as found:
         yield found
 
 
 @pytest.fixture
 def kube(operator: Kubectl) -> Iterator[Kubectl]:
-    """A namespace of the test's own, which must be gone within a minute and a half of its deletion."""
+    """Create a namespace for one test, which must disappear within 90 seconds of its deletion."""
     yield from own_namespace(operator.kubeconfig)
 
 
 @pytest.fixture
 def cluster(kube: Kubectl) -> Cluster:
-    """Makes a cluster in `kube`'s namespace."""
+    """Return a function that creates a cluster in `kube`'s namespace."""
     return partial(make_cluster, kube)
 
 

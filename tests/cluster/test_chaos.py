@@ -1,4 +1,4 @@
-"""The command of docs/chaos-kubernetes.md, short: two faults in a cluster that it makes and takes away again."""
+"""The command of docs/chaos-kubernetes.md, in short: two faults in a cluster that it creates and deletes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.timeout(600)
 FAULTS = ("kill-forced", "zookeeper-leader")
 
 
-def test_two_faults_are_proven_and_cost_no_publication(operator: Kubectl, tmp_path: Path) -> None:
+def test_two_faults_are_proven_and_lose_no_publication(operator: Kubectl, tmp_path: Path) -> None:
     namespace = os.environ.get("MIGRATORY_TEST_NAMESPACE") or f"test-{uuid.uuid4().hex[:8]}"
     outside = os.environ.get("MIGRATORY_OPERATOR") == "outside"
     file = tmp_path / "result.json"
@@ -47,4 +47,4 @@ def test_two_faults_are_proven_and_cost_no_publication(operator: Kubectl, tmp_pa
     assert result["delivered"] == result["expected"] > 0
     assert result["recount"]["delivered"] == result["delivered"]
     assert result["report"]["verdict"] == "no report"
-    assert Kubectl(operator.kubeconfig, namespace).get("namespace", namespace) is None, "what was made is gone"
+    assert Kubectl(operator.kubeconfig, namespace).get("namespace", namespace) is None, "the namespace must be deleted"

@@ -1,6 +1,6 @@
-"""The chart: what it renders, what its schema refuses, and that manifests/install is what it renders.
+"""The chart: its output, its schema, and manifests/install, which is rendered from it.
 
-Needs helm, which `make cluster-test` builds from its Go module where there is none; no cluster.
+Requires helm, which `make cluster-test` builds from its Go module if it is missing; no cluster.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ def environment(made: dict[tuple[str, str], Object]) -> dict[str, str]:
     return {entry["name"]: entry.get("value", "") for entry in container["env"]} | {"image": container["image"]}
 
 
-def test_the_install_manifests_are_what_it_renders() -> None:
+def test_the_install_manifests_are_rendered_from_the_chart() -> None:
     assert (INSTALL / "operator.yaml").read_text() == rendered.operator(), "run `make manifests`"
 
 
-def test_it_lints() -> None:
+def test_the_chart_passes_helm_lint() -> None:
     assert "0 chart(s) failed" in run([helm(), "lint", "--strict", KUBERNETES, str(CHART)])
 
 
-def test_by_default_it_is_one_operator_with_a_cluster_role_and_no_cluster() -> None:
+def test_the_default_is_one_operator_with_a_cluster_role_and_no_cluster() -> None:
     made = objects("--no-hooks")
     assert set(made) == {
         ("ServiceAccount", "migratory"),
@@ -59,7 +59,7 @@ def test_by_default_it_is_one_operator_with_a_cluster_role_and_no_cluster() -> N
     assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
 
 
-def test_the_operator_may_let_pods_go_and_neither_change_nor_enter_them() -> None:
+def test_the_operator_may_delete_and_evict_pods_but_not_change_them() -> None:
     rules = objects("--no-hooks")["ClusterRole", "migratory-system-migratory"]["rules"]
     assert [rule["verbs"] for rule in rules if "pods/eviction" in rule["resources"]] == [["create"]]
     verbs = {verb for rule in rules if "pods" in rule["resources"] for verb in rule["verbs"]}
@@ -68,7 +68,7 @@ def test_the_operator_may_let_pods_go_and_neither_change_nor_enter_them() -> Non
     assert not [rule for rule in rules if {"pods/exec", "secrets", "nodes", "*"} & set(rule["resources"])]
 
 
-def test_in_namespaces_it_has_roles_there_and_nothing_cluster_wide() -> None:
+def test_scope_namespace_renders_roles_and_nothing_cluster_wide() -> None:
     made = objects("--no-hooks", "--set", "operator.scope=namespace,operator.namespaces={a,b}")
     kinds = [kind for kind, _ in made]
     assert not [kind for kind in kinds if kind.startswith("Cluster")]
@@ -79,7 +79,7 @@ def test_in_namespaces_it_has_roles_there_and_nothing_cluster_wide() -> None:
     assert environment(made)["MIGRATORY_NAMESPACES"] == "migratory-system,a,b"
 
 
-def test_large_numbers_zeros_and_falsehoods_are_what_was_written(tmp_path: Path) -> None:
+def test_large_numbers_zeros_and_false_are_rendered_as_given(tmp_path: Path) -> None:
     spec = {
         "brokers": {"replicas": 0},
         "topics": {"maxTopics": 1000000, "cache": {"maxBytes": 8388608}},
@@ -99,7 +99,7 @@ def test_large_numbers_zeros_and_falsehoods_are_what_was_written(tmp_path: Path)
         assert found["spec"] == spec
 
 
-def test_switches_that_are_off_are_off() -> None:
+def test_disabled_parts_are_not_rendered() -> None:
     made = objects("--no-hooks", "--set", "metrics.enabled=false,networkPolicy.enabled=false")
     assert ("Service", "migratory-metrics") not in made
     assert ("NetworkPolicy", "migratory") not in made
@@ -110,7 +110,7 @@ def test_switches_that_are_off_are_off() -> None:
     assert not monitoring & set(objects("--set", f"{MONITORED},metrics.enabled=false"))
 
 
-def test_the_clusters_monitors_are_made_as_the_operators_own(tmp_path: Path) -> None:
+def test_service_monitor_settings_apply_to_clusters_too(tmp_path: Path) -> None:
     given = {"enabled": True, "interval": "5s", "labels": {"release": "watch", "team": "market"}}
     made = objects("--no-hooks", values(tmp_path, {"metrics": {"serviceMonitor": given}}))
     own = made["ServiceMonitor", "migratory"]
@@ -121,7 +121,7 @@ def test_the_clusters_monitors_are_made_as_the_operators_own(tmp_path: Path) -> 
     assert told["MIGRATORY_MONITOR_LABELS"] == "release=watch,team=market"
 
 
-def test_the_rules_are_those_of_the_manifests_but_for_what_is_asked_otherwise() -> None:
+def test_rules_are_those_of_the_manifests_except_for_overrides() -> None:
     given = yaml.safe_load((ROOT / "manifests" / "monitoring" / "rules.yaml").read_text())["groups"]
     assert objects("--set", MONITORED)["PrometheusRule", "migratory"]["spec"]["groups"] == given
     asked = f"{MONITORED},metrics.prometheusRule.for.MigratoryBrokerMissing=7s"
@@ -140,7 +140,7 @@ def test_the_rules_are_those_of_the_manifests_but_for_what_is_asked_otherwise() 
     )
 
 
-def test_an_alert_that_is_not_there_cannot_be_told_to_wait() -> None:
+def test_an_override_of_an_unknown_alert_is_rejected() -> None:
     with pytest.raises(NodeError, match="there is no alert MigratoryBrokerMising; there are Migratory"):
         objects("--set", f"{MONITORED},metrics.prometheusRule.for.MigratoryBrokerMising=7s")
 
@@ -174,7 +174,7 @@ def test_a_tag_that_looks_like_a_number_keeps_its_text(tmp_path: Path, tag: str)
         "cluster.spec.brokers.replicas=three",
     ],
 )
-def test_what_the_schema_does_not_know_is_refused_with_its_path(given: str) -> None:
+def test_unknown_values_are_rejected_with_their_path(given: str) -> None:
     with pytest.raises(NodeError) as refused:
         template("--set", given)
     path = given.partition("=")[0]
@@ -192,7 +192,7 @@ def test_what_the_schema_does_not_know_is_refused_with_its_path(given: str) -> N
         {"cluster": {"spec": {"topics": {"maxTopics": "1000000"}}}},
     ],
 )
-def test_text_for_numbers_and_numbers_for_text_are_refused(tmp_path: Path, given: Object) -> None:
+def test_values_of_the_wrong_type_are_rejected(tmp_path: Path, given: Object) -> None:
     with pytest.raises(NodeError, match="values don't meet the specifications"):
         template(values(tmp_path, given))
 

@@ -1,6 +1,6 @@
-"""Whatever is deleted or edited comes back, what others wrote stays, and a paused cluster is left as it is.
+"""Deleted and edited objects are restored, fields of other writers stay, and a paused cluster is not changed.
 
-One cluster for all of it: each test leaves it ready.
+The tests share one cluster, and each leaves it ready.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def children(kube: Kubectl) -> dict[tuple[str, str], Object]:
     return {(one["kind"].lower(), one["metadata"]["name"]): one for one in found}
 
 
-def test_every_child_that_is_edited_or_deleted_comes_back(standing: Kubectl) -> None:
+def test_every_object_that_is_edited_or_deleted_is_restored(standing: Kubectl) -> None:
     kube = standing
     before = children(kube)
     assert set(before) == set(CHILDREN), "the list above names every child"
@@ -64,7 +64,7 @@ def test_every_child_that_is_edited_or_deleted_comes_back(standing: Kubectl) -> 
     assert any("ServiceAccount quotes was deleted" in message for message in told)
 
 
-def test_a_field_of_a_statefulset_that_somebody_changed_is_as_asked_for_again(standing: Kubectl) -> None:
+def test_an_edited_stateful_set_is_restored(standing: Kubectl) -> None:
     standing("scale", "statefulset", "quotes-broker", "--replicas=2")
     standing.until(
         lambda: (standing.get("statefulset", "quotes-broker") or {})["spec"]["replicas"] == 3, "three replicas", 60
@@ -72,7 +72,7 @@ def test_a_field_of_a_statefulset_that_somebody_changed_is_as_asked_for_again(st
     standing.ready("quotes")
 
 
-def test_another_writers_condition_stays(standing: Kubectl) -> None:
+def test_conditions_of_other_writers_stay(standing: Kubectl) -> None:
     theirs = {
         "type": "Audited",
         "status": "True",
@@ -94,12 +94,12 @@ def test_another_writers_condition_stays(standing: Kubectl) -> None:
     assert standing.condition("quotes", "Audited") == ("True", "ByHand")
 
 
-def test_paused_nothing_is_mended_until_it_goes_on(standing: Kubectl) -> None:
+def test_a_paused_cluster_is_repaired_after_it_resumes(standing: Kubectl) -> None:
     standing("annotate", "mgc", "quotes", "migratory.dev/paused=true")
     standing.until(lambda: standing.condition("quotes", "Progressing") == ("False", "Paused"), "paused", 60)
     standing("delete", "poddisruptionbudget", "quotes-broker")
     standing("delete", "pod", "quotes-broker-1", "--wait=false")
-    # the status goes on, so the operator has looked
+    # The status is still written, so the operator has reconciled.
     standing.until(lambda: standing.condition("quotes", "Ready")[0] == "False", "not ready", 60)
     standing.ready("quotes")
     assert standing.get("poddisruptionbudget", "quotes-broker") is None
@@ -108,7 +108,7 @@ def test_paused_nothing_is_mended_until_it_goes_on(standing: Kubectl) -> None:
     standing.until(lambda: standing.get("poddisruptionbudget", "quotes-broker"), "the disruption budget", 60)
 
 
-def test_a_roll_of_zookeeper_stops_at_its_first_failure(standing: Kubectl) -> None:
+def test_a_rollout_of_zookeeper_stops_at_its_first_failure(standing: Kubectl) -> None:
     kube = standing
     kube.ready("quotes")
     selector = "app.kubernetes.io/component=zookeeper"

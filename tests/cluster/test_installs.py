@@ -1,6 +1,6 @@
-"""By Helm: everything with one command, an upgrade, and nothing left; or operators of one namespace each.
+"""Installation, upgrade and removal with Helm; operators of one namespace each.
 
-The operator of all namespaces is away meanwhile: there must never be two for one cluster.
+The operator of all namespaces is stopped meanwhile: a cluster must not have two.
 """
 
 from __future__ import annotations
@@ -25,9 +25,7 @@ def by_helm(kube: Kubectl, *arguments: str) -> str:
     return rendered.by_helm(kube.kubeconfig, kube.namespace, *arguments)
 
 
-def test_one_command_brings_a_cluster_that_is_upgraded_and_uninstalled_without_a_trace(
-    alone: None, kube: Kubectl
-) -> None:
+def test_helm_installs_upgrades_and_uninstalls_a_cluster(alone: None, kube: Kubectl) -> None:
     wanted = ("--set", "cluster.create=true,cluster.name=quotes,cluster.spec.topics.groups=20",
               "--set", "cluster.spec.brokers.drain.period=2s")  # fmt: skip
     told = by_helm(kube, "install", "whole", str(CHART), "--wait", "--timeout=3m", *wanted)
@@ -35,7 +33,7 @@ def test_one_command_brings_a_cluster_that_is_upgraded_and_uninstalled_without_a
     kube.ready("quotes")
     assert "Phase:          Succeeded" in by_helm(kube, "test", "whole", "--timeout=2m")
 
-    # an older definition, as from an older release: the upgrade brings it up to date
+    # An older definition, as of an older release: the upgrade updates it.
     columns = (kube.get("crd", CRD) or {})["spec"]["versions"][0]["additionalPrinterColumns"]
     first = "/spec/versions/0/additionalPrinterColumns/0"
     kube("patch", "crd", CRD, "--type=json", "-p", json.dumps([{"op": "remove", "path": first}]))
@@ -63,7 +61,7 @@ def test_one_command_brings_a_cluster_that_is_upgraded_and_uninstalled_without_a
 
 @pytest.fixture(scope="module")
 def two(alone: None, operator: Kubectl) -> Iterator[tuple[Kubectl, Kubectl]]:
-    """Two namespaces, each with an operator of its own and a cluster; the clusters have one name."""
+    """Create two namespaces, each with its own operator and a cluster of the same name."""
     namespace = contextmanager(own_namespace)
     only_here = "operator.scope=namespace,operator.resyncSeconds=2,crds.upgrade=false"
     with namespace(operator.kubeconfig) as first, namespace(operator.kubeconfig) as second:
@@ -73,7 +71,7 @@ def two(alone: None, operator: Kubectl) -> Iterator[tuple[Kubectl, Kubectl]]:
         for kube in (first, second):
             kube.ready("quotes")
         yield first, second
-        # the namespaces are deleted with the clusters in them, and nobody left to look after these
+        # The namespaces are deleted with the clusters in them, and without an operator.
         for kube in (first, second):
             kube("delete", "deployment", "own", "--wait=true")
 
@@ -83,7 +81,7 @@ def account(kube: Kubectl) -> str:
     return f"--as=system:serviceaccount:{kube.namespace}:{operator['spec']['serviceAccountName']}"
 
 
-def test_a_role_is_enough(two: tuple[Kubectl, Kubectl]) -> None:
+def test_an_operator_of_one_namespace_needs_only_a_role(two: tuple[Kubectl, Kubectl]) -> None:
     kube, other = two
     names = [one["metadata"]["name"] for one in kube.list("clusterroles,clusterrolebindings")]
     assert not [name for name in names if kube.namespace in name]
@@ -101,7 +99,7 @@ def test_a_role_is_enough(two: tuple[Kubectl, Kubectl]) -> None:
         other("auth", "can-i", "list", "pods", account(kube))
 
 
-def test_two_such_operators_dont_touch_each_others_clusters(two: tuple[Kubectl, Kubectl]) -> None:
+def test_operators_of_two_namespaces_are_independent(two: tuple[Kubectl, Kubectl]) -> None:
     kube, other = two
 
     def weighed(where: Kubectl, weight: int) -> bool:

@@ -1,4 +1,4 @@
-"""Pods are deleted without grace while publications flow; the load generator accounts for every delivery."""
+"""Deletion of pods without grace under load: the load generator accounts for every delivery."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NAME = "quotes"
 NOW = ("--grace-period=0", "--force")
 
 
-def test_a_broker_that_is_deleted_without_grace_costs_no_publication(standing: Kubectl) -> None:
+def test_deleting_a_broker_without_grace_loses_no_publication(standing: Kubectl) -> None:
     kube = standing
     load(kube, "broker-dies", 40)
     brokers = (kube.get("mgc", NAME) or {})["status"]["brokers"]
@@ -23,7 +23,7 @@ def test_a_broker_that_is_deleted_without_grace_costs_no_publication(standing: K
     assert set(flawless(kube, "broker-dies")["reconnect_reasons"]) - {"moved"}, "nobody noticed"
 
 
-def test_zookeeper_pods_that_are_deleted_one_and_then_all_cost_no_publication(standing: Kubectl) -> None:
+def test_deleting_one_and_then_all_zookeeper_pods_loses_no_publication(standing: Kubectl) -> None:
     kube = standing
     kube.ready(NAME)
     load(kube, "zookeeper-dies", 60)

@@ -1,7 +1,6 @@
-"""A real Prometheus with the objects that the chart installs and the operator makes: what it scrapes, what fires when
-something fails and clears when it is mended; and the commands of the runbooks, each of which is run.
+"""A real Prometheus with the objects of the chart and the operator: targets, alerts, and the runbooks' commands.
 
-The operator is one of the namespace's own, installed by Helm with a cluster, so that its series are scraped as well.
+Helm installs an operator and a cluster in the namespace, so that the operator's series are scraped as well.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ SOON = (
     "MigratoryClusterDegraded",
     "MigratoryObjectiveNotMeasured",
 )
-"""Alerts that wait for minutes; here for less, as the chart's values allow."""
+"""Shorter waiting times of alerts, which the chart's values allow."""
 VALUES = (
     "crds.upgrade=false,operator.scope=namespace,operator.resyncSeconds=2",
     "metrics.serviceMonitor.enabled=true,metrics.podMonitor.enabled=true,metrics.prometheusRule.enabled=true",
@@ -46,7 +45,7 @@ VALUES = (
 
 @pytest.fixture(scope="module")
 def prometheus(alone: None, shared: Kubectl) -> Iterator[Prometheus]:
-    """Not that of conftest.py: Helm brings the chart's objects, an operator and a cluster of three."""
+    """Run Prometheus with the chart's objects, an operator and a cluster of three that Helm installs."""
     tag = BROKER_IMAGE.rpartition(":")[2]
     sets = [part for values in VALUES for part in ("--set", values)]
     with watching(shared, objects=()) as found:
@@ -58,7 +57,7 @@ def prometheus(alone: None, shared: Kubectl) -> Iterator[Prometheus]:
 
 
 def load(kube: Kubectl, run: str, seconds: int) -> None:
-    """Publishers and subscribers that tell their metrics, so that a PodMonitor finds them."""
+    """Start publishers and subscribers with metrics, in a pod that the PodMonitor selects."""
     Pods(kube).start(
         run, "bench", "run", "--server", f"ws://{NAME}-clients:8080/ws", "--subscribers", "30", "--topics", "10",
         "--rate", "5", "--publishers", "4", "--duration", str(seconds), "--warmup", "1", "--workers", "1",
@@ -69,19 +68,19 @@ def load(kube: Kubectl, run: str, seconds: int) -> None:
 
 
 def scraped(kube: Kubectl, prometheus: Prometheus, *pods: str) -> None:
-    """A monitor that is new reaches Prometheus at the kubelet's pace, with which it renews what pods have mounted."""
+    """Wait until pods are scraped. A new monitor reaches Prometheus when the kubelet updates its mounted files."""
     kube.until(lambda: set(pods) <= set(prometheus.up()), f"scrapes of {pods}", 180)
 
 
 def names_in_docs() -> set[str]:
-    """Of the brokers' and clients' tables, but for what brokers with I/O processes alone have."""
+    """Return the metrics in the brokers' and clients' tables, except those of I/O processes."""
     text = (ROOT / "docs" / "reference" / "metrics.md").read_text()
     names = {name for row in re.findall(r"^\| (`.+?) \|", text, re.M) for name in re.findall(r"`([a-z_]+)", row)}
     return {name for name in names if not name.startswith("migratory_io_")}
 
 
 def names_in_use() -> set[str]:
-    """Of all rules, alerts and panels, but for what rules record."""
+    """Return the metrics in all rules, alerts and panels, except recorded ones."""
     panels = json.loads((ROOT / "manifests" / "monitoring" / "dashboard.json").read_text())["panels"]
     queries = [target["expr"] for panel in panels for target in panel.get("targets", [])]
     rules = [rule for group in RULES for rule in group["rules"]]
@@ -91,14 +90,14 @@ def names_in_use() -> set[str]:
     return {word for word in words - recorded if re.match(r"(migratory|process)_\w+$", word)}
 
 
-def test_brokers_load_and_operator_are_scraped_and_every_name_is_exported(
+def test_all_targets_are_scraped_and_every_documented_metric_is_exported(
     prometheus: Prometheus, shared: Kubectl
 ) -> None:
     (operator,) = [one["metadata"]["name"] for one in shared.list("pods", OPERATOR)]
     scraped(shared, prometheus, *BROKERS, operator)
     load(shared, "load", 20)
     scraped(shared, prometheus, "load")
-    # each broker once, under the cluster's name and in its namespace
+    # Each broker once, under the cluster's name and in its namespace.
     count = f'count by (cluster, namespace) (migratory_member{{namespace="{shared.namespace}"}})'
     shared.until(lambda: prometheus.ask(count) == [({"cluster": NAME, "namespace": shared.namespace}, 3.0)], count, 60)
     known = f'migratory_operator_condition{{namespace="{shared.namespace}",cluster="{NAME}",type="Ready"}}'
@@ -130,7 +129,7 @@ def test_every_rule_is_loaded_and_can_be_evaluated(prometheus: Prometheus, share
 
 
 def fires(kube: Kubectl, prometheus: Prometheus, alert: str, **labels: str) -> None:
-    """With everything that a person is told, down to a runbook that is there."""
+    """Wait until the alert fires, and check its annotations and its runbook."""
     kube.until(lambda: prometheus.firing(alert, **labels), f"{alert} fires", 120)
     (told,) = {
         json.dumps(one["annotations"], sort_keys=True)
@@ -146,7 +145,7 @@ def clears(kube: Kubectl, prometheus: Prometheus, *alerts: str) -> None:
     kube.until(lambda: not [one for alert in alerts for one in prometheus.firing(alert)], f"{alerts} clear", 120)
 
 
-def test_a_broker_that_is_missing_is_told_until_it_is_back(prometheus: Prometheus, shared: Kubectl) -> None:
+def test_alerts_for_a_missing_broker_fire_until_it_is_back(prometheus: Prometheus, shared: Kubectl) -> None:
     kube = shared
     kube.patch("mgc", NAME, {"spec": {"brokers": {"image": NOWHERE}}})
     alerts = ("MigratoryBrokerMissing", "MigratoryClusterNotReady", "MigratoryClusterDegraded")
@@ -158,7 +157,9 @@ def test_a_broker_that_is_missing_is_told_until_it_is_back(prometheus: Prometheu
     clears(kube, prometheus, *alerts)
 
 
-def test_groups_without_a_coordinator_are_told_until_zookeeper_is_back(prometheus: Prometheus, shared: Kubectl) -> None:
+def test_the_alert_for_uncoordinated_groups_fires_until_zookeeper_is_back(
+    prometheus: Prometheus, shared: Kubectl
+) -> None:
     kube = shared
     kube.patch("mgc", NAME, {"spec": {"zookeeper": {"image": NOWHERE}}})
     kube("delete", "pod", f"{NAME}-zookeeper-0", "--grace-period=0", "--force")
@@ -203,11 +204,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
 pathlib.Path("/tmp/mode").write_text("bad")
 http.server.ThreadingHTTPServer(("", 9100), Handler).serve_forever()
 """
-"""An exporter that says what a load would if promises were broken, which no fault here brings about: deliveries that
-are late or lost as long as it is told to, and resumes whose histogram lacks the objective's bound."""
+"""An exporter with the metrics of a load that misses objectives, which no fault here causes.
+
+Deliveries are late or lost while its mode is bad, and the histogram of resumes lacks the objective's bound.
+"""
 
 
-def test_a_budget_that_burns_is_told_until_deliveries_are_in_time(prometheus: Prometheus, shared: Kubectl) -> None:
+def test_the_burn_rate_alert_fires_until_deliveries_are_in_time(prometheus: Prometheus, shared: Kubectl) -> None:
     kube = shared
     Pods(kube).start("made-up", "-c", MADE_UP, command=["python3"], ports=[{"name": "metrics", "containerPort": 9100}])
     kube("label", "pod", "made-up", "migratory.dev/metrics=clients")
@@ -229,7 +232,7 @@ def test_every_command_of_the_runbooks_runs(prometheus: Prometheus, shared: Kube
     blocks = commands(ROOT / "docs" / "operations" / page)
     assert len(blocks) > 10
     assert "NS=market NAME=quotes" in blocks[0]
-    # What the first blocks define is there for all others, as in the shell of who follows them.
+    # Definitions of the first blocks apply to all others, as in one shell.
     known = "\n".join(line for block in blocks for line in block.splitlines() if re.match(r"export |\w+\(\) ", line))
     for block in blocks:
         script = f"{known}\nset -e\n{block}".replace("NS=market NAME=quotes", f"NS={shared.namespace} NAME={NAME}")
@@ -245,9 +248,7 @@ def objects(kube: Kubectl) -> list[Object]:
     return kube.list("servicemonitors,podmonitors,prometheusrules")
 
 
-def test_a_clusters_monitor_goes_with_it_and_comes_back_while_it_is_there(
-    prometheus: Prometheus, shared: Kubectl
-) -> None:
+def test_a_service_monitor_is_restored_and_deleted_with_its_cluster(prometheus: Prometheus, shared: Kubectl) -> None:
     kube = shared
     names = {(one["kind"], one["metadata"]["name"]) for one in objects(kube)}
     assert names == {

@@ -1,4 +1,5 @@
-"""An operator that dies amid a change, is away, hears by watches alone or can't reach the API server misses nothing.
+"""The operator misses no change when it is killed, stopped, without resync or cut off from the API server.
+
 It keeps the clusters of two namespaces apart.
 """
 
@@ -30,18 +31,18 @@ def weigh(kube: Kubectl, weight: int) -> None:
 
 @pytest.fixture(scope="module")
 def small(operator: Kubectl, shared: Kubectl) -> Kubectl:
-    """The module's namespace with a cluster of one broker, whose operator was killed while it made it."""
+    """Create a cluster of one broker, and kill the operator meanwhile."""
     make_cluster(shared, ONE, ready=False)
     shared.until(lambda: shared.list("statefulsets"), "the first StatefulSet")
     operator("delete", "pod", "-l", LABEL, "--grace-period=0", "--force")
     return shared
 
 
-def test_an_operator_that_is_killed_amid_a_change_completes_it(small: Kubectl) -> None:
+def test_an_operator_killed_during_a_change_completes_it(small: Kubectl) -> None:
     small.ready("quotes")
 
 
-def test_a_change_while_there_is_no_operator_is_carried_out_by_the_next(operator: Kubectl, small: Kubectl) -> None:
+def test_a_change_without_an_operator_is_applied_by_the_next(operator: Kubectl, small: Kubectl) -> None:
     small.ready("quotes")
     operator("scale", "deployment", "migratory", "--replicas=0")
     operator.until(lambda: not operator.list("pods", LABEL), "no operator")
@@ -52,8 +53,8 @@ def test_a_change_while_there_is_no_operator_is_carried_out_by_the_next(operator
     small.until(lambda: small.get("service", "quotes-clients"), "what was deleted meanwhile", 60)
 
 
-def test_watches_alone_suffice_while_they_work(operator: Kubectl, small: Kubectl) -> None:
-    """With an hour between two looks at everything, what is changed and deleted is noticed all the same."""
+def test_watches_alone_suffice_without_resync(operator: Kubectl, small: Kubectl) -> None:
+    """With an hour between two resyncs, changes and deletions are still noticed."""
     operator("set", "env", "deployment/migratory", "MIGRATORY_RESYNC_SECONDS=3600")
     try:
         operator("rollout", "status", "deployment/migratory", "--timeout=120s", limit=150)
@@ -70,7 +71,7 @@ def test_watches_alone_suffice_while_they_work(operator: Kubectl, small: Kubectl
 
 
 def untouched(kube: Kubectl) -> dict[str, object]:
-    """What would change when somebody wrote to the cluster's objects, or replaced its pods."""
+    """Return what would change if anybody wrote to the cluster's objects, or replaced its pods."""
     kinds = "serviceaccounts,networkpolicies,services,configmaps,pdb,statefulsets"
     objects = kube.list(kinds, "app.kubernetes.io/managed-by=migratory-operator")
     found: dict[str, object] = {
@@ -86,7 +87,7 @@ def subscribed(kube: Kubectl) -> bool:
     return "complete" in Pods(kube).log("sub")
 
 
-def test_clusters_of_one_name_in_two_namespaces_dont_touch_each_other(small: Kubectl, kube: Kubectl) -> None:
+def test_clusters_of_one_name_in_two_namespaces_are_independent(small: Kubectl, kube: Kubectl) -> None:
     small.ready("quotes")
     before, weighed = untouched(small), weights(small)
     assert len(before) > 8
@@ -117,7 +118,7 @@ def test_clusters_of_one_name_in_two_namespaces_dont_touch_each_other(small: Kub
 
 @contextmanager
 def cut_off(address: str) -> Iterator[None]:
-    """Packets of a pod to the API server vanish, as in a network that has lost a path: nothing is refused or closed."""
+    """Drop a pod's packets to the API server, as a network does that lost a path: nothing is refused or closed."""
     rule = ["-s", address, "-p", "tcp", "--dport", "6443", "-j", "DROP"]
     chains = ("FORWARD", "INPUT")
     for chain in chains:
@@ -135,7 +136,7 @@ def cut_off(address: str) -> Iterator[None]:
             subprocess.run(["iptables", "-D", chain, *rule], check=True)
 
 
-def test_an_edit_while_the_api_server_is_silent_is_carried_out(operator: Kubectl, small: Kubectl) -> None:
+def test_an_edit_while_the_api_server_is_silent_is_applied_later(operator: Kubectl, small: Kubectl) -> None:
     small.ready("quotes")
     before = weights(small)
     (pod,) = operator.list("pods", LABEL)
@@ -144,7 +145,7 @@ def test_an_edit_while_the_api_server_is_silent_is_carried_out(operator: Kubectl
         weigh(small, 42)
         deadline = time.monotonic() + SECONDS
         while time.monotonic() < deadline:
-            # its own pages answer all the while, so it is not restarted
+            # Its own health endpoints answer meanwhile, so it is not restarted.
             with urllib.request.urlopen(f"http://{address}:8080/healthz", timeout=5) as answer:
                 assert answer.status == 200
             time.sleep(5)  # of the fault's own length

@@ -1,4 +1,4 @@
-"""Invalid resources are refused by the API server, with the field; impossible ones are told and heal when mended."""
+"""Invalid resources are rejected with the field; impossible ones are reported, and recover when corrected."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def apply(kube: Kubectl, spec: Object, name: str = "q", *, dry: bool = True) -> 
 
 
 @pytest.mark.parametrize(
-    ("spec", "says"),
+    ("spec", "expected"),
     [
         ({"brokers": {"replicas": 0}}, "spec.brokers.replicas"),
         ({"brokers": {"replicas": 100}}, "spec.brokers.replicas"),
@@ -62,10 +62,10 @@ def apply(kube: Kubectl, spec: Object, name: str = "q", *, dry: bool = True) -> 
         ({"security": {"tokens": {"secretName": "t"}}}, 'unknown field "spec.security"'),
     ],
 )  # fmt: skip
-def test_what_is_invalid_is_refused_with_the_field(shared: Kubectl, spec: Object, says: str) -> None:
+def test_invalid_resources_are_rejected_with_the_field(shared: Kubectl, spec: Object, expected: str) -> None:
     with pytest.raises(Refused) as refused:
         apply(shared, spec)
-    assert says in str(refused.value)
+    assert expected in str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -79,12 +79,12 @@ def test_what_is_invalid_is_refused_with_the_field(shared: Kubectl, spec: Object
         {"brokers": {"replicas": 1}, "delivery": {"minCopies": 1}, "zookeeper": {"replicas": 1}},
     ],
 )
-def test_what_is_valid_is_taken(shared: Kubectl, spec: Object) -> None:
+def test_valid_resources_are_accepted(shared: Kubectl, spec: Object) -> None:
     apply(shared, spec)
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "expected"),
     [
         ({"topics": {"groups": 21}}, "spec.topics.groups"),
         ({"zookeeper": {"replicas": 1}}, "spec.zookeeper.replicas"),
@@ -93,16 +93,16 @@ def test_what_is_valid_is_taken(shared: Kubectl, spec: Object) -> None:
         ({"zookeeper": {"external": "zk:2181"}}, "spec.zookeeper.external"),
     ],
 )
-def test_what_is_fixed_is_not_changed(shared: Kubectl, change: Object, says: str) -> None:
+def test_immutable_fields_cannot_be_changed(shared: Kubectl, change: Object, expected: str) -> None:
     shared.apply(paused({"topics": {"groups": 20}}))
     with pytest.raises(Refused) as refused:
         shared.patch("mgc", "fixed", {"spec": change})
-    assert says in str(refused.value)
+    assert expected in str(refused.value)
     assert "is immutable: delete and create the cluster" in str(refused.value)
 
 
 def paused(spec: Object) -> Object:
-    """A resource that nothing is made of."""
+    """Return a paused resource, for which nothing is created."""
     return {
         "apiVersion": "migratory.dev/v1alpha1",
         "kind": "MigratoryCluster",
@@ -112,7 +112,7 @@ def paused(spec: Object) -> Object:
 
 
 @pytest.mark.parametrize("name", ["m" * 41, "m" * 52, "m" * 63, "m" * 64, "1st", "a.b"])
-def test_a_name_that_leaves_no_room_is_refused_with_the_limit(shared: Kubectl, name: str) -> None:
+def test_a_name_that_is_too_long_is_rejected_with_the_limit(shared: Kubectl, name: str) -> None:
     with pytest.raises(Refused, match=r"metadata\.name: allowed: 1 to 40"):
         apply(shared, {}, name)
 
@@ -122,7 +122,7 @@ IMAGE, SIZE, TAKEN = "image", "size", "taken"
 
 @pytest.fixture(scope="module")
 def impossible(shared: Kubectl) -> Kubectl:
-    """Three clusters that are valid and can't be, side by side."""
+    """Create three clusters that are valid but impossible."""
     shared("create", "configmap", f"{TAKEN}-servers", "--from-literal=mine=yes")
     one = ONE["brokers"]
     make_cluster(shared, {**ONE, "brokers": {**one, "image": "nowhere.invalid/no/such:1"}}, IMAGE, ready=False)
@@ -133,7 +133,7 @@ def impossible(shared: Kubectl) -> Kubectl:
 
 
 def warned(kube: Kubectl, name: str) -> set[str]:
-    """Reasons of the warnings about a cluster."""
+    """Return the reasons of the warnings about a cluster."""
     return {
         event["reason"]
         for event in kube.list("events")
@@ -142,7 +142,7 @@ def warned(kube: Kubectl, name: str) -> set[str]:
     }
 
 
-def test_an_image_that_is_not_there_is_told_and_mended_by_correcting_it(impossible: Kubectl) -> None:
+def test_a_missing_image_is_reported_until_it_is_corrected(impossible: Kubectl) -> None:
     kube = impossible
     pulling = {"ErrImagePull", "ImagePullBackOff"}
     kube.until(lambda: kube.condition(IMAGE, "Degraded")[1] in pulling, "the condition", 90)
@@ -152,7 +152,7 @@ def test_an_image_that_is_not_there_is_told_and_mended_by_correcting_it(impossib
     kube.until(lambda: kube.condition(IMAGE, "Degraded")[0] == "False", "nothing degraded", 30)
 
 
-def test_a_pod_that_fits_no_node_is_told_and_mended_by_asking_for_less(impossible: Kubectl) -> None:
+def test_an_unschedulable_pod_is_reported_until_its_request_is_lowered(impossible: Kubectl) -> None:
     kube = impossible
     kube.until(lambda: kube.condition(SIZE, "Degraded") == ("True", "Unschedulable"), "the condition", 90)
     kube.until(lambda: "Unschedulable" in warned(kube, SIZE), "the Event", 30)
@@ -160,7 +160,7 @@ def test_a_pod_that_fits_no_node_is_told_and_mended_by_asking_for_less(impossibl
     kube.ready(SIZE)
 
 
-def test_a_name_that_something_else_has_is_told_and_taken_when_it_is_free(impossible: Kubectl) -> None:
+def test_a_name_of_another_owner_is_reported_until_it_is_free(impossible: Kubectl) -> None:
     kube, name = impossible, f"{TAKEN}-servers"
     kube.until(lambda: kube.condition(TAKEN, "Degraded") == ("True", "NameTaken"), "the condition", 120)
     kube.until(lambda: "NameTaken" in warned(kube, TAKEN), "the Event", 30)

@@ -1,7 +1,6 @@
-"""SLAReports whose run does not come to its end: a last phase with the reason, and nothing that goes on.
+"""SLAReports whose run fails: a final phase with the reason, and no leftovers.
 
-The cluster is paused, so that there are no pods but those of reports. All reports are asked for at once, for each of
-them mostly waits.
+The cluster is paused, so that only reports have pods. All reports are created at once, because each one mostly waits.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ def status(kube: Kubectl, name: str) -> Object:
 
 
 def failed(kube: Kubectl, name: str, limit: float = 180) -> str:
-    """The reason, once it has failed."""
+    """Wait until the report has failed, and return the reason."""
     kube.until(lambda: status(kube, name).get("phase") in ("Succeeded", "Failed"), f"the end of {name}", limit)
     found = status(kube, name)
     assert found["phase"] == "Failed", found
@@ -41,7 +40,7 @@ def failed(kube: Kubectl, name: str, limit: float = 180) -> str:
 
 
 def things(kube: Kubectl, name: str) -> list[str]:
-    """What there is of a report's run, whoever made it: Spark's own objects have names and labels of Spark's."""
+    """Return all objects of a report's run, including those with Spark's own names and labels."""
     run = status(kube, name).get("runId") or name
     return [
         f"{one['kind']} {one['metadata']['name']}"
@@ -56,7 +55,7 @@ def pods(kube: Kubectl, name: str, component: str) -> list[Object]:
 
 @pytest.fixture(scope="module")
 def asked(shared: Kubectl) -> Kubectl:
-    """The module's namespace, in which all of its reports are under way."""
+    """Create all reports in the module's namespace."""
     kube = shared
     url = slow_metrics(kube, now())
     kube.apply(
@@ -85,7 +84,7 @@ def asked(shared: Kubectl) -> Kubectl:
     return kube
 
 
-def test_an_operator_that_is_killed_after_it_submitted_leads_to_one_run(operator: Kubectl, asked: Kubectl) -> None:
+def test_an_operator_killed_after_submission_leads_to_one_run(operator: Kubectl, asked: Kubectl) -> None:
     kube = asked
     job = kube.until(lambda: kube.list("jobs", "migratory.dev/report=mid-run"), "a Job", 60)[0]["metadata"]
     home = next(
@@ -104,7 +103,7 @@ def test_an_operator_that_is_killed_after_it_submitted_leads_to_one_run(operator
     assert len(pods(kube, "mid-run", "sla-submit")) == 1
 
 
-def test_a_report_that_is_deleted_amid_its_work_leaves_nothing(asked: Kubectl) -> None:
+def test_a_report_deleted_while_it_runs_leaves_nothing(asked: Kubectl) -> None:
     kube = asked
     kube.until(lambda: len(pods(kube, "mid-run", "sla-executor")) == 2, "two executors", 420)
     owned = things(kube, "mid-run")
@@ -128,7 +127,7 @@ def test_a_report_that_is_deleted_amid_its_work_leaves_nothing(asked: Kubectl) -
     assert before, "there were Services and ConfigMaps"
 
 
-def test_an_evicted_driver_ends_the_report_with_that_reason(asked: Kubectl) -> None:
+def test_an_evicted_driver_fails_the_report_with_that_reason(asked: Kubectl) -> None:
     kube = asked
     kube.until(lambda: status(kube, "evicted").get("phase") == "Running", "the driver", 180)
     (driver,) = pods(kube, "evicted", "sla-driver")
@@ -143,7 +142,7 @@ def test_an_evicted_driver_ends_the_report_with_that_reason(asked: Kubectl) -> N
     ]
 
 
-def test_what_can_not_start_is_told_with_the_reason(asked: Kubectl) -> None:
+def test_pods_that_cannot_start_fail_the_report_with_a_reason(asked: Kubectl) -> None:
     kube = asked
     assert failed(kube, "no-image") == "ImagePullBackOff"
     assert failed(kube, "too-large") == "Unschedulable"
@@ -151,13 +150,13 @@ def test_what_can_not_start_is_told_with_the_reason(asked: Kubectl) -> None:
         kube.until(lambda name=name: not kube.list("pods", f"migratory.dev/report={name}"), "no pod left", 60)  # type: ignore[misc]
 
 
-def test_a_driver_that_hangs_is_ended(asked: Kubectl) -> None:
+def test_a_driver_that_hangs_is_ended_at_its_deadline(asked: Kubectl) -> None:
     kube = asked
     assert failed(kube, "hangs") == "DeadlineExceeded"
     kube.until(lambda: not kube.list("pods", "migratory.dev/report=hangs"), "no pod left", 60)
 
 
-def test_a_prometheus_that_can_not_be_asked_is_named(asked: Kubectl) -> None:
+def test_an_unreachable_prometheus_is_named(asked: Kubectl) -> None:
     kube = asked
     assert failed(kube, "no-answer") in ("SamplesUnreadable", "DeadlineExceeded")
     table = kube("get", "slar").splitlines()
@@ -165,7 +164,7 @@ def test_a_prometheus_that_can_not_be_asked_is_named(asked: Kubectl) -> None:
     assert kube.condition("quotes", "SLAMet") == ("Unknown", "ReportFailed")
 
 
-def test_a_schedule_makes_one_report_for_a_slot(asked: Kubectl) -> None:
+def test_a_schedule_makes_one_report_per_slot(asked: Kubectl) -> None:
     kube = asked
 
     def scheduled() -> list[Object]:
@@ -179,6 +178,6 @@ def test_a_schedule_makes_one_report_for_a_slot(asked: Kubectl) -> None:
     assert (owner["kind"], owner["name"]) == ("MigratoryCluster", "quotes")
 
 
-def test_a_report_says_the_same_for_ever(asked: Kubectl) -> None:
+def test_a_reports_spec_is_immutable(asked: Kubectl) -> None:
     with pytest.raises(Refused, match="is immutable: create another report"):
         asked.patch("slar", "hangs", {"spec": {"window": "2m"}})

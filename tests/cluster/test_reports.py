@@ -1,5 +1,6 @@
-"""An SLAReport of what a real Prometheus scraped, judged against what the load generator counted itself; a promise that
-is broken, with the chart's alert in that Prometheus, and kept again; the report as files, and its rows on a volume.
+"""An SLAReport from a real Prometheus, compared with the load generator's own counts.
+
+Also a missed objective with the chart's alert, and its end; the report as files, and its rows on a volume.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ EASY: Object = {"name": "fast", "type": "latency", "threshold": "1m", "target": 
 
 
 class Measured(NamedTuple):
-    """A load that has ended, what it counted, and the window that has all of it."""
+    """Run a load, and return its counts and the window that contains all of it."""
 
     kube: Kubectl
     prometheus: Prometheus
@@ -55,10 +56,10 @@ def measured(shared: Kubectl) -> Measured:
     )  # fmt: skip
     kube("label", "pod", "load", *(f"{name}={value}" for name, value in CLIENTS.items()))
     kube.until(lambda: watch.value('up{job="client"}') == 1, "the load is scraped", 120)
-    # What it counted before its first scrape counts from zero: its process is hardly older than the window.
+    # Its counters start at zero within the window: the process is hardly older.
     start = int(time.time()) - 3
     account = pods.account("load", 300)
-    # It can be scraped to its very end, half a minute after the last delivery.
+    # It can be scraped for half a minute after the last delivery.
     (container,) = (kube.get("pod", "load") or {})["status"]["containerStatuses"]
     end = container["state"]["terminated"]["finishedAt"]
     window = f"{round(datetime.fromisoformat(end).timestamp()) - start}s"
@@ -66,7 +67,7 @@ def measured(shared: Kubectl) -> Measured:
 
 
 def report(measured: Measured, name: str, spark: Object) -> Object:
-    """The status of a report of the load's window, once it has ended."""
+    """Return the status of a report on the load's window, once it has ended."""
     kube = measured.kube
     spec = {"cluster": "quotes", **measured.window, "spark": spark}
     kube.apply({"apiVersion": "migratory.dev/v1alpha1", "kind": "SLAReport", "metadata": {"name": name}, "spec": spec})
@@ -79,7 +80,7 @@ def report(measured: Measured, name: str, spark: Object) -> Object:
 
 
 def alerts(measured: Measured, count: int) -> None:
-    """So many alerts of the cluster's broken promise fire. An operator outside of the cluster is not scraped."""
+    """Return the number of firing alerts for the missed objective. An operator outside of the cluster is not scraped."""
     if os.environ.get("MIGRATORY_OPERATOR") != "outside":
         kube, found = measured.kube, measured.prometheus
         labels = {"namespace": kube.namespace, "cluster": "quotes"}
@@ -92,9 +93,7 @@ def events(kube: Kubectl) -> list[str]:
     return [one["reason"] for one in found if one["involvedObject"]["kind"] == "MigratoryCluster"]
 
 
-def test_driver_and_two_executors_count_what_the_load_generator_counted_and_a_miss_is_told(
-    measured: Measured, tmp_path: Path
-) -> None:
+def test_a_report_has_the_load_generators_counts_and_a_miss_is_reported(measured: Measured, tmp_path: Path) -> None:
     kube, account = measured.kube, measured.account
     assert account["expected"] > 1000
     alerts(measured, 0)
@@ -137,7 +136,7 @@ def test_driver_and_two_executors_count_what_the_load_generator_counted_and_a_mi
     assert {path.split("/")[2] for path in tables} == {"objectives", "latency"}, tables
 
 
-def test_kept_again_it_clears(measured: Measured) -> None:
+def test_a_met_objective_clears_condition_and_alert(measured: Measured) -> None:
     kube = measured.kube
     kube.patch("mgc", "quotes", {"spec": {"sla": {"objectives": [COMPLETE, EASY]}}})
     status = report(measured, "second", {"executors": 0})

@@ -1,4 +1,4 @@
-"""Updates replace one pod after the other while nothing is lost; the first that fails stops them."""
+"""Rollouts replace one pod at a time and lose nothing; the first failure stops them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def happened(kube: Kubectl) -> list[str]:
 
 
 def test_image_configuration_and_zookeeper_are_updated_under_load(operator: Kubectl, standing: Kubectl) -> None:
-    """The operator is killed meanwhile, unless it is one that runs outside of the cluster."""
+    """The operator is killed meanwhile, unless it runs outside of the cluster."""
     kube = standing
     settled(kube)
     old, led = {**uids(kube, MEMBERS), **uids(kube, BROKERS)}, leader(kube)
@@ -63,7 +63,7 @@ def test_image_configuration_and_zookeeper_are_updated_under_load(operator: Kube
 
     pods = sorted(six(kube), key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
     order = [pod["metadata"]["name"] for pod in pods]
-    assert not {pod["metadata"]["uid"] for pod in pods} & set(old.values()), "every pod is new"
+    assert not {pod["metadata"]["uid"] for pod in pods} & set(old.values()), "all pods are up to date"
     assert sorted(order[:3]) == sorted(uids(kube, MEMBERS)), "ZooKeeper before the brokers"
     assert order[2] == led, "the leader last: one election"
     assert order[3:] == [f"quotes-broker-{number}" for number in (2, 1, 0)]

@@ -1,6 +1,6 @@
-"""Names at the limit (case A16); from one broker to three and back, with disruption budgets that fit (case A15).
+"""Names of the maximum length (case A16); scaling, with fitting disruption budgets (case A15).
 
-Behind a change of size clients come out even, none of them moves more often than it must, and then none moves at all.
+After scaling clients are balanced, no client has moved more often than necessary, and none moves any more.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def resize(kube: Kubectl, replicas: int) -> None:
     kube.until(lambda: len(kube.list("pods", BROKERS)) == replicas, f"{replicas} broker pods", 60)
 
 
-def test_two_clusters_with_long_and_similar_names_live_side_by_side(kube: Kubectl, cluster: Cluster) -> None:
+def test_two_clusters_with_long_similar_names_are_independent(kube: Kubectl, cluster: Cluster) -> None:
     first, second = "m" * 39 + "a", "m" * 39 + "b"
     cluster(ONE, first, ready=False)
     cluster(ONE, second, ready=False)
@@ -45,10 +45,8 @@ def test_two_clusters_with_long_and_similar_names_live_side_by_side(kube: Kubect
         assert targets == [f"{name}-broker-0"]
 
 
-def test_from_one_broker_to_three_and_back_a_budget_is_there_when_it_makes_sense(
-    kube: Kubectl, cluster: Cluster
-) -> None:
-    # time enough to hand everything over: with one copy, what a broker still owns goes with it
+def test_a_disruption_budget_exists_only_with_several_brokers(kube: Kubectl, cluster: Cluster) -> None:
+    # Enough time to hand over all topic groups: with one copy, those that a broker still coordinates are lost with it.
     cluster({**ONE, "brokers": {"replicas": 1, "drain": {"period": "30s"}}, "zookeeper": {"replicas": 3}})
 
     def budgets() -> dict[str, Object]:
@@ -84,7 +82,7 @@ def test_from_one_broker_to_three_and_back_a_budget_is_there_when_it_makes_sense
     assert (kube.get("mgc", "quotes") or {})["spec"]["brokers"]["replicas"] == 1
 
 
-def test_from_three_brokers_to_five_and_back_under_load(kube: Kubectl, cluster: Cluster) -> None:
+def test_scaling_from_three_to_five_and_back_under_load(kube: Kubectl, cluster: Cluster) -> None:
     cluster()
     before = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in kube.list("pods", BROKERS)}
     for replicas in (2, 0):
@@ -105,8 +103,8 @@ def test_from_three_brokers_to_five_and_back_under_load(kube: Kubectl, cluster: 
     more, fewer = (entry["clients_by_reconnects"] for entry in account["marks"])
     print(f"clients by moves, from three to five: {more}, and back: {fewer}, {account['reconnect_reasons']}")
     assert set(account["reconnect_reasons"]) <= {"moved", "drained"}, "nobody lost a link"
-    # 64 on five brokers: none has more than 14
+    # 64 clients on five brokers: none has more than 14.
     assert set(more) == {"1"}
     assert more["1"] >= CLIENTS - 3 * 14
-    # brokers leave one after the other, and all know from the start who will: no client is sent to be sent on
+    # Brokers are removed one at a time, and all know from the start which ones: no client moves to one of them.
     assert set(fewer) == {"1"}

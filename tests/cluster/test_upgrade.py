@@ -1,8 +1,8 @@
-"""From the operator of 0.1.0, whose StatefulSets rolled by themselves, to this one: over a cluster under load.
+"""Upgrade from the operator 0.1.0, whose StatefulSets used rolling updates, over a cluster under load.
 
-`released/0.1.0.yaml` is what that operator made. It is put in its place under a paused resource, which this operator
-leaves alone; without the pause it finds a cluster whose pods, strategy and environment are not as it wants them.
-The brokers are of this tree at first, too, unless MIGRATORY_RELEASED_BROKER_IMAGE names an image of that release.
+`released/0.1.0.yaml` has the objects of that operator. They are applied under a paused resource, which this operator leaves
+alone. Without the pause it finds a cluster whose pods, strategy and environment differ from what it wants.
+The brokers are of this tree, unless MIGRATORY_RELEASED_BROKER_IMAGE names an image of that release.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BROKERS = "app.kubernetes.io/component=broker"
 
 
 def put_in_place(kube: Kubectl) -> None:
-    """The cluster as the operator of 0.1.0 left it, and nobody who changes it."""
+    """Apply a cluster as the operator 0.1.0 left it, paused."""
     kube.apply(
         {
             "apiVersion": "migratory.dev/v1alpha1",
@@ -44,7 +44,7 @@ def put_in_place(kube: Kubectl) -> None:
     kube("apply", "--server-side", "--field-manager=migratory-operator", "-f", "-", given=objects)
 
 
-def test_what_the_operator_of_0_1_0_made_is_replaced_one_by_one_under_load(kube: Kubectl) -> None:
+def test_pods_of_the_operator_0_1_0_are_replaced_one_by_one_under_load(kube: Kubectl) -> None:
     put_in_place(kube)
     kube.until(lambda: kube.condition("quotes", "Ready")[0] == "True", "the cluster of before", 180)
     old = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in kube.list("pods", BROKERS)}

@@ -1,4 +1,4 @@
-"""What a person does first: install, apply the example, look, publish, subscribe, delete."""
+"""First use: install, apply the example, read the status, publish, subscribe, delete."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EVERYTHING = "statefulsets,pods,services,configmaps,pdb,networkpolicies,pvc,serv
 
 @pytest.fixture(scope="module")
 def example(shared: Kubectl) -> Iterator[Kubectl]:
-    """The namespace in which the example was applied; nothing of it is left once it is deleted."""
+    """Apply the example cluster, and check that its deletion leaves nothing."""
     shared("apply", "-f", str(ROOT / "manifests" / "examples" / "cluster.yaml"))
     shared.ready("quotes")
     yield shared
@@ -29,11 +29,11 @@ def example(shared: Kubectl) -> Iterator[Kubectl]:
     )
 
 
-def test_the_example_becomes_ready_and_tells_what_matters(example: Kubectl) -> None:
+def test_the_example_becomes_ready_with_a_full_status(example: Kubectl) -> None:
     kube = example
     found = kube.ready("quotes")
     assert found["status"]["ready"] == "3/3"
-    # the schema knows all of what the operator writes: what it does not know is pruned without a word
+    # The schema must have every field that the operator writes: others are pruned silently.
     assert set(found["status"]) == {
         "observedGeneration", "replicas", "readyBrokers", "ready", "selector", "servers", "brokers", "zookeeper",
         "conditions",
@@ -52,7 +52,7 @@ def test_the_example_becomes_ready_and_tells_what_matters(example: Kubectl) -> N
     assert listed(kube, "quotes") == [server["url"] for server in found["status"]["servers"]]
 
 
-def test_a_client_in_a_pod_finds_all_brokers_through_the_service(example: Kubectl) -> None:
+def test_a_client_in_a_pod_reaches_all_brokers_through_the_service(example: Kubectl) -> None:
     pods = Pods(example)
     pods.load("load", "--server", "ws://quotes-clients:8080/ws", "--subscribers", "30", "--topics", "5",
               "--duration", "5", "--warmup", "1", "--workers", "1")  # fmt: skip
@@ -62,8 +62,8 @@ def test_a_client_in_a_pod_finds_all_brokers_through_the_service(example: Kubect
     assert sorted(account["connections"]["before"]) == [f"quotes-broker-{number}" for number in range(3)]
 
 
-def test_a_pod_and_a_program_outside_the_pod_network_publish_and_subscribe(example: Kubectl) -> None:
-    """NodePort: the address that is listed is one of the node, whoever asks."""
+def test_clients_inside_and_outside_the_pod_network_exchange_messages(example: Kubectl) -> None:
+    """With NodePort, the listed address is the node's for all clients."""
     kube, pods = example, Pods(example)
     host = kube.list("nodes")[0]["status"]["addresses"][0]["address"]
     exposed = {"expose": {"type": "NodePort", "host": host}, "drain": {"period": "2s"}}
