@@ -80,7 +80,7 @@ def report(measured: Measured, name: str, spark: Object) -> Object:
 
 
 def alerts(measured: Measured, count: int) -> None:
-    """Return the number of firing alerts for the missed objective. An operator outside of the cluster is not scraped."""
+    """Wait until `count` alerts for the missed objective fire. An operator outside of the cluster is not scraped."""
     if os.environ.get("MIGRATORY_OPERATOR") != "outside":
         kube, found = measured.kube, measured.prometheus
         labels = {"namespace": kube.namespace, "cluster": "quotes"}

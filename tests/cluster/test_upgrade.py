@@ -1,7 +1,7 @@
 """Upgrade from the operator 0.1.0, whose StatefulSets used rolling updates, over a cluster under load.
 
-`released/0.1.0.yaml` has the objects of that operator. They are applied under a paused resource, which this operator leaves
-alone. Without the pause it finds a cluster whose pods, strategy and environment differ from what it wants.
+`released/0.1.0.yaml` has the objects of that operator. They are applied under a paused resource, which this operator
+leaves alone. Without the pause it finds a cluster whose pods, strategy and environment differ from what it wants.
 The brokers are of this tree, unless MIGRATORY_RELEASED_BROKER_IMAGE names an image of that release.
 """
 
