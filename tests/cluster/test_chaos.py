@@ -1,4 +1,4 @@
-"""The command of docs/contributing/chaos-kubernetes.md, in short: two faults in a cluster that it creates and deletes."""
+"""A short run of docs/contributing/chaos-kubernetes.md: two faults in a cluster that it creates and deletes."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ ROLLING_OUT, ROLLOUT_STOPPED, SETTLED, REJECTED = "RollingOut", "RolloutStopped"
 
 @dataclass(frozen=True)
 class ClusterProgress:
-    """What the operator is doing, as far as the pods do not show it."""
+    """The operator's current activity, as far as the pods do not show it."""
 
     desired_brokers: int
     """The number of brokers in the end; there are more while some are being removed."""

@@ -47,7 +47,7 @@ _REQUEUE_UNTIL_READY = 5.0
 
 @dataclass(frozen=True)
 class ClusterPlan:
-    """What to do about a cluster."""
+    """The changes to make for a cluster, and its new status."""
 
     apply: tuple[Object, ...] = ()
     delete: tuple[Object, ...] = ()
@@ -59,7 +59,7 @@ class ClusterPlan:
 
 
 def decide(observed: ObservedCluster, settings: OperatorSettings) -> ClusterPlan:
-    """Return what to do about the cluster now."""
+    """Return the changes to make now, and the new status."""
     if "deletionTimestamp" in observed.resource["metadata"]:
         # The garbage collector deletes the objects with their owner.
         return ClusterPlan()

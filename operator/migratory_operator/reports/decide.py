@@ -1,8 +1,8 @@
 """The decision about one report; pure. Level-based: it considers what exists, however that came about.
 
 A result decides before everything else, then how pods have ended, then the time. Objects that exist already are
-adopted, and continue with the request that they were given. A report in a final phase is never started again. What its
-run left behind is removed then, but not before the status says how it ended.
+adopted, and continue with the request that they were given. A report in a final phase is never started again. Its
+leftovers are deleted then, but not before the status says how it ended.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _CLUSTER_WAIT = timedelta(minutes=2)
 
 @dataclass(frozen=True)
 class ReportPlan:
-    """What to do about a report."""
+    """The changes to make for a report, and its new status."""
 
     create: tuple[Object, ...] = ()
     """Objects in the order of their creation; the last one only if it does not exist."""
@@ -47,7 +47,7 @@ class ReportPlan:
 
 
 def decide(observed: ObservedReport, settings: OperatorSettings) -> ReportPlan:
-    """Return what to do about the report now."""
+    """Return the changes to make now, and the new status."""
     if "deletionTimestamp" in observed.resource["metadata"]:
         # The garbage collector deletes the objects with their owner.
         return ReportPlan()

@@ -222,7 +222,7 @@ def test_the_operators_deadline_ends_a_run_that_hangs() -> None:
     plan = decide(observe(resource=just, pods=(pod(DRIVER),)), SETTINGS)
     assert plan.status["phase"] == "Running"
     assert plan.requeue_at == NOW + timedelta(seconds=1)
-    # What executors wait for explains more.
+    # The reason for which executors wait explains more.
     waits = pod(EXECUTOR, "Pending", **UNSCHEDULABLE)
     plan = decide(observe(resource=begun, pods=(pod(DRIVER), waits)), SETTINGS)
     assert complete(plan)[0] == "Unschedulable"
