@@ -200,7 +200,7 @@ async def test_a_request_that_is_never_answered_is_unknown_in_the_end(session: S
     client = session.zookeeper._client
     ask = client.get_async
     client.get_async = lambda *_, **__: client.handler.async_result()
-    assert await session.get("/") == events.ZkReply(1, "unknown", error="no answer came")
+    assert await session.get("/") == events.ZkReply(1, "unknown", error="no answer in time")
     client.get_async = ask
     assert (await session.get("/")).outcome == "ok"
 

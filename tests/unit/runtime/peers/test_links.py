@@ -420,9 +420,9 @@ async def test_those_who_say_nothing_keep_no_broker_waiting(sides: Any, idle: An
     await until(lambda: {"a", "c"} == {*b.peers.status()}, limit=2.0)  # before anybody is dropped for his silence
     # the longest there went, and no more than had to
     for reader in readers[: b.peers.refused]:
-        assert await asyncio.wait_for(reader.received_bytes(), 5) == b""
+        assert await asyncio.wait_for(reader.read(), 5) == b""
     assert len(b.peers._unidentified) == len(readers) - b.peers.refused
-    assert "others came" in next(line for line in log.lines if line["event"] == "peer_refused")["reason"]
+    assert "connections without a Hello" in next(line for line in log.lines if line["event"] == "peer_refused")["reason"]
 
 
 async def test_strangers_crowd_out_no_link_that_is_dialled_from_here(sides: Any, idle: Any) -> None:
