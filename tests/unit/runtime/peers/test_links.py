@@ -422,7 +422,8 @@ async def test_those_who_say_nothing_keep_no_broker_waiting(sides: Any, idle: An
     for reader in readers[: b.peers.refused]:
         assert await asyncio.wait_for(reader.read(), 5) == b""
     assert len(b.peers._unidentified) == len(readers) - b.peers.refused
-    assert "connections without a Hello" in next(line for line in log.lines if line["event"] == "peer_refused")["reason"]
+    refused = next(line for line in log.lines if line["event"] == "peer_refused")
+    assert "connections without a Hello" in refused["reason"]
 
 
 async def test_strangers_crowd_out_no_link_that_is_dialled_from_here(sides: Any, idle: Any) -> None:
