@@ -1,4 +1,4 @@
-"""docs/cases.md: every test that it names is there, and every case is."""
+"""docs/contributing/cases.md: every named test exists, and every case has a row."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "contributing" / "cases.md").read_text("utf-8")
 
 
-def test_every_test_that_is_named_exists() -> None:
+def test_every_named_test_exists() -> None:
     rows = [line for line in PAGE.splitlines() if line.startswith("| ")]
     named = {name for row in rows for name in re.findall(r"`([a-z0-9_/.]+)`", row.rsplit("|", 2)[1])}
     paths = {name for name in named if "/" in name or name in {"simulation", "conformance"}}

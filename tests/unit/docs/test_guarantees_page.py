@@ -1,4 +1,4 @@
-"""docs/guarantees.md: every test that a promise names is there, and every promise names some."""
+"""docs/concepts/guarantees.md: every promise names tests, and every named test exists."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PROMISES = re.split(r"^## ", PAGE, flags=re.M)[1].split("\n\n**")[1:]
 NAMED = sorted({name for text in PROMISES for name in re.findall(r"`([a-z_/0-9]+/[a-z_/.:0-9]+)`", text)})
 
 
-def test_there_are_promises_and_each_names_its_tests() -> None:
+def test_every_promise_names_its_tests() -> None:
     assert len(PROMISES) >= 12
     for text in PROMISES:
         title = text.split("**")[0]
@@ -22,7 +22,7 @@ def test_there_are_promises_and_each_names_its_tests() -> None:
 
 
 @pytest.mark.parametrize("name", NAMED)
-def test_a_test_that_is_named_exists(name: str) -> None:
+def test_a_named_test_exists(name: str) -> None:
     file, _, test = name.partition("::")
     path = ROOT / "tests" / file
     assert path.is_file(), f"docs/guarantees.md names tests/{file}"
@@ -32,4 +32,4 @@ def test_a_test_that_is_named_exists(name: str) -> None:
 
 def test_every_invariant_is_promised() -> None:
     numbers = {int(number) for group in re.findall(r"\[([\d, ]+)\]", "".join(PROMISES)) for number in group.split(",")}
-    assert numbers == {1, 2, 3, 4, 6, 7}  # 5 is what the others rest on, nothing that a client could see
+    assert numbers == {1, 2, 3, 4, 6, 7}  # 5 is an internal invariant that no client could observe

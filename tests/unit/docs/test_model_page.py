@@ -1,4 +1,4 @@
-"""docs/concepts/replication.md and the model speak of the same rules: each has its switch, and each switch its rule."""
+"""docs/concepts/replication.md and the model have the same rules: each rule has a switch, and each switch a rule."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ ROOT = Path(__file__).parents[3]
 MODEL = ROOT / "tests" / "model"
 PAGE = (ROOT / "docs" / "concepts" / "replication.md").read_text("utf-8")
 ROWS = [line.split("\t") for line in (MODEL / "rules.tsv").read_text("utf-8").splitlines() if line[:1] not in ("", "#")]
-# Not rules: sizes of what is explored, and what is asked of it.
+# Not rules: sizes of the exploration, and its questions.
 SIZES = {
     "copies", "copies2", "cache", "first_list", "window_ids", "list_min", "list_always", "bootstrap", "relist",
     "heal_source", "normal_form"
 }  # fmt: skip
-# Rules that others of the list imply in the model, or variants that lose nothing.
+# Rules that other rules imply in the model, or variants that lose nothing.
 WITHOUT_HOLE = {
     "owner_enough",
     "own_answer",
@@ -35,7 +35,7 @@ def test_every_rule_of_the_model_is_on_the_page() -> None:
     assert len(ROWS) > 30
     for row in ROWS:
         assert len(row) == 5, row
-        assert row[0] in rules, f"tests/model/rules.tsv: {row[0]} is no rule of docs/concepts/replication.md"
+        assert row[0] in rules, f"tests/model/rules.tsv: {row[0]} is not a rule of docs/concepts/replication.md"
 
 
 def test_the_page_names_the_switch_of_each_rule() -> None:

@@ -1,5 +1,5 @@
-"""docs/operations: every alert, and every reason that the operator can give, has a runbook of three parts, or a row
-among those that need nothing; every runbook has one of them; and how each was provoked is told."""
+"""docs/operations: every alert and every reason of the operator has a runbook of three parts, or a row that says that
+nothing is to do; every runbook is about one of them; and tried.md names the test of each."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PARTS = ["Means", "Look", "Do"]
 OPERATOR = ROOT / "operator" / "migratory_operator"
 DRIVER = ROOT / "spark" / "migratory_spark" / "pod" / "driver.py"
 OF_THE_KUBELET = {"ImagePullBackOff", "CrashLoopBackOff", "CreateContainerConfigError"}
-"""What Kubernetes says of pods is passed on; these are the usual ones, besides those that the code names."""
+"""Reasons of pods that Kubernetes gives and the operator passes on: the usual ones that the code does not name."""
 NO_REASONS = {
     # kinds
     "ClusterIP", "ConfigMap", "CustomResourceDefinition", "MigratoryCluster", "NetworkPolicy", "PersistentVolumeClaim",
@@ -35,11 +35,11 @@ OF_ONE_WORD = {
     "Accepted", "Coordinated", "Creating", "Paused", "Ready", "Restored", "Running", "Scaling", "Settled", "Starting",
     "Submitting", "Unschedulable", "Updating",
 }  # fmt: skip
-"""Reasons that look like any word; that each is still one is asked of the code."""
+"""Reasons that look like ordinary words. A check asserts that the code still has each one."""
 
 
 def sections(page: str) -> dict[str, str]:
-    """By heading: everything of a page but what stands before the first."""
+    """Return the text below each heading of a page."""
     parts = re.split(r"^##+ (.+)$", (PAGES / page).read_text("utf-8"), flags=re.M)
     assert len(parts) > 1, page
     return dict(zip(parts[1::2], parts[2::2], strict=True))
@@ -50,7 +50,7 @@ def parts(text: str) -> list[str]:
 
 
 def words() -> set[str]:
-    """Everything in the code that is written like a reason: in capitals and small letters, without a space."""
+    """Return all text constants of the operator and the driver."""
     found = set()
     for path in (*OPERATOR.rglob("*.py"), DRIVER):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
@@ -67,7 +67,7 @@ def reasons() -> set[str]:
 
 
 def documented(page: str) -> set[str]:
-    """Sections of three parts, and rows of the table of what needs nothing."""
+    """Return the reasons with a section of three parts, or a row in the table "Nothing to do"."""
     runbooks = {name for name, text in sections(page).items() if parts(text)}
     needing_nothing = sections(page)["Nothing to do"]
     return runbooks | {
@@ -75,7 +75,7 @@ def documented(page: str) -> set[str]:
     }
 
 
-def test_every_reason_of_the_operator_is_documented_and_every_section_is_about_one() -> None:
+def test_reasons_of_the_operator_and_documented_reasons_match() -> None:
     assert documented("conditions.md") | documented("reports.md") == reasons() | OF_THE_KUBELET
 
 
@@ -86,7 +86,7 @@ def test_a_runbook_has_its_three_parts(page: str) -> None:
     assert dict.fromkeys(found, PARTS) == found
 
 
-def test_how_each_was_provoked_is_told() -> None:
+def test_tried_names_an_existing_test_for_each_reason_and_alert() -> None:
     rows = re.findall(r"^\| (`.+?`) \| (.+) \|$", (PAGES / "tried.md").read_text("utf-8"), re.M)
     told = {name for names, _ in rows for name in re.findall(r"`(\w+)`", names)}
     alerts = {str(alert["alert"]) for alert in ALERTS}
@@ -97,7 +97,7 @@ def test_how_each_was_provoked_is_told() -> None:
         assert (ROOT / "tests" / name).is_file(), f"tried.md names tests/{name}"
     for names, how in rows:
         files = re.findall(r"`([a-z0-9_/.]+\.py)(?:::\w+)?`", how)
-        # A unit test says the reason that it is for; one on a cluster may wait for another.
+        # A unit test contains the reason; a test on a cluster may wait for another one.
         if any(name.startswith("unit/") for name in files):
             text = "".join((ROOT / "tests" / name).read_text("utf-8") for name in files)
             missing = [reason for reason in re.findall(r"`(\w+)`", names) if f'"{reason}"' not in text]
@@ -108,12 +108,12 @@ def test_how_each_was_provoked_is_told() -> None:
             assert re.search(rf"^(?:async )?def {test}\(", text, re.M), f"tests/{name} has no {test}"
 
 
-def test_every_alert_has_a_section_and_every_section_an_alert() -> None:
+def test_alerts_and_sections_match() -> None:
     assert set(sections("alerts.md")) == {alert["alert"] for alert in ALERTS}
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: str(alert["alert"]))
-def test_an_alert_points_to_its_section_which_says_how_bad_it_is(alert: dict[str, dict[str, str]]) -> None:
+def test_an_alert_links_to_its_section_which_names_its_severity(alert: dict[str, dict[str, str]]) -> None:
     name = str(alert["alert"])
     assert alert["annotations"]["runbook_url"] == f"docs/operations/alerts.md#{name.lower()}"
     text = sections("alerts.md")[name]
@@ -121,7 +121,7 @@ def test_an_alert_points_to_its_section_which_says_how_bad_it_is(alert: dict[str
     assert alert["labels"]["severity"] in text.partition("**Look.**")[0]
 
 
-def test_what_pages_link_to_is_there() -> None:
+def test_links_of_the_pages_exist() -> None:
     for path in sorted(PAGES.glob("*.md")):
         for page, anchor in re.findall(r"\]\(([a-z_./-]*)(#[a-z-]+)?\)", path.read_text("utf-8")):
             found = (path.parent / page).resolve() if page else path

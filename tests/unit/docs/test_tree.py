@@ -1,4 +1,4 @@
-"""The way into the code: every folder has its row, every package says where to begin, and what it names is there."""
+"""Orientation in the tree: every folder has a row in a page, every package a docstring, and named files exist."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ PACKAGES = [path for folder in WITH_MODULES for path in sorted((ROOT / folder).r
 
 
 def folders(under: Path) -> set[str]:
-    """What a clone holds; caches and results are no part of it."""
+    """Return the folders of a clone, without caches and results."""
     found = {path.name for path in under.iterdir() if path.is_dir()} - IGNORED
     return {name for name in found if name == ".ci" or not name.startswith((".", "_"))}
 
 
 def named(page: Path, cell: int) -> set[str]:
-    """The paths in one cell of each row of a page's tables; the first is 1."""
+    """Return the paths in one cell of each row of a page's tables; the first cell is 1."""
     rows = [line.split("|")[cell] for line in page.read_text("utf-8").splitlines() if line.startswith("| ")]
     return {path for text in rows for path in re.findall(r"`([\w./]+)`", text)}
 
 
 def test_every_top_folder_has_a_row() -> None:
     page = ROOT / "docs" / "architecture.md"
-    told = {path.partition("/")[0] for path in named(page, 1) | named(page, 2)}
-    assert folders(ROOT) - told == set()
+    documented = {path.partition("/")[0] for path in named(page, 1) | named(page, 2)}
+    assert folders(ROOT) - documented == set()
 
 
-def test_every_folder_of_tests_has_a_row_and_every_row_a_folder() -> None:
+def test_folders_of_tests_and_rows_of_their_page_match() -> None:
     assert named(TESTS / "README.md", 1) == folders(TESTS) - {"support"} | folders(TESTS / "support")
 
 
 @pytest.mark.parametrize("path", PACKAGES, ids=lambda path: str(path.parent.relative_to(ROOT)))
-def test_a_package_says_what_it_is_for_and_names_what_is_there(path: Path) -> None:
+def test_a_package_has_a_docstring_that_names_existing_modules(path: Path) -> None:
     text = ast.get_docstring(ast.parse(path.read_text("utf-8")))
     assert text, "no docstring"
     for name in re.findall(r"(?<![\w/…])([\w/]+\.py)\b", text):
@@ -51,12 +51,12 @@ def test_a_package_says_what_it_is_for_and_names_what_is_there(path: Path) -> No
 
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda page: str(page.relative_to(ROOT)))
-def test_a_module_that_a_page_names_is_there(page: Path) -> None:
+def test_modules_named_by_a_page_exist(page: Path) -> None:
     for name in re.findall(r"`([\w/]+\.py)`", page.read_text("utf-8")):
         assert any(path.endswith(f"/{name}") for path in MODULES), name
 
 
-def test_images_and_type_checks_have_every_package_of_the_wheel() -> None:
+def test_images_and_type_checks_cover_every_package_of_the_wheel() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     packages = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
     folders = {package.partition("/")[0] for package in packages}
