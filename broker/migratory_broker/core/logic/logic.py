@@ -69,7 +69,7 @@ from migratory_broker.core.logic.membership.gossip import GossipMap
 from migratory_broker.core.logic.membership.membership import Membership
 from migratory_broker.core.logic.membership.zookeeper import ZkRequests
 from migratory_broker.core.logic.replication.cache import Cache
-from migratory_broker.core.logic.replication.group import Group, GroupRegistry
+from migratory_broker.core.logic.replication.group import GroupRegistry, TopicGroup
 from migratory_broker.core.logic.serving.answers import PendingAnswers
 from migratory_broker.core.logic.serving.commits import CommitListener
 from migratory_broker.core.logic.serving.policy import AllowAll, Authorizer
@@ -114,7 +114,7 @@ class Logic:
         listener = CommitListener(ctx, self.gossip, self.answers, self.resume)
         self.groups.fill(
             [
-                Group(ctx, number, self.cache, self.zookeeper, self.membership, listener)
+                TopicGroup(ctx, number, self.cache, self.zookeeper, self.membership, listener)
                 for number in range(config.groups)
             ]
         )
@@ -147,17 +147,17 @@ class Logic:
             Survey: self._survey,
             SurveyReply: self.histories.survey_reply,
         }
-        self._group_messages: dict[type, Callable[[Group, str, Any], None]] = {
-            Prepare: Group.prepare,
-            Promise: Group.promise,
-            EpochRefused: Group.refused,
-            InventoryRequest: Group.inventory_request,
-            Inventory: Group.inventory,
-            Sync: Group.sync,
-            Synced: Group.confirmed,
-            Activated: Group.activated,
-            Accept: Group.accept,
-            Accepted: Group.accepted,
+        self._group_messages: dict[type, Callable[[TopicGroup, str, Any], None]] = {
+            Prepare: TopicGroup.prepare,
+            Promise: TopicGroup.promise,
+            EpochRefused: TopicGroup.refused,
+            InventoryRequest: TopicGroup.inventory_request,
+            Inventory: TopicGroup.inventory,
+            Sync: TopicGroup.sync,
+            Synced: TopicGroup.confirmed,
+            Activated: TopicGroup.activated,
+            Accept: TopicGroup.accept,
+            Accepted: TopicGroup.accepted,
             HandOver: lambda group, peer, message: self.election.hand_over(group.number, peer, message.epoch),
         }
 

@@ -173,13 +173,13 @@ def test_no_client_moves_while_a_broker_drains() -> None:
 @pytest.mark.parametrize(
     ("load", "why"),
     [
-        (None, "says nothing"),
+        (None, "does not say"),
         (ClientLoad(150, True, ""), "leaves"),
         (ClientLoad(150, False, "next"), "another revision"),
     ],
 )
 def test_no_client_moves_while_one_broker_differs(load: ClientLoad | None, why: str) -> None:
-    """CALM-FIRST: among others an older broker, which says nothing of its clients."""
+    """CALM-FIRST: among others an older broker, which does not say of its clients."""
     cluster, population = uneven(a=150, b=150, c=0)
     cluster.hold = lambda sender, receiver, message: sender == "b" and isinstance(message, Heartbeat)
     for _ in range(40):
@@ -198,7 +198,7 @@ def test_no_client_moves_on_old_numbers_or_without_zookeeper() -> None:
     cluster.hold = lambda sender, receiver, message: isinstance(message, Heartbeat) and (sender, receiver) == ("b", "c")
     population.run(10.0)
     assert calls(cluster, "c") == []
-    assert "says nothing" in cluster.logic("c").client_balancer.waits_for
+    assert "does not say" in cluster.logic("c").client_balancer.waits_for
     cluster.hold = lambda sender, receiver, message: False
     cluster.zookeeper(False)
     population.run(30.0)

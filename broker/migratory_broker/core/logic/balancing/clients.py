@@ -91,7 +91,7 @@ class ClientBalancer:
             if name == config.name:
                 continue
             if state is None or state.load is None or ctx.now - state.heard_at > config.fencing / 2:
-                return f"{name}, which says nothing of its clients"
+                return f"{name}, which does not say how many clients it has"
             if state.load.draining:
                 return f"{name}, which leaves"
             if state.load.revision != config.revision:
@@ -99,7 +99,7 @@ class ClientBalancer:
         return ""
 
     def _loads(self) -> dict[str, BrokerLoad]:
-        """Return the load of each known broker. One that says nothing of its clients has none."""
+        """Return the load of each known broker. One that does not report its clients is left out."""
         loads = {self.ctx.config.name: BrokerLoad(self.ctx.config.weight, self.clients)}
         for name, state in self.membership.peers.items():
             member = self.membership.live.get(name)

@@ -262,7 +262,7 @@ class Election:
 
     def renew(self, number: int, term: Term, members: list[BrokerId] | None = None) -> None:
         """Write the next record as the owner of the present one. The ephemeral stays."""
-        must(term.phase != "over", "OWNER: an epoch that is over has no owner who goes on from it")
+        must(term.phase != "over", "OWNER: an epoch that is over has no owner to continue it")
         must(not self.states[number].busy, "ONE-REQUEST: what is decided about a group is decided on one read")
         chosen = members if members is not None else self.choose(term.record)
         following = term.record.next(self.ctx.me, chosen, self.ctx.config.min_copies)

@@ -1,6 +1,6 @@
-"""The other brokers as the owner of an epoch sees them: who holds what, who is synced, who is streamed to.
+"""The other brokers as the owner of an epoch sees them: which are synced, and which are streamed to.
 
-Every live broker with a link follows, listed or learner, by one path at takeover, re-listing, learning and link repair:
+Every linked broker follows, listed or learner, by one path at takeover, re-listing, learning and link repair:
 `InventoryRequest` -> `Inventory` -> `Sync` (what is missing) -> `Synced`, and from the Sync on every entry in order
 over that link.
 """

@@ -31,7 +31,7 @@ from migratory_broker.core.logic.replication.term import Term
 from migratory_broker.core.logic.replication.topic_log import TopicLog
 
 
-class Group:
+class TopicGroup:
     """A topic group's replica, this broker's term in it, and what it sends at the end of the turn."""
 
     def __init__(
@@ -281,14 +281,14 @@ class Group:
             self.ctx.send(view.owner[0], Accepted(self.number, self.replica.history, view.epoch, lasts))
 
 
-class GroupRegistry(list[Group]):
+class GroupRegistry(list[TopicGroup]):
     """The topic groups of this broker; the index is the group's number.
 
     It is created empty and passed to everything that reads groups, and filled once, before the first event. So groups
     can be given the listener that in turn leads to readers of groups, and nothing is assigned afterwards.
     """
 
-    def fill(self, groups: list[Group]) -> None:
+    def fill(self, groups: list[TopicGroup]) -> None:
         must(not self, "the registry of groups is filled once")
         self.extend(groups)
 

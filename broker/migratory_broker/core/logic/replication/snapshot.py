@@ -146,7 +146,7 @@ def join(parts: Iterable[TopicPart]) -> list[TopicPart]:
     joined: list[TopicPart] = []
     for part in parts:
         if part.continued:
-            must(bool(joined) and joined[-1].topic == part.topic, "SNAPSHOT-WHOLE: a part goes on with its topic")
+            must(bool(joined) and joined[-1].topic == part.topic, "SNAPSHOT-WHOLE: a part continues its topic")
             joined[-1].entries.extend(part.entries)
         else:
             joined.append(part)

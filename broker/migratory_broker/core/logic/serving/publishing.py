@@ -13,9 +13,9 @@ from msgspec import Struct
 from migratory_broker.core.logic.context import Context
 from migratory_broker.core.logic.events import PublishRequest
 from migratory_broker.core.logic.membership.gossip import GossipMap
-from migratory_broker.core.logic.replication.group import Group, GroupRegistry
+from migratory_broker.core.logic.replication.group import GroupRegistry, TopicGroup
 from migratory_broker.core.logic.replication.sequencer import Sequencer
-from migratory_broker.core.logic.serving.answers import PendingAnswers, PendingPublication
+from migratory_broker.core.logic.serving.answers import PendingAnswers, UnansweredPublication
 from migratory_broker.core.logic.serving.policy import Authorizer, ClientId, TopicQuota
 
 
@@ -25,8 +25,8 @@ class PublishRoute(Struct):
     `pending` is None while the group has no coordinator. `sequencer` is set when this broker is the coordinator.
     """
 
-    group: Group
-    pending: PendingPublication | None
+    group: TopicGroup
+    pending: UnansweredPublication | None
     sequencer: Sequencer | None
     publications: list[ForwardedPublication]
 
@@ -70,9 +70,9 @@ class PublishContact:
         group, ctx = self.groups[number], self.ctx
         deadline = ctx.now + ctx.config.publish_wait
         if group.term is not None and group.term.active:
-            return PublishRoute(group, PendingPublication("", deadline, (client,)), group.term.sequencer, [])
+            return PublishRoute(group, UnansweredPublication("", deadline, (client,)), group.term.sequencer, [])
         peer = self.gossip.coordinator(number)
-        pending = PendingPublication(peer, deadline, (client,)) if peer in ctx.links else None
+        pending = UnansweredPublication(peer, deadline, (client,)) if peer in ctx.links else None
         return PublishRoute(group, pending, None, [])
 
     def _admit(self, publication: ForwardedPublication, route: PublishRoute, client: ClientId) -> bool:
@@ -99,7 +99,7 @@ class PublishContact:
             key = (topic, publication.publisher, publication.id)
             before = waiting.get(key)
             if before is not None:
-                pending = PendingPublication(pending.coordinator, before.deadline, (*before.clients, client))
+                pending = UnansweredPublication(pending.coordinator, before.deadline, (*before.clients, client))
             elif len(waiting) >= self.ctx.config.max_pending:
                 reject(client, publication, "retry", "too many publications wait for their copies")
                 return False

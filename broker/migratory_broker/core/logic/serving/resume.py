@@ -26,7 +26,7 @@ from migratory_broker.core.logic.events import Attach, Attached, NextPage, Page,
 from migratory_broker.core.logic.membership.gossip import GossipMap
 from migratory_broker.core.logic.membership.records import GROUPS, BadRecord, decode_group
 from migratory_broker.core.logic.membership.zookeeper import ZkRequests
-from migratory_broker.core.logic.replication.group import Group, GroupRegistry
+from migratory_broker.core.logic.replication.group import GroupRegistry, TopicGroup
 from migratory_broker.core.logic.replication.topic_log import TopicLog
 from migratory_broker.core.logic.serving.policy import Authorizer
 
@@ -92,7 +92,7 @@ class Resume:
             self.waiting.setdefault(number, {}).setdefault(event.topic, []).append(waiting)
             heappush(self._deadlines.setdefault(number, []), (self._deadline(number, waiting), event.topic))
 
-    def _try(self, group: Group, waiting: WaitingSubscription, expired: bool) -> bool:
+    def _try(self, group: TopicGroup, waiting: WaitingSubscription, expired: bool) -> bool:
         """Answer the subscription if the answer is certain or its time is up. Return whether it was answered."""
         event, replica = waiting.event, group.replica
         if not (replica.synced and replica.first):
@@ -117,7 +117,9 @@ class Resume:
         self._replay(event, log, position, after)
         return True
 
-    def _verdict(self, group: Group, log: TopicLog | None, after: Position, waiting: WaitingSubscription) -> Verdict:
+    def _verdict(
+        self, group: TopicGroup, log: TopicLog | None, after: Position, waiting: WaitingSubscription
+    ) -> Verdict:
         replica = group.replica
         if after.epoch < replica.first:
             return "reset"
@@ -137,7 +139,7 @@ class Resume:
                 return "reset"
         return "wait"
 
-    def _unknown_epoch(self, group: Group, after: Position, waiting: WaitingSubscription) -> Verdict:
+    def _unknown_epoch(self, group: TopicGroup, after: Position, waiting: WaitingSubscription) -> Verdict:
         """Judge an epoch that this broker never heard of by the highest one in ZooKeeper, which is asked for."""
         if after.sequence == 0 and after.epoch <= max(group.replica.promised, group.replica.first):
             return "reset"  # only a history's first epoch has a position 0
@@ -149,7 +151,7 @@ class Resume:
             self._ask(group)
         return "wait"
 
-    def _ask(self, group: Group) -> None:
+    def _ask(self, group: TopicGroup) -> None:
         """Read the group's record, and try its waiting subscriptions again with the epoch found there."""
         if not self.zookeeper.connected:
             return
@@ -211,7 +213,7 @@ class Resume:
                 if topic in expired and topic in topics:
                     heappush(deadlines, (min(self._deadline(number, waiting) for waiting in topics[topic]), topic))
 
-    def _try_topic(self, group: Group, topic: str) -> None:
+    def _try_topic(self, group: TopicGroup, topic: str) -> None:
         number = group.number
         topics = self.waiting[number]
         still = [waiting for waiting in topics[topic] if not self._try(group, waiting, self._expired(group, waiting))]
@@ -224,7 +226,7 @@ class Resume:
             del self.waiting[number], self._deadlines[number]
             self._unheard_at.pop(number, None)
 
-    def _expired(self, group: Group, waiting: WaitingSubscription) -> bool:
+    def _expired(self, group: TopicGroup, waiting: WaitingSubscription) -> bool:
         """Return whether its time is up. Time counts while a coordinator of its epoch or a later one is heard."""
         after = waiting.event.after
         if after is not None and (after.epoch > group.replica.synced or not self._hears_coordinator(group)):
@@ -239,7 +241,7 @@ class Resume:
             since = max(since, self._unheard_at.get(number, since))
         return min(since + config.resume_wait, waiting.begun + config.resume_limit)
 
-    def _hears_coordinator(self, group: Group) -> bool:
+    def _hears_coordinator(self, group: TopicGroup) -> bool:
         """Return whether the coordinator of the latest known epoch tells this broker what is committed."""
         replica, gossip, number = group.replica, self.gossip, group.number
         if gossip.epoch(number) > replica.synced:
