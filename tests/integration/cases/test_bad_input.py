@@ -190,7 +190,7 @@ async def test_a_bad_frame_closes_with_its_code_and_reason(broker: Broker, bysta
     ],
     ids=["garbage", "bomb", "one byte over"],
 )
-async def test_compressed_data_that_cannot_be_or_is_too_much(
+async def test_invalid_or_oversized_compressed_data_closes_the_connection(
     broker: Broker, bystander: object, content: bytes, code: int, says: str
 ) -> None:
     client = await RawClient.open(broker.address("clients"), deflate=True)
@@ -201,7 +201,7 @@ async def test_compressed_data_that_cannot_be_or_is_too_much(
 
 
 @pytest.mark.parametrize("name", ["reserved opcode", "no JSON"])
-async def test_a_connection_ends_also_for_a_client_that_does_not_go(
+async def test_a_connection_ends_even_if_the_client_does_not_close(
     broker: Broker, bystander: object, name: str
 ) -> None:
     """The close frame is not answered, and the client's side stays open: two seconds later the broker has gone."""
@@ -225,7 +225,7 @@ async def test_a_connection_ends_also_for_a_client_that_does_not_go(
         (b'{"op":"connect","client":"' + b"c" * 256 + b'"}', "bad_message", 4000),
     ],
 )
-async def test_a_wrong_beginning_ends_the_connection(
+async def test_a_wrong_first_message_ends_the_connection(
     broker: Broker, bystander: object, text: bytes, error: str, close: int
 ) -> None:
     client = await RawClient.open(broker.address("clients"))
@@ -236,7 +236,7 @@ async def test_a_wrong_beginning_ends_the_connection(
     assert end.reason in said["text"] or said["text"] in end.reason
 
 
-async def test_a_connection_that_says_nothing_ends_in_its_time(broker: Broker, bystander: object) -> None:
+async def test_an_idle_connection_ends_at_the_handshake_limit(broker: Broker, bystander: object) -> None:
     client = await RawClient.open(broker.address("clients"))
     end = await client.wait_ended(limit=5)
     assert (end.code, end.reason) == (1013, "no `connect` within 1 s")
@@ -266,7 +266,9 @@ async def test_a_wrong_handshake_is_answered(
 
 
 @pytest.mark.parametrize("listener", ["clients", "peers", "admin"])
-async def test_noise_on_any_listener_harms_nobody(broker: Broker, bystander: object, listener: str) -> None:
+async def test_random_bytes_on_any_listener_disturb_no_other_client(
+    broker: Broker, bystander: object, listener: str
+) -> None:
     for noise in (os.urandom(4096), bytes(4096), b"\xff" * 4096, b"GET / HTTP/1.1\r\n" * 100):
         client = await RawClient.join(broker)
         # dropped, or answered by something that is no HTTP

@@ -45,7 +45,7 @@ async def test_publications_wait_for_each_other_and_none_is_lost(broker: Broker,
 
 
 @WIRES
-async def test_a_pong_comes_behind_what_waited(broker: Broker, wire: str) -> None:
+async def test_a_pong_follows_the_batched_publications(broker: Broker, wire: str) -> None:
     reader, writer = await pair(broker, f"behind/{wire}", wire)
     await writer.publish(f"behind/{wire}", b"x", 1, "p")
     reader.send("ping")
@@ -53,7 +53,7 @@ async def test_a_pong_comes_behind_what_waited(broker: Broker, wire: str) -> Non
 
 
 @WIRES
-async def test_a_close_takes_along_what_waited(broker: Broker, wire: str) -> None:
+async def test_a_close_frame_follows_the_batched_publications(broker: Broker, wire: str) -> None:
     reader, writer = await pair(broker, f"close/{wire}", wire)
     await writer.publish(f"close/{wire}", b"x", 1, "p")
     reader.send("bye")
@@ -62,7 +62,7 @@ async def test_a_close_takes_along_what_waited(broker: Broker, wire: str) -> Non
 
 
 @WIRES
-async def test_a_batch_that_is_large_enough_does_not_wait(broker: Broker, wire: str) -> None:
+async def test_a_full_batch_leaves_at_once(broker: Broker, wire: str) -> None:
     """Of 100 KB in the largest pieces nothing has to wait for the clock: all but the last leave when they are there."""
     reader, writer = await pair(broker, f"large/{wire}", wire)
     for number in range(1, 26):
@@ -73,7 +73,7 @@ async def test_a_batch_that_is_large_enough_does_not_wait(broker: Broker, wire: 
 
 
 @WIRES
-async def test_conflation_says_what_it_leaves_out_and_never_leaves_out_qos_1(broker: Broker, wire: str) -> None:
+async def test_conflation_reports_skipped_publications_and_never_skips_qos_1(broker: Broker, wire: str) -> None:
     topic = f"ticks/{wire}/eur"
     reader, writer = await pair(broker, topic, wire)
     quiet = b"".join(_quiet(writer, topic, number) for number in range(1, 51))

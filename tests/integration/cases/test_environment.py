@@ -225,7 +225,7 @@ def test_a_disk_that_fills_under_a_running_cluster(commands: Commands, small_dis
     assert not psutil.wait_procs(started, timeout=10)[1], "nothing is left"
 
 
-def test_a_disk_that_fills_while_nothing_is_recorded_stops_nobody(commands: Commands, small_disk: Path) -> None:
+def test_a_disk_that_fills_without_recording_stops_no_broker(commands: Commands, small_disk: Path) -> None:
     """Brokers keep everything in memory, and lose log lines only."""
     work = str(small_disk / "work")
     process = commands.start("up", "-f", commands.file(), "--workdir", work, "--metrics", "none")

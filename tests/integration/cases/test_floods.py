@@ -63,7 +63,7 @@ def cpu_seconds(broker: Broker) -> float:
 
 
 @pytest.mark.parametrize("place", ["position", "operation", "surplus field", "topic"])
-async def test_a_map_of_colliding_keys_holds_nobody_up(broker: Broker, bystander: Any, place: str) -> None:
+async def test_a_map_of_colliding_keys_delays_no_other_client(broker: Broker, bystander: Any, place: str) -> None:
     """A megabyte of it would take a minute to build."""
     before = cpu_seconds(broker)
     giant = colliding_map(40_000)
@@ -88,7 +88,7 @@ async def test_a_map_of_colliding_keys_holds_nobody_up(broker: Broker, bystander
     ],
     ids=["bad messages", "messages", "pings", "frames of bad messages"],
 )
-async def test_a_flood_of_small_frames_holds_nobody_up(broker: Broker, bystander: Any, unit: bytes) -> None:
+async def test_a_flood_of_small_frames_delays_no_other_client(broker: Broker, bystander: Any, unit: bytes) -> None:
     client = await RawClient.join(broker)
     reading = asyncio.create_task(_read(client))
     await while_others_are_served(bystander, client, unit * (READ // len(unit)), times=8)
@@ -103,7 +103,7 @@ async def _read(client: RawClient) -> None:
         return
 
 
-async def test_small_frames_that_inflate_to_a_megabyte_hold_nobody_up(broker: Broker, bystander: Any) -> None:
+async def test_frames_that_inflate_to_a_megabyte_delay_no_other_client(broker: Broker, bystander: Any) -> None:
     deflater = zlib.compressobj(9, zlib.DEFLATED, -15)
     bomb = (deflater.compress(b'{"op":"ping"}' + b" " * 1_000_000) + deflater.flush(zlib.Z_SYNC_FLUSH))[:-4]
     client = await RawClient.open(broker.address("clients"), deflate=True)

@@ -71,7 +71,7 @@ async def delays(broker: Broker, run: str) -> list[float]:
     return sorted(found)
 
 
-async def test_a_client_that_does_not_read_delays_nobody_and_is_closed_at_its_limit(
+async def test_a_client_that_does_not_read_is_closed_at_its_limit_and_delays_no_other(
     broker: Broker, bystander: object
 ) -> None:
     await delays(broker, "first")
@@ -170,9 +170,7 @@ async def test_fifty_thousand_subscriptions(broker: Broker, bystander: object, w
     assert max(pongs) < 1.0
 
 
-async def test_as_many_subscriptions_as_the_default_allows_are_not_noticed_by_others(
-    broker: Broker, bystander: object
-) -> None:
+async def test_the_default_subscription_limit_delays_no_other_client(broker: Broker, bystander: object) -> None:
     before = broker.metric("migratory_subscriptions")
     clients = [await RawClient.join(broker, wire) for wire in ("json", "msgpack") * 5]
     async with pinging(broker) as pongs:
@@ -183,7 +181,9 @@ async def test_as_many_subscriptions_as_the_default_allows_are_not_noticed_by_ot
     assert max(pongs) < 1.0
 
 
-async def test_over_the_limit_none_is_active_and_the_connection_stays(broker: Broker, bystander: object) -> None:
+async def test_subscriptions_over_the_limit_are_refused_and_the_connection_stays(
+    broker: Broker, bystander: object
+) -> None:
     before = broker.metric("migratory_subscriptions")
     client = await RawClient.join(broker, "msgpack")
     client.send("subscribe", request=9, topics=[[f"over/{number:06}"] for number in range(MANY + 1)])

@@ -79,7 +79,7 @@ async def test_resuming_from_the_future(broker: Broker, bystander: object, wire:
         head = (epoch, last)
 
 
-async def test_what_the_future_brings_in_time_is_no_reset(broker: Broker, bystander: object) -> None:
+async def test_a_position_reached_in_time_is_no_reset(broker: Broker, bystander: object) -> None:
     writer, client = await RawClient.join(broker), await RawClient.join(broker)
     epoch, _ = position(await writer.publish("soon", b"1", 1))
     client.send("subscribe", request=1, topics=[{"topic": "soon", "after": f"{epoch}:2"}])
@@ -111,7 +111,7 @@ async def test_malformed_positions_harm_their_topic_only(broker: Broker, bystand
     assert payload(await client.receive("message")) == b"x"
 
 
-async def test_behind_the_cache_says_from_where_to_where(broker: Broker, bystander: object) -> None:
+async def test_a_resume_behind_the_cache_reports_the_missing_range(broker: Broker, bystander: object) -> None:
     writer, client = await RawClient.join(broker), await RawClient.join(broker)
     for number in range(1, 151):
         epoch, _ = position(await writer.publish("short", b"%d" % number, number))

@@ -43,7 +43,7 @@ async def line_with(process: Process, text: bytes) -> bytes:
     return line
 
 
-async def test_who_reads_again_within_the_closing_handshake_is_told(broker: Broker, bystander: object) -> None:
+async def test_a_slow_consumer_that_reads_again_gets_the_close_reason(broker: Broker, bystander: object) -> None:
     """Its reason stands behind all that waited for it; who stands still for longer than the 2 s of the handshake sees
     a lost connection (docs/reference/protocol.md), as nothing can pass what is on its way."""
     host, port = broker.address("clients")

@@ -32,7 +32,7 @@ def get(path: str, host: str, *origins: str) -> bytes:
     "origin",
     ["https://app.example.com", "HTTPS://APP.EXAMPLE.COM", "https://app.example.com:443", "https://a.example.org"],
 )
-async def test_let_in(broker: Broker, path: str, origin: str) -> None:
+async def test_allowed_origins_are_accepted(broker: Broker, path: str, origin: str) -> None:
     status, headers, _ = await answer(broker.address("clients"), get(path, HOST, origin))
     assert status == PAGES[path]
     allowed = headers.get("access-control-allow-origin")
@@ -48,7 +48,7 @@ async def test_let_in(broker: Broker, path: str, origin: str) -> None:
         "https://evilapp.example.com", "https://example.org", "https://a.example.org.evil.test", "null",
     ],
 )  # fmt: skip
-async def test_kept_out(broker: Broker, path: str, origin: str) -> None:
+async def test_other_origins_are_refused(broker: Broker, path: str, origin: str) -> None:
     status, headers, body = await answer(broker.address("clients"), get(path, HOST, origin))
     assert status == 403
     assert b"origin" in body.lower(), "the answer says why"

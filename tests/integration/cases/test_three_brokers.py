@@ -85,7 +85,7 @@ async def test_dropped_before_the_first_message(brokers: Brokers, before: int) -
 # ---- A9 ------------------------------------------------------------------------------------------------------
 
 
-async def test_a_publication_that_the_dead_coordinator_never_took_is_stored_by_the_retry(brokers: Brokers) -> None:
+async def test_a_publication_lost_with_the_coordinator_is_stored_by_the_retry(brokers: Brokers) -> None:
     """The coordinator is stopped, the publication waits in its socket, then it is killed: it knew the id, if at all,
     together with the content, for both are one entry of one log."""
     await retried(brokers, stop_followers=False)

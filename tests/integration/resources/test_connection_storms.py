@@ -20,7 +20,7 @@ ROUNDS = 3
 SETTINGS = {"topics": {"groups": 4}, "limits": {"connectsPerSecond": RATE, "handshake": 60.0, "heartbeat": 60.0}}
 
 
-async def test_storms_are_let_in_at_the_rate_and_nobody_is_lost(broker: Broker, bystander: Any) -> None:
+async def test_a_storm_is_accepted_at_the_rate_without_losses(broker: Broker, bystander: Any) -> None:
     assert allow_descriptors(COUNT) == COUNT
     used = descriptors(broker)
     for number in range(ROUNDS):

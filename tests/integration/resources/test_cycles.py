@@ -67,7 +67,7 @@ def plain(member: CrowdClient) -> None:
 WAYS: tuple[Callable[[CrowdClient], None], ...] = (polite, rude, plain)
 
 
-def test_cycles_leave_neither_memory_nor_descriptors(broker: Broker) -> None:
+def test_connection_cycles_leak_neither_memory_nor_descriptors(broker: Broker) -> None:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:  # so many cost half as much there
         try:
             runner.run(cycles(broker))

@@ -17,7 +17,7 @@ SETTINGS = {"topics": {"groups": 4}, "limits": {"heartbeat": HEARTBEAT}}
 COUNT = 500
 
 
-async def test_five_hundred_that_vanish_and_five_hundred_that_are_silent_are_found(broker: Broker) -> None:
+async def test_vanished_and_silent_clients_are_detected(broker: Broker) -> None:
     used, dead, lost = descriptors(broker), closed(broker, "heartbeat"), closed(broker, "lost")
     silent = await gather(broker, COUNT)
     for member in silent:

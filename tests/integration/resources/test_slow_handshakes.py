@@ -54,7 +54,7 @@ KINDS: list[tuple[bytes, bytes]] = [
 ]
 
 
-async def test_slow_handshakes_end_at_their_limit_and_keep_nobody_out(broker: Broker, bystander: object) -> None:
+async def test_slow_handshakes_end_at_their_limit_and_block_no_other_client(broker: Broker, bystander: object) -> None:
     address = broker.address("clients")
     used = descriptors(broker)
     loop = asyncio.get_running_loop()

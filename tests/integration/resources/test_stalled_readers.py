@@ -21,7 +21,7 @@ STALLED = 300  # of 256 KiB each: 75 MiB, if there were no limit for all
 SIZE = 32_768
 
 
-async def test_three_hundred_stalled_readers_are_bounded_and_end_and_a_healthy_one_misses_nothing(
+async def test_stalled_readers_are_bounded_and_closed_and_a_healthy_one_misses_nothing(
     broker: Broker, bystander: object
 ) -> None:
     memory, used, ended = resident(broker), descriptors(broker), closed(broker, "slow_consumer")

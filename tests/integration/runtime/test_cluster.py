@@ -96,7 +96,7 @@ async def test_a_second_signal_ends_at_once(brokers: Brokers) -> None:
     assert await asyncio.to_thread(brokers["b1"].wait, 4.0) == 1
 
 
-async def test_a_frozen_coordinator_loses_its_session_and_comes_back_under_the_same_life(brokers: Brokers) -> None:
+async def test_a_frozen_coordinator_returns_with_the_same_incarnation(brokers: Brokers) -> None:
     """Stopped until ZooKeeper gave its session up: the others go on, and what it does afterwards harms nothing."""
     coordinator = brokers.coordinator(TOPIC, "b0")
     other = next(broker for broker in brokers.all() if broker is not coordinator)

@@ -86,7 +86,7 @@ async def heard(clients: list[RawClient], data: bytes) -> None:
         assert payload(await client.receive("message")) == data
 
 
-async def test_connections_are_spread_evenly_and_after_a_death_again(broker: Broker) -> None:
+async def test_connections_are_spread_evenly_also_after_a_death(broker: Broker) -> None:
     """Whoever has fewest gets the next one."""
     await fill(broker)
     poll(lambda: sum(one["connections"] for one in processes(broker)) == CLIENTS, "all are counted")
@@ -106,7 +106,7 @@ async def test_connections_are_spread_evenly_and_after_a_death_again(broker: Bro
     assert sorted(float(line.split()[-1]) for line in gauge) == sorted(counts)
 
 
-async def test_a_killed_process_takes_its_own_clients_and_nothing_else(broker: Broker) -> None:
+async def test_a_killed_process_loses_its_own_clients_only(broker: Broker) -> None:
     clients = await fill(broker)
     publisher = await RawClient.join(broker, name="publisher")
     await publisher.publish("t", b"one", 1, "p")
@@ -138,7 +138,7 @@ async def test_a_killed_process_takes_its_own_clients_and_nothing_else(broker: B
     assert broker.status()["edge"]["closed"]["io_process"] == died["clients"]
 
 
-async def test_a_stopped_process_is_killed_and_delays_nobody(broker: Broker) -> None:
+async def test_a_stopped_process_is_killed_and_delays_no_other_client(broker: Broker) -> None:
     clients = await fill(broker)
     victim = processes(broker)[0]
     os.kill(victim["pid"], signal.SIGSTOP)
@@ -181,7 +181,7 @@ async def test_a_killed_broker_leaves_no_processes_behind(broker: Broker, stoppe
     await poll_apart(broker.ready, "it is back on its port")
 
 
-async def test_a_broker_that_stands_still_has_no_clients_for_long(broker: Broker) -> None:
+async def test_io_processes_close_their_clients_when_the_broker_stalls(broker: Broker) -> None:
     """Its I/O processes would answer their pings for ever: they send clients away after the fencing time."""
     clients = await fill(broker)
     pids = [one["pid"] for one in processes(broker)]
@@ -197,7 +197,7 @@ async def test_a_broker_that_stands_still_has_no_clients_for_long(broker: Broker
     await RawClient.join(broker, name="again")
 
 
-async def test_signals_to_the_group_are_the_brokers(broker: Broker) -> None:
+async def test_signals_to_the_process_group_are_handled_by_the_broker(broker: Broker) -> None:
     """Ctrl-C in a terminal reaches all of them: it drains as if it had reached the one that counts."""
     clients = await fill(broker)
     for one in processes(broker):
@@ -227,7 +227,7 @@ async def test_every_process_is_in_the_status_and_all_of_them_in_the_memory(brok
 
 
 @pytest.mark.parametrize("brokers", [2], indirect=True, ids=["two I/O processes"])
-async def test_a_broker_that_is_cut_off_has_no_clients_in_time_though_a_process_hangs(brokers: Brokers) -> None:
+async def test_a_fenced_broker_has_no_clients_in_time_even_if_a_process_hangs(brokers: Brokers) -> None:
     """The two others stand still: after four seconds it is fenced. One of its I/O processes can't hear of that."""
     alone = brokers["b0"]
     hangs = (await poll_apart(lambda: both_up(alone), "both are up", 60))[0]["pid"]

@@ -48,7 +48,7 @@ def test_a_wrong_configuration_names_the_field(tmp_path: Path) -> None:
     assert "'b7' is not one of brokers" in " ".join(ended.stderr.split())
 
 
-def test_closed_standard_errors_give_their_number_to_no_socket(tmp_path: Path) -> None:
+def test_no_socket_gets_the_descriptor_of_a_closed_stderr(tmp_path: Path) -> None:
     """`migratory broker 2>&-`: log lines once went to whatever was opened next, a client's connection perhaps."""
     config = tmp_path / "cluster.json"
     config.write_text(json.dumps(settings()))
@@ -74,7 +74,7 @@ def test_an_address_in_use_is_named(tmp_path: Path) -> None:
             assert f"127.0.0.1:{port}: the address is in use by another process" in line["reason"]
 
 
-def test_a_zookeeper_that_is_not_there_is_named_after_its_time(tmp_path: Path) -> None:
+def test_a_missing_zookeeper_is_named_at_the_start_timeout(tmp_path: Path) -> None:
     ended = run(tmp_path, settings(zookeeper={"servers": "127.0.0.1:1", "startTimeout": 1.5}), "--name", "b0")
     assert ended.returncode == 4  # it ended by itself, within the minute that a command gets here
     last = json.loads(ended.stderr.splitlines()[-1])
@@ -82,7 +82,7 @@ def test_a_zookeeper_that_is_not_there_is_named_after_its_time(tmp_path: Path) -
     assert "no ZooKeeper answered at 127.0.0.1:1 within 1.5 s" in last["reason"]
 
 
-def test_a_full_disk_under_the_log_stops_nothing(zookeepers: Any, tmp_path: Path) -> None:
+def test_a_full_disk_under_the_log_does_not_stop_the_broker(zookeepers: Any, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     config = tmp_path / "cluster.json"

@@ -89,13 +89,13 @@ async def session(
     assert made.threads == {threading.get_ident()}, "events come on the loop's thread only"
 
 
-async def test_the_root_is_there_before_the_session_is_told(session: Session) -> None:
+async def test_the_root_exists_before_the_session_is_reported(session: Session) -> None:
     connected = await session.state("connected")
     assert connected.session
     assert await session.get("/") == events.ZkReply(1, "ok", events.ZkNode(b"", 0, 0))
 
 
-async def test_transactions_are_all_or_nothing_and_every_result_is_looked_at(session: Session) -> None:
+async def test_transactions_are_atomic_and_every_result_is_checked(session: Session) -> None:
     connected = await session.state("connected")
     reply = await session.commit(events.ZkCreate("/a", b"1"), events.ZkCreate("/e", b"2", ephemeral=True))
     assert (reply.outcome, reply.versions) == ("ok", (0, 0))
@@ -118,7 +118,7 @@ async def test_transactions_are_all_or_nothing_and_every_result_is_looked_at(ses
     assert (await session.children("/b")).children is None
 
 
-async def test_a_watch_fires_once_also_for_a_node_that_comes_later(session: Session) -> None:
+async def test_a_watch_fires_once_also_for_a_node_created_later(session: Session) -> None:
     await session.state("connected")
     await session.get("/later", watch=True)
     await session.get("/later", watch=True)
@@ -132,7 +132,7 @@ async def test_a_watch_fires_once_also_for_a_node_that_comes_later(session: Sess
     await session.until(lambda: session.changed("/later") == 2)
 
 
-async def test_an_expired_session_is_told_and_a_new_one_follows(session: Session, zookeepers: Any) -> None:
+async def test_an_expired_session_is_reported_and_replaced(session: Session, zookeepers: Any) -> None:
     """Case A10: the session is ended by a second client that has its id and password."""
     first = await session.state("connected")
     await session.commit(events.ZkCreate("/mine", b"", ephemeral=True), events.ZkCreate("/others", b""))
@@ -156,7 +156,7 @@ async def test_an_expired_session_is_told_and_a_new_one_follows(session: Session
     assert (await session.get("/mine")).node == events.ZkNode(b"", 0, again.session)
 
 
-async def test_a_root_that_no_answer_comes_for_is_asked_for_again(zookeepers: Any) -> None:
+async def test_creating_the_root_is_retried_without_an_answer(zookeepers: Any) -> None:
     """As after a resumed session that is just being ended: kazoo never completes a creation without a path."""
     made = Session(zookeepers.servers, "/migratory/unanswered")
     asked = made.zookeeper._client.create_async
@@ -195,7 +195,7 @@ async def test_a_client_that_gave_up_is_replaced(session: Session) -> None:
     assert (await session.get("/other")).node == events.ZkNode(b"", 0, again.session)
 
 
-async def test_a_request_that_is_never_answered_is_unknown_in_the_end(session: Session) -> None:
+async def test_an_unanswered_request_becomes_unknown(session: Session) -> None:
     await session.state("connected")
     client = session.zookeeper._client
     ask = client.get_async
@@ -205,7 +205,7 @@ async def test_a_request_that_is_never_answered_is_unknown_in_the_end(session: S
     assert (await session.get("/")).outcome == "ok"
 
 
-async def test_what_is_under_way_when_the_connection_goes_is_unknown(session: Session, zookeepers: Any) -> None:
+async def test_requests_in_flight_become_unknown_when_the_connection_is_lost(session: Session, zookeepers: Any) -> None:
     await session.state("connected")
     for member in zookeepers.members:
         await asyncio.to_thread(zookeepers.kill, member)
@@ -225,7 +225,7 @@ async def test_what_is_under_way_when_the_connection_goes_is_unknown(session: Se
         assert len(session.replies(number)) == 1, "every request is answered exactly once"
 
 
-async def test_stopping_has_a_limit_when_nobody_answers(zookeepers: Any) -> None:
+async def test_stop_returns_at_its_limit_without_an_answer(zookeepers: Any) -> None:
     lonely = Session("127.0.0.1:1", "/migratory/lonely")
     lonely.zookeeper.start()
     begun = time.monotonic()

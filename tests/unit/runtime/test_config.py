@@ -58,7 +58,7 @@ def parsed(*path_and_value: Any) -> BrokerConfig:
     return parse(json.dumps(raw).encode())
 
 
-def test_what_a_cluster_may_ask_for_a_broker_takes() -> None:
+def test_a_broker_accepts_every_configuration_that_a_cluster_allows() -> None:
     """A cache may hold a week; a cluster file that says so is valid."""
     assert parsed("topics", "cache", "maxAge", 604_800.0).topics.cache.max_age == 604_800.0
     with pytest.raises(ConfigError, match=r"topics\.cache\.maxAge: 604801\.0; allowed is float <= 604800"):
@@ -106,7 +106,7 @@ def test_every_documented_field_is_read() -> None:
     assert config.origins.without_origin
 
 
-def test_what_is_left_out_has_a_default() -> None:
+def test_omitted_fields_have_defaults() -> None:
     config = parse(json.dumps({key: GOOD[key] for key in ("cluster", "brokers", "zookeeper")}).encode())
     assert config.topics.groups == 100
     assert config.delivery.min_copies == 2
@@ -150,12 +150,12 @@ def test_a_wrong_field_is_named_with_its_value_and_what_is_allowed(change: tuple
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"\xff\xfe", b"[]", b'"text"', b"null"])
-def test_what_is_no_configuration_at_all_is_refused(text: bytes) -> None:
+def test_parse_rejects_text_that_is_no_configuration(text: bytes) -> None:
     with pytest.raises(ConfigError):
         parse(text)
 
 
-def test_a_file_that_is_not_there_or_wrong_is_named(tmp_path: Path) -> None:
+def test_load_names_a_missing_or_invalid_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nothing\.json.*No such file"):
         load(tmp_path / "nothing.json")
     wrong = tmp_path / "wrong.json"
@@ -178,13 +178,13 @@ def test_a_file_that_is_not_there_or_wrong_is_named(tmp_path: Path) -> None:
         (Identity("quotes-broker-0", advertise_peer="x"), ["--advertise-peer", "HOST:PORT"]),
     ],
 )
-def test_a_wrong_command_line_is_named(identity: Identity, words: list[str]) -> None:
+def test_check_identity_names_an_invalid_option(identity: Identity, words: list[str]) -> None:
     with pytest.raises(ConfigError) as refused:
         check_identity(parsed(), identity)
     assert all(word in str(refused.value) for word in words), str(refused.value)
 
 
-def test_a_right_command_line_is_taken() -> None:
+def test_check_identity_accepts_valid_options() -> None:
     check_identity(parsed(), Identity("quotes-broker-1", advertise_url="wss://b1.example/ws", advertise_peer="b1:9"))
     assert split_address("[::1]:80", "x") == ("::1", 80)
     assert split_address(":0", "x") == ("", 0)

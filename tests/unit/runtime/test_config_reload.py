@@ -43,7 +43,7 @@ def file(tmp_path: Path, log: Any) -> File:
     return File(tmp_path / "broker.json", log)
 
 
-def test_more_and_fewer_brokers_are_taken_once(file: File) -> None:
+def test_the_reloader_applies_a_changed_broker_list_once(file: File) -> None:
     file.look()
     file.write([*THREE, "d", "e"])
     file.look()
@@ -55,13 +55,13 @@ def test_more_and_fewer_brokers_are_taken_once(file: File) -> None:
     assert file.log.events() == []
 
 
-def test_what_changed_before_the_first_look_is_noticed(file: File) -> None:
+def test_the_reloader_notices_a_change_before_its_first_check(file: File) -> None:
     file.write([*THREE, "d"])
     file.look()
     assert file.taken == [("a", "b", "c", "d")]
 
 
-def test_the_file_is_not_looked_at_more_often_than_it_should_be(file: File) -> None:
+def test_the_reloader_checks_the_file_once_per_interval(file: File) -> None:
     file.look()
     file.write([*THREE, "d"])
     file.rereading.tick(file.now + 0.9 * CHECK_INTERVAL)
@@ -70,7 +70,7 @@ def test_the_file_is_not_looked_at_more_often_than_it_should_be(file: File) -> N
     assert file.taken != []
 
 
-def test_other_fields_wait_for_a_restart_and_are_named(file: File) -> None:
+def test_the_reloader_names_changed_fields_that_need_a_restart(file: File) -> None:
     file.write([*THREE, "d"], limits={"heartbeat": 5})
     file.look()
     assert file.taken == [("a", "b", "c", "d")]
@@ -78,7 +78,7 @@ def test_other_fields_wait_for_a_restart_and_are_named(file: File) -> None:
 
 
 @pytest.mark.parametrize("text", ["{", '{"cluster": "quotes"}'])
-def test_a_file_that_makes_no_sense_is_told_and_not_taken(file: File, text: str) -> None:
+def test_the_reloader_rejects_and_logs_an_invalid_file(file: File, text: str) -> None:
     file.path.write_text(text)
     file.look()
     file.look()
@@ -88,7 +88,7 @@ def test_a_file_that_makes_no_sense_is_told_and_not_taken(file: File, text: str)
     assert str(file.path) in line["reason"]
 
 
-def test_a_broker_that_is_taken_out_goes_on_beside_those_that_stay(file: File) -> None:
+def test_a_removed_broker_keeps_running_beside_the_others(file: File) -> None:
     file.write(["b", "c", "d"])
     file.look()
     file.look()
@@ -96,7 +96,7 @@ def test_a_broker_that_is_taken_out_goes_on_beside_those_that_stay(file: File) -
     assert file.log.events() == ["broker_removed_from_configuration"]
 
 
-def test_brokers_too_few_for_the_copies_that_it_runs_with_wait_for_its_restart(file: File) -> None:
+def test_the_reloader_ignores_a_list_too_short_for_min_copies(file: File) -> None:
     file.look()
     file.write(["a"], delivery={"minCopies": 1})
     file.look()
@@ -109,7 +109,7 @@ def test_brokers_too_few_for_the_copies_that_it_runs_with_wait_for_its_restart(f
     assert file.taken == [("a", "b", "c", "d")]
 
 
-def test_those_that_will_leave_are_no_more_counted_on_and_may_stay_after_all(file: File) -> None:
+def test_leaving_brokers_are_excluded_and_may_return(file: File) -> None:
     file.look()
     five = [*THREE, "d", "e"]
     file.write(five)
@@ -124,7 +124,7 @@ def test_those_that_will_leave_are_no_more_counted_on_and_may_stay_after_all(fil
     assert file.log.events() == []
 
 
-def test_a_file_that_is_away_for_a_moment_is_waited_for(file: File) -> None:
+def test_the_reloader_waits_for_a_missing_file(file: File) -> None:
     file.look()
     file.path.unlink()
     file.look()

@@ -45,7 +45,7 @@ def config(processes: int) -> bytes:
     ).encode()  # fmt: skip
 
 
-def test_the_cores_take_all_that_they_may_be_told() -> None:
+def test_the_cores_handle_every_event() -> None:
     logic = Logic(LogicConfig("c", "a", ("a",), min_copies=1))
     assert set(logic._events) == set(get_args(logic_events.Event))
     assert set(logic._messages) | set(logic._group_messages) == set(get_args(LinkMessage))
@@ -53,7 +53,7 @@ def test_the_cores_take_all_that_they_may_be_told() -> None:
 
 
 @pytest.mark.parametrize("processes", [0, 2])
-async def test_a_broker_carries_out_all_that_its_cores_may_say(processes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_broker_handles_every_effect(processes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     def not_started(ends: tuple[int, int]) -> Any:
         raise OSError("a test starts none")
 
@@ -74,7 +74,7 @@ async def test_a_broker_carries_out_all_that_its_cores_may_say(processes: int, m
         log.close()
 
 
-async def test_an_io_process_carries_out_or_tells_all_that_its_edge_may_say(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_io_process_handles_or_forwards_every_effect(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ioprocess, "freeze_heap", lambda: None)
     here, there = socket_pair()
     with here, there:
@@ -92,7 +92,7 @@ async def test_an_io_process_carries_out_or_tells_all_that_its_edge_may_say(monk
         process._log.close()
 
 
-def test_the_simulation_passes_over_no_effect() -> None:
+def test_the_simulation_handles_every_effect() -> None:
     """An edge's effect that it does not know ends there where the ones for counting and logging do."""
     for unknown in (edge_events.Hold(1, True), logic_events.Stop("")):
         with pytest.raises(TypeError, match="no handler for"):

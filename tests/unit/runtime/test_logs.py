@@ -17,7 +17,7 @@ def read(descriptor: int) -> list[dict[str, object]]:
     return [json.loads(line) for line in os.read(descriptor, 1 << 20).splitlines()]
 
 
-def test_a_line_is_json_with_what_is_common_and_what_is_its_own() -> None:
+def test_a_log_line_is_json_with_common_and_own_fields() -> None:
     out, into = os.pipe()
     log = Log(into, common={"broker": "b0"})
     log("debug", "not_shown")
@@ -37,7 +37,7 @@ def test_a_line_is_json_with_what_is_common_and_what_is_its_own() -> None:
     os.close(into)
 
 
-def test_a_full_disk_costs_lines_and_nothing_else() -> None:
+def test_a_full_disk_drops_log_lines_and_counts_them() -> None:
     full = os.open("/dev/full", os.O_WRONLY)
     log = Log(full)
     for number in range(100):
@@ -55,7 +55,7 @@ def test_a_full_disk_costs_lines_and_nothing_else() -> None:
         os.close(descriptor)
 
 
-def test_a_reader_that_stands_still_does_not_stop_the_writer() -> None:
+def test_a_blocked_reader_does_not_block_the_log() -> None:
     out, into = os.pipe()
     log = Log(into, capacity=50)
     begun = time.monotonic()
@@ -75,7 +75,7 @@ def test_a_reader_that_stands_still_does_not_stop_the_writer() -> None:
     os.close(into)
 
 
-def test_what_libraries_say_becomes_a_line() -> None:
+def test_library_messages_become_log_lines() -> None:
     out, into = os.pipe()
     log = Log(into)
     logger = logging.getLogger("test.library")
@@ -96,6 +96,6 @@ def test_what_libraries_say_becomes_a_line() -> None:
     os.close(into)
 
 
-def test_a_level_that_is_none_is_a_mistake() -> None:
+def test_the_log_rejects_an_unknown_level() -> None:
     with pytest.raises(KeyError):
         Log(level="loud")

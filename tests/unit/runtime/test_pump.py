@@ -47,7 +47,7 @@ def build(
     return pump, core(edge), loop, errors
 
 
-def test_events_of_one_turn_are_worked_off_together_and_flushed_once(core: Any) -> None:
+def test_events_of_one_turn_run_together_and_flush_once(core: Any) -> None:
     pump, edge, loop, _ = build(core)
     pump.set_handlers({})
     pump.attach(edge)
@@ -61,7 +61,7 @@ def test_events_of_one_turn_are_worked_off_together_and_flushed_once(core: Any) 
     assert not loop.turn()
 
 
-def test_a_turn_that_told_the_logic_nothing_brings_no_flush(core: Any) -> None:
+def test_a_turn_without_events_for_the_logic_does_not_flush(core: Any) -> None:
     pump, edge, loop, _ = build(core)
     pump.set_handlers({})
     pump.attach(edge)
@@ -71,7 +71,7 @@ def test_a_turn_that_told_the_logic_nothing_brings_no_flush(core: Any) -> None:
     assert pump._logic.events == []
 
 
-def test_a_request_of_the_edge_is_worked_off_in_the_same_turn_and_schedules_no_other(core: Any) -> None:
+def test_a_request_of_the_edge_runs_in_the_same_turn(core: Any) -> None:
     pump, edge, loop, _ = build(core, edge={edge_events.Received: lambda event: [attach(event.connection)]})
     pump.set_handlers({})
     pump.attach(edge)
@@ -81,7 +81,7 @@ def test_a_request_of_the_edge_is_worked_off_in_the_same_turn_and_schedules_no_o
     assert loop.calls == []
 
 
-def test_what_the_logic_says_to_the_edge_keeps_its_order_and_requests_go_behind(core: Any) -> None:
+def test_effects_for_the_edge_keep_their_order_and_requests_follow(core: Any) -> None:
     fanout = events.Fanout("t", ())
     pump, edge, loop, _ = build(
         core,
@@ -119,7 +119,7 @@ def test_effects_go_to_their_handlers_in_order(core: Any) -> None:
     assert seen == [note, send, close, note]
 
 
-def test_an_effect_for_the_edge_can_be_looked_at_on_its_way(core: Any) -> None:
+def test_a_handler_may_inspect_an_effect_for_the_edge(core: Any) -> None:
     admission = events.Admission(True)
     pump, edge, loop, _ = build(core, {events.Tick: lambda _: [admission]})
     seen: list[Any] = []
@@ -135,7 +135,7 @@ def test_an_effect_for_the_edge_can_be_looked_at_on_its_way(core: Any) -> None:
     assert seen == edge.events == [admission]
 
 
-def test_an_edge_that_comes_later_gets_what_waited(core: Any) -> None:
+def test_an_edge_attached_later_gets_the_waiting_events(core: Any) -> None:
     admission = events.Admission(False, "learning")
     pump, edge, loop, _ = build(core, {events.Tick: lambda _: [admission]})
     pump.set_handlers({})
@@ -147,7 +147,7 @@ def test_an_edge_that_comes_later_gets_what_waited(core: Any) -> None:
     assert edge.events == [admission]
 
 
-def test_a_call_is_made_in_its_place_among_the_events(core: Any) -> None:
+def test_a_call_runs_in_its_place_among_the_events(core: Any) -> None:
     pump, edge, loop, _ = build(core)
     pump.set_handlers({})
     pump.attach(edge)
@@ -163,7 +163,7 @@ def test_a_call_is_made_in_its_place_among_the_events(core: Any) -> None:
     ]
 
 
-def test_a_turn_is_bounded_so_that_sockets_get_theirs(core: Any) -> None:
+def test_a_turn_is_bounded_in_events(core: Any) -> None:
     # an edge and a logic that answer each other for ever
     pump, edge, loop, _ = build(
         core, {events.Attach: lambda event: [attached(event.reference)]}, {events.Attached: lambda _: [attach(1)]}
@@ -197,7 +197,7 @@ def test_a_turn_is_bounded_in_time_as_well(core: Any) -> None:
     assert done == [3, 6, 7]
 
 
-def test_what_the_edge_puts_off_comes_back_behind_what_waits(core: Any) -> None:
+def test_more_events_of_the_edge_return_behind_waiting_ones(core: Any) -> None:
     more = edge_events.More(1)
     pump, edge, loop, _ = build(core, edge={edge_events.Received: lambda event: [more] * (event.connection == 1)})
     pump.set_handlers({})
@@ -208,7 +208,7 @@ def test_what_the_edge_puts_off_comes_back_behind_what_waits(core: Any) -> None:
     assert edge.events == [edge_events.Received(1, b""), edge_events.Received(2, b""), more]
 
 
-def test_a_core_that_raises_is_stepped_no_more(core: Any) -> None:
+def test_a_core_that_raises_is_not_stepped_again(core: Any) -> None:
     def broken(_: Any) -> list[Any]:
         raise ArithmeticError("rule 3")
 
@@ -225,7 +225,7 @@ def test_a_core_that_raises_is_stepped_no_more(core: Any) -> None:
     assert len(errors) == 1
 
 
-def test_pages_of_replays_wait_for_what_is_live_and_take_little_of_a_turn(core: Any) -> None:
+def test_replay_pages_wait_for_live_traffic_and_take_little_of_a_turn(core: Any) -> None:
     """A storm: a thousand clients want their next pages, and a publication comes."""
     times = iter(range(10_000))
 
@@ -249,7 +249,7 @@ def test_pages_of_replays_wait_for_what_is_live_and_take_little_of_a_turn(core: 
     assert [event.reference for event in edge.events] == list(range(1000))
 
 
-def test_at_least_one_page_a_turn_and_none_after_the_end(core: Any) -> None:
+def test_a_turn_runs_at_least_one_page_and_none_after_a_failure(core: Any) -> None:
     pump, edge, loop, errors = build(core, {events.NextPage: lambda event: [1 / 0]}, clock=lambda: 1.0)
     pump.set_handlers({})
     pump.attach(edge)

@@ -25,19 +25,19 @@ def turns(other: float, count: int, cost: float = CONNECTION_COST) -> list[int]:
     return taken
 
 
-def test_alone_in_short_turns() -> None:
+def test_the_budget_keeps_turns_short_without_other_work() -> None:
     assert turns(0.0001, 50) == [MIN_ACCEPTS] * 50
 
 
 @pytest.mark.parametrize("cost", [CONNECTION_COST / 2, CONNECTION_COST, 2 * CONNECTION_COST])
 @pytest.mark.parametrize("other", [0.01, 0.02, 0.1, 1.0])
-def test_beside_other_work_they_are_not_starved_and_take_half_at_most(other: float, cost: float) -> None:
+def test_the_budget_is_at_most_half_of_a_turn_beside_other_work(other: float, cost: float) -> None:
     *_, taken = turns(other, 100, cost)
     assert min(MAX_ACCEPTS, int(other / 16 / cost)) <= taken <= MAX_ACCEPTS
     assert taken <= max(MIN_ACCEPTS, other / cost)
 
 
-def test_what_passes_while_nobody_waits_is_no_turn() -> None:
+def test_the_budget_ignores_time_without_waiting_connections() -> None:
     clock = Clock()
     intake = AcceptBudget(clock)
     intake.end_turn(True)

@@ -8,7 +8,7 @@ import pytest
 from migratory_broker.runtime.admin import metrics as memory
 
 
-def test_each_is_read_once_in_a_while_and_nothing_is_kept_of_those_that_are_gone(
+def test_memory_is_read_at_most_once_in_its_max_age_and_dead_processes_are_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = 100.0

@@ -47,7 +47,7 @@ def page(edge: Any = EDGE) -> BrokerMetrics:
     return BrokerMetrics("quotes", "b0", lambda: metric_values(LOGIC, edge))
 
 
-def test_every_family_is_there_with_what_the_cores_keep() -> None:
+def test_the_page_has_every_family_with_the_values_of_the_cores() -> None:
     found = samples(page())
     names = {name for name, _ in found}
     for name, (kind, label, _) in FAMILIES.items():
@@ -63,16 +63,16 @@ def test_every_family_is_there_with_what_the_cores_keep() -> None:
     assert found["migratory_fenced", ()] == 0
 
 
-def test_since_when_it_counts_is_told() -> None:
+def test_the_page_has_the_start_time_of_the_process() -> None:
     began = psutil.Process().create_time()
     assert samples(page())["process_start_time_seconds", ()] == pytest.approx(began, abs=1.0)
 
 
-def test_before_there_is_an_edge_it_has_no_clients() -> None:
+def test_metrics_count_no_clients_before_there_is_an_edge() -> None:
     assert samples(page(None))["migratory_clients", ()] == 0
 
 
-def test_samples_are_added_up() -> None:
+def test_metrics_sum_observed_samples() -> None:
     metrics = page()
     for metric, value, label in (
         ("migratory_takeovers_total", 1.0, ""),
@@ -90,7 +90,7 @@ def test_samples_are_added_up() -> None:
     assert found["migratory_closed_total", (("reason", "lost"),)] == 0
 
 
-def test_a_duration_falls_into_the_bucket_that_ends_at_or_above_it() -> None:
+def test_a_duration_is_counted_in_the_bucket_whose_bound_is_at_or_above_it() -> None:
     metrics = page()
     for value in (0.01, 0.0100001, 2.0, 99.0):
         metrics.observe(Observe("migratory_takeover_seconds", value))
@@ -104,12 +104,12 @@ def test_a_duration_falls_into_the_bucket_that_ends_at_or_above_it() -> None:
     assert found["migratory_takeover_seconds_sum", ()] == pytest.approx(101.0200001)
 
 
-def test_a_name_outside_the_contract_is_a_mistake() -> None:
+def test_observe_raises_key_error_for_an_unknown_metric() -> None:
     with pytest.raises(KeyError):
         page().observe(Observe("migratory_surprises_total"))
 
 
-def test_whatever_the_broker_observes_can_be_observed() -> None:
+def test_every_metric_the_broker_observes_is_in_the_contract() -> None:
     """A gauge is read from the status when it is asked for: one that was observed as well ended every broker."""
     sources = Path(migratory_broker.__file__).parent.rglob("*.py")
     found = {name for source in sources for name in re.findall(r'[oO]bserve\("(\w+)"', source.read_text())}

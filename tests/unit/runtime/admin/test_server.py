@@ -12,7 +12,7 @@ from migratory_broker.runtime.admin.server import MAX_ADMIN, AdminServer, health
 from migratory_testing.waiting import until
 
 
-async def test_the_administration_has_pages(log: Any) -> None:
+async def test_the_administration_serves_its_pages(log: Any) -> None:
     reason = "learning"
     pages = {
         "/healthz": health_page,
@@ -45,7 +45,7 @@ async def test_the_administration_has_pages(log: Any) -> None:
     await server.close()
 
 
-async def test_the_administration_holds_few_connections_and_answers_all_the_same(log: Any, idle: Any) -> None:
+async def test_the_administration_answers_when_idle_connections_hold_its_limit(log: Any, idle: Any) -> None:
     """Who holds them all keeps no probe waiting, or the broker would be taken for dead."""
     server = AdminServer({"/healthz": health_page}, time.monotonic)
     listening = listen(bind("127.0.0.1", 0, "administration"), "administration")

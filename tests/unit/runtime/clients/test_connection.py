@@ -84,7 +84,7 @@ def test_a_connection_is_adopted_and_held(early: bytes) -> None:
     assert [connections.remote(number) for number in (1, 2)] == ["10.0.0.1:1", ""]
 
 
-async def test_what_is_said_of_a_client_says_where_it_is() -> None:
+async def test_log_lines_about_a_client_have_its_address() -> None:
     config = {"cluster": "c", "brokers": ["a"], "zookeeper": {"servers": "127.0.0.1:1"}, "delivery": {"minCopies": 1}}
     serving = ClientService(parse(json.dumps(config).encode()), "a", Pump(), lambda: 1.0)  # type: ignore[arg-type]
     serving.connections.adopt(Transport(), "json", False, 0.5, b"")  # type: ignore[arg-type]
@@ -98,7 +98,7 @@ async def test_what_is_said_of_a_client_says_where_it_is() -> None:
     assert serving.edge_status() == {"slow": [{"client": "me", "connection": 1, "remote": "10.0.0.1:1"}]}
 
 
-def test_a_reply_that_a_closing_transport_did_not_get_ends_the_fan_outs_too() -> None:
+def test_a_reply_dropped_by_a_closing_transport_ends_multicasts_too() -> None:
     """Else what comes live behind a page that was left out would be taken for all there is."""
     pump, transport = Pump(), Transport()
     connections = ClientConnections(pump, lambda: 1.0)  # type: ignore[arg-type]
@@ -128,7 +128,7 @@ class TestChoked:
         pump.events.clear()
         return pump, connections, transports
 
-    def test_who_says_something_is_left_alone_until_there_is_room(self) -> None:
+    def test_a_throttled_client_is_read_once_until_there_is_room(self) -> None:
         pump, connections, transports = self.adopted(3)
         connections.throttle("channel", True)
         connections.throttle("channel", True)
@@ -143,7 +143,7 @@ class TestChoked:
         connections._open[3].data_received(b"x")
         assert transports[2].calls == []
 
-    def test_whom_the_edge_holds_stays_held_and_the_other_way_round(self) -> None:
+    def test_holds_of_the_edge_and_throttling_are_independent(self) -> None:
         _, connections, transports = self.adopted(2)
         connections.throttle("channel", True)
         connections._open[1].data_received(b"x")
@@ -160,7 +160,7 @@ class TestChoked:
         connections.throttle("channel", False)
         assert transports[1].calls[-1] == "resume"
 
-    def test_who_is_gone_or_going_is_passed_over(self) -> None:
+    def test_throttling_skips_closed_and_closing_connections(self) -> None:
         _, connections, transports = self.adopted(2)
         connections.throttle("channel", True)
         for number in (1, 2):
@@ -170,7 +170,7 @@ class TestChoked:
         connections.throttle("channel", False)
         assert [transport.calls for transport in transports] == [["pause"], ["pause"]]
 
-    def test_a_flood_stays_in_the_sockets_until_the_edge_has_taken_half_of_it(self) -> None:
+    def test_a_flood_stays_in_the_sockets_until_half_is_handled(self) -> None:
         """Else the loop reads from each of them in every turn, and works off the reads of a few."""
         pump, connections, transports = self.adopted(3)
         part = bytes(MAX_UNREAD_BYTES // 4)
@@ -189,7 +189,7 @@ class TestChoked:
         connections._open[1].data_received(part)
         assert transports[0].calls == ["pause", "resume"]
 
-    def test_one_reason_does_not_end_another(self) -> None:
+    def test_throttling_lasts_until_every_reason_ended(self) -> None:
         pump, connections, (transport,) = self.adopted(1)
         connections._open[1].data_received(bytes(MAX_UNREAD_BYTES + 1))
         connections.throttle("channel", True)

@@ -80,7 +80,7 @@ def run(request: pytest.FixtureRequest) -> Callable[[Callable[[Site], Any]], Non
     return on_a_loop
 
 
-def test_a_request_waits_for_its_turn(run: Any) -> None:
+def test_a_handshake_waits_for_its_turn(run: Any) -> None:
     async def test(site: Site) -> None:
         await site.says(b"GET /")
         await site.says(b" HTTP/1.1")
@@ -95,7 +95,7 @@ def test_a_request_waits_for_its_turn(run: Any) -> None:
     run(test)
 
 
-def test_who_says_much_before_its_turn_is_not_read_until_then(run: Any) -> None:
+def test_reading_pauses_when_a_deferred_handshake_exceeds_its_buffer(run: Any) -> None:
     async def test(site: Site) -> None:
         flood = b"x" * 20_000_000
         sending = asyncio.create_task(asyncio.to_thread(site.peer.sendall, flood))
@@ -111,7 +111,7 @@ def test_who_says_much_before_its_turn_is_not_read_until_then(run: Any) -> None:
     run(test)
 
 
-def test_what_http_was_not_told_is_for_who_comes_after_it(run: Any) -> None:
+def test_undelivered_bytes_belong_to_the_next_protocol(run: Any) -> None:
     async def test(site: Site) -> None:
         await site.says(b"GET / HTTP/1.1")
         site.turn()
@@ -124,7 +124,7 @@ def test_what_http_was_not_told_is_for_who_comes_after_it(run: Any) -> None:
     run(test)
 
 
-def test_of_who_is_gone_nothing_is_told_any_more(run: Any) -> None:
+def test_http_receives_nothing_after_the_connection_is_lost(run: Any) -> None:
     async def test(site: Site) -> None:
         await site.says(b"GET / HTTP/1.1")
         site.peer.close()

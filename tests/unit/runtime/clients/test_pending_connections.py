@@ -44,7 +44,7 @@ def site() -> tuple[Pump, PendingConnections]:
     return pump, PendingConnections(pump)  # type: ignore[arg-type]
 
 
-def test_others_do_not_wait_for_those_who_come() -> None:
+def test_established_connections_do_not_wait_for_pending_ones() -> None:
     pump, pending = site()
     pending.add(opened(1))
     pending.post(1, pump.step_edge, Received(1, b"connect"))
@@ -59,7 +59,7 @@ def test_others_do_not_wait_for_those_who_come() -> None:
     assert len(pending) == 0
 
 
-def test_of_one_connection_nothing_overtakes() -> None:
+def test_actions_of_one_connection_keep_their_order() -> None:
     """It leaves the line when something that it said was worked off, and nothing of it is left there."""
     pump, pending = site()
     events: list[Any] = [opened(1), Received(1, b"con"), Received(1, b"nect"), Paused(1), Received(1, b"ping")]
@@ -74,7 +74,7 @@ def test_of_one_connection_nothing_overtakes() -> None:
     assert pump.work(pump.line) == [Received(1, b"more")]
 
 
-def test_who_is_lost_without_a_word_is_forgotten() -> None:
+def test_a_pending_connection_lost_without_data_is_forgotten() -> None:
     pump, pending = site()
     pending.add(opened(1))
     assert pump.work(pump.late) == [opened(1)]

@@ -109,7 +109,7 @@ async def test_a_handshake_is_answered_and_the_connection_belongs_to_the_edge(si
     assert len(site.connections) == 0
 
 
-async def test_bytes_that_came_with_the_request_are_not_lost(sites: Any) -> None:
+async def test_bytes_behind_the_request_are_kept(sites: Any) -> None:
     site = sites()
     tail = bytes(range(256)) * 1000
     _, writer, _ = await site.request(REQUEST.encode() + b"\r\n" + tail)
@@ -120,7 +120,7 @@ async def test_bytes_that_came_with_the_request_are_not_lost(sites: Any) -> None
     writer.close()
 
 
-async def test_without_a_subprotocol_it_is_json(sites: Any) -> None:
+async def test_json_is_the_default_subprotocol(sites: Any) -> None:
     site = sites()
     _, writer, head = await site.request(REQUEST + "\r\n")
     assert b"Sec-WebSocket-Protocol" not in head
@@ -137,7 +137,7 @@ async def test_compression_is_agreed_on_only_when_configured(sites: Any, compres
     writer.close()
 
 
-async def test_aiohttp_keeps_nothing_of_a_connection_that_was_handed_over(sites: Any) -> None:
+async def test_aiohttp_holds_no_reference_to_a_handed_over_connection(sites: Any) -> None:
     site = sites()
     writers = [(await site.request(REQUEST + "\r\n"))[1] for _ in range(3)]
     await until(lambda: len(site.connections) == 3)
@@ -213,7 +213,7 @@ async def test_origin_and_host_are_checked_on_every_page(sites: Any) -> None:
             writer.close()
 
 
-async def test_the_server_list_is_for_who_knows_one_address(sites: Any) -> None:
+async def test_the_server_list_is_served_over_http(sites: Any) -> None:
     site = sites()
     reader, writer, head = await site.request(
         "GET /v1/servers HTTP/1.1\r\nHost: a\r\nOrigin: https://x.example\r\n\r\n"
@@ -226,7 +226,7 @@ async def test_the_server_list_is_for_who_knows_one_address(sites: Any) -> None:
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /ws HT", REQUEST.encode()])
-async def test_a_slow_handshake_is_dropped_however_slowly_it_comes(sites: Any, sent: bytes) -> None:
+async def test_a_slow_handshake_is_dropped_at_its_limit(sites: Any, sent: bytes) -> None:
     site = sites(limit=0.2)
     reader, writer = await asyncio.open_connection(*site.address)
     writer.write(sent)
@@ -244,7 +244,7 @@ async def test_a_slow_handshake_is_dropped_however_slowly_it_comes(sites: Any, s
     writer.close()
 
 
-async def test_a_client_that_takes_nothing_pauses_and_a_close_has_a_limit(sites: Any) -> None:
+async def test_a_client_that_does_not_read_pauses_and_its_close_has_a_limit(sites: Any) -> None:
     site = sites()
     _, writer, _ = await site.request(REQUEST + "\r\n")
     writer.transport.pause_reading()
@@ -292,7 +292,7 @@ async def test_connections_over_the_rate_wait_in_the_backlog_and_come_later(site
         writer.close()
 
 
-async def test_connections_over_the_descriptors_are_told_so(sites: Any, log: Any) -> None:
+async def test_connections_beyond_the_descriptors_get_503(sites: Any, log: Any) -> None:
     site = sites(room=lambda: 0)
     reader, writer, head = await site.request(b"")
     assert head.startswith(b"HTTP/1.1 503 ")
@@ -334,7 +334,7 @@ async def test_running_out_of_descriptors_neither_spins_nor_ends_the_listener(
     writer.close()
 
 
-async def test_a_connection_that_went_while_it_waited_is_passed_over(sites: Any) -> None:
+async def test_a_connection_that_was_aborted_in_the_backlog_is_skipped(sites: Any) -> None:
     site = sites()
     gone = socket.create_connection(site.address)
     gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
@@ -356,7 +356,7 @@ async def test_a_connection_that_went_while_it_waited_is_passed_over(sites: Any)
     ],
     ids=["endless line", "no URL", "two hosts", "many headers", "a long header", "no chunk"],
 )
-async def test_what_is_no_http_is_counted_and_writes_no_log(
+async def test_malformed_requests_are_counted_and_not_logged(
     sites: Any, caplog: pytest.LogCaptureFixture, request_: bytes
 ) -> None:
     """Each once wrote an error with a traceback and what was sent: a stranger could fill the disk with it."""
@@ -368,7 +368,7 @@ async def test_what_is_no_http_is_counted_and_writes_no_log(
     assert not [record for record in caplog.records if record.name == "aiohttp.server"]
 
 
-async def test_a_fault_of_the_pages_own_is_logged(
+async def test_an_exception_in_a_page_is_logged(
     sites: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site = sites()

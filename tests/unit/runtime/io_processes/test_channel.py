@@ -29,7 +29,7 @@ class Kept:
 
 
 class TestFraming:
-    def test_messages_come_whole_however_they_are_cut(self) -> None:
+    def test_the_deframer_restores_messages_however_they_are_cut(self) -> None:
         bodies = [b"", b"a", b"b" * 300, b"c"]
         stream = b"".join(length_prefix(body) + body for body in bodies)
         for size in (1, 2, 3, 7, 300, len(stream)):
@@ -39,11 +39,11 @@ class TestFraming:
                 deframer.feed(stream[start : start + size], kept)
             assert kept.bodies == bodies
 
-    def test_a_longer_one_than_may_come(self) -> None:
+    def test_the_deframer_raises_for_a_message_over_the_limit(self) -> None:
         with pytest.raises(FrameTooLong, match="a message of 301 bytes is announced"):
             Deframer(300).feed(length_prefix(b"x" * 301), lambda part: None)
 
-    def test_what_is_raised_in_between_goes_through(self) -> None:
+    def test_the_deframer_passes_on_exceptions_of_the_receiver(self) -> None:
         def refuse(part: memoryview) -> None:
             raise LookupError(bytes(part))
 
@@ -52,12 +52,12 @@ class TestFraming:
 
 
 class TestCrossing:
-    def test_every_event_between_the_cores_crosses(self) -> None:
+    def test_every_event_between_the_cores_can_be_sent_over_the_channel(self) -> None:
         """One of another form could not be told from the others when it arrives."""
         for kind in (*get_args(ToIo), *get_args(FromIo)):
             assert issubclass(kind, EdgeMessage), kind
 
-    def test_what_arrives_is_what_was_sent(self) -> None:
+    def test_the_channel_delivers_messages_unchanged(self) -> None:
         sent = [
             Fanout("t", (Publication(3, 2**62, b"\x00\xff", "p", 7, 1.5), Publication(3, 2**62 + 1, b""))),
             Beat(),
@@ -67,7 +67,7 @@ class TestCrossing:
             body = b"\xdd" + len(messages).to_bytes(4) + b"".join(map(encode, messages))
             assert decoder(union).decode(body) == messages
 
-    def test_where_an_effect_goes(self) -> None:
+    def test_routes_follow_the_fields_of_an_effect(self) -> None:
         assert set(ROUTES) == set(get_args(EdgeEffect))
         routes = {kind.__name__: route for kind, route in ROUTES.items()}
         known = {
@@ -125,7 +125,7 @@ def fanout(number: int, size: int = 10) -> Fanout:
     return Fanout("t", (Publication(1, number, b"x" * size),))
 
 
-async def test_a_turn_is_one_batch(ends: Any) -> None:
+async def test_messages_of_one_turn_are_one_batch(ends: Any) -> None:
     broker, io = await ends()
     broker.channel.flush()
     for number in range(1, 4):
@@ -137,7 +137,7 @@ async def test_a_turn_is_one_batch(ends: Any) -> None:
     assert (len(io.batches), broker.channel.batches) == (1, 1)
 
 
-async def test_a_long_turn_is_several_batches_in_order(ends: Any) -> None:
+async def test_a_long_turn_is_sent_as_several_batches_in_order(ends: Any) -> None:
     broker, io = await ends()
     sent = [fanout(number, channels.MAX_OPEN_BATCH // 3) for number in range(1, 9)]
     for one in sent:
@@ -148,7 +148,7 @@ async def test_a_long_turn_is_several_batches_in_order(ends: Any) -> None:
     assert len(io.batches) == 3
 
 
-async def test_who_does_not_work_off_what_it_read_is_sent_no_more_than_fits(ends: Any) -> None:
+async def test_unacknowledged_batches_stop_the_sender(ends: Any) -> None:
     broker, io = await ends(late=True)
     number = 0
     while not broker.channel.full or number < 40:
@@ -172,7 +172,7 @@ async def test_who_does_not_work_off_what_it_read_is_sent_no_more_than_fits(ends
     await until(lambda: "flows" in broker.events)
 
 
-async def test_the_other_end_is_gone(ends: Any) -> None:
+async def test_the_channel_reports_the_end_of_the_other_side_once(ends: Any) -> None:
     broker, io = await ends()
     broker.channel.put(encode(Beat()))
     broker.channel.close()

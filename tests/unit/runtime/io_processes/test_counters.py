@@ -11,7 +11,7 @@ from migratory_broker.core.logic.events import (
 from migratory_testing.waiting import until
 
 
-async def test_what_the_dead_had_counted_stays_counted(site: Any) -> None:
+async def test_counters_of_dead_processes_are_kept(site: Any) -> None:
     here = site()
     here.open()
     one, other = [await here.up(io) for io in here.started]

@@ -27,7 +27,7 @@ class Channel:
         action(argument)
 
 
-def test_one_request_is_answered_at_a_time_in_their_order() -> None:
+def test_deferred_requests_are_answered_one_at_a_time_in_order() -> None:
     channel = Channel(10)
     for request in "abc":
         channel.held.put(request)
@@ -40,7 +40,7 @@ def test_one_request_is_answered_at_a_time_in_their_order() -> None:
     assert len(channel.held) == 0
 
 
-def test_none_is_answered_while_there_is_no_room() -> None:
+def test_deferred_requests_wait_for_room_in_the_channel() -> None:
     channel = Channel(2)
     for request in "abc":
         channel.held.put(request)
@@ -59,7 +59,7 @@ def test_none_is_answered_while_there_is_no_room() -> None:
     assert "".join(channel.answered) == "abcd"
 
 
-def test_nothing_is_answered_when_nobody_is_there_any_more() -> None:
+def test_cleared_requests_are_not_answered() -> None:
     channel = Channel(2)
     channel.held.put("a")
     channel.held.clear()

@@ -11,7 +11,7 @@ from migratory_broker.runtime.io_processes.messages import IoHello
 from migratory_testing.waiting import until
 
 
-async def test_connections_go_to_whoever_has_fewest(site: Any, idle: Any) -> None:
+async def test_connections_go_to_the_process_with_the_fewest(site: Any, idle: Any) -> None:
     here = site(3)
     address = here.open()
     ios = [await here.up(io) for io in here.started]
@@ -28,7 +28,7 @@ async def test_connections_go_to_whoever_has_fewest(site: Any, idle: Any) -> Non
     await until(lambda: ios[1].take_sockets() * 0 + len(ios[1].sockets) == 8)
 
 
-async def test_connections_wait_while_no_process_takes_any(site: Any, idle: Any) -> None:
+async def test_connections_wait_while_no_process_is_accepting(site: Any, idle: Any) -> None:
     here = site(1)
     address = here.open()
     (reader,) = await idle(address, 1)
@@ -40,7 +40,7 @@ async def test_connections_wait_while_no_process_takes_any(site: Any, idle: Any)
     assert await asyncio.wait_for(reader.read(1), 5) == b"x"
 
 
-async def test_no_more_are_under_way_than_a_process_soon_takes(
+async def test_sockets_in_flight_to_a_process_are_bounded(
     site: Any, idle: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(iolife, "MAX_SOCKETS_IN_FLIGHT", 5)
@@ -53,7 +53,7 @@ async def test_no_more_are_under_way_than_a_process_soon_takes(
     await until(lambda: io.take_sockets() * 0 + len(io.sockets) == 9)
 
 
-async def test_a_full_broker_says_so(site: Any, idle: Any) -> None:
+async def test_a_full_broker_refuses_connections_with_an_answer(site: Any, idle: Any) -> None:
     here = site(1)
     address = here.open()
     io = here.started[0]

@@ -17,7 +17,7 @@ from migratory_testing.ioprocesses import fanout
 from migratory_testing.waiting import until
 
 
-async def test_a_process_that_takes_nothing_is_killed_before_it_fills_the_memory(
+async def test_a_process_that_does_not_read_is_killed_before_it_fills_the_memory(
     site: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(manyprocesses, "MAX_WAITING", 10_000_000)
@@ -55,7 +55,7 @@ async def test_a_process_that_hangs_gets_no_clients_and_is_killed(site: Any) -> 
     assert "silent" in next(line["reason"] for line in here.log.lines if line["event"] == "io_process_died")
 
 
-async def test_nobody_is_killed_because_the_broker_stood_still(site: Any) -> None:
+async def test_no_process_is_killed_because_the_broker_stalled(site: Any) -> None:
     here = site()
     here.open()
     ios = [await here.up(io) for io in here.started]
@@ -66,7 +66,7 @@ async def test_nobody_is_killed_because_the_broker_stood_still(site: Any) -> Non
     assert [io.signals for io in ios] == [[], []]
 
 
-async def test_clients_are_gone_in_time_when_the_broker_is_cut_off_though_a_process_hangs(site: Any) -> None:
+async def test_a_hanging_process_is_killed_in_time_when_the_broker_is_fenced(site: Any) -> None:
     here = site()
     here.open()
     good, hangs = [await here.up(io) for io in here.started]
@@ -84,7 +84,7 @@ async def test_clients_are_gone_in_time_when_the_broker_is_cut_off_though_a_proc
     assert good.signals == []
 
 
-async def test_who_keeps_dying_is_started_ever_later(site: Any) -> None:
+async def test_a_process_that_keeps_dying_is_restarted_with_growing_delay(site: Any) -> None:
     here = site(1)
     here.open()
     waits = []
@@ -100,7 +100,7 @@ async def test_who_keeps_dying_is_started_ever_later(site: Any) -> None:
     assert waits[-1] == pytest.approx(3.2, abs=0.11)
 
 
-async def test_a_process_that_can_not_be_started_is_tried_again(site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_process_that_fails_to_start_is_retried(site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     here = site(1)
     assert len(here.started) == 1
     here.clients._start_at[0] = here.now

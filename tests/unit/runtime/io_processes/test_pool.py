@@ -26,7 +26,7 @@ from migratory_testing.ioprocesses import fanout
 from migratory_testing.waiting import until
 
 
-async def test_a_process_is_told_how_things_stand_before_anything_else(site: Any) -> None:
+async def test_a_process_gets_the_present_state_first(site: Any) -> None:
     here = site()
     servers = (Server("ws://a/ws", 100),)
     await here.started[0].connect()
@@ -43,7 +43,7 @@ async def test_a_process_is_told_how_things_stand_before_anything_else(site: Any
     assert here.log.events().count("io_process_up") == 2
 
 
-async def test_clients_wait_for_the_last_process_but_not_for_ever(site: Any) -> None:
+async def test_clients_wait_for_the_last_process_up_to_a_limit(site: Any) -> None:
     here = site()
     assert here.clients.not_ready_reason == "starting"
     here.open()
@@ -59,7 +59,7 @@ async def test_clients_wait_for_the_last_process_but_not_for_ever(site: Any) -> 
     assert here.clients.not_ready_reason == ""
 
 
-async def test_a_publication_crosses_to_those_that_want_its_topic(site: Any) -> None:
+async def test_a_publication_is_sent_to_processes_interested_in_its_topic(site: Any) -> None:
     here = site(3)
     here.open()
     ios = [await here.up(io) for io in here.started]
@@ -86,7 +86,7 @@ async def test_a_turn_of_the_logic_is_one_batch_for_each_process(site: Any) -> N
     assert [process.channel.batches for process in here.clients._processes.values()] == [one + 1 for one in before]
 
 
-async def test_what_they_say_reaches_logic_metrics_and_log(site: Any) -> None:
+async def test_messages_of_processes_reach_logic_metrics_and_log(site: Any) -> None:
     here = site()
     here.open()
     io = await here.up(here.started[1])
@@ -97,7 +97,7 @@ async def test_what_they_say_reaches_logic_metrics_and_log(site: Any) -> None:
     assert here.log.lines[-1] == {"level": "warning", "event": "slow_consumer", "io_process": 1, "client": "c"}
 
 
-async def test_the_end_waits_for_clients_to_go(site: Any) -> None:
+async def test_shutdown_waits_until_clients_have_left(site: Any) -> None:
     here = site()
     here.open()
     ios = [await here.up(io) for io in here.started]
@@ -117,7 +117,7 @@ async def test_the_end_waits_for_clients_to_go(site: Any) -> None:
     assert here.deaths == 0
 
 
-async def test_nothing_is_meant_for_the_dead(site: Any) -> None:
+async def test_effects_for_a_dead_process_are_dropped(site: Any) -> None:
     here = site()
     here.open()
     dies, other = [await here.up(io) for io in here.started]

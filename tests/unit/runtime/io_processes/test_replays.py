@@ -65,7 +65,7 @@ async def test_replays_wait_for_a_process_that_does_not_read_and_publications_do
     assert slow.of(Fanout) == []
 
 
-async def test_pages_of_replays_take_little_of_a_turn_whichever_process_asks(site: Any) -> None:
+async def test_replay_pages_for_processes_take_little_of_a_turn(site: Any) -> None:
     """A storm: hundreds of clients of both processes want their next pages, and a publication comes."""
 
     def page(event: NextPage) -> list[Any]:
@@ -94,7 +94,7 @@ async def test_pages_of_replays_take_little_of_a_turn_whichever_process_asks(sit
         assert [one.reference for one in io.of(Page)] == list(range(1, 201))
 
 
-async def test_what_waited_within_a_turn_goes_on_with_the_next(site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_deferred_requests_continue_in_the_next_turn(site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The channel was full with what the turn itself had said, and the kernel took all of it."""
 
     def page(event: NextPage) -> list[Any]:

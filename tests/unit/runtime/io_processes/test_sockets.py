@@ -14,7 +14,7 @@ def connected() -> tuple[socket.socket, socket.socket]:
         return client, listening.accept()[0]
 
 
-def test_the_same_connection_goes_on_at_the_other_end() -> None:
+def test_a_sent_socket_is_the_same_connection_at_the_other_end() -> None:
     here, there = socket_pair()
     pairs = [connected() for _ in range(3)]
     for _, accepted in pairs:
@@ -34,7 +34,7 @@ def test_the_same_connection_goes_on_at_the_other_end() -> None:
     there.close()
 
 
-def test_nobody_is_there() -> None:
+def test_sending_a_socket_fails_when_the_other_end_is_gone() -> None:
     here, there = socket_pair()
     there.close()
     client, accepted = connected()
@@ -44,7 +44,7 @@ def test_nobody_is_there() -> None:
         sock.close()
 
 
-def test_what_is_under_way_to_somebody_who_dies_is_closed() -> None:
+def test_sockets_in_flight_are_closed_when_the_receiver_dies() -> None:
     here, there = socket_pair()
     client, accepted = connected()
     assert send_socket(here, accepted)

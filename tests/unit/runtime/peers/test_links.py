@@ -110,7 +110,7 @@ async def joined(sides: Any) -> tuple[Side, Side]:
     return a, b
 
 
-async def test_the_smaller_name_dials_and_both_are_told(sides: Any) -> None:
+async def test_the_broker_with_the_smaller_name_dials_and_both_get_peer_up(sides: Any) -> None:
     a, b = await joined(sides)
     assert a.last_heard() == [events.PeerUp("b", 4)]
     assert b.last_heard() == [events.PeerUp("a", 1)]
@@ -119,7 +119,7 @@ async def test_the_smaller_name_dials_and_both_are_told(sides: Any) -> None:
     assert a.peers.status() == {"b": {"incarnation": 4, "waiting_bytes": 0}}
 
 
-async def test_a_broker_that_was_added_is_taken_once_its_name_is_known(sides: Any, log: Any) -> None:
+async def test_an_added_broker_is_accepted_once_it_is_configured(sides: Any, log: Any) -> None:
     a, b = sides("a"), sides("b")
     a.peers.set_brokers(("a",))
     a.want(b)
@@ -156,7 +156,7 @@ def _frames(monkeypatch: pytest.MonkeyPatch, side: Side, peer: str) -> list[byte
     return written
 
 
-async def test_what_a_turn_says_is_one_frame(sides: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_messages_of_one_turn_leave_in_one_frame(sides: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     a, b = await joined(sides)
     written = _frames(monkeypatch, a, "b")
     a.send("b", numbered(0))
@@ -170,7 +170,7 @@ async def test_what_a_turn_says_is_one_frame(sides: Any, monkeypatch: pytest.Mon
     assert [len(event.messages) for event in b.logic.of(events.PeerReceived)] == [1, 99]
 
 
-async def test_long_ones_have_frames_of_their_own(sides: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_long_messages_leave_in_frames_of_their_own(sides: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     a, b = await joined(sides)
     written = _frames(monkeypatch, a, "b")
     for number in range(3):
@@ -181,7 +181,7 @@ async def test_long_ones_have_frames_of_their_own(sides: Any, monkeypatch: pytes
     assert [len(decode_peers(frame)) for frame in written] == [1, 1, 1]
 
 
-async def test_a_broker_from_before_frames_of_several_gets_one_message_in_each(
+async def test_a_peer_without_joined_frames_gets_one_message_a_frame(
     sides: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a, b = sides("a"), sides("b")
@@ -195,7 +195,7 @@ async def test_a_broker_from_before_frames_of_several_gets_one_message_in_each(
     assert [len(decode_peers(frame)) for frame in written] == [1] * 5
 
 
-async def test_a_hello_among_several_ends_the_link(sides: Any, log: Any) -> None:
+async def test_a_hello_in_a_joined_frame_ends_the_link(sides: Any, log: Any) -> None:
     a, b = await joined(sides)
     hello = encode_peer(PeerHello(PEER_VERSION, "quotes", "a", 1, 8))
     a.peers._links["b"].write(join_peer([encode_peer(numbered(1)), hello]))
@@ -204,7 +204,7 @@ async def test_a_hello_among_several_ends_the_link(sides: Any, log: Any) -> None
     assert "peer_refused" in log.events()
 
 
-async def test_a_link_that_broke_is_made_again_and_nothing_old_arrives_on_it(sides: Any) -> None:
+async def test_a_broken_link_is_replaced_and_carries_no_old_messages(sides: Any) -> None:
     a, b = await joined(sides)
     b.peers._links["a"].transport.abort()
     await until(lambda: len(a.last_heard()) == 3 and len(b.last_heard()) == 3)
@@ -212,7 +212,7 @@ async def test_a_link_that_broke_is_made_again_and_nothing_old_arrives_on_it(sid
     assert b.last_heard() == [events.PeerUp("a", 1), events.PeerDown("a"), events.PeerUp("a", 1)]
 
 
-async def test_what_is_meant_for_an_old_link_never_leaves_on_a_new_one(sides: Any) -> None:
+async def test_messages_for_an_old_link_never_leave_on_a_new_one(sides: Any) -> None:
     a, b = await joined(sides)
     old = a.peers._links["b"]
     # a logic that has not been told yet of the break sends on, while the new link stands already
@@ -282,7 +282,7 @@ async def test_malformed_input_ends_its_own_link_only(sides: Any, log: Any, data
         assert len(b.last_heard()) == 2
 
 
-async def test_an_older_life_of_a_broker_is_refused(sides: Any, log: Any) -> None:
+async def test_an_older_incarnation_of_a_broker_is_refused(sides: Any, log: Any) -> None:
     b = sides("b")
     b.peers.connect(events.ConnectPeers({"a": (7, "127.0.0.1:1")}))
     reader, writer = await asyncio.open_connection(*b.port)
@@ -294,13 +294,13 @@ async def test_an_older_life_of_a_broker_is_refused(sides: Any, log: Any) -> Non
     assert b.last_heard() == []
 
 
-async def test_a_link_to_an_older_life_is_broken_when_a_newer_one_is_known(sides: Any) -> None:
+async def test_a_link_to_an_older_incarnation_is_broken_when_a_newer_one_is_known(sides: Any) -> None:
     a, b = await joined(sides)
     a.peers.connect(events.ConnectPeers({"b": (5, b.address)}))
     await until(lambda: events.PeerDown("b") in a.last_heard())
 
 
-async def test_a_peer_that_is_no_longer_wanted_is_left(sides: Any) -> None:
+async def test_a_link_to_an_unwanted_peer_is_closed(sides: Any) -> None:
     a, b = await joined(sides)
     a.want()
     await until(lambda: events.PeerDown("b") in a.last_heard())
@@ -310,7 +310,7 @@ async def test_a_peer_that_is_no_longer_wanted_is_left(sides: Any) -> None:
     assert b.received() == []
 
 
-async def test_dialling_goes_on_until_somebody_is_there(sides: Any) -> None:
+async def test_dialling_continues_until_the_peer_answers(sides: Any) -> None:
     a = sides("a")
     free = bind("127.0.0.1", 0, "peers")
     a.peers.connect(events.ConnectPeers({"b": (1, address_of(free))}))
@@ -336,7 +336,7 @@ async def test_a_peer_that_does_not_read_breaks_the_link(sides: Any, log: Any) -
     writer.close()
 
 
-async def test_a_message_over_the_limit_breaks_the_link_and_is_told(
+async def test_a_message_over_the_limit_breaks_the_link_and_is_logged(
     sides: Any, log: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(message: Any) -> bytes:
@@ -366,7 +366,7 @@ class Stopped:
         self.calls.append("resume")
 
 
-async def test_what_the_logic_has_not_taken_is_bounded(sides: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unprocessed_bytes_of_a_link_are_bounded(sides: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A coordinator takes what several contacts send, and may be slower than all of them."""
     _, b = await joined(sides)
     link = b.peers._links["a"]
@@ -387,7 +387,7 @@ async def test_what_the_logic_has_not_taken_is_bounded(sides: Any, monkeypatch: 
     assert (stopped.calls, link.unprocessed, link.paused) == (["pause", "resume"], 0, False)
 
 
-async def test_silence_breaks_a_link_and_own_standstill_does_not(sides: Any, log: Any) -> None:
+async def test_silence_breaks_a_link_unless_the_broker_itself_stalled(sides: Any, log: Any) -> None:
     a, _ = await joined(sides)
     now = time.monotonic()
     a.peers.tick(now + 60)  # the first tick in a minute: this process stood still
@@ -399,7 +399,7 @@ async def test_silence_breaks_a_link_and_own_standstill_does_not(sides: Any, log
     assert "peer_silent" in log.events()
 
 
-async def test_who_does_not_say_hello_is_dropped(sides: Any, log: Any) -> None:
+async def test_a_connection_without_a_hello_is_dropped_in_time(sides: Any, log: Any) -> None:
     b = sides("b")
     reader, writer = await asyncio.open_connection(*b.port)
     await until(lambda: b.peers._unidentified)
@@ -410,7 +410,7 @@ async def test_who_does_not_say_hello_is_dropped(sides: Any, log: Any) -> None:
     writer.close()
 
 
-async def test_those_who_say_nothing_keep_no_broker_waiting(sides: Any, idle: Any, log: Any) -> None:
+async def test_idle_connections_do_not_keep_a_broker_from_linking(sides: Any, idle: Any, log: Any) -> None:
     """As many as there may be, and some more: a link comes about at once, and so does one that is dialled from here."""
     a, b, c = sides("a"), sides("b"), sides("c")
     readers = await idle(b.port, peers_module.MAX_UNIDENTIFIED + 5)
@@ -426,7 +426,7 @@ async def test_those_who_say_nothing_keep_no_broker_waiting(sides: Any, idle: An
     assert "connections without a Hello" in refused["reason"]
 
 
-async def test_strangers_crowd_out_no_link_that_is_dialled_from_here(sides: Any, idle: Any) -> None:
+async def test_unidentified_connections_never_evict_a_dialled_link(sides: Any, idle: Any) -> None:
     a = sides("a")
     silent = listen(bind("127.0.0.1", 0, "peers"), "peers")  # accepts nobody: the kernel connects all the same
     a.peers.connect(events.ConnectPeers({"b": (1, address_of(silent))}))
