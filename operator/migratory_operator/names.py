@@ -49,6 +49,7 @@ class ResourceOwner:
 
     @classmethod
     def of(cls, resource: Object) -> ResourceOwner:
+        """Return the owner of a resource's objects."""
         metadata = resource["metadata"]
         return cls(metadata["name"], metadata["namespace"], metadata["uid"], resource["apiVersion"], resource["kind"])
 

@@ -15,7 +15,7 @@ Shared by the local runner, the operator and the SLA pipeline. Layers, each of w
 
 from migratory_resources.cluster.process_config import broker_config
 from migratory_resources.cluster.spec import MigratoryCluster
-from migratory_resources.objectives import DEFAULT_OBJECTIVES, Objective, ObjectiveWindow, Slices
+from migratory_resources.objectives import DEFAULT_OBJECTIVES, Objective, Slices, WindowSpec
 from migratory_resources.validation.loading import LoadedCluster, load_cluster, load_cluster_file
 from migratory_resources.validation.problems import ClusterFileError, FieldProblem
 
@@ -26,7 +26,7 @@ __all__ = [
     "LoadedCluster",
     "MigratoryCluster",
     "Objective",
-    "ObjectiveWindow",
+    "WindowSpec",
     "Slices",
     "broker_config",
     "load_cluster",

@@ -54,7 +54,7 @@ class Slices(ResourceModel):
     )
 
 
-class ObjectiveWindow(ResourceModel):
+class WindowSpec(ResourceModel):
     """The time over which an objective is judged, up to the end of the report.
 
     Either the last `rolling` stretch, or the day, week (from Monday), month, quarter or year of `zone` so far. An
@@ -98,7 +98,7 @@ class Objective(ResourceModel):
     target: Annotated[Decimal, Percentage()] = Field(description="Percent of the counted events that must be good")
     threshold: Threshold | None = Field(default=None, description="The longest duration that is good")
     slices: Slices | None = Field(default=None, description="Counts time slices instead of deliveries or publications")
-    window: ObjectiveWindow | None = Field(
+    window: WindowSpec | None = Field(
         default=None, description="The time that is judged; the report's window when not given"
     )
     clock: Annotated[Clock, OneOf(("same", "estimated", "any"))] | None = Field(

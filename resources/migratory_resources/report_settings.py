@@ -20,6 +20,8 @@ Zone = Annotated[str, PatternText(ZONE, 64, ZONE_FORM)]
 
 
 class PrometheusSpec(ResourceModel):
+    """The Prometheus server of reports."""
+
     url: Annotated[str, PatternText(URL, 1000, "an http:// or https:// URL without a user or a query")] = Field(
         description="The server that scrapes brokers and clients, such as http://prometheus.monitoring:9090"
     )
@@ -31,6 +33,8 @@ class PrometheusSpec(ResourceModel):
 
 
 class SparkPodSpec(ResourceModel):
+    """Resources of a Spark pod."""
+
     cpu: Annotated[str, Quantity()] = Field(default="200m", description="CPU request")
     memory: Annotated[int, ByteSize("768Mi", "256Gi")] = Field(
         default=2**30, description="Memory request and limit of the pod; the JVM gets half of it"
@@ -38,6 +42,8 @@ class SparkPodSpec(ResourceModel):
 
 
 class SparkSpec(ResourceModel):
+    """The Spark pods of reports."""
+
     executors: Annotated[int, WholeNumber(0, 100)] = Field(
         default=2, description="Pods that read and aggregate samples; 0: the driver's pod does it alone"
     )

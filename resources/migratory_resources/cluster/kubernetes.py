@@ -38,11 +38,15 @@ _CRON_FORM = 'a cron expression of five fields (minute, hour, day, month, weekda
 
 
 class ResourceAmounts(ResourceModel):
+    """Amounts of CPU and memory."""
+
     cpu: Annotated[str, Quantity()] | None = Field(default=None, description="Cores, such as 500m")
     memory: Annotated[str, Quantity()] | None = Field(default=None, description="Bytes, such as 512Mi")
 
 
 class PodResources(ResourceModel):
+    """`spec.brokers.resources` and `spec.zookeeper.resources`."""
+
     requests: ResourceAmounts = Field(
         default=ResourceAmounts(), description="Resources that the scheduler reserves for each pod"
     )
@@ -72,6 +76,8 @@ class ExposeSpec(ResourceModel):
 
 
 class KubernetesBrokersSpec(BrokersSpec):
+    """`spec.brokers` on Kubernetes."""
+
     resources: PodResources = Field(default=BROKER_RESOURCES, description="Resources of each broker's pod")
     expose: ExposeSpec = Field(default=ExposeSpec(), description="How clients outside of Kubernetes reach the brokers")
     image: Annotated[str, PatternText(IMAGE, 511, "an image's name")] | None = Field(
@@ -80,6 +86,8 @@ class KubernetesBrokersSpec(BrokersSpec):
 
 
 class StorageSpec(ResourceModel):
+    """`spec.zookeeper.storage`."""
+
     size: Annotated[int, ByteSize("64Mi", "1Ti")] = Field(
         default=2**30, description="Size of each member's volume; immutable"
     )
@@ -93,6 +101,8 @@ class StorageSpec(ResourceModel):
 
 
 class KubernetesZooKeeperSpec(ZooKeeperSpec):
+    """`spec.zookeeper` on Kubernetes."""
+
     external: Annotated[str, PatternText(ADDRESSES, 1024, "host:port,host:port")] | None = Field(
         default=None,
         description="Addresses of an existing ensemble, as host:port,host:port; the operator creates none then; "
@@ -106,6 +116,8 @@ class KubernetesZooKeeperSpec(ZooKeeperSpec):
 
 
 class KubernetesSlaSpec(SlaSpec):
+    """`spec.sla` on Kubernetes."""
+
     prometheus: PrometheusSpec | None = Field(default=None, description="The Prometheus server from which reports read")
     schedule: Annotated[str, PatternText(CRON, 200, _CRON_FORM)] | None = Field(
         default=None, description="Cron expression of five fields; each report judges the window before its time"
@@ -131,6 +143,8 @@ class KubernetesSlaSpec(SlaSpec):
 
 
 class KubernetesClusterSpec(ClusterSpec):
+    """`spec` on Kubernetes."""
+
     brokers: KubernetesBrokersSpec = Field(default=KubernetesBrokersSpec(), description="The broker processes")
     zookeeper: KubernetesZooKeeperSpec = Field(
         default=KubernetesZooKeeperSpec(), description="The ZooKeeper ensemble through which brokers elect coordinators"

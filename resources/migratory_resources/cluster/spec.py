@@ -24,12 +24,16 @@ MAX_NAME_LENGTH = 40
 
 
 class ClusterMetadata(ResourceModel):
+    """`metadata`, as far as a cluster file needs it."""
+
     name: Annotated[str, DnsLabel(MAX_NAME_LENGTH)] = Field(
         description="Name of the cluster; its brokers are NAME-broker-0, NAME-broker-1, ..."
     )
 
 
 class DrainSpec(ResourceModel):
+    """`spec.brokers.drain`."""
+
     period: Annotated[float, Duration("0s", "10m")] = Field(
         default=30.0,
         description="Time over which a broker that shuts down asks its clients to leave, each at a random moment",
@@ -37,6 +41,8 @@ class DrainSpec(ResourceModel):
 
 
 class BrokersSpec(ResourceModel):
+    """`spec.brokers`."""
+
     replicas: Annotated[int, WholeNumber(1, 99)] = Field(
         default=3, description="Number of brokers; at least 2 x minCopies - 1"
     )
@@ -52,6 +58,8 @@ class BrokersSpec(ResourceModel):
 
 
 class ZooKeeperSpec(ResourceModel):
+    """`spec.zookeeper`."""
+
     replicas: Annotated[int, OneOf((1, 3, 5))] = Field(default=3, description="Members of the ensemble; immutable")
     session_timeout: Annotated[float, Duration("1s", "1m")] = Field(
         default=4.0, description="Time after which ZooKeeper declares a silent broker dead"
@@ -59,6 +67,8 @@ class ZooKeeperSpec(ResourceModel):
 
 
 class CacheSpec(ResourceModel):
+    """`spec.topics.cache`: the publications that are kept for recovery."""
+
     messages_per_topic: Annotated[int, WholeNumber(1, 1_000_000)] = Field(
         default=300, description="Newest publications that are cached for each topic"
     )
@@ -75,6 +85,8 @@ class CacheSpec(ResourceModel):
 
 
 class TopicsSpec(ResourceModel):
+    """`spec.topics`."""
+
     groups: Annotated[int, WholeNumber(1, 10_000)] = Field(
         default=100, description="Topic groups; the topics of a group share a coordinator; immutable"
     )
@@ -139,6 +151,8 @@ class ConflationSpec(ResourceModel):
 
 
 class DeliverySpec(ResourceModel):
+    """`spec.delivery`."""
+
     min_copies: Annotated[int, WholeNumber(1, 5)] = Field(
         default=2, description="Brokers that must hold a publication before it is acknowledged"
     )
@@ -165,6 +179,8 @@ class DeliverySpec(ResourceModel):
 
 
 class SlaSpec(ResourceModel):
+    """`spec.sla`."""
+
     window: Annotated[float, Duration("1m", "30d")] = Field(
         default=1800.0, description="Length of the time that a report judges"
     )
@@ -174,6 +190,8 @@ class SlaSpec(ResourceModel):
 
 
 class ClusterSpec(ResourceModel):
+    """`spec`."""
+
     brokers: BrokersSpec = Field(default=BrokersSpec(), description="The broker processes")
     zookeeper: ZooKeeperSpec = Field(
         default=ZooKeeperSpec(), description="The ZooKeeper ensemble through which brokers elect coordinators"

@@ -19,6 +19,8 @@ ConditionReason = Annotated[str, PatternText(r"[A-Za-z][A-Za-z0-9_,:]*", 1024, "
 
 
 class Condition(ResourceModel):
+    """A condition, in the form that Kubernetes uses for all resources."""
+
     type: Annotated[str, PatternText(r"[A-Za-z][A-Za-z0-9_.-]*(/[A-Za-z0-9_.-]+)?", 316, "a condition's type")] = Field(
         description="Ready, Progressing, Degraded, CoordinationAvailable, SLAMet, or a type of another writer"
     )
@@ -32,6 +34,8 @@ class Condition(ResourceModel):
 
 
 class ServerStatus(ResourceModel):
+    """An entry of the server list."""
+
     broker: str = Field(description="Name of the broker")
     url: str = Field(description="URL to which clients connect")
     weight: Count = Field(description="Share of new clients")
@@ -39,6 +43,8 @@ class ServerStatus(ResourceModel):
 
 
 class BrokerStatus(ResourceModel):
+    """An entry of `status.brokers`."""
+
     name: str = Field(description="Name of the broker")
     ready: bool = Field(description="Whether the broker accepts clients")
     clients: Count | None = Field(default=None, description="Connected clients")
@@ -46,17 +52,23 @@ class BrokerStatus(ResourceModel):
 
 
 class ZooKeeperStatus(ResourceModel):
+    """`status.zookeeper`."""
+
     replicas: Count = Field(description="Desired members; 0 with an external ensemble")
     ready: Count = Field(description="Members that belong to a quorum")
 
 
 class LastReport(ResourceModel):
+    """`status.lastReport`."""
+
     name: str = Field(description="Name of the SLAReport")
     verdict: str = Field(description="met, missed or insufficient; failed when the report has no verdict")
     time: str = Field(description="End of the time that was judged")
 
 
 class ClusterStatus(ResourceModel):
+    """`status`."""
+
     observed_generation: Count | None = Field(
         default=None, description="Generation of the spec that the status is about"
     )

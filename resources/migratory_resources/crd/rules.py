@@ -20,7 +20,7 @@ from migratory_resources.cluster.kubernetes import (
 )
 from migratory_resources.cluster.spec import MAX_NAME_LENGTH, CacheSpec, LimitsSpec, TopicsSpec
 from migratory_resources.crd.field_schemas import Schema, millis, rule, size
-from migratory_resources.objectives import Objective, ObjectiveWindow
+from migratory_resources.objectives import Objective, WindowSpec
 from migratory_resources.quantities import format_duration
 from migratory_resources.validation.rules import BACKOFF_SECONDS, RESENDING_SECONDS, TAKEOVER_SECONDS
 
@@ -104,7 +104,7 @@ SPEC_RULES: Mapping[type[BaseModel], Sequence[Schema]] = {
              "!has(self.slices.threshold))",
              "slices need a percentile and a threshold for type latency, a share for type availability"),
     ],
-    ObjectiveWindow: [
+    WindowSpec: [
         rule("has(self.rolling) != has(self.calendar)", "either rolling or calendar"),
         rule("!has(self.zone) || has(self.calendar)", "zone is allowed with calendar only"),
     ],

@@ -64,6 +64,7 @@ class _SchemaBuilder:
         self._keys = keys
 
     def model(self, model: type[BaseModel]) -> Schema:
+        """Return the schema of a model."""
         properties, required = {}, []
         for name, info in model.model_fields.items():
             property_name = info.alias or name

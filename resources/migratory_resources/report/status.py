@@ -21,11 +21,15 @@ LargeCount = Annotated[int, WholeNumber(0, 2**53)]
 
 
 class ReportedWindow(ResourceModel):
+    """The time that a report judged."""
+
     start: str = Field(description="Start of the window, inclusive")
     end: str = Field(description="End of the window, exclusive")
 
 
 class ReportedCoverage(ResourceModel):
+    """How completely the window was scraped."""
+
     share: str = Field(description="Percent of the window that was scraped")
     scrapes: LargeCount = Field(description="Scrapes of clients and publishers")
     longest_gap: str = Field(description="Longest time without a scrape")
@@ -43,11 +47,15 @@ class ReportedDelivery(ResourceModel):
 
 
 class ReportedBurnRate(ResourceModel):
+    """A burn rate of an error budget."""
+
     window: str = Field(description="Length of the window that ends with the report")
     rate: str = Field(description="Speed at which the error budget was spent; 1 spends exactly all of it")
 
 
 class ObjectiveResult(ResourceModel):
+    """The result of one objective."""
+
     name: str = Field(description="Name of the objective")
     type: str = Field(description="The events that are counted")
     target: str = Field(description="Percent that must be good")
@@ -75,6 +83,8 @@ class ReportedLatency(ResourceModel):
 
 
 class ReportedGap(ResourceModel):
+    """An incident of the cluster, with its effect on clients."""
+
     kind: str = Field(description="Kind of the incident, such as broker died")
     broker: str | None = Field(default=None, description="Broker that it happened to, if it was one")
     at: str = Field(description="Last moment before the incident")
@@ -107,11 +117,15 @@ class ReportFailure(ResourceModel):
 
 
 class ReportFiles(ResourceModel):
+    """The files of a report."""
+
     config_map: str = Field(description="ConfigMap with the files, compressed by gzip")
     files: list[str] = Field(max_length=2, description="report.json.gz and report.html.gz, unless they were too large")
 
 
 class ReportStatus(ResourceModel):
+    """`status` of an SLAReport."""
+
     observed_generation: int | None = Field(default=None, description="Generation of the spec that the status is about")
     phase: Annotated[Phase, OneOf(PHASES)] | None = Field(default=None, description="Phase of the report")
     run_id: str | None = Field(default=None, description="Prefix of the names of all objects of the run")
