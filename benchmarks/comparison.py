@@ -43,7 +43,7 @@ async def interleaved(
     return results
 
 
-class Comparison:
+class SystemComparison:
     """Several rigs by the name that their figures have. Those of `peers` may fail, and are then removed from `rigs`.
     `unit` says what a turn's deliveries are called. All rigs are stopped with the measurement."""
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 
-class Target(NamedTuple):
+class PerformanceTarget(NamedTuple):
     """An upper or lower bound of one figure. `key` is a path in the result, where the median counts."""
 
     key: str
@@ -22,29 +22,33 @@ class Target(NamedTuple):
 
 
 TARGETS = (
-    Target("fanout.ratio_raw", 1.10, "CPU per delivery, of the raw loop's"),
-    Target("fanout.ratio_best_peer", 0.65, "CPU per delivery, of the best peer's"),
-    Target("fanout.user_us", 1.0, "user-mode CPU per delivery, us"),
-    Target("fanout.syscalls_per_delivery", 1.05, "system calls per delivery"),
-    Target("batching.ratio_unbatched", 0.25, "CPU per message with batching, of that without"),
-    Target("memory.kib_per_client", 2.0, "KiB per idle subscribed client"),
-    Target("io.ratio_one_process", 1.1, "CPU per delivery of two I/O processes, of that of one"),
-    Target("io.spread", 1.1, "connections of the fuller I/O process, of the mean"),
-    Target("latency.worst_p99_ratio", 1.0, "P99 at 25, 50 and 75% load, of the best peer's (the worst of the three)"),
-    Target("publish.ratio_jetstream", 0.5, "acknowledged publications per second, of JetStream's", upper=False),
-    Target("publish.single_ratio_jetstream", 1.5, "time of one acknowledged publication, of JetStream's"),
-    Target("failover.resume_seconds.p99", 3.0, "P99 of resume after a kill, seconds"),
-    Target("failover.others_disconnected", 0, "clients of other brokers that lost their link"),
-    Target("failover.p99_ratio", 1.5, "P99 from 10 s after the kill, of that before"),
-    Target("storm.live_ratio", 2.0, "live clients' P99 while others reconnect, of that before"),
-    Target("cycles.growth_ratio", 1.05, "memory after many cycles, of that after few"),
+    PerformanceTarget("fanout.ratio_raw", 1.10, "CPU per delivery, of the raw loop's"),
+    PerformanceTarget("fanout.ratio_best_peer", 0.65, "CPU per delivery, of the best peer's"),
+    PerformanceTarget("fanout.user_us", 1.0, "user-mode CPU per delivery, us"),
+    PerformanceTarget("fanout.syscalls_per_delivery", 1.05, "system calls per delivery"),
+    PerformanceTarget("batching.ratio_unbatched", 0.25, "CPU per message with batching, of that without"),
+    PerformanceTarget("memory.kib_per_client", 2.0, "KiB per idle subscribed client"),
+    PerformanceTarget("io.ratio_one_process", 1.1, "CPU per delivery of two I/O processes, of that of one"),
+    PerformanceTarget("io.spread", 1.1, "connections of the fuller I/O process, of the mean"),
+    PerformanceTarget(
+        "latency.worst_p99_ratio", 1.0, "P99 at 25, 50 and 75% load, of the best peer's (the worst of the three)"
+    ),
+    PerformanceTarget(
+        "publish.ratio_jetstream", 0.5, "acknowledged publications per second, of JetStream's", upper=False
+    ),
+    PerformanceTarget("publish.single_ratio_jetstream", 1.5, "time of one acknowledged publication, of JetStream's"),
+    PerformanceTarget("failover.resume_seconds.p99", 3.0, "P99 of resume after a kill, seconds"),
+    PerformanceTarget("failover.others_disconnected", 0, "clients of other brokers that lost their link"),
+    PerformanceTarget("failover.p99_ratio", 1.5, "P99 from 10 s after the kill, of that before"),
+    PerformanceTarget("storm.live_ratio", 2.0, "live clients' P99 while others reconnect, of that before"),
+    PerformanceTarget("cycles.growth_ratio", 1.05, "memory after many cycles, of that after few"),
 )
 
 
 class TargetResult(NamedTuple):
     """A target with the measured value, None if it was not measured."""
 
-    target: Target
+    target: PerformanceTarget
     value: float | None
     met: bool
 

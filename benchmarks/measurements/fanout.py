@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks import machine
 from benchmarks.benchmark import Benchmark
-from benchmarks.comparison import Comparison, latencies, micros
+from benchmarks.comparison import SystemComparison, latencies, micros
 from benchmarks.processes import MeasurementFailed
 from benchmarks.rig import Rig, Turn
 from benchmarks.stats import ratios, round_stats, with_medians
@@ -39,7 +39,7 @@ async def measure(bench: Benchmark) -> dict[str, Any]:
     limits, peers = bench.limits(), bench.peers()
     rigs = {one.name: Rig(one, work) for one in (*limits, Product(PRODUCT), *peers)}
     rigs[ALONE] = Rig(Product(ALONE), work, subscribed=False)
-    comparison = Comparison(bench, rigs, [one.name for one in peers])
+    comparison = SystemComparison(bench, rigs, [one.name for one in peers])
     await comparison.start(_WARMUP)
     turns = await comparison.rounds()
     calls = {name: await _count_syscalls(rig) for name, rig in comparison.rigs.items() if rig.subscribed}
@@ -127,7 +127,9 @@ async def measure_many_topics(bench: Benchmark) -> dict[str, Any]:
     spec = {"topics": {"maxTopics": 2 * count}, "limits": {"topicsPerClient": count}}
     peers = bench.peers()
     rigs = {one.name: Rig(one, work) for one in (Product(spec=spec), *peers)}
-    comparison = Comparison(bench, rigs, [one.name for one in peers], seconds=seconds, unit="publication and delivery")
+    comparison = SystemComparison(
+        bench, rigs, [one.name for one in peers], seconds=seconds, unit="publication and delivery"
+    )
     await comparison.start(seconds)  # creates the topics
     turns = await comparison.rounds()
     each = micros(turns)

@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks import machine
 from benchmarks.benchmark import Benchmark, NotMeasurable
-from benchmarks.comparison import Comparison, latencies, micros
+from benchmarks.comparison import SystemComparison, latencies, micros
 from benchmarks.rig import Rig
 from benchmarks.stats import ratios, round_stats, with_medians
 from benchmarks.systems import Product, UnsupportedField, Workload
@@ -30,7 +30,7 @@ async def measure_batching(bench: Benchmark) -> dict[str, Any]:
     sizes = bench.sizes
     work = Workload(subscribers=sizes.batching_subscribers, topics=1, payload=sizes.payload, rate=sizes.batching_rate)
     rigs = {WITHOUT: Rig(Product(WITHOUT), work), WITH: Rig(Product(WITH, spec=SPEC), work)}
-    comparison = Comparison(bench, rigs, unit="message")
+    comparison = SystemComparison(bench, rigs, unit="message")
     try:
         await comparison.start(1.0)
     except UnsupportedField as reason:
@@ -61,7 +61,7 @@ async def measure_io_processes(bench: Benchmark) -> dict[str, Any]:
         name: Rig(Product(name, spec={"brokers": {"ioProcesses": count}}), work, pinned=False)
         for name, count in ((ONE, 1), (TWO, 2))
     }
-    comparison = Comparison(bench, rigs)
+    comparison = SystemComparison(bench, rigs)
     try:
         await comparison.start(1.0)
     except UnsupportedField as reason:

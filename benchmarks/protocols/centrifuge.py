@@ -14,7 +14,7 @@ def channel(topic: str) -> str:
     return topic.replace("/", "-")
 
 
-class _Client(Conversation):
+class _CentrifugeConversation(Conversation):
     """The conversation of a subscriber, or with `topic` None of a publisher."""
 
     def __init__(self, client: str, topic: str | None) -> None:
@@ -63,7 +63,7 @@ class CentrifugeProtocol(ClientProtocol):
     path = "/connection/websocket"
 
     def subscriber(self, client: str, topic: str, after: Position | None = None) -> Conversation:
-        return _Client(client, topic)
+        return _CentrifugeConversation(client, topic)
 
     def publisher(self, client: str) -> Conversation:
-        return _Client(client, None)
+        return _CentrifugeConversation(client, None)

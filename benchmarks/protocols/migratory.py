@@ -12,7 +12,7 @@ from migratory_protocol.positions import Position
 from benchmarks.protocols.base import ClientProtocol, Conversation, RefusedByServer
 
 
-class _Subscriber(Conversation):
+class _ProductSubscriber(Conversation):
     """Subscribes to one topic, and checks that a resume is complete."""
 
     def __init__(self, client: str, topic: str, after: Position | None) -> None:
@@ -41,7 +41,7 @@ class _Subscriber(Conversation):
         return []
 
 
-class _Publisher(Conversation):
+class _ProductPublisher(Conversation):
     """Publishes with ids that rise per topic; the mark is the lowest id without an answer."""
 
     def __init__(self, client: str) -> None:
@@ -83,10 +83,10 @@ class ProductProtocol(ClientProtocol):
     resumes = True
 
     def subscriber(self, client: str, topic: str, after: Position | None = None) -> Conversation:
-        return _Subscriber(client, topic, after)
+        return _ProductSubscriber(client, topic, after)
 
     def publisher(self, client: str) -> Conversation:
-        return _Publisher(client)
+        return _ProductPublisher(client)
 
     def positions(self, message: bytes) -> Iterable[tuple[bytes, Position]]:
         for one in MSGPACK.decode_broker(message):

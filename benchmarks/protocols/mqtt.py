@@ -41,7 +41,7 @@ def _text(text: str) -> bytes:
     return len(raw).to_bytes(2, "big") + raw
 
 
-class _Client(Conversation):
+class _MqttConversation(Conversation):
     """The conversation of a subscriber, or with `topic` None of a publisher."""
 
     def __init__(self, client: str, topic: str | None) -> None:
@@ -84,7 +84,7 @@ class MqttProtocol(ClientProtocol):
     subprotocols = ("mqtt",)
 
     def subscriber(self, client: str, topic: str, after: Position | None = None) -> Conversation:
-        return _Client(client, topic)
+        return _MqttConversation(client, topic)
 
     def publisher(self, client: str) -> Conversation:
-        return _Client(client, None)
+        return _MqttConversation(client, None)

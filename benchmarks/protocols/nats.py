@@ -26,7 +26,7 @@ def _connect(client: str, verbose: bool) -> bytes:
     return b"CONNECT " + json.dumps(options).encode() + _END
 
 
-class _Client(Conversation):
+class _NatsConversation(Conversation):
     """The conversation of a subscriber, or with `topic` None of a publisher. It counts the acknowledgement `counted` in
     a stream of bytes, because a WebSocket frame may end in the middle of one."""
 
@@ -63,7 +63,7 @@ class _Client(Conversation):
         return b"PUB %s %d\r\n%s\r\n" % (subject(topic).encode(), len(payload), payload)
 
 
-class _Publisher(_Client):
+class _NatsPublisher(_NatsConversation):
     """A publisher of core NATS, whose publications are confirmed with `+OK`."""
 
     verbose = True
@@ -75,13 +75,13 @@ class NatsProtocol(ClientProtocol):
     name = "nats"
 
     def subscriber(self, client: str, topic: str, after: Position | None = None) -> Conversation:
-        return _Client(client, topic)
+        return _NatsConversation(client, topic)
 
     def publisher(self, client: str) -> Conversation:
-        return _Publisher(client, None)
+        return _NatsPublisher(client, None)
 
 
-class _StreamPublisher(_Client):
+class _StreamPublisher(_NatsConversation):
     """A publisher of JetStream, which is acknowledged on a reply subject of its own."""
 
     counted = _STREAM_ACK

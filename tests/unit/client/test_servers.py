@@ -6,7 +6,7 @@ import random
 from collections import Counter
 
 import pytest
-from migratory_client.core.servers import ServerList, normalise_url, parse_servers
+from migratory_client.core.servers import ServerPool, normalise_url, parse_servers
 from migratory_client.core.settings import DEFAULTS
 from migratory_protocol.messages import Server
 
@@ -58,8 +58,8 @@ def test_parsing_keeps_the_order_and_the_first_weight_and_reports_each_problem_o
     assert "ws://:0" in problems[0]
 
 
-def make(*servers: Server | str) -> ServerList:
-    return ServerList(parse_servers(servers)[0], DEFAULTS)
+def make(*servers: Server | str) -> ServerPool:
+    return ServerPool(parse_servers(servers)[0], DEFAULTS)
 
 
 def test_picks_follow_the_weights() -> None:

@@ -12,7 +12,7 @@ from migratory_protocol.errors import FATAL, SAME_BROKER
 from migratory_protocol.messages import Drain, Server
 
 from migratory_client.core.events import Cause
-from migratory_client.core.servers import ServerList
+from migratory_client.core.servers import ServerPool
 from migratory_client.core.settings import Settings
 
 _MOVE_SHARE = 0.9
@@ -82,7 +82,7 @@ class Failover:
     def __init__(self, servers: tuple[Server, ...], random: Callable[[], float], settings: Settings) -> None:
         self._random = random
         self._settings = settings
-        self.servers = ServerList(servers, settings)
+        self.servers = ServerPool(servers, settings)
         self.next_attempt = inf
         self._move_targets: dict[str, Server] = {}  # servers that the current broker proposed and that are untried
         self._penalty = 0  # consecutive short-lived links that the client itself caused

@@ -44,7 +44,7 @@ _JSON_GROWTH = 6
 """Largest factor by which a payload grows in JSON: a control character becomes an escape of six characters."""
 
 
-class PendingPublication(Struct):
+class UnansweredPublication(Struct):
     """A publication that has an id and no answer."""
 
     ticket: object
@@ -62,7 +62,7 @@ class TopicQueue:
 
     def __init__(self, topic: str, resend_at: float, ack_timeout: float) -> None:
         self.topic = topic
-        self.pending: dict[int, PendingPublication] = {}
+        self.pending: dict[int, UnansweredPublication] = {}
         self.resend_at = resend_at
         self.ack_timeout = ack_timeout  # the current wait for an answer; doubles while none arrives
         self.backing_off = False  # after `retry`: new publications wait for the resend, too
@@ -120,7 +120,7 @@ class Publisher:
             self.deadline = min(self.deadline, queue.resend_at)
         expires_at = now + self._settings.publish_timeout
         self.deadline = min(self.deadline, expires_at)
-        queue.pending[number] = publication = PendingPublication(event.ticket, event.payload, event.sent, expires_at)
+        queue.pending[number] = publication = UnansweredPublication(event.ticket, event.payload, event.sent, expires_at)
         self.waiting += 1
         if queue.deferred:
             queue.deferred.append(number)
@@ -238,11 +238,11 @@ class Publisher:
         if messages:
             out.append(Send(link, messages))
 
-    def _publish(self, queue: TopicQueue, number: int, publication: PendingPublication) -> Publish:
+    def _publish(self, queue: TopicQueue, number: int, publication: UnansweredPublication) -> Publish:
         mark = next(iter(queue.pending))
         return Publish(queue.topic, publication.payload, 1, self.name, number, mark, publication.sent)
 
-    def _remove(self, queue: TopicQueue, number: int) -> PendingPublication:
+    def _remove(self, queue: TopicQueue, number: int) -> UnansweredPublication:
         publication = queue.pending.pop(number)
         self.waiting -= 1
         if not queue.pending:

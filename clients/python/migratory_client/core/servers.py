@@ -73,7 +73,7 @@ def parse_servers(servers: Iterable[str | Server]) -> tuple[tuple[Server, ...], 
     return tuple(valid.values()), tuple(problems)
 
 
-class ServerList:
+class ServerPool:
     """The servers of one client: the configured ones, and those that a broker advertised (`learned`).
 
     `rounds` counts the rounds since the last success."""

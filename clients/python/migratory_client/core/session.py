@@ -31,7 +31,7 @@ from migratory_client.core.events import Cause, Effect, Event
 from migratory_client.core.failover import Failover, LinkState, ReconnectCounter
 from migratory_client.core.links import close_reason
 from migratory_client.core.publishing import Publisher
-from migratory_client.core.servers import ServerList
+from migratory_client.core.servers import ServerPool
 from migratory_client.core.settings import DEFAULTS, Settings
 from migratory_client.core.subscriptions import SubscribeRequests, TopicStreams
 
@@ -145,7 +145,7 @@ class ClientCore:
         return self.reconnect_counter.total
 
     @property
-    def servers(self) -> ServerList:
+    def servers(self) -> ServerPool:
         """The server list."""
         return self._failover.servers
 
