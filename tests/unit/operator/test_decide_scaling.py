@@ -20,10 +20,10 @@ TEMPLATE = {"type": "Template", "urlTemplate": "wss://{pod}.example.com/ws"}
 
 def test_scaling_to_one_broker_deletes_the_disruption_budget() -> None:
     two = {"brokers": {"replicas": 2}, "delivery": {"minCopies": 1}}
-    pages = {name: replace(one, copies=1) for name, one in pages_of(2).items()}
+    pages = {name: replace(status_page, copies=1) for name, status_page in pages_of(2).items()}
     observed = healthy_cluster(cluster(two), pods=pods(2), pages=pages)
-    one = {"brokers": {"replicas": 1}, "delivery": {"minCopies": 1}}
-    plan = decide(replace(observed, resource={**observed.resource, "spec": one}), SETTINGS)
+    status_page = {"brokers": {"replicas": 1}, "delivery": {"minCopies": 1}}
+    plan = decide(replace(observed, resource={**observed.resource, "spec": status_page}), SETTINGS)
     assert [key_of(item) for item in plan.delete] == [("PodDisruptionBudget", "quotes-broker")]
     assert [item["spec"]["replicas"] for item in plan.apply if key_of(item) == BROKER_SET] == [1]
 
@@ -32,22 +32,24 @@ def resized(observed: ObservedCluster, replicas: int, **brokers: Any) -> tuple[O
     """Scale the brokers; return the cluster afterwards and the StatefulSet that was applied."""
     resource = {**observed.resource, "spec": {"brokers": {"replicas": replicas, **brokers}}}
     plan = decide(replace(observed, resource=resource), SETTINGS)
-    made = {key_of(item): item for item in plan.apply}
-    objects = {**observed.objects, **{key: settled(item) for key, item in made.items()}}
-    return replace(observed, resource=resource, objects=objects), made[BROKER_SET]
+    changed = {key_of(item): item for item in plan.apply}
+    objects = {**observed.objects, **{key: settled(item) for key, item in changed.items()}}
+    return replace(observed, resource=resource, objects=objects), changed[BROKER_SET]
 
 
 def test_scaling_restarts_no_broker() -> None:
     observed = healthy_cluster()
     usual = config_hash(observed.objects[BROKER_SET])
     for replicas in (4, 5, 7):
-        observed, made = resized(observed, replicas)
-        assert (made["spec"]["replicas"], config_hash(made)) == (replicas, usual)
+        observed, changed = resized(observed, replicas)
+        assert (changed["spec"]["replicas"], config_hash(changed)) == (replicas, usual)
         assert BROKER_SET not in {key_of(item) for item in decide(observed, SETTINGS).apply}, "it is not applied again"
 
 
 NAMES = [f"quotes-broker-{number}" for number in range(5)]
-INFORMED_PAGES = {name: replace(one, staying=frozenset({*NAMES[:3], name})) for name, one in pages_of(5).items()}
+INFORMED_PAGES = {
+    name: replace(status_page, staying=frozenset({*NAMES[:3], name})) for name, status_page in pages_of(5).items()
+}
 """Status pages of five brokers that know that two will be removed."""
 
 
@@ -58,28 +60,28 @@ def scaling_down(**fields: Any) -> ObservedCluster:
 
 
 def broker_file(plan: ClusterPlan) -> Object:
-    (made,) = [item for item in plan.apply if key_of(item) == ("ConfigMap", "quotes-broker")]
-    found: Object = json.loads(made["data"]["broker.json"])
-    return found
+    (changed,) = [item for item in plan.apply if key_of(item) == ("ConfigMap", "quotes-broker")]
+    document: Object = json.loads(changed["data"]["broker.json"])
+    return document
 
 
 def next_size(observed: ObservedCluster) -> int:
     """Return the replicas of the brokers' StatefulSet after this pass."""
     plan = decide(observed, SETTINGS)
-    made = {key_of(item): item for item in plan.apply}
-    return int(made.get(BROKER_SET, observed.objects[BROKER_SET])["spec"]["replicas"])
+    changed = {key_of(item): item for item in plan.apply}
+    return int(changed.get(BROKER_SET, observed.objects[BROKER_SET])["spec"]["replicas"])
 
 
 def test_brokers_are_removed_one_at_a_time() -> None:
     observed = scaling_down()
     plan = decide(observed, SETTINGS)
-    made = {key_of(item): item for item in plan.apply}
-    assert made[BROKER_SET]["spec"]["replicas"] == 4
-    assert config_hash(made[BROKER_SET]) == config_hash(observed.objects[BROKER_SET])
+    changed = {key_of(item): item for item in plan.apply}
+    assert changed[BROKER_SET]["spec"]["replicas"] == 4
+    assert config_hash(changed[BROKER_SET]) == config_hash(observed.objects[BROKER_SET])
     assert (broker_file(plan)["brokers"], broker_file(plan)["leaving"]) == (NAMES[:4], NAMES[3:4])
     assert condition(plan, "Progressing") == ("True", "Scaling")
     assert condition(plan, "Ready") == ("True", "AllReady")
-    four = {key: settled(item) for key, item in made.items()}
+    four = {key: settled(item) for key, item in changed.items()}
     observed = replace(observed, objects={**observed.objects, **four})
     assert next_size(observed) == 4, "the fifth still exists"
     plan = decide(replace(observed, pods=pods(4), pages=pages_of(4)), SETTINGS)
@@ -106,7 +108,7 @@ def test_a_broker_is_removed_once_it_knows_which_others_will_be() -> None:
     assert (plan.apply, plan.replace) == ((), ()), "nothing is replaced meanwhile"
     assert plan.requeue_after
     assert next_size(replace(observed, pages={**pages_of(5), NAMES[4]: INFORMED_PAGES[NAMES[4]]})) == 4
-    silent = {name: replace(one, staying=frozenset()) for name, one in pages_of(5).items()}
+    silent = {name: replace(status_page, staying=frozenset()) for name, status_page in pages_of(5).items()}
     assert next_size(replace(observed, pages=silent)) == 4, "brokers whose page has no list"
     idle = {**pages_of(5), NAMES[4]: replace(pages_of(5)[NAMES[4]], clients=0)}
     assert next_size(replace(observed, pages=idle)) == 4, "it has no clients to send away"
@@ -118,7 +120,7 @@ def test_a_broker_is_removed_once_it_knows_which_others_will_be() -> None:
 def test_a_broker_is_removed_when_those_that_stay_are_healthy() -> None:
     observed = scaling_down()
     assert next_size(observed) == 4
-    fewer = {name: one for name, one in observed.pages.items() if name != "quotes-broker-1"}
+    fewer = {name: status_page for name, status_page in observed.pages.items() if name != "quotes-broker-1"}
     assert next_size(replace(observed, pages=fewer)) == 5, "groups without a coordinator"
     unready = pod("quotes-broker-1", names.BROKER, ready=False)
     assert next_size(replace(observed, pods=replace_pods(pods(5), unready))) == 5, (
@@ -126,7 +128,7 @@ def test_a_broker_is_removed_when_those_that_stay_are_healthy() -> None:
     )
     listed = {**observed.pages, "quotes-broker-0": page(range(0, 100, 5), 6)}
     assert next_size(replace(observed, pages=listed)) == 5, "the one removed before is still on a member list"
-    many = {name: replace(one, copies=3) for name, one in observed.pages.items()}
+    many = {name: replace(status_page, copies=3) for name, status_page in observed.pages.items()}
     plan = decide(replace(observed, pages=many), SETTINGS)
     assert "waiting: topic groups still have 3 copies, which require 5 brokers" in message(plan, "Progressing")
     learning = {**observed.pages, "quotes-broker-1": replace(observed.pages["quotes-broker-1"], member=False)}
@@ -150,8 +152,8 @@ def test_brokers_that_never_became_healthy_do_not_block_a_removal(there: tuple[O
     last = pod(NAMES[4], names.BROKER, ready=False, phase="Running")
     assert next_size(scaling_down(pods=(*there, last), pages=lists)) == 4
     listed = {name: replace(INFORMED_PAGES[name], lists=lists[name].lists) for name in NAMES[:3]}
-    one = {**listed[NAMES[0]].lists, 0: frozenset(NAMES[:4])}
-    listed[NAMES[0]] = replace(listed[NAMES[0]], lists=one)
+    status_page = {**listed[NAMES[0]].lists, 0: frozenset(NAMES[:4])}
+    listed[NAMES[0]] = replace(listed[NAMES[0]], lists=status_page)
     assert next_size(scaling_down(pods=(*there, last), pages=listed)) == 5, "a broker on a member list counts"
 
 
@@ -173,7 +175,9 @@ def test_scaling_precedes_a_rollout_except_for_unhealthy_brokers() -> None:
     assert next_size(observed) == 5
     applied = {key_of(item): settled(item) for item in decide(observed, SETTINGS).apply}
     observed = replace(observed, objects={**observed.objects, **applied})
-    assert [one.pod["metadata"]["name"] for one in decide(observed, SETTINGS).replace] == ["quotes-broker-1"]
+    assert [status_page.pod["metadata"]["name"] for status_page in decide(observed, SETTINGS).replace] == [
+        "quotes-broker-1"
+    ]
 
 
 def test_a_removal_blocked_by_a_stopped_rollout_degrades_the_cluster() -> None:

@@ -145,7 +145,7 @@ def test_pods_that_are_not_ready_yet_are_counted() -> None:
 
 
 def test_topic_groups_that_wait_for_brokers_degrade_the_cluster() -> None:
-    pages = {name: replace(one, waiting_groups=number) for number, (name, one) in enumerate(HEALTHY_PAGES.items())}
+    pages = {name: replace(entry, waiting_groups=number) for number, (name, entry) in enumerate(HEALTHY_PAGES.items())}
     plan = decide(healthy_cluster(pages=pages), SETTINGS)
     assert condition(plan, "Degraded") == ("True", "GroupsWait")
     assert "(reported 3 times)" in message(plan, "Degraded")
@@ -154,7 +154,7 @@ def test_topic_groups_that_wait_for_brokers_degrade_the_cluster() -> None:
 def test_a_rollout_posts_events_from_its_start_to_its_end() -> None:
     old = (*pods(0, 3), *pods(3, 0, revision=OLD))
     observed, plan = next_pass(healthy_cluster(), pods=old)
-    assert [one.pod["metadata"]["name"] for one in plan.replace] == ["quotes-broker-2"]
+    assert [entry.pod["metadata"]["name"] for entry in plan.replace] == ["quotes-broker-2"]
     assert (condition(plan, "Progressing"), events_of(plan)) == (("True", "RollingOut"), [("Normal", "RolloutStarted")])
     assert plan.requeue_after
     stuck: Object = {"containerStatuses": [{"state": {"waiting": {"reason": "ErrImagePull"}}}]}
@@ -185,13 +185,13 @@ def test_a_stopped_rollout_degrades_the_cluster_without_known_trouble() -> None:
 
 def test_a_condition_keeps_its_transition_time_while_its_status_stays() -> None:
     observed = healthy_cluster()
-    for one in observed.resource["status"]["conditions"]:
-        one["lastTransitionTime"] = "2020-01-01T00:00:00Z"
-    times = {one["type"]: one["lastTransitionTime"] for one in decide(observed, SETTINGS).status["conditions"]}
+    for entry in observed.resource["status"]["conditions"]:
+        entry["lastTransitionTime"] = "2020-01-01T00:00:00Z"
+    times = {entry["type"]: entry["lastTransitionTime"] for entry in decide(observed, SETTINGS).status["conditions"]}
     assert set(times.values()) == {"2020-01-01T00:00:00Z"}
     broken = {
-        one["type"]: one["lastTransitionTime"]
-        for one in decide(replace(observed, pods=pods(brokers=2)), SETTINGS).status["conditions"]
+        entry["type"]: entry["lastTransitionTime"]
+        for entry in decide(replace(observed, pods=pods(brokers=2)), SETTINGS).status["conditions"]
     }
     assert broken["Ready"] == "2026-01-02T03:04:05Z"
     assert broken["Degraded"] == "2020-01-01T00:00:00Z"
@@ -200,4 +200,4 @@ def test_a_condition_keeps_its_transition_time_while_its_status_stays() -> None:
 def test_messages_fit_the_schema() -> None:
     weights = {f"x{number}": number for number in range(90)}
     plan = decide(observe(cluster({"brokers": {"weights": weights}})), SETTINGS)
-    assert all(len(one["message"]) <= 1024 for one in plan.status["conditions"])
+    assert all(len(entry["message"]) <= 1024 for entry in plan.status["conditions"])

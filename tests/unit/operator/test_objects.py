@@ -22,34 +22,36 @@ assert CASES, "no cases were found"
 
 
 def build(resource: Object, services: dict[str, Object] | None = None) -> list[Object]:
-    asked, owner = read_cluster(resource), ResourceOwner.of(resource)
-    urls = exposure.urls(asked, owner, services or {})
-    return desired(asked, owner, SETTINGS, urls, {f"{owner.name}-broker-0"})
+    spec_cluster, owner = read_cluster(resource), ResourceOwner.of(resource)
+    urls = exposure.urls(spec_cluster, owner, services or {})
+    return desired(spec_cluster, owner, SETTINGS, urls, {f"{owner.name}-broker-0"})
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda path: path.name.removesuffix(".in.yaml"))
 def test_a_cluster_is_built_as_expected(case: Path) -> None:
     given = yaml.safe_load(case.read_text())
-    made = readable(build(given["cluster"], given.get("services")))
+    built = readable(build(given["cluster"], given.get("services")))
     expected = case.with_name(case.name.replace(".in.", ".out."))
     if os.environ.get("MIGRATORY_REWRITE"):
-        expected.write_text(made)
-    assert made == expected.read_text()
+        expected.write_text(built)
+    assert built == expected.read_text()
 
 
 @pytest.mark.parametrize("name", ["m", "m" * 39, "m" * 40, "m-" * 19 + "mm"])
 def test_names_leave_room_for_suffixes_of_kubernetes(name: str) -> None:
     for item in build(cluster(name=name)):
-        made = item["metadata"]["name"]
-        assert len(made) <= 52
-        assert not made.endswith("-")
+        built = item["metadata"]["name"]
+        assert len(built) <= 52
+        assert not built.endswith("-")
         assert all(len(value) <= 63 for value in item["metadata"]["labels"].values())
 
 
 def test_clusters_with_similar_names_share_no_object_and_no_selector() -> None:
     first, second = (build(cluster(name="m" * 39 + last)) for last in "ab")
     assert {key_of(item) for item in first}.isdisjoint(key_of(item) for item in second)
-    selectors = [[yaml.safe_dump(found) for item in made for found in selectors_in(item)] for made in (first, second)]
+    selectors = [
+        [yaml.safe_dump(result) for item in built for result in selectors_in(item)] for built in (first, second)
+    ]
     assert selectors[0]
     assert set(selectors[0]).isdisjoint(selectors[1])
 
@@ -78,13 +80,13 @@ def test_every_object_has_owner_and_labels() -> None:
 def test_pods_have_no_privileges_and_no_writable_root() -> None:
     sets = [item for item in build(cluster()) if item["kind"] == "StatefulSet"]
     assert len(sets) == 2
-    for found in sets:
-        spec = found["spec"]["template"]["spec"]
+    for result in sets:
+        spec = result["spec"]["template"]["spec"]
         assert spec["securityContext"]["runAsNonRoot"] is True
         assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
         assert spec["automountServiceAccountToken"] is False
-        for one in spec["containers"]:
-            context = one["securityContext"]
+        for entry in spec["containers"]:
+            context = entry["securityContext"]
             assert context["readOnlyRootFilesystem"] is True
             assert context["allowPrivilegeEscalation"] is False
             assert context["capabilities"] == {"drop": ["ALL"]}
@@ -93,9 +95,9 @@ def test_pods_have_no_privileges_and_no_writable_root() -> None:
 @pytest.mark.parametrize(("replicas", "copies", "budgets"), [(1, 1, 0), (2, 1, 1), (3, 2, 1)])
 def test_a_single_broker_has_no_disruption_budget(replicas: int, copies: int, budgets: int) -> None:
     spec = {"brokers": {"replicas": replicas}, "delivery": {"minCopies": copies}, "zookeeper": {"replicas": 1}}
-    found = [item for item in build(cluster(spec)) if item["kind"] == "PodDisruptionBudget"]
-    assert len(found) == budgets
-    assert all(item["spec"]["maxUnavailable"] == 1 for item in found)
+    result = [item for item in build(cluster(spec)) if item["kind"] == "PodDisruptionBudget"]
+    assert len(result) == budgets
+    assert all(item["spec"]["maxUnavailable"] == 1 for item in result)
 
 
 def test_the_hash_changes_only_with_the_configuration_that_pods_read() -> None:
@@ -114,9 +116,9 @@ def test_the_hash_changes_only_with_the_configuration_that_pods_read() -> None:
 
 
 def test_an_external_ensemble_is_not_built() -> None:
-    made = build(cluster({"zookeeper": {"external": "zk-0:2181,zk-1:2181"}}))
-    assert not [item for item in made if "zookeeper" in item["metadata"]["name"]]
-    text = next(item for item in made if key_of(item) == ("ConfigMap", "quotes-broker"))["data"]["broker.json"]
+    built = build(cluster({"zookeeper": {"external": "zk-0:2181,zk-1:2181"}}))
+    assert not [item for item in built if "zookeeper" in item["metadata"]["name"]]
+    text = next(item for item in built if key_of(item) == ("ConfigMap", "quotes-broker"))["data"]["broker.json"]
     assert '"servers": "zk-0:2181,zk-1:2181"' in text
 
 
@@ -155,26 +157,26 @@ def test_an_external_ensemble_is_not_built() -> None:
 )
 def test_a_brokers_url_depends_on_its_exposure(expose: Object, service: Object, url: str | None) -> None:
     resource = cluster({"brokers": {"expose": expose}})
-    found = exposure.urls(read_cluster(resource), ResourceOwner.of(resource), {"quotes-broker-0": service})
-    assert found.get("quotes-broker-0") == url
+    result = exposure.urls(read_cluster(resource), ResourceOwner.of(resource), {"quotes-broker-0": service})
+    assert result.get("quotes-broker-0") == url
 
 
 def test_without_all_addresses_only_the_brokers_are_missing() -> None:
-    made = {key_of(item) for item in build(cluster({"brokers": {"expose": {"type": "LoadBalancer"}}}))}
-    assert ("StatefulSet", "quotes-broker") not in made
-    assert {("Service", "quotes-broker-2"), ("StatefulSet", "quotes-zookeeper")} <= made
+    built = {key_of(item) for item in build(cluster({"brokers": {"expose": {"type": "LoadBalancer"}}}))}
+    assert ("StatefulSet", "quotes-broker") not in built
+    assert {("Service", "quotes-broker-2"), ("StatefulSet", "quotes-zookeeper")} <= built
 
 
 def test_only_the_operator_of_its_namespace_may_reach_zookeeper() -> None:
-    asked, owner = read_cluster(cluster()), ResourceOwner.of(cluster())
+    spec_cluster, owner = read_cluster(cluster()), ResourceOwner.of(cluster())
 
     def clients(settings: OperatorSettings) -> list[Object]:
-        made = desired(asked, owner, settings, exposure.urls(asked, owner, {}), frozenset())
-        policy = next(one for one in made if key_of(one) == ("NetworkPolicy", "quotes-zookeeper"))
+        built = desired(spec_cluster, owner, settings, exposure.urls(spec_cluster, owner, {}), frozenset())
+        policy = next(entry for entry in built if key_of(entry) == ("NetworkPolicy", "quotes-zookeeper"))
         return list(policy["spec"]["ingress"][0]["from"])
 
     brokers_and_members = clients(SETTINGS)
-    assert [set(one) for one in brokers_and_members] == [{"podSelector"}, {"podSelector"}]
+    assert [set(entry) for entry in brokers_and_members] == [{"podSelector"}, {"podSelector"}]
     inside = replace(SETTINGS, own_namespace="migratory-system")
     assert clients(inside) == [
         *brokers_and_members,

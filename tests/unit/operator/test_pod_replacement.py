@@ -71,7 +71,7 @@ async def test_an_eviction_that_the_budget_forbids_is_retried(
     assert "replacing pod quotes-broker-0 failed" in caplog.text
     assert BROKER in kube.objects
     conditions = kube.objects[f"{AT}/migratoryclusters/quotes"]["status"]["conditions"]
-    (text,) = [one["message"] for one in conditions if one["type"] == "Progressing"]
+    (text,) = [entry["message"] for entry in conditions if entry["type"] == "Progressing"]
     assert text.startswith("replacing quotes-broker-0 failed: Cannot evict pod as it would violate")
     kube.protected.clear()
     await reconcile()
@@ -83,7 +83,7 @@ async def test_a_failed_eviction_is_reported_and_retried(kube: FakeKube, reconci
     with pytest.raises(ApiError, match="is refused"):
         await reconcile()
     conditions = kube.objects[f"{AT}/migratoryclusters/quotes"]["status"]["conditions"]
-    (text,) = [one["message"] for one in conditions if one["type"] == "Progressing"]
+    (text,) = [entry["message"] for entry in conditions if entry["type"] == "Progressing"]
     assert "replacing quotes-broker-0 failed" in text
     kube.refuse.clear()
     await reconcile()
@@ -100,15 +100,15 @@ async def test_an_empty_pod_is_deleted_whatever_the_budget(kube: FakeKube, recon
 
 async def test_another_pod_of_the_same_name_is_not_deleted(kube: FakeKube) -> None:
     api = KubernetesApi((), kube.config)
-    seen = pod("quotes-broker-0", names.BROKER)
-    kube.put(BROKER, {**seen, "metadata": {**seen["metadata"], "uid": "of another one"}})
+    observed = pod("quotes-broker-0", names.BROKER)
+    kube.put(BROKER, {**observed, "metadata": {**observed["metadata"], "uid": "of another one"}})
     try:
-        await api.delete(POD, seen)
-        assert await api.evict(seen) == ""
+        await api.delete(POD, observed)
+        assert await api.evict(observed) == ""
         assert kube.objects[BROKER]["metadata"]["uid"] == "of another one"
         del kube.objects[BROKER]
-        await api.delete(POD, seen)
-        assert await api.evict(seen) == "", "a pod that is gone is no error"
+        await api.delete(POD, observed)
+        assert await api.evict(observed) == "", "a pod that is gone is no error"
     finally:
         await api.close()
 
@@ -138,5 +138,5 @@ async def test_a_members_mode_is_read_from_srvr(answer: bytes, mode: str | None)
         member = pod("quotes-zookeeper-0", names.ZOOKEEPER, podIP="127.0.0.1")
         elsewhere = pod("quotes-zookeeper-1", names.ZOOKEEPER, podIP="127.0.0.2")
         nowhere = pod("quotes-zookeeper-2", names.ZOOKEEPER, podIP="")
-        found = await member_modes([member, elsewhere, nowhere], port)
-    assert found == ({} if mode is None else {"quotes-zookeeper-0": mode})
+        modes = await member_modes([member, elsewhere, nowhere], port)
+    assert modes == ({} if mode is None else {"quotes-zookeeper-0": mode})

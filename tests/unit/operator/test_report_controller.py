@@ -63,7 +63,7 @@ def run_objects(kube: FakeKube) -> list[str]:
 
 
 def events(kube: FakeKube) -> list[str]:
-    return [one["reason"] for path, one in kube.objects.items() if "/events/" in path]
+    return [entry["reason"] for path, entry in kube.objects.items() if "/events/" in path]
 
 
 def write_result(kube: FakeKube) -> None:
@@ -109,7 +109,7 @@ async def test_a_result_reaches_the_status_the_cluster_and_fetch(kube: FakeKube,
     status = kube.objects[WEEKLY]["status"]
     assert (status["phase"], status["verdict"]) == ("Succeeded", "missed")
     cluster_status = kube.objects[QUOTES]["status"]
-    assert [(one["type"], one["status"]) for one in cluster_status["conditions"]] == [("SLAMet", "False")]
+    assert [(entry["type"], entry["status"]) for entry in cluster_status["conditions"]] == [("SLAMet", "False")]
     assert cluster_status["lastReport"]["name"] == "weekly"
     assert sorted(events(kube)) == ["ObjectivesMissed", "SLAMissed"]
     assert JOB in kube.objects  # until the status is written
@@ -117,9 +117,9 @@ async def test_a_result_reaches_the_status_the_cluster_and_fetch(kube: FakeKube,
     assert JOB not in kube.objects
     assert await reports.reconcile("market", "weekly") == 0
     assert sorted(events(kube)) == ["ObjectivesMissed", "SLAMissed"]
-    found = await fetch(api, "market", "weekly")
-    assert found is not None
-    assert (found.verdict, found.files) == ("missed", {"report.json": b'{"whole": 1}'})
+    fetched = await fetch(api, "market", "weekly")
+    assert fetched is not None
+    assert (fetched.verdict, fetched.files) == ("missed", {"report.json": b'{"whole": 1}'})
     del kube.objects[RESULT]
     with pytest.raises(ReportUnavailable, match="does not exist"):
         await fetch(api, "market", "weekly")
@@ -161,7 +161,7 @@ async def test_a_due_slot_gets_a_report_and_is_recorded(kube: FakeKube, reports:
     (path,) = [path for path in kube.objects if "/slareports/quotes-" in path]
     assert kube.objects[QUOTES]["status"]["lastSlot"] >= first[:16]
     await reports.resync([kube.objects[QUOTES]], [])
-    assert [one for one in kube.objects if "/slareports/quotes-" in one] == [path]
+    assert [entry for entry in kube.objects if "/slareports/quotes-" in entry] == [path]
 
 
 async def test_a_cluster_without_reports_loses_its_condition(kube: FakeKube, reports: ReportController) -> None:

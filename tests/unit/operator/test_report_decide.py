@@ -67,7 +67,7 @@ def terminated(message: str = "", code: int = 1, reason: str = "Error") -> list[
 
 
 def complete(plan: ReportPlan) -> tuple[str, str]:
-    (found,) = [one for one in plan.status["conditions"] if one["type"] == "Complete"]
+    (found,) = [entry for entry in plan.status["conditions"] if entry["type"] == "Complete"]
     return found["reason"], found["message"]
 
 
@@ -91,8 +91,8 @@ def test_a_new_report_is_submitted_with_the_job_last() -> None:
 def test_names_and_labels_fit_63_characters_for_any_uid() -> None:
     for uid in ("01234567-89AB-cdef-0123-456789abcdef", "x" * 200, "7"):
         run = observe(resource=report("w" * 63, metadata={"uid": uid})).run
-        made = [run.job, run.result, run.request, run.driver, run.submit, f"{run.id}-exec-9999999", run.owner.name]
-        assert max(map(len, made)) <= 63
+        built = [run.job, run.result, run.request, run.driver, run.submit, f"{run.id}-exec-9999999", run.owner.name]
+        assert max(map(len, built)) <= 63
         assert all(len(value) <= 63 for value in run.labels(EXECUTOR).values())
         assert len(run.id) <= 47  # Spark's own bound of a prefix of executors
 
@@ -264,7 +264,7 @@ def test_an_invalid_report_fails_at_once(resource: Object, found: Object, reason
     plan = decide(observe(resource=resource, cluster=found), SETTINGS)
     assert plan.status["phase"] == "Failed"
     assert complete(plan)[0] == reason
-    assert [one["status"] for one in plan.status["conditions"] if one["type"] == "Accepted"] == ["False"]
+    assert [entry["status"] for entry in plan.status["conditions"] if entry["type"] == "Accepted"] == ["False"]
 
 
 @pytest.mark.parametrize(
@@ -281,7 +281,7 @@ def test_a_report_waits_for_its_cluster(found: Object | None, reason: str) -> No
 @pytest.mark.parametrize("found", [None, cluster(), cluster({"brokers": {"replicas": 2}})])
 def test_a_run_continues_whatever_becomes_of_its_cluster(found: Object | None) -> None:
     """The pods have their request, and the Job has the deadline."""
-    (begun,) = [one for one in decide(observe(), SETTINGS).create if one["kind"] == "Job"]
+    (begun,) = [entry for entry in decide(observe(), SETTINGS).create if entry["kind"] == "Job"]
     running = {"cluster": found, "job": begun, "pods": (pod(DRIVER),)}
     plan = decide(observe(**running), SETTINGS)
     assert (plan.status["phase"], plan.status["startTime"]) == ("Running", STARTED["startTime"])
@@ -294,7 +294,7 @@ def test_a_run_continues_whatever_becomes_of_its_cluster(found: Object | None) -
 def test_fields_of_a_newer_definition_are_ignored_and_reported() -> None:
     plan = decide(observe(resource=report(later={"x": 1}, spark={"executors": 0, "tail": 1})), SETTINGS)
     assert (plan.status["phase"], bool(plan.create)) == ("Submitting", True)
-    (accepted,) = [one for one in plan.status["conditions"] if one["type"] == "Accepted"]
+    (accepted,) = [entry for entry in plan.status["conditions"] if entry["type"] == "Accepted"]
     assert accepted["status"] == "True"
     assert accepted["message"].endswith("this operator does not know and ignores spec.later, spec.spark.tail")
 
@@ -334,10 +334,13 @@ def test_pods_are_restricted_limited_and_have_minimal_permissions() -> None:
     question = resolve_report(
         report(prometheus={"url": "http://p", "secretName": "scraper"}, spark={"historyClaim": "tables"}), cluster(SLA)
     )
-    made = {f"{one['kind']} {one['metadata']['name']}": one for one in job.objects(observe().run, question, SETTINGS)}
-    files = made[f"ConfigMap {RUN}-request"]["data"]
+    built = {
+        f"{entry['kind']} {entry['metadata']['name']}": entry
+        for entry in job.objects(observe().run, question, SETTINGS)
+    }
+    files = built[f"ConfigMap {RUN}-request"]["data"]
     driver, executor = json.loads(files["driver.yaml"]), json.loads(files["executor.yaml"])
-    submitter = made[f"Job {RUN}"]["spec"]["template"]
+    submitter = built[f"Job {RUN}"]["spec"]["template"]
     for template in (driver, executor, submitter):
         assert template["spec"]["securityContext"]["runAsNonRoot"] is True
         (container,) = template["spec"]["containers"]
@@ -348,10 +351,10 @@ def test_pods_are_restricted_limited_and_have_minimal_permissions() -> None:
     assert executor["spec"]["automountServiceAccountToken"] is False
     volumes = [{name for name in volume if name != "name"} for volume in driver["spec"]["volumes"]]
     assert volumes == [{"emptyDir"}, {"configMap"}, {"secret"}, {"persistentVolumeClaim"}]
-    assert [list(one)[1] for one in executor["spec"]["volumes"]] == ["emptyDir", "secret"]
-    rules = made[f"Role {RUN}-driver"]["rules"]
+    assert [list(entry)[1] for entry in executor["spec"]["volumes"]] == ["emptyDir", "secret"]
+    rules = built[f"Role {RUN}-driver"]["rules"]
     assert rules[0]["resourceNames"] == [RUN]
-    assert made[f"Job {RUN}"]["spec"]["backoffLimit"] == 0
+    assert built[f"Job {RUN}"]["spec"]["backoffLimit"] == 0
     arguments = submitter["spec"]["containers"][0]["args"]
     assert f"spark.kubernetes.driver.pod.name={RUN}-driver" in arguments
     assert "spark.executor.instances=2" in arguments
@@ -360,10 +363,13 @@ def test_pods_are_restricted_limited_and_have_minimal_permissions() -> None:
 
 def test_without_executors_the_jobs_pod_is_the_driver() -> None:
     question = resolve_report(report(spark={"executors": 0, "driver": {"memory": "2Gi"}}), cluster(SLA))
-    made = {f"{one['kind']} {one['metadata']['name']}": one for one in job.objects(observe().run, question, SETTINGS)}
-    assert not [name for name in made if name.endswith("-submit")]
-    assert len(made[f"Role {RUN}-driver"]["rules"]) == 1
-    template = made[f"Job {RUN}"]["spec"]["template"]
+    built = {
+        f"{entry['kind']} {entry['metadata']['name']}": entry
+        for entry in job.objects(observe().run, question, SETTINGS)
+    }
+    assert not [name for name in built if name.endswith("-submit")]
+    assert len(built[f"Role {RUN}-driver"]["rules"]) == 1
+    template = built[f"Job {RUN}"]["spec"]["template"]
     (container,) = template["spec"]["containers"]
     assert template["metadata"]["labels"]["app.kubernetes.io/component"] == DRIVER
     assert container["resources"]["limits"] == {"memory": "2048Mi"}

@@ -22,7 +22,7 @@ def sla(spec: Object = SPEC) -> KubernetesSlaSpec:
     return read_cluster(cluster(spec)).spec.sla
 
 
-def made(slot: str, phase: str = "Succeeded", owner: str = "uid-of-quotes", **status: Any) -> Object:
+def scheduled_report(slot: str, phase: str = "Succeeded", owner: str = "uid-of-quotes", **status: Any) -> Object:
     metadata = {"annotations": {SLOT_ANNOTATION: slot}, "ownerReferences": [{"uid": owner}], "creationTimestamp": slot}
     return report(f"at-{slot}", metadata=metadata, status={"phase": phase, **status}, end=slot)
 
@@ -32,42 +32,42 @@ def decision(status: Object, *reports: Object, now: datetime = NOW, spec: Object
 
 
 def test_a_new_schedule_has_missed_no_slot() -> None:
-    found = decision({})
-    assert found.create is None
-    assert found.slot == "2026-01-02T03:04:05Z"
+    result = decision({})
+    assert result.create is None
+    assert result.slot == "2026-01-02T03:04:05Z"
 
 
 def test_a_slot_gets_one_report_with_a_name_from_it() -> None:
-    found = decision(LAST)
-    assert found.create["metadata"]["name"] == "quotes-202601020300"
-    assert found.create["spec"] == {"cluster": "quotes", "end": "2026-01-02T03:00:00Z"}
-    assert found.create["metadata"]["ownerReferences"][0]["kind"] == "MigratoryCluster"
-    assert found.slot == "2026-01-02T03:00:00Z"
-    assert decision({"lastSlot": found.slot}).create is None
+    result = decision(LAST)
+    assert result.create["metadata"]["name"] == "quotes-202601020300"
+    assert result.create["spec"] == {"cluster": "quotes", "end": "2026-01-02T03:00:00Z"}
+    assert result.create["metadata"]["ownerReferences"][0]["kind"] == "MigratoryCluster"
+    assert result.slot == "2026-01-02T03:00:00Z"
+    assert decision({"lastSlot": result.slot}).create is None
     # Created, and the operator died before it recorded that.
-    again = decision(LAST, made("2026-01-02T03:00:00Z", "Running"))
+    again = decision(LAST, scheduled_report("2026-01-02T03:00:00Z", "Running"))
     assert again.create is None
     assert again.slot == "2026-01-02T03:00:00Z"
 
 
 def test_only_the_newest_missed_slot_gets_a_report() -> None:
-    found = decision({"lastSlot": "2025-12-01T00:00:00Z"})
-    assert found.create["metadata"]["name"] == "quotes-202601020300"
+    result = decision({"lastSlot": "2025-12-01T00:00:00Z"})
+    assert result.create["metadata"]["name"] == "quotes-202601020300"
 
 
 def test_a_slot_waits_while_a_report_is_in_progress() -> None:
-    found = decision(LAST, made("2026-01-02T02:50:00Z", "Running"))
-    assert (found.create, found.slot) == (None, LAST["lastSlot"])
-    assert decision(LAST, made("2026-01-02T02:50:00Z", "Failed")).create is not None
+    result = decision(LAST, scheduled_report("2026-01-02T02:50:00Z", "Running"))
+    assert (result.create, result.slot) == (None, LAST["lastSlot"])
+    assert decision(LAST, scheduled_report("2026-01-02T02:50:00Z", "Failed")).create is not None
 
 
 def test_only_old_scheduled_reports_that_ended_are_deleted() -> None:
-    reports = [made(f"2026-01-02T0{hour}:00:00Z") for hour in (1, 0, 2)]
-    running = made("2026-01-01T00:00:00Z", "Running")
+    reports = [scheduled_report(f"2026-01-02T0{hour}:00:00Z") for hour in (1, 0, 2)]
+    running = scheduled_report("2026-01-01T00:00:00Z", "Running")
     by_hand = report("by-hand", status={"phase": "Succeeded"})
-    others = made("2025-01-02T00:00:00Z", owner="another")
-    found = decision(LAST, *reports, running, by_hand, others)
-    assert [one["metadata"]["name"] for one in found.delete] == ["at-2026-01-02T00:00:00Z"]
+    others = scheduled_report("2025-01-02T00:00:00Z", owner="another")
+    result = decision(LAST, *reports, running, by_hand, others)
+    assert [entry["metadata"]["name"] for entry in result.delete] == ["at-2026-01-02T00:00:00Z"]
     without = decision(LAST, *reports, spec={"sla": {"historyLimit": 2}})
     assert len(without.delete) == 1
     assert (without.create, without.slot) == (None, None)
@@ -89,17 +89,17 @@ def test_slots_follow_the_time_zone(cron: str, zone: str, now: str, slot: str) -
 def test_every_slot_of_a_day_with_25_hours_is_distinct() -> None:
     at, names = datetime(2026, 10, 24, 21, 30, tzinfo=UTC), set()
     for _ in range(25):
-        found = newest_slot("0 * * * *", "Europe/Bucharest", at)
-        assert found is not None
-        names.add(found)
+        result = newest_slot("0 * * * *", "Europe/Bucharest", at)
+        assert result is not None
+        names.add(result)
         at += timedelta(hours=1)
     assert len(names) == 25
 
 
 def judged(verdict: str, at: str = "2026-01-02T03:00:00Z", **spec: Any) -> Object:
     conditions = [{"type": "Complete", "status": "True", "reason": "X", "message": "said"}]
-    found = made(at, verdict=verdict, conditions=conditions)
-    return {**found, "spec": {**found["spec"], **spec}}
+    result = scheduled_report(at, verdict=verdict, conditions=conditions)
+    return {**result, "spec": {**result["spec"], **spec}}
 
 
 def status_and_events(*reports: Object, before: str | None = None, spec: Object = SPEC) -> tuple[Object, list[str]]:
@@ -141,7 +141,7 @@ def test_a_miss_and_a_recovery_post_one_event_each() -> None:
 
 
 def test_a_failed_report_sets_unknown_and_keeps_the_transition_time() -> None:
-    part, events = status_and_events(made("2026-01-02T03:00:00Z", "Failed"), before="Unknown")
+    part, events = status_and_events(scheduled_report("2026-01-02T03:00:00Z", "Failed"), before="Unknown")
     (condition,) = part["conditions"]
     assert (condition["status"], condition["reason"]) == ("Unknown", "ReportFailed")
     assert condition["lastTransitionTime"] == "then"
@@ -160,8 +160,8 @@ def test_edited_objectives_are_not_judged_by_an_earlier_report() -> None:
 
 def test_reports_with_own_objectives_or_in_progress_do_not_count() -> None:
     own = judged("missed", objectives=[{"name": "a"}])
-    part, events = status_and_events(own, made("2026-01-02T03:00:00Z", "Running"))
-    assert [one["reason"] for one in part["conditions"]] == ["NoReport"]
+    part, events = status_and_events(own, scheduled_report("2026-01-02T03:00:00Z", "Running"))
+    assert [entry["reason"] for entry in part["conditions"]] == ["NoReport"]
     assert "lastReport" not in part
     assert events == []
     assert status_and_events(spec={"sla": {}}) == ({}, [])

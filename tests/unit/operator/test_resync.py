@@ -49,8 +49,8 @@ def owned_paths(kube: FakeKube) -> set[str]:
 async def test_objects_are_created_once_and_restored_when_deleted(kube: FakeKube, metrics: OperatorMetrics) -> None:
     kube.put(QUOTES, cluster())
     await until(lambda: kube.objects[QUOTES].get("status"), "a status")
-    made = owned_paths(kube)
-    assert {f"{AT}/statefulsets/quotes-broker", f"{AT}/configmaps/quotes-servers"} <= made
+    created = owned_paths(kube)
+    assert {f"{AT}/statefulsets/quotes-broker", f"{AT}/configmaps/quotes-servers"} <= created
     assert kube.objects[QUOTES]["status"]["ready"] == "0/3"
     applied = len(kube.applied)
     reconciles = metrics.registry.get_sample_value("migratory_operator_reconciles_total", {"result": "done"}) or 0
@@ -62,9 +62,9 @@ async def test_objects_are_created_once_and_restored_when_deleted(kube: FakeKube
     # The StatefulSets were observed meanwhile, so only the status may have changed.
     assert {item["kind"] for item in kube.applied[applied:]} <= {"MigratoryCluster"}
     del kube.objects[f"{AT}/statefulsets/quotes-broker"]
-    await until(lambda: owned_paths(kube) == made, "the StatefulSet to come back")
+    await until(lambda: owned_paths(kube) == created, "the StatefulSet to come back")
     await until(lambda: any("/events/" in path for path in kube.objects), "an Event")
-    assert [one["reason"] for path, one in kube.objects.items() if "/events/" in path] == ["Restored"]
+    assert [entry["reason"] for path, entry in kube.objects.items() if "/events/" in path] == ["Restored"]
 
 
 async def test_a_change_is_applied_and_a_deleted_cluster_loses_its_series(
@@ -103,7 +103,7 @@ async def test_an_object_of_another_owner_is_not_changed(kube: FakeKube, metrics
     kube.put(QUOTES, cluster())
     await until(lambda: kube.objects[QUOTES].get("status"), "a status")
     assert kube.objects[f"{AT}/configmaps/quotes-servers"]["data"] == {"mine": "yes"}
-    reasons = {one["type"]: one["reason"] for one in kube.objects[QUOTES]["status"]["conditions"]}
+    reasons = {entry["type"]: entry["reason"] for entry in kube.objects[QUOTES]["status"]["conditions"]}
     assert reasons["Degraded"] == "NameTaken"
 
 
@@ -127,7 +127,9 @@ async def test_a_permanent_rejection_is_reported_until_it_ends(
 
     def degraded() -> str:
         conditions = kube.objects[QUOTES].get("status", {}).get("conditions", [])
-        return next((f"{one['reason']} {one['message']}" for one in conditions if one["type"] == "Degraded"), "")
+        return next(
+            (f"{entry['reason']} {entry['message']}" for entry in conditions if entry["type"] == "Degraded"), ""
+        )
 
     await until(degraded, "a status")
     assert degraded().startswith(reason)

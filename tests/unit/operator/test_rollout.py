@@ -32,8 +32,8 @@ def observe(present: Sequence[Object], spec: Object | None = None, **fields: Any
     spec_cluster = read_cluster(resource)
     plain = ObservedCluster(resource=resource, now=NOW)
     urls = exposure.urls(spec_cluster, plain.owner, {})
-    made = {key_of(item): settled(item) for item in desired(spec_cluster, plain.owner, SETTINGS, urls, frozenset())}
-    usual: Object = {"objects": made, "pods": tuple(present), "pages": pages_of(spec_cluster.spec.brokers.replicas)}
+    built = {key_of(item): settled(item) for item in desired(spec_cluster, plain.owner, SETTINGS, urls, frozenset())}
+    usual: Object = {"objects": built, "pods": tuple(present), "pages": pages_of(spec_cluster.spec.brokers.replicas)}
     return replace(plain, **{**usual, **fields})
 
 
@@ -42,23 +42,23 @@ def step(observed: ObservedCluster, *, in_progress: bool = False) -> Rollout:
 
 
 def replaced(rollout: Rollout) -> list[str]:
-    return [one.pod["metadata"]["name"] for one in rollout.replace]
+    return [entry.pod["metadata"]["name"] for entry in rollout.replace]
 
 
 def with_pod(present: Sequence[Object], changed: Object) -> tuple[Object, ...]:
     name = changed["metadata"]["name"]
-    assert name in {one["metadata"]["name"] for one in present}
-    return tuple(changed if one["metadata"]["name"] == name else one for one in present)
+    assert name in {entry["metadata"]["name"] for entry in present}
+    return tuple(changed if entry["metadata"]["name"] == name else entry for entry in present)
 
 
 def without(present: Sequence[Object], name: str) -> tuple[Object, ...]:
-    remaining = tuple(one for one in present if one["metadata"]["name"] != name)
+    remaining = tuple(entry for entry in present if entry["metadata"]["name"] != name)
     assert len(remaining) == len(present) - 1
     return remaining
 
 
-def terminating(one: Object) -> Object:
-    return {**one, "metadata": {**one["metadata"], "deletionTimestamp": "2026-01-02T03:04:00Z"}}
+def terminating(entry: Object) -> Object:
+    return {**entry, "metadata": {**entry["metadata"], "deletionTimestamp": "2026-01-02T03:04:00Z"}}
 
 
 OLD_BROKERS = (*pods(3, 0, revision=OLD), *pods(0, 3))
@@ -72,9 +72,9 @@ def test_nothing_is_replaced_when_all_pods_are_up_to_date() -> None:
 
 
 def test_one_broker_is_evicted_when_all_are_healthy() -> None:
-    found = step(observe(OLD_BROKERS))
-    assert (found.state, replaced(found), found.replace[0].evict) == ("rolling", ["quotes-broker-2"], True)
-    assert found.message == "replacing quotes-broker-2; still of an old revision: quotes-broker-0, quotes-broker-1"
+    rollout = step(observe(OLD_BROKERS))
+    assert (rollout.state, replaced(rollout), rollout.replace[0].evict) == ("rolling", ["quotes-broker-2"], True)
+    assert rollout.message == "replacing quotes-broker-2; still of an old revision: quotes-broker-0, quotes-broker-1"
     next_one = with_pod(OLD_BROKERS, pod("quotes-broker-2", BROKER))
     assert replaced(step(observe(next_one))) == ["quotes-broker-1"]
 
@@ -110,9 +110,9 @@ def no_pod(name: str) -> Callable[[ObservedCluster], ObservedCluster]:
 
 
 def ready_since(name: str, component: str, seconds: float, restarts: int = 0) -> Object:
-    made = pod(name, component, containerStatuses=[{"restartCount": restarts, "state": {"running": {}}}])
-    made["status"]["conditions"][0]["lastTransitionTime"] = (NOW - timedelta(seconds=seconds)).isoformat()
-    return made
+    built = pod(name, component, containerStatuses=[{"restartCount": restarts, "state": {"running": {}}}])
+    built["status"]["conditions"][0]["lastTransitionTime"] = (NOW - timedelta(seconds=seconds)).isoformat()
+    return built
 
 
 SETTLE_SECONDS = SETTLE_TIME.total_seconds()
@@ -149,10 +149,10 @@ def test_each_problem_alone_blocks_the_next_broker(
 ) -> None:
     under_way = observe(with_pod(OLD_BROKERS, pod("quotes-broker-2", BROKER)))
     assert replaced(step(under_way)) == ["quotes-broker-1"], "without the change one is replaced"
-    found = step(change(under_way))
-    assert (found.state, replaced(found)) == ("rolling", [])
-    assert found.message.startswith("waiting: ")
-    assert reason in found.message
+    rollout = step(change(under_way))
+    assert (rollout.state, replaced(rollout)) == ("rolling", [])
+    assert rollout.message.startswith("waiting: ")
+    assert reason in rollout.message
 
 
 @pytest.mark.parametrize(
@@ -169,17 +169,17 @@ def test_a_pod_counts_after_its_settle_time(change: Callable[[ObservedCluster], 
 
 def test_a_broker_that_is_not_ready_is_replaced_first() -> None:
     unready = pod("quotes-broker-0", BROKER, ready=False, revision=OLD)
-    found = step(page_with("quotes-broker-0", ready=False, member=False)(observe(with_pod(OLD_BROKERS, unready))))
-    assert replaced(found) == ["quotes-broker-0"]
+    rollout = step(page_with("quotes-broker-0", ready=False, member=False)(observe(with_pod(OLD_BROKERS, unready))))
+    assert replaced(rollout) == ["quotes-broker-0"]
     two = with_pod(with_pod(OLD_BROKERS, unready), pod("quotes-broker-1", BROKER, ready=False, revision=OLD))
     assert replaced(step(observe(two))) == [], "two brokers that are not ready block each other"
     alone = observe(two)
     pages = {name: replace(page, ready=False, member=False, lists={}) for name, page in alone.pages.items()}
     everything = dict.fromkeys(range(100), frozenset({"quotes-broker-2"}))
     unlisted = {**pages, "quotes-broker-2": replace(alone.pages["quotes-broker-2"], lists=everything)}
-    found = step(replace(alone, pages=unlisted))
-    assert replaced(found) == ["quotes-broker-1"], "unless no member list has it"
-    assert not found.replace[0].evict, "the disruption budget would forbid an eviction"
+    rollout = step(replace(alone, pages=unlisted))
+    assert replaced(rollout) == ["quotes-broker-1"], "unless no member list has it"
+    assert not rollout.replace[0].evict, "the disruption budget would forbid an eviction"
     assert replaced(step(observe(with_pod(OLD_BROKERS, terminating(unready))))) == [], "and it is replaced once"
 
 
@@ -194,10 +194,10 @@ def test_a_broker_that_is_not_ready_is_replaced_first() -> None:
 def test_a_rollout_stops_at_the_first_failure(failing: Object, reason: str) -> None:
     stuck = pod("quotes-broker-0", BROKER, ready=False, revision=OLD, **CRASHING)
     present = with_pod(with_pod(OLD_BROKERS, failing), stuck)
-    found = step(observe(present))
-    assert (found.state, replaced(found)) == ("stopped", [])
-    assert reason in found.message
-    assert "still of an old revision: quotes-broker-0, quotes-broker-1" in found.message
+    rollout = step(observe(present))
+    assert (rollout.state, replaced(rollout)) == ("stopped", [])
+    assert reason in rollout.message
+    assert "still of an old revision: quotes-broker-0, quotes-broker-1" in rollout.message
     last = step(observe(with_pod(pods(), failing)), in_progress=True)
     assert (last.state, replaced(last)) == ("stopped", []), "also at the last pod"
     assert step(observe(with_pod(pods(), failing))) == Rollout(), "without a rollout nothing stops"
@@ -219,9 +219,9 @@ def test_a_rollout_stops_at_a_pod_that_is_not_ready_in_time() -> None:
 
 def test_an_evicted_new_pod_has_not_failed() -> None:
     evicted = terminating(ready_since("quotes-broker-2", BROKER, READY_DEADLINE.total_seconds() + 1))
-    found = step(observe(with_pod(OLD_BROKERS, evicted)))
-    assert (found.state, replaced(found)) == ("rolling", [])
-    assert "waiting: quotes-broker-2 is terminating" in found.message
+    rollout = step(observe(with_pod(OLD_BROKERS, evicted)))
+    assert (rollout.state, replaced(rollout)) == ("rolling", [])
+    assert "waiting: quotes-broker-2 is terminating" in rollout.message
 
 
 @pytest.mark.parametrize("status", [PULLING, CRASHING, {"phase": "Pending"}])
@@ -229,17 +229,17 @@ def test_empty_old_pods_are_all_deleted_at_once(status: Object) -> None:
     present = ALL_OLD
     for name, component in (("quotes-broker-0", BROKER), ("quotes-broker-1", BROKER), ("quotes-zookeeper-2", MEMBER)):
         present = with_pod(present, pod(name, component, ready=False, revision=OLD, **status))
-    found = step(observe(present, pages={}))
-    assert sorted(replaced(found)) == ["quotes-broker-0", "quotes-broker-1", "quotes-zookeeper-2"]
-    assert not any(one.evict for one in found.replace)
-    assert "which run nothing" in found.message
+    rollout = step(observe(present, pages={}))
+    assert sorted(replaced(rollout)) == ["quotes-broker-0", "quotes-broker-1", "quotes-zookeeper-2"]
+    assert not any(entry.evict for entry in rollout.replace)
+    assert "which run nothing" in rollout.message
 
 
 def test_an_empty_pod_that_is_terminating_is_deleted_once() -> None:
     gone = terminating(pod("quotes-broker-0", BROKER, ready=False, revision=OLD, **PULLING))
-    found = step(observe(with_pod(OLD_BROKERS, gone)))
-    assert (found.state, replaced(found)) == ("rolling", [])
-    assert "waiting: quotes-broker-0 is terminating" in found.message
+    rollout = step(observe(with_pod(OLD_BROKERS, gone)))
+    assert (rollout.state, replaced(rollout)) == ("rolling", [])
+    assert "waiting: quotes-broker-0 is terminating" in rollout.message
 
 
 @pytest.mark.parametrize(
@@ -273,11 +273,11 @@ def test_failed_members_that_never_were_ready_are_deleted_at_once(storage: Objec
     def member(number: int, minutes: float, ready_after: float = 0) -> Object:
         began = NOW - timedelta(minutes=minutes)
         runs: Object = {"phase": "Running", "containerStatuses": [{"state": {"running": {}}}]}
-        made = pod(f"quotes-zookeeper-{number}", MEMBER, ready=False, revision=OLD, **runs)
-        made["status"]["startTime"] = began.isoformat()
+        built = pod(f"quotes-zookeeper-{number}", MEMBER, ready=False, revision=OLD, **runs)
+        built["status"]["startTime"] = began.isoformat()
         turned = (began + timedelta(seconds=ready_after)).isoformat()
-        made["status"]["conditions"][0]["lastTransitionTime"] = turned
-        return made
+        built["status"]["conditions"][0]["lastTransitionTime"] = turned
+        return built
 
     present = (*pods(3, 0), *(member(number, 11) for number in range(3)))
     spec = {"zookeeper": {"storage": storage}}
@@ -303,9 +303,9 @@ def test_members_are_replaced_before_brokers_and_the_leader_last() -> None:
 def test_a_member_of_unknown_mode_is_replaced_after_followers() -> None:
     assert replaced(step(observe(OLD_MEMBERS, modes={"quotes-zookeeper-1": "follower"}))) == ["quotes-zookeeper-1"]
     assert replaced(step(observe(OLD_MEMBERS))) == ["quotes-zookeeper-0"]
-    one = {"zookeeper": {"replicas": 1}}
+    entry = {"zookeeper": {"replicas": 1}}
     alone = (*pods(3, 0), *pods(0, 1, revision=OLD))
-    assert replaced(step(observe(alone, one, modes={"quotes-zookeeper-0": "standalone"}))) == ["quotes-zookeeper-0"]
+    assert replaced(step(observe(alone, entry, modes={"quotes-zookeeper-0": "standalone"}))) == ["quotes-zookeeper-0"]
 
 
 MEMBER_BLOCKERS: list[tuple[Callable[[ObservedCluster], ObservedCluster], str]] = [
@@ -326,9 +326,9 @@ def test_each_problem_alone_blocks_the_next_member(
 ) -> None:
     under_way = observe(with_pod(OLD_MEMBERS, pod("quotes-zookeeper-1", MEMBER)))
     assert replaced(step(under_way)) == ["quotes-zookeeper-0"]
-    found = step(change(under_way))
-    assert (found.state, replaced(found)) == ("rolling", [])
-    assert reason in found.message
+    rollout = step(change(under_way))
+    assert (rollout.state, replaced(rollout)) == ("rolling", [])
+    assert reason in rollout.message
 
 
 def test_a_failed_broker_does_not_block_zookeeper_members() -> None:
@@ -345,9 +345,9 @@ def test_the_rollout_is_unknown_until_the_controller_has_observed_the_change() -
 
 
 def test_a_rollout_ends_when_all_are_healthy() -> None:
-    found = step(page_with("quotes-broker-0", member=False)(observe(pods())), in_progress=True)
-    assert (found.state, replaced(found)) == ("rolling", [])
-    assert found.message.startswith("all pods are up to date; waiting: quotes-broker-0 is not a synced member")
+    rollout = step(page_with("quotes-broker-0", member=False)(observe(pods())), in_progress=True)
+    assert (rollout.state, replaced(rollout)) == ("rolling", [])
+    assert rollout.message.startswith("all pods are up to date; waiting: quotes-broker-0 is not a synced member")
     assert step(page_with("quotes-broker-0", member=False)(observe(pods()))) == Rollout(), (
         "without a rollout none starts"
     )
@@ -362,13 +362,13 @@ def test_an_external_ensemble_has_no_members_to_replace() -> None:
 
 
 def test_a_single_broker_is_replaced_without_waiting() -> None:
-    one = {"brokers": {"replicas": 1}, "zookeeper": {"replicas": 1}, "delivery": {"minCopies": 1}}
-    assert replaced(step(observe((*pods(1, 0, revision=OLD), *pods(0, 1)), one))) == ["quotes-broker-0"]
+    entry = {"brokers": {"replicas": 1}, "zookeeper": {"replicas": 1}, "delivery": {"minCopies": 1}}
+    assert replaced(step(observe((*pods(1, 0, revision=OLD), *pods(0, 1)), entry))) == ["quotes-broker-0"]
 
 
 def test_modes_are_asked_only_for_outdated_members() -> None:
     assert outdated_members(observe(pods())) == []
-    assert [one["metadata"]["name"] for one in outdated_members(observe(OLD_MEMBERS))] == [
+    assert [entry["metadata"]["name"] for entry in outdated_members(observe(OLD_MEMBERS))] == [
         f"quotes-zookeeper-{number}" for number in range(3)
     ]
     assert outdated_members(ObservedCluster(resource=cluster(), now=NOW, pods=OLD_MEMBERS)) == []
@@ -383,14 +383,16 @@ def test_a_status_page_is_read() -> None:
         "groups": groups, "waiting_groups": 2, "incarnation": 5, "member": True, "fenced": False, "draining": True,
         "peers": {"b": 3},
     }  # fmt: skip
-    found = BrokerStatusPage.read({"ready": True, "zookeeper_connected": False, "edge": {"clients": 4}, "logic": logic})
-    assert (found.clients, found.waiting_groups, found.incarnation, found.links) == (4, 2, 5, {"b": 3})
-    assert found.lists == {0: {"a", "b"}}
-    assert (found.copies, sorted(found.staying)) == (2, [])
+    rollout = BrokerStatusPage.read(
+        {"ready": True, "zookeeper_connected": False, "edge": {"clients": 4}, "logic": logic}
+    )
+    assert (rollout.clients, rollout.waiting_groups, rollout.incarnation, rollout.links) == (4, 2, 5, {"b": 3})
+    assert rollout.lists == {0: {"a", "b"}}
+    assert (rollout.copies, sorted(rollout.staying)) == (2, [])
     alone = {"ready": True, "zookeeper_connected": True, "edge": None, "logic": {**logic, "groups": []}}
     found_alone = BrokerStatusPage.read({**alone, "staying": ["a", "b"]})
     assert (found_alone.copies, sorted(found_alone.staying)) == (0, ["a", "b"])
-    assert (sorted(found.owned), sorted(found.listed)) == ([0], ["a", "b"])
-    assert (found.ready, found.zookeeper_connected, found.member, found.fenced, found.draining) == (
+    assert (sorted(rollout.owned), sorted(rollout.listed)) == ([0], ["a", "b"])
+    assert (rollout.ready, rollout.zookeeper_connected, rollout.member, rollout.fenced, rollout.draining) == (
         True, False, True, False, True,
     )  # fmt: skip
