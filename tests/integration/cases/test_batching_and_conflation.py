@@ -63,7 +63,7 @@ async def test_a_close_frame_follows_the_batched_publications(broker: Broker, wi
 
 @WIRES
 async def test_a_full_batch_leaves_at_once(broker: Broker, wire: str) -> None:
-    """Of 100 KB in the largest pieces nothing has to wait for the clock: all but the last leave when they are there."""
+    """Full batches do not wait for the delay: of 100 KB, all but the last batch leave at once."""
     reader, writer = await pair(broker, f"large/{wire}", wire)
     for number in range(1, 26):
         writer.send_publish(f"large/{wire}", bytes(4000), number, "p")

@@ -1,4 +1,4 @@
-"""What costs a client little and a broker much, sent to a real broker: others are served meanwhile."""
+"""Input that is cheap for a client and expensive for a broker: other clients are served meanwhile."""
 
 from __future__ import annotations
 

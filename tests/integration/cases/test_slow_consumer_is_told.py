@@ -1,4 +1,4 @@
-"""A client that stood still past its limit learns why it was closed, when it reads again soon enough."""
+"""A slow consumer that reads again in time gets the reason of its close."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Case A4 on a raw socket: who may connect from a browser, and under which Host, on every page of the listener."""
+"""Case A4 on a raw socket: Origin and Host checks on every page of the listener."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ async def retried(brokers: Brokers, *, stop_followers: bool) -> None:
 
 
 def password(session: int) -> bytes:
-    """Of a ZooKeeper session: `java.util.Random(session ^ 0xB3415C00L).nextBytes(16)` (SessionTrackerImpl,
+    """Return the password of a ZooKeeper session: `java.util.Random(session ^ 0xB3415C00L).nextBytes(16)` (SessionTrackerImpl,
     ZooKeeperServer.generatePasswd)."""
     seed = ((session ^ 0xB3415C00) ^ 0x5DEECE66D) & (2**48 - 1)
     found = b""

@@ -1,4 +1,4 @@
-"""One broker for each file (with its `SETTINGS`), and a bystander that must not notice what happens to others."""
+"""One broker for each file (with its `SETTINGS`), and a bystander client that must not be disturbed."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Clients that come all at once, and again: as many as the rate allows are let in, the others wait in the kernel, and
-whoever is connected already is served meanwhile."""
+"""Connect storms: the broker accepts at its rate, the rest waits in the kernel, and connected clients are served."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Connections whose other end is gone without a word, or says nothing for ever: found by the broker's own ping, or by
-silence, and everything that they held is given back."""
+"""Half-open connections: the broker's ping or their silence ends them, and their memory is freed."""
 
 from __future__ import annotations
 

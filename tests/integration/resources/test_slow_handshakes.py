@@ -1,5 +1,4 @@
-"""Very many connections that never finish their handshake, whatever they send meanwhile: each ends at the limit, and
-others come in beside them."""
+"""Connections that never finish their handshake: each ends at the limit, and others connect meanwhile."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Very many clients that do not read: what waits for them has a limit for each and one for all together; who reads
-misses nothing (pitfalls of servers that keep what nobody takes until memory is gone)."""
+"""Clients that do not read: queues are limited for each and for all together, and other readers miss nothing."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def alive(pid: int) -> bool:
 
 
 async def ended(client: RawClient) -> int:
-    """The code that its connection ended with; 1006 without a close frame."""
+    """Return the close code of the connection; 1006 without a close frame."""
     try:
         await client.receive("never", limit=20)
     except ConnectionEnded as end:
@@ -69,12 +69,12 @@ async def ended(client: RawClient) -> int:
 
 
 async def gone(clients: list[RawClient]) -> list[RawClient]:
-    """Those whose connection has ended, which some have by now."""
+    """Return the clients whose connection has ended."""
     return [client for client in clients if client.reader.at_eof() or client.reader.exception() is not None]
 
 
 async def fill(broker: Broker) -> list[RawClient]:
-    """Clients that follow a topic."""
+    """Connect clients that subscribe to a topic."""
     clients = [await RawClient.join(broker, name=f"c{number}") for number in range(CLIENTS)]
     for client in clients:
         await client.subscribe("t")
@@ -87,7 +87,7 @@ async def heard(clients: list[RawClient], data: bytes) -> None:
 
 
 async def test_connections_are_spread_evenly_also_after_a_death(broker: Broker) -> None:
-    """Whoever has fewest gets the next one."""
+    """The process with the fewest clients gets the next one."""
     await fill(broker)
     poll(lambda: sum(one["connections"] for one in processes(broker)) == CLIENTS, "all are counted")
     counts = [one["connections"] for one in processes(broker)]
@@ -165,7 +165,7 @@ async def test_a_stopped_process_is_killed_and_delays_no_other_client(broker: Br
 
 @pytest.mark.parametrize("stopped", [False, True], ids=["that run", "that stand still"])
 async def test_a_killed_broker_leaves_no_processes_behind(broker: Broker, stopped: bool) -> None:
-    """None that holds the port, and none that holds clients: not even those that can't notice."""
+    """None keeps the port or clients, not even a stopped process."""
     client = await RawClient.join(broker, name="c")
     address = broker.address("clients")
     pids = [one["pid"] for one in processes(broker)]
@@ -182,7 +182,7 @@ async def test_a_killed_broker_leaves_no_processes_behind(broker: Broker, stoppe
 
 
 async def test_io_processes_close_their_clients_when_the_broker_stalls(broker: Broker) -> None:
-    """Its I/O processes would answer their pings for ever: they send clients away after the fencing time."""
+    """Its I/O processes could answer pings for ever, so they close their clients after the fencing time."""
     clients = await fill(broker)
     pids = [one["pid"] for one in processes(broker)]
     broker.signal(signal.SIGSTOP)
@@ -198,7 +198,7 @@ async def test_io_processes_close_their_clients_when_the_broker_stalls(broker: B
 
 
 async def test_signals_to_the_process_group_are_handled_by_the_broker(broker: Broker) -> None:
-    """Ctrl-C in a terminal reaches all of them: it drains as if it had reached the one that counts."""
+    """Ctrl-C in a terminal reaches all processes: the broker drains as if only it had been signalled."""
     clients = await fill(broker)
     for one in processes(broker):
         os.kill(one["pid"], signal.SIGTERM)
@@ -228,7 +228,7 @@ async def test_every_process_is_in_the_status_and_all_of_them_in_the_memory(brok
 
 @pytest.mark.parametrize("brokers", [2], indirect=True, ids=["two I/O processes"])
 async def test_a_fenced_broker_has_no_clients_in_time_even_if_a_process_hangs(brokers: Brokers) -> None:
-    """The two others stand still: after four seconds it is fenced. One of its I/O processes can't hear of that."""
+    """The two other brokers are stopped: after four seconds this one is fenced. One of its I/O processes cannot notice."""
     alone = brokers["b0"]
     hangs = (await poll_apart(lambda: both_up(alone), "both are up", 60))[0]["pid"]
     clients = [await RawClient.join(alone, name=f"c{number}") for number in range(10)]

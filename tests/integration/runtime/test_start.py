@@ -1,4 +1,4 @@
-"""A broker that can't start or go on says why, and its exit code tells a supervisor; none hangs."""
+"""A broker that cannot start or continue logs the reason, and its exit code tells the supervisor."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_wrong_configuration_names_the_field(tmp_path: Path) -> None:
 
 
 def test_no_socket_gets_the_descriptor_of_a_closed_stderr(tmp_path: Path) -> None:
-    """`migratory broker 2>&-`: log lines once went to whatever was opened next, a client's connection perhaps."""
+    """`migratory broker 2>&-`: log lines used to go to the next opened descriptor, such as a client's connection."""
     config = tmp_path / "cluster.json"
     config.write_text(json.dumps(settings()))
     line = shlex.join(broker_command(config, "--name", "b0"))
@@ -110,7 +110,7 @@ def test_a_full_disk_under_the_log_does_not_stop_the_broker(zookeepers: Any, tmp
 
 
 def test_a_broker_out_of_descriptors_refuses_and_recovers(zookeepers: Any, tmp_path: Path) -> None:
-    """More clients than descriptors: those who are in stay, the rest is refused at once, and later there is room."""
+    """More clients than descriptors: connected ones stay, the rest is refused at once, and later there is room."""
     with Brokers(tmp_path / "b", zookeepers.servers, cluster="few") as brokers:
         brokers.start_all()
         broker = brokers["b0"]

@@ -1,4 +1,5 @@
-"""The runtime's ZooKeeper against a real one: every request is answered once, sessions and watches come back."""
+"""The runtime's ZooKeeper client against a real ensemble: every request is answered once, sessions and watches are
+restored."""
 
 from __future__ import annotations
 

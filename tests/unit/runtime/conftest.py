@@ -1,4 +1,4 @@
-"""What the runtime's tests share: a log that is kept, cores that only note what they are told, a poll."""
+"""Shared fixtures of the runtime's tests: a recording log, cores that record events, idle connections."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from migratory_testing.ioprocesses import Site
 
 
 class KeptLog:
-    """Stands for `logs.Log`; keeps what was said."""
+    """Stands for `logs.Log`; keeps the lines."""
 
     def __init__(self) -> None:
         self.lines: list[dict[str, Any]] = []
@@ -26,7 +26,7 @@ class KeptLog:
 
 
 class FakeCore:
-    """Notes events; answers those of a class with what `answers` says."""
+    """Records events, and answers those of a class with the effects that `answers` returns."""
 
     def __init__(self, answers: dict[type, Callable[[Any], list[Any]]] | None = None) -> None:
         self.events: list[Any] = []
@@ -42,7 +42,7 @@ class FakeCore:
 
 
 def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """The loop that brokers run on."""
+    """Use the loop of brokers."""
     return {"uvloop": uvloop.new_event_loop}
 
 
@@ -58,7 +58,7 @@ def core() -> Callable[..., FakeCore]:
 
 @pytest.fixture
 async def idle() -> AsyncIterator[Callable[..., Any]]:
-    """`await idle(address, count)`: so many connections that say nothing, closed when the test is over."""
+    """`await idle(address, count)` opens idle connections, closed at the end of the test."""
     writers: list[asyncio.StreamWriter] = []
 
     async def connect(address: tuple[str, int], count: int) -> list[asyncio.StreamReader]:
@@ -79,7 +79,7 @@ async def idle() -> AsyncIterator[Callable[..., Any]]:
 
 @pytest.fixture
 async def site(core: Any, log: Any) -> AsyncIterator[Any]:
-    """`site(processes)` makes a broker's side of I/O processes, ended with the test."""
+    """`site(processes)` makes the broker's side of I/O processes, shut down at the end of the test."""
     made: list[Site] = []
 
     def make(processes: int = 2, answers: Any = None) -> Site:

@@ -1,4 +1,4 @@
-"""The configuration file: what is wrong is named by its path, with the value and what is allowed."""
+"""The configuration file: errors name the field's path, its value and what is allowed."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def parsed(*path_and_value: Any) -> BrokerConfig:
 
 
 def test_a_broker_accepts_every_configuration_that_a_cluster_allows() -> None:
-    """A cache may hold a week; a cluster file that says so is valid."""
+    """A cluster file may configure a cache of a week."""
     assert parsed("topics", "cache", "maxAge", 604_800.0).topics.cache.max_age == 604_800.0
     with pytest.raises(ConfigError, match=r"topics\.cache\.maxAge: 604801\.0; allowed is float <= 604800"):
         parsed("topics", "cache", "maxAge", 604_801.0)
@@ -87,7 +87,7 @@ def test_batching_and_conflation_reach_the_edge() -> None:
 @pytest.mark.parametrize("processes", [0, 1, 16, 64])
 @pytest.mark.parametrize("payload", [1_048_576, 67_108_864])
 def test_every_edge_has_room_for_messages_that_are_half_received(processes: int, payload: int) -> None:
-    """Divided among many processes, less than one message was left: its sender was closed for holding most."""
+    """The share of one of many processes was less than a message, so that its sender was closed for holding most."""
     raw = json.loads(json.dumps(GOOD))
     raw["ioProcesses"] = processes
     raw["limits"] |= {"maxPayload": payload, "queuePerClient": payload, "queueTotal": 64 * payload}

@@ -1,4 +1,4 @@
-"""The configuration file while a broker runs: the brokers' names are taken, everything else waits for a restart."""
+"""Reloading the configuration file: changed members are applied, other changes need a restart."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ THREE = ["a", "b", "c"]
 
 
 class File:
-    """A configuration file and what a broker "a" took of it."""
+    """A configuration file and the changes that broker "a" applied."""
 
     def __init__(self, path: Path, log: Any) -> None:
         self.path, self.log = path, log
@@ -27,7 +27,7 @@ class File:
         self.taken.append(config.staying("a"))
 
     def write(self, brokers: list[str], **fields: Any) -> None:
-        """Swapped as a whole, as Kubernetes does it."""
+        """Replace the file as a whole, as Kubernetes does."""
         config = {"cluster": "quotes", "brokers": brokers, "zookeeper": {"servers": "zk:2181"}, **fields}
         fresh = self.path.with_suffix(".new")
         fresh.write_text(json.dumps(config))

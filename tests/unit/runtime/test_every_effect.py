@@ -35,7 +35,7 @@ OWN = {
     edge_events.More,
     edge_events.Later,
 }
-"""What an edge's own process does; all else is for the logic, or for whoever counts and logs."""
+"""Effects handled in the edge's own process; the others are for the logic, metrics and logs."""
 
 
 def config(processes: int) -> bytes:
@@ -93,7 +93,7 @@ async def test_an_io_process_handles_or_forwards_every_effect(monkeypatch: pytes
 
 
 def test_the_simulation_handles_every_effect() -> None:
-    """An edge's effect that it does not know ends there where the ones for counting and logging do."""
+    """An unknown effect of an edge raises like an unknown one for metrics and logs."""
     for unknown in (edge_events.Hold(1, True), logic_events.Stop("")):
         with pytest.raises(TypeError, match="no handler for"):
             Process.observe(None, unknown)  # type: ignore[arg-type]

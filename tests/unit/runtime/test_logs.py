@@ -1,4 +1,4 @@
-"""Logs: JSON lines, and a broker that goes on when they can't be written."""
+"""Logs: JSON lines, and a broker that continues when they cannot be written."""
 
 from __future__ import annotations
 

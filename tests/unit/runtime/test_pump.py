@@ -1,4 +1,4 @@
-"""The pump: order of events and effects, one Flush a turn, and what happens when something in it fails."""
+"""The pump: order of events and effects, one Flush a turn, and failures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from migratory_protocol.positions import Position
 
 
 class Loop:
-    """`call_soon` that is run by hand, a turn at a time."""
+    """A `call_soon` whose turns the test runs."""
 
     def __init__(self) -> None:
         self.calls: list[Callable[[], None]] = []
@@ -226,7 +226,7 @@ def test_a_core_that_raises_is_not_stepped_again(core: Any) -> None:
 
 
 def test_replay_pages_wait_for_live_traffic_and_take_little_of_a_turn(core: Any) -> None:
-    """A storm: a thousand clients want their next pages, and a publication comes."""
+    """A thousand clients request their next pages, and a publication arrives."""
     times = iter(range(10_000))
 
     def page(event: events.NextPage) -> list[Any]:

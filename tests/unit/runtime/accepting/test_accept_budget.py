@@ -1,4 +1,4 @@
-"""How many connections a turn takes: a few, and more only as turns are long for other reasons."""
+"""The accept budget: few connections a turn, and more only when turns are long for other reasons."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Clock:
 
 
 def turns(other: float, count: int, cost: float = CONNECTION_COST) -> list[int]:
-    """Connections that each of the turns took, with so many seconds of other work in each; there are always more."""
+    """Return the connections accepted in each turn, with these seconds of other work in each; more always wait."""
     clock = Clock()
     intake = AcceptBudget(clock)
     taken = []

@@ -1,4 +1,4 @@
-"""Who has to go when one more comes than may wait: the longest there, of the address that holds the most."""
+"""Eviction of unidentified connections: the oldest one of the host with the most."""
 
 from __future__ import annotations
 

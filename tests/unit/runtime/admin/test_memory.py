@@ -1,4 +1,4 @@
-"""What processes hold of the machine's memory: read now and then, and forgotten when they are gone."""
+"""Reading the memory of processes: at most once in its maximum age."""
 
 from __future__ import annotations
 

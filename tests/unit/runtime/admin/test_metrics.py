@@ -1,4 +1,4 @@
-"""The page of metrics: the names of docs/metrics.md, with their labels, as an independent parser reads them."""
+"""The metrics page: the names and labels of docs/reference/metrics.md, as an independent parser reads them."""
 
 from __future__ import annotations
 

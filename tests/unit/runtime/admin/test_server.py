@@ -46,7 +46,7 @@ async def test_the_administration_serves_its_pages(log: Any) -> None:
 
 
 async def test_the_administration_answers_when_idle_connections_hold_its_limit(log: Any, idle: Any) -> None:
-    """Who holds them all keeps no probe waiting, or the broker would be taken for dead."""
+    """Otherwise idle connections could delay a probe, and the broker would count as dead."""
     server = AdminServer({"/healthz": health_page}, time.monotonic)
     listening = listen(bind("127.0.0.1", 0, "administration"), "administration")
     listener = Listener(listening, server.protocol, log)

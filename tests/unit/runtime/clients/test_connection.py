@@ -1,4 +1,4 @@
-"""What the edge says about a client's socket, at the transport."""
+"""Client connections: effects of the edge at the transport, and throttled reading."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from migratory_broker.runtime.config import parse
 
 
 class Pump:
-    """Keeps what the edge would be told."""
+    """A pump that records the edge's events."""
 
     def __init__(self) -> None:
         self.events: list[Any] = []
@@ -32,13 +32,13 @@ class Pump:
     defer = call
 
     def turn(self, most: int = 1000) -> None:
-        """The edge takes what was read, or some of it."""
+        """Run up to `most` queued actions."""
         for _ in range(min(most, len(self.waiting))):
             self.waiting.pop(0)()
 
 
 class Transport:
-    """Notes what is asked of it."""
+    """A transport that records calls."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -49,7 +49,7 @@ class Transport:
         return self.closing
 
     def get_extra_info(self, name: str) -> tuple[str, int]:
-        """There is no socket below: fan-outs are written here as well."""
+        """No socket: multicasts go to the transport as well."""
         assert name == "peername"
         return ("10.0.0.1", 1)
 
@@ -99,7 +99,7 @@ async def test_log_lines_about_a_client_have_its_address() -> None:
 
 
 def test_a_reply_dropped_by_a_closing_transport_ends_multicasts_too() -> None:
-    """Else what comes live behind a page that was left out would be taken for all there is."""
+    """Otherwise the client would miss the dropped page and take the live publications behind it as complete."""
     pump, transport = Pump(), Transport()
     connections = ClientConnections(pump, lambda: 1.0)  # type: ignore[arg-type]
     connections.adopt(transport, "json", False, 0.5, b"")  # type: ignore[arg-type]
@@ -116,7 +116,7 @@ def test_a_reply_dropped_by_a_closing_transport_ends_multicasts_too() -> None:
 
 
 class TestChoked:
-    """While what clients say fits nowhere, each is read once more at most, and none loses what it said."""
+    """While throttled, each client is read once more at most, and no byte is lost."""
 
     def adopted(self, count: int) -> tuple[Pump, ClientConnections, list[Transport]]:
         pump = Pump()
@@ -171,7 +171,7 @@ class TestChoked:
         assert [transport.calls for transport in transports] == [["pause"], ["pause"]]
 
     def test_a_flood_stays_in_the_sockets_until_half_is_handled(self) -> None:
-        """Else the loop reads from each of them in every turn, and works off the reads of a few."""
+        """Otherwise the loop would read from every client in each turn, and handle the reads of a few."""
         pump, connections, transports = self.adopted(3)
         part = bytes(MAX_UNREAD_BYTES // 4)
         for number in (1, 2, 1, 2):

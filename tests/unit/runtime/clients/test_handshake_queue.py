@@ -1,4 +1,4 @@
-"""Handshakes in their turn, on sockets: what HTTP is told when, and what becomes of what it was not told."""
+"""Deferred handshakes on sockets: when HTTP receives bytes, and where undelivered bytes go."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ READ = 262_144  # bytes that a loop reads at once
 
 
 class Http(asyncio.Protocol):
-    """Notes what it is told."""
+    """An HTTP protocol that records calls."""
 
     def __init__(self) -> None:
         self.transport: Any = None
@@ -49,7 +49,7 @@ class Site:
             action(argument)
 
     async def says(self, data: bytes) -> None:
-        """Until the door has it."""
+        """Send, and wait until the handshake has buffered it."""
         self.peer.sendall(data)
         await until(lambda: b"".join(self.door._chunks).endswith(data))
 

@@ -42,7 +42,7 @@ class Target(asyncio.Protocol):
         return self
 
     async def read(self, count: int) -> bytes:
-        """Exactly `count` bytes, within 10 s."""
+        """Read exactly `count` bytes, within 10 s."""
 
         def work() -> bytes:
             data = b""
@@ -93,7 +93,7 @@ Test = Callable[[Site], Coroutine[Any, Any, None]]
 
 
 def on_both_loops(test: Test) -> Callable[..., None]:
-    """The test once on asyncio's own loop and once on uvloop, whose transports differ."""
+    """Run the test on asyncio's loop and on uvloop, whose transports differ."""
 
     @pytest.mark.parametrize("factory", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
     def both(factory: Callable[[], asyncio.AbstractEventLoop]) -> None:
@@ -243,7 +243,7 @@ async def test_a_closed_or_broken_connection_harms_no_other(site: Site) -> None:
 
 @on_both_loops
 async def test_a_client_that_ended_its_half_gets_what_its_transport_holds_and_nothing_behind_it(site: Site) -> None:
-    """Its transport closes as soon as it is empty. What would go past it meanwhile would come too early."""
+    """Its transport closes as soon as it is empty. Bytes sent past it meanwhile would arrive too early."""
     target, other = await site.connect(buffer=4096), await site.connect()
     sent: list[bytes] = []
 
@@ -280,7 +280,7 @@ async def test_a_client_that_ended_its_half_gets_what_its_transport_holds_and_no
 
 @on_both_loops
 async def test_what_a_closing_connection_did_not_get_is_not_left_out_of_the_middle(site: Site) -> None:
-    """Neither of a reply nor of the rest of a fan-out that the kernel took in part."""
+    """Applies to replies and to the rest of a multicast of which the kernel accepted a part."""
     for part in (0, 50):
         target = await site.connect()
         target.transport.close()

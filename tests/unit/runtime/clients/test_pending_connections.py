@@ -1,4 +1,4 @@
-"""What comes of a connection that has only just come stands apart, in its order; afterwards it is like any other's."""
+"""Pending connections: their actions are deferred in order; later ones join the common queue."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from migratory_broker.runtime.clients.handshake_queue import PendingConnections
 
 
 class Pump:
-    """The two lines, and what the edge was told."""
+    """The two queues, and the edge's events."""
 
     def __init__(self) -> None:
         self.told: list[Any] = []
@@ -27,7 +27,7 @@ class Pump:
         self.late.append((action, argument))
 
     def work(self, line: list[tuple[Callable[[Any], None], Any]], most: int = 1000) -> list[Any]:
-        """What the edge is told by that."""
+        """Run queued actions and return the edge's events."""
         self.told.clear()
         for _ in range(min(most, len(line))):
             action, argument = line.pop(0)
@@ -60,7 +60,7 @@ def test_established_connections_do_not_wait_for_pending_ones() -> None:
 
 
 def test_actions_of_one_connection_keep_their_order() -> None:
-    """It leaves the line when something that it said was worked off, and nothing of it is left there."""
+    """A connection is pending until some of its data was handled and none of its actions is queued."""
     pump, pending = site()
     events: list[Any] = [opened(1), Received(1, b"con"), Received(1, b"nect"), Paused(1), Received(1, b"ping")]
     pending.add(events[0])

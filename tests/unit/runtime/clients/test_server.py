@@ -1,4 +1,4 @@
-"""The clients' listener with real sockets: the handshake, what is handed over, what is refused, what has a limit."""
+"""The clients' listener with real sockets: handshake, hand-over, refusals and limits."""
 
 from __future__ import annotations
 
@@ -359,7 +359,7 @@ async def test_a_connection_that_was_aborted_in_the_backlog_is_skipped(sites: An
 async def test_malformed_requests_are_counted_and_not_logged(
     sites: Any, caplog: pytest.LogCaptureFixture, request_: bytes
 ) -> None:
-    """Each once wrote an error with a traceback and what was sent: a stranger could fill the disk with it."""
+    """Each used to log an error with a traceback and the request, with which any sender could fill the disk."""
     site = sites()
     _, writer, head = await site.request(request_)
     assert head.split(b"\r\n", 1)[0].endswith(b" 400 Bad Request")

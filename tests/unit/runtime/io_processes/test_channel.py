@@ -53,7 +53,7 @@ class TestFraming:
 
 class TestCrossing:
     def test_every_event_between_the_cores_can_be_sent_over_the_channel(self) -> None:
-        """One of another form could not be told from the others when it arrives."""
+        """A message of another form could not be distinguished on arrival."""
         for kind in (*get_args(ToIo), *get_args(FromIo)):
             assert issubclass(kind, EdgeMessage), kind
 
@@ -83,7 +83,7 @@ class TestCrossing:
 
 
 class End:
-    """A channel and what it was given. `late`: it is left to the test to say `done`."""
+    """A channel and what it received. `late`: the test acknowledges batches itself."""
 
     def __init__(self, union: Any, late: bool) -> None:
         self.batches: list[tuple[list[Any], int]] = []

@@ -1,4 +1,4 @@
-"""What I/O processes count, taken together."""
+"""Counters summed over all I/O processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an I/O process asked for and gets later."""
+"""Deferred requests of an I/O process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from migratory_broker.runtime.io_processes.handle import DeferredRequests
 
 
 class Channel:
-    """Has room for some answers, and turns in which calls are made."""
+    """A channel with room for some answers, and a queue of calls."""
 
     def __init__(self, room: int) -> None:
         self.room = room

@@ -1,4 +1,4 @@
-"""New connections go to the I/O process that has fewest."""
+"""New connections go to the I/O process with the fewest clients."""
 
 from __future__ import annotations
 

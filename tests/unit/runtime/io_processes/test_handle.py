@@ -1,4 +1,4 @@
-"""The lives of I/O processes: who hangs or takes nothing is killed, who died is started again."""
+"""Supervision of I/O processes: hanging ones are killed, dead ones are restarted."""
 
 from __future__ import annotations
 

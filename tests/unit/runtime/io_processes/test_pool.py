@@ -1,4 +1,4 @@
-"""What goes to I/O processes and comes from them, from their start to the end."""
+"""The pool of I/O processes: routing of effects and messages from start to shutdown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What I/O processes ask of the logic: while there is room for the answers, and beside what is live."""
+"""Replays for I/O processes: answered while the channel has room, behind live traffic."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from migratory_testing.waiting import until
 
 
 async def test_replays_wait_for_a_process_that_does_not_read_and_publications_do_not(site: Any) -> None:
-    """It is sent no more than fits; what it asked for is answered when it reads on, in the order in which it asked."""
+    """The process is sent no more than fits; its requests are answered in order when it reads again."""
 
     def page(event: NextPage) -> list[Any]:
         return [Page(event.edge, event.reference, event.topic, (Publication(1, 2, b"x" * 500_000),), False)]
@@ -38,7 +38,7 @@ async def test_replays_wait_for_a_process_that_does_not_read_and_publications_do
     looks: list[int] = []
 
     def stands() -> bool:
-        """Nothing goes on any more, whatever turn comes: the kernel's buffers are full as well."""
+        """Wait until no turn makes progress: the kernel's buffers are full as well."""
         here.pump.call(lambda _: None, None)
         looks.append(process.channel.waiting)
         return process.channel.full and process.deferred > 0 and len(looks) > 10 and len(set(looks[-10:])) == 1
@@ -66,7 +66,7 @@ async def test_replays_wait_for_a_process_that_does_not_read_and_publications_do
 
 
 async def test_replay_pages_for_processes_take_little_of_a_turn(site: Any) -> None:
-    """A storm: hundreds of clients of both processes want their next pages, and a publication comes."""
+    """Hundreds of clients of both processes request their next pages, and a publication arrives."""
 
     def page(event: NextPage) -> list[Any]:
         here.now += 0.003  # two of them are over the 5 ms of a turn
@@ -95,7 +95,7 @@ async def test_replay_pages_for_processes_take_little_of_a_turn(site: Any) -> No
 
 
 async def test_deferred_requests_continue_in_the_next_turn(site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The channel was full with what the turn itself had said, and the kernel took all of it."""
+    """The channel was full with messages of the turn itself, and the kernel accepted all of them."""
 
     def page(event: NextPage) -> list[Any]:
         return [Page(event.edge, event.reference, event.topic, (Publication(1, 2, b"x" * 30_000),), False)]

@@ -1,4 +1,4 @@
-"""Accepted sockets that change their process."""
+"""Passing accepted sockets to another process."""
 
 from __future__ import annotations
 

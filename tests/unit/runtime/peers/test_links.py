@@ -1,4 +1,4 @@
-"""Peer links over real sockets: who dials, what the logic is told and in which order, and what ends a link."""
+"""Peer links over real sockets: who dials, the order of events for the logic, and what ends a link."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ async def test_messages_arrive_in_order_and_whole(sides: Any) -> None:
 
 
 def _frames(monkeypatch: pytest.MonkeyPatch, side: Side, peer: str) -> list[bytes]:
-    """What is written on the link from now on, frame by frame."""
+    """Record the frames written to the link from now on."""
     link, write = side.peers._links[peer], PeerLink.write
     written: list[bytes] = []
 
@@ -367,7 +367,7 @@ class Stopped:
 
 
 async def test_unprocessed_bytes_of_a_link_are_bounded(sides: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A coordinator takes what several contacts send, and may be slower than all of them."""
+    """A coordinator receives from several contacts, and may be slower than all of them."""
     _, b = await joined(sides)
     link = b.peers._links["a"]
     stopped: Any = Stopped(link.transport)
@@ -411,7 +411,7 @@ async def test_a_connection_without_a_hello_is_dropped_in_time(sides: Any, log: 
 
 
 async def test_idle_connections_do_not_keep_a_broker_from_linking(sides: Any, idle: Any, log: Any) -> None:
-    """As many as there may be, and some more: a link comes about at once, and so does one that is dialled from here."""
+    """With more idle connections than the limit, links are still made at once, in both directions."""
     a, b, c = sides("a"), sides("b"), sides("c")
     readers = await idle(b.port, peers_module.MAX_UNIDENTIFIED + 5)
     await until(lambda: b.peers.refused == 5)
