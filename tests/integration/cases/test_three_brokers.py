@@ -150,8 +150,8 @@ async def retried(brokers: Brokers, *, stop_followers: bool) -> None:
 
 
 def password(session: int) -> bytes:
-    """Return the password of a ZooKeeper session: `java.util.Random(session ^ 0xB3415C00L).nextBytes(16)` (SessionTrackerImpl,
-    ZooKeeperServer.generatePasswd)."""
+    """Return the password of a ZooKeeper session: `java.util.Random(session ^ 0xB3415C00L).nextBytes(16)`
+    (SessionTrackerImpl, ZooKeeperServer.generatePasswd)."""
     seed = ((session ^ 0xB3415C00) ^ 0x5DEECE66D) & (2**48 - 1)
     found = b""
     while len(found) < 16:

@@ -228,7 +228,7 @@ async def test_every_process_is_in_the_status_and_all_of_them_in_the_memory(brok
 
 @pytest.mark.parametrize("brokers", [2], indirect=True, ids=["two I/O processes"])
 async def test_a_fenced_broker_has_no_clients_in_time_even_if_a_process_hangs(brokers: Brokers) -> None:
-    """The two other brokers are stopped: after four seconds this one is fenced. One of its I/O processes cannot notice."""
+    """The other brokers are stopped: after four seconds this one is fenced. One of its I/O processes cannot notice."""
     alone = brokers["b0"]
     hangs = (await poll_apart(lambda: both_up(alone), "both are up", 60))[0]["pid"]
     clients = [await RawClient.join(alone, name=f"c{number}") for number in range(10)]
