@@ -20,7 +20,7 @@ LIMIT = 240.0  # seconds; a machine that is busy takes 4 s for each broker
 
 
 async def bench(tmp_path: Path, *arguments: str, **variables: str) -> tuple[dict[str, Any], str]:
-    """The result and what was printed; the exit code may say that a goal was missed, and nothing worse."""
+    """Run the benchmarks. Return the result and the output; the exit status may only report missed targets."""
     path = tmp_path / "result.json"
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "benchmarks", "--tiny", "--rounds", "1", "--json", str(path), *arguments,
@@ -56,7 +56,7 @@ async def test_fanout_and_publish_measure_every_installed_peer(tmp_path: Path) -
 
 @pytest.mark.timeout(LIMIT + 30)
 async def test_missing_peers_are_named_in_the_result(tmp_path: Path) -> None:
-    """Those on the PATH can't be hidden; elsewhere all three are missing."""
+    """Peers on the PATH can't be hidden; otherwise all three are missing."""
     missing = [peer.name for peer in peers.PEERS if shutil.which(peer.program) is None]
     result, text = await bench(
         tmp_path, "--only", "fanout", "--only", "latency", XDG_CACHE_HOME=str(tmp_path / "cache")

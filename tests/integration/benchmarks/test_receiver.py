@@ -19,7 +19,7 @@ LIMIT = 30.0
 
 
 class Server:
-    """Of one client that speaks Centrifugo's protocol: takes it in, then tells what it says."""
+    """A server for one client with Centrifugo's protocol; it records what the client sends."""
 
     def __init__(self) -> None:
         self.subscribed: asyncio.Queue[object] = asyncio.Queue()

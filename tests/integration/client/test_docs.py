@@ -39,7 +39,7 @@ async def test_restarted_program_misses_nothing(tmp_path: Path) -> None:
         code = AFTER_A_RESTART.replace("ws://127.0.0.1:8800/ws", broker.url)
 
         async def lines_of_one_life(*published: bytes, expected: int) -> list[bytes]:
-            """Killed when that many lines were written and the last position was stored."""
+            """Kill the program once it has written this many lines and stored the last position."""
             await until(lambda: not broker.live, "the one before is gone")
             process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdout=PIPE, cwd=tmp_path)
             assert process.stdout is not None

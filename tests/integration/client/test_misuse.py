@@ -93,7 +93,7 @@ async def test_cancelled_second_open_does_not_close() -> None:
 
 
 async def test_two_tasks_share_one_subscription(broker: FakeBroker) -> None:
-    """The second one's wait once replaced the first one's, which then never ended, not even by closing."""
+    """Regression: the second task's wait replaced the first one's, which then never ended, even after a close."""
     async with Client([broker.url]) as client:
         stream = client.subscribe("t")
 
@@ -112,7 +112,7 @@ async def test_two_tasks_share_one_subscription(broker: FakeBroker) -> None:
 
 
 async def test_every_taken_over_topic_raises(broker: FakeBroker) -> None:
-    """Of several the last one alone once was."""
+    """Regression: only the last of several topics raised."""
     async with Client([broker.url]) as client:
         stream = client.subscribe("a", "b", "c")
         client.subscribe("a", "b")
@@ -180,7 +180,7 @@ def broker_elsewhere() -> Iterator[FakeBroker]:
 
 
 def test_ended_loop_closes_the_client() -> None:
-    """`asyncio.run(first()); asyncio.run(second())` with one client: the second once waited for ever."""
+    """`asyncio.run(first()); asyncio.run(second())` with one client: regression: the second waited for ever."""
     with broker_elsewhere() as broker:
         client = Client([broker.url])
 
@@ -242,7 +242,7 @@ def test_arguments_of_another_type_raise(arguments: dict[str, Any], error: type[
 
 
 async def test_token_function_without_a_str_is_reported(broker: FakeBroker) -> None:
-    """`None` was once presented as the token "None"."""
+    """Regression: `None` was sent as the token "None"."""
     with pytest.raises(ConnectError, match="a token is a str, not NoneType"):
         await Client([broker.url], token=lambda: None, open_timeout=0.3).open()  # type: ignore[arg-type, return-value]
     assert not any(connection.of(wire.Connect) for connection in broker.connections)

@@ -23,7 +23,7 @@ from migratory_testing.waiting import until
 
 
 def test_timer_in_the_past_works_on_uvloop() -> None:
-    """uvloop answers `call_at` for the past with a plain handle: a time-out may be over when it is set."""
+    """uvloop answers `call_at` for the past with a plain handle: a deadline may have passed when the timer is set."""
 
     async def publish() -> None:
         async with FakeBroker() as broker:

@@ -23,7 +23,7 @@ async def broker() -> AsyncIterator[FakeBroker]:
 
 
 async def start(broker: FakeBroker, line: str, stdout: int | None = PIPE) -> Process:
-    """A shell's line; `$M` is the command."""
+    """Run a shell command; `$M` is the program."""
     environment = {**os.environ, "MIGRATORY_SERVERS": broker.url, "M": f"{sys.executable} -m migratory_cli.main"}
     return await asyncio.create_subprocess_exec(
         "bash", "-c", line, stdin=subprocess.DEVNULL, stdout=stdout, stderr=PIPE, env=environment
@@ -47,7 +47,7 @@ async def test_streams_closed_before_the_start(broker: FakeBroker) -> None:
 
 
 async def test_endless_line_is_refused_without_buffering(broker: FakeBroker) -> None:
-    """`migratory pub t < /dev/zero` took all memory of the machine."""
+    """Regression: `migratory pub t < /dev/zero` used all memory of the machine."""
     code, out, err = await run(broker, "(echo first; yes | head -c 140000000 | tr -d '\\n') | $M pub t")
     assert (code, out) == (1, "1:1\n")
     assert "Error: line 2 of standard input is longer than 67108864 bytes, the largest payload" in err
@@ -57,7 +57,7 @@ async def test_endless_line_is_refused_without_buffering(broker: FakeBroker) -> 
 
 
 async def test_pub_ends_silently_when_its_output_is_closed(broker: FakeBroker) -> None:
-    """It once went on, told each position's failure with a traceback, and ended with 0."""
+    """Regression: it continued, printed a traceback for each position, and exited with 0."""
     code, out, err = await run(broker, "$M pub t x --repeat 100000 | head -1; exit ${PIPESTATUS[0]}")
     assert (code, out) == (1, "1:1\n")
     assert "Error" not in err
@@ -87,7 +87,7 @@ async def test_full_disk_is_named(broker: FakeBroker, line: str) -> None:
 
 
 async def _publish(broker: FakeBroker, payload: bytes) -> None:
-    """Until it is cancelled."""
+    """Run until cancelled."""
     while True:
         if broker.live and broker.live[0].topics:
             await broker.publish("t", payload)
@@ -98,7 +98,7 @@ async def _publish(broker: FakeBroker, payload: bytes) -> None:
 async def test_stalled_reader_blocks_neither_signals_nor_the_connection(
     broker: FakeBroker, number: signal.Signals
 ) -> None:
-    """Only SIGKILL once ended it."""
+    """Regression: only SIGKILL ended it."""
     broker.heartbeat = 0.5
     read, write = os.pipe()
     process = await start(broker, "exec $M sub t", write)

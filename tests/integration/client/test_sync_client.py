@@ -26,7 +26,7 @@ async def broker() -> AsyncIterator[FakeBroker]:
 
 
 async def script(work: Callable[[], T]) -> T:
-    """Run a blocking script while the fake broker goes on."""
+    """Run a blocking script in a thread while the scripted broker runs."""
     return await asyncio.wait_for(asyncio.to_thread(work), 20)
 
 
@@ -152,7 +152,8 @@ async def test_payload_or_topic_of_another_type_raises_type_error(broker: FakeBr
 
 
 async def test_blocking_call_in_a_callback_raises(broker: FakeBroker) -> None:
-    """It runs in the client's own thread: `publish` there once stopped the client for ever, `close` included."""
+    """It runs in the client's own thread: regression: `publish` there blocked the client for ever, including
+    `close`."""
 
     def work() -> None:
         raised: list[str] = []
@@ -211,7 +212,7 @@ async def test_call_during_close_raises_closed(broker: FakeBroker) -> None:
 
 
 async def test_client_is_closed_in_a_forked_process_and_can_be_opened(broker: FakeBroker) -> None:
-    """The child has no thread of it: calls once waited for ever, and so did the end of the interpreter."""
+    """Regression: the child process has no client thread, and calls and the interpreter's end waited for ever."""
     code = (
         "import os, sys\n"
         "from migratory_client import Closed, SyncClient\n"

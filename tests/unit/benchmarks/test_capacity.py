@@ -169,7 +169,7 @@ def test_clients_of_a_failed_broker_spread_over_time_and_brokers() -> None:
 
 
 def test_beyond_the_limit_of_connects_clients_wait_in_the_backlog() -> None:
-    """Nobody is refused: what a broker does not accept reconnects in its kernel."""
+    """No client is refused: connections that a broker does not accept wait in its kernel."""
     found = failover(clients=8000, brokers=2, processes=4, connect=1e-6, connects_per_second=500)
     assert found.given_up == 0
     assert found.largest == pytest.approx((4000 - 125) / 500, rel=0.1)  # half of them, but for a burst, one by one
@@ -336,7 +336,7 @@ def test_evaluation_page_shows_the_subscribers_of_a_topic() -> None:
 
 
 def test_connects_use_the_cpu_that_clients_leave() -> None:
-    """A broker's I/O processes are up to 60% full before those of a dead one come."""
+    """A broker's I/O processes are up to 60% busy before the clients of a failed broker connect."""
     found = result()
     costs = structs.replace(TRUE, connect=2e-3)
     own = size_clusters(costs, 0.0, page.SCENARIOS[0], page.SERVER)
@@ -378,7 +378,7 @@ def test_missing_parts_are_not_measured_on_another_machine(command: Any, tmp_pat
 
 
 async def test_rates_of_a_point_belong_to_the_median_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last turn waited for something: at half the rate it costs half as much."""
+    """A turn that took twice as long has half the rate and half the CPU."""
     lasted = iter([1.0, 2.0, 2.0, 4.0])
 
     class Counts:
@@ -413,7 +413,7 @@ async def test_rates_of_a_point_belong_to_the_median_turn(monkeypatch: pytest.Mo
 
 
 class Brokers:
-    """Publishes without brokers: half of it is not answered."""
+    """A cluster without brokers that answers half of the publications."""
 
     def __init__(self, **_: Any) -> None:
         self.pids: list[int] = []

@@ -58,7 +58,7 @@ class Cluster:
 
 
 class Windows:
-    """Receivers that hears one after another what it is given."""
+    """Receivers that return the given reports one after another."""
 
     def __init__(self, *given: ReceiverTotals) -> None:
         self.given = list(given)
@@ -93,7 +93,7 @@ class Publishing:
 
 
 async def test_deliveries_delayed_by_a_takeover_count_as_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A third of the topics have no coordinator until publishing is over, then all of it comes at once."""
+    """A third of the topics have no coordinator until publishing is over, then all publications arrive at once."""
     quick, late = [0.01] * 200, [25.0] * 100
     given = Windows(
         totals([]), totals(quick * 2), totals(quick, disconnected=20, resumes=[0.5] * 20),
@@ -137,7 +137,7 @@ async def test_late_deliveries_of_live_clients_are_counted() -> None:
 
 
 class Returning:
-    """Receivers of a storm whose first deliveries come late, as those of a process that gives way do."""
+    """Receivers of a storm whose first deliveries come late, as in a process of low priority."""
 
     connections = 20
 
@@ -197,7 +197,7 @@ async def test_storm_counts_after_the_warmup_is_delivered(tmp_path: Path, monkey
 
 
 class Dies:
-    """A rig whose server or clients do not last."""
+    """A rig whose server or clients fail."""
 
     def __init__(self, system: System, work: Workload, **_: Any) -> None:
         self.name = "product"
@@ -248,7 +248,7 @@ async def test_memory_of_lost_clients_fails_the_measurement(tmp_path: Path, monk
 
 
 async def test_max_rate_is_the_scheduled_rate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At 0.375 a second for 4 s a topic speaks twice, the second time after 2.7 s: no 25,000 deliveries a second."""
+    """At 0.375 a second for 4 s a topic publishes twice, the second time after 2.7 s: no 25,000 deliveries a second."""
     rates: list[float] = []
 
     class Carries(Dies):
@@ -270,7 +270,7 @@ async def test_max_rate_is_the_scheduled_rate(tmp_path: Path, monkeypatch: pytes
 
 
 def test_missing_compiler_leaves_no_raw_ratio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The loop in Python takes more: a ratio to it meets a goal that is for the one in C."""
+    """The Python loop costs more: a ratio to it would meet a target that refers to the C loop."""
     monkeypatch.setenv("PATH", str(tmp_path))
     here = bench(tmp_path)
     assert [one.name for one in here.limits()] == ["raw loop in Python"]
@@ -278,7 +278,7 @@ def test_missing_compiler_leaves_no_raw_ratio(tmp_path: Path, monkeypatch: pytes
 
 
 class Capacity:
-    """Keeps up with so many deliveries a second."""
+    """A rig that sustains a given rate of deliveries."""
 
     def __init__(self, most: float) -> None:
         self.upper = most
@@ -328,7 +328,7 @@ async def test_latency_fails_when_no_peer_sustains_a_rate(tmp_path: Path, monkey
 
 
 async def test_jetstream_request_to_a_dead_server_has_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else the peer's end would be that of the whole measurement."""
+    """Otherwise a failed peer would end the whole measurement."""
 
     async def hangs_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n")
@@ -384,7 +384,7 @@ def test_untraced_process_is_not_attached() -> None:
 
 
 async def test_turn_lasts_until_its_last_delivery(monkeypatch: pytest.MonkeyPatch) -> None:
-    """CPU is counted up to there: a share of a shorter time could be more than all."""
+    """CPU is counted up to the last delivery; divided by a shorter time it could exceed 100%."""
 
     class Server(System):
         async def publish_open_loop(self, *_: Any) -> ipc.PublishReport:

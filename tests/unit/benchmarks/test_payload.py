@@ -18,7 +18,7 @@ def test_built_payload_is_read_back() -> None:
 
 
 def found(chunks: list[bytes]) -> list[int]:
-    """The numbers that a reader finds in a stream that comes in these chunks: what the receiver does."""
+    """Return the numbers that a receiver finds in a stream that arrives in these chunks."""
     carry, numbers = PartialHeads(), []
     for chunk in chunks:
         data = carry.by_connection.pop(7, b"") + chunk

@@ -11,7 +11,7 @@ from benchmarks import peers
 
 @pytest.fixture
 def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache, nothing on the PATH."""
+    """Empty the cache and the PATH."""
     monkeypatch.setattr(peers, "FOLDER", tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     return tmp_path

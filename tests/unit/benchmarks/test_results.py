@@ -109,7 +109,7 @@ def test_compare_command_reports_by_its_exit_code(tmp_path: Path) -> None:
 
 
 def test_slope_around_zero_is_not_compared() -> None:
-    """A KiB more or less of a growth that is none would be half of it."""
+    """Around zero growth, a difference of a KiB would be a large relative change."""
     assert dict(numbers({"cycles": {"kib_per_cycle": 0.4, "growth_ratio": 1.0}})) == {
         "cycles.growth_ratio": Number(1.0, 1.0, 1.0)
     }

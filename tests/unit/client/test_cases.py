@@ -16,7 +16,7 @@ from migratory_testing.clientcore import CoreDriver, complete, message
 
 @pytest.mark.parametrize("start", [Position(1, 0), Position(4, 17)])
 def test_client_lost_before_its_first_message_resumes_at_the_receipt(start: Position) -> None:
-    """socket.io#5538: 0 is a position, not its absence."""
+    """Regression case socket.io#5538: sequence number 0 is a position."""
     driver = CoreDriver()
     driver.step(ev.SubscribeTopic("t"))
     link = driver.open()
@@ -56,7 +56,7 @@ def test_resubscribing_in_a_handler_neither_repeats_nor_skips(reopen: bool) -> N
 
 @pytest.mark.parametrize("seed", range(2))
 def test_long_list_with_one_live_server_is_searched_to_its_end(seed: int) -> None:
-    """nats.rb#87, first run."""
+    """nats.rb#87, first part."""
     chance = random.Random(seed)
     live = f"ws://host-{chance.randrange(1997)}:8800/ws"
     entries: list[str | Server] = [f"ws://host-{number}:8800/ws" for number in range(1997)]
@@ -82,7 +82,7 @@ def test_long_list_with_one_live_server_is_searched_to_its_end(seed: int) -> Non
 
 @pytest.mark.parametrize("seed", range(50))
 def test_client_retries_without_end_and_resumes(seed: int) -> None:
-    """nats.rb#87, second run: whatever moment the server comes up, it is met within the longest backoff."""
+    """nats.rb#87, second part: a server is found within the longest backoff, whenever it starts."""
     driver = CoreDriver(seed=seed)
     driver.step(ev.SubscribeTopic("t"))
     link = driver.open()

@@ -12,7 +12,7 @@ from migratory_testing.clientcore import CoreDriver, complete, message, welcome
 
 
 def following() -> tuple[CoreDriver, int]:
-    """A client that follows `t`, and its link."""
+    """Return a client that is subscribed to `t`, and its link."""
     driver = CoreDriver()
     driver.step(ev.SubscribeTopic("t"))
     link = driver.open()

@@ -56,5 +56,5 @@ def test_long_message_has_its_own_frame() -> None:
 
 
 def test_largest_frame_of_several_fits_every_broker_limit() -> None:
-    """A broker's limit for a frame is that for payloads, which may be small, and the envelope."""
+    """A broker's frame limit is its payload limit, which may be small, plus the envelope."""
     assert MAX_FRAME_BYTES + 5 + MAX_FRAME_MESSAGES <= ENVELOPE

@@ -16,7 +16,7 @@ from migratory_testing.clientcore import CoreDriver, welcome
 
 
 def ids(driver: CoreDriver) -> list[tuple[int, int]]:
-    """(id, mark) of what the last call sent."""
+    """Return (id, mark) of the publications that the last call sent."""
     return [(item.id, item.mark) for item in driver.published()]
 
 
@@ -274,7 +274,7 @@ def test_payload_above_the_limit_fails_locally() -> None:
 
 
 def test_publication_too_long_in_json_fails_locally() -> None:
-    """The broker would close the link, and the next one that it is sent on, and the subscriptions on them with it."""
+    """The broker would close the link, and the next link too, because the message is sent again on it."""
     limit = 600_000
     driver = CoreDriver(codec=JSON, settings=Settings(max_payload=limit))
     driver.step(ev.Open())
@@ -367,7 +367,7 @@ def test_new_publications_are_sent_after_deferred_ones() -> None:
 
 
 def test_many_refusals_cause_few_resends() -> None:
-    """Every resend is refused: what is sent is a window for each wait, not everything."""
+    """When every resend is refused, the client sends one window for each wait, and not all publications."""
     driver, link = many_waiting()
     sent = 0
     for _ in range(20):

@@ -27,7 +27,7 @@ SEEDS = range(30)
 
 
 class Model:
-    """One history, any number of links to it."""
+    """A broker model with one history and any number of links."""
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
@@ -86,7 +86,7 @@ class Model:
                     pass
 
     def cut(self, link: int) -> None:
-        """The link is gone: what was on it is lost, or arrives much later."""
+        """End the link. Messages in flight are lost, or arrive much later."""
         self.down.pop(link, None)
         self.subscribed.discard(link)
         for message in self.up.pop(link, ()):
@@ -117,7 +117,7 @@ class Model:
         return wire.Nack(TOPIC, "p", message.id, "gap")
 
     def broker(self, link: int) -> None:
-        """The broker takes one message of the link."""
+        """Let the broker handle one message of the link."""
         message = self.up[link].popleft()
         match message:
             case wire.Connect():
@@ -156,7 +156,7 @@ class Model:
     # ---- a run -----------------------------------------------------------------------------------------------
 
     def turn(self) -> None:
-        """One random thing happens."""
+        """Make one random step."""
         links = sorted(self.up)
         choice = self.chance.random()
         if choice < 0.35 and (busy := [link for link in links if self.up[link]]):

@@ -120,7 +120,7 @@ def test_ready_reports_the_resume_time() -> None:
 
 
 def test_silent_link_is_dropped_after_two_heartbeats() -> None:
-    """Pitfall 11: the peer vanishes, no packet ever says so."""
+    """Pitfall 11: the peer vanishes without a packet."""
     driver = CoreDriver()
     link = driver.open()
     for _ in range(20):  # alive: whatever comes is a sign of life
