@@ -77,23 +77,20 @@ class PublishContact:
 
     def _admit(self, publication: ForwardedPublication, route: PublishRoute, client: ClientId) -> bool:
         """Register the publication as pending and return True, or answer with a refusal and return False."""
-        reject = self.answers.reject
         if refusal := self.authorizer.publish(*client, publication):
-            reject(client, publication, "not_allowed", refusal)
-            return False
+            return self._refuse(client, publication, "not_allowed", refusal)
         if self.ctx.fenced:
-            reject(client, publication, "retry", "this broker is cut off from the others")
-            return False
+            return self._refuse(client, publication, "retry", "this broker is cut off from the others")
         topic, pending = publication.topic, route.pending
         if pending is None:
-            reject(client, publication, "retry", f"topic group {route.group.number} has no coordinator now")
-            return False
+            return self._refuse(
+                client, publication, "retry", f"topic group {route.group.number} has no coordinator now"
+            )
         replica = route.group.replica
         if topic not in replica.topics and replica.synced:  # every broker has every topic
             refusal = self.topic_quota.admit(topic, client)
             if refusal:
-                reject(client, publication, "too_many_topics", refusal)
-                return False
+                return self._refuse(client, publication, "too_many_topics", refusal)
         if publication.id:
             waiting = self.answers.pending
             key = (topic, publication.publisher, publication.id)
@@ -101,10 +98,13 @@ class PublishContact:
             if before is not None:
                 pending = UnansweredPublication(pending.coordinator, before.deadline, (*before.clients, client))
             elif len(waiting) >= self.ctx.config.max_pending:
-                reject(client, publication, "retry", "too many publications wait for their copies")
-                return False
+                return self._refuse(client, publication, "retry", "too many publications wait for their copies")
             waiting[key] = pending
         return True
+
+    def _refuse(self, client: ClientId, publication: ForwardedPublication, code: str, text: str) -> bool:
+        self.answers.reject(client, publication, code, text)
+        return False
 
     # ---- between brokers -------------------------------------------------------------------------------------
 
