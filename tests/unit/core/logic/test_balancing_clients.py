@@ -203,7 +203,7 @@ def test_no_client_moves_on_old_numbers_or_without_zookeeper() -> None:
     cluster.zookeeper(False)
     population.run(30.0)
     assert calls(cluster, "c") == []
-    cluster.hears_load("a", "c", ClientLoad(0, False, "", [("a", 10)]))  # who is called looks for himself
+    cluster.hears_load("a", "c", ClientLoad(0, False, "", [("a", 10)]))  # the giver looks for himself
     assert asked(cluster) == 0
     cluster.zookeeper(True)
     population.run_until_stable(20.0, 120.0)

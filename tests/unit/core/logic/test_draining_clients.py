@@ -112,7 +112,7 @@ def test_rolling_update_moves_no_client_more_than_twice(order: str, seed: int) -
     population = Population(cluster, seed, a=60, b=60, c=60)
     for name in order:
         rolled(cluster, population, name, "r2")
-        assert asked(cluster) == 0  # of this life; nobody is moved for balance in between
+        assert asked(cluster) == 0  # of this incarnation; no client is moved for balance in between
     population.run_until_stable(30.0, 200.0)
     moves = [len(client.moves) for client in population.clients]
     assert max(moves) <= 2

@@ -284,7 +284,7 @@ def test_unknown_write_is_read_twice_because_servers_lag(carried_out: bool) -> N
     def record(broker: str, commit: ZkCommit) -> bool:
         mine = not hidden and any(operation.path == "/groups/0" for operation in commit.operations)
         if mine and carried_out:
-            # Seen by nobody for a moment: the old record is put back for the first read.
+            # Not visible for a moment: the old record is put back for the first read.
             hidden.append(cluster.store.nodes["/groups/0"])
             cluster.store.nodes["/groups/0"] = Stored(encode(before), 1, 0)
         elif mine:

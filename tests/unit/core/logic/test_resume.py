@@ -112,7 +112,7 @@ def test_unknown_epoch_without_zookeeper_is_reset_after_the_wait() -> None:
     cluster.zookeeper(False)
     cluster.run(0.5)
     cluster.give(member, Attach(0, 77, "t", Position(epoch + 6, 100)))
-    cluster.run(29.0)  # nobody says anything of that epoch
+    cluster.run(29.0)  # no coordinator of that epoch is heard
     assert not cluster[member].of(Attached)
     cluster.run(1.5)
     (late,) = cluster[member].of(Attached)

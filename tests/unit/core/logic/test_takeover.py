@@ -191,7 +191,7 @@ def test_sync_cuts_a_longer_tail() -> None:
     cluster.publish(old, "never", "lost", publisher="p", id=1)
     cluster.held.clear()
     cluster.hold = lambda sender, receiver, message: False
-    cluster.isolate(old)  # alive, with a tail that nobody else has
+    cluster.isolate(old)  # alive, with a tail that no other broker has
     cluster.store.expire(cluster[old].session)
     cluster.zookeeper(False, old)
     cluster.run(3.0)
