@@ -47,6 +47,13 @@ def test_stale_edit_is_refused(at: str, old: str, message: str) -> None:
     assert [text.split(":")[0] for text in detection.stale([fault])] == ["stale"]
 
 
+def test_replacement_with_an_unknown_name_is_stale() -> None:
+    edit = patches.Edit(
+        "GroupRecord.as_source", None, "from migratory_broker.gone import x\nreturn self.renamed_away(x)"
+    )
+    assert patches.unknown_names([edit]) == {"migratory_broker.gone", "renamed_away", "gone"}
+
+
 SOURCE = '''
 LIMIT = 5
 class Gate:

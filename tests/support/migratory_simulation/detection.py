@@ -23,7 +23,7 @@ from tempfile import gettempdir
 from typing import NamedTuple
 
 from migratory_simulation import planted
-from migratory_simulation.patches import patched
+from migratory_simulation.patches import patched, unknown_names
 from migratory_simulation.planted import PlantedFault
 
 LIMIT = 200
@@ -123,7 +123,7 @@ def _search_in_process(fault: PlantedFault, hints: Sequence[Trial], limit: int) 
 
 
 def stale(faults: Sequence[PlantedFault]) -> list[str]:
-    """Return an error for each edit that does not apply any more."""
+    """Return an error for each edit that does not apply any more, or that uses names the product no longer has."""
     texts = []
     for fault in faults:
         for edit in fault.edits:
@@ -131,6 +131,7 @@ def stale(faults: Sequence[PlantedFault]) -> list[str]:
                 edit.applied()
             except ValueError as error:
                 texts.append(f"{fault.name}: {error}")
+        texts += [f"{fault.name}: the product does not define {name!r}" for name in unknown_names(fault.edits)]
     return texts
 
 

@@ -14,8 +14,10 @@ An empty `new` deletes the statements. Where `new` has `...`, the body that `old
 from __future__ import annotations
 
 import ast
+import builtins
 import re
-from collections.abc import Iterator
+import symtable
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -63,7 +65,39 @@ class Edit:
         return {line for node in nodes for line in range(node.lineno, (node.end_lineno or 0) + 1)}  # type: ignore[attr-defined]
 
 
-def patched(edits: tuple[Edit, ...] | list[Edit]) -> dict[str, str]:
+def unknown_names(edits: Sequence[Edit]) -> set[str]:
+    """Return the names in the replacements that nothing defines: left over from a rename, they would only raise.
+
+    These are attributes and imports that no source of the product knows, and variables without a definition.
+    """
+    nodes = [node for edit in edits for node in ast.walk(ast.parse(edit.new))]
+    used = {node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)}
+    defined = {node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)}
+    defined |= {node.name for node in nodes if isinstance(node, Definition)} | {"__dict__"}
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("migratory_"):
+            used.update(alias.name for alias in node.names)
+            if node.module not in map(module_name, _sources()):
+                used.add(node.module)
+    unknown = {name for name in used - defined if name not in _words()}
+    for source in patched(edits).values():
+        module = symtable.symtable(source, "", "exec")
+        unknown |= _undefined(module, {*module.get_identifiers(), *dir(builtins), "__name__"})
+    return unknown
+
+
+def _undefined(table: symtable.SymbolTable, known: set[str]) -> set[str]:
+    """Return the global names that a scope and those in it use and that are not `known`."""
+    names = {symbol.get_name() for symbol in table.get_symbols() if symbol.is_global()} - known
+    return names.union(*(_undefined(child, known) for child in table.get_children()))
+
+
+@cache
+def _words() -> frozenset[str]:
+    return frozenset(word for source in _sources().values() for word in re.findall(r"\w+", source))
+
+
+def patched(edits: Sequence[Edit]) -> dict[str, str]:
     """Return the changed source of each module by its name. Edits of one module apply one after the other."""
     trees: dict[Path, ast.Module] = {}
     for edit in edits:
