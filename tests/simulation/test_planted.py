@@ -49,9 +49,9 @@ def test_stale_edit_is_refused(at: str, old: str, message: str) -> None:
 
 def test_replacement_with_an_unknown_name_is_stale() -> None:
     edit = patches.Edit(
-        "GroupRecord.as_source", None, "from migratory_broker.gone import x\nreturn self.renamed_away(x)"
+        "GroupRecord.as_source", None, "from migratory_broker.gone import x\nreturn self.renamed_away(x, undefined)"
     )
-    assert patches.unknown_names([edit]) == {"migratory_broker.gone", "renamed_away", "gone"}
+    assert patches.unknown_names([edit]) == {"migratory_broker.gone", "renamed_away", "undefined"}
 
 
 SOURCE = '''

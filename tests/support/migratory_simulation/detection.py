@@ -126,12 +126,15 @@ def stale(faults: Sequence[PlantedFault]) -> list[str]:
     """Return an error for each edit that does not apply any more, or that uses names the product no longer has."""
     texts = []
     for fault in faults:
+        errors = []
         for edit in fault.edits:
             try:
                 edit.applied()
             except ValueError as error:
-                texts.append(f"{fault.name}: {error}")
-        texts += [f"{fault.name}: the product does not define {name!r}" for name in unknown_names(fault.edits)]
+                errors.append(str(error))
+        texts += [f"{fault.name}: {error}" for error in errors]
+        if not errors:
+            texts += [f"{fault.name}: nothing defines {name!r}" for name in sorted(unknown_names(fault.edits))]
     return texts
 
 

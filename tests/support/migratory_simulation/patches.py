@@ -82,7 +82,9 @@ def unknown_names(edits: Sequence[Edit]) -> set[str]:
     unknown = {name for name in used - defined if name not in _words()}
     for source in patched(edits).values():
         module = symtable.symtable(source, "", "exec")
-        unknown |= _undefined(module, {*module.get_identifiers(), *dir(builtins), "__name__"})
+        top_level = module.get_symbols()
+        known = {symbol.get_name() for symbol in top_level if symbol.is_assigned() or symbol.is_imported()}
+        unknown |= _undefined(module, {*known, *dir(builtins), "__name__"})
     return unknown
 
 
