@@ -16,9 +16,10 @@ from collections.abc import Callable
 from functools import partial
 
 from migratory_broker.runtime.accepting.limits import AcceptBudget, Pace
-from migratory_broker.runtime.clients.handshake_queue import Defer, DeferredHandshake
 from migratory_broker.runtime.errors import ListenError
 from migratory_broker.runtime.logs import Log
+
+ProtocolFactory = Callable[[], asyncio.BaseProtocol]
 
 BACKLOG = 4096
 """Connections that the kernel holds until they are accepted."""
@@ -85,8 +86,8 @@ def address_of(listening: socket.socket) -> str:
 class ConnectionStarter:
     """Starts a protocol of `factory()` on each accepted socket. `len()` counts those being started.
 
-    :param defer: with it and without TLS, the handshake is deferred (clients/handshake_queue.py), and multicasts may
-        write to the socket directly (clients/multicast.py).
+    :param wrap: without TLS, returns the protocol for a factory and an accepted socket instead, such as one that defers
+        the handshake.
     """
 
     def __init__(
@@ -94,11 +95,11 @@ class ConnectionStarter:
         factory: Callable[[], asyncio.BaseProtocol],
         *,
         tls: ssl.SSLContext | None = None,
-        defer: Defer | None = None,
+        wrap: Callable[[ProtocolFactory, socket.socket], asyncio.BaseProtocol] | None = None,
     ) -> None:
         self._factory = factory
         self._tls = tls
-        self._defer = defer
+        self._wrap = wrap
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[object]] = set()
 
@@ -107,8 +108,8 @@ class ConnectionStarter:
 
     def __call__(self, accepted: socket.socket) -> None:
         factory = self._factory
-        if self._defer is not None and self._tls is None:
-            factory = partial(DeferredHandshake, factory, accepted, self._defer)
+        if self._wrap is not None and self._tls is None:
+            factory = partial(self._wrap, factory, accepted)
         task = self._loop.create_task(self._start(factory, accepted))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -20,6 +20,7 @@ from migratory_broker.core.logic import events
 from migratory_broker.runtime.accepting.limits import AcceptRate, connection_capacity
 from migratory_broker.runtime.accepting.listener import Acceptor, ConnectionStarter
 from migratory_broker.runtime.clients.connection import ClientConnections
+from migratory_broker.runtime.clients.handshake_queue import DeferredHandshake
 from migratory_broker.runtime.clients.server import ClientServer, servers_page
 from migratory_broker.runtime.config import BrokerConfig
 from migratory_broker.runtime.logs import Log
@@ -88,7 +89,9 @@ class ClientService:
             handshake_limit=config.limits.handshake,
             compression=config.compression,
         )
-        self.start_connection = ConnectionStarter(self.server.protocol, defer=pump.defer)
+        self.start_connection = ConnectionStarter(
+            self.server.protocol, wrap=lambda http, accepted: DeferredHandshake(http, accepted, pump.defer)
+        )
         self.edge: Edge | None = None
 
     def handlers(self) -> dict[type, Callable[[Any], object]]:
