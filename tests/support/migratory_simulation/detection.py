@@ -114,7 +114,8 @@ def _search_in_process(fault: PlantedFault, hints: Sequence[Trial], limit: int) 
     done = planted.run_command("detect", fault.name, "--limit", str(limit), *words)
     seconds = time.monotonic() - began
     if done.returncode != 0:
-        return Verdict(0, None, 0, (done.stderr or done.stdout).strip().splitlines()[-1], seconds)
+        lines = (done.stderr or done.stdout).strip().splitlines()
+        return Verdict(0, None, 0, lines[-1] if lines else f"ended with status {done.returncode}", seconds)
     trials, by, invariant, message = json.loads(done.stdout.splitlines()[-1])
     return Verdict(trials, by and Trial.parse(by), invariant, message, seconds)
 

@@ -8,7 +8,6 @@ comes. Messages in flight are then lost, at each end from its own moment on.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from random import Random
 from typing import Protocol
 
@@ -65,7 +64,6 @@ class Network:
         self._routes: dict[tuple[int, str], Link | None] = {}  # cache of `link_of`, cleared when a link changes
         self.breaks = 0
         self.messages = 0
-        self.on_break: Callable[[str, str], None] | None = None
         scheduler.after(0.1, self._supervise)
 
     # ---- faults

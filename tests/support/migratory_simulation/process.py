@@ -151,7 +151,6 @@ class Process:
         self._busy_until = 0.0
         self._backlog: deque[tuple[object, tuple[object, ...]]] = deque()
         self._flush_due = False
-        self._stepping = False
         self._next_edge = 0
         self.edges: list[EdgeProcess] = []
         for _ in range(world.options.edges):
