@@ -169,7 +169,7 @@ cluster-test: $(VENV)/.cluster debian-cluster ## tests on a Kubernetes with this
 
 chaos-k8s: $(VENV)/.cluster debian-cluster ## a cluster on a Kubernetes under faults, every delivery accounted for (FAULTS=kill,… MINUTES=N SEED=N JSON=FILE)
 	PYTHONPATH=tests/support $(if $(MIGRATORY_KUBECONFIG),,$(BIN)/python -m migratory_node during) \
-	    $(BIN)/python -m migratory_chaos_k8s run $(if $(FAULTS),--faults $(FAULTS)) $(if $(MINUTES),--minutes $(MINUTES)) \
+	    $(BIN)/python -m migratory_chaos kubernetes run $(if $(FAULTS),--faults $(FAULTS)) $(if $(MINUTES),--minutes $(MINUTES)) \
 	    $(if $(SEED),--seed $(SEED)) $(if $(JSON),--json $(abspath $(JSON))) $(CHAOS)
 
 manifests: $(VENV)/.tests ## write manifests/install from the chart

@@ -1,4 +1,4 @@
-"""The networks of a run: what the router is told to lose is lost and counted, the rest passes."""
+"""The networks of a run: the router drops and counts the packets of its rules, and passes all others."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import subprocess
 import sys
 
 import pytest
-from migratory_chaos import network
+from migratory_chaos.processes import network
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(120)]
 
-# Runs inside networks of its own; the last line of its output is what it saw.
+# Runs in network namespaces of its own. The last line of its output has the observations.
 SCRIPT = """
 import json, socket, subprocess, sys, time
-from migratory_chaos.network import Network
+from migratory_chaos.processes.network import Network
 
 net = Network(["a", "b"])
 seen = {}
@@ -24,10 +24,10 @@ SERVER = '''
 import socket
 listening = socket.create_server(("0.0.0.0", 7000))
 print("ready", flush=True)
-kept = []
+connections = []
 while True:
-    kept.append(listening.accept()[0])
-    kept[-1].sendall(b"b")
+    connections.append(listening.accept()[0])
+    connections[-1].sendall(b"b")
 '''
 CLIENT = '''
 import socket, sys
@@ -38,21 +38,21 @@ except OSError as error:
     print(type(error).__name__)
 '''
 server = subprocess.Popen(
-    [*net.nodes["b"].place.enter, sys.executable, "-c", SERVER], stdout=subprocess.PIPE, text=True
+    [*net.nodes["b"].placement.command_prefix, sys.executable, "-c", SERVER], stdout=subprocess.PIPE, text=True
 )
 server.stdout.readline()
 
 def connect(limit=10):
-    words = [*net.nodes["a"].place.enter, sys.executable, "-c", CLIENT, net.nodes["b"].address, str(limit)]
+    words = [*net.nodes["a"].placement.command_prefix, sys.executable, "-c", CLIENT, net.nodes["b"].address, str(limit)]
     return subprocess.run(words, capture_output=True, text=True, timeout=60).stdout.strip()
 
 seen["free"] = connect()
-seen["meets"] = [net.meets("a", "b", 7000), net.meets("a", "b", 7001)]
+seen["outcomes"] = [net.try_connection("a", "b", 7000), net.try_connection("a", "b", 7001)]
 
 for name, way in (("there", ("a", "b")), ("back", ("b", "a"))):
     rule = net.drop(*way)
     seen[f"cut {name}"] = connect(1.5)
-    seen[f"meets {name}"] = net.meets("a", "b", 7000)
+    seen[f"outcome {name}"] = net.try_connection("a", "b", 7000)
     rule.remove()
     seen[f"packets {name}"] = rule.packets()
     seen[f"healed {name}"] = connect()
@@ -64,7 +64,7 @@ seen["lost"] = rule.packets()
 
 router = socket.create_server((net.nodes["a"].router, 0))
 rule = net.redirect("a", "b", 7000, router.getsockname()[1])
-words = [*net.nodes["a"].place.enter, sys.executable, "-c", CLIENT, net.nodes["b"].address, "10"]
+words = [*net.nodes["a"].placement.command_prefix, sys.executable, "-c", CLIENT, net.nodes["b"].address, "10"]
 client = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
 with router.accept()[0] as connection:
     connection.sendall(b"r")
@@ -79,43 +79,43 @@ while not broken and time.monotonic() < deadline:
     broken = net.connections("a", "b", 7000)
     time.sleep(0.05)
 seen["broken"] = [len(broken), net.break_connections("a", "b", 7000) == broken, len(net.connections("a", "b", 7000))]
-seen["met"] = client.communicate(timeout=30)[0].strip()
+seen["client"] = client.communicate(timeout=30)[0].strip()
 server.kill()
 server.wait()
 print(json.dumps(seen))
 """
 
 
-@pytest.mark.skipif(bool(network.missing()), reason=f"platform: {network.missing()}")
-def test_rules_lose_what_they_say_and_count_it() -> None:
+@pytest.mark.skipif(bool(network.explain_missing()), reason=f"platform: {network.explain_missing()}")
+def test_rules_drop_and_count_packets() -> None:
     words = ["unshare", "--mount", "--net", "--propagation", "private", sys.executable, "-c", SCRIPT]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     ended = subprocess.run(words, capture_output=True, text=True, timeout=100, env=environment, check=False)
     assert ended.returncode == 0, ended.stderr
     seen = json.loads(ended.stdout.splitlines()[-1])
     assert seen["free"] == "b"
-    assert seen["meets"] == ["accepted", "refused"]
+    assert seen["outcomes"] == ["accepted", "refused"]
     for name in ("there", "back"):
         assert seen[f"cut {name}"] == "TimeoutError"
-        assert seen[f"meets {name}"] == "silence"
+        assert seen[f"outcome {name}"] == "silence"
         assert seen[f"packets {name}"] > 0
         assert seen[f"healed {name}"] == "b"
     assert seen["lossy"] == ["b"] * 8
     assert 0 < seen["lost"] < 8 * 20
     assert (seen["redirected"], seen["direct again"]) == ("r", "b")
     assert seen["broken"] == [1, True, 0]
-    assert seen["met"] in ("ConnectionAbortedError", "ConnectionResetError")
-    # Nothing of it is left outside.
+    assert seen["client"] in ("ConnectionAbortedError", "ConnectionResetError")
+    # No namespace is left outside.
     names = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, timeout=20, check=True).stdout
     assert not {"a", "b"} & set(names.split())
 
 
 PROOFS = """
 import asyncio, json, random, subprocess, sys
-from types import SimpleNamespace as Some
-from migratory_chaos.faults import Scene
-from migratory_chaos.links import Delay, Partition
-from migratory_chaos.network import Network
+from types import SimpleNamespace
+from migratory_chaos.processes.network_faults import Delay, Partition
+from migratory_chaos.processes.scene import ProcessScene
+from migratory_chaos.processes.network import Network
 
 SERVER = '''
 import socket
@@ -126,15 +126,15 @@ while True:
 '''
 net = Network(["a", "b", "clients"])
 for node in net.nodes.values():
-    # An answer that was lost is else sent again while the next partition stands, and counts as that one's.
+    # Else a lost answer is sent again during the next partition, and counts as a packet of that one.
     quiet = "echo 0 > /proc/sys/net/ipv4/tcp_synack_retries"
-    subprocess.run([*node.place.enter, "sh", "-c", quiet], check=True)
+    subprocess.run([*node.placement.command_prefix, "sh", "-c", quiet], check=True)
 servers = []
 for name in ("a", "b"):
-    words = [*net.nodes[name].place.enter, sys.executable, "-c", SERVER]
+    words = [*net.nodes[name].placement.command_prefix, sys.executable, "-c", SERVER]
     servers.append(subprocess.Popen(words, stdout=subprocess.PIPE, text=True))
     servers[-1].stdout.readline()
-brokers = [Some(name=name, ports=Some(clients=7000, peers=7000)) for name in ("a", "b")]
+brokers = [SimpleNamespace(name=name, ports=SimpleNamespace(clients=7000, peers=7000)) for name in ("a", "b")]
 
 async def coordinated():
     return {}
@@ -145,14 +145,14 @@ async def metrics(name):
 async def burst():
     pass
 
-cluster = Some(
+cluster = SimpleNamespace(
     names=["a", "b"], brokers=brokers, network=net, coordinated=coordinated, metrics=metrics,
-    ensemble=Some(members=[]), broker=lambda name: next(broker for broker in brokers if broker.name == name),
+    ensemble=SimpleNamespace(members=[]), broker=lambda name: next(broker for broker in brokers if broker.name == name),
 )
 
 def proofs(fault):
-    scene = Scene(cluster, random.Random(1), burst)
-    asyncio.run(fault.inflict(scene))
+    scene = ProcessScene("partition", random.Random(1), 0.0, cluster, burst)
+    asyncio.run(fault.inject(scene))
     return [(proof.what, proof.seen, proof.holds) for proof in scene.proofs]
 
 seen = {}
@@ -171,8 +171,8 @@ print(json.dumps(seen))
 """
 
 
-@pytest.mark.skipif(bool(network.missing()), reason=f"platform: {network.missing()}")
-def test_a_partition_that_parts_nobody_and_a_delay_of_nothing_are_not_proved() -> None:
+@pytest.mark.skipif(bool(network.explain_missing()), reason=f"platform: {network.explain_missing()}")
+def test_proofs_fail_for_a_partition_elsewhere_and_a_delay_without_traffic() -> None:
     words = ["unshare", "--mount", "--net", "--propagation", "private", sys.executable, "-c", PROOFS]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     ended = subprocess.run(words, capture_output=True, text=True, timeout=100, env=environment, check=False)
@@ -183,18 +183,18 @@ def test_a_partition_that_parts_nobody_and_a_delay_of_nothing_are_not_proved() -
             packets, silence = seen[f"{side} {direction}"]
             assert silence[1:] == ["silence", True]
             assert packets[0] == "packets lost"
-            assert not packets[2], packets  # nobody sent any; those of the proof itself do not count
-    lost, met = seen["elsewhere"]
-    assert met[1:] == ["accepted", False]
+            assert not packets[2], packets  # none were sent; those of the proof itself do not count
+    lost, outcome = seen["elsewhere"]
+    assert outcome[1:] == ["accepted", False]
     assert not lost[2]
     holds = {what: holds for what, _, holds in seen["nothing"]}
     assert holds["connections to break"] is False
     assert holds["bytes that were delayed"] is False
 
 
-def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_explain_missing_names_privileges_and_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert "root" in network.missing()
+    assert "root" in network.explain_missing()
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(shutil, "which", lambda tool: None if tool == "iptables" else "/usr/sbin/" + tool)
-    assert network.missing() == "not installed: iptables"
+    assert network.explain_missing() == "not installed: iptables"

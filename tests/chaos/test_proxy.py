@@ -1,4 +1,4 @@
-"""The delaying proxy: nothing comes early, nothing out of order, nothing is lost, and an end is passed on."""
+"""The delay proxy: data is late, complete and in order, and the end of a connection is forwarded."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
-from migratory_chaos.proxy import MOST_HELD, DelayProxy
+from migratory_chaos.processes.delay_proxy import MAX_BUFFERED, DelayProxy
 
 HOST = "127.0.0.1"
 LIMIT = 20.0
@@ -29,7 +29,7 @@ async def echoing(delay: float, jitter: float) -> AsyncIterator[DelayProxy]:
             yield proxy
 
 
-async def test_what_goes_through_is_late_whole_and_in_order() -> None:
+async def test_proxy_delays_data_and_keeps_its_order() -> None:
     async with asyncio.timeout(LIMIT), echoing(0.05, 0.05) as proxy:
         reader, writer = await asyncio.open_connection(HOST, proxy.port)
         loop = asyncio.get_running_loop()
@@ -42,21 +42,21 @@ async def test_what_goes_through_is_late_whole_and_in_order() -> None:
         assert loop.time() - began >= 0.1  # there and back
         assert proxy.passed.connections == 1
         assert proxy.passed.bytes == 2 * len(sent)
-        assert proxy.passed.least >= 0.05
+        assert proxy.passed.shortest_delay >= 0.05
         writer.close()
 
 
-async def test_more_than_it_may_hold_is_left_to_the_sender() -> None:
+async def test_proxy_forwards_more_than_it_buffers() -> None:
     async with asyncio.timeout(LIMIT), echoing(0.01, 0.0) as proxy:
         reader, writer = await asyncio.open_connection(HOST, proxy.port)
-        sent = random.Random(2).randbytes(3 * MOST_HELD)
+        sent = random.Random(2).randbytes(3 * MAX_BUFFERED)
         received = asyncio.create_task(reader.readexactly(len(sent)))
         writer.write(sent)
         assert await received == sent
         writer.close()
 
 
-async def test_an_end_is_passed_on_and_nobody_there_is_an_end() -> None:
+async def test_proxy_forwards_the_end_of_a_connection_and_a_refusal() -> None:
     async with asyncio.timeout(LIMIT), echoing(0.01, 0.0) as proxy:
         reader, writer = await asyncio.open_connection(HOST, proxy.port)
         writer.write(b"x")
@@ -67,12 +67,12 @@ async def test_an_end_is_passed_on_and_nobody_there_is_an_end() -> None:
     async with asyncio.timeout(LIMIT):
         async with DelayProxy(HOST, (HOST, 1), 0.01, 0.0, random.Random(3)) as proxy:
             reader, writer = await asyncio.open_connection(HOST, proxy.port)
-            with suppress(ConnectionResetError):  # the other way in which an end is seen
+            with suppress(ConnectionResetError):  # the other form of an end
                 assert await reader.read() == b""
             writer.close()
 
 
-async def test_connections_end_with_the_proxy() -> None:
+async def test_proxy_ends_its_connections() -> None:
     async with asyncio.timeout(LIMIT):
         async with echoing(0.01, 0.0) as proxy:
             reader, writer = await asyncio.open_connection(HOST, proxy.port)

@@ -1,4 +1,4 @@
-"""A short run of docs/contributing/chaos-kubernetes.md: two faults in a cluster that it creates and deletes."""
+"""A short run of docs/contributing/chaos.md: two faults in a cluster that it creates and deletes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_two_faults_are_proven_and_lose_no_publication(operator: Kubectl, tmp_pa
     outside = os.environ.get("MIGRATORY_OPERATOR") == "outside"
     file = tmp_path / "result.json"
     command = [
-        sys.executable, "-m", "migratory_chaos_k8s", "run", f"--faults={','.join(FAULTS)}", "--seed=5",
+        sys.executable, "-m", "migratory_chaos", "kubernetes", "run", f"--faults={','.join(FAULTS)}", "--seed=5",
         f"--json={file}", f"--kubeconfig={operator.kubeconfig}", f"--namespace={namespace}",
         f"--operator={'outside' if outside else 'auto'}", "--prometheus=none",
     ]  # fmt: skip

@@ -1,7 +1,13 @@
-"""Histories from real processes under real faults: `make chaos`, docs/chaos.md.
+"""Chaos tests: real faults on a real cluster under load, each proved, every delivery accounted for.
 
-Begin with `runner.py` (a run from start to verdict). What it is made of: `cluster.py` and `network.py` (processes, each
-in a network of its own where root allows it), `load.py` and `history.py` (clients that write down what they saw),
-`faults.py` and the four modules of faults (`crashes`, `links`, `keepers`, `shortages`), `mixes.py` (what a seed draws),
-`checker.py` (what the histories show).
+`engine.py` draws faults by a seed, injects one after the other, waits until the cluster is healthy and records the
+result. Two targets use it:
+
+    processes/    a cluster of local processes: crashes, network, resource and ZooKeeper faults, recording clients and a
+                  checker of their histories (`make chaos`)
+    kubernetes/   a cluster on a Kubernetes: faults of pods, nodes and the resource, a load pod and an SLA report
+                  (`make chaos-k8s`)
+
+`metrics.py` holds what both read from brokers' metrics. Begin with `engine.py`, then a run: `processes/runner.py` or
+`kubernetes/runner.py`. docs/contributing/chaos.md describes the faults, their proofs and results.
 """

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from migratory_chaos.checker import Finding, Verdict, check
-from migratory_chaos.history import Delivered, Gap, Place, Sent, Stream, TopicHistory, digest
+from migratory_chaos.processes.checker import Finding, Verdict, check
+from migratory_chaos.processes.history import Delivered, Gap, Position, Sent, Stream, TopicHistory, digest
 
 TOPIC = "topic-1"
 COUNT = 12
@@ -11,7 +11,7 @@ CHANGE = 8
 """The sequence number at which the next epoch begins, after a takeover."""
 
 
-def place(sequence: int) -> Place:
+def position(sequence: int) -> Position:
     return (1 if sequence < CHANGE else 2, sequence)
 
 
@@ -25,9 +25,9 @@ def perfect(subscribers: int = 3) -> TopicHistory:
     for sequence in range(1, COUNT + 1):
         entries = history.publishers["a" if sequence % 2 else "b"]
         now = 100 * sequence
-        entries.append(Sent(len(entries) + 1, content(sequence), now, True, place(sequence), "", now + 50))
+        entries.append(Sent(len(entries) + 1, content(sequence), now, True, position(sequence), "", now + 50))
     for number in range(subscribers):
-        events: list[Delivered | Gap] = [Delivered(place(n), content(n)) for n in range(1, COUNT + 1)]
+        events: list[Delivered | Gap] = [Delivered(position(n), content(n)) for n in range(1, COUNT + 1)]
         history.subscribers[f"s{number}"] = Stream((1, 0), events)
     return history
 
@@ -52,4 +52,6 @@ def stream(history: TopicHistory) -> list[Delivered | Gap]:
 
 
 def sent(history: TopicHistory, sequence: int) -> Sent:
-    return next(entry for entries in history.publishers.values() for entry in entries if entry.place == place(sequence))
+    return next(
+        entry for entries in history.publishers.values() for entry in entries if entry.position == position(sequence)
+    )

@@ -1,4 +1,4 @@
-"""Histories as files: what is written is read, and a file that was cut off or altered is no history."""
+"""Files of histories: they are read as written, and a file that was cut off or altered is rejected."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from migratory_chaos.history import (
+from migratory_chaos.processes.history import (
     BadHistory,
     Delivered,
     Gap,
@@ -35,7 +35,7 @@ def write(folder: Path) -> None:
     subscriber.close()
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_history_is_read_as_written(tmp_path: Path) -> None:
     write(tmp_path)
     (history,) = read(tmp_path)
     assert history.topic == TOPIC
@@ -67,7 +67,7 @@ def break_line(path: Path, number: int, change: Callable[[str], str]) -> None:
         ("s-s", 2, "x\n"),
     ],
 )
-def test_a_line_that_is_none_is_named(tmp_path: Path, file: str, number: int, line: str) -> None:
+def test_history_names_an_invalid_line(tmp_path: Path, file: str, number: int, line: str) -> None:
     write(tmp_path)
     break_line(tmp_path / TOPIC / file, number, lambda _: line)
     with pytest.raises(BadHistory, match=f"{file}, line {number}"):
@@ -75,34 +75,34 @@ def test_a_line_that_is_none_is_named(tmp_path: Path, file: str, number: int, li
 
 
 @pytest.mark.parametrize("file", ["p-p", "s-s"])
-def test_a_file_that_was_cut_off_or_lacks_a_line_is_no_history(tmp_path: Path, file: str) -> None:
+def test_history_rejects_a_file_that_lacks_lines(tmp_path: Path, file: str) -> None:
     write(tmp_path)
     path = tmp_path / TOPIC / file
-    whole = path.read_text()
-    lines = whole.splitlines(keepends=True)
+    text = path.read_text()
+    lines = text.splitlines(keepends=True)
     for left in range(len(lines)):
         path.write_text("".join(lines[:left]))
         with pytest.raises(BadHistory, match=f"{file}: cut off"):
             list(read(tmp_path))
-    path.write_text(whole[:-1])  # not even its last line is whole
+    path.write_text(text[:-1])  # not even its last line is complete
     with pytest.raises(BadHistory, match=file):
         list(read(tmp_path))
     path.write_text("".join(lines[:1] + lines[2:]))
-    with pytest.raises(BadHistory, match=f"behind {len(lines) - 2} lines"):
+    with pytest.raises(BadHistory, match=f"after {len(lines) - 2} lines"):
         list(read(tmp_path))
-    path.write_text(whole + lines[0])
-    with pytest.raises(BadHistory, match="behind the end"):
+    path.write_text(text + lines[0])
+    with pytest.raises(BadHistory, match="after the end"):
         list(read(tmp_path))
 
 
-def test_a_clock_that_went_back_is_no_history(tmp_path: Path) -> None:
+def test_history_rejects_a_clock_that_goes_back(tmp_path: Path) -> None:
     write(tmp_path)
     break_line(tmp_path / TOPIC / "p-p", 4, lambda line: line.replace(" 14", " 11"))
     with pytest.raises(BadHistory, match=r"p-p, line 4: .* the clock went back, from 13"):
         list(read(tmp_path))
 
 
-def test_nothing_to_read_is_an_error(tmp_path: Path) -> None:
+def test_history_rejects_an_empty_folder(tmp_path: Path) -> None:
     with pytest.raises(BadHistory, match="no histories"):
         list(read(tmp_path / "none"))
     (tmp_path / TOPIC).mkdir()

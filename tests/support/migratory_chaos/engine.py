@@ -1,0 +1,362 @@
+"""The engine of a chaos run: faults with proofs, a seeded schedule, and the loop that injects one fault after another.
+
+It knows no target. A target (`processes`, `kubernetes`) derives its scene from `Scene` and its run from `Engine`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar, Generic, TypeVar
+
+POLL_SECONDS = 0.25
+"""Between two looks at the cluster. Short beside all limits here, which are seconds to minutes."""
+T = TypeVar("T")
+Observation = tuple[bool, object]
+"""Whether the expected effect is there, and what was seen."""
+
+
+class LoadError(Exception):
+    """The load ended or missed a time limit. Nothing is known about the run then."""
+
+
+async def poll_until(
+    look: Callable[[], Awaitable[T]],
+    within: float,
+    interval: float = POLL_SECONDS,
+    transient: tuple[type[Exception], ...] = (),
+) -> T:
+    """Return the first true value of `look`, or its last value after `within` seconds.
+
+    Errors listed in `transient` count as a false value, and are raised if one comes at the end.
+    """
+    deadline = time.monotonic() + within
+    while True:
+        late = time.monotonic() > deadline
+        try:
+            value = await look()
+        except transient:
+            if late:
+                raise
+        else:
+            if value or late:
+                return value
+        await asyncio.sleep(interval)
+
+
+@dataclass(frozen=True)
+class Proof:
+    """An observation which shows that a fault took effect. `at` is in seconds since the load began."""
+
+    what: str
+    expected: str
+    seen: str
+    holds: bool
+    at: float
+
+
+class Scene:
+    """What a fault works on, and what it records. A target adds its cluster.
+
+    Times are seconds since the load began, at `load_began` of the monotonic clock. `injections` are milliseconds of the
+    monotonic clock. `began` is the first injection; from `released` on the cluster recovers without interference.
+    """
+
+    PROOF_SECONDS: ClassVar[float] = 120.0
+    """Until the effect of a fault must show on a busy machine. A takeover needs a session's end and a quorum."""
+    PROOF_INTERVAL: ClassVar[float] = 0.1
+    TRANSIENT: ClassVar[tuple[type[Exception], ...]] = ()
+    """Errors that count as "not yet" while a proof is awaited."""
+
+    def __init__(self, kind: str, chance: random.Random, load_began: float) -> None:
+        self.kind = kind
+        self.random = chance
+        self.load_began = load_began
+        self.victims: list[str] = []
+        self.proofs: list[Proof] = []
+        self.injections: list[int] = []
+        self.marks: tuple[int, int] = (0, 0)
+        self.notes: dict[str, Any] = {}
+        self.began: float | None = None
+        self.released: float | None = None
+
+    @property
+    def now(self) -> float:
+        return round(time.monotonic() - self.load_began, 2)
+
+    def note_injection(self, *victims: str) -> None:
+        """Record the moment right before something is taken away from `victims`."""
+        self.injections.append(int(time.monotonic() * 1000))
+        self.victims += victims
+        if self.began is None:
+            self.began = self.now
+
+    def release(self) -> None:
+        """Record that nothing more is done to the cluster: it recovers from now on."""
+        self.released = self.now
+
+    def prove(self, what: str, expected: object, seen: object, holds: bool | None = None) -> bool:
+        """Record a proof and return whether it holds. By default it holds when `seen` equals `expected`."""
+        result = expected == seen if holds is None else holds
+        self.proofs.append(Proof(what, str(expected), str(seen), result, self.now))
+        return result
+
+    async def wait_until(
+        self,
+        what: str,
+        expected: str,
+        look: Callable[[], Awaitable[Observation]],
+        within: float | None = None,
+        interval: float | None = None,
+    ) -> bool:
+        """Poll `look` for at most `within` seconds, record its last observation as a proof, return whether it holds."""
+        seen: list[Observation] = []
+
+        async def observe() -> bool:
+            seen.append(await look())
+            return seen[-1][0]
+
+        limit = self.PROOF_SECONDS if within is None else within
+        await poll_until(observe, limit, self.PROOF_INTERVAL if interval is None else interval, self.TRANSIENT)
+        return self.prove(what, expected, seen[-1][1], seen[-1][0])
+
+
+S = TypeVar("S", bound=Scene)
+
+
+class Fault(ABC, Generic[S]):
+    """A typed fault. Subclasses are frozen dataclasses: what a seed drew is data. Victims are chosen at injection."""
+
+    @abstractmethod
+    async def inject(self, scene: S) -> None:
+        """Inject the fault, prove its effect, let it last and end it. Undo everything, also after an error."""
+
+    def kind(self, drawn_as: str) -> str:
+        """Return the name in results, which is the name it was drawn by unless the fault consists of others."""
+        return drawn_as
+
+    def as_data(self) -> dict[str, Any]:
+        return asdict(self)  # type: ignore[call-overload, no-any-return]
+
+
+@dataclass(frozen=True)
+class Kind(Generic[S]):
+    """A kind of fault: how a seed draws one, what it needs of the machine or cluster, and its weight after the first
+    round."""
+
+    draw: Callable[[random.Random], Fault[S]]
+    needs: str | None = None
+    weight: int = 3
+
+
+@dataclass(frozen=True)
+class Schedule(Generic[S]):
+    """The faults of one run: one of each kind in random order, then, if `endless`, more of them by weight.
+
+    The first round makes sure that a short run does not depend on luck. Kinds with unmet `needs` are left out.
+    """
+
+    kinds: Mapping[str, Kind[S]]
+    seed: int
+    offered: frozenset[str]
+    endless: bool = True
+
+    def __iter__(self) -> Iterator[tuple[str, Fault[S]]]:
+        chance = random.Random(f"faults {self.seed}")
+        possible = [name for name in self.kinds if self.is_possible(name)]
+        first_round = list(possible)
+        chance.shuffle(first_round)
+        for name in first_round:
+            yield name, self.kinds[name].draw(chance)
+        weights = [self.kinds[name].weight for name in possible]
+        while self.endless and possible:
+            name = chance.choices(possible, weights)[0]
+            yield name, self.kinds[name].draw(chance)
+
+    def is_possible(self, name: str) -> bool:
+        return self.kinds[name].needs in (None, *self.offered)
+
+    def left_out(self, reasons: Mapping[str, str]) -> list[str]:
+        """Return the kinds left out, each with the reason for its unmet need."""
+        return [
+            f"{name}: {reasons[kind.needs or '']}" for name, kind in self.kinds.items() if not self.is_possible(name)
+        ]
+
+
+@dataclass
+class FaultRecord:
+    """An injected fault and its outcome. Times are seconds since the load began.
+
+    `released`: the cluster recovers from then on. `healthy`: cluster and clients were healthy again; None if not in
+    time, and then `unhealthy` says what was wrong. `in_flight`: unacknowledged publications at each of `injections`.
+    `marks`: the range of the load generator's marks that belong to this fault.
+    """
+
+    kind: str
+    options: dict[str, Any]
+    targets: list[str]
+    began: float
+    released: float
+    healthy: float | None
+    proofs: list[dict[str, Any]]
+    injections: list[int] = field(default_factory=list)
+    in_flight: list[int] = field(default_factory=list)
+    marks: tuple[int, int] = (0, 0)
+    notes: dict[str, Any] = field(default_factory=dict)
+    unhealthy: list[str] = field(default_factory=list)
+    error: str = ""
+
+    @property
+    def recovery_seconds(self) -> float | None:
+        return None if self.healthy is None else round(self.healthy - self.released, 2)
+
+    def problems(self) -> list[str]:
+        """Return the reasons for which this fault fails a run."""
+        name = f"{self.kind} at {self.began:g} s"
+        found = [
+            f"{name} was not proved: {proof['what']}: expected {proof['expected']}, seen {proof['seen']}"
+            for proof in self.proofs
+            if not proof["holds"]
+        ]
+        if self.error:
+            found.append(f"{name}: {self.error}")
+        elif not self.proofs:
+            found.append(f"{name} proved nothing")
+        if self.healthy is None:
+            found.append(f"{name}: not healthy in time: {'; '.join(self.unhealthy) or 'no health check ended'}")
+        return found
+
+    def as_data(self) -> dict[str, Any]:
+        """Return the documented keys of a fault in a result: `over` is `released`, `whole` is `healthy`."""
+        return {
+            "kind": self.kind,
+            "options": self.options,
+            "targets": self.targets,
+            "began": self.began,
+            "over": self.released,
+            "whole": self.healthy,
+            "recovery_seconds": self.recovery_seconds,
+            "proofs": self.proofs,
+            "notes": self.notes,
+            "error": self.error,
+        }
+
+    def summary(self) -> str:
+        """Return a line about the fault, and one for each problem."""
+        options = " ".join(f"{key}={value}" for key, value in self.options.items() if not isinstance(value, dict))
+        recovery = self.recovery_seconds
+        return (
+            f"{self.began:8.1f} s  {self.kind} {options} of {', '.join(self.targets)}: "
+            f"{self.released - self.began:.1f} s, "
+            f"{'not healthy again' if recovery is None else f'healthy after {recovery:.1f} s'}; "
+            f"{sum(proof['holds'] for proof in self.proofs)} of {len(self.proofs)} proofs hold"
+            + "".join(f"\n           {problem}" for problem in self.problems())
+        )
+
+
+class Engine(ABC, Generic[S]):
+    """The loop of a run: draw a fault, inject it, wait until cluster and clients are healthy, record the outcome.
+
+    A run ends when its minutes are over (None: after one fault of each kind), or when the cluster does not become
+    healthy: another fault would then take away more than the product promises to survive.
+    """
+
+    HEALTHY_SECONDS: ClassVar[float]
+    """Until cluster and clients must be healthy again after a fault."""
+    STEADY_SECONDS: ClassVar[float] = 0.0
+    """How long they must have been healthy before the next fault."""
+    HEALTH_INTERVAL: ClassVar[float] = POLL_SECONDS
+    FAULT_SECONDS: ClassVar[float]
+    """A fault that lasts longer is ended and fails the run."""
+    PAUSE_SECONDS: ClassVar[tuple[float, float]] = (0.0, 0.0)
+    """The range of the random pause between two faults."""
+
+    def __init__(self, schedule: Schedule[S], seed: int, minutes: float | None, say: Callable[[str], None]) -> None:
+        """:param say: receives a line about each step."""
+        self.schedule = schedule
+        self.seed = seed
+        self.minutes = minutes
+        self.say = say
+        self.records: list[FaultRecord] = []
+        self.load_began = 0.0  # on the monotonic clock
+
+    @abstractmethod
+    def make_scene(self, kind: str, chance: random.Random) -> S:
+        """Return the scene of the next fault."""
+
+    @abstractmethod
+    async def find_unhealthy(self) -> list[str]:
+        """Return what is wrong with the cluster, or for its clients. :raises LoadError: the load ended."""
+
+    async def save_diagnostics(self) -> None:
+        """Save what explains a cluster that did not become healthy."""
+
+    async def inject_faults(self) -> list[str]:
+        """Run the loop. Return what is wrong when the cluster was not healthy before the first fault."""
+        if wrong := await self.wait_healthy():
+            return [f"not healthy before any fault: {'; '.join(wrong)}"]
+        chance = random.Random(f"run {self.seed}")
+        end = None if self.minutes is None else time.monotonic() + self.minutes * 60
+        for drawn_as, fault in self.schedule:
+            if end is not None and time.monotonic() >= end:
+                break
+            record = await self._inject(fault.kind(drawn_as), fault, random.Random(chance.random()))
+            self.records.append(record)
+            self.say(record.summary())
+            if record.healthy is None:
+                await self.save_diagnostics()
+                break
+            await asyncio.sleep(chance.uniform(*self.PAUSE_SECONDS))
+        return []
+
+    async def _inject(self, kind: str, fault: Fault[S], chance: random.Random) -> FaultRecord:
+        scene = self.make_scene(kind, chance)
+        asked = scene.now
+        error = ""
+        try:
+            async with asyncio.timeout(self.FAULT_SECONDS):
+                await fault.inject(scene)
+        except LoadError:
+            raise
+        except TimeoutError:
+            error = f"not over within {self.FAULT_SECONDS:g} s"
+        except Exception as failure:  # noqa: BLE001 - recorded as the fault's: the deliveries are still worth judging
+            error = repr(failure)
+        released = scene.released if scene.released is not None else scene.now
+        unhealthy = await self.wait_healthy()
+        healthy = max(released, round(scene.now - self.STEADY_SECONDS, 2))
+        return FaultRecord(
+            kind=kind,
+            options=fault.as_data(),
+            targets=list(dict.fromkeys(scene.victims)),
+            began=scene.began if scene.began is not None else asked,
+            released=released,
+            healthy=None if unhealthy else healthy,
+            proofs=[asdict(proof) for proof in scene.proofs],
+            injections=scene.injections,
+            marks=scene.marks,
+            notes=scene.notes,
+            unhealthy=unhealthy,
+            error=error,
+        )
+
+    async def wait_healthy(self) -> list[str]:
+        """Return [] once all was healthy for `STEADY_SECONDS`, or what is wrong after `HEALTHY_SECONDS`."""
+        deadline = time.monotonic() + self.HEALTHY_SECONDS
+        since: float | None = None
+        while True:
+            wrong = await self.find_unhealthy()
+            now = time.monotonic()
+            if wrong:
+                since = None
+            else:
+                since = now if since is None else since
+                if now - since >= self.STEADY_SECONDS:
+                    return []
+            if now > deadline:
+                return wrong or ["not healthy for long enough"]
+            await asyncio.sleep(self.HEALTH_INTERVAL)

@@ -1,0 +1,96 @@
+"""The node when it is this machine's own (`migratory_node`): its kubelet, containerd, containers and firewall.
+
+Processes are ended by the ids that `migratory_node` recorded. Firewall rules carry a comment with the namespace, and no
+other rules are removed. Needs root.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from migratory_node.places import NODE, PODS, Places
+from migratory_node.processes import Processes, run, succeeds
+
+DAEMONS = ("kubelet", "containerd")
+"""In the order in which they are stopped. They start in the reverse order."""
+START_SECONDS = 60.0
+
+
+class LocalNode:
+    """The node of `Places.usual()`, for one namespace."""
+
+    name = NODE
+
+    def __init__(self, places: Places, namespace: str) -> None:
+        self._places = places
+        self._processes = Processes(places.state)
+        self._comment = f"migratory-chaos {namespace}"
+        self._commands: dict[str, list[str]] = {}
+
+    @classmethod
+    def find(cls, kubeconfig: Path, namespace: str) -> LocalNode | None:
+        """Return the node, or None when the cluster is another one or this process is not root."""
+        places = Places.usual()
+        local = places.kubeconfig.exists() and places.kubeconfig.samefile(kubeconfig)
+        if not local or os.geteuid() != 0 or not Processes(places.state).running("kubelet"):
+            return None
+        return cls(places, namespace)
+
+    def process_ids(self) -> dict[str, int]:
+        """Return the ids of the daemons that run."""
+        running = [name for name in DAEMONS if self._processes.running(name)]
+        return {name: int((self._places.state / f"{name}.pid").read_text().split()[0]) for name in running}
+
+    def stop_daemons(self) -> None:
+        for name, pid in self.process_ids().items():
+            self._commands[name] = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")[:-1]
+        for name in DAEMONS:
+            self._processes.stop(name)
+
+    def start_daemons(self) -> None:
+        """Start the daemons that `stop_daemons` stopped, with the same commands."""
+        for name in reversed(DAEMONS):
+            if name in self._commands:
+                self._processes.start(name, self._commands[name])
+            if name == "containerd":
+                self._processes.wait(name, lambda: succeeds([*self._ctr(), "version"]), START_SECONDS, name)
+
+    def kill_container(self, identity: str) -> None:
+        """Send SIGKILL to its first process. :param identity: containerd://ID, as in a pod's status."""
+        container = identity.removeprefix("containerd://")
+        run([*self._ctr(), "-n", "k8s.io", "tasks", "kill", "-s", "SIGKILL", container])
+
+    def _ctr(self) -> list[str]:
+        return ["ctr", "-a", str(self._places.containerd_socket)]
+
+    def cut(self, address: str) -> None:
+        """Drop what is forwarded between a pod and all other pods, both ways. What the node itself sends (probes, DNS,
+        the API server) is not forwarded, and passes."""
+        tail = ["-m", "comment", "--comment", self._comment, "-j", "DROP"]
+        for source, target in ((address, PODS), (PODS, address)):
+            run(["iptables", "-w", "-I", "FORWARD", "1", "-s", source, "-d", target, *tail])
+
+    def dropped(self, address: str) -> tuple[int, int]:
+        """Return the packets from and to the pod that matched the rules."""
+        return count_packets(run(["iptables", "-w", "-nvxL", "FORWARD"]), self._comment, address)
+
+    def heal(self) -> None:
+        """Remove all rules of this namespace's runs, including those of a run that was killed."""
+        for line in run(["iptables", "-w", "-S", "FORWARD"]).splitlines():
+            if f'--comment "{self._comment}"' in line:
+                words = [word.strip('"') for word in re.findall(r'"[^"]*"|\S+', line)]
+                run(["iptables", "-w", "-D", *words[1:]])
+
+
+def count_packets(listed: str, comment: str, address: str) -> tuple[int, int]:
+    """Return the packets of the rules with this comment in `iptables -nvxL`, by the address as source and as target."""
+    sent = received = 0
+    for line in listed.splitlines():
+        words = line.split()
+        if f"/* {comment} */" in line and "DROP" in words:
+            count, source, destination = int(words[0]), words[words.index("--") + 3], words[words.index("--") + 4]
+            sent += count if source == address else 0
+            received += count if destination == address else 0
+    return sent, received

@@ -1,0 +1,103 @@
+"""The SLAReport of a run's time: created like any other, and read from its status. Without a Prometheus there is none,
+and the result says why.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+from migratory_node.kubectl import Kubectl, Object, Refused
+from migratory_node.places import Places
+from migratory_node.prometheus import watching
+
+from migratory_chaos.engine import poll_until
+from migratory_chaos.kubernetes.result import NO_REPORT
+from migratory_chaos.kubernetes.target import Target
+
+REPORT_SECONDS = 600.0
+"""For Spark to start, read and write on a busy machine."""
+FINAL_PHASES = ("Succeeded", "Failed")
+_CONTENT = ("window", "coverage", "delivery", "objectives", "percentiles", "gaps", "reasons")
+"""Keys of a status that are copied into the result. The others are about how the report was made."""
+
+
+@contextmanager
+def provide_prometheus(kube: Kubectl, choice: str) -> Iterator[str]:
+    """Yield the URL, as pods reach it, of a Prometheus that scrapes brokers and load; empty for the one of the spec.
+
+    :param choice: `own`: one is started for the run, which needs its images in the node (`make images`); `none`;
+        `auto`: `own` where the node is this machine's, else `none`; anything else: the URL of an existing one.
+    """
+    if choice == "auto":
+        usual = Places.usual().kubeconfig
+        choice = "own" if usual.exists() and usual.samefile(kube.kubeconfig) else "none"
+    if choice != "own":
+        yield "" if choice == "none" else choice
+        return
+    with watching(kube) as prometheus:
+        yield prometheus.url
+
+
+async def create_report(target: Target, name: str, began: datetime, ended: datetime, prometheus: str) -> dict[str, Any]:
+    """Return the report's content, or why there is none; then `failed` says whether there should be one.
+
+    :param prometheus: its URL as pods reach it; empty: the one of the cluster's spec.
+    """
+    url = prometheus or str(target.spec("sla", "prometheus", "url") or "")
+    if not url:
+        return no_report("no Prometheus: neither the cluster's spec.sla.prometheus.url nor --prometheus names one")
+    window = max(60, round((ended - began).total_seconds()))
+    wanted: Object = {
+        "apiVersion": "migratory.dev/v1alpha1",
+        "kind": "SLAReport",
+        "metadata": {"name": name},
+        "spec": {
+            "cluster": target.name,
+            "end": ended.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "window": f"{window}s",
+            "prometheus": {"url": url},
+            # In the driver alone. Ten minutes, scraped every second, do not fit into 1 GiB.
+            "spark": {"executors": 0, "driver": {"memory": "2Gi"}},
+        },
+    }
+    try:
+        target.kube("apply", "-f", "-", given=json.dumps(wanted))
+    except Refused as error:
+        return no_report(f"the API server rejects the SLAReport: {error}", failed=True)
+
+    async def look() -> Object:
+        return final_status(target, name)
+
+    found = await poll_until(look, REPORT_SECONDS, 2.0, (Refused,))
+    if not found:
+        return no_report(f"it did not end within {REPORT_SECONDS:g} s", failed=True)
+    return read_status(name, found)
+
+
+def no_report(reason: str, failed: bool = False) -> dict[str, Any]:
+    return {"verdict": NO_REPORT, "reason": reason, "failed": failed}
+
+
+def read_status(name: str, status: Object) -> dict[str, Any]:
+    """Return the report of a final status."""
+    if status.get("phase") != "Succeeded":
+        conditions = status.get("conditions", [])
+        reason = next(
+            (f"{one['reason']}: {one['message']}" for one in conditions if one["status"] == "False"), "no reason"
+        )
+        return {**no_report(f"phase {status.get('phase')}: {reason}", failed=True), "name": name}
+    content = {key: value for key, value in status.items() if key in _CONTENT}
+    return {"name": name, "verdict": status["verdict"], **content}
+
+
+def final_status(target: Target, name: str) -> Object:
+    """Return the status of a report that has ended, or {}."""
+    status: Object = (target.kube.get("slareport", name) or {}).get("status", {})
+    rejected = [one for one in status.get("conditions", []) if one["type"] == "Accepted" and one["status"] == "False"]
+    if rejected:
+        return {"phase": "Failed", "conditions": rejected}
+    return status if status.get("phase") in FINAL_PHASES else {}

@@ -1,0 +1,128 @@
+"""Faults of broker processes: killed, frozen, stopped and continued in turn, crashing repeatedly."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from dataclasses import dataclass
+
+from migratory_chaos.engine import Fault
+from migratory_chaos.processes.scene import FENCING_SECONDS, ProcessScene, process_state
+
+
+@dataclass(frozen=True)
+class KillBrokers(Fault[ProcessScene]):
+    """SIGKILL to `count` brokers, which are started again after `down` seconds."""
+
+    count: int
+    coordinator: bool
+    down: float
+
+    async def inject(self, scene: ProcessScene) -> None:
+        supervisor = scene.cluster.supervisor
+        victims = await scene.pick_brokers(self.count, self.coordinator)
+        prove_takeovers = await scene.expect_takeovers(victims)
+        for name in victims:
+            supervisor.hold(name)
+        try:
+            await scene.start_injection(*victims)
+            for name in victims:
+                scene.kill_broker(name)
+            await asyncio.sleep(self.down)
+        finally:
+            for name in victims:
+                supervisor.release(name)
+        await prove_takeovers()
+
+
+@dataclass(frozen=True)
+class CrashLoop(Fault[ProcessScene]):
+    """One broker killed `times` times, each time `alive` seconds after its start, while it catches up."""
+
+    times: int
+    alive: float
+
+    async def inject(self, scene: ProcessScene) -> None:
+        cluster = scene.cluster
+        (name,) = await scene.pick_brokers(1, coordinator=True)
+        process = cluster.broker(name).process
+        prove_takeovers = await scene.expect_takeovers([name])
+        cluster.supervisor.hold(name)
+        starts = process.starts
+        try:
+            for _ in range(self.times):
+                await scene.start_injection(name)
+                scene.kill_broker(name)
+                process.start()
+                await asyncio.sleep(self.alive)
+        finally:
+            cluster.supervisor.release(name)
+        scene.prove(f"starts of {name}", self.times, process.starts - starts)
+        await prove_takeovers()
+
+
+@dataclass(frozen=True)
+class RestartStorm(Fault[ProcessScene]):
+    """Every broker killed in turn, the next one as soon as the cluster is healthy, at most `within` seconds later."""
+
+    within: float = 90.0
+
+    async def inject(self, scene: ProcessScene) -> None:
+        cluster = scene.cluster
+        for number, name in enumerate(await scene.pick_brokers(len(cluster.names), coordinator=False)):
+            if number and (wrong := await cluster.wait_healthy(self.within)):
+                scene.prove("healthy before the next kill", "nothing is wrong", "; ".join(wrong), holds=False)
+                return
+            await scene.start_injection(name)
+            scene.kill_broker(name)
+
+
+@dataclass(frozen=True)
+class FreezeBrokers(Fault[ProcessScene]):
+    """SIGSTOP, and SIGCONT after `seconds`: a broker holds its sockets, answers nothing, then goes on as if no time had
+    passed."""
+
+    count: int
+    coordinator: bool
+    seconds: float
+
+    async def inject(self, scene: ProcessScene) -> None:
+        victims = await scene.pick_brokers(self.count, self.coordinator)
+        prove_takeovers = await scene.expect_takeovers(victims)
+        processes = [scene.cluster.broker(name).process for name in victims]
+        try:
+            await scene.start_injection(*victims)
+            for process in processes:
+                process.signal(signal.SIGSTOP)
+            await scene.wait_stopped("the frozen brokers", [process.pid for process in processes])
+            await asyncio.sleep(self.seconds)
+            if self.seconds >= FENCING_SECONDS:
+                await prove_takeovers()
+        finally:
+            for process in processes:
+                process.signal(signal.SIGCONT)
+
+
+@dataclass(frozen=True)
+class Stutter(Fault[ProcessScene]):
+    """A broker short of processor time: `pulses` times stopped for `stop` seconds, then running for `run` seconds."""
+
+    pulses: int
+    stop: float
+    run: float
+
+    async def inject(self, scene: ProcessScene) -> None:
+        (name,) = await scene.pick_brokers(1, coordinator=True)
+        process = scene.cluster.broker(name).process
+        stopped = 0
+        try:
+            await scene.start_injection(name)
+            for _ in range(self.pulses):
+                process.signal(signal.SIGSTOP)
+                await asyncio.sleep(self.stop)
+                stopped += process_state(process.pid) == "T"
+                process.signal(signal.SIGCONT)
+                await asyncio.sleep(self.run)
+        finally:
+            process.signal(signal.SIGCONT)
+        scene.prove(f"times that {name} was seen stopped", self.pulses, stopped)

@@ -1,0 +1,107 @@
+"""The scene of a fault of local processes: the cluster, its clients, and proofs that several faults share."""
+
+from __future__ import annotations
+
+import random
+import socket
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from migratory_chaos.engine import Observation, Scene
+from migratory_chaos.processes.cluster import ChaosCluster
+from migratory_chaos.processes.network import Network
+
+FENCING_SECONDS = 6.0
+"""A broker that hears no other for longer is fenced and replaced."""
+
+
+class ProcessScene(Scene):
+    """:param burst: makes the publishers send more at once than can be acknowledged immediately."""
+
+    def __init__(
+        self,
+        kind: str,
+        chance: random.Random,
+        load_began: float,
+        cluster: ChaosCluster,
+        burst: Callable[[], Awaitable[None]],
+    ) -> None:
+        super().__init__(kind, chance, load_began)
+        self.cluster = cluster
+        self._burst = burst
+
+    @property
+    def network(self) -> Network:
+        if self.cluster.network is None:
+            raise RuntimeError("this fault needs network namespaces, and the run has none")
+        return self.cluster.network
+
+    async def start_injection(self, *victims: str) -> None:
+        """Send a burst and note the injection, so that publications are in flight when the fault takes effect."""
+        await self._burst()
+        self.note_injection(*victims)
+
+    async def pick_brokers(self, count: int, coordinator: bool) -> list[str]:
+        """Return random brokers, the busiest coordinator first if `coordinator`."""
+        names = list(self.cluster.names)
+        self.random.shuffle(names)
+        if coordinator:
+            groups = await self.cluster.coordinated()
+            names.sort(key=lambda name: -groups.get(name, 0))
+        return names[:count]
+
+    async def expect_takeovers(self, victims: list[str]) -> Callable[[], Awaitable[None]]:
+        """Return a function that proves, when awaited later, that other brokers took over the victims' groups. Without
+        such groups nothing is to be proved."""
+        coordinated = await self.cluster.coordinated()
+        groups = sum(coordinated.get(name, 0) for name in victims)
+        others = [name for name in self.cluster.names if name not in victims]
+        before = await self.cluster.total("migratory_takeovers_total", others)
+
+        async def look() -> Observation:
+            now = await self.cluster.total("migratory_takeovers_total", others) - before
+            return now >= groups, f"{now:g}"
+
+        async def prove() -> None:
+            if groups:
+                await self.wait_until("takeovers by the others", f">= {groups}", look)
+
+        return prove
+
+    def kill_broker(self, name: str) -> None:
+        """Send SIGKILL. Prove it by the exit code and by the outcome of the next connection."""
+        broker = self.cluster.broker(name)
+        broker.process.kill()
+        self.prove_killed(name, broker.process.exit_code, (broker.host, broker.ports.clients))
+
+    def prove_killed(self, name: str, exit_code: int | None, address: tuple[str, int]) -> None:
+        self.prove(f"exit code of {name}", -9, exit_code)
+        self.prove(f"a connection to {name}", "refused", try_connection(*address))
+
+    async def wait_stopped(self, what: str, pids: list[int | None]) -> None:
+        """Prove that SIGSTOP stopped all these processes."""
+
+        async def look() -> Observation:
+            states = [process_state(pid) for pid in pids]
+            return set(states) == {"T"}, ", ".join(states)
+
+        await self.wait_until(f"state of {what}", "T", look, 5.0)
+
+
+def process_state(pid: int | None) -> str:
+    """Return the kernel's state letter: R, S, T (stopped), Z; empty when there is no such process."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
+
+
+def try_connection(host: str, port: int) -> str:
+    """Return the outcome of a new connection: "refused", "accepted" or "silence"."""
+    try:
+        with socket.create_connection((host, port), timeout=1.0):
+            return "accepted"
+    except ConnectionRefusedError:
+        return "refused"
+    except OSError:
+        return "silence"

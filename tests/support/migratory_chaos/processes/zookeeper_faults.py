@@ -1,0 +1,77 @@
+"""Faults of ZooKeeper processes: a follower, the leader, the majority or all members killed or frozen."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from migratory_local.cluster.zookeeper import ZooKeeperMember
+
+from migratory_chaos.engine import Fault, Observation
+from migratory_chaos.processes.scene import ProcessScene
+
+Members = Literal["follower", "leader", "majority", "all"]
+MEMBERS: tuple[Members, ...] = get_args(Members)
+ELECTION_SECONDS = 30.0
+"""Until another leader must be elected, or the old one must have noticed that it has no quorum."""
+
+
+@dataclass(frozen=True)
+class LoseMembers(Fault[ProcessScene]):
+    """Members killed, or frozen if `freeze`, for `seconds`. Killed members find their data at the next start."""
+
+    which: Members
+    freeze: bool
+    seconds: float
+
+    async def inject(self, scene: ProcessScene) -> None:
+        supervisor = scene.cluster.supervisor
+        victims = self._pick_members(scene, await scene.cluster.leader())
+        names = [member.name for member in victims]
+        for name in names:
+            supervisor.hold(name)
+        try:
+            await scene.start_injection(*names)
+            for member in victims:
+                if self.freeze:
+                    member.process.signal(signal.SIGSTOP)
+                    await scene.wait_stopped(member.name, [member.process.pid])
+                else:
+                    member.process.kill()
+                    address = (member.placement.address, member.port)
+                    scene.prove_killed(member.name, member.process.exit_code, address)
+            if self.which != "follower":
+                await self._prove_leader_lost(scene, names)
+            await asyncio.sleep(self.seconds)
+        finally:
+            for member in victims:
+                if self.freeze:
+                    member.process.signal(signal.SIGCONT)
+                supervisor.release(member.name)
+
+    def _pick_members(self, scene: ProcessScene, leader: ZooKeeperMember | None) -> list[ZooKeeperMember]:
+        members = list(scene.cluster.ensemble.members)
+        scene.random.shuffle(members)
+        match self.which:
+            case "leader":
+                return [leader] if leader is not None else members[:1]
+            case "follower":
+                return [member for member in members if member is not leader][:1]
+            case "majority":
+                return members[: len(members) // 2 + 1]
+            case "all":
+                return members
+
+    async def _prove_leader_lost(self, scene: ProcessScene, victims: list[str]) -> None:
+        """Prove that another member leads, or none when the quorum is lost."""
+        others = [member for member in scene.cluster.ensemble.members if member.name not in victims]
+        has_quorum = self.which == "leader"
+
+        async def look() -> Observation:
+            modes = await asyncio.gather(*(asyncio.to_thread(member.mode) for member in others))
+            leaders = [member.name for member, mode in zip(others, modes, strict=True) if mode == "leader"]
+            return bool(leaders) == has_quorum, ", ".join(leaders) or "none"
+
+        await scene.wait_until("leader", "another member" if has_quorum else "none", look, ELECTION_SECONDS)

@@ -1,0 +1,89 @@
+"""The timeline of the load: when every client was served again, and how many reconnected."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from migratory_chaos.kubernetes.load_program import KEYS
+from migratory_chaos.kubernetes.timeline import (
+    Moment,
+    clients_recovery,
+    count_reconnects,
+    find_unserved,
+    parse_timeline,
+)
+
+SUBSCRIBERS, PUBLISHERS = 6, 2
+
+
+def moments(count: int = 30, **changes: dict[int, float]) -> list[Moment]:
+    """One a second; 10 publications each, delivered to 3 within the second. `changes`: a key's values at seconds."""
+    found = []
+    for second in range(count):
+        values = {
+            "elapsed": float(second),
+            "connected": SUBSCRIBERS,
+            "publishers": PUBLISHERS,
+            "oldest": 0.1,
+            "published": 10.0 * second,
+            "acknowledged": 10.0 * second,
+            "received": 30.0 * second,
+            "expected": 30.0 * second,
+            "reconnects": 0.0,
+        }
+        for key, at in changes.items():
+            values[key] = at.get(second, values[key])
+        found.append(Moment(**values))
+    return found
+
+
+def recovery(found: list[Moment], began: float = 10.0, ended: float = 29.0) -> float | None:
+    return clients_recovery(found, began, ended, SUBSCRIBERS, PUBLISHERS)
+
+
+def test_clients_recovery_is_zero_when_nothing_was_wrong() -> None:
+    assert recovery(moments()) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("connected", 5.0, "1 subscribers have no broker"),
+        ("publishers", 0.0, "2 publishers have no broker"),
+        ("oldest", 2.1, "a publication waits for 2.1 s"),
+        ("received", 300.0, "behind"),
+    ],
+)
+def test_clients_recovery_lasts_until_nothing_is_wrong(key: str, value: float, said: str) -> None:
+    changes: dict[str, Any] = {key: dict.fromkeys((13, 14, 15), value)}
+    found = moments(**changes)
+    assert recovery(found) == 6.0, "from the injection at 10 until the entry at 16"
+    assert recovery(found, began=20.0) == 0.0
+    (wrong,) = find_unserved(found, 14, SUBSCRIBERS, PUBLISHERS)
+    assert said in wrong or wrong.endswith("deliveries are behind")
+
+
+def test_deliveries_are_behind_after_their_limit_only() -> None:
+    found = moments(received={14: 30.0 * 13})
+    assert find_unserved(found, 14, SUBSCRIBERS, PUBLISHERS) == []
+    late = moments(received={14: 30.0 * 12 - 1})
+    assert find_unserved(late, 14, SUBSCRIBERS, PUBLISHERS) == ["1 deliveries are behind"]
+
+
+def test_clients_recovery_is_none_when_clients_are_unserved_at_the_end() -> None:
+    assert recovery(moments(connected=dict.fromkeys(range(25, 30), 4.0))) is None
+    assert recovery(moments(connected=dict.fromkeys(range(25, 29), 4.0))) == 19.0
+
+
+def test_count_reconnects_counts_between_two_times() -> None:
+    counts = {second: 0.0 if second < 5 else 4.0 if second < 12 else 9.0 for second in range(30)}
+    assert count_reconnects(moments(reconnects=counts), 10.0, 20.0) == 5
+    assert count_reconnects(moments(reconnects=counts), 2.0, 11.5) == 4
+    assert count_reconnects([], 2.0, 11.5) == 0
+
+
+def test_parse_timeline_rejects_entries_of_another_length() -> None:
+    assert parse_timeline([[float(number) for number in range(len(KEYS))]])[0].elapsed == 0.0
+    with pytest.raises(ValueError, match="must have the keys"):
+        parse_timeline([[1.0, 2.0]])
