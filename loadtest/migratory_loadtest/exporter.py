@@ -1,4 +1,4 @@
-"""The /metrics of one worker, under the names of docs/metrics.md.
+"""The /metrics of one worker, under the names of docs/reference/metrics.md.
 
 The worker's own event loop serves it, so that a scrape sees a consistent state. Lost, duplicate and reordered
 deliveries are exported by one worker as the verifier found them at the end of the run. The rest is live.

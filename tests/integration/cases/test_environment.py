@@ -157,7 +157,7 @@ def old_java(home: Path) -> str:
 
 
 def lines(commands: Commands) -> list[tuple[int, list[str]]]:
-    """Every command that needs Java, with the exit code that it has without (docs/reports.md)."""
+    """Every command that needs Java, with the exit code that it has without (docs/how-to/reports.md)."""
     file, samples = commands.file(), write_parquet(recording(), commands.folder / "samples")
     return [
         (2, ["up", "-f", file, "--workdir", str(commands.folder / "work")]),

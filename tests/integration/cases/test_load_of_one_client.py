@@ -97,7 +97,8 @@ async def test_a_client_that_does_not_read_is_closed_at_its_limit_and_delays_no_
     found = [position((await again.receive("message"))["position"])[1] for _ in range(100)]
     assert found == list(range(begin + COUNT - 99, begin + COUNT + 1))
     again.writer.transport.abort()
-    # what a healthy reader notices of a stalled one is measured by hand (docs/cases.md): here, that it is not held up
+    # what a healthy reader notices of a stalled one is measured by hand (docs/contributing/cases.md): here, that it is
+    # not held up
     assert together[len(together) * 99 // 100] < alone[len(alone) * 99 // 100] + 1.0
 
 

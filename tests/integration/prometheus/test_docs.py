@@ -1,4 +1,4 @@
-"""docs/prometheus-source.md is right: its example and its SQL run, on a real server."""
+"""docs/reference/prometheus-source.md is right: its example and its SQL run, on a real server."""
 
 from __future__ import annotations
 

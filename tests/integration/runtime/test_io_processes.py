@@ -248,5 +248,5 @@ async def test_a_fenced_broker_has_no_clients_in_time_even_if_a_process_hangs(br
             brokers[other].signal(signal.SIGCONT)
     assert codes == {4004: 5, 1006: 5}
     assert died["pid"] == hangs
-    assert died["time"] - fenced["time"] < 4.0  # a session: what its time for fencing must leave (docs/replication.md)
+    assert died["time"] - fenced["time"] < 4.0  # the fencing time leaves a session (Fencing, replication.md)
     await poll_apart(alone.ready, "it hears the others, and takes clients again", 60)

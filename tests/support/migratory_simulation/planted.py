@@ -27,7 +27,8 @@ WITHOUT_ASSERTIONS = Edit("context.must", "if not condition: ...", "")
 
 @dataclass(frozen=True)
 class PlantedFault:
-    """A deliberate mistake: its edits and the invariants that it should break, as docs/replication.md numbers them."""
+    """A deliberate mistake: its edits and the invariants that it should break, as docs/concepts/replication.md numbers
+    them."""
 
     name: str
     area: str

@@ -25,7 +25,7 @@ def test_every_promise_names_its_tests() -> None:
 def test_a_named_test_exists(name: str) -> None:
     file, _, test = name.partition("::")
     path = ROOT / "tests" / file
-    assert path.is_file(), f"docs/guarantees.md names tests/{file}"
+    assert path.is_file(), f"docs/concepts/guarantees.md names tests/{file}"
     if test:
         assert re.search(rf"^\s*(?:async )?def {test}\(", path.read_text("utf-8"), re.M), f"{file} has no {test}"
 

@@ -1,6 +1,6 @@
 """Publishing with QoS 1: publications that await their answers, and when they are sent again.
 
-The publisher's side of docs/replication.md, "Normal case", 1 and 2:
+The publisher's side of docs/concepts/replication.md, "Normal case", 1 and 2:
 - Ids rise by one per topic, from 1. An id is issued once and stands for one payload.
 - Every publication carries the *mark*: the lowest issued id of its topic that is neither answered nor given up, at the
   time of this sending. It is the first key of `TopicQueue.pending`. `_publish` computes it, and nothing stores it.

@@ -1,4 +1,4 @@
-"""The client core: the state machine of one client, and everything that every client does (docs/protocol.md).
+"""The client core: the state machine of one client, and everything that every client does (docs/reference/protocol.md).
 
     core = ClientCore(servers, random, client="c1", publisher="p1")     # servers: parse_servers([...])[0]
     for effect in core.step(event, now): ...                            # events and effects: events.py
