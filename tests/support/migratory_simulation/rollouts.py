@@ -93,7 +93,7 @@ class Rollouts:
         # With one copy no listed broker may ever end by that count; its own report decides.
         if process.logic.drained and (world.options.min_copies == 1 or world.internal.may_lose(process)):
             world.process_ends(process, "leaves for good")
-            world.coverage["brokers remaining"] += 1
+            world.coverage["brokers left"] += 1
             return
         world.scheduler.after(LOOK * self._tempo, self._leaves, process)
 
