@@ -106,7 +106,7 @@ def slices(attempted: list[tuple[float, str]], length: float = SLICE) -> list[in
     "--plot", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Draw both scenarios as a PNG."
 )
 def main(clients: int, plot: Path | None) -> None:
-    """Show when the clients of a lost broker reconnect."""
+    """Show when the clients of a lost broker reconnect, computed on a virtual clock."""
     shown: dict[CapacityScenario, list[int]] = {}
     lengths: dict[CapacityScenario, float] = {"killed": SLICE, "away": 1.0}
     for scenario, length in lengths.items():

@@ -13,7 +13,7 @@ from benchmarks.protocols.base import ClientProtocol, Conversation, RefusedBySer
 
 
 class _ProductSubscriber(Conversation):
-    """Subscribes to one topic, and checks that a resume is complete."""
+    """A subscriber of one topic, which checks that a resume is complete."""
 
     def __init__(self, client: str, topic: str, after: Position | None) -> None:
         self._client = client
@@ -42,7 +42,7 @@ class _ProductSubscriber(Conversation):
 
 
 class _ProductPublisher(Conversation):
-    """Publishes with ids that rise per topic; the mark is the lowest id without an answer."""
+    """A publisher whose ids rise per topic. Its mark is the lowest id without an answer."""
 
     def __init__(self, client: str) -> None:
         self._client = client

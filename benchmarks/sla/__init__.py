@@ -1,7 +1,9 @@
-"""How fast samples are read and reports made, and in how much memory: `python -m benchmarks.sla` (`make bench-sla`).
+"""The benchmark of SLA reports: how fast samples are read, how fast reports are made, and with how much memory.
 
-samples.py    samples as load workers export them, with their truth
-backfill.py   these in a real Prometheus, and as the recorder's Parquet files
+`python -m benchmarks.sla` (`make bench-sla`) runs it.
+
+samples.py    samples as load workers export them, and the sums that a report of them must find
+backfill.py   the same samples in a real Prometheus, and in Parquet files as the recorder writes them
 reading.py    the reader alone: samples per second of one process, by each interface
-jobs.py       a whole report in a process of its own, its time and the memory of driver, executors and Python workers
+jobs.py       a whole report in a process of its own: its time, and the memory of driver, executors and Python workers
 """

@@ -1,4 +1,5 @@
-"""`python -m benchmarks.sla`: the reader alone, then reports of growing sizes. Ends 1 when a goal is missed."""
+"""`python -m benchmarks.sla`: measure the reader alone, then reports of growing sizes. Exit with 1 when a goal is
+missed."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ WORKERS = 14  # 10,710 series
 def main(
     millions: str, cores: str, sources: tuple[str, ...], data: Path | None, rounds: int, json_path: Path | None
 ) -> None:
-    """How fast samples are read and reports made, and in how much memory. Needs prometheus and promtool."""
+    """Measure how fast samples are read and reports are made, and with how much memory. Needs prometheus and
+    promtool."""
     console = Console()
     with ExitStack() as stack:
         if data is None:
@@ -89,7 +91,7 @@ def run(
 
 
 def made(folder: Path, make: Any, console: Console) -> None:
-    """Makes the folder unless it was made to its end before."""
+    """Make the folder, unless an earlier run has made it completely."""
     done = folder.with_suffix(".done")
     if not done.exists():
         console.print(f"making {folder}", highlight=False, soft_wrap=True)

@@ -1,6 +1,6 @@
-"""The samples in a real Prometheus (by promtool, block by block) and in Parquet files as the recorder writes.
+"""Write the samples of a fleet into a real Prometheus (with promtool, block by block), and into Parquet files.
 
-promtool reads its input once per block, so it is given one block at a time: its time is then linear.
+promtool reads its whole input once per block. It is given one block at a time, so that its time is linear.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from benchmarks.sla.samples import Block, Fleet
 
 
 def prometheus_blocks(fleet: Fleet, folder: Path) -> None:
-    """Makes `folder` a data folder of Prometheus. Needs promtool; a text file of one block at a time lies beside it."""
+    """Make `folder` a data folder of Prometheus. Needs promtool, whose input is a temporary text file beside the
+    folder."""
     folder.mkdir(parents=True, exist_ok=True)
     text = folder.with_suffix(".openmetrics")
     prefixes = pa.array([f"{one.text} " for one in fleet.series])
@@ -44,7 +45,7 @@ def _write_text(file: BinaryIO, prefixes: pa.Array, block: Block) -> None:
 
 
 def parquet_files(fleet: Fleet, folder: Path, rows: int = 2_000_000) -> None:
-    """Files in the order of time, as the recorder writes them."""
+    """Write the samples as Parquet files of about `rows` rows in the order of time, as the recorder writes them."""
     folder.mkdir(parents=True, exist_ok=True)
     metrics = pa.array([one.metric for one in fleet.series])
     labels = pa.array([list(one.labels) for one in fleet.series], type=SCHEMA.field("labels").type)

@@ -1,4 +1,4 @@
-"""A whole SLA report in a process of its own: its time, and the memory of it and all that it started."""
+"""The measurement of a whole SLA report in a process of its own: its time, and the memory of all its processes."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ _EVERY = 0.25  # seconds between two looks at memory
 
 @dataclass(slots=True)
 class Row:
-    """Seconds, bytes. `memory` is the highest sum of PSS of driver, executors and Python workers at one moment, `cpu`
-    the seconds of all of them: on a machine with other work that is what tells sizes apart."""
+    """The result of one report. `memory` is bytes: the highest sum of PSS of driver, executors and Python workers at
+    one moment. `seconds` is the wall-clock time. `cpu` is the CPU seconds of all these processes, by which sizes can be
+    compared on a busy machine."""
 
     source: str
     samples: int
@@ -32,8 +33,11 @@ class Row:
 
 
 def measure(fleet: Fleet, source: str, place: str, cores: int, work: Path) -> Row:
-    """`source` is "prometheus" (place: its URL) or "parquet" (place: the folder). Raises RuntimeError when the report
-    fails or does not tell the truth."""
+    """Make a report of the fleet's samples, check it, and return its costs.
+
+    `source` is "prometheus" (`place` is its URL) or "parquet" (`place` is the folder). Raise RuntimeError when the
+    report fails, or its counts differ from the samples.
+    """
     work.mkdir(parents=True, exist_ok=True)
     result = work / "report.json"
     command = [
@@ -82,7 +86,7 @@ def _compare(fleet: Fleet, report: dict[str, Any]) -> None:
 
 
 def _memory(pid: int) -> int:
-    """PSS of a process and all below it: what forked workers share counts once."""
+    """Return the bytes of PSS of a process and its descendants. Memory that forked workers share counts once."""
     try:
         return machine.pss([pid])
     except (FileNotFoundError, ProcessLookupError):
@@ -91,7 +95,7 @@ def _memory(pid: int) -> int:
 
 
 def _cpu(pid: int) -> float:
-    """Seconds of a process and all below it."""
+    """Return the CPU seconds of a process and its descendants."""
     try:
         return machine.cpu([pid]).total
     except (FileNotFoundError, ProcessLookupError):

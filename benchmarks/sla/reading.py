@@ -1,4 +1,4 @@
-"""The reader alone, without Spark: samples per second of one process, and what it costs the server."""
+"""The measurement of the reader alone, without Spark: samples per second of one process, and the server's CPU time."""
 
 from __future__ import annotations
 
@@ -57,7 +57,10 @@ class _Told(msgspec.Struct):
 
 
 def measure(fleet: Fleet, url: str, server: int, interface: str, shape: str) -> Row:
-    """Raises RuntimeError when what was read is not what is there."""
+    """Read all samples of the fleet from the server (URL, process id `server`), and return the costs.
+
+    Raise RuntimeError when the samples read are not those of the fleet.
+    """
     before = cpu([server])
     command = [sys.executable, "-c", _CHILD, url, MATCHERS, interface, shape, str(START_MS), str(fleet.end_ms + 1)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

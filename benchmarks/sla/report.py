@@ -1,4 +1,5 @@
-"""The process that `jobs.py` measures: a report of all samples, read as `migratory sla report` reads them."""
+"""The process that `jobs.py` measures. It makes a report of all samples, which it reads as `migratory sla report`
+does."""
 
 from __future__ import annotations
 

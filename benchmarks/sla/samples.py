@@ -1,8 +1,8 @@
-"""Samples as a fleet of load workers would export them, with their truth: the input of every measurement here.
+"""Samples as a fleet of load workers would export them, and the sums that a report of them must find.
 
-A worker exports per broker a latency histogram (with the bounds that the product uses), counters of deliveries, and one
-of what was expected. Deliveries per scrape are drawn; a bucket holds a fixed share of them, rounded down, so that
-counters rise and are whole. Everything follows from a seed. Memory: one block of time at once.
+Each worker exports a latency histogram per broker (with the bounds that the product uses), counters of deliveries, and
+a counter of expected deliveries. The deliveries between two scrapes are random, drawn from the seed. A bucket holds a
+fixed share of them, rounded down, so that counters rise and are whole numbers. Memory holds one block of time at once.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ class Series:
 
 @dataclass(slots=True)
 class Block:
-    """A stretch of time: `times` in ms, `values[series, time]`."""
+    """The samples of a stretch of time: `times` in ms, `values[series, time]`."""
 
     times: npt.NDArray[np.int64]
     values: npt.NDArray[np.int64]
 
     def pieces(self, scrapes: int) -> Iterator[Block]:
-        """The same in stretches of at most `scrapes` times."""
+        """Divide the block into blocks of at most `scrapes` times."""
         for first in range(0, len(self.times), scrapes):
             yield Block(self.times[first : first + scrapes], self.values[:, first : first + scrapes])
 
 
 @dataclass(slots=True)
 class Fleet:
-    """`workers` * about 650 series, sampled `scrapes` times."""
+    """Load workers, each with about 650 series, that are scraped `scrapes` times."""
 
     workers: int
     scrapes: int
@@ -75,8 +75,8 @@ class Fleet:
         return START_MS + (self.scrapes - 1) * STEP_MS
 
     def blocks(self) -> Iterator[Block]:
-        """All samples, two hours at once, as in a block of Prometheus's. What is drawn depends on where blocks end, so
-        every user has to go by these: smaller ones are their `pieces`."""
+        """Generate all samples in blocks of two hours, like those of Prometheus. The random values depend on where
+        blocks end, so a user who needs smaller blocks must divide these with `pieces`."""
         random = np.random.default_rng(self.seed)
         sources = np.array([one.source for one in self.series])
         shares = np.array([one.share for one in self.series])
@@ -92,7 +92,7 @@ class Fleet:
             yield Block(times, np.floor(running[sources] * shares[:, None]).astype(np.int64))
 
     def truth(self) -> dict[str, int]:
-        """What each metric rose by, over all its series."""
+        """Return by metric how much its series rose in total."""
         last: npt.NDArray[np.int64] | None = None
         for block in self.blocks():
             last = block.values[:, -1]

@@ -1,4 +1,4 @@
-"""A real Prometheus over a folder of backfilled data, for a benchmark's time."""
+"""A real Prometheus that serves a folder of backfilled data while a benchmark runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ START_LIMIT = 120.0
 
 @contextmanager
 def prometheus(folder: Path) -> Iterator[tuple[str, int]]:
-    """URL and process id. What is old is kept, and blocks stay as they were made."""
+    """Run Prometheus on a folder of data, and yield its URL and process id. It deletes no old data and compacts no
+    blocks."""
     (port,) = free_ports(1)
     config = folder.with_suffix(".yml")
     config.write_text("{}\n")

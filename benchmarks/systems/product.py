@@ -23,7 +23,7 @@ _PORTS = itertools.cycle(random.sample(range(20_000, 32_000, 400), 30))
 
 
 class UnsupportedField(Exception):
-    """The product does not support a field of the requested cluster file."""
+    """A field of the requested cluster file that the product does not support."""
 
 
 def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

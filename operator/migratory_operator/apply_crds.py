@@ -14,7 +14,10 @@ from migratory_operator.api.kubernetes import ApiError, KubernetesApi
 
 
 async def apply_crds(api: KubernetesApi) -> None:
-    """:raises ApiError: a definition was rejected, or there was no answer."""
+    """Apply the custom resource definitions of this release.
+
+    :raises ApiError: if a definition was rejected, or there was no answer.
+    """
     for crd in (cluster_crd(), report_crd()):
         await api.apply_definition(crd)
         print(f"{crd['metadata']['name']} is up to date")

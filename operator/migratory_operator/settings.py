@@ -13,7 +13,7 @@ class SettingsError(Exception):
 
 @dataclass(frozen=True)
 class OperatorSettings:
-    """Settings that the installation decides."""
+    """The settings that the installation of the operator decides."""
 
     broker_image: str
     zookeeper_image: str
@@ -40,7 +40,10 @@ _POLICIES = ("Always", "IfNotPresent", "Never")
 
 
 def read_settings(environment: Mapping[str, str] = os.environ) -> OperatorSettings:
-    """:raises SettingsError: a variable is missing or invalid."""
+    """Return the settings from environment variables.
+
+    :raises SettingsError: if a variable is missing or invalid.
+    """
     policy = environment.get(f"{_PREFIX}PULL_POLICY", "IfNotPresent")
     if policy not in _POLICIES:
         raise SettingsError(f"{_PREFIX}PULL_POLICY: {policy!r} is not allowed; allowed: {', '.join(_POLICIES)}")

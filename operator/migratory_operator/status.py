@@ -43,7 +43,10 @@ def format_time(time: datetime) -> str:
 
 
 def parse_time(text: str) -> datetime:
-    """:raises ValueError: not a time as `format_time` writes it."""
+    """Return the time that `format_time` wrote as `text`.
+
+    :raises ValueError: if it is not in that form.
+    """
     return datetime.strptime(text, _TIME_FORMAT).replace(tzinfo=UTC)
 
 

@@ -26,7 +26,10 @@ Threshold = Annotated[float, Duration("1ms", "1h")]
 
 
 def check_zone(zone: str) -> None:
-    """:raises PydanticCustomError: the tz database has no such zone."""
+    """Check that the tz database has a time zone.
+
+    :raises PydanticCustomError: if it has none of that name.
+    """
     try:
         ZoneInfo(zone)
     except (ValueError, OSError, ZoneInfoNotFoundError) as error:
@@ -172,7 +175,10 @@ class ContradictoryObjectives(ValueError):
 
 
 def check_objectives(objectives: Sequence[Objective]) -> None:
-    """:raises ContradictoryObjectives: two objectives contradict each other."""
+    """Check that objectives do not contradict each other.
+
+    :raises ContradictoryObjectives: if they do.
+    """
     errors = [
         f"objective {objectives[index].name!r}: {field} {value!r} is not allowed; allowed: {allowed}"
         for index, field, value, allowed in find_contradictions(objectives)

@@ -14,7 +14,7 @@ HAS_WHEELS = sys.platform == "linux" and platform.machine() == "x86_64"
 
 @pytest.fixture(scope="session")
 def atheris() -> None:
-    """For tests that start a fuzzer: skipped where there can be none."""
+    """Skip a test that starts a fuzzer where atheris cannot run."""
     if not HAS_WHEELS:
         pytest.skip(f"platform: atheris has no wheels for {sys.platform} on {platform.machine()}")
     if importlib.util.find_spec("atheris") is None:

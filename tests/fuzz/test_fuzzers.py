@@ -31,7 +31,7 @@ def test_short_campaign_finds_nothing(name: str, tmp_path: Path) -> None:
 
 @pytest.fixture
 def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, int], campaign.Outcome]:
-    """Fuzzes tests/fuzz/planted/NAME.py for at most so many seconds."""
+    """Return a function that fuzzes tests/fuzz/planted/NAME.py for a limited number of seconds."""
     monkeypatch.syspath_prepend(str(FOLDER))
     monkeypatch.setenv("PYTHONPATH", str(FOLDER))
 

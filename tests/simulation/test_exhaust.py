@@ -19,7 +19,7 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def begun(publications: int = 2) -> UntimedCluster:
-    """A small cluster whose publications have just been sent."""
+    """Return a small cluster whose publications have just been sent."""
     small = UntimedCluster(3, 2, publications, restart=True)
     go_on(small, lambda: small.ready and not small.choices())
     small.begin()
@@ -27,7 +27,7 @@ def begun(publications: int = 2) -> UntimedCluster:
 
 
 def go_on(small: UntimedCluster, finished: Callable[[], bool]) -> None:
-    """In the order of sending."""
+    """Run the cluster until `finished`, in the order in which messages were sent."""
     while not finished():
         if choices := small.choices():
             small.take(choices[0])
@@ -37,7 +37,7 @@ def go_on(small: UntimedCluster, finished: Callable[[], bool]) -> None:
 
 
 def until(small: UntimedCluster, both: tuple[str, str]) -> tuple[Choice, Choice]:
-    """Go on until two things of these kinds, at different brokers, are under way."""
+    """Run the cluster until two events of these kinds are in flight at different brokers. Return both."""
     for _ in range(200):
         found = [next((choice for choice in small.choices() if choice[0] == kind), None) for kind in both]
         one, other = found
@@ -56,7 +56,8 @@ def test_search_survives_one_crash_at_every_step() -> None:
 
 
 def test_search_ends_when_a_history_is_lost() -> None:
-    """The owner and another of three end after everything is answered: what is left is a new history, empty."""
+    """Two of three brokers, the coordinator among them, crash after all publications were answered. A new, empty
+    history begins."""
     small = UntimedCluster(3, 2, 1, restart=True, safe=False)
     go_on(small, lambda: small.ready and not small.choices())
     small.begin()
@@ -105,7 +106,7 @@ def test_equivalent_orders_reach_the_same_state() -> None:
 
 
 def test_fingerprint_changes_with_every_part_of_the_state() -> None:
-    """Each of these alone gives the state another print."""
+    """Each of these changes alone gives the state another fingerprint."""
     still = Prints().of(begun())
     assert Prints().of(begun()) == still
     taken = begun()
@@ -132,7 +133,7 @@ def test_endless_run_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("kind", STRIKES)
 def test_search_injects_every_kind_of_fault(kind: str) -> None:
-    """Transactions are under way while the cluster starts, not when it runs."""
+    """The search injects faults from the start on, because transactions are in flight only while the cluster starts."""
     bounds = Bounds(publications=1, kinds=(kind,), from_start=True)
     found = Search(bounds)
     while found.todo and not found.did[kind]:

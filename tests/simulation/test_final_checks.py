@@ -18,7 +18,7 @@ from migratory_simulation.world import World
 
 @pytest.fixture
 def world() -> World:
-    """A cluster that has seen no fault, and in which everything is done."""
+    """Return a cluster that has seen no fault, and in which everything is done."""
     drawn = draw_options(16, "short")
     assert drawn.final_checks
     roomy = replace(drawn, messages_per_topic=60, min_age=0.0, max_age=600.0, max_bytes=1_000_000)

@@ -19,7 +19,7 @@ WINDOW = 36.0
 
 @pytest.fixture(scope="module")
 def world() -> World:
-    """A cluster that has seen no fault. Nothing was evicted, and nobody forgotten."""
+    """Return a cluster that has seen no fault. Nothing was evicted, and no publisher forgotten."""
     drawn = draw_options(16, "short")
     roomy = replace(drawn, messages_per_topic=1000, min_age=0.0, max_age=600.0, max_bytes=1_000_000)
     quiet = World(replace(roomy, plan=Plan(drawn.plan.safe, ()), duplicate_window=WINDOW))
@@ -57,7 +57,7 @@ def test_reset_of_a_client_that_could_resume_is_a_violation(world: World) -> Non
 
 
 def a_publisher(world: World) -> tuple[Process, Process, str, str]:
-    """The coordinator and another broker of a group, with a topic in it and a publisher in its table."""
+    """Return the coordinator and another broker of group 0, one of its topics, and a publisher in the topic's table."""
     record = world.internal.latest[0]
     owner = world.internal.process_of(record.owner)
     assert owner is not None

@@ -14,7 +14,7 @@ from migratory_simulation.world import World, run_seed
 
 @pytest.fixture
 def options() -> Options:
-    """Nothing but a rolling restart, which begins just before the world heals."""
+    """Return options with a single fault: a rolling restart, which begins just before the world heals."""
     drawn = draw_options(1, "short")
     plan = Plan(True, ((drawn.faults_end - 0.05, RollingRestart(0.6, 0.1)),))
     return replace(drawn, plan=plan, on_history_loss="reset")

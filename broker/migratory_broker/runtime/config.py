@@ -31,7 +31,8 @@ class _Section(Struct, frozen=True, forbid_unknown_fields=True, rename="camel", 
 
 
 class ZooKeeperSection(_Section, frozen=True):
-    """`servers` in the syntax of ZooKeeper's clients. `start_timeout`: how long a starting broker waits for them."""
+    """The ZooKeeper ensemble. `servers` is in the syntax of ZooKeeper's clients. `start_timeout` is how long a starting
+    broker waits for one of them."""
 
     servers: Annotated[str, Meta(min_length=1)]
     session_timeout: Annotated[float, Meta(ge=1, le=60)] = 4.0
@@ -52,7 +53,8 @@ class TopicsSection(_Section, frozen=True):
 
 
 class LimitsSection(_Section, frozen=True):
-    """`connects_per_second` counts over all listeners; `handshake` begins at TCP accept."""
+    """The limits of a broker and of each client. `connects_per_second` counts over all listeners; `handshake` is
+    seconds from the TCP accept."""
 
     connects_per_second: Count = 5000
     max_payload: Annotated[int, Meta(ge=0, le=67_108_864)] = 1_048_576

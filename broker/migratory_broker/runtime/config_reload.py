@@ -21,7 +21,8 @@ CHECK_INTERVAL = 2.0
 
 
 class ConfigReloader:
-    """Checks the file and calls `on_change` with the configuration when `brokers` or `leaving` changed."""
+    """A watcher of the configuration file. It calls `on_change` with the configuration when `brokers` or `leaving`
+    changed."""
 
     def __init__(
         self, path: Path, config: BrokerConfig, name: str, log: Log, on_change: Callable[[BrokerConfig], None]

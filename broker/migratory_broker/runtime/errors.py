@@ -15,7 +15,7 @@ class BrokerError(Exception):
 
 
 class ConfigError(BrokerError):
-    """The configuration or the command line is wrong."""
+    """A configuration or a command line that is wrong."""
 
     code = EXIT_CONFIG
 

@@ -20,7 +20,7 @@ def length_prefix(data: bytes) -> bytes:
 
 
 class Deframer:
-    """Splits received bytes into messages. `limit`: bytes of the longest allowed message; may change."""
+    """A parser of received bytes into messages. `limit` is the bytes of the longest allowed message, and may change."""
 
     __slots__ = ("_buffer", "_needed", "limit")
 

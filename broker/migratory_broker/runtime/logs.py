@@ -20,7 +20,7 @@ LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
 class Log:
-    """Writes log lines: `log(level, event, **fields)`. Fields are plain data; other values are written as their
+    """A writer of log lines: `log(level, event, **fields)`. Fields are plain data; other values are written as their
     `str`."""
 
     def __init__(

@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class BrokerStatusPage:
-    """A broker's report about itself."""
+    """A broker's status page, as far as the operator uses it."""
 
     ready: bool
     zookeeper_connected: bool
@@ -42,7 +42,10 @@ class BrokerStatusPage:
 
     @classmethod
     def read(cls, page: Mapping[str, Any]) -> BrokerStatusPage:
-        """:raises KeyError, TypeError, ValueError: not a status page."""
+        """Return the status page from its JSON.
+
+        :raises KeyError, TypeError, ValueError: if it is not a status page.
+        """
         logic, edge = page["logic"], page["edge"]
         coordinated = [group for group in logic["groups"] if group["role"] == "coordinator"]
         return cls(

@@ -123,7 +123,10 @@ def _budget(name: str, owner: ResourceOwner) -> Object:
 def _stateful_set(
     name: str, cluster: KubernetesCluster, owner: ResourceOwner, read: dict[str, str], settings: OperatorSettings
 ) -> Object:
-    """:param read: configuration whose change replaces the pods."""
+    """Return the StatefulSet of the brokers.
+
+    :param read: configuration whose change replaces the pods.
+    """
     spec = cluster.spec.brokers
     # The URL is read first, so that a missing file stops the broker instead of advertising 0.0.0.0.
     command = (

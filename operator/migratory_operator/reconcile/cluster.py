@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 
 class ClusterReconciler:
-    """Observes a cluster, and carries out what is decided about it."""
+    """The reconciler of clusters. It observes a cluster, and carries out what `decide` decides about it."""
 
     def __init__(
         self,

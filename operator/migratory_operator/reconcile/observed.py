@@ -16,7 +16,7 @@ ObjectKey = tuple[str, str]
 
 @dataclass(frozen=True)
 class ObservedCluster:
-    """Plain data from which everything about the cluster is decided."""
+    """The plain data from which the operator decides everything about a cluster."""
 
     resource: Object
     now: datetime
@@ -70,5 +70,5 @@ class ObservedCluster:
 
 
 def key_of(item: Object) -> ObjectKey:
-    """Return kind and name of an object."""
+    """Return the kind and the name of an object."""
     return item["kind"], item["metadata"]["name"]

@@ -76,7 +76,10 @@ def decide(observed: ObservedReport, settings: OperatorSettings) -> ReportPlan:
 
 
 def _run(observed: ObservedReport, deadline: timedelta, create: tuple[Object, ...] = ()) -> ReportPlan:
-    """:param create: the objects of the run, if there is no Job."""
+    """Return the plan for a report whose run has begun, or begins now.
+
+    :param create: the objects of the run, if there is no Job.
+    """
     start_time = observed.status.get("startTime")
     started = observed.now if start_time is None else parse_time(start_time)
     if (failure := find_failure(observed, deadline, started)) is not None:

@@ -167,7 +167,7 @@ def _disruption(status: Mapping[str, object]) -> str:
 
 
 def _terminated_state(status: Mapping[str, object]) -> Object:
-    """Return how the container ended; empty while it runs."""
+    """Return the `terminated` state of a pod's container, {} while it runs."""
     containers = status.get("containerStatuses")
     for container in containers if isinstance(containers, list) else ():
         terminated: Object = container.get("state", {}).get("terminated") or {}
@@ -177,6 +177,6 @@ def _terminated_state(status: Mapping[str, object]) -> Object:
 
 
 def _last_lines(terminated: Object) -> str:
-    """Return the end of what the pod logged last."""
+    """Return the last four lines that the pod logged, as one line of at most 600 characters."""
     lines = [line.strip() for line in str(terminated.get("message", "")).splitlines() if line.strip()]
     return " | ".join(lines[-4:])[-600:]

@@ -27,7 +27,7 @@ class UnresolvableReport(Exception):
 
 @dataclass(frozen=True)
 class ResolvedReport:
-    """Everything that a run needs to know."""
+    """The settings of one run: those of the report's spec, and of its cluster where the spec gives none."""
 
     cluster: str
     prometheus: PrometheusSpec
@@ -39,7 +39,10 @@ class ResolvedReport:
 
 
 def resolve_report(resource: Object, cluster: Object | None) -> ResolvedReport:
-    """:raises UnresolvableReport: the spec is invalid, or the cluster is missing, invalid or without Prometheus."""
+    """Return the settings of a report's run.
+
+    :raises UnresolvableReport: if the spec is invalid, or the cluster is missing, invalid or without Prometheus.
+    """
     spec = _read_spec(resource)
     if cluster is None:
         message = f"MigratoryCluster {spec.cluster} does not exist in this namespace"

@@ -1,4 +1,4 @@
-"""Decides when a cluster is due for a report, and which old ones are deleted; pure.
+"""When a cluster gets a scheduled report, and which old reports are deleted. Pure.
 
 A slot is a time of the schedule. A report's name contains its slot, so a slot never gets two reports. Of missed slots
 only the newest gets a report. The next slot waits until the previous report has ended.
@@ -35,7 +35,10 @@ class ScheduleDecision:
 def decide_schedule(
     cluster: Object, sla: KubernetesSlaSpec, reports: Sequence[Object], now: datetime
 ) -> ScheduleDecision:
-    """:param reports: all reports about this cluster."""
+    """Return the scheduled reports of a cluster to create and to delete now.
+
+    :param reports: all reports about this cluster.
+    """
     owner = ResourceOwner.of(cluster)
     scheduled = [
         report

@@ -63,7 +63,7 @@ class OperatorMetrics:
         self._changes.labels("replace").inc(replaced)
 
     def record_status(self, namespace: str, name: str, status: Object) -> None:
-        """Set the gauges of a cluster from its status."""
+        """Set the gauges of a cluster (its conditions and its number of ready brokers) from its status."""
         self._condition_types.setdefault((namespace, name), set())
         self.set_conditions(namespace, name, status["conditions"])
         self._ready.labels(namespace, name).set(status.get("readyBrokers", 0))

@@ -45,7 +45,7 @@ class ResourceAmounts(ResourceModel):
 
 
 class PodResources(ResourceModel):
-    """`spec.brokers.resources` and `spec.zookeeper.resources`."""
+    """CPU and memory of each pod: `spec.brokers.resources` and `spec.zookeeper.resources`."""
 
     requests: ResourceAmounts = Field(
         default=ResourceAmounts(), description="Resources that the scheduler reserves for each pod"
@@ -76,7 +76,7 @@ class ExposeSpec(ResourceModel):
 
 
 class KubernetesBrokersSpec(BrokersSpec):
-    """`spec.brokers` on Kubernetes."""
+    """`spec.brokers` with the fields that only Kubernetes gives a meaning."""
 
     resources: PodResources = Field(default=BROKER_RESOURCES, description="Resources of each broker's pod")
     expose: ExposeSpec = Field(default=ExposeSpec(), description="How clients outside of Kubernetes reach the brokers")
@@ -86,7 +86,7 @@ class KubernetesBrokersSpec(BrokersSpec):
 
 
 class StorageSpec(ResourceModel):
-    """`spec.zookeeper.storage`."""
+    """The volumes of the ZooKeeper members: `spec.zookeeper.storage`."""
 
     size: Annotated[int, ByteSize("64Mi", "1Ti")] = Field(
         default=2**30, description="Size of each member's volume; immutable"
@@ -101,7 +101,7 @@ class StorageSpec(ResourceModel):
 
 
 class KubernetesZooKeeperSpec(ZooKeeperSpec):
-    """`spec.zookeeper` on Kubernetes."""
+    """`spec.zookeeper` with the fields that only Kubernetes gives a meaning."""
 
     external: Annotated[str, PatternText(ADDRESSES, 1024, "host:port,host:port")] | None = Field(
         default=None,
@@ -116,7 +116,7 @@ class KubernetesZooKeeperSpec(ZooKeeperSpec):
 
 
 class KubernetesSlaSpec(SlaSpec):
-    """`spec.sla` on Kubernetes."""
+    """`spec.sla` with the fields that only Kubernetes gives a meaning."""
 
     prometheus: PrometheusSpec | None = Field(default=None, description="The Prometheus server from which reports read")
     schedule: Annotated[str, PatternText(CRON, 200, _CRON_FORM)] | None = Field(
@@ -143,7 +143,7 @@ class KubernetesSlaSpec(SlaSpec):
 
 
 class KubernetesClusterSpec(ClusterSpec):
-    """`spec` on Kubernetes."""
+    """`spec` with the fields that only Kubernetes gives a meaning."""
 
     brokers: KubernetesBrokersSpec = Field(default=KubernetesBrokersSpec(), description="The broker processes")
     zookeeper: KubernetesZooKeeperSpec = Field(

@@ -24,7 +24,7 @@ MAX_NAME_LENGTH = 40
 
 
 class ClusterMetadata(ResourceModel):
-    """`metadata`, as far as a cluster file needs it."""
+    """The part of `metadata` that a cluster file needs."""
 
     name: Annotated[str, DnsLabel(MAX_NAME_LENGTH)] = Field(
         description="Name of the cluster; its brokers are NAME-broker-0, NAME-broker-1, ..."
@@ -32,7 +32,7 @@ class ClusterMetadata(ResourceModel):
 
 
 class DrainSpec(ResourceModel):
-    """`spec.brokers.drain`."""
+    """How a broker that shuts down drains its clients: `spec.brokers.drain`."""
 
     period: Annotated[float, Duration("0s", "10m")] = Field(
         default=30.0,
@@ -41,7 +41,7 @@ class DrainSpec(ResourceModel):
 
 
 class BrokersSpec(ResourceModel):
-    """`spec.brokers`."""
+    """The broker processes: `spec.brokers`."""
 
     replicas: Annotated[int, WholeNumber(1, 99)] = Field(
         default=3, description="Number of brokers; at least 2 x minCopies - 1"
@@ -58,7 +58,7 @@ class BrokersSpec(ResourceModel):
 
 
 class ZooKeeperSpec(ResourceModel):
-    """`spec.zookeeper`."""
+    """The ZooKeeper ensemble: `spec.zookeeper`."""
 
     replicas: Annotated[int, OneOf((1, 3, 5))] = Field(default=3, description="Members of the ensemble; immutable")
     session_timeout: Annotated[float, Duration("1s", "1m")] = Field(
@@ -67,7 +67,7 @@ class ZooKeeperSpec(ResourceModel):
 
 
 class CacheSpec(ResourceModel):
-    """`spec.topics.cache`: the publications that are kept for recovery."""
+    """The publications that are kept for recovery: `spec.topics.cache`."""
 
     messages_per_topic: Annotated[int, WholeNumber(1, 1_000_000)] = Field(
         default=300, description="Newest publications that are cached for each topic"
@@ -85,7 +85,7 @@ class CacheSpec(ResourceModel):
 
 
 class TopicsSpec(ResourceModel):
-    """`spec.topics`."""
+    """Topics, topic groups and the cache: `spec.topics`."""
 
     groups: Annotated[int, WholeNumber(1, 10_000)] = Field(
         default=100, description="Topic groups; the topics of a group share a coordinator; immutable"
@@ -99,7 +99,7 @@ class TopicsSpec(ResourceModel):
 
 
 class LimitsSpec(ResourceModel):
-    """Limits per broker, or per client where the name says so."""
+    """Limits per broker, or per client where the name says so: `spec.limits`."""
 
     connects_per_second: Annotated[int, WholeNumber(1, 1_000_000)] = Field(
         default=5000, description="New connections that a broker accepts per second"
@@ -151,7 +151,7 @@ class ConflationSpec(ResourceModel):
 
 
 class DeliverySpec(ResourceModel):
-    """`spec.delivery`."""
+    """How publications are replicated, and written to clients: `spec.delivery`."""
 
     min_copies: Annotated[int, WholeNumber(1, 5)] = Field(
         default=2, description="Brokers that must hold a publication before it is acknowledged"
@@ -179,7 +179,7 @@ class DeliverySpec(ResourceModel):
 
 
 class SlaSpec(ResourceModel):
-    """`spec.sla`."""
+    """The objectives that reports judge, and the time that a report judges: `spec.sla`."""
 
     window: Annotated[float, Duration("1m", "30d")] = Field(
         default=1800.0, description="Length of the time that a report judges"
@@ -190,7 +190,7 @@ class SlaSpec(ResourceModel):
 
 
 class ClusterSpec(ResourceModel):
-    """`spec`."""
+    """All settings of a cluster: `spec`."""
 
     brokers: BrokersSpec = Field(default=BrokersSpec(), description="The broker processes")
     zookeeper: ZooKeeperSpec = Field(

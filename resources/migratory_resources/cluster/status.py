@@ -52,14 +52,14 @@ class BrokerStatus(ResourceModel):
 
 
 class ZooKeeperStatus(ResourceModel):
-    """`status.zookeeper`."""
+    """The members of the ZooKeeper ensemble: `status.zookeeper`."""
 
     replicas: Count = Field(description="Desired members; 0 with an external ensemble")
     ready: Count = Field(description="Members that belong to a quorum")
 
 
 class LastReport(ResourceModel):
-    """`status.lastReport`."""
+    """The newest finished report that judges the cluster's own objectives: `status.lastReport`."""
 
     name: str = Field(description="Name of the SLAReport")
     verdict: str = Field(description="met, missed or insufficient; failed when the report has no verdict")
@@ -67,7 +67,7 @@ class LastReport(ResourceModel):
 
 
 class ClusterStatus(ResourceModel):
-    """`status`."""
+    """The whole status of a cluster: `status`."""
 
     observed_generation: Count | None = Field(
         default=None, description="Generation of the spec that the status is about"

@@ -21,7 +21,7 @@ _TIME = r"(19[7-9][0-9]|[2-9][0-9]{3})-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]
 
 
 class ReportSpec(ResourceModel):
-    """The spec, which is immutable: a change would make it another report."""
+    """The spec of an SLAReport. It is immutable: a change would make it another report."""
 
     cluster: Annotated[str, DnsLabel(MAX_NAME_LENGTH)] = Field(
         description="Name of the MigratoryCluster, in the same namespace"

@@ -36,7 +36,7 @@ class ReportedCoverage(ResourceModel):
 
 
 class ReportedDelivery(ResourceModel):
-    """Counts of the clients. A count that no client kept is missing."""
+    """The deliveries that the clients counted. A count that no client kept is missing."""
 
     expected: LargeCount | None = Field(default=None, description="Deliveries that the publications called for")
     received: LargeCount | None = Field(default=None, description="Deliveries that clients received")
@@ -71,7 +71,8 @@ class ObjectiveResult(ResourceModel):
 
 
 class ReportedLatency(ResourceModel):
-    """Percentiles of deliveries whose sender and receiver share a clock."""
+    """Percentiles of the delivery latency at one broker, or at all brokers together. Only deliveries whose sender and
+    receiver share a clock are counted."""
 
     broker: str = Field(description="Name of the broker; empty for all brokers together")
     count: LargeCount = Field(description="Deliveries")
@@ -124,7 +125,7 @@ class ReportFiles(ResourceModel):
 
 
 class ReportStatus(ResourceModel):
-    """`status` of an SLAReport."""
+    """The whole status of an SLAReport: `status`."""
 
     observed_generation: int | None = Field(default=None, description="Generation of the spec that the status is about")
     phase: Annotated[Phase, OneOf(PHASES)] | None = Field(default=None, description="Phase of the report")

@@ -61,7 +61,10 @@ class LoadedCluster:
 
 
 def load_cluster_file(path: Path) -> LoadedCluster:
-    """:raises ClusterFileError: unreadable or invalid; names the file in every line."""
+    """Read and validate a cluster file.
+
+    :raises ClusterFileError: if it is unreadable or invalid; every line of the text names the file.
+    """
     try:
         data = path.read_bytes()
     except OSError as error:

@@ -25,7 +25,7 @@ WIRES = pytest.mark.parametrize("wire", ["json", "msgpack"])
 
 
 async def pair(broker: Broker, topic: str, wire: str) -> tuple[RawClient, RawClient]:
-    """A subscriber, and a publisher."""
+    """Connect a subscriber of the topic and a publisher, and return both."""
     reader, writer = await RawClient.join(broker, wire), await RawClient.join(broker, wire)
     await reader.subscribe(topic)
     return reader, writer
@@ -110,7 +110,7 @@ async def test_a_compressed_fan_out_is_the_same_for_all(broker: Broker) -> None:
 
 
 def _quiet(client: RawClient, topic: str, number: int) -> bytes:
-    """A publication with QoS 0, as bytes."""
+    """Return the frame of a QoS 0 publication in the client's wire format, with the number as payload."""
     data = b"%d" % number
     if client.wire == "json":
         return frame(TEXT, json.dumps({"op": "publish", "topic": topic, "data": data.decode()}).encode())

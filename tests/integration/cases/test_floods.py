@@ -24,7 +24,7 @@ _ALL = 2**64 - 1
 
 
 def colliding(count: int) -> list[tuple[int, int]]:
-    """Pairs of whole numbers whose tuples all have one hash, by running CPython's tuple hash backwards."""
+    """Return pairs of integers that all have the same hash as tuples, computed by inverting CPython's tuple hash."""
     found: list[tuple[int, int]] = []
     first = 0
     inverse = pow(_P2, -1, 2**64)
@@ -40,7 +40,7 @@ def colliding(count: int) -> list[tuple[int, int]]:
 
 
 def colliding_map(count: int) -> bytes:
-    """In MessagePack, a map whose keys are arrays."""
+    """Return a MessagePack map of `count` keys, arrays whose tuples have the same hash."""
     items = b"".join(msgspec.msgpack.encode(list(key)) + b"\x00" for key in colliding(count))
     return b"\xdf" + count.to_bytes(4) + items
 

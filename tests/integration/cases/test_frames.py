@@ -42,7 +42,7 @@ HEADERS = {
 
 
 async def compressing(broker: Broker) -> RawClient:
-    """Connected with compression agreed, its very first frame a PONG that nobody asked for."""
+    """Open a client that has agreed on compression. Its first frame is a PONG without a ping."""
     client = await RawClient.open(broker.address("clients"), deflate=True)
     client.write(PONG_FIRST)
     # Compressed by hand: a stored block (RFC 1951, 3.2.4), as RFC 7692 allows.
@@ -54,7 +54,8 @@ async def compressing(broker: Broker) -> RawClient:
 
 
 async def answers(client: RawClient) -> list[bytes]:
-    """The frames up to the pong that answers a last, uncompressed `ping`: compressed or not, each is one pong."""
+    """Send a `ping` message and a WebSocket ping. Return the frames that arrive before the WebSocket pong, each as its
+    opcode and payload."""
     client.write(frame(TEXT, b'{"op":"ping"}') + frame(9, b"end"))
     found = []
     while (taken := await client.frame()).payload != b"end":
@@ -90,7 +91,8 @@ async def test_a_compressed_continuation_is_a_protocol_error(broker: Broker, bys
 
 
 async def in_pieces(client: RawClient, data: bytes, chunk: int) -> None:
-    """In one write, or in a segment for each byte (Nagle's algorithm is off in asyncio)."""
+    """Write the data in pieces of `chunk` bytes, each a TCP segment (Nagle's algorithm is off in asyncio); 0: all at
+    once."""
     for start in range(0, len(data), chunk or len(data)):
         client.write(data[start : start + (chunk or len(data))])
         await client.writer.drain()
@@ -100,7 +102,7 @@ async def in_pieces(client: RawClient, data: bytes, chunk: int) -> None:
 
 
 def publish_of(size: int, topic: str, number: int) -> tuple[bytes, bytes]:
-    """A publication whose frame has a content of `size` bytes, and its payload."""
+    """Return the content of a publish message of exactly `size` bytes, and its payload."""
     for length in range(size - 60, size):
         data = (b"%06d" % number * (length // 6 + 1))[:length]
         content = msgspec.msgpack.encode([4, topic, data, 1, "sizes", number, number])

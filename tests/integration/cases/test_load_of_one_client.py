@@ -39,8 +39,8 @@ COUNT = 200  # 12.5 MiB: more than the queue and what the kernel holds for the c
 
 
 async def delays(broker: Broker, run: str) -> list[float]:
-    """Every reader gets every publication in order: seconds from being due to being there, sorted. All runs are on one
-    topic, whose cache is full after the first."""
+    """Publish to several readers, and check that each gets every publication in order. Return the sorted seconds from a
+    publication's due time to its delivery. All runs use one topic, whose cache is full after the first run."""
     readers = [await RawClient.join(broker, "msgpack", name=f"reader-{number}") for number in range(READERS)]
     for reader in readers:
         await reader.subscribe(TOPIC)
@@ -107,8 +107,8 @@ async def test_a_client_that_does_not_read_is_closed_at_its_limit_and_delays_no_
 
 @asynccontextmanager
 async def pinging(broker: Broker) -> AsyncIterator[list[float]]:
-    """Another client pings every 100 ms meanwhile, from another process: how long each pong took, in seconds. They are
-    there at the end."""
+    """Ping from a client in another process every 100 ms. The yielded list has the seconds until each pong, once the
+    context has ended."""
     host, port = broker.address("clients")
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -136,7 +136,8 @@ async def pinging(broker: Broker) -> AsyncIterator[list[float]]:
 
 
 async def subscribe_many(client: RawClient, topics: list[str], number: int) -> None:
-    """Every topic is answered once, with its position."""
+    """Subscribe to all topics in one request. Check that each is answered once, with a position of sequence number
+    0."""
     packed = client.wire == "msgpack"
     asked: list[Any] = [[topic] if packed else {"topic": topic} for topic in topics]
     client.send("subscribe", request=number, topics=asked)

@@ -46,7 +46,7 @@ def watching(zookeeper_member: ZooKeeperEnsemble) -> Iterator[KazooClient]:
 
 
 async def coordinator(brokers: Brokers, topic: str) -> tuple[Broker, list[Broker]]:
-    """The topic's coordinator, and the others."""
+    """Return the topic's coordinator, and the other brokers."""
     found = await asyncio.to_thread(brokers.coordinator, topic, "b0")
     return found, [broker for broker in brokers.all() if broker is not found]
 
@@ -161,7 +161,8 @@ def password(session: int) -> bytes:
 
 
 def end_session(servers: str, session: int) -> None:
-    """A second client takes the session over and closes it; its owner hears of it when it connects again."""
+    """Take a ZooKeeper session over with a second client and close it. Its owner learns of it when it connects
+    again."""
     thief = KazooClient(servers, client_id=(session, password(session)))
     thief.start()
     assert thief.client_id[0] == session, "the session was not taken over: the password is wrong"
@@ -243,7 +244,7 @@ async def test_a_session_ends_under_a_living_broker(
 
 
 def topics_of(brokers: Brokers, broker: Broker) -> list[str]:
-    """Two topics of different groups that this broker coordinates."""
+    """Return two topics of different groups that this broker coordinates."""
 
     def find() -> list[str]:
         groups = brokers["b0"].status()["logic"]["groups"]
@@ -258,7 +259,8 @@ def topics_of(brokers: Brokers, broker: Broker) -> list[str]:
 
 
 def restored(watching: KazooClient, root: str, old: int) -> bool:
-    """Every group has an owner that lives, and the presence node a new session."""
+    """Return whether every group has a coordinator with a live session, and b1's member node belongs to another session
+    than `old`."""
     presence = watching.exists(f"{root}/members/b1")
     if presence is None or presence.ephemeralOwner == old:
         return False

@@ -159,7 +159,8 @@ async def _run(call: Any) -> None:
 
 @contextmanager
 def broker_elsewhere() -> Iterator[FakeBroker]:
-    """A fake broker in a thread with a loop of its own, for tests that run several loops one after the other."""
+    """Run a fake broker in a thread with an event loop of its own, for tests that run several loops one after the
+    other."""
     running: list[FakeBroker] = []
     ready, over = threading.Event(), threading.Event()
 

@@ -36,8 +36,8 @@ CLUSTER = {
 
 
 def ask(port: int, query: str) -> list[float]:
-    """What the query gave within the last two minutes, NaN among it. Raises what urllib raises for a query that is
-    refused."""
+    """Return all values of the query within the last two minutes, including NaN. Raise an error of urllib for a query
+    that Prometheus refuses."""
     now = time.time()
     values = {"query": query, "start": now - 120, "end": now, "step": 2}
     url = f"http://{LOOPBACK}:{port}/api/v1/query_range?{urllib.parse.urlencode(values)}"
@@ -47,7 +47,8 @@ def ask(port: int, query: str) -> list[float]:
 
 
 def panel_queries() -> dict[str, str]:
-    """By panel and legend. The range is as long as the whole run: what happened once is in it."""
+    """Return the dashboard's queries by panel and legend. Their range is as long as the whole run, so that single
+    events are in it."""
     return {
         f"panel {panel['title']!r}, {target['legendFormat']}": target["expr"]
         .replace("$cluster", "watched")
@@ -58,7 +59,8 @@ def panel_queries() -> dict[str, str]:
 
 
 def rule_queries() -> dict[str, str]:
-    """Of brokers and clients; there is no operator here (tests/cluster/test_monitoring.py has one)."""
+    """Return the rules' queries about brokers and clients. No operator runs here (tests/cluster/test_monitoring.py has
+    one)."""
     found = {}
     for group in yaml.safe_load(rule_file(EVERY_KIND))["groups"]:
         if group["name"] == "migratory-operator":
@@ -73,7 +75,7 @@ def rule_queries() -> dict[str, str]:
 
 
 def silent(port: int, queries: dict[str, str], limit: float) -> dict[str, str]:
-    """Those that give no number within `limit` seconds."""
+    """Return the queries that give no number within `limit` seconds."""
     deadline = time.monotonic() + limit
     while queries := {name: query for name, query in queries.items() if all(map(math.isnan, ask(port, query)))}:
         if time.monotonic() > deadline:

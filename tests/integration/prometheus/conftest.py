@@ -20,8 +20,8 @@ def installed() -> None:
 
 @pytest.fixture(scope="session")
 def known(installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
-    """Two counters of three brokers, 600 samples 15 s apart: `work_total` is 7 per scrape and broker's number, and
-    `idle_total` stays 0. External label: replica="a"."""
+    """Run a Prometheus with two counters of three brokers, 600 samples 15 s apart: `work_total` rises by 7 per scrape,
+    times the broker's number from 1 on, and `idle_total` stays 0. External label: replica="a"."""
     lines = [
         f'{metric}{{broker="b{broker}"}} {value} {START + STEP * scrape}'
         for scrape in range(SCRAPES)

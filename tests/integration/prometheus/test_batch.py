@@ -30,7 +30,7 @@ def load(
 
 
 def rows(frame: DataFrame) -> list[tuple[Any, ...]]:
-    """Metric, labels, time, value; sorted."""
+    """Return (metric, labels, time, value) of each row, sorted."""
     found = [(row.metric, tuple(sorted(row.labels.items())), row.timestamp, row.value) for row in frame.collect()]
     assert len(set(found)) == len(found)
     return sorted(found)

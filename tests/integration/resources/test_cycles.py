@@ -37,7 +37,7 @@ NOISE = 64 * 1024
 
 
 def grows(memory: list[int], clients: int) -> bool:
-    """Whether the memory behind each cycle tells of a leak."""
+    """Return whether the memory after each cycle shows a leak."""
     return median(after - before for before, after in pairwise(memory[WARM - 1 :])) > max(NOISE, KEPT * clients)
 
 

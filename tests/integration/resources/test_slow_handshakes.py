@@ -19,7 +19,7 @@ PAUSE = 0.2
 
 
 class Slow(asyncio.Protocol):
-    """Sends `first` at once and then a byte of `rest` now and then."""
+    """A connection that sends `first` at once and then a byte of `rest` from time to time."""
 
     def __init__(self, first: bytes, rest: bytes) -> None:
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -28,7 +28,7 @@ def zookeepers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture
 def brokers(zookeepers: Any, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Brokers]:
-    """A cluster of its own for each test, ready. A test may be given another number of I/O processes than none."""
+    """Run a cluster of three ready brokers for one test. Without a parameter, brokers have no I/O processes."""
     cluster = "c" + str(abs(hash(request.node.nodeid)))
     processes = getattr(request, "param", 0)
     with Brokers(tmp_path / "brokers", zookeepers.servers, cluster=cluster, ioProcesses=processes) as running:

@@ -23,7 +23,7 @@ CLIENTS = 41
 
 @pytest.fixture
 def broker(zookeepers: Any, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Broker]:
-    """One broker with two I/O processes."""
+    """Run one broker with two I/O processes."""
     cluster = "io" + str(abs(hash(request.node.nodeid)))
     with Brokers(
         tmp_path / "broker", zookeepers.servers, 1, cluster=cluster, delivery={"minCopies": 1}, ioProcesses=2

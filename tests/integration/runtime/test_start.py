@@ -27,7 +27,7 @@ def run(folder: Path, settings: dict[str, Any] | str, *options: str) -> subproce
 
 
 def leads_to(descriptors: Path) -> list[str]:
-    """One may be closed while they are looked at."""
+    """Return the targets of the open descriptors in a folder of /proc. Skip a descriptor that is closed meanwhile."""
     found = []
     for each in descriptors.iterdir():
         with suppress(FileNotFoundError):

@@ -46,7 +46,7 @@ class Session:
         return (await self.until(find))[0]  # type: ignore[no-any-return]
 
     def connected_anew(self, before: int) -> events.ZkSession | None:
-        """The first that tells of another session than `before`."""
+        """Return the first event of another session than `before`, or None."""
         return next(
             (one for one in self.events if isinstance(one, events.ZkSession) and one.session not in (0, before)), None
         )

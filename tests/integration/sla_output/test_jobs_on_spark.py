@@ -45,7 +45,7 @@ WINDOW = ["--start", str(START), "--end", str(START + SECONDS)]
 
 @pytest.fixture(scope="module")
 def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A server that has the recording of two clusters, and its URL."""
+    """Run a Prometheus that has the recordings of two clusters, and yield its URL."""
     executable, promtool = find_prometheus(), shutil.which("promtool")
     if executable is None or promtool is None:
         pytest.skip("no prometheus and promtool on PATH: install Debian's prometheus (make debian)")
@@ -106,7 +106,7 @@ def run(session: SparkSession, folder: Path, **changes: Any) -> tuple[int, dict[
 
 @pytest.fixture(scope="module")
 def made(session: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int, dict[str, Any]]:
-    """The recording's report with all its files, the folder of these, and the exit code."""
+    """Make the recording's report with all its files. Return the folder of the files, the exit code and the report."""
     folder = tmp_path_factory.mktemp("made")
     samples = write_parquet(recording(), folder / "samples")
     code, report = run(session, folder, samples=samples, html_file=folder / "page.html", history=folder / "history")

@@ -43,7 +43,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def shown(browser: Chromium, name: str) -> list[dict[str, Any]]:
-    """Width and height of the drawings of one plot that can be seen, and how many marks each has."""
+    """Return width, height, number of marks and height of the smallest text of each visible drawing of a plot."""
     found: list[dict[str, Any]] = browser.ask(
         f"""[...document.querySelectorAll('#plot-{name} svg')].map(svg => ({{
             width: svg.getBoundingClientRect().width, height: svg.getBoundingClientRect().height,
@@ -139,6 +139,6 @@ def test_the_browser_would_tell_of_a_request(browser: Chromium, tmp_path: Path) 
 
 
 def brightness(colour: str) -> float:
-    """Of `rgb(r, g, b)`, 0 to 255."""
+    """Return the brightness of a colour `rgb(r, g, b)`, from 0 to 255."""
     red, green, blue = (float(part) for part in colour.removeprefix("rgb(").removesuffix(")").split(","))
     return 0.3 * red + 0.59 * green + 0.11 * blue

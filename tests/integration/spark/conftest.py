@@ -23,7 +23,7 @@ Write = Callable[[list[Sample]], Path]
 
 @pytest.fixture
 def write(tmp_path: Path) -> Write:
-    """Writes samples as one file of the recorder; returns the folder."""
+    """Return a function that writes samples as one file of the recorder and returns the folder."""
 
     def write_samples(samples: list[Sample]) -> Path:
         columns = list(zip(*samples, strict=True))

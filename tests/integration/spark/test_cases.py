@@ -101,7 +101,8 @@ def test_a_day_without_any_attempt(session: SparkSession, write: Write) -> None:
 
 @pytest.fixture(scope="module")
 def autumns(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Samples of the days, and their reports as they are made in a process of a machine in Los Angeles."""
+    """Write the samples of the days, and make their reports in a process in the time zone of Los Angeles. Return the
+    folder."""
     folder = tmp_path_factory.mktemp("autumns")
     for autumn in AUTUMNS:
         record(autumn, folder)
@@ -132,7 +133,8 @@ def test_the_repeated_hour_whatever_the_machines_zone(session: SparkSession, aut
 
 
 def broken_cluster() -> list[Sample]:
-    """Three brokers with 100 clients each; b1 is killed at 40.5 s and back at 46 s; b0 and b2 take over at 44 s."""
+    """Return samples of three brokers with 100 clients each. b1 is killed at 40.5 s and back at 46 s; b0 and b2 take
+    over at 44 s."""
     samples: list[Sample] = []
 
     def add(metric: str, second: int, value: float, instance: str, **labels: str) -> None:

@@ -102,7 +102,7 @@ Key = tuple[str, frozenset[tuple[str, str]]]
 
 
 def rises(samples: Iterable[Sample]) -> dict[Key, list[tuple[int, float]]]:
-    """By series: (time in ms, rise) in (start, end], by the rules of docs/sla.md."""
+    """Return (time in ms, increase) of each sample in (start, end] by series, by the rules of docs/sla.md."""
     by_series: dict[Key, dict[int, float]] = defaultdict(dict)
     for metric, labels, moment, value in samples:
         if not math.isnan(value):

@@ -27,7 +27,8 @@ BOUNDS = [0.01, 0.05, 0.25, 1.0, 5.0, math.inf]
 
 
 def run(lost: int = 0) -> list[Sample]:
-    """100 s of 100 deliveries per second and broker: 10 ms before the kill of b1, 50 ms after it, on b0 alone."""
+    """Return samples of 100 s with 100 deliveries per second and broker. They take 10 ms before the kill of b1, and 50
+    ms after it, on b0 alone."""
     samples: list[Sample] = []
 
     def counter(name: str, moment: int, value: float, **labels: str) -> None:
@@ -68,7 +69,7 @@ def made(session: SparkSession, directory: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def whole(session: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The report of a run in which nothing was lost."""
+    """Make the report of a run in which nothing was lost."""
     return made(session, write_parquet([Recorded(*one) for one in run()], tmp_path_factory.mktemp("whole")))
 
 

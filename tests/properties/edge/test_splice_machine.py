@@ -248,7 +248,8 @@ class SpliceMachine(RuleBasedStateMachine):
         follower.last.clear()
 
     def teardown(self) -> None:
-        """At rest, every subscriber has every publication and the edge holds nothing else."""
+        """Let all clients catch up. Check that every subscriber has every publication, and that the edge holds nothing
+        else."""
         for client in range(CLIENTS):
             self.resume(client)
         self.settle()

@@ -1,4 +1,4 @@
-"""One target under atheris in a process of its own: `python -m migratory_fuzz.fuzzer TARGET [libFuzzer options]`.
+"""Fuzz one target with atheris in a process of its own: `python -m migratory_fuzz.fuzzer TARGET [libFuzzer options]`.
 
 `campaign.py` starts it. The product's modules are imported only here, so that the fuzzer instruments all their
 branches.
@@ -18,7 +18,7 @@ CPU_LIMIT = 2.0
 
 
 class TooSlow(Exception):
-    """An input that a broker would hang on."""
+    """An input that took more CPU time than `CPU_LIMIT`, and would stall a broker."""
 
 
 def _mark() -> object:

@@ -143,7 +143,8 @@ class Client:
                 self.step(ev.GiveUp(key))
 
     def toggle(self, topic: str) -> None:
-        """Leave a topic for a while. The core then resumes at its position, or begins anew."""
+        """Unsubscribe from a topic, and subscribe to it again after up to 3 seconds, times `hurry`. The core then
+        resumes at its position, or begins anew."""
         self.step(ev.UnsubscribeTopic(topic))
         away = self.random.uniform(0.0, 3.0) * self.world.options.hurry
         self.world.scheduler.after(away, self._want_again, topic)

@@ -1,5 +1,5 @@
-"""FORGET-ALIKE from inside: a coordinator forgets who was silent for the duplicate window, by its own clock. The others
-forget whom it has forgotten, and nobody else."""
+"""The check of FORGET-ALIKE in each broker's state. A coordinator may forget only publishers that were silent for the
+duplicate window, by its own clock. The other brokers may forget only publishers that the coordinator has forgotten."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ SLACK = 0.001
 
 
 def check(internal: InternalChecker, process: Process, group: int, state: tuple[int, int], log: TopicLog) -> None:
-    """The table of `log` at `process` has become shorter, in the epoch that it follows (`state`: promised, synced)."""
+    """Check the publisher table of `log` at `process`, which has become shorter. `state` is (promised, synced). Raise a
+    violation of 4 for a publisher that was forgotten too early."""
     term = internal.epochs.get((group, state[1]))
     if term is None or state[0] != state[1]:
         return

@@ -60,7 +60,7 @@ class Edit:
         return ast.unparse(tree)
 
     def lines(self) -> set[int]:
-        """Return the numbers of the lines that the edit replaces."""
+        """Return the numbers of the lines of the module that the edit replaces."""
         nodes = self.apply(ast.parse(self.path.read_text()))
         return {line for node in nodes for line in range(node.lineno, (node.end_lineno or 0) + 1)}  # type: ignore[attr-defined]
 

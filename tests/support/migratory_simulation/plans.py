@@ -248,7 +248,7 @@ class SlowZooKeeper(Fault):
 
 @_fault("burst")
 class Burst(Fault):
-    """`count` extra publications on one topic, more than its cache holds."""
+    """A burst of `count` extra publications on one topic, more than its cache holds."""
 
     topic: int
     count: int

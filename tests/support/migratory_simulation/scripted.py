@@ -158,17 +158,17 @@ class ScriptedCluster:
         return [process for process in found if process is not None and process not in but]
 
     def log(self, process: Process, group: int = 0) -> TopicLog | None:
-        """Return the topic of a group with the longest uncommitted tail at a broker."""
+        """Return, of a group's topics, the log with the longest uncommitted tail at a broker."""
         logs = [log for view in views(process.logic) if view.group == group for log in view.topics.values()]
         return max(logs, key=lambda log: (log.last - log.committed, log.last), default=None)
 
     def committed(self, process: Process, group: int = 0) -> int:
-        """Return the committed position of that topic."""
+        """Return the last committed sequence number of the topic that `log` returns."""
         log = self.log(process, group)
         return 0 if log is None else log.committed
 
     def tail(self, process: Process, group: int = 0) -> int:
-        """Return the length of that topic's uncommitted tail."""
+        """Return the length of the uncommitted tail of the topic that `log` returns."""
         log = self.log(process, group)
         return 0 if log is None else log.last - log.committed
 
@@ -242,14 +242,14 @@ class ScriptedCluster:
         return client
 
     def cut_zookeeper(self, process: Process, *, expire: bool) -> None:
-        """It can't reach ZooKeeper; `expire`: and ZooKeeper has noticed already."""
+        """Cut a process from ZooKeeper. With `expire`, ZooKeeper ends its session at once."""
         self.trace(f"{process.label}: cut from ZooKeeper")
         process.zk.set_cut(True)
         if expire:
             self.expire_session(process)
 
     def expire_session(self, process: Process) -> None:
-        """ZooKeeper forgets the session of a broker, which hears of it when it reaches ZooKeeper."""
+        """End the session of a broker, which learns of that when it reaches ZooKeeper again."""
         if process.zk.session is not None:
             self.trace(f"{process.label}: its session expires")
             self.world.ensemble.expire(process.zk.session.number)

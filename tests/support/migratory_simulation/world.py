@@ -344,7 +344,7 @@ class World:
         return not self.external.behind()
 
     def unrecovered(self) -> str:
-        """Return what has not recovered yet, as text."""
+        """Return as text what has not recovered yet, and below that the state of all groups and running brokers."""
         missing = []
         for name in self.names:
             process = self.process_of(name)

@@ -1,6 +1,7 @@
-"""Days on which an hour is repeated, and reports of them: made by a test, and on a machine of another zone.
+"""Days on which an hour is repeated (the end of daylight saving time), and reports of them.
 
-`TZ=ZONE python -m migratory_testing.autumn FOLDER` reports each day of which FOLDER has samples.
+A test makes the samples. `TZ=ZONE python -m migratory_testing.autumn FOLDER` makes a report of each day of which FOLDER
+has samples, as a machine in another time zone would.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ SLOTS = 25 * 240
 
 
 class Autumn(NamedTuple):
-    """`down` is when publishing fails for a quarter of an hour, in the first of the two hours that `repeated` names."""
+    """A day on which an hour is repeated. Publishing fails for a quarter of an hour from `down` on, in the first of the
+    two hours. `repeated` are the local times at which the two hours start."""
 
     zone: str
     start: str
@@ -62,7 +64,7 @@ def record(autumn: Autumn, below: Path) -> None:
 
 
 def report(session: SparkSession, autumn: Autumn, below: Path) -> str:
-    """The day's report, as JSON."""
+    """Return the day's report as JSON."""
     objectives = [
         {"name": "open", "type": "availability", "target": "99",
          "window": {"calendar": "day", "zone": autumn.zone}},

@@ -72,7 +72,7 @@ class FakeConnection:
 
 
 class FakeBroker:
-    """`async with FakeBroker() as broker`: listens at `broker.url`."""
+    """A broker for tests of clients, which listens at `url`: `async with FakeBroker() as broker:`."""
 
     def __init__(self, memory: Memory | None = None, *, name: str = "fake-0", heartbeat: float = 15.0) -> None:
         self.memory = memory or Memory()

@@ -25,7 +25,8 @@ class Request:
 
 @dataclass(slots=True)
 class Reply:
-    """`cut` sends so many bytes fewer than were announced; `wait` is set when the body may be sent."""
+    """An answer to send. The last `cut` bytes of the announced body are not sent. The body is sent once `wait` is set,
+    or after 30 s."""
 
     body: bytes = b""
     status: int = 200
@@ -36,7 +37,8 @@ class Reply:
 
 
 class FakePrometheus:
-    """`with FakePrometheus(answer) as server:`; `answer` gets each request, and `server.requests` holds them."""
+    """A web server on a free port of this machine: `with FakePrometheus(answer) as server:`. `answer` is called with
+    each request and returns the reply. `server.requests` holds all requests."""
 
     def __init__(self, answer: Callable[[Request], Reply], tls: ssl.SSLContext | None = None) -> None:
         self._scheme = "https" if tls else "http"
@@ -67,13 +69,13 @@ class FakePrometheus:
             do_GET = do_POST
 
             def log_message(self, format: str, *args: object) -> None:
-                """Tests print nothing."""
+                """Print nothing: tests print no requests."""
 
         class Server(ThreadingHTTPServer):
             daemon_threads = True
 
             def handle_error(self, request: object, client_address: object) -> None:
-                """A client that went away, or a handshake that failed: the test sees its own side of it."""
+                """Print nothing when a client went away or its handshake failed: the test sees its own side of it."""
 
         self._server = Server(("127.0.0.1", 0), Handler)
         if tls is not None:

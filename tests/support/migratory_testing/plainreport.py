@@ -1,6 +1,6 @@
-"""A whole report without Spark: for what depends on the samples and not on who spreads them.
+"""Whole SLA reports without Spark, for tests of what a report contains.
 
-Packing, merging, keeping and both passes are the product's own code; only the session is left out.
+Packing, merging, keeping and both passes are the product's own code. Only the Spark session is replaced.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SCHEMA = Path(__file__).parents[3] / "docs" / "schemas" / "sla-report.v1alpha2.j
 
 
 def batches(samples: Sequence[Sample], sources: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-    """As the recorder's columns, `sources` as the column `source`."""
+    """Yield the samples as one record batch with the recorder's columns. `sources` become the column `source`."""
     metrics, labels, moments, values = zip(*samples, strict=True) if samples else ((), (), (), ())
     columns = [
         pa.array(metrics, pa.string()),
@@ -48,7 +48,7 @@ def of_batches(
     objectives: Sequence[Objective] = (),
     **options: Any,
 ) -> Report:
-    """As `build_report`."""
+    """Return the report that `build_report` makes of the batches that `found` returns."""
 
     def keep(_session: object, _source: object, wanted: Wanted, _few: int) -> Kept:
         return Here(merge(list(packs(found(), wanted))))
@@ -65,7 +65,7 @@ def plain_report(
     sources: Sequence[str] | None = None,
     **options: Any,
 ) -> dict[str, Any]:
-    """The report as its JSON says it, which is valid by the published schema."""
+    """Return the report of the samples as its JSON has it, after a check that the published schema allows it."""
     report = as_plain(of_batches(lambda: batches(samples, sources), start, end, objectives, **options))
     schema = json.loads(SCHEMA.read_text())
     for definition in schema["$defs"].values():

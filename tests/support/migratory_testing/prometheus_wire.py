@@ -1,5 +1,5 @@
-"""What a Prometheus server writes, written independently of what reads it: XOR chunks, remote read's two kinds of
-answer, and requests taken apart. Plain and slow."""
+"""An encoder of what a Prometheus server sends, independent of the product's decoder: XOR chunks, and both kinds of
+answers to remote reads. It also parses the requests. It is simple and slow."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def zigzag(number: int) -> bytes:
 
 
 def chunk(samples: Samples) -> bytes:
-    """As tsdb/chunkenc/xor.go appends them."""
+    """Return the samples as an XOR chunk, encoded as in Prometheus's tsdb/chunkenc/xor.go."""
     out = Bits()
     before, delta = 0, 0
     last, leading, trailing = 0, None, 0
@@ -127,7 +127,7 @@ def frame(content: bytes) -> bytes:
 
 
 def streamed(series: Iterable[tuple[Labels, Samples]], per_chunk: int = 120, per_frame: int = 1000) -> bytes:
-    """A streamed answer; a series of more than `per_frame` chunks is told in several frames."""
+    """Return the streamed answer to a remote read. A series of more than `per_frame` chunks takes several frames."""
     found = b""
     for pairs, samples in series:
         pieces = [samples[at : at + per_chunk] for at in range(0, len(samples), per_chunk)]
@@ -141,7 +141,8 @@ def streamed(series: Iterable[tuple[Labels, Samples]], per_chunk: int = 120, per
 
 
 def plain(series: Iterable[tuple[Labels, Samples]]) -> bytes:
-    """A `ReadResponse`, not compressed. As in Go, a field that is zero is left out."""
+    """Return the answer to a remote read as one uncompressed `ReadResponse`. A field that is zero is left out, as in
+    Go."""
     inside = b""
     for pairs, samples in series:
         told = labels(pairs)
@@ -158,7 +159,7 @@ def snappy(content: bytes) -> bytes:
 
 
 def fields(data: bytes) -> list[tuple[int, Any]]:
-    """Number and value of each field of a message."""
+    """Return the number and the value of each field of a protobuf message."""
     found: list[tuple[int, Any]] = []
     at = 0
     while at < len(data):
@@ -183,7 +184,7 @@ def _read(data: bytes, at: int) -> tuple[int, int]:
 
 
 def window_of(request: bytes) -> tuple[int, int]:
-    """First and last ms that a compressed `ReadRequest` asks for."""
+    """Return the first and the last ms that a compressed `ReadRequest` asks for."""
     size, _ = _read(request, 0)
     told = dict(fields(pa.decompress(request, decompressed_size=size, codec="snappy", asbytes=True)))
     query = dict(fields(told[1]))

@@ -1,6 +1,7 @@
-"""Just enough of PromQL to take an alert's condition apart: `a > 1 and b < 2` is about `a` and about `b`.
+"""A parser of as much PromQL as it takes to split an alert's condition: `a > 1 and b < 2` depends on `a` and on `b`.
 
-Prometheus 2.x offers no parser to ask; strings in matchers may hold anything, so brackets and quotes are minded.
+Prometheus 2.x has no parser that a test could call. Strings in matchers may contain anything, so brackets within quotes
+do not count.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ _NUMBER = re.compile(r"-?[0-9.]+(?:e-?[0-9]+)?")
 
 
 def sides(expression: str) -> list[str]:
-    """The parts between set operators and comparisons, at any depth of plain brackets, without numbers."""
+    """Return the operands of set operators and comparisons, also within plain brackets, without numbers."""
     expression = expression.strip()
     for operators in (_SETS, _COMPARED):
         parts = _split(expression, operators)
@@ -34,7 +35,7 @@ def _split(expression: str, operators: re.Pattern[str]) -> list[str]:
 
 
 def _depth(text: str) -> int:
-    """How many brackets are open at its end; inside a string counts as inside one."""
+    """Return how many brackets are open at the end of the text. An open string counts as one."""
     depth, quoted = 0, False
     for character in text:
         if character == '"':
@@ -45,5 +46,5 @@ def _depth(text: str) -> int:
 
 
 def _closing(expression: str) -> int:
-    """Where the bracket that the text begins with is closed."""
+    """Return the index at which the bracket that the text begins with is closed."""
     return next(end for end in range(len(expression)) if _depth(expression[: end + 1]) == 0)

@@ -1,4 +1,4 @@
-"""Real Prometheus servers and real exporters for tests, on ports of this machine; ended with the test."""
+"""Real Prometheus servers and real exporters for tests, on ports of this machine. They end with the test."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ NEEDED = ("prometheus", "promtool")
 
 
 def missing() -> str | None:
-    """The program that is not there, if any; tests skip then."""
+    """Return the first needed program that is not installed, or None. Tests are skipped when one is missing."""
     return next((name for name in NEEDED if shutil.which(name) is None), None)
 
 
 class Prometheus:
-    """`folder` is its data; `targets` are scraped every `interval` (ms) under the job "load"."""
+    """A Prometheus server whose data are in `folder`. It scrapes `targets` every `interval` ms as the job "load"."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Prometheus:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
 
     def get(self, path: str) -> Any:
-        """JSON, or None while it does not answer."""
+        """Return the JSON at a path, or None while the server does not answer."""
         try:
             with urllib.request.urlopen(self.url + path, timeout=5) as answer:
                 return json.load(answer)
@@ -67,7 +67,7 @@ class Prometheus:
             return None
 
     def value(self, query: str) -> float | None:
-        """Of an instant query with one result."""
+        """Return the value of an instant query with at most one result, or None without a result."""
         answer = self.get("/api/v1/query?" + urllib.parse.urlencode({"query": query}))
         result = answer["data"]["result"] if answer else []
         return float(result[0]["value"][1]) if result else None
@@ -88,7 +88,7 @@ class Prometheus:
 
 
 def backfill(folder: Path, lines: Sequence[str]) -> Path:
-    """A server's folder whose data are these OpenMetrics lines."""
+    """Make `folder` the folder of a server whose data are these OpenMetrics lines, and return it."""
     folder.mkdir(parents=True, exist_ok=True)
     text = folder / "samples.openmetrics"
     text.write_text("".join(f"{line}\n" for line in lines) + "# EOF\n")
@@ -138,7 +138,8 @@ sys.stdin.read()
 
 
 class Exporter:
-    """A process with a counter `work_total` that rises all the time, and a log of what it did and served."""
+    """A process with a counter `work_total` that rises all the time, and a log of the counter's values: one line for
+    each increase (done), for each scrape (served), and for the end (final)."""
 
     def __init__(self, folder: Path, name: str, port: int) -> None:
         self.target = f"127.0.0.1:{port}"
@@ -147,7 +148,7 @@ class Exporter:
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE)
 
     def told(self, kind: str) -> list[int]:
-        """Numbers of one kind of line (done, served, final), in order."""
+        """Return the values of one kind of line of the log (done, served or final), in order."""
         if not self._log.exists():
             return []
         lines = self._log.read_text().splitlines()
@@ -155,7 +156,7 @@ class Exporter:
         return [one[kind] for one in found if kind in one]
 
     def rest(self) -> int:
-        """Ends the work; returns all that was done. The process goes on exporting."""
+        """Stop the counter and return its last value. The process continues to export it."""
         assert self._process.stdin is not None
         self._process.stdin.write(b"\n")
         self._process.stdin.flush()

@@ -1,7 +1,8 @@
-"""What a scraper recorded of a minute of load, without the minute: the load generator's own exporter, second by second.
+"""Samples as the recorder writes them for a minute of load. They come from the load generator's own exporter, second by
+second, without waiting for the minute.
 
-Two brokers deliver 50 publications a second each, within 10 ms; `b1` dies after half of the time, its 25 clients resume
-at `b0` within a second.
+Two brokers deliver 50 publications a second each, within 10 ms. `b1` dies after half of the time, and its 25 clients
+resume at `b0` within a second.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ class Sample(NamedTuple):
 
 
 def recording(*, lost: int = 0, cluster: str = "quotes", start: int = START) -> list[Sample]:
-    """Scraped each second, the first time before anything happened. `lost` are told at the end, as a verifier does."""
+    """Return the samples of the minute, scraped each second and once before the first delivery. The last scrape counts
+    `lost` deliveries as lost, as a verifier reports them."""
     meter = Meter(BOUNDS, settle=1.0)
     exporter = MeterCollector(meter, cluster, started_at=start - 1.0)
     found = [*_scrape(exporter, start)]
@@ -51,7 +53,7 @@ def recording(*, lost: int = 0, cluster: str = "quotes", start: int = START) -> 
 
 
 def write_parquet(samples: list[Sample], folder: Path, files: int = 1) -> Path:
-    """As the recorder leaves them, in that many files."""
+    """Write the samples to this number of Parquet files, as the recorder does, and return the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     size = -(-len(samples) // files)
     for number in range(files):
@@ -67,7 +69,8 @@ def write_parquet(samples: list[Sample], folder: Path, files: int = 1) -> Path:
 
 
 def openmetrics(samples: Iterable[Sample]) -> str:
-    """For `promtool tsdb create-blocks-from openmetrics`. All series are of unknown type: it takes them as they are."""
+    """Return the samples as text for `promtool tsdb create-blocks-from openmetrics`. All series are of the type
+    unknown, whose names promtool keeps as they are."""
     lines: dict[str, list[str]] = {}
     for metric, labels, timestamp, value in samples:
         text = ",".join(f'{name}="{label}"' for name, label in labels.items())
@@ -77,7 +80,7 @@ def openmetrics(samples: Iterable[Sample]) -> str:
 
 
 def _scrape(exporter: MeterCollector, moment: int) -> list[Sample]:
-    """A label without a value is none, for a Prometheus."""
+    """Return the samples of one scrape. Labels without a value are left out, as Prometheus does."""
     target = {"job": "bench", "instance": "127.0.0.1:9100"}
     return [
         Sample(sample.name, given({**sample.labels, **target}), moment * 1000, float(sample.value))

@@ -24,7 +24,8 @@ def moment(window: float) -> str:
 
 
 def summary(count: int, middle: float, spread: float = 1.6) -> d.Summary:
-    """Of a log-normal distribution, in whatever unit `middle` has; without observations all is null."""
+    """Return a summary of a log-normal distribution, in the unit of `middle`. Without observations all values are
+    None."""
     if not count:
         return d.Summary(count=0, median=None, mean=None, stdev=None, p90=None, p95=None, p99=None, max=None)
     values = [round(middle * spread**step, 3) for step in (0, 0.3, 0.7, 1.28, 1.64, 2.33, 4)]
@@ -35,7 +36,7 @@ def summary(count: int, middle: float, spread: float = 1.6) -> d.Summary:
 
 
 def sample_report(seed: int = 1, *, slower: float = 1.0, lost: int = 0, verdict: d.Verdict = "met") -> d.Report:
-    """`slower` times the latency; with `lost` the objective `complete` is missed."""
+    """Return a report. Latencies are multiplied by `slower`. With `lost`, the objective `complete` is missed."""
     draw = random.Random(seed)
     over_time: list[d.WindowSummary] = []
     by_window: list[d.WindowSummary] = []
@@ -130,7 +131,7 @@ def _values(found: d.Summary) -> dict[str, Any]:
 
 
 def _spread(delivered: int, middle: float) -> list[int]:
-    """A bell over the bounds' logarithms."""
+    """Return bucket counts for `delivered` deliveries: a bell curve over the logarithms of the bounds."""
     weights = [math.exp(-((math.log(bound / middle) / 0.5) ** 2)) for bound in BOUNDS]
     counts = [round(delivered * weight / sum(weights)) for weight in weights]
     return [*counts, 0]
@@ -218,7 +219,7 @@ def _objectives(total: int, lost: int, slower: float) -> list[d.Result]:
 
 
 def empty_report() -> d.Report:
-    """Nobody counted anything: insufficient data, and null wherever a number would be."""
+    """Return a report without any counts: its verdicts are insufficient data, and its numbers null."""
     full = sample_report()
     nothing = summary(0, 1)
     unknown = d.Result(

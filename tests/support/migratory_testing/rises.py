@@ -1,4 +1,4 @@
-"""What counters rose by, sample by sample, as a report's sums see it."""
+"""The increase of counters from sample to sample, as a report adds them up."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Rise(NamedTuple):
 
 @dataclass(frozen=True)
 class Each:
-    """A pass: (series, time, rise) of every sample."""
+    """A pass over the samples that returns (series, time, increase) of every sample."""
 
     guide: Guide
 
@@ -46,7 +46,8 @@ class Each:
 def increases(
     session: SparkSession, source: Source, start_ms: int, end_ms: int, metric_names: Iterable[str], few: int = FEW
 ) -> list[Rise]:
-    """With start < time <= end, in the order of metrics and time. Rises of nothing are among them."""
+    """Return the increases of samples with start < time <= end, ordered by metric and time. Increases of 0 are among
+    them."""
     chosen = set(metric_names)
     told = {metrics.PROCESS_START, *(f"{metrics.family(metric)}_created" for metric in chosen)}
     kept = keep(session, source, Wanted(frozenset(chosen | told), -(2**62), end_ms), few)

@@ -29,8 +29,8 @@ class Topic:
 
 
 class SmallCluster:
-    """Brokers with one memory. `planted` decides for each live delivery, by client name and message, whether it is
-    sent, skipped or doubled."""
+    """Brokers that share one memory. `planted` decides for each live delivery, by client name and message, whether it
+    is sent, skipped or doubled."""
 
     def __init__(self, brokers: int = 1, planted: Planted = lambda client, message: "send", epoch: int = 1) -> None:
         self.brokers = [SmallBroker(self, f"broker-{number}") for number in range(brokers)]

@@ -28,7 +28,8 @@ async def until(condition: Callable[[], Coroutine[Any, Any, T]], what: str = "",
 @overload
 async def until(condition: Callable[[], T], what: str = "", limit: float = LIMIT) -> T: ...
 async def until(condition: Callable[[], Any], what: str = "", limit: float = LIMIT) -> Any:
-    """As `poll`, while the event loop goes on; the condition may be a coroutine function."""
+    """Return the first true value of `condition`, which may be a coroutine function, while the event loop runs. Raise
+    AssertionError with `what` after `limit` seconds."""
     deadline = time.monotonic() + limit
     while True:
         found = condition()

@@ -88,7 +88,7 @@ async def test_measurements_continue_after_a_failure(monkeypatch: pytest.MonkeyP
 
 
 def turns(fail_in: int) -> dict[str, Callable[[], Awaitable[int]]]:
-    """`a` counts its turns, `b` fails in one of them."""
+    """Return two measurements: `a` returns the number of its calls, and `b` does so but fails in call `fail_in`."""
     counts = {"a": 0, "b": 0}
 
     def one(name: str) -> Callable[[], Awaitable[int]]:

@@ -53,7 +53,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Quiet."""
+        """Print nothing."""
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ LINK = re.compile(r"\]\(([^)\s#:]*)(?:#([^)]*))?\)")
 
 
 def anchors(page: Path) -> set[str]:
-    """Anchors of a page's headings, as GitHub makes them."""
+    """Return the anchors of a page's headings, as GitHub makes them."""
     text = re.sub(r"```.*?```", "", page.read_text("utf-8"), flags=re.S)
     headings = re.findall(r"^#+ (.+)$", text, re.M)
     plain = [re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).lower() for heading in headings]

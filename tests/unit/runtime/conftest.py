@@ -13,7 +13,7 @@ from migratory_testing.ioprocesses import Site
 
 
 class KeptLog:
-    """Stands for `logs.Log`; keeps the lines."""
+    """A replacement of `logs.Log` that keeps the lines."""
 
     def __init__(self) -> None:
         self.lines: list[dict[str, Any]] = []
@@ -26,7 +26,7 @@ class KeptLog:
 
 
 class FakeCore:
-    """Records events, and answers those of a class with the effects that `answers` returns."""
+    """A core that records events. It answers an event with the effects that `answers` returns for its class."""
 
     def __init__(self, answers: dict[type, Callable[[Any], list[Any]]] | None = None) -> None:
         self.events: list[Any] = []
@@ -58,7 +58,7 @@ def core() -> Callable[..., FakeCore]:
 
 @pytest.fixture
 async def idle() -> AsyncIterator[Callable[..., Any]]:
-    """`await idle(address, count)` opens idle connections, closed at the end of the test."""
+    """Return `idle(address, count)`, which opens idle connections. They are closed at the end of the test."""
     writers: list[asyncio.StreamWriter] = []
 
     async def connect(address: tuple[str, int], count: int) -> list[asyncio.StreamReader]:
@@ -79,7 +79,8 @@ async def idle() -> AsyncIterator[Callable[..., Any]]:
 
 @pytest.fixture
 async def site(core: Any, log: Any) -> AsyncIterator[Any]:
-    """`site(processes)` makes the broker's side of I/O processes, shut down at the end of the test."""
+    """Return `site(processes)`, which makes the broker's side of I/O processes. It is shut down at the end of the
+    test."""
     made: list[Site] = []
 
     def make(processes: int = 2, answers: Any = None) -> Site:

@@ -47,7 +47,7 @@ GOOD: dict[str, Any] = {
 
 
 def parsed(*path_and_value: Any) -> BrokerConfig:
-    """The good configuration with one value changed: `parsed("topics", "groups", 7)`."""
+    """Return the good configuration with one value changed: `parsed("topics", "groups", 7)`."""
     raw = json.loads(json.dumps(GOOD))
     if path_and_value:
         *path, last, value = path_and_value

@@ -16,7 +16,7 @@ ONE, OTHER = date(2026, 1, 1), date(2026, 1, 2)
 
 
 def batch(days: list[date], values: list[int]) -> pa.RecordBatch:
-    """`values` by their bits."""
+    """Return a batch with a day and a value per row. `values` are the bits of the floating-point numbers."""
     return pa.RecordBatch.from_pydict(
         {
             "metric": pa.array(["m"] * len(days)),

@@ -19,7 +19,7 @@ def table(folder: Path, name: str) -> list[dict[str, object]]:
 
 
 def across_midnight(report: Report) -> Report:
-    """Its second half on the next day."""
+    """Return the report with the second half of its latencies moved to the next day."""
     rows = [
         msgspec.structs.replace(row, start=row.start.replace("2026-03-01T10:1", "2026-03-02T00:1"))
         for row in report.latency_ms.over_time

@@ -93,7 +93,7 @@ def test_incidents_are_marked_in_every_plot_over_time(name: str) -> None:
 
 
 def everywhere(thing: object, text: str) -> object:
-    """A report, every text of which that a label may fill says `text`, keys among them."""
+    """Return the report with `text` in place of every text that a label may fill, keys included."""
     match thing:
         case dict():
             free = {"by_broker", "clients_by_broker", "before", "after", "errors_by_reason"}

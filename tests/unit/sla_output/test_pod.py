@@ -43,7 +43,7 @@ def asked(tmp_path: Path) -> Path:
 
 
 def page(report: Report) -> str:
-    """As large as a real one, which takes seconds to draw."""
+    """Return a page that is as large as a real one, which would take seconds to draw."""
     return random.Random(report.cluster).randbytes(20_000).hex()
 
 
@@ -161,7 +161,7 @@ def api() -> Iterator[Api]:
             self.wfile.write(b"{}")
 
         def log_message(self, format: str, *args: object) -> None:
-            """Not on standard error."""
+            """Print nothing to standard error."""
 
     listener = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     made.url = f"http://127.0.0.1:{listener.server_address[1]}"

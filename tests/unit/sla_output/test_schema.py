@@ -18,7 +18,8 @@ REPORT, COMPARISON = "sla-report.v1alpha2.json", "sla-comparison.v1alpha2.json"
 
 
 def published(name: str, *, strict: bool = False) -> jsonschema.Draft202012Validator:
-    """`strict` refuses keys that the schema does not name: those that a report has must all be published."""
+    """Return a validator by a published schema. With `strict`, it refuses keys that the schema does not name, so that
+    the schema must name all of a report's keys."""
     schema = json.loads((PUBLISHED / name).read_text())
     jsonschema.Draft202012Validator.check_schema(schema)
     if strict:

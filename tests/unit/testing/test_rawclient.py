@@ -21,7 +21,7 @@ Address = tuple[str, int]
 
 @pytest.fixture
 def nobody() -> Iterator[Address]:
-    """Somewhere that nobody accepts: its backlog is full, so a connection doesn't even come about."""
+    """Yield an address at which no connection is accepted. The backlog is full, so no TCP connection is established."""
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         listening.listen(0)

@@ -342,7 +342,8 @@ class Logic:
             self.election.resign_all()
 
     def _update_readiness(self) -> None:
-        """READY: synced in an activated list in every group. A takeover does not end it, being unlisted does."""
+        """READY: this broker is ready when it is synced in an activated list in every group. A takeover does not end
+        that; being unlisted does."""
         ready = all(group.member for group in self.groups)
         if ready != self.membership.ready:
             self.membership.ready = ready

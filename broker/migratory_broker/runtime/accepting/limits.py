@@ -62,7 +62,8 @@ MIN_ACCEPTS, MAX_ACCEPTS = 8, 64
 
 
 class AcceptBudget:
-    """How many new connections one turn of the loop accepts, so that a storm of connects hardly delays publications.
+    """The number of connections that one turn of the loop accepts, so that a storm of connects hardly delays
+    publications.
 
     A connection costs the next turns work: a handshake, subscriptions, a receipt. What is published meanwhile waits for
     the turn to end. So a turn accepts as many connections as lengthen the next one by no more than `TURN_SHARE`, and

@@ -84,7 +84,7 @@ def address_of(listening: socket.socket) -> str:
 
 
 class ConnectionStarter:
-    """Starts a protocol of `factory()` on each accepted socket. `len()` counts those being started.
+    """The start of a protocol of `factory()` on each accepted socket. `len()` counts those being started.
 
     :param wrap: without TLS, returns the protocol for a factory and an accepted socket instead, such as one that defers
         the handshake.
@@ -123,7 +123,7 @@ class ConnectionStarter:
 
 
 class Acceptor:
-    """Accepts on one socket and hands each connection to `start`.
+    """The listener on one socket, which hands each accepted connection to `start`.
 
     :param rate: the limit of connections a second; None: no limit.
     :param room: returns how many more connections may be held now.

@@ -201,7 +201,7 @@ def pss(pid: int) -> int:
 
 
 class MemoryReader:
-    """Reads the memory of processes, each at most once in `MEMORY_MAX_AGE`."""
+    """A cache of the memory of processes, each of which is read at most once in `MEMORY_MAX_AGE`."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock

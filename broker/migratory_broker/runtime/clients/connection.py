@@ -146,7 +146,8 @@ class ClientConnections:
             self.multicaster.note(connection)
 
     def receive(self, event: Received) -> None:
-        """Pass bytes to the edge in their place among the events."""
+        """Pass bytes to the edge after the connection's earlier events. Throttle the clients while more than
+        `MAX_UNREAD_BYTES` wait for the edge."""
         self._unread += len(event.data)
         self.pending.post(event.connection, self._deliver, event)
         if self._unread > MAX_UNREAD_BYTES:
@@ -208,7 +209,8 @@ class ClientConnections:
             self._closing.append((self._now(), effect.connection))
 
     def tick(self, now: float) -> None:
-        """Abort closing connections that do not read what is pending in time."""
+        """Abort the connections that were closed `CLOSE_LIMIT` ago and have not read what is pending, and review which
+        recipients of multicasts are behind."""
         self.multicaster.review()
         while self._closing and self._closing[0][0] + CLOSE_LIMIT <= now:
             _, number = self._closing.popleft()

@@ -102,8 +102,9 @@ Action = Callable[[Any], None]
 
 
 class PendingConnections:
-    """Connections whose first bytes have not been worked off. Everything about any connection passes through here in
-    its order: deferred while the connection is pending, else into the common queue."""
+    """The order of everything that concerns a connection: its events and actions run in the order in which they were
+    posted. While the first bytes of a connection are unprocessed, they are deferred; else they go into the common
+    queue."""
 
     def __init__(self, pump: Pump) -> None:
         self._pump = pump
@@ -117,7 +118,7 @@ class PendingConnections:
         self.post(opened.connection, self._pump.step_edge, opened)
 
     def post(self, number: int, action: Action, argument: Any) -> None:
-        """Run `action(argument)`, which is about connection `number`, in its turn."""
+        """Run `action(argument)` after everything that was posted for connection `number` before."""
         count = self._pending.get(number)
         if count is None:
             self._pump.call(action, argument)

@@ -58,7 +58,7 @@ def address(socket: socket.socket) -> Any:
 
 
 class Multicaster:
-    """Writes multicasts to the connections in `table`, by number."""
+    """A writer of multicasts to the connections in `table`, by number."""
 
     def __init__(self, table: Mapping[int, Target]) -> None:
         self._table = table
@@ -77,7 +77,8 @@ class Multicaster:
         self._behind.pop(target, None)
 
     def review(self) -> None:
-        """Drop those that have caught up. While any is behind, each multicast checks each of its recipients."""
+        """Forget the recipients that are no longer behind. While any is behind, each multicast checks each of its
+        recipients."""
         for target in list(self._behind):
             if not (target.transport.get_write_buffer_size() or target.transport.is_closing()):
                 del self._behind[target]

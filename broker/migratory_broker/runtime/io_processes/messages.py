@@ -52,8 +52,8 @@ class SocketCounts(EdgeMessage, frozen=True, gc=False):
 
 
 class EdgeReport(EdgeMessage, frozen=True):
-    """Sent every half second, and with each tick that changed it: batches worked off so far, the edge's `status()`, and
-    the handshake counters."""
+    """The state of an I/O process: the batches processed so far, the edge's `status()`, and the handshake counters. It
+    is sent every half second, and with each tick that changed it."""
 
     batches: int
     held: SocketCounts

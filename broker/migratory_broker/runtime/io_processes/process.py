@@ -54,8 +54,8 @@ PR_SET_PDEATHSIG = 1
 
 
 class LogicProxy:
-    """Stands for the logic in the pump: sends it events, one batch a turn. `on_full` is called when the channel is
-    full."""
+    """The logic's stand-in in the pump of an I/O process. It sends events to the logic, one batch a turn. `on_full` is
+    called when the channel is full."""
 
     def __init__(self, channel: Channel, on_full: Callable[[], None]) -> None:
         self._channel = channel

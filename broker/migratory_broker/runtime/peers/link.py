@@ -16,7 +16,7 @@ MAX_HELLO = 4096
 
 
 class LinkOwner(Protocol):
-    """What a link reports to: all links of this broker."""
+    """The receiver of what a link reports: all links of this broker."""
 
     clock: Callable[[], float]
 

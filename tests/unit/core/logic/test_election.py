@@ -22,7 +22,7 @@ from migratory_testing.brokers import Cluster
 
 
 def writes(commit: ZkCommit, activated: bool) -> bool:
-    """Return whether a transaction writes a group's record, activated or not."""
+    """Return whether a transaction writes a group's record whose `activated` has this value."""
     return any(
         isinstance(operation, (ZkWrite, ZkCreate))
         and operation.path.startswith("/groups/")

@@ -241,7 +241,7 @@ def test_suspended_session_keeps_its_ephemerals() -> None:
 
 
 def test_deletion_of_the_ephemeral_is_retried_until_certain() -> None:
-    """LET-GO: the deletion had no reply. An ephemeral that stays would keep every candidate away."""
+    """LET-GO: two replies to the deletion are lost. An ephemeral that stays would keep every candidate away."""
     cluster = Cluster().up()
     old = cluster.coordinator()
     lost: list[str] = []

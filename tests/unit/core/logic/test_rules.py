@@ -239,7 +239,7 @@ def test_list_with_too_many_losses_is_not_activated() -> None:
 
 
 def test_every_request_with_a_lost_reply_is_repeated() -> None:
-    """Every kind of request may end as `unknown`, reads included."""
+    """Requests of every kind, reads included, end as `unknown` when ZooKeeper is lost again and again."""
     cluster = Cluster()
     cluster.start()
     for _ in range(12):

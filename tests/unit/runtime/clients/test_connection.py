@@ -49,7 +49,7 @@ class Transport:
         return self.closing
 
     def get_extra_info(self, name: str) -> tuple[str, int]:
-        """No socket: multicasts go to the transport as well."""
+        """Return the peer's address. Without a socket, multicasts are written to the transport as well."""
         assert name == "peername"
         return ("10.0.0.1", 1)
 

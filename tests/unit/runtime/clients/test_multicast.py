@@ -66,7 +66,8 @@ class Site:
         self.made: list[Target] = []
 
     async def connect(self, buffer: int = 0, through: bool = True) -> Target:
-        """`buffer` is the size of the kernel's buffers, `through` False: multicasts go to the transport."""
+        """Connect a target. `buffer` is the bytes of the kernel's buffers. Unless `through`, multicasts go to its
+        transport."""
         peer = socket.socket()
         if buffer:
             peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)

@@ -77,7 +77,7 @@ class Election:
             self.list_coordinators()
 
     def new_session(self) -> None:
-        """RESTORE-EPHEMERAL: restore those of groups that are led in an activated epoch with nothing higher
+        """RESTORE-EPHEMERAL: restore the ephemerals of groups that are led in an activated epoch with nothing higher
         promised."""
         self._known = False
         for number, group in enumerate(self.groups):

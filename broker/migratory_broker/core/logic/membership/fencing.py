@@ -37,7 +37,7 @@ class Fencing:
         return self._alone() or self._cut_off() or self._isolated(listed)
 
     def _alone(self) -> str:
-        """FENCE-ALONE: fewer than q - 1 other members were heard for the fencing time."""
+        """FENCE-ALONE: return a reason if fewer than q - 1 other members were heard for the fencing time, else ""."""
         config = self.ctx.config
         heard = [
             peer
@@ -49,7 +49,8 @@ class Fencing:
         return f"heard from {len(heard)} other members in {config.fencing} s"
 
     def _cut_off(self) -> str:
-        """FENCE-CUT: a live coordinator is heard by others, but not here. One that nobody hears is in takeover.
+        """FENCE-CUT: return a reason if others hear a live coordinator that this broker does not hear, else "". A
+        coordinator that nobody hears is in takeover.
 
         A broker that came back has the fencing time to be heard here. What its earlier incarnation coordinated is in
         takeover, and links to it, as ZooKeeper's news of it, reach one broker sooner than another.
@@ -67,8 +68,8 @@ class Fencing:
         return ""
 
     def _isolated(self, listed: Callable[[], set[str]]) -> str:
-        """FENCE-ISOLATED: under `reset`, no broker that is connected here hears ZooKeeper, and a listed one is not
-        connected: that one may have been replaced, and a new history may begin."""
+        """FENCE-ISOLATED: under `reset`, return a reason if no broker that is connected here hears ZooKeeper, and a
+        listed one is not connected, else "". The listed one may have been replaced, and a new history may begin."""
         config, now = self.ctx.config, self.ctx.now
         limit = config.isolation_sessions * config.session_timeout
         if config.on_history_loss != "reset" or self.zookeeper.age() <= limit:

@@ -144,8 +144,8 @@ class Membership:
             self.zookeeper.get(f"{MEMBERS}/{self.ctx.config.name}", self._announce)
 
     def _announce(self, reply: ZkReply) -> None:
-        """RESTORE-EPHEMERAL: create it. An own one of an older session or incarnation is deleted in the same
-        transaction."""
+        """RESTORE-EPHEMERAL: create this broker's ephemeral. One of an older session or incarnation of this broker is
+        deleted in the same transaction."""
         self._announcing = False
         if reply.outcome != "ok":
             return

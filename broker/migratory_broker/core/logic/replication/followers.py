@@ -53,7 +53,8 @@ class Followers:
         self._serial = 0
 
     def needs_marks(self, broker: BrokerId) -> bool:
-        """MARK-DECIDES: with other than two copies, and always off the list, the coordinator's mark tells commits."""
+        """MARK-DECIDES: return whether a broker needs the coordinator's marks to learn of commits. It does unless it is
+        a member of a list with two copies."""
         return self.record.copies != 2 or broker not in self.record.members
 
     def some_need_marks(self) -> bool:

@@ -251,7 +251,7 @@ class TopicGroup:
             self.term.followers.refuse(peer)
 
     def accepted(self, peer: str, message: Accepted) -> None:
-        """BY-INCARNATION: a vote belongs to the incarnation at the other end of the link."""
+        """BY-INCARNATION: count the vote of the incarnation at the other end of the link."""
         term = self.term
         if term is not None and term.active and message.epoch == term.epoch:
             term.sequencer.accepted((peer, self.ctx.links[peer]), message.lasts)

@@ -23,16 +23,17 @@ class ReplicationListener(Protocol):
     """What topic groups report to the rest of the broker: `serving.commits.CommitListener`, given at construction."""
 
     def committed(self, group: int, log: TopicLog, publications: list[Publication]) -> None:
-        """Publications of one topic are committed at this broker, oldest first."""
+        """Handle the commit of publications of one topic at this broker, oldest first."""
 
     def reply(self, contact: str | None, reply: ForwardReply) -> None:
-        """The coordinator (this broker) replies to a publication of the contact broker `contact`, None for itself."""
+        """Send the reply of this broker, the coordinator, to a publication of the contact broker `contact`, None for
+        itself."""
 
     def synced(self, group: int) -> None:
-        """The group is synced to another epoch here, or its epoch was activated."""
+        """Note that the group is synced to another epoch here, or that its epoch was activated."""
 
     def activated(self, group: int, epoch: int, coordinator: str) -> None:
-        """`coordinator` has activated the epoch that the group is synced to."""
+        """Note that `coordinator` has activated the epoch that the group is synced to."""
 
 
 @dataclass(slots=True)
@@ -76,7 +77,8 @@ class Replica:
 
     @property
     def immediate(self) -> bool:
-        """IMMEDIATE-COMMIT: with two copies a listed member's own accept is the second, besides the coordinator's."""
+        """IMMEDIATE-COMMIT: whether this broker's own accept commits. With two copies it is the second, besides the
+        coordinator's."""
         view = self.view
         return view is not None and view.copies == 2 and view.activated and self.listed and view.owner in view.members
 

@@ -115,7 +115,7 @@ class Term:
     # ---- syncing ---------------------------------------------------------------------------------------------
 
     def _adopted(self, before: Term | None) -> None:
-        """The replica's log is the epoch's: bring every linked broker to it."""
+        """Begin to bring every linked broker to the replica's log, which is the epoch's log now."""
         replica, record = self.replica, self.record
         self.phase = "syncing"
         replica.synced = record.epoch
@@ -181,7 +181,8 @@ class Term:
             self.zookeeper.get(f"{GROUPS}/{self.replica.group}", self._read_again)
 
     def _read_again(self, reply: ZkReply) -> None:
-        """UNKNOWN-READS-AGAIN: a lost reply is no defeat."""
+        """UNKNOWN-READS-AGAIN: act on the group's record, read after the activation was refused. An earlier try, whose
+        reply was lost, may have succeeded."""
         if self.phase != "activating":
             return
         if reply.outcome != "ok":
@@ -242,7 +243,7 @@ class Term:
 
     @property
     def stuck(self) -> bool:
-        """PROGRESS: whether it could not finish or commit within the progress timeout."""
+        """PROGRESS: whether this term could not finish its takeover, or commit, within the progress timeout."""
         limit = self.ctx.now - self.ctx.config.progress_timeout
         if self.phase == "active":
             waiting = self.sequencer.waiting_since

@@ -1,14 +1,20 @@
-"""Where a subscriber's stream begins: receipts, pages of a replay, and waiting for a broker that is behind.
+"""Where a subscriber's stream begins: receipts, pages of a replay, and waiting until this broker knows the position.
 
-RESUME: only committed entries are replayed or named. A position behind the cache is answered with `truncated`. One of
-another history, of an epoch that ZooKeeper does not know, or of an entry that was replaced is answered with `reset`. A
-position ahead of the committed mark waits: for 2 s in which a coordinator says what is committed. Until one does
-(during a takeover, or at a broker that is cut off and has not fenced yet) nothing is known of the position, and nothing
-could be delivered behind it. That time is waited out as well, for 30 s at most.
+RESUME: only committed publications are replayed or named in a receipt. What a subscription gets depends on its
+position:
 
-Clients may send any position. The cost stays bounded when many subscriptions wait for a position that never comes, or
-name an epoch that does not exist: a tick looks at those whose time is up, every tenth at all of a group, and one
-question per group is asked of ZooKeeper at a time.
+- A position older than the cache is answered with `truncated`.
+- A position of another history, of an epoch that ZooKeeper does not know, or of an entry that was replaced is answered
+  with `reset`.
+- A position ahead of the committed mark waits until it is committed here.
+
+A wait ends with `reset` when a coordinator has told this broker for 2 s what is committed, and at the latest after 30
+s. Time without such a coordinator does not count towards the 2 s: during a takeover, or at a broker that is cut off and
+has not fenced itself yet, nothing is known of the position, and nothing could be delivered after it.
+
+Clients may send any position, so a wait for one that never comes must be cheap. A tick tries only the subscriptions
+whose time is up, and every tenth tick tries all of a group. For epochs that do not exist, at most one read of a group's
+record in ZooKeeper is under way.
 """
 
 from __future__ import annotations
@@ -197,7 +203,8 @@ class Resume:
             self._try_topic(self.groups[number], topic)
 
     def tick(self) -> None:
-        """Answer the subscriptions whose time is up, and try the others now and then."""
+        """Answer the subscriptions whose time is up. Every `RETRY_TICKS` ticks, try all waiting subscriptions of a
+        group."""
         now = self.ctx.now
         self._ticks += 1
         for number in sorted(self.waiting):
@@ -227,7 +234,8 @@ class Resume:
             self._unheard_at.pop(number, None)
 
     def _expired(self, group: TopicGroup, waiting: WaitingSubscription) -> bool:
-        """Return whether its time is up. Time counts while a coordinator of its epoch or a later one is heard."""
+        """Return whether the subscription's time is up. Time counts while a coordinator of its epoch or a later one is
+        heard."""
         after = waiting.event.after
         if after is not None and (after.epoch > group.replica.synced or not self._hears_coordinator(group)):
             waiting.since = self.ctx.now
